@@ -22,7 +22,7 @@ from threadpoolctl import threadpool_limits
 from benchmarks.drift.policies.ours import Ours
 from benchmarks.drift.simulate import walk
 from benchmarks.drift.streams import offline, stream
-from recalibrator.fit.decide.publish_policy import Candidate
+from recalibrator.fit.decide.candidate import Candidate
 from recalibrator.fit.decide.threshold import Policies
 from recalibrator.fit.estimate.estimate import Estimate, Expected
 from recalibrator.fit.estimate.smoothing import kernel_mass, kernel_mean

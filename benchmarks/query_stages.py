@@ -20,7 +20,8 @@ from benchmarks.results_json import tell
 from benchmarks.router import _ROUTED_AT, _TEXT
 from schemas.event import refuse_duplicate_keys
 from schemas.query import QueryEvent
-from stream_router.cascade.query_cascade import Asked, QueryCascade, RunEnd
+from stream_router.cascade.lever import Asked, RunEnd
+from stream_router.cascade.query_cascade import QueryCascade
 from stream_router.commit.ledger import CommittedOffsets
 from stream_router.commit.outcome import Outcome, OutputTopics
 from stream_router.commit.shared_ledger import SharedLedger

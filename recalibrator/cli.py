@@ -24,7 +24,7 @@ from ucci_runtime.broker.kafka_broker import kafka_connect
 from ucci_runtime.broker.kafka_settings import require_kafka
 from ucci_runtime.cli import echo_warnings, version_option
 from ucci_runtime.extras import require_extra
-from ucci_runtime.process import LogFormat, configure_logging, log_settings_warnings
+from ucci_runtime.process import LogFormat, configure_logging, log_settings_warnings, raise_file_limit
 
 app = typer.Typer(
     help="Keep the cascade calibrated. Start with: recalibrator run --config ucci.toml",
@@ -97,6 +97,7 @@ def _load(config: Path) -> Settings:
 
 
 def _run(settings: Settings, stages: frozenset[StageName], read: Callable[[], Settings]) -> int:
+    raise_file_limit()
     service = Service(settings, kafka_connect(settings, "recalibrator"), stages)
     code = 0
     try:

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json
+import logging
 import socket
+import time
 from collections.abc import Callable
 from contextlib import suppress
 from http import HTTPStatus
@@ -14,7 +16,11 @@ from typing import Any, Final
 from prometheus_client import CONTENT_TYPE_LATEST, CollectorRegistry, generate_latest
 
 from ucci_runtime.broker.contact import Health
+from ucci_runtime.process import affordable_connections
 
+_log = logging.getLogger("socketserver")
+
+_ACCEPT_AGAIN_S = 1.0
 _JSON: Final = "application/json"
 STRAY_TIMEOUT_S = 10.0
 """The longest wait for a client's next byte; then its connection is closed."""
@@ -98,11 +104,20 @@ class _Server(ThreadingHTTPServer):
         self.server_address = self.socket.getsockname()
         self.server_name, self.server_port = str(self.server_address[0]), int(self.server_address[1])
 
+    def get_request(self) -> tuple[Any, Any]:
+        """Accept a connection; where that fails, not again at once and for ever."""
+        try:
+            return super().get_request()
+        except OSError as error:
+            _log.error("probes: no connection can be accepted: %s", error)
+            time.sleep(_ACCEPT_AGAIN_S)
+            raise
+
     def process_request(self, request: Any, client_address: Any) -> None:
         """Answer on a thread; where too many are open, the oldest goes."""
         with self._lock:
             self._open[request] = None
-            if len(self._open) > MAX_CONNECTIONS:
+            if len(self._open) > affordable_connections(MAX_CONNECTIONS):
                 oldest = next(iter(self._open))
                 del self._open[oldest]
                 # Its thread reads the end, and closes it.

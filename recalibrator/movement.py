@@ -10,7 +10,7 @@ import heapq
 import re
 from array import array
 from collections import Counter
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from datetime import datetime
 from itertools import permutations
@@ -148,6 +148,31 @@ class Sides:
             "until": until,
             "moved": [asdict(one) for one in movements(sides[0], sides[1], language)],
         }
+
+
+def lines(found: Mapping[str, Any]) -> list[str]:
+    """Return what :meth:`Sides.compared` found, for people: the samples, then a line for each movement."""
+    before, after = found["before"], found["after"]
+    head = (
+        f"{found['workload']}: {before['results']} results from {before['since']}, {after['results']} from "
+        f"{after['since']} to {found['until']}; {before['compared']} and {after['compared']} compared"
+    )
+    if not found["moved"]:
+        return [head, "Nothing moved."]
+    said = [head]
+    for one in found["moved"]:
+        changes = ", ".join(
+            f"{name} {_figure(former, name)} → {_figure(one['after'][name], name)}"
+            for name, former in one["before"].items()
+        )
+        with_what = "" if one["follows"] is None else f" (with {one['follows']})"
+        examples = f"; such as {', '.join(one['examples'])}" if one["examples"] else ""
+        said.append(f"{one['effect']:4.0%}  {one['what']}{with_what}: {changes}{examples}")
+    return said
+
+
+def _figure(value: float, name: str) -> str:
+    return f"{value:.3g}" if name in NUMBERS else f"{value:.0%}"
 
 
 class _Sample:

@@ -177,7 +177,7 @@ class Target(Part):
     """
 
     micro_f1: Annotated[TargetShare | None, Field(exclude_if=_is_absent)] = None
-    safety: Annotated[Real, Field(ge=0.0, le=10.0)] = 0.5
+    safety: Annotated[Real, Field(ge=0.0, le=10.0)] = 0.65
     max_escalation: Annotated[TargetShare | None, Field(exclude_if=_is_absent)] = None
     cost: Annotated[Price | None, Field(exclude_if=_is_absent)] = None
     fields: Annotated[Members[str, TargetShare], Field(exclude_if=_is_absent)] = Field(default_factory=dict)
@@ -449,7 +449,7 @@ class CalibrationVersion(Event):
         """Return P(error | u); see :meth:`CalibrationMap.at`."""
         return self.map.at(uncertainty)
 
-    def decide(self, uncertainty: float | None, query_id: str) -> Decision:
+    def decide(self, uncertainty: float | None, query_id: str, draw: float | None = None) -> Decision:
         """Decide for one query: escalate iff u > ``uncertainty_threshold``, or when exploration draws it.
 
         Pure and deterministic: the draw is a hash of the query's id and the workload's name.
@@ -458,11 +458,8 @@ class CalibrationVersion(Event):
         ----------
         uncertainty : float or None
             u, in [0, 1]; None when the small model failed, which always escalates.
-
-        Returns
-        -------
-        Decision
-            With the propensity that belongs to it.
+        draw : float, optional
+            That hash as :func:`schemas.draws.uniform` gives it, where it is known.
 
         Raises
         ------
@@ -480,8 +477,9 @@ class CalibrationVersion(Event):
         elif uncertainty > self.uncertainty_threshold:
             reason = "infeasible" if self.state == "infeasible" else "threshold"
         else:
-            draw = uniform(query_id, self.workload)
-            explored = draw < self.exploration_probability or second(draw) >= self._kept_share(uncertainty)
+            draw = uniform(query_id, self.workload) if draw is None else draw
+            kept = self._kept_share(uncertainty)
+            explored = draw < self.exploration_probability or (kept < 1.0 and second(draw) >= kept)
             reason = "exploration" if explored else "kept"
         return Decision(
             escalated=reason != "kept",
@@ -556,7 +554,7 @@ class CalibrationVersion(Event):
             large_probability=large_probability,
         )
 
-    def request_label(self, decision: Decision, query_id: str) -> LabelRequest:
+    def request_label(self, decision: Decision, query_id: str, draw: float | None = None) -> LabelRequest:
         """Decide whether people are asked for this query's gold entities, and which people.
 
         Exploration is drawn inside the label draw (the same hash), so explored queries are always labelled, and their
@@ -576,7 +574,7 @@ class CalibrationVersion(Event):
             probability = self.label_probability_kept
         else:
             probability = self.label_probability_escalated
-        requested = audited or uniform(query_id, self.workload) < probability
+        requested = audited or (uniform(query_id, self.workload) if draw is None else draw) < probability
         probability += (1.0 - probability) * audit
         reason: LabelReason | None = None
         if requested:

@@ -29,7 +29,13 @@ from ucci_runtime.broker.kafka_broker import kafka_connect
 from ucci_runtime.broker.kafka_settings import require_kafka
 from ucci_runtime.cli import echo_warnings, version_option
 from ucci_runtime.clock import Clock
-from ucci_runtime.process import LogFormat, configure_logging, log_settings_warnings, search_cycles_seldom
+from ucci_runtime.process import (
+    LogFormat,
+    configure_logging,
+    log_settings_warnings,
+    raise_file_limit,
+    search_cycles_seldom,
+)
 
 app = typer.Typer(
     help="Answer queries with a cascade of two models. Start with: stream-router run --config ucci.toml",
@@ -134,6 +140,7 @@ def _run(settings: Settings, read: Callable[[], Settings]) -> int:
         answerer = partial(_cascade, tracing=tracing)
         return Service(settings, kafka_connect(settings, "router"), answerer, tracing=tracing)
 
+    raise_file_limit()
     return _until_signalled(build, read, "router.http_port")
 
 
@@ -144,6 +151,7 @@ def _serve(settings: Settings, read: Callable[[], Settings]) -> int:
         answerer = partial(_cascade, tracing=tracing, for_gateway=True)
         return GatewayService(settings, kafka_connect(settings, "router"), answerer, tracing=tracing)
 
+    raise_file_limit(settings.gateway.max_connections)
     return _until_signalled(build, read, "gateway.http_port")
 
 

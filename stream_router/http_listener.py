@@ -18,6 +18,7 @@ from aiohttp.typedefs import Middleware
 from aiohttp.web_protocol import RequestHandler
 
 from ucci_runtime.browser_safety import SECURITY_HEADERS, RequestHosts
+from ucci_runtime.process import affordable_connections
 
 _log = structlog.get_logger()
 
@@ -26,6 +27,9 @@ KEPT_S = 75.0
 theirs, commonly up to 60 s. One that ends here first breaks under a request that is on its way."""
 
 _BACKLOG: Final = 512
+_ACCEPTED: Final = 1
+"""Connections accepted in one turn of the loop: the limit sees each before the next one takes a file."""
+
 _NAME: Final = "stream-router"
 NOWHERE: Final = (404, 405)
 """Statuses of a path, or of a method on it, that is not there."""
@@ -45,7 +49,8 @@ class Bounds(NamedTuple):
     Parameters
     ----------
     connections : int
-        Beyond it the one that has waited longest makes room.
+        Beyond it, or beyond a quarter of the files of the process, the one that has waited longest makes room; a
+        request whose body has not come counts as waiting, after all others.
     patience_s : float
         How long a connection lasts without a request that is being answered.
     spares_answers : bool
@@ -79,7 +84,7 @@ class HttpListener:
         )
         self._listening: asyncio.Server | None = None
         self._waiting: OrderedDict[RequestHandler, asyncio.TimerHandle] = OrderedDict()
-        self._answering: set[RequestHandler] = set()
+        self._answering: dict[RequestHandler, web.Request] = {}
 
     @property
     def port(self) -> int:
@@ -97,7 +102,11 @@ class HttpListener:
         """
         await self._runner.setup()
         loop = asyncio.get_running_loop()
-        self._listening = await loop.create_server(self._connection, self._host, self._port, backlog=_BACKLOG)
+        self._listening = await loop.create_server(self._connection, self._host, self._port, backlog=_ACCEPTED)
+        for one in self._listening.sockets:
+            # The library tells the kernel the same number, of connections that wait to be accepted.
+            with one.dup() as listening:
+                listening.listen(_BACKLOG)
         self._port = int(self._listening.sockets[0].getsockname()[1])
 
     def stop_accepting(self) -> None:
@@ -129,17 +138,26 @@ class HttpListener:
         connection: RequestHandler = self._runner.server()
         for gone in [one for one in self._waiting if one.transport is None]:
             self._waiting.pop(gone).cancel()
-        while self._waiting and len(self._waiting) + len(self._answering) >= self._bounds.connections:
-            self._end(next(iter(self._waiting)))
-        self._await_request(connection, self._bounds.patience_s)
+        patience_s = self._bounds.patience_s
+        while len(self._waiting) + len(self._answering) >= affordable_connections(self._bounds.connections):
+            if (oldest := self._oldest_idle()) is None:
+                # Every other one is being answered: this one ends as soon as it has a transport.
+                patience_s = 0.0
+                break
+            self._end(oldest)
+        self._await_request(connection, patience_s)
         return connection
+
+    def _oldest_idle(self) -> RequestHandler | None:
+        unread = (one for one, request in self._answering.items() if not request.content.is_eof())
+        return next(iter(self._waiting), None) or next(unread, None)
 
     def _await_request(self, connection: RequestHandler, patience_s: float) -> None:
         self._waiting[connection] = asyncio.get_running_loop().call_later(patience_s, self._end, connection)
 
     def _end(self, connection: RequestHandler) -> None:
         """End a connection at once: closed in order, it would wait for a caller who does not read."""
-        self._answering.discard(connection)
+        self._answering.pop(connection, None)
         timer = self._waiting.pop(connection, None)
         if timer is not None:
             timer.cancel()
@@ -153,11 +171,11 @@ class HttpListener:
         timer = self._waiting.pop(connection, None)
         if timer is not None:
             timer.cancel()
-        self._answering.add(connection)
+        self._answering[connection] = request
         try:
             return await handler(request)
         finally:
-            self._answering.discard(connection)
+            self._answering.pop(connection, None)
             if connection.transport is not None:
                 self._await_request(connection, KEPT_S)
 
@@ -171,8 +189,6 @@ def guarded(hosts: RequestHosts, setting: str, error: ErrorShape) -> Middleware:
         Names under which requests may come.
     setting : str
         Which one allows further names.
-    error : callable
-        Makes the answer.
     """
 
     @web.middleware

@@ -13,7 +13,7 @@ import structlog
 
 from schemas.errors import DecodeError
 from schemas.query import QueryEvent
-from stream_router.calibration.active_versions import trial_labels
+from stream_router.cascade.trial import trial_labels
 from stream_router.commit.ledger import RecordId
 from stream_router.commit.outcome import Outcome, OutputTopics
 from stream_router.errors import ModelsFailed
@@ -33,14 +33,10 @@ class QueryLoop:
 
     Parameters
     ----------
-    workloads : collection of str
-        The configured names.
     default_workload : str, optional
         That of queries which name none.
     finished : callable
         Takes each outcome; must not block.
-    tracing : Tracing
-        Follows each query.
     """
 
     def __init__(

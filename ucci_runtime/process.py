@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import gc
 import logging
+import math
 import os
 import resource
 import signal
@@ -33,11 +34,19 @@ of thousands, and each search looks at those again that have not ended. A query 
 with 700, 276 with 700 and a frozen start, 267 with 5,000, 244 with 10,000 and 231 with 50,000 (least of three runs of
 ``benchmarks/model_calls.py`` in turn, on a busy machine). More would save little, and holds more garbage."""
 
-_FILES_PER_CONNECTION = 2
+_SHARES = 4
+"""The files of a process go in equal parts to its callers, to each of the two models of a workload, and to what must
+never lack them: Kafka's clients, whose library ends the process then, the store, and everything else."""
+
+REPEATED_AFTER_S = 60.0
+_MOST_TEMPLATES = 1_000
+_LOGGERS = ("asyncio", "uvicorn.error", "aiohttp.server", "socketserver")
+"""They write of refused connections and of broken requests, a line or a traceback each."""
 
 
-def raise_file_limit(wanted: int = WANTED_FILES) -> None:
-    """Allow this process as many open files as it wants, or as the system lets it have."""
+def raise_file_limit(connections: int = 0) -> None:
+    """Allow this process as many open files as it wants, for so many callers too, or as the system lets it have."""
+    wanted = max(WANTED_FILES, _SHARES * connections)
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     most = wanted if hard == resource.RLIM_INFINITY else min(hard, wanted)
     if soft != resource.RLIM_INFINITY and soft < most:
@@ -45,9 +54,48 @@ def raise_file_limit(wanted: int = WANTED_FILES) -> None:
 
 
 def affordable_connections(most: int) -> int:
-    """Return how many connections a server may keep open: at most half of the files that its process may open."""
+    """Return how many connections may be open for one purpose: at most a quarter of the files that there may be."""
     soft = resource.getrlimit(resource.RLIMIT_NOFILE)[0]
-    return most if soft == resource.RLIM_INFINITY else max(1, min(most, soft // _FILES_PER_CONNECTION))
+    return most if soft == resource.RLIM_INFINITY else max(1, min(most, soft // _SHARES))
+
+
+class RepeatedLines(logging.Filter):
+    """Lets a log line through once a minute, and says how often it came in between.
+
+    Parameters
+    ----------
+    clock : callable
+        Returns seconds that never go back.
+    """
+
+    def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
+        super().__init__()
+        self._clock = clock
+        self._seen: dict[str, tuple[float, int]] = {}
+
+    def filter(self, record: logging.LogRecord) -> bool:
+        """Return whether a line is written."""
+        fault = record.exc_info[1] if record.exc_info else None
+        if type(fault).__module__ == "aiohttp.http_exceptions":
+            # The caller's, not ours: a traceback says nothing of it.
+            record.msg, record.args, record.exc_info = "malformed HTTP request: %s", (type(fault).__name__,), None
+        # The template, not the text: that of each connection's line may name its address.
+        key, now_s = f"{record.name} {record.msg}", self._clock()
+        since_s, suppressed = self._seen.get(key, (-math.inf, 0))
+        if now_s - since_s < REPEATED_AFTER_S:
+            self._seen[key] = (since_s, suppressed + 1)
+            return False
+        if len(self._seen) >= _MOST_TEMPLATES:
+            self._seen.clear()
+        self._seen[key] = (now_s, 0)
+        if suppressed:
+            record.msg = f"{record.getMessage()} ({suppressed} more since)"
+            record.args = ()
+        return True
+
+
+_REPEATED = RepeatedLines()
+"""One for all servers of the process: a logger takes the same filter once."""
 
 
 def search_cycles_seldom() -> None:
@@ -81,10 +129,15 @@ class LogFormat(StrEnum):
 
 def configure_logging(log_format: LogFormat) -> None:
     """Send the lines of this process to standard error; called once, before anything logs."""
+    for name in _LOGGERS:
+        logging.getLogger(name).addFilter(_REPEATED)
     renderer: Any = (
         structlog.processors.JSONRenderer()
         if log_format is LogFormat.JSON
-        else structlog.dev.ConsoleRenderer(colors=sys.stderr.isatty())
+        # The library's own tracebacks show local variables, and the settings with their secrets among them.
+        else structlog.dev.ConsoleRenderer(
+            colors=sys.stderr.isatty(), exception_formatter=structlog.dev.plain_traceback
+        )
     )
     trace = [structlog.processors.format_exc_info] if log_format is LogFormat.JSON else []
     structlog.configure(
@@ -149,6 +202,8 @@ class Hangup:
         log_settings_warnings(done.settings)
         say = log.warning if done.waiting else log.info
         say("configuration read anew", applied=list(done.applied), need_restart=list(done.waiting))
+        if done.gone:
+            log.warning("the file no longer sets what it did; was it cut short?", keys=list(done.gone))
 
 
 def log_settings_warnings(settings: Settings) -> None:

@@ -14,7 +14,7 @@ from benchmarks.handoff.at_target import FIXED, NAMES, hold, ladder, loss, weigh
 from benchmarks.handoff.experiment import LARGE_TOKEN, Floats
 from benchmarks.handoff.pool import OFF, Pool
 from benchmarks.paper.intervals import interval
-from recalibrator.fit.drift.handoff_watch import HandoffWatch
+from recalibrator.fit.publish.handoff_watch import HandoffWatch
 from schemas import LabelledExample, OutcomeCounts
 from schemas.handoff import Granularity
 from schemas.settings import HandoffSettings
@@ -147,7 +147,7 @@ def stepping(stages: Sequence[Stage], rule: Rule, queries: int, seed: int) -> Wa
             continue
         for pair in stage.guarded(names[place], rule.guard_share, rng, CHUNK):
             number += 1
-            watch.on_label(_label(number, pair), "added")
+            watch.take(_label(number, pair), "added")
         step = rule.moves(watch)
         boldest = place - 1 if step < 0 else boldest
         if step and place + step <= boldest:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 import sys
 from collections.abc import Callable
@@ -11,21 +10,34 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
-from rich.console import Console
 from rich.table import Table
 
 from schemas.calibration import CalibrationVersion
 from schemas.errors import ConfigError, UcciError
 from schemas.label_requested import RequestReason
+from schemas.settings import Settings
 from schemas.settings_text import render_settings, require_models, settings_warnings
 from ucci_runtime.cli import version_option
 from ucci_runtime.extras import require_extra
 from ucci_runtime.process import LogFormat, configure_logging
 from ucci_stream.label_tools.commands import files_app, studio_app
 from ucci_stream.operate.commands import add_commands
-from ucci_stream.operate.letter_commands import letters_app
-from ucci_stream.operate.schema_commands import schemas_app
-from ucci_stream.options import STACK_DIRECTORY, ConfigOption, JsonFlag, settings_of, text_of, workload_of
+from ucci_stream.options import (
+    STACK_DIRECTORY,
+    Chosen,
+    ConfigOption,
+    JsonFlag,
+    Named,
+    Outcome,
+    command,
+    err,
+    out,
+    say,
+    settings_of,
+    show,
+    text_of,
+    warn,
+)
 
 if TYPE_CHECKING:
     from ucci_stream.topics.feed import Fed
@@ -41,8 +53,6 @@ topics_app = typer.Typer(help="Create or check the topics. Example: ucci-stream 
 app.add_typer(topics_app, name="topics")
 app.add_typer(studio_app, name="label-studio")
 app.add_typer(files_app, name="label-files")
-app.add_typer(letters_app, name="dead-letters")
-app.add_typer(schemas_app, name="schemas")
 
 PlotOption = Annotated[
     Path | None, typer.Option("--plot", help="Draw it to this file as well, PNG or SVG by its ending.")
@@ -58,13 +68,10 @@ HandoffFlag = Annotated[
 
 WaitOption = Annotated[bool, typer.Option("--wait", help="Wait for the outcome of each and show it.")]
 WaitTimeoutOption = Annotated[
-    float, typer.Option("--timeout", min=0.1, help="With --wait: seconds without any outcome that end the wait.")
+    float, typer.Option(min=0.1, help="With --wait: seconds without any outcome that end the wait.")
 ]
 
 VersionOption = Annotated[bool, version_option("ucci-stream")]
-
-out = Console()
-err = Console(stderr=True)
 
 
 @app.callback()
@@ -141,7 +148,7 @@ def broker(
     """
     from ucci_stream.local.kafka_node import run_broker
 
-    run_broker(directory, port, lambda bootstrap: out.print(f"broker {bootstrap}, until Ctrl-C", highlight=False))
+    run_broker(directory, port, lambda bootstrap: say(f"broker {bootstrap}, until Ctrl-C"))
 
 
 @app.command("init")
@@ -183,14 +190,9 @@ def init(
         existing=text_of(out_path) if add and out_path.exists() else None,
     )
     made = first_config(given, os.environ, _ask_at_terminal)
-    for warning in made.warnings:
-        err.print(f"warning: {warning}", style="yellow", markup=False, highlight=False, soft_wrap=True)
+    warn(*(f"warning: {warning}" for warning in made.warnings))
     out_path.write_text(made.text, encoding="utf-8")
-    out.print(f"written: {out_path}", highlight=False, soft_wrap=True)
-    lines = gold or "gold.jsonl"
-    out.print(
-        f"next: ucci-stream calibrate {lines} --workload {workload}", highlight=False, markup=False, soft_wrap=True
-    )
+    say(f"written: {out_path}", f"next: ucci-stream calibrate {gold or 'gold.jsonl'} --workload {workload}")
 
 
 def _ask_at_terminal(option: str, question: str, default: str | None) -> str:
@@ -200,65 +202,54 @@ def _ask_at_terminal(option: str, question: str, default: str | None) -> str:
     return str(typer.prompt(question, default=default))
 
 
-@app.command()
+@command(app, "ask")
 def ask(
+    chosen: Chosen,
     text: Annotated[str, typer.Argument(help="The query.")],
-    config: ConfigOption = None,
-    workload: Annotated[str | None, typer.Option(help="Needed where several are configured.")] = None,
-    timeout_s: Annotated[float, typer.Option("--timeout", min=0.1, help="Seconds to wait for the result.")] = 30.0,
-    as_json: JsonFlag = False,
-) -> None:
+    timeout: Annotated[float, typer.Option(min=0.1, help="Seconds to wait for the result.")] = 30.0,
+) -> Outcome:
     """Send one query through the running service and show the decision and both models' answers.
 
     Example: ucci-stream ask "canon 5d f2.8 at night" --json
     """
     from ucci_stream.topics.ask import ask as ask_service
-    from ucci_stream.topics.ask import show_answer
+    from ucci_stream.topics.ask import outcome
 
-    settings = settings_of(config)
-    asked = ask_service(settings, text, workload_of(settings, workload), timeout_s)
-    show_answer(settings, asked, out, as_json=as_json)
+    return outcome(chosen.settings, ask_service(chosen.settings, text, chosen.workload.name, timeout))
 
 
-@topics_app.command("create")
-def topics_create(config: ConfigOption = None, as_json: JsonFlag = False) -> None:
+@command(topics_app, "create")
+def topics_create(settings: Settings) -> Outcome:
     """Create the missing topics and check the others; safe to repeat.
 
     Example: ucci-stream topics create --config ucci.toml
     """
     from ucci_stream.topics.admin import create_topics
 
-    done = create_topics(settings_of(config))
-    if as_json:
-        out.print_json(data={"created": done.created, "existing": done.existing})
-        return
-    for name in done.created:
-        out.print(f"created  {name}", highlight=False)
-    for name in done.existing:
-        out.print(f"exists   {name}", highlight=False)
+    done = create_topics(settings)
+    lines = [*(f"created  {name}" for name in done.created), *(f"exists   {name}" for name in done.existing)]
+    return Outcome({"created": done.created, "existing": done.existing}, lines)
 
 
-@topics_app.command("check")
-def topics_check(config: ConfigOption = None) -> None:
+@command(topics_app, "check")
+def topics_check(settings: Settings) -> None:
     """Compare the broker's topics with what the services need; exit code 1 when a policy is wrong.
 
     Example: ucci-stream topics check
     """
     from ucci_stream.topics.admin import check_topics
 
-    for warning in check_topics(settings_of(config)):
-        err.print(f"warning: {warning}", highlight=False, markup=False, soft_wrap=True)
-    out.print("all topics are as they must be")
+    warn(*(f"warning: {warning}" for warning in check_topics(settings)))
+    say("all topics are as they must be")
 
 
-@app.command()
+@command(app, "send")
 def send(
+    settings: Settings,
     file: Annotated[Path, typer.Argument(help="JSONL, one QueryEvent a line; - for standard input.")],
-    config: ConfigOption = None,
     wait: WaitOption = False,
-    timeout_s: WaitTimeoutOption = 30.0,
-    as_json: JsonFlag = False,
-) -> None:
+    timeout: WaitTimeoutOption = 30.0,
+) -> Outcome:
     """Send queries from a JSONL file; with --wait, say how each was answered.
 
     Example: ucci-stream send queries.jsonl --wait
@@ -266,20 +257,17 @@ def send(
     from ucci_stream.topics.feed import send_queries
     from ucci_stream.topics.outcomes import OF_RESULTS, sent_and_followed
 
-    fed, outcomes = sent_and_followed(
-        settings_of(config), lambda settings: send_queries(settings, file, err), OF_RESULTS if wait else None, timeout_s
-    )
-    _say_fed(fed, outcomes, as_json=as_json)
+    wanted = OF_RESULTS if wait else None
+    return _fed(*sent_and_followed(settings, lambda known: send_queries(known, file, err), wanted, timeout))
 
 
-@app.command()
+@command(app, "label")
 def label(
+    settings: Settings,
     file: Annotated[Path, typer.Argument(help="JSONL, one FeedbackEvent a line; - for standard input.")],
-    config: ConfigOption = None,
     wait: WaitOption = False,
-    timeout_s: WaitTimeoutOption = 30.0,
-    as_json: JsonFlag = False,
-) -> None:
+    timeout: WaitTimeoutOption = 30.0,
+) -> Outcome:
     """Send labelers' feedback from a JSONL file; with --wait, say which labels met their results.
 
     Example: ucci-stream label gold.jsonl --wait
@@ -287,15 +275,13 @@ def label(
     from ucci_stream.topics.feed import send_feedback
     from ucci_stream.topics.outcomes import OF_LABELS, sent_and_followed
 
-    fed, outcomes = sent_and_followed(
-        settings_of(config), lambda settings: send_feedback(settings, file, err), OF_LABELS if wait else None, timeout_s
-    )
-    _say_fed(fed, outcomes, as_json=as_json)
+    wanted = OF_LABELS if wait else None
+    return _fed(*sent_and_followed(settings, lambda known: send_feedback(known, file, err), wanted, timeout))
 
 
-@app.command()
+@command(app, "results")
 def results(
-    config: ConfigOption = None,
+    settings: Settings,
     follow: Annotated[bool, typer.Option("--follow", help="Go on with what comes, until Ctrl-C.")] = False,
     last: Annotated[int, typer.Option(min=0, max=100_000, help="Past results of each partition.")] = 10,
     as_json: JsonFlag = False,
@@ -308,7 +294,7 @@ def results(
     from ucci_stream.topics.outcomes import results as read_results
 
     try:
-        for routed in read_results(settings_of(config), last, endless=follow):
+        for routed in read_results(settings, last, endless=follow):
             if as_json:
                 sys.stdout.write(routed.to_json().decode() + "\n")
                 sys.stdout.flush()
@@ -318,47 +304,41 @@ def results(
         return
 
 
-@app.command("label-queue")
+@command(app, "label-queue")
 def label_queue(
-    config: ConfigOption = None,
-    workload: Annotated[str | None, typer.Option(help="Needed where several are configured.")] = None,
+    chosen: Chosen,
     limit: Annotated[int, typer.Option(min=1, max=100_000, help="Requests to show.")] = 20,
     reason: Annotated[RequestReason | None, typer.Option(help="Only those requested for this reason.")] = None,
-    as_json: JsonFlag = False,
-) -> None:
+) -> Outcome:
     """Show what to label next, newest first, and what more labels would buy.
 
     Example: ucci-stream label-queue --limit 100 --json | jq -c '.requests[]'
     """
-    from ucci_stream.label_tools.label_queue import read_queue, show_queue
+    from ucci_stream.label_tools.label_queue import outcome, read_queue
 
-    settings = settings_of(config)
-    show_queue(read_queue(settings, workload_of(settings, workload), limit, reason), out, as_json=as_json)
+    return outcome(read_queue(chosen.settings, chosen.workload.name, limit, reason))
 
 
-def _say_fed(fed: Fed, outcomes: Outcomes | None, *, as_json: bool) -> None:
-    """Print what was sent and what became of it; exit code 1 where something is still without an outcome."""
+def _fed(fed: Fed, outcomes: Outcomes | None) -> Outcome:
+    """Return what was sent and what became of it; exit code 1 where something is still without an outcome."""
     for name, count in fed.unknown_fields.most_common():
-        line = f"{name}: is a field of no configured workload, ignored on {count} lines"
-        err.print(f"warning: {line}", style="yellow", markup=False, highlight=False, soft_wrap=True)
-    known = {} if outcomes is None else {"outcomes": dict(outcomes.done), "waiting": sorted(outcomes.waiting)}
-    if as_json:
-        out.print_json(data={"topic": fed.topic, "acknowledged": fed.records, **known})
-    else:
-        out.print(f"{fed.records} records acknowledged by {fed.topic}", highlight=False)
-        for words, count in [] if outcomes is None else outcomes.done.most_common():
-            out.print(f"{count:>8}  {words}", highlight=False, markup=False)
-    if outcomes is not None and outcomes.waiting:
-        first = min(outcomes.waiting)
-        err.print(f"{len(outcomes.waiting)} without an outcome in time, {first} among them", style="red", markup=False)
-        raise typer.Exit(1)
+        warn(f"warning: {name}: is a field of no configured workload, ignored on {count} lines")
+    document, lines = {"topic": fed.topic, "acknowledged": fed.records}, []
+    if outcomes is None:
+        return Outcome(document, [f"{fed.records} records acknowledged by {fed.topic}"])
+    lines = [f"{count:>8}  {words}" for words, count in outcomes.done.most_common()]
+    if outcomes.waiting:
+        warn(f"{len(outcomes.waiting)} without an outcome in time, {min(outcomes.waiting)} among them", style="red")
+    document |= {"outcomes": dict(outcomes.done), "waiting": sorted(outcomes.waiting)}
+    return Outcome(
+        document, [f"{fed.records} records acknowledged by {fed.topic}", *lines], int(bool(outcomes.waiting))
+    )
 
 
-@app.command()
+@command(app, "replay")
 def replay(
+    chosen: Chosen,
     file: Annotated[Path, typer.Argument(help="JSONL, one LabelledExample a line; - for standard input.")],
-    config: ConfigOption = None,
-    workload: Annotated[str | None, typer.Option(help="Needed where several are configured.")] = None,
     plot: PlotOption = None,
     as_json: JsonFlag = False,
 ) -> None:
@@ -369,11 +349,10 @@ def replay(
     require_extra("fit", "ucci-stream replay")
     from ucci_stream.offline.replay import replay as replay_file
 
-    settings = settings_of(config)
     picture = _picture(plot)
     table = Table("line", "version", "state", "u threshold", "theta", "escalation", "micro-F1", "trigger")
     versions = []
-    for line, version in replay_file(settings.workloads[workload_of(settings, workload)], file):
+    for line, version in replay_file(chosen.workload, file):
         versions.append((line, version))
         if as_json:
             sys.stdout.write(version.to_json().decode() + "\n")
@@ -382,7 +361,7 @@ def replay(
     if not as_json:
         out.print(table)
     if picture is not None and versions:
-        from ucci_stream.offline.version_plots import plot_versions
+        from ucci_stream.offline.pictures import plot_versions
 
         err.print(f"drawn: {plot_versions(versions, picture)}", highlight=False)
     elif picture is not None:
@@ -415,44 +394,34 @@ def _version_row(version: CalibrationVersion) -> tuple[str, ...]:
     )
 
 
-@app.command()
+@command(app, "bootstrap")
 def bootstrap(
+    chosen: Named,
     file: Annotated[Path, typer.Argument(help="JSONL of LabelledExample, or a router.json of ucci-router.")],
-    workload: Annotated[str, typer.Option(help="The workload that it calibrates.")],
-    config: ConfigOption = None,
     plot: PlotOption = None,
-    as_json: JsonFlag = False,
-) -> None:
+) -> Outcome:
     """Make an offline calibration the first version of a workload.
 
     Example: ucci-stream bootstrap labelled.jsonl --workload photo-search --plot calibration.png
     """
     from ucci_stream.offline.bootstrap import bootstrap as bootstrap_workload
 
-    settings, now = settings_of(config), datetime.now(UTC)
-    picture, chosen = _picture(plot), settings.workloads[workload_of(settings, workload)]
+    (settings, workload), now, picture = chosen, datetime.now(UTC), _picture(plot)
     if picture is not None:
         from ucci_stream.offline.bootstrap import preview
-        from ucci_stream.offline.version_plots import plot_calibration
+        from ucci_stream.offline.pictures import plot_calibration
 
-        fitted, threshold, frontier = preview(chosen, file, now)
-        target = chosen.target.micro_f1
-        err.print(f"drawn: {plot_calibration(fitted, threshold, frontier, target, picture)}", highlight=False)
-    done = bootstrap_workload(settings, file, chosen.name, now)
-    if as_json:
-        out.print_json(
-            data={"topic": done.topic, "examples": done.examples, "command": json.loads(done.command.to_json())}
-        )
-    else:
-        source = f"{done.examples} examples" if done.examples else done.command.reason
-        out.print(f"{source} sent to {done.topic}; the fit stage publishes the version", highlight=False)
+        err.print(f"drawn: {plot_calibration(preview(workload, file, now), picture)}", highlight=False)
+    done = bootstrap_workload(settings, file, workload.name, now)
+    sent = f"{done.examples} examples" if done.examples else done.command.reason
+    document = {"topic": done.topic, "examples": done.examples, "command": done.command}
+    return Outcome(document, [f"{sent} sent to {done.topic}; the fit stage publishes the version"])
 
 
-@app.command()
+@command(app, "calibrate")
 def calibrate(
+    chosen: Named,
     file: Annotated[Path, typer.Argument(help='JSONL of gold lines: {"text": "…", "entities": {"field": "…"}}.')],
-    workload: Annotated[str, typer.Option(help="The workload that it calibrates.")],
-    config: ConfigOption = None,
     concurrency: Annotated[int, typer.Option(min=1, max=4096, help="Calls of each model in flight.")] = 32,
     examples: Annotated[
         Path | None, typer.Option("--out", help="Write the labelled examples here; by default beside FILE.")
@@ -460,8 +429,7 @@ def calibrate(
     plot: PlotOption = None,
     what_if: Annotated[bool, typer.Option("--what-if", help="Show other targets and cost ratios.")] = False,
     publish: Annotated[bool, typer.Option("--publish/--no-publish", help="Make it the first version.")] = True,
-    as_json: JsonFlag = False,
-) -> None:
+) -> Outcome:
     """Ask both models about gold lines, fit the first version of a workload, and say what it will cost.
 
     A killed run goes on where it was: every answer is kept beside FILE as soon as it comes, and is not asked for again.
@@ -471,36 +439,29 @@ def calibrate(
     from ucci_stream.offline.bootstrap import bootstrap as bootstrap_workload
     from ucci_stream.offline.calibrate import CalibrateFiles
     from ucci_stream.offline.calibrate import calibrate as calibrate_workload
-    from ucci_stream.offline.calibration_report import draw, report, show
+    from ucci_stream.offline.calibration_report import draw, lines, report
     from ucci_stream.offline.calibration_report import what_if as other_targets
     from ucci_stream.topics.admin import require_broker
 
-    settings, now, picture = settings_of(config), datetime.now(UTC), _picture(plot)
+    (settings, workload), now, picture = chosen, datetime.now(UTC), _picture(plot)
     require_models(settings)
-    chosen = settings.workloads[workload_of(settings, workload)]
     if publish:
         require_broker(settings)  # before thousands of calls, not after them
-    files = CalibrateFiles.beside(file, chosen.name, examples)
-    done = calibrate_workload(chosen, files, concurrency, now, err)
+    files = CalibrateFiles.beside(file, workload.name, examples)
+    done = calibrate_workload(workload, files, concurrency, now, err)
     promises = other_targets(done.settings, done.examples, done.version) if what_if else []
-    if not as_json:
-        show(done, promises, out)
     if picture is not None:
         err.print(f"drawn: {draw(done, picture)}", highlight=False)
-    topic = bootstrap_workload(settings, files.examples, chosen.name, now).topic if publish else None
-    if as_json:
-        out.print_json(data={**report(done, promises), "written": str(files.examples), "topic": topic})
-    elif topic is not None:
-        out.print(
-            f"{len(done.examples)} examples sent to {topic}; the fit stage publishes the version", highlight=False
-        )
-    else:
-        out.print(f"written: {files.examples}, for ucci-stream bootstrap", highlight=False, soft_wrap=True)
+    topic = bootstrap_workload(settings, files.examples, workload.name, now).topic if publish else None
+    kept = f"written: {files.examples}, for ucci-stream bootstrap"
+    sent = f"{len(done.examples)} examples sent to {topic}; the fit stage publishes the version"
+    document = {**report(done, promises), "written": str(files.examples), "topic": topic}
+    return Outcome(document, [*lines(done, promises), kept if topic is None else sent])
 
 
-@app.command("measure-costs")
+@command(app, "measure-costs")
 def measure_costs(
-    workload: Annotated[str, typer.Option(help="Whose prompts are sent.")],
+    chosen: Named,
     file: Annotated[
         Path | None, typer.Argument(help='JSONL of lines with a "text"; by default the latest queries of the topic.')
     ] = None,
@@ -511,9 +472,7 @@ def measure_costs(
     no_prefix_cache: Annotated[
         bool, typer.Option("--no-prefix-cache", help="Have vLLM reuse nothing that it has read (cache_salt).")
     ] = False,
-    config: ConfigOption = None,
-    as_json: JsonFlag = False,
-) -> None:
+) -> Outcome:
     """Time both model servers on a workload's own prompts, and print the `cost` line of its settings.
 
     Both servers must be idle otherwise: each takes its turn with all places taken.
@@ -522,20 +481,15 @@ def measure_costs(
     """
     from ucci_stream.offline.cost_measurement import MeasurementPlan
     from ucci_stream.offline.cost_measurement import measure_costs as measure
-    from ucci_stream.offline.cost_report import report, show
+    from ucci_stream.offline.cost_report import outcome
     from ucci_stream.offline.workload_texts import latest_texts, texts_of_file
 
-    settings = settings_of(config)
+    settings, workload = chosen
     require_models(settings)
-    chosen = settings.workloads[workload_of(settings, workload)]
     plan = MeasurementPlan(queries, concurrency, no_prefix_cache, {"small": price_small, "large": price_large})
-    name, most = chosen.name, 2 * plan.texts
+    name, most = workload.name, 2 * plan.texts
     texts = latest_texts(settings, name, most) if file is None else texts_of_file(file, name)
-    measured = measure(chosen, texts, plan, err)
-    if as_json:
-        out.print_json(data=report(chosen, measured))
-    else:
-        show(chosen, measured, out)
+    return outcome(workload, measure(workload, texts, plan, err))
 
 
 @app.command("check-config")
@@ -561,13 +515,14 @@ def check_config(
 
     settings = settings_of(config)
     require_kafka(settings)
-    for warning in settings_warnings(settings):
-        err.print(f"warning: {warning}", style="yellow", markup=False, highlight=False, soft_wrap=True)
+    warn(*(f"warning: {warning}" for warning in settings_warnings(settings)))
     code = 0
     if against_running:
         from ucci_stream.operate.running_config import compare
 
-        code = compare(settings, out, as_json=as_json)
+        found = compare(settings)
+        code = found.code
+        show(found._replace(code=0), as_json=as_json)
     else:
         sys.stdout.write(render_settings(settings))
     if probe:
@@ -576,64 +531,6 @@ def check_config(
         require_models(settings)
         code = max(code, int(echo_probe(settings)))
     raise typer.Exit(code)
-
-
-@app.command()
-def acls(
-    principal_router: Annotated[str | None, typer.Option(help="Of the routers, such as User:router.")] = None,
-    principal_gateway: Annotated[str | None, typer.Option(help="Of who runs `stream-router serve`.")] = None,
-    principal_recalibrator: Annotated[str | None, typer.Option(help="Of the recalibrators.")] = None,
-    principal_producer: Annotated[str | None, typer.Option(help="Of who calls `send` and `ask`.")] = None,
-    principal_labeler: Annotated[str | None, typer.Option(help="Of who calls `label` and `label-queue`.")] = None,
-    principal_operator: Annotated[str | None, typer.Option(help="Of who calls `doctor`, `topics check`.")] = None,
-    form: Annotated[str, typer.Option("--format", help="kafka-acls or strimzi.")] = "kafka-acls",
-    strimzi_cluster: Annotated[str, typer.Option(help="Name of the Kafka resource, for strimzi.")] = "my-cluster",
-    config: ConfigOption = None,
-    as_json: JsonFlag = False,
-) -> None:
-    """Print the least access that each component needs on a broker with an authorizer; changes nothing.
-
-    Example: ucci-stream acls --principal-router User:router --principal-recalibrator User:recalibrator
-    """
-    from ucci_stream.topics import access_lists
-
-    given = {
-        "router": principal_router,
-        "gateway": principal_gateway,
-        "recalibrator": principal_recalibrator,
-        "producer": principal_producer,
-        "labeler": principal_labeler,
-        "operator": principal_operator,
-    }
-    principals, prefix = access_lists.checked_principals(given), settings_of(config).topics.prefix
-    if as_json:
-        out.print_json(data=access_lists.as_rows(principals, prefix))
-    elif form == "strimzi":
-        users = access_lists.strimzi_users(principals, prefix, strimzi_cluster)
-        sys.stdout.write(access_lists.yaml_documents(users))
-    elif form == "kafka-acls":
-        sys.stdout.write("".join(f"{line}\n" for line in access_lists.kafka_acls(principals, prefix)))
-    else:
-        raise ConfigError([f"--format: is {form!r}; give kafka-acls or strimzi"])
-
-
-@app.command()
-def doctor(config: ConfigOption = None, as_json: JsonFlag = False) -> None:
-    """Look at the broker, groups, models, versions, labels and disk, and name the remedy of whatever is wrong.
-
-    Exit code 1 where something does not work, 0 where there are only warnings. Reads topics; writes nothing.
-
-    Example: ucci-stream doctor --config ucci.toml
-    """
-    from ucci_stream.operate.doctor import diagnose, show
-    from ucci_stream.operate.findings import exit_code, summary
-
-    found = diagnose(settings_of(config))
-    if as_json:
-        out.print_json(data={"summary": summary(found), "findings": [finding._asdict() for finding in found]})
-    else:
-        show(found, out)
-    raise typer.Exit(exit_code(found))
 
 
 # Last, so that `--help` lists what one begins with first.
@@ -645,15 +542,14 @@ def main() -> None:
     raise SystemExit(_guarded(app))
 
 
-def _guarded(command: Callable[[], object]) -> int:
+def _guarded(run: Callable[[], object]) -> int:
     try:
-        command()
+        run()
     except ConfigError as error:
-        for fault in error.faults:
-            err.print(fault, style="red", markup=False, highlight=False, soft_wrap=True)
+        warn(*error.faults, style="red")
         return ConfigError.exit_code
     except UcciError as error:
-        err.print(str(error), style="red", markup=False, highlight=False, soft_wrap=True)
+        warn(str(error), style="red")
         return int(getattr(error, "exit_code", 1))
     return 0
 

@@ -1,16 +1,25 @@
-"""What several subcommands take: the configuration, the workload, JSON for scripts."""
+"""What subcommands share: :func:`command` finds the settings they need, and prints what they came to."""
 
 from __future__ import annotations
 
+import json
 import os
+import sys
+from collections.abc import Callable, Iterable, Mapping
 from datetime import UTC, datetime
+from inspect import Parameter, Signature, signature
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any, NamedTuple, TypeVar, get_type_hints
 
+import rich.console
 import typer
+from pydantic_core import to_json
+from rich.console import ConsoleOptions, RenderableType
+from rich.segment import Segment
+from rich.table import Table
 
 from schemas.errors import ConfigError
-from schemas.settings import Settings
+from schemas.settings import Settings, WorkloadSettings
 from schemas.settings_text import load_settings
 
 STACK_DIRECTORY = Path("ucci-demo")
@@ -24,7 +33,47 @@ ConfigOption = Annotated[
     Path | None,
     typer.Option("--config", help="Path of ucci.toml; by default ./ucci.toml, else that of a running `up` or `demo`."),
 ]
+WorkloadOption = Annotated[str | None, typer.Option("--workload", help="Needed where several are configured.")]
 JsonFlag = Annotated[bool, typer.Option("--json", help="Print JSON, for scripts.")]
+
+
+class Console(rich.console.Console):
+    """A terminal on which texts of senders, models and labelers act as nothing but text."""
+
+    def render(self, renderable: RenderableType, options: ConsoleOptions | None = None) -> Iterable[Segment]:
+        """Yield what is written, with characters escaped that would steer a terminal or turn its text around."""
+        for segment in super().render(renderable, options):
+            yield segment if segment.control else segment._replace(text="".join(map(_escaped, segment.text)))
+
+
+def _escaped(character: str) -> str:
+    if character.isprintable() or character == "\n":
+        return character
+    # As JSON does, so that JSON stays what it was.
+    return json.dumps(character)[1:-1] if not "\x7f" <= character <= "\x9f" else f"\\u{ord(character):04x}"
+
+
+out = Console()
+err = Console(stderr=True)
+
+
+class Outcome(NamedTuple):
+    """What a command came to: JSON values for scripts, lines and tables for people, and the exit code."""
+
+    document: Any
+    lines: Iterable[RenderableType]
+    code: int = 0
+
+
+class Chosen(NamedTuple):
+    """The settings and the workload that is meant."""
+
+    settings: Settings
+    workload: WorkloadSettings
+
+
+class Named(Chosen):
+    """The same, where the workload must be named."""
 
 
 def settings_of(config: Path | None) -> Settings:
@@ -35,6 +84,87 @@ def settings_of(config: Path | None) -> Settings:
     ConfigError
     """
     return load_settings(_path(config), os.environ)
+
+
+def _chosen(config: Path | None, workload: str | None) -> Chosen:
+    settings = settings_of(config)
+    return Chosen(settings, settings.workloads[workload_of(settings, workload)])
+
+
+_NAMED = Annotated[str, typer.Option("--workload", help="The workload that is meant.")]
+CHOICE: Mapping[str, tuple[Any, Any]] = {"config": (ConfigOption, None), "workload": (WorkloadOption, None)}
+"""The options that say which workload is meant, with their defaults."""
+
+_SOURCES: dict[type, tuple[Mapping[str, tuple[Any, Any]], Callable[..., Any]]] = {
+    Settings: ({"config": (ConfigOption, None)}, settings_of),
+    Chosen: (CHOICE, _chosen),
+    Named: ({**CHOICE, "workload": (_NAMED, Parameter.empty)}, _chosen),
+}
+Work = TypeVar("Work", bound=Callable[..., "Outcome | None"])
+
+
+def source(kind: type, options: Mapping[str, tuple[Any, Any]], make: Callable[..., Any]) -> None:
+    """Say of which options, by name with annotation and default, a command's parameter of this kind is made."""
+    _SOURCES[kind] = (options, make)
+
+
+def command(app: typer.Typer, name: str) -> Callable[[Work], Work]:
+    """Return a decorator that makes a function a subcommand.
+
+    A parameter annotated as :class:`Settings`, :class:`Chosen` or another :func:`source` is made of that source's
+    options. A function that returns an :class:`Outcome` takes ``--json`` as well; what it returns is printed, and its
+    code is the exit code.
+    """
+
+    def register(work: Work) -> Work:
+        hints, own = get_type_hints(work, include_extras=True), signature(work).parameters
+        made = {one: _SOURCES[hints[one]] for one in own if isinstance(hints[one], type) and hints[one] in _SOURCES}
+        options = {one: (hints[one], parameter.default) for one, parameter in own.items() if one not in made}
+        for taken, _ in made.values():
+            options |= taken
+        if hints["return"] is Outcome:
+            options["as_json"] = (JsonFlag, False)
+
+        def run(**given: Any) -> None:
+            values = {one: given[one] for one in own if one not in made}
+            values |= {one: make(**{name: given[name] for name in taken}) for one, (taken, make) in made.items()}
+            if (done := work(**values)) is not None:
+                show(done, as_json=given["as_json"])
+
+        run.__name__, run.__doc__ = name.replace("-", "_"), work.__doc__
+        run.__annotations__ = {one: annotation for one, (annotation, _) in options.items()}
+        run.__signature__ = Signature(  # type: ignore[attr-defined]  # what inspect.signature looks for first
+            [
+                Parameter(one, Parameter.KEYWORD_ONLY, default=default, annotation=annotation)
+                for one, (annotation, default) in options.items()
+            ]
+        )
+        app.command(name)(run)
+        return work
+
+    return register
+
+
+def show(done: Outcome, *, as_json: bool) -> None:
+    """Print an outcome; a code other than 0 ends the command with it."""
+    if as_json:
+        sys.stdout.write(to_json(done.document).decode() + "\n")
+    else:
+        say(*done.lines)
+    if done.code:
+        raise typer.Exit(done.code)
+
+
+def say(*lines: RenderableType) -> None:
+    """Print lines for people, unwrapped and as they are; tables fit the terminal."""
+    for line in lines:
+        out.print(line, highlight=False, markup=False, emoji=False, soft_wrap=not isinstance(line, Table))
+
+
+def warn(*lines: str, style: str = "yellow") -> None:
+    """Print lines on standard error."""
+    for line in lines:
+        err.print(line, style=style, markup=False, highlight=False, soft_wrap=True)
 
 
 def text_of(path: Path) -> str:

@@ -3,21 +3,20 @@
 from __future__ import annotations
 
 import asyncio
-import logging
-import math
 import socket
-import time
-from collections.abc import Callable
 from threading import Thread
 
 import uvicorn
 from starlette.types import ASGIApp, Receive, Scope, Send
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
-from ucci_runtime.process import affordable_connections, raise_file_limit
+from ucci_runtime.process import affordable_connections
 
 _END_TIMEOUT_S = 3
 _BACKLOG = 512
+_ACCEPTED = 1
+"""Connections accepted in one turn of the loop: the limit sees each before the next one takes a file."""
+
 STRAY_TIMEOUT_S = 10.0
 """How long a connection may send, or be silent, without a request that is being answered."""
 
@@ -25,49 +24,6 @@ UNREAD_TIMEOUT_S = 30.0
 """How long a caller may leave an answer lying that it has asked for; bytes that it takes meanwhile begin it anew."""
 
 MAX_CONNECTIONS = 1_024
-REPEATED_AFTER_S = 60.0
-
-
-def connection_limit() -> int:
-    """Return how many connections are kept open: at most half of the files that the process may open."""
-    return affordable_connections(MAX_CONNECTIONS)
-
-
-class RepeatedLines(logging.Filter):
-    """Lets a log line through once a minute, and says how often it came in between.
-
-    Parameters
-    ----------
-    clock : callable
-        Returns seconds that never go back.
-    """
-
-    def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
-        super().__init__()
-        self._clock = clock
-        self._seen: dict[str, tuple[float, int]] = {}
-
-    def filter(self, record: logging.LogRecord) -> bool:
-        """Return whether a line is written."""
-        # The template, not the text: that of each connection's line may name its address.
-        key, now_s = f"{record.name} {record.msg}", self._clock()
-        since_s, suppressed = self._seen.get(key, (-math.inf, 0))
-        if now_s - since_s < REPEATED_AFTER_S:
-            self._seen[key] = (since_s, suppressed + 1)
-            return False
-        if len(self._seen) >= _MOST_TEMPLATES:
-            self._seen.clear()
-        self._seen[key] = (now_s, 0)
-        if suppressed:
-            record.msg = f"{record.getMessage()} ({suppressed} more since)"
-            record.args = ()
-        return True
-
-
-_MOST_TEMPLATES = 1_000
-_LOGGERS = ("asyncio", "uvicorn.error")
-_REPEATED = RepeatedLines()
-"""One for all servers of the process: a logger takes the same filter once."""
 
 
 class PatientProtocol(H11Protocol):
@@ -87,8 +43,8 @@ class PatientProtocol(H11Protocol):
         super().connection_made(transport)
         self.idle_since_s = self.loop.time()
         self._watch()
-        if len(self.connections) > connection_limit():
-            idle = [one for one in self.connections if isinstance(one, PatientProtocol) and not one.is_answering]
+        if len(self.connections) > affordable_connections(MAX_CONNECTIONS):
+            idle = [one for one in self.connections if isinstance(one, PatientProtocol) and one.is_idle]
             longest = min(idle, key=lambda one: one.idle_since_s, default=self)
             longest.transport.abort()
             # Its loss is reported later; meanwhile it does not count.
@@ -98,6 +54,11 @@ class PatientProtocol(H11Protocol):
     def is_answering(self) -> bool:
         """Whether a request of this connection is being answered."""
         return self.cycle is not None and not self.cycle.response_complete
+
+    @property
+    def is_idle(self) -> bool:
+        """Whether there is nothing to answer: a request that comes slowly makes room as well."""
+        return not self.is_answering or self.cycle.more_body
 
     def data_received(self, data: bytes) -> None:
         """Take what has come."""
@@ -145,6 +106,14 @@ class PatientProtocol(H11Protocol):
             self.transport.close()
 
 
+class _Server(uvicorn.Server):
+    async def startup(self, sockets: list[socket.socket] | None = None) -> None:
+        """Listen; what the kernel may hold until it is accepted was set along with what is accepted in one turn."""
+        await super().startup(sockets)
+        for one in sockets or ():
+            one.listen(_BACKLOG)
+
+
 class HttpServer:
     """Serves an application on a thread of its own; it may be followed by another, see :meth:`use`.
 
@@ -160,11 +129,7 @@ class HttpServer:
     """
 
     def __init__(self, app: ASGIApp, host: str, port: int) -> None:
-        raise_file_limit()
         self._app = app
-        # Refused connections and broken requests are logged by these two, a line each.
-        for name in _LOGGERS:
-            logging.getLogger(name).addFilter(_REPEATED)
         family = socket.AF_INET6 if ":" in host else socket.AF_INET
         self._socket = socket.create_server((host, port), family=family, backlog=_BACKLOG)
         # Accepted connections inherit it. Without it an answer of two packets waits 40 ms for the caller's delayed
@@ -175,13 +140,14 @@ class HttpServer:
             interface="asgi3",
             http=PatientProtocol,
             log_config=None,
+            backlog=_ACCEPTED,
             access_log=False,
             lifespan="off",
             timeout_graceful_shutdown=_END_TIMEOUT_S,
             ws="none",
             server_header=False,
         )
-        self._server = uvicorn.Server(config)
+        self._server = _Server(config)
         self._thread = Thread(target=self._run, name="http", daemon=True)
 
     @property

@@ -12,11 +12,13 @@ from typing import Annotated, Any
 from fastapi import APIRouter, Query
 from pydantic_core import to_json
 from starlette.requests import Request
-from starlette.responses import Response
+from starlette.responses import HTMLResponse, Response
 
 from recalibrator.api.http_answers import UNCHANGED, documented, tagged
 from recalibrator.api.http_context import Context
+from recalibrator.api.http_forms import PAGE_HEADERS
 from recalibrator.api.http_requests import moment_in_query
+from recalibrator.api.pages.html_environment import environment
 from schemas.event import rfc3339
 from ucci_runtime.broker.errors import BrokerError, BrokerUnreachable
 from ucci_runtime.broker.records import Input, Record
@@ -39,13 +41,39 @@ class MovementRoutes:
     def __init__(self, context: Context) -> None:
         self._context = context
         self._comparing = Lock()
+        self._template = environment().get_template("what_moved.html")
         self.router = APIRouter(tags=["status"])
+        self.router.add_api_route(
+            "/workloads/{workload:segment}/what-moved", self.page, methods=["GET"], include_in_schema=False
+        )
         self.router.add_api_route(
             "/v1/workloads/{workload:segment}/what-moved",
             self.what_moved,
             methods=["GET"],
             responses=UNCHANGED | documented(401, 403, 404, 409, 422, 429, 503),
         )
+
+    async def page(self, request: Request, workload: str, since: Annotated[str, Query(max_length=64)]) -> Response:
+        """Show the same to people; the page's button leads here, with the time of the alarm."""
+        self._context.authorise(request, "read")
+        self._context.require_workload(workload)
+        status = 200
+        try:
+            found = await self._asked(workload, since, None)
+        except RequestRefused as refusal:
+            status, said = refusal.status, [str(refusal)]
+        else:
+            from recalibrator.movement import lines
+
+            said = lines(found)
+        content = self._template.render(
+            now=self._context.clock.now(),
+            workloads=self._context.cache.workloads,
+            workload=workload,
+            since=since,
+            lines=said,
+        )
+        return HTMLResponse(content, status, headers=PAGE_HEADERS)
 
     async def what_moved(
         self,
@@ -60,13 +88,16 @@ class MovementRoutes:
         """
         self._context.authorise(request, "read")
         self._context.require_workload(workload)
+        return tagged(request, to_json(await self._asked(workload, since, until)))
+
+    async def _asked(self, workload: str, since: str, until: str | None) -> dict[str, Any]:
         now = self._context.clock.now()
         start = max(moment_in_query("since", since), _EPOCH)
         end = now if until is None else max(min(moment_in_query("until", until), now), _EPOCH)
         if start >= end:
             message = f"must lie before {rfc3339(end)}, until when results are compared (got {since[:60]!r})"
             raise _refused("invalid_field", message)
-        return tagged(request, to_json(await asyncio.to_thread(self._compared, workload, start, end)))
+        return await asyncio.to_thread(self._compared, workload, start, end)
 
     def _compared(self, workload: str, since: datetime, until: datetime) -> dict[str, Any]:
         """Return the document; blocks some seconds, in a thread of its own."""

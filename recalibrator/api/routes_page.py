@@ -17,7 +17,6 @@ from recalibrator.api.http_context import Context
 from recalibrator.api.http_forms import PAGE_HEADERS, form_credentials, read_form
 from recalibrator.api.http_requests import version_number
 from recalibrator.api.pages.html_page import ACTIONS, UNTIL_REFIT, Page
-from recalibrator.api.pages.time_range import TimeRange
 from recalibrator.api.routes_commands import CommandRoutes, Order, checked_reason, checked_share
 from schemas.command import Action
 from ucci_runtime.refusals import RequestRefused
@@ -28,13 +27,7 @@ _FILES = {"page.css": "text/css", "page.js": "text/javascript"}
 
 
 class PageRoutes:
-    """The routes that people see.
-
-    Parameters
-    ----------
-    commands : CommandRoutes
-        What the forms lead to.
-    """
+    """The routes that people see."""
 
     def __init__(self, context: Context, commands: CommandRoutes) -> None:
         self._context = context
@@ -50,12 +43,10 @@ class PageRoutes:
         self.router.add_api_route("/confirm", self.confirm, methods=["GET"])
         self.router.add_api_route("/confirm", self.act, methods=["POST"])
 
-    async def overview(
-        self, request: Request, shown: Annotated[str, Query(alias="range", max_length=20)] = ""
-    ) -> Response:
+    async def overview(self, request: Request) -> Response:
         """Return the page of all workloads."""
         self._context.authorise(request, "read")
-        return await self._html(self._page.overview, self._context.clock.now(), TimeRange.named(shown))
+        return await self._html(self._page.overview, self._context.clock.now())
 
     async def workload(
         self,
@@ -63,15 +54,14 @@ class PageRoutes:
         workload: str,
         asked: Annotated[str, Query(max_length=20)] = "",
         version: Annotated[str, Query(max_length=20)] = "",
-        shown: Annotated[str, Query(alias="range", max_length=20)] = "",
     ) -> Response:
-        """Return the page of one workload, its charts over a range of time, with a note of what was just asked for."""
+        """Return the page of one workload, with a note of what was just asked for."""
         self._context.authorise(request, "read")
         self._context.require_workload(workload)
         requested = asked if asked in ACTIONS else ""
         number = version_number(version) if version else None
-        over, now = TimeRange.named(shown), self._context.clock.now()
-        return await self._html(self._page.workload, workload, now, over, requested, number)
+        now = self._context.clock.now()
+        return await self._html(self._page.workload, workload, now, requested, number)
 
     async def _html(self, make: Callable[..., str], *arguments: object) -> Response:
         # Drawing takes tens of milliseconds; other requests do not wait for it.

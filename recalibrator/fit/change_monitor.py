@@ -7,8 +7,9 @@ carried out here.
 from __future__ import annotations
 
 from math import inf
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
+from recalibrator.fit.codec import Kept
 from recalibrator.fit.data.label_columns import Standing
 from recalibrator.fit.data.label_table import Distrust, LabelTable
 from recalibrator.fit.data.late_results import LateResults
@@ -28,8 +29,6 @@ from recalibrator.fit.label_quality.crowd import (
     PeopleJudged,
     RecentPairs,
     Suspected,
-    dump,
-    load,
     step,
 )
 from recalibrator.fit.label_quality.labelers import Labelers
@@ -63,6 +62,13 @@ class ChangeMonitor:
     traffic : TrafficWindow
         Forgets what a change of the mix of queries has made obsolete.
     """
+
+    drift: Kept[DriftMonitors]
+    label_quality: Kept[LabelQuality]
+    labelers: Kept[Labelers]
+    change: Kept[OutcomeChange]
+    mix: Kept[MixChange]
+    _late: Kept[LateResults]
 
     def __init__(
         self, settings: WorkloadSettings, constants: MethodConstants, labels: LabelTable, traffic: TrafficWindow
@@ -237,6 +243,9 @@ class ChangeMonitor:
         A change of outcomes makes earlier labels obsolete. A change of the mix of queries does not, but what recent
         labels add to the curves is to be measured on the current mix alone.
         """
+        # An estimate splits labels at one instant: of both changes the later one that has enough labels since. To split
+        # at a change of outcomes discounts what came before it; to split at one of the mix keeps all of it, and only
+        # measures the curves on the current mix. A mix that swings to and fro is split once, not at every turn.
         change, mix, constants = self.change, self.mix, self._constants.mix
         changed_us, by_mix = change.began_us, False
         if mix.began_us is not None and mix.is_lone and constants.mix_split:
@@ -265,23 +274,3 @@ class ChangeMonitor:
             return False
         share = self._constants.refit.calm_share
         return all(one.statistic < share * one.bound for one in self.drift.detectors)
-
-    def state(self) -> dict[str, Any]:
-        """Return everything as JSON values, exact."""
-        return {
-            "drift": self.drift.state(),
-            "label_quality": dump(self.label_quality),
-            **self.change.state(),
-            "mix": self.mix.state(),
-            "late_results": self._late.state(),
-            "labelers": self.labelers.state(),
-        }
-
-    def load(self, state: dict[str, Any]) -> None:
-        """Take a former :meth:`state` back, once the window has its own."""
-        self.drift.load(state["drift"])
-        self.label_quality = load(state["label_quality"], self._labels.grid.cells)
-        self.change.load(state)
-        self.mix.load(state["mix"])
-        self._late.load(state["late_results"])
-        self.labelers.load(state["labelers"])

@@ -7,57 +7,35 @@ snapshot that the disk refuses is put off: the former one stays, and the log is 
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from hashlib import sha256
 from pathlib import Path
 
 import structlog
 
 from recalibrator.core import Recalibrator, WorkloadSettings
-from recalibrator.fit.ports import Core, FitState
+from recalibrator.fit.ports import FitState
 from ucci_runtime.file_replace import replace_file
 
 _log = structlog.get_logger()
 _FORMAT = 1
-Restore = Callable[[WorkloadSettings, bytes], Core]
 
 
 class SnapshotFiles:
-    """Snapshots under one directory, a file for each partition of the observations.
+    """Snapshots under one directory, a file for each partition; those of workloads that are not given are dropped."""
 
-    Parameters
-    ----------
-    directory : Path
-        Created where missing.
-    workloads : mapping of name to WorkloadSettings
-        Snapshots of others are dropped.
-    make : callable
-        Makes a core that has seen nothing.
-    restore : callable
-        Makes one from its snapshot; raises ValueError where it cannot.
-    """
-
-    def __init__(
-        self,
-        directory: Path,
-        workloads: Mapping[str, WorkloadSettings],
-        make: Callable[[WorkloadSettings], Core] = Recalibrator,
-        restore: Restore = Recalibrator.restore,
-    ) -> None:
+    def __init__(self, directory: Path, workloads: Mapping[str, WorkloadSettings]) -> None:
         directory.mkdir(mode=0o700, parents=True, exist_ok=True)
-        self._directory = directory
-        self._workloads = workloads
-        self._make = make
-        self._restore = restore
+        self._directory, self._workloads = directory, workloads
         self._is_failing = False
 
     def use(self, workloads: Mapping[str, WorkloadSettings]) -> None:
         """Make and restore cores under these settings from now on."""
         self._workloads = workloads
 
-    def new(self, workload: str) -> Core:
+    def new(self, workload: str) -> Recalibrator:
         """Return a core that has seen nothing."""
-        return self._make(self._workloads[workload])
+        return Recalibrator(self._workloads[workload])
 
     def load(self, partition: int) -> FitState | None:
         """Return what was stored, or None where nothing is or it is damaged.
@@ -111,12 +89,12 @@ class SnapshotFiles:
         head = json.loads(head_line)
         if head["format"] != _FORMAT:
             raise ValueError(f"format is {head['format']}, this release reads {_FORMAT}")
-        cores: dict[str, Core] = {}
+        cores: dict[str, Recalibrator] = {}
         history: dict[str, list[int]] = {}
         for entry in head["workloads"]:
             snapshot, body = body[: entry["bytes"]], body[entry["bytes"] :]
             if entry["name"] in self._workloads:
-                cores[entry["name"]] = self._restore(self._workloads[entry["name"]], snapshot)
+                cores[entry["name"]] = Recalibrator.restore(self._workloads[entry["name"]], snapshot)
                 history[entry["name"]] = list(entry["history"])
         return FitState(int(head["offset"]), cores, history)
 

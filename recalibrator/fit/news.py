@@ -11,8 +11,6 @@ from recalibrator.stage import News
 from schemas.calibration import HIGHEST_VERSION, CalibrationVersion
 from schemas.status import BAD_STATES, WorkloadStatus
 
-Facts = dict[str, JsonValue]
-
 _BAD_DRIFT = frozenset({"suspected", "drifted"})
 _MOST_NAMED = 20
 
@@ -30,35 +28,45 @@ class PublishedVersions:
         self._last[version.workload] = version
 
     def take(self) -> Iterator[News]:
-        """Yield a line a workload, and begin to count anew."""
+        """Yield a line a workload, and begin again."""
         counted, self._triggers = self._triggers, {}
         for workload, triggers in counted.items():
             last = self._last[workload]
-            facts: Facts = {
-                "workload": workload,
-                "versions": triggers.total(),
-                "last": last.version,
-                "state": last.state,
-                "uncertainty_threshold": last.uncertainty_threshold,
-                "triggers": dict(triggers),
-            }
-            yield News("calibration published", facts)
+            yield _news(
+                "calibration published",
+                workload,
+                versions=triggers.total(),
+                last=last.version,
+                state=last.state,
+                uncertainty_threshold=last.uncertainty_threshold,
+                triggers=dict(triggers),
+            )
+
+
+def _news(what: str, workload: str, *, is_bad: bool = False, **facts: JsonValue) -> News:
+    return News(what, {"workload": workload, **facts}, is_bad=is_bad)
 
 
 def status_news(before: WorkloadStatus, after: WorkloadStatus) -> Iterator[News]:
     """Yield what has changed from one status of a workload to the next."""
-    workload = after.workload
-    if after.state != before.state:
-        facts: Facts = {"workload": workload, "state": after.state, "before": before.state, "sentence": after.sentence}
-        yield News("workload state", facts, is_bad=after.state in BAD_STATES)
-    if after.drift.state != before.drift.state:
+    name, state, drift = after.workload, after.state, after.drift.state
+    if state != before.state:
+        is_bad = state in BAD_STATES
+        yield _news("workload state", name, is_bad=is_bad, state=state, before=before.state, sentence=after.sentence)
+    if drift != before.drift.state:
         alarmed: list[JsonValue] = [one.name for one in after.drift.detectors if one.state in _BAD_DRIFT]
-        facts = {"workload": workload, "state": after.drift.state, "before": before.drift.state, "detectors": alarmed}
-        yield News("drift state", facts, is_bad=after.drift.state in _BAD_DRIFT)
+        is_bad = drift in _BAD_DRIFT
+        yield _news("drift state", name, is_bad=is_bad, state=drift, before=before.drift.state, detectors=alarmed)
     yield from _label_news(before, after)
     yield from _labeler_news(before, after)
-    yield from _outage_news(before, after)
-    yield from _command_news(before, after)
+    if (before.outage is None) is not (after.outage is None):
+        shares = {} if after.outage is None else after.outage.model_dump()
+        yield _news("model outage" if shares else "model outage over", name, is_bad=bool(shares), **shares)
+    for one in after.commands:
+        if one not in before.commands:
+            what = "command refused" if one.is_refused else "command applied"
+            facts = {fact: getattr(one, fact) for fact in ("action", "note", "version", "issued_by")}
+            yield _news(what, name, is_bad=one.is_refused, **facts)
 
 
 def _label_news(before: WorkloadStatus, after: WorkloadStatus) -> Iterator[News]:
@@ -68,11 +76,10 @@ def _label_news(before: WorkloadStatus, after: WorkloadStatus) -> Iterator[News]
         return
     was = was if isinstance(was, dict) else {}
     if (suspected := audit.get("suspected")) is not None and was.get("suspected") is None:
-        facts: Facts = {"workload": after.workload, "suspected": suspected, "since": audit.get("since")}
-        yield News("bad labels suspected", facts, is_bad=True)
+        yield _news("bad labels suspected", after.workload, is_bad=True, suspected=suspected, since=audit.get("since"))
     if (last := audit.get("last")) is not None and was.get("last") != last and isinstance(last, dict):
-        facts = {"workload": after.workload, **last, "quarantined": audit.get("quarantined")}
-        yield News("suspected labels judged", facts, is_bad=last.get("verdict") == "refuted")
+        facts = {**last, "quarantined": audit.get("quarantined")}
+        yield _news("suspected labels judged", after.workload, is_bad=last.get("verdict") == "refuted", **facts)
 
 
 def _labeler_news(before: WorkloadStatus, after: WorkloadStatus) -> Iterator[News]:
@@ -80,39 +87,12 @@ def _labeler_news(before: WorkloadStatus, after: WorkloadStatus) -> Iterator[New
     was, now = (one.details.get("labelers_set_aside") for one in (before, after))
     names_before, names = (set(one) if isinstance(one, dict) else set[str]() for one in (was, now))
     for name in sorted(names - names_before)[:_MOST_NAMED]:
-        yield News("labels of a labeler set aside", {"workload": after.workload, "labeler": name}, is_bad=True)
+        yield _news("labels of a labeler set aside", after.workload, is_bad=True, labeler=name)
     for name in sorted(names_before - names)[:_MOST_NAMED]:
-        yield News("labels of a labeler count again", {"workload": after.workload, "labeler": name})
-
-
-def _outage_news(before: WorkloadStatus, after: WorkloadStatus) -> Iterator[News]:
-    if (before.outage is None) is (after.outage is None):
-        return
-    outage = after.outage
-    facts: Facts = {"workload": after.workload}
-    if outage is None:
-        yield News("model outage over", facts)
-    else:
-        shares: Facts = {"small_failing": outage.small_failing, "large_failing": outage.large_failing}
-        yield News("model outage", facts | shares, is_bad=True)
-
-
-def _command_news(before: WorkloadStatus, after: WorkloadStatus) -> Iterator[News]:
-    """Yield what became of operators' commands, with who issued them."""
-    for one in after.commands:
-        if one in before.commands:
-            continue
-        facts: Facts = {
-            "workload": after.workload,
-            "action": one.action,
-            "note": one.note,
-            "version": one.version,
-            "issued_by": one.issued_by,
-        }
-        yield News("command refused" if one.is_refused else "command applied", facts, is_bad=one.is_refused)
+        yield _news("labels of a labeler count again", after.workload, labeler=name)
 
 
 def number_ignored(workload: str, number: int) -> News:
     """Return the line about a foreign version whose number no version of ours could follow."""
-    facts: Facts = {"workload": workload, "version": number, "highest": HIGHEST_VERSION}
-    return News("foreign version ignored: its number leaves no room for the next ones", facts, is_bad=True)
+    what = "foreign version ignored: its number leaves no room for the next ones"
+    return _news(what, workload, is_bad=True, version=number, highest=HIGHEST_VERSION)

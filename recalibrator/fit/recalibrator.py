@@ -7,8 +7,8 @@ it. The same events in the same order give byte-identical versions.
 from __future__ import annotations
 
 import json
-from dataclasses import asdict, replace
 from math import inf
+from operator import is_
 from typing import Any, Self
 
 import numpy as np
@@ -17,41 +17,41 @@ from pydantic import JsonValue
 from recalibrator.decoding import Observation
 from recalibrator.fit.arrays import Floats
 from recalibrator.fit.change_monitor import NO_REACTION, ChangeMonitor
+from recalibrator.fit.codec import Kept, KeptEach, dump, load
 from recalibrator.fit.data.label_sides import silent_side
 from recalibrator.fit.data.label_table import LabelTable
 from recalibrator.fit.data.prequential import calibration_error
 from recalibrator.fit.data.traffic_window import PAIRS, TrafficWindow
-from recalibrator.fit.decide.atoms import Drawn, choose_drawn
-from recalibrator.fit.decide.pacer import Pacer
-from recalibrator.fit.decide.promise import Affordable, choose_for, reference
-from recalibrator.fit.decide.publish_policy import (
+from recalibrator.fit.decide.candidate import (
     Candidate,
-    FieldWeights,
+    DrawnAtom,
+    FieldTargets,
+    Part,
+    Threshold,
+    View,
+    evaluate,
     exploration_probability,
     reason_to_publish,
 )
-from recalibrator.fit.decide.threshold import Choice, Policies, safety_of_few, weigh
-from recalibrator.fit.drift.handoff_watch import HandoffWatch
+from recalibrator.fit.decide.pacer import Pacer
+from recalibrator.fit.decide.promise import reference
+from recalibrator.fit.decide.threshold import weigh
 from recalibrator.fit.estimate.calibration_map import map_fitter
-from recalibrator.fit.estimate.estimate import Circumstances, Estimate, degraded, estimate_outcomes
+from recalibrator.fit.estimate.estimate import Estimate, degraded
 from recalibrator.fit.label_quality.crowd import details as label_details
 from recalibrator.fit.method_constants import DEFAULT, MethodConstants
-from recalibrator.fit.publish.evidence import costs, evidence
-from recalibrator.fit.publish.standing import target_standing
+from recalibrator.fit.publish.evidence import costs, evidence, target_standing
+from recalibrator.fit.publish.handoff_watch import HandoffWatch
 from recalibrator.fit.publish.trial import Trials
-from recalibrator.fit.publish.versions import PINNED, Content, VersionRegistry, content_of, interpret
+from recalibrator.fit.publish.versions import Content, VersionRegistry, content_of, interpret
 from recalibrator.fit.status import Counters, WorkloadFacts, workload_status
 from recalibrator.grid import Grid
 from schemas.basis import is_of_basis
 from schemas.calibration import (
-    FIELD_PREFIX,
     HIGHEST_VERSION,
-    QUALITY,
     Z95,
     CalibrationState,
     CalibrationVersion,
-    Hold,
-    TargetStanding,
 )
 from schemas.command import Command
 from schemas.event import to_us
@@ -62,30 +62,21 @@ from schemas.status import CommandOutcome, SilentSide, WorkloadStatus
 from schemas.traffic import TrafficSummary, VersionTraffic
 from schemas.trial import CalibrationTrial
 
-_SNAPSHOT_FORMAT = 6
+_SNAPSHOT_FORMAT = 7
 _DEFAULT_MAP = "isotonic"
 
 
-def _alike(summary: TrafficSummary, signal: str, mark: str | None) -> TrafficSummary | None:
+def _alike(summary: TrafficSummary, signal: str, mark: str | None, handoff: str | None) -> TrafficSummary | None:
     """Return what a summary says about u as one signal measures it, of answers that rest on what is configured.
 
-    None where it says nothing of the kind.
+    The small model answers alike under all handoffs, so that u counts; what the large one answers under another does
+    not. None where nothing is left.
     """
-    parts = tuple(part for part in summary.versions if part.signal == signal and is_of_basis(part.basis, mark))
-    if len(parts) == len(summary.versions):
+    known = (part for part in summary.versions if part.signal == signal and is_of_basis(part.basis, mark))
+    parts = tuple(part if part.handoff == handoff else _without_pairs(part) for part in known)
+    if len(parts) == len(summary.versions) and all(map(is_, parts, summary.versions)):
         return summary
     return summary.model_copy(update={"versions": parts}) if parts else None
-
-
-def _under_handoff(summary: TrafficSummary, handoff: str | None) -> TrafficSummary:
-    """Return what a summary says while this is handed over.
-
-    The small model answers alike under all handoffs, so that u counts; what the large one answers does not.
-    """
-    if all(part.handoff == handoff for part in summary.versions):
-        return summary
-    parts = (part if part.handoff == handoff else _without_pairs(part) for part in summary.versions)
-    return summary.model_copy(update={"versions": tuple(parts)})
 
 
 def _without_pairs(part: VersionTraffic) -> VersionTraffic:
@@ -116,24 +107,40 @@ class Recalibrator:
     (True, 'cold_start')
     """
 
+    _labels: Kept[LabelTable]
+    _traffic: Kept[TrafficWindow]
+    _monitor: Kept[ChangeMonitor]
+    _published: Kept[VersionRegistry]
+    _parts: KeptEach[Part]
+    _counters: Kept[Counters]
+    _now_us: Kept[int] = 0
+    _labels_until_fit: Kept[int]
+    _queries_until_fit: Kept[float]
+    _put_off: Kept[int] = 0
+
     def __init__(self, settings: WorkloadSettings, constants: MethodConstants = DEFAULT) -> None:
         self.settings, self.constants = settings, constants
         self._basis_mark = settings.basis_mark
         self._grid, window = Grid(constants.grid), constants.window
         self._traffic = TrafficWindow(self._grid, window.window_queries)
-        self._handoff = HandoffWatch(settings.handoff)
-        self._published = VersionRegistry(settings, window.kept_versions)
-        self._published.handoff = self._handoff.in_versions
+        self._handoff, self._trials = HandoffWatch(settings.handoff), Trials()
+        self._published = VersionRegistry(settings, window.kept_versions, self._handoff)
+        self._parts = self._made_parts()
         self._learn_anew()
         self._map_fitter = map_fitter(settings.calibration_map, constants.map.map_prior_labels)
-        budget = settings.target.cost
-        self._pacer = None if budget is None else Pacer(budget, constants.budget)
         self._map_in_force: tuple[CalibrationVersion, Floats] | None = None
-        self._trials = Trials()
         self._counters = Counters()
-        self._now_us = 0
         self._queries_until_fit = self._queries_between_fits
-        self._put_off = 0
+
+    def _made_parts(self) -> dict[str, Part]:
+        """Return what this workload has, in the order in which it adds to a candidate."""
+        target = self.settings.target
+        parts: dict[str, Part] = {"trial": self._trials, "handoff": self._handoff}
+        if target.fields:
+            parts["fields"] = FieldTargets()
+        if target.cost is not None:
+            parts["budget"] = Pacer(target.cost, self.constants.budget)
+        return parts | {"threshold": Threshold(), "atom": DrawnAtom()}
 
     def _learn_anew(self) -> None:
         """Know no label, and nothing that was concluded from any."""
@@ -152,7 +159,7 @@ class Recalibrator:
     @property
     def _queries_between_fits(self) -> float:
         most, pace = self.constants.refit.refit_queries, self.constants.budget.pace_queries
-        return float(most if self._pacer is None else min(most, pace))
+        return float(most if self.settings.target.cost is None else min(most, pace))
 
     @property
     def current(self) -> CalibrationVersion | None:
@@ -188,18 +195,18 @@ class Recalibrator:
             return self._observe_label(event) if self._is_alike(event) else None
         if isinstance(event, Command):
             return self._apply_command(event)
-        alike = _alike(event, self.settings.uncertainty, self._basis_mark)
-        return None if alike is None else self._observe_traffic(_under_handoff(alike, self._handoff.name))
+        alike = _alike(event, self.settings.uncertainty, self._basis_mark, self._handoff.name)
+        return None if alike is None else self._observe_traffic(alike)
 
     def _is_alike(self, example: LabelledExample) -> bool:
         """Whether u was measured, and both answers made, as they are now; counts a label of which that is not true."""
         # Values of u that were measured differently do not belong on one axis.
         if example.signal != self.settings.uncertainty:
-            self._counters.of_other_signal += 1
+            self._counters.count("of_other_signal")
         elif not is_of_basis(example.basis, self._basis_mark):
-            self._counters.of_other_basis += 1
+            self._counters.count("of_other_basis")
         elif example.handoff != self._handoff.name:
-            self._counters.of_other_handoff += 1
+            self._counters.count("of_other_handoff")
         else:
             return True
         return False
@@ -220,34 +227,37 @@ class Recalibrator:
         may_decide = misfit(version, wanted) is None
         may_try = may_decide and trial is not None and misfit(trial.version, wanted) is None
         self._published.inherit(version, may_decide=may_decide)
-        self._trials = Trials(trial if may_try else None)
+        self._trials = self._parts["trial"] = Trials(trial if may_try else None)
         if may_decide and version.handoff is not None and not version.handoff.active:
             self._handoff.end()
-            self._published.handoff = self._handoff.in_versions
         self._labels.retarget(reference(self.settings.target, self.current))
 
     def _observe_label(self, example: LabelledExample) -> CalibrationVersion | None:
         routed_us = to_us(example.routed_at)
         self._now_us = max(self._now_us, routed_us)
-        example = self._trials.take_label(example)
+        if self._trials.hides(example):
+            example = example.model_copy(update={"error_probability": None})
         change = self._labels.offer(example)
-        self._counters.count(change, example.label_requested)
+        self._counters.count("unrequested" if change == "added" and not example.label_requested else change)
+        for part in self._parts.values():
+            part.take(example, change)
         if change in ("duplicate", "too_late") or not example.label_requested:
             return None
         standing = self._labels.standing(example.query_id)
         self._labels_until_fit -= standing.counts or change == "withdrawn"
         reaction = NO_REACTION
         if change == "added":
+            former = self._published.find(example.calibration_version)
             reaction = self._monitor.on_label(
                 example,
                 standing,
                 routed_us,
                 self._now_us,
                 may_ask=self._may_ask,
-                map_labels=self._map_labels(example.calibration_version),
+                # Infinite where it is not known, or does not say so.
+                map_labels=inf if former is None else former.evidence.effective_labels or inf,
             )
         judged = self._monitor.compare_labelers(self._now_us)
-        self._handoff.on_label(example, change)
         if self._handoff.costs_too_much and self._may_ask and self._monitor.label_quality.is_trusting:
             return self._end_handoff()
         news: str | None = reaction.news or ("labelers_judged" if judged else None)
@@ -255,19 +265,12 @@ class Recalibrator:
             return self._refit(drifted=reaction.refit_now, news=news)
         return self._refit_in_turn() if self._labels_until_fit <= 0 else None
 
-    def _map_labels(self, version: int | None) -> float:
-        """Return the effective labels behind a version's map; infinite where it is not known, or does not say so."""
-        former = None if version is None else self._published.find(version)
-        return inf if former is None else former.evidence.effective_labels or inf
-
     def _observe_traffic(self, summary: TrafficSummary) -> CalibrationVersion | None:
-        self._trials.take_traffic(summary)
-        self._handoff.on_traffic(summary.versions)
-        if self._pacer is not None:
-            self._pacer.on_traffic(summary.versions)
+        for part in self._parts.values():
+            part.take(summary, None)
         batch = self._traffic.add(summary)
         self._now_us = max(self._now_us, batch.last_us)
-        self._counters.on_traffic(batch.sums["labels_requested"])
+        self._counters.requested_since_label += batch.sums["labels_requested"]
         self._queries_until_fit -= batch.sums["queries"]
         audits = self._published.audit_probabilities() if self._monitor.label_quality.audit is not None else {}
         if self._monitor.on_traffic(summary, batch, audits, self._now_us, may_ask=self._may_ask):
@@ -292,62 +295,29 @@ class Recalibrator:
 
     def evaluate(self) -> Candidate:
         """Estimate and weigh everything as it stands, without deciding anything."""
-        current, publish = self.current, self.constants.publish
+        return evaluate(self._view(), self._parts)
+
+    def _view(self) -> View:
+        current = self.current
         circumstances = self._monitor.circumstances(None if current is None else current.uncertainty_threshold)
         if self._silent_side is not None:
-            # What no label shows may be as far off as after a new mix, and explored queries may be looked at.
-            circumstances = circumstances._replace(is_quiet=False, is_new_mix=True)
-        most = self.settings.sampling.exploration_probability
-        exploration = exploration_probability(most, publish, is_quiet=circumstances.is_quiet)
-        estimate = estimate_outcomes(
-            self._labels, self._traffic, self._map_fitter, circumstances, self.constants.estimate
+            # Explored queries may be looked at.
+            circumstances = circumstances._replace(is_quiet=False, silent_side=self._silent_side)
+        return View(
+            self.settings,
+            self.constants,
+            self._labels,
+            self._traffic,
+            self._map_fitter,
+            circumstances,
+            current,
+            costs(self.settings, self._traffic),
         )
-        policies = weigh(estimate, self._grid.edges, self._labels.target, exploration)
-        fields = self._weigh_fields(circumstances, exploration)
-        promised = {QUALITY: policies} | {FIELD_PREFIX + name: one.policies for name, one in fields.items()}
-        safety = safety_of_few(self.settings.target.safety, self._labels.counting)
-        target = self.settings.target.model_copy(update={"safety": safety})
-        choice = choose_for(target, promised, self._affordable(), exploration, publish.gain_least)
-        drawn = Drawn(policies, self._spare_failing(choice, policies), None)
-        if target.is_plain:
-            held = current if self._traffic.small_failures.is_out or self._traffic.large_failures.is_out else None
-            drawn = choose_drawn(estimate, self._grid.edges, exploration, safety, drawn, held)
-        return Candidate(estimate, exploration, drawn.policies, drawn.choice, safety, fields, drawn.atom)
 
     @property
     def _silent_side(self) -> SilentSide | None:
         threshold = None if self.current is None else self.current.uncertainty_threshold
         return silent_side(self._labels, self._traffic, self.settings.sampling, threshold)
-
-    def _weigh_fields(self, circumstances: Circumstances, exploration: float) -> dict[str, FieldWeights]:
-        """Weigh all thresholds for each field with a target of its own, as for all fields together."""
-        found = {}
-        for name, target in self.settings.target.fields.items():
-            labels = self._labels.of_field(name, target)
-            known = estimate_outcomes(labels, self._traffic, self._map_fitter, circumstances, self.constants.estimate)
-            found[name] = FieldWeights(weigh(known, self._grid.edges, target, exploration), known.support)
-        return found
-
-    def _affordable(self) -> Affordable | None:
-        """Return what share of queries the large model may answer within the budget; None where it is not known."""
-        budget, model_costs = self.settings.target.cost, costs(self.settings, self._traffic)
-        if budget is None or self._pacer is None or model_costs is None:
-            return None
-        now, ever = ((cost - model_costs.small) / model_costs.large for cost in (self._pacer.allowed, budget))
-        return Affordable(now, ever)
-
-    def _spare_failing(self, choice: Choice, policies: Policies) -> Choice:
-        """Return the choice, or the threshold in force where the choice would send a failing server more work.
-
-        While the large model fails, no version asks for more of its calls; while the small one is out, what is known
-        of the mix of queries stands still, and so does the threshold.
-        """
-        if self.current is None:
-            return choice
-        in_force = policies.index(self.current.uncertainty_threshold)
-        if self._traffic.small_failures.is_out:
-            return replace(choice, index=in_force)
-        return replace(choice, index=max(choice.index, in_force)) if self._traffic.large_failures.is_out else choice
 
     def _refit_in_turn(self) -> CalibrationVersion | None:
         """Refit as labels or queries are due, or leave it out where nothing moves and few were left out before."""
@@ -363,7 +333,7 @@ class Recalibrator:
 
     def _may_wait(self, current: CalibrationVersion) -> bool:
         """Whether the version in force is as good as settled, and what is known says that nothing moves."""
-        if current.state != "active" or self._pacer is not None or self._audit_changed:
+        if current.state != "active" or self.settings.target.cost is not None or self._audit_changed:
             return False
         if self._labels.counting < self.constants.refit.calm_labels or outdated(current, self.settings):
             return False
@@ -408,20 +378,22 @@ class Recalibrator:
         No label says how well it does so, hence what was learned is forgotten. Alone it is better, so that what was
         enough is enough.
         """
-        current = self.current
-        assert current is not None
         self._handoff.end()
-        self._published.handoff = self._handoff.in_versions
         self._trials.end("handoff_off", self._now_us)
         loss = self._handoff.loss
-        details = {"handoff_loss": None if loss is None else loss.model_dump()}
-        proof = current.evidence.model_copy(
-            update={"trigger": "handoff_off", "details": {**current.evidence.details, **details}}
-        )
         self._learn_anew()
         self._traffic.forget_pairs()
+        return self._carry_on("handoff_off", handoff_loss=None if loss is None else loss.model_dump())
+
+    def _carry_on(self, trigger: str, *, audit: float = 0.0, **details: JsonValue) -> CalibrationVersion:
+        """Publish what is in force again, for what follows from no fit."""
+        current = self.current
+        assert current is not None
+        update = {"trigger": trigger, "details": current.evidence.details | details}
+        proof = current.evidence.model_copy(update=update)
         content = Content(current.map, current.uncertainty_threshold, current.state, proof, current.atom)
-        return self._published.publish(self._now_us, content, current.costs, current.exploration_probability)
+        exploration = current.exploration_probability
+        return self._published.publish(self._now_us, content, current.costs, exploration, audit=audit)
 
     def _set_expectations(self, estimate: Estimate) -> None:
         """Set what detectors compare with: they see first labels, the curves are fitted to labels as they stand."""
@@ -436,13 +408,7 @@ class Recalibrator:
 
     def _emit_audit(self) -> CalibrationVersion | None:
         """Let routers begin or end an audit under what is in force, when too little is known for a new fit."""
-        current = self.current
-        if current is None or not self._audit_changed:
-            return None
-        proof = current.evidence.model_copy(update={"trigger": "audit"})
-        content = Content(current.map, current.uncertainty_threshold, current.state, proof, current.atom)
-        exploration = current.exploration_probability
-        return self._published.publish(self._now_us, content, current.costs, exploration, audit=self._audit)
+        return self._carry_on("audit", audit=self._audit) if self._audit_changed else None
 
     def _trigger(self, candidate: Candidate, *, drifted: bool, news: str | None) -> str | None:
         support, current, needed = candidate.estimate.support, self.current, self.constants.support
@@ -477,24 +443,16 @@ class Recalibrator:
     def _publish(self, candidate: Candidate, trigger: str) -> CalibrationVersion:
         model_costs = costs(self.settings, self._traffic)
         scores = calibration_error(self._labels, self.constants.estimate.decay.half_life_fast)
-        drift = self._monitor.drift.worst
-        found = evidence(trigger, candidate, scores, model_costs, drift)
-        found = found.model_copy(update={"details": {**found.details, **self._more()}})
-        standing = self._standing(candidate, candidate.choice.index, candidate.safety)
-        if standing is not None:
-            found = found.model_copy(update={"standing": standing})
+        standing = target_standing(self.settings.target, candidate, candidate.choice.index, candidate.safety)
+        found = evidence(trigger, candidate, scores, model_costs, self._monitor.drift.worst, self._more(), standing)
         threshold = float(candidate.policies.thresholds[candidate.choice.index])
         state: CalibrationState = "active" if candidate.choice.feasible else "infeasible"
         content = Content(candidate.estimate.map, threshold, state, found, candidate.atom)
         version = self._published.publish(self._now_us, content, model_costs, candidate.exploration, audit=self._audit)
         self._labels.retarget(reference(self.settings.target, version))
-        if self._pacer is not None:
-            self._pacer.on_published(version.version)
+        for part in self._parts.values():
+            part.published(version.version)
         return version
-
-    def _standing(self, candidate: Candidate, index: int, errors: float) -> TargetStanding | None:
-        budget = None if self._pacer is None else self._pacer.standing
-        return target_standing(self.settings.target, candidate, index, errors, budget)
 
     def _more(self) -> dict[str, JsonValue]:
         """Return what was served so far, and what there is of another map and of suspected labels."""
@@ -515,20 +473,20 @@ class Recalibrator:
         self._published.holds = act.holds
         if act.ends_trial:
             self._trials.end(command.action, self._now_us)
-        if act.deed == "fit":
+        if act.what == "fit":
             version = self._refit(commanded=command.action)
             least, known = self.constants.support.minimum_bootstrap_labels, len(self._labels)
             refusal = f"{command.action} refused: needs {least} labels, some with both models run; {known} are known"
             self._conclude(command, refusal if version is None else act.note, is_refused=version is None)
             return version
-        former = None if act.of is None else self._published.find(act.of)
+        former = self._published.find(act.of)
         if former is None and on_trial is not None and act.of == on_trial.version.version:
             former = on_trial.version
-        if act.deed == "nothing" or (content := content_of(command, act.of, former)) is None:
+        if act.what == "nothing" or (content := content_of(command, act.of, former)) is None:
             self._conclude(command, act.note, is_refused=act.is_refused)
             return None
-        is_tried, model_costs = act.deed == "try", costs(self.settings, self._traffic)
-        if former is not None and act.deed == "hold":
+        is_tried, model_costs = act.what == "try", costs(self.settings, self._traffic)
+        if former is not None and act.what == "hold":
             version = self._published.hold(former, self._now_us, content.evidence)
         else:
             version = self._published.publish(self._now_us, content, model_costs, audit=self._audit, on_trial=is_tried)
@@ -556,30 +514,27 @@ class Recalibrator:
 
     def status(self) -> WorkloadStatus:
         """Return how the workload keeps its promise, as of the events seen; costs about a refit, changes nothing."""
-        support = served = standing = None
-        if len(self._labels):
-            candidate = self.evaluate()
-            support, served = candidate.estimate.support, candidate.policies
-            in_force = 0 if self.current is None else served.index(self.current.uncertainty_threshold)
-            standing = self._standing(candidate, in_force, Z95)
-            failing, atom = self._traffic.large_failures.recent, None if self.current is None else self.current.atom
-            if failing > 0.0 or atom != candidate.atom:
-                estimate = degraded(candidate.estimate, failing) if failing > 0.0 else candidate.estimate
-                served = weigh(estimate, self._grid.edges, self._labels.target, candidate.exploration, atom)
         facts = WorkloadFacts(
-            self.settings,
-            self.constants,
-            self.current,
-            self._published.holds,
+            view := self._view(),
+            self._parts,
+            self._published,
+            self._monitor,
             self._counters,
-            self._trials,
-            self._handoff,
             self._now_us,
-            self._published.inherited,
             self._silent_side,
-            standing,
+            self._handoff.sentence(),
         )
-        return workload_status(facts, support, served, self._labels, self._traffic, self._monitor)
+        if not len(self._labels):
+            return workload_status(facts)
+        candidate, current = evaluate(view, self._parts), self.current
+        in_force = 0 if current is None else candidate.policies.index(current.uncertainty_threshold)
+        standing = target_standing(self.settings.target, candidate, in_force, Z95)
+        failing, atom = self._traffic.large_failures.recent, None if current is None else current.atom
+        served, estimate = candidate.policies, candidate.estimate
+        if failing > 0.0 or atom != candidate.atom:
+            estimate = degraded(estimate, failing) if failing > 0.0 else estimate
+            served = weigh(estimate, self._grid.edges, self._labels.target, candidate.exploration, atom)
+        return workload_status(facts._replace(support=candidate.estimate.support, policies=served, standing=standing))
 
     def snapshot(self) -> bytes:
         """Return everything as JSON; :meth:`restore` continues from it exactly."""
@@ -588,21 +543,9 @@ class Recalibrator:
             "workload": self.settings.name,
             "signal": self.settings.uncertainty,
             "basis": self._basis_mark,
-            "window": self._labels.state(),
-            "traffic": self._traffic.state(),
-            **self._monitor.state(),
-            "published": self._published.state(),
-            "holds": {name: hold.model_dump(mode="json") for name, hold in self._published.holds.items()},
-            "trials": self._trials.state(),
-            "counters": asdict(self._counters),
-            "handoff": self._handoff.state(),
-            "now_us": self._now_us,
-            "labels_until_fit": self._labels_until_fit,
-            "queries_until_fit": self._queries_until_fit,
-            "refits_put_off": self._put_off,
-            **({} if self._pacer is None else {"pacer": self._pacer.state()}),
+            "state": dump(self),
         }
-        return json.dumps(state, separators=(",", ":"), allow_nan=False).encode()
+        return json.dumps(state, separators=(",", ":")).encode()
 
     @classmethod
     def restore(cls, settings: WorkloadSettings, snapshot: bytes, constants: MethodConstants = DEFAULT) -> Self:
@@ -629,29 +572,16 @@ class Recalibrator:
             raise ValueError(f"snapshot: format is {state.get('format')!r}, this release reads {_SNAPSHOT_FORMAT}")
         if state["workload"] != settings.name:
             raise ValueError(f"snapshot: is of workload {state['workload']!r}, not {settings.name!r}")
-        core = cls(settings, constants)
-        core._published.holds = {name: Hold.model_validate(one) for name, one in state["holds"].items()}
-        is_same_handoff = core._handoff.load(state["handoff"])
-        core._published.handoff = core._handoff.in_versions
-        is_same_signal = state["signal"] == settings.uncertainty
-        if not (is_same_signal and is_same_handoff and is_of_basis(state["basis"], core._basis_mark)):
-            core._published.take_floor(state["published"])
-            core._published.holds.pop(PINNED, None)
-            core._now_us = state["now_us"]
+        core, kept = cls(settings, constants), state["state"]
+        is_alike = state["signal"] == settings.uncertainty and is_of_basis(state["basis"], core._basis_mark)
+        goes_on = core._handoff.take_back(kept["_parts"].pop("handoff"))
+        if not (is_alike and goes_on):
+            load(core._published, kept["_published"])
+            core._published.forget()
+            core._now_us = kept["_now_us"]
             return core
-        core._labels.load(state["window"])
-        core._traffic.load(state["traffic"])
-        core._monitor.load(state)
-        core._published.load(state["published"])
+        load(core, kept)
         core._labels.retarget(reference(settings.target, core.current))
-        if core._pacer is not None and "pacer" in state:
-            core._pacer.load(state["pacer"])
-        core._trials.load(state["trials"])
-        core._counters = Counters(**state["counters"])
-        core._now_us = state["now_us"]
-        core._labels_until_fit = state["labels_until_fit"]
-        core._queries_until_fit = state["queries_until_fit"]
-        core._put_off = state["refits_put_off"]
         if core.current is not None and outdated(core.current, settings):
             core._labels_until_fit, core._queries_until_fit = 0, 0.0
         return core

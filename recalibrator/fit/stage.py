@@ -19,8 +19,9 @@ from typing import NamedTuple
 
 from recalibrator.decoding import Observation, decode_observation
 from recalibrator.fit.news import PublishedVersions, number_ignored, status_news
-from recalibrator.fit.ports import Core, FitState, SnapshotStore, VersionLog
-from recalibrator.fit.publish.version_topics import trial_records, version_records
+from recalibrator.fit.ports import FitState, SnapshotStore
+from recalibrator.fit.publish.version_topics import TopicVersionLog, VersionRecords
+from recalibrator.fit.recalibrator import Recalibrator
 from recalibrator.stage import TURN_S, News, NotCommitted, Stage, commit
 from schemas.calibration import CalibrationVersion
 from schemas.errors import DecodeError
@@ -38,9 +39,6 @@ STATUS_INTERVAL_S = 1.0
 
 SNAPSHOT_INTERVAL_S = 5.0
 """How much folding a restart may have to repeat, in seconds of folding."""
-
-KEPT_VERSIONS = 1_000
-"""Versions of one workload that stay in the history topic."""
 
 _POLL_S = 0.1
 _MOST_STATUSES = 1_000
@@ -61,18 +59,10 @@ class FitTopics:
 
 @dataclass(frozen=True, slots=True)
 class FitLimits:
-    """The fit's bounds.
-
-    Parameters
-    ----------
-    commit_interval_s : float
-        How long offsets and dead letters may wait for a commit; versions never wait.
-    kept_versions : int
-        Versions of one workload that stay in the history topic.
-    """
+    """The fit's bounds; versions never wait for a commit, and so many of one workload stay in the history topic."""
 
     commit_interval_s: float = 0.25
-    kept_versions: int = KEPT_VERSIONS
+    kept_versions: int = 1_000
 
 
 class FitPorts(NamedTuple):
@@ -81,7 +71,7 @@ class FitPorts(NamedTuple):
     log: GroupReader
     transactions: TransactionSession
     snapshots: SnapshotStore
-    versions: VersionLog
+    versions: TopicVersionLog
 
 
 @dataclass(slots=True)
@@ -97,20 +87,14 @@ class _Fold:
     limit: int
     committed: int
     stored: int | None
-    cores: dict[str, Core]
+    cores: dict[str, Recalibrator]
     history: dict[str, list[int]]
     is_live: bool = False
     touched: set[str] = field(default_factory=set)
 
 
 class FitStage(Stage):
-    """The fit; driven by one thread through :meth:`turn`.
-
-    Parameters
-    ----------
-    signing_key : bytes, optional
-        Signs what is published.
-    """
+    """The fit; driven by one thread through :meth:`turn`. Where there is a key, what is published is signed."""
 
     def __init__(
         self,
@@ -125,6 +109,7 @@ class FitStage(Stage):
     ) -> None:
         self._workloads = workloads
         self._topics = topics
+        self._records = VersionRecords(topics.calibration, topics.history, topics.trial, limits.kept_versions)
         self._limits = limits
         self._log = ports.log
         self._transactions = ports.transactions
@@ -264,7 +249,7 @@ class FitStage(Stage):
             self._reach_end(fold, item)
             return
         if item.offset < fold.position:
-            # The log was made anew and its offsets begin again: nothing of it was folded.
+            # The log was made again and its offsets begin again: nothing of it was folded.
             self._count("fit_notes", note="log_went_back")
             fold.limit = item.offset
         if not fold.is_live and item.offset >= fold.limit:
@@ -283,7 +268,7 @@ class FitStage(Stage):
         fold.position = position
         self._due_s = min(self._due_s, self._clock.monotonic() + self._limits.commit_interval_s)
 
-    def _observe(self, fold: _Fold, core: Core, event: Observation) -> None:
+    def _observe(self, fold: _Fold, core: Recalibrator, event: Observation) -> None:
         before, version = core.trial, core.observe(event)
         fold.touched.add(event.workload)
         if fold.is_live:
@@ -293,18 +278,16 @@ class FitStage(Stage):
         if event.kind == "command":
             # Somebody waits for the outcome.
             self._status_due_s.pop(event.workload, None)
-        kept, most = fold.history.setdefault(event.workload, []), self._limits.kept_versions
-        topics = self._topics
+        kept = fold.history.setdefault(event.workload, [])
         # Signed as they leave: the fold, and so its snapshots, know of no key.
         trial = core.trial
         if trial is not None and trial is not before:
             trial = trial.model_copy(update={"version": self._signed(trial.version)})
+        records = self._records.of_trial(before, trial, event, kept)
         if version is not None:
             version = self._signed(version)
-        records = trial_records(before, trial, event, kept, trial=topics.trial, history=topics.history, most=most)
-        if version is not None:
-            records += version_records(version, kept, calibration=topics.calibration, history=topics.history, most=most)
-        if topics.trial is None and core.trial is not before:
+            records += self._records.of_version(version, kept)
+        if self._topics.trial is None and core.trial is not before:
             self._count("fit_notes", note="trial_without_topic")
         if fold.is_live and records:
             self._outputs.extend(records)
@@ -358,7 +341,7 @@ class FitStage(Stage):
             self._inherit(core, workload, is_rebuilt=fold.stored is None)
         self._raise_floors_of(fold, highest)
 
-    def _inherit(self, core: Core, workload: str, *, is_rebuilt: bool) -> None:
+    def _inherit(self, core: Recalibrator, workload: str, *, is_rebuilt: bool) -> None:
         """Have a core go on from the newest version where the log does not tell how that came about.
 
         A core from a disk that knew its number knows it as foreign, and stays with its own.
@@ -368,7 +351,7 @@ class FitStage(Stage):
         if version is not None and (is_rebuilt or not mine < version.version <= core.version_floor):
             core.inherit(version, trial)
 
-    def _begin_workload(self, fold: _Fold, workload: str) -> Core:
+    def _begin_workload(self, fold: _Fold, workload: str) -> Recalibrator:
         """Make the core of a workload's first observation here, numbered above all that is published."""
         core = fold.cores[workload] = self._snapshots.new(workload)
         if fold.is_live:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
@@ -10,26 +11,23 @@ from pydantic import JsonValue
 
 from recalibrator.fit.change_monitor import ChangeMonitor
 from recalibrator.fit.data.label_columns import ROUTED_US, STANDING
-from recalibrator.fit.data.label_table import Change, LabelTable
+from recalibrator.fit.data.label_table import LabelTable
 from recalibrator.fit.data.prequential import calibration_error, label_delay, served_per_field
 from recalibrator.fit.data.traffic_window import COUNT, TrafficWindow
+from recalibrator.fit.decide.candidate import Part, View
 from recalibrator.fit.decide.threshold import Policies
-from recalibrator.fit.drift.handoff_watch import HandoffWatch
 from recalibrator.fit.estimate.estimate import Support
 from recalibrator.fit.label_quality.crowd import details as label_details
 from recalibrator.fit.label_quality.crowd import sentence as label_sentence
-from recalibrator.fit.method_constants import MethodConstants
-from recalibrator.fit.publish.evidence import costs, frontier, micro_f1_interval, uncertainty_histogram
-from recalibrator.fit.publish.trial import Trials
-from schemas.calibration import Z95, CalibrationVersion, Holds, Interval, TargetStanding
+from recalibrator.fit.publish.evidence import frontier, micro_f1_interval, uncertainty_histogram
+from recalibrator.fit.publish.versions import VersionRegistry
+from schemas.calibration import Z95, Interval, TargetStanding
 from schemas.costs import CostRate
 from schemas.errors import one_line
 from schemas.event import DEFAULT_SIGNAL, MAX_INTEGER, from_us
-from schemas.settings import WorkloadSettings
 from schemas.status import (
     CommandOutcome,
     CostQualityCurve,
-    DriftState,
     LabelStatus,
     OutageStatus,
     Saving,
@@ -45,56 +43,32 @@ _SECONDS_PER_HOUR = 3600.0
 _KEPT_COMMANDS = 8
 
 
+_COUNTED = ("corrected", "withdrawn", "duplicate", "overruled", "too_late", "unrequested")
+_UNLIKE = ("of_other_signal", "of_other_handoff", "of_other_basis")
+"""Labels made otherwise than is configured now; shown where there are any."""
+
+
 @dataclass(slots=True)
 class Counters:
-    """What has come in so far."""
+    """What has come in so far: labels by what became of them, and the latest commands."""
 
-    added: int = 0
-    corrected: int = 0
-    withdrawn: int = 0
-    duplicate: int = 0
-    overruled: int = 0
-    too_late: int = 0
-    unrequested: int = 0
+    labels: dict[str, int] = field(default_factory=dict)
     requested_since_label: float = 0.0
     last_command: str | None = None
-    of_other_signal: int = 0
     commands: list[dict[str, Any]] = field(default_factory=list)
-    of_other_handoff: int = 0
-    of_other_basis: int = 0
 
-    def count(self, change: Change, requested: bool) -> None:
-        """Count one labelled example by what became of it."""
-        if change == "added":
-            if requested:
-                self.added += 1
-                self.requested_since_label = 0.0
-            else:
-                self.unrequested += 1
-        elif change == "corrected":
-            self.corrected += 1
-        elif change == "withdrawn":
-            self.withdrawn += 1
-        elif change == "overruled":
-            self.overruled += 1
-        elif change == "duplicate":
-            self.duplicate += 1
-        else:
-            self.too_late += 1
+    def count(self, what: str) -> None:
+        """Count one label."""
+        self.labels[what] = self.labels.get(what, 0) + 1
+        if what == "added":
+            self.requested_since_label = 0.0
 
     def details(self) -> dict[str, JsonValue]:
         """Return what has no place of its own in the status."""
         return {
-            "labels_corrected": self.corrected,
-            "labels_withdrawn": self.withdrawn,
-            "labels_duplicate": self.duplicate,
-            "labels_overruled": self.overruled,
-            "labels_too_late": self.too_late,
-            "labels_unrequested": self.unrequested,
+            **{f"labels_{name}": self.labels.get(name, 0) for name in _COUNTED},
             "last_command": self.last_command,
-            **({"labels_of_other_signal": self.of_other_signal} if self.of_other_signal else {}),
-            **({"labels_of_other_handoff": self.of_other_handoff} if self.of_other_handoff else {}),
-            **({"labels_of_other_basis": self.of_other_basis} if self.of_other_basis else {}),
+            **{f"labels_{name}": self.labels[name] for name in _UNLIKE if name in self.labels},
         }
 
     def on_command(self, outcome: CommandOutcome) -> None:
@@ -102,93 +76,89 @@ class Counters:
         self.last_command = outcome.note
         self.commands = [*self.commands, outcome.model_dump(mode="json")][-_KEPT_COMMANDS:]
 
-    def on_traffic(self, labels_requested: float) -> None:
-        """Count labels asked for."""
-        self.requested_since_label += labels_requested
-
 
 class WorkloadFacts(NamedTuple):
-    """What the fold knows of a workload beside its labels, its traffic and their changes."""
+    """What the fold knows of a workload; support and policies are those expected of what is in force."""
 
-    settings: WorkloadSettings
-    constants: MethodConstants
-    current: CalibrationVersion | None
-    holds: Holds
+    view: View
+    parts: Mapping[str, Part]
+    published: VersionRegistry
+    monitor: ChangeMonitor
     counters: Counters
-    trials: Trials
-    handoff: HandoffWatch
     now_us: int
-    inherited: int | None
-    silent_side: SilentSide | None = None
+    silent_side: SilentSide | None
+    remarks: str = ""
+    support: Support | None = None
+    policies: Policies | None = None
     standing: TargetStanding | None = None
 
+    @property
+    def effective(self) -> float:
+        """Effective labels."""
+        return 0.0 if self.support is None else self.support.effective_labels
 
-def workload_status(
-    facts: WorkloadFacts,
-    support: Support | None,
-    policies: Policies | None,
-    labels: LabelTable,
-    traffic: TrafficWindow,
-    monitor: ChangeMonitor,
-) -> WorkloadStatus:
-    """Put the status together; micro-F1 is that of the version in force, with a 95 % interval."""
-    settings, current, counters = facts.settings, facts.current, facts.counters
-    needed, half_life = facts.constants.support, facts.constants.estimate.decay.half_life_fast
-    trust = monitor.label_quality
-    effective = 0.0 if support is None else support.effective_labels
-    stale = counters.requested_since_label >= needed.stale_requests
-    suspected = not trust.is_trusting or (monitor.drift.labels_suspected and trust.is_unanswered)
-    state = _state(facts, effective, suspected=suspected, stale=stale)
-    quality = _quality(current, support, policies)
-    said = _sentence(state, facts, quality, effective) or label_sentence(trust, labels.slipped)
-    remarks = _cut(facts, traffic) + _decided(facts) + monitor.labelers.sentence(labels) + facts.handoff.sentence()
-    known: DriftState | None = "insufficient_labels" if effective < needed.minimum_labels else None
+    @property
+    def quality(self) -> Interval | None:
+        """The micro-F1 of the version in force, with a 95 % interval; nothing is quoted on a handful of labels."""
+        if self.policies is None or self.support is None or self.support.labels < _LEAST_LABELS_TO_QUOTE:
+            return None
+        current = self.view.current
+        index = 0 if current is None else self.policies.index(current.uncertainty_threshold)
+        return micro_f1_interval(self.policies, index, Z95)
+
+    @property
+    def is_stale(self) -> bool:
+        """Whether labels are asked for, and none comes."""
+        return self.counters.requested_since_label >= self.view.constants.support.stale_requests
+
+
+def workload_status(facts: WorkloadFacts) -> WorkloadStatus:
+    """Put the status together."""
+    view, counters, monitor = facts.view, facts.counters, facts.monitor
+    labels, traffic, current, quality = view.labels, view.traffic, view.current, facts.quality
+    half_life = view.constants.estimate.decay.half_life_fast
+    state, outage, cost = _state(facts), _outage(traffic), _cost(view)
+    said = _sentence(state, facts) or label_sentence(monitor.label_quality, labels.slipped)
+    remarks = _cut(view) + _decided(facts) + monitor.labelers.sentence(labels) + facts.remarks
+    is_known = facts.effective >= view.constants.support.minimum_labels
+    expected = None if quality is None else facts.policies
+    found: dict[str, Any] = {"standing": facts.standing}
+    if current is not None:
+        found |= {"calibration_version": current.version, "threshold": current.threshold}
+        found["uncertainty_threshold"] = current.uncertainty_threshold
+    for part in facts.parts.values():
+        found |= part.status(view, expected) or {}
     return WorkloadStatus(
-        workload=settings.name,
+        workload=view.settings.name,
         state=state,
-        sentence=_during(outage := _outage(traffic)) + said + remarks,
-        **_in_force(current),
-        target=settings.target,
+        sentence=_during(outage) + said + remarks,
+        target=view.settings.target,
         micro_f1=quality,
         per_field=served_per_field(labels, half_life),
         escalation_rate=traffic.escalation_rate,
-        cost=(cost := _cost(settings, traffic)),
-        labels=_labels(labels, traffic, counters, effective),
-        drift=monitor.drift.status("stale" if stale else known),
+        cost=cost,
+        labels=_labels(labels, traffic, counters, facts.effective),
+        drift=monitor.drift.status("stale" if facts.is_stale else None if is_known else "insufficient_labels"),
         calibration_error=calibration_error(labels, half_life),
         queries=min(MAX_INTEGER, int(traffic.total["queries"])),
         updated_at=from_us(facts.now_us) if facts.now_us else None,
-        details=counters.details() | _details(settings, labels, monitor, traffic),
+        details=counters.details() | _details(view, monitor),
         saving=_saving(cost),
         uncertainty=uncertainty_histogram(traffic.counts[COUNT].astype(np.float64), traffic.grid.edges),
-        frontier=None if policies is None or quality is None else _frontier(settings, current, policies, traffic),
-        trial=facts.trials.status(current, None if quality is None else policies, costs(settings, traffic)),
+        frontier=None if expected is None else _frontier(view, expected),
         outage=outage,
         commands=tuple(CommandOutcome.model_validate(one) for one in counters.commands),
-        handoff=facts.handoff.status(),
-        standing=facts.standing,
+        **found,
     )
 
 
-def _details(
-    settings: WorkloadSettings, labels: LabelTable, monitor: ChangeMonitor, traffic: TrafficWindow
-) -> dict[str, JsonValue]:
+def _details(view: View, monitor: ChangeMonitor) -> dict[str, JsonValue]:
+    signal = view.settings.uncertainty
     return {
-        "label_audit": label_details(monitor.label_quality, labels),
-        "labelers_set_aside": monitor.labelers.details(labels),
-        **_traffic(traffic),
-        **({} if settings.uncertainty == DEFAULT_SIGNAL else {"uncertainty_signal": settings.uncertainty}),
-    }
-
-
-def _in_force(current: CalibrationVersion | None) -> dict[str, Any]:
-    """Return what the status says of the version in force."""
-    if current is None:
-        return {}
-    return {
-        "calibration_version": current.version,
-        "uncertainty_threshold": current.uncertainty_threshold,
-        "threshold": current.threshold,
+        "label_audit": label_details(monitor.label_quality, view.labels),
+        "labelers_set_aside": monitor.labelers.details(view.labels),
+        **_traffic(view.traffic),
+        **({} if signal == DEFAULT_SIGNAL else {"uncertainty_signal": signal}),
     }
 
 
@@ -214,16 +184,9 @@ def _during(outage: OutageStatus | None) -> str:
     )
 
 
-def _quality(current: CalibrationVersion | None, support: Support | None, policies: Policies | None) -> Interval | None:
-    """Return the micro-F1 of the version in force; nothing is quoted on a handful of labels."""
-    if policies is None or support is None or support.labels < _LEAST_LABELS_TO_QUOTE:
-        return None
-    index = 0 if current is None else policies.index(current.uncertainty_threshold)
-    return micro_f1_interval(policies, index, Z95)
-
-
-def _state(facts: WorkloadFacts, effective: float, *, suspected: bool, stale: bool) -> WorkloadState:
-    current, holds = facts.current, facts.holds
+def _state(facts: WorkloadFacts) -> WorkloadState:
+    current, holds, trust = facts.view.current, facts.published.holds, facts.monitor.label_quality
+    suspected = not trust.is_trusting or (facts.monitor.drift.labels_suspected and trust.is_unanswered)
     rules: tuple[tuple[bool, WorkloadState], ...] = (
         (current is None, "cold_start"),
         ("paused" in holds, "paused"),
@@ -231,8 +194,8 @@ def _state(facts: WorkloadFacts, effective: float, *, suspected: bool, stale: bo
         (suspected, "bad_labels_suspected"),
         (facts.silent_side is not None, "labels_one_sided"),
         (current is not None and current.state == "infeasible", "infeasible"),
-        (effective < facts.constants.support.minimum_labels, "label_starved"),
-        (stale, "stale"),
+        (facts.effective < facts.view.constants.support.minimum_labels, "label_starved"),
+        (facts.is_stale, "stale"),
     )
     return next((state for applies, state in rules if applies), "active")
 
@@ -246,7 +209,7 @@ def _labels(labels: LabelTable, traffic: TrafficWindow, counters: Counters, effe
     return LabelStatus(
         since=None if traffic.first_us is None else from_us(traffic.first_us),
         requested=requested,
-        received=counters.added,
+        received=counters.labels.get("added", 0),
         effective=effective,
         pending=max(0, requested - answered),
         delay_s=label_delay(labels),
@@ -268,23 +231,22 @@ def _share(part: float, whole: float) -> float | None:
     return min(1.0, max(0.0, part / whole)) if whole > 0.0 else None
 
 
-def _frontier(
-    settings: WorkloadSettings, current: CalibrationVersion | None, policies: Policies, traffic: TrafficWindow
-) -> CostQualityCurve:
+def _frontier(view: View, policies: Policies) -> CostQualityCurve:
+    current = view.current
     chosen = None if current is None else policies.index(current.uncertainty_threshold)
-    sampling = settings.sampling if current is None else current
-    return frontier(policies, chosen, costs(settings, traffic), sampling.exploration_probability)
+    sampling = view.settings.sampling if current is None else current
+    return frontier(policies, chosen, view.costs, sampling.exploration_probability)
 
 
-def _cost(settings: WorkloadSettings, traffic: TrafficWindow) -> CostRate | None:
+def _cost(view: View) -> CostRate | None:
     """Return the mean costs of recent queries as the routers have counted them."""
-    model_costs, queries = costs(settings, traffic), traffic.recent["queries"]
-    if model_costs is None or not queries:
+    recent = view.traffic.recent
+    if view.costs is None or not recent["queries"]:
         return None
     return CostRate(
-        sequential=max(0.0, traffic.recent["cost_sequential"] / queries),
-        paper=max(0.0, traffic.recent["cost_paper"] / queries),
-        large_only=model_costs.alone,
+        sequential=max(0.0, recent["cost_sequential"] / recent["queries"]),
+        paper=max(0.0, recent["cost_paper"] / recent["queries"]),
+        large_only=view.costs.alone,
     )
 
 
@@ -302,24 +264,28 @@ def _saving(cost: CostRate | None) -> Saving | None:
     return Saving(sequential=1.0 - cost.sequential / cost.large_only, paper=1.0 - cost.paper / cost.large_only)
 
 
-def _sentence(state: WorkloadState, facts: WorkloadFacts, quality: Interval | None, effective: float) -> str:
+def _sentence(state: WorkloadState, facts: WorkloadFacts) -> str:
     """Say in one plain sentence how it stands; nothing where labels are suspected, whose own sentence follows."""
-    current, minimum = facts.current, facts.constants.support.minimum_labels
-    goal = str(facts.settings.target)
+    view, quality, effective = facts.view, facts.quality, facts.effective
+    minimum, goal = view.constants.support.minimum_labels, str(view.settings.target)
     now = "not yet known" if quality is None else estimated(quality)
-    number = 0 if current is None else current.version
+    number = 0 if view.current is None else view.current.version
     need = max(0, round(minimum - effective))
-    first = "new versions are paused" if "paused" in facts.holds else f"a first version needs about {need} labels more"
+    is_paused = "paused" in facts.published.holds
+    first = "new versions are paused" if is_paused else f"a first version needs about {need} labels more"
     asked = round(facts.counters.requested_since_label)
+    reach = f"reaches {goal}: queries escalate where it helps"
+    if view.settings.target.cost is not None:
+        reach = f"keeps to {goal}: nothing escalates that need not"
     sentences = {
         "cold_start": f"Both models answer every query: {first}.",
         "paused": f"New versions are paused; version {number} decides, with an estimated micro-F1 of {now}.",
         "pinned": f"Version {number} is pinned, with an estimated micro-F1 of {now} for a target of {goal}.",
-        "infeasible": f"No threshold {_short_of(goal, facts)}, for an estimated {now}.",
+        "infeasible": f"No threshold {reach}, for an estimated {now}.",
         "label_starved": f"{effective:.0f} effective labels are too few to move the threshold; {minimum:g} are needed.",
         "labels_one_sided": _one_sided(facts.silent_side, number, now),
         "stale": f"No label has come in for the last {asked} requests; version {number} stays as it is.",
-        "active": _held(facts, quality, number, now),
+        "active": _held(facts, number, now),
     }
     return sentences.get(state, "")
 
@@ -333,14 +299,14 @@ def _one_sided(silent: SilentSide | None, number: int, now: str) -> str:
     )
 
 
-def _cut(facts: WorkloadFacts, traffic: TrafficWindow) -> str:
+def _cut(view: View) -> str:
     """Say that u tells nothing of many queries, and which server to look at."""
-    atom = None if facts.current is None else facts.current.atom
+    atom = None if view.current is None else view.current.atom
     if atom is None:
         return ""
-    small, counted = facts.settings.small, traffic.counts[COUNT]
+    small, counted = view.settings.small, view.traffic.counts[COUNT]
     server = "the small model's server" if small is None else f"the server at {small.public_url}"
-    share = counted[traffic.grid.index(atom.most)] / max(float(counted.sum()), 1.0)
+    share = counted[view.traffic.grid.index(atom.most)] / max(float(counted.sum()), 1.0)
     return (
         f" {share:.0%} of recent queries have one u, {max(0.0, atom.above):g} to {atom.most:.1g}, which tells nothing "
         f"of them: does {server} give every token probability 1 (`ucci-stream doctor`)? "
@@ -351,23 +317,17 @@ def _cut(facts: WorkloadFacts, traffic: TrafficWindow) -> str:
 def _decided(facts: WorkloadFacts) -> str:
     """Say who has decided what holds, and where the version in force comes from if nothing here tells."""
     said = ""
-    for name, hold in facts.holds.items():
+    for name, hold in facts.published.holds.items():
         by = f"{hold.issued_by} ({hold.action}{hold.reason and ': '}{hold.reason})"
         said += f" {name.capitalize()} since {hold.issued_at:%Y-%m-%d %H:%M} UTC by {one_line(by)}."
-    if facts.inherited is not None:
-        said += f" Version {facts.inherited} was read from the calibration topic: nothing is left of what led to it."
+    if (inherited := facts.published.inherited) is not None:
+        said += f" Version {inherited} was read from the calibration topic: nothing is left of what led to it."
     return said
 
 
-def _short_of(goal: str, facts: WorkloadFacts) -> str:
-    if facts.settings.target.cost is not None:
-        return f"keeps to {goal}: nothing escalates that need not"
-    return f"reaches {goal}: queries escalate where it helps"
-
-
-def _held(facts: WorkloadFacts, quality: Interval | None, number: int, now: str) -> str:
+def _held(facts: WorkloadFacts, number: int, now: str) -> str:
     """Say how the version in force stands to the target, and what a cap, a budget or a field has to do with it."""
-    target, standing = facts.settings.target, facts.standing
+    target, standing, quality = facts.view.settings.target, facts.standing, facts.quality
     if target.cost is not None:
         remarks = (of_budget(target, standing), of_cap(target, quality, standing))
         said = "; ".join(remark for remark in remarks if remark)

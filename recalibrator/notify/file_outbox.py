@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 from contextlib import suppress
 from pathlib import Path
@@ -24,10 +23,10 @@ class OutboxFile:
     def load(self, outbox: Outbox) -> None:
         """Take back what was stored; what is damaged is logged and left."""
         try:
-            outbox.load(json.loads(self._path.read_bytes()))
+            outbox.load(self._path.read_bytes())
         except FileNotFoundError:
             return
-        except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
+        except (OSError, ValueError) as error:
             _log.warning("stored notifications are not usable; beginning anew", path=str(self._path), error=str(error))
 
     def save(self, outbox: Outbox) -> None:
@@ -35,7 +34,7 @@ class OutboxFile:
         temporary = self._path.with_suffix(".tmp")
         try:
             with open(temporary, "wb", opener=_open_private) as file:
-                file.write(json.dumps(outbox.state(), separators=(",", ":")).encode())
+                file.write(outbox.state())
                 file.flush()
                 os.fsync(file.fileno())
             temporary.replace(self._path)

@@ -7,15 +7,17 @@ notices again, under the same ids.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import asdict
+from dataclasses import dataclass
 from datetime import datetime
-from typing import Any, NamedTuple
+from typing import Literal, NamedTuple
+
+from pydantic import TypeAdapter
 
 from recalibrator.notify.notices import Condition, Notice, changes, conditions
 from schemas.settings import NoticeKind, Webhook
 from schemas.status import WorkloadStatus
 
-_FORMAT = 1
+_FORMAT: Literal[1] = 1
 
 
 class Taken(NamedTuple):
@@ -78,40 +80,32 @@ class Outbox:
         """Forget a notice that was delivered, or never will be."""
         self._pending[webhook] = [one for one in self._pending[webhook] if one.notice_id != notice.notice_id]
 
-    def state(self) -> dict[str, Any]:
-        """Return all as JSON values."""
-        return {
-            "format": _FORMAT,
-            "known": {
-                workload: {kind: asdict(one) for kind, one in by_kind.items()}
-                for workload, by_kind in self._known.items()
-            },
-            "pending": {name: [asdict(one) for one in waiting] for name, waiting in self._pending.items()},
-        }
+    def state(self) -> bytes:
+        """Return all as JSON."""
+        return _STATE.dump_json(_State(_FORMAT, self._known, self._pending))
 
-    def load(self, state: Mapping[str, Any]) -> None:
+    def load(self, state: bytes) -> None:
         """Take a former :meth:`state` back; webhooks that are configured no longer are left out.
 
         Raises
         ------
-        ValueError, KeyError, TypeError
+        ValueError
             When it is none.
         """
-        if state["format"] != _FORMAT:
-            raise ValueError(f"format is {state['format']}, this release reads {_FORMAT}")
-        known = {
-            workload: {kind: Condition(**one) for kind, one in by_kind.items()}
-            for workload, by_kind in state["known"].items()
-        }
-        pending = {name: [_notice(one) for one in state["pending"].get(name, ())] for name in self._webhooks}
-        self._known, self._pending = known, pending
+        found = _STATE.validate_json(state)
+        self._known = found.known
+        self._pending = {name: found.pending.get(name, []) for name in self._webhooks}
+
+
+@dataclass(frozen=True, slots=True)
+class _State:
+    format: Literal[1]
+    known: dict[str, dict[NoticeKind, Condition]]
+    pending: dict[str, list[Notice]]
+
+
+_STATE = TypeAdapter(_State)
 
 
 def _wants(webhook: Webhook, notice: Notice) -> bool:
     return notice.kind in webhook.kinds and (not webhook.workloads or notice.workload in webhook.workloads)
-
-
-def _notice(one: Mapping[str, Any]) -> Notice:
-    before = one["before"]
-    parts = {"before": None if before is None else Condition(**before), "now": Condition(**one["now"])}
-    return Notice(**{**one, **parts})

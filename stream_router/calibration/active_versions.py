@@ -20,7 +20,6 @@ from typing import NamedTuple
 from schemas.calibration import HIGHEST_VERSION, CalibrationVersion
 from schemas.errors import DecodeError, one_line
 from schemas.made_for import MadeFor, misfit
-from schemas.routed import Decision, TrialDecision
 from schemas.signature import SignatureFault, signature_fault
 from schemas.status import VersionInUse, VersionLineage, VersionSource
 from schemas.trial import CalibrationTrial
@@ -322,8 +321,6 @@ class TrialChange(NamedTuple):
 
     Parameters
     ----------
-    trial : CalibrationTrial or None
-        From now on.
     problem : str or None
         Why the record was rejected.
     """
@@ -389,46 +386,3 @@ def _read_trial(
         return None, f"version {trial.version.version} is above {HIGHEST_VERSION}, the highest that is taken"
     found = misfit(trial.version, wanted)
     return (trial, None) if found is None else (None, found.problem)
-
-
-def decide_beside(
-    version: CalibrationVersion, trial: CalibrationTrial, uncertainty: float | None, query_id: str
-) -> tuple[Decision, CalibrationVersion]:
-    """Decide one query by the version in force and by the one on trial.
-
-    Parameters
-    ----------
-    version : CalibrationVersion
-        In force.
-    uncertainty : float or None
-        None when the small model failed.
-
-    Returns
-    -------
-    Decision
-        The one to act on, with its own propensities, and both in its ``trial``.
-    CalibrationVersion
-        Whose it is.
-    """
-    base, tried = version.decide(uncertainty, query_id), trial.version.decide(uncertainty, query_id)
-    acted = trial.acts_on(query_id)
-    both = TrialDecision(
-        version=trial.version.version,
-        mode=trial.mode,
-        escalated=tried.escalated,
-        base_version=version.version,
-        base_escalated=base.escalated,
-        acted=acted,
-    )
-    decision, by = (tried, trial.version) if acted else (base, version)
-    return decision.model_copy(update={"trial": both}), by
-
-
-def trial_labels(workload: str, decided: TrialDecision | None) -> tuple[str, str, str, str] | None:
-    """Return what a result is counted by: workload, mode, whose decision was acted on, and how both compare."""
-    if decided is None:
-        return None
-    compared = "same"
-    if decided.escalated != decided.base_escalated:
-        compared = "trial_escalates" if decided.escalated else "base_escalates"
-    return workload, decided.mode, "trial" if decided.acted else "base", compared

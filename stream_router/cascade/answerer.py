@@ -12,18 +12,20 @@ from dataclasses import replace
 
 from schemas.calibration import CalibrationVersion
 from schemas.costs import ModelCosts
-from schemas.entities import equal
 from schemas.errors import ConfigError
 from schemas.query import QueryEvent
 from schemas.routed import ModelRole, RoutedEvent
 from schemas.settings import ModelEndpoint, Settings, WorkloadSettings
 from schemas.status import ModelHealth
-from stream_router.cascade.query_cascade import Ask, Asked, GiveUp, QueryCascade, RunEnd, Serve, WaitFor
+from stream_router.cascade.handoff import HandoffLever
+from stream_router.cascade.lever import Asked, Lever, RunEnd
+from stream_router.cascade.query_cascade import Ask, GiveUp, QueryCascade, Serve, WaitFor
+from stream_router.cascade.trial import TrialLever
 from stream_router.errors import BusyError, CallError, ModelsFailed, RefusedError, ServerDownError, ServersDown
 from stream_router.model_client.answer import failed_run, parse_answer
 from stream_router.model_client.http_client import ModelClient
 from stream_router.model_client.query_time import QueryTime
-from stream_router.model_client.request import build_probe, build_request
+from stream_router.model_client.request import ModelRequest, build_probe, build_request
 from stream_router.otel_tracing import PassedOn
 from stream_router.ports import Calibrations, CascadeMetrics, ModelCall, ModelCallMetrics, ServerName, Tracing
 from ucci_runtime.clock import Clock
@@ -118,13 +120,10 @@ class CascadeAnswerer:
         """Run the cascade for one query.
 
         Waits, however long, while neither model server can answer, unless it was made not to; may be cancelled at any
-        time. What a query may
-        spend at servers that do answer others is bounded by ``router.query_deadline_s``.
+        time. What a query may spend at servers that do answer others is bounded by ``router.query_deadline_s``.
 
         Parameters
         ----------
-        workload : str
-            A configured one.
         headers : mapping of str to str, optional
             The query's W3C trace context, for the models.
 
@@ -136,15 +135,19 @@ class CascadeAnswerer:
             Where it does not wait.
         """
         models = self._models[workload]
-        cascade = QueryCascade(query, models.settings, self._large_outage)
+        levers = levers_of(query, models.settings, self._calibrations)
+        cascade = QueryCascade(query, models.settings, levers, self._large_outage)
         time = QueryTime(self._deadline_s, reserved_s=models.endpoints["large"].timeout_s)
         asking = _Asking(models, query.text, headers, self._clock, self._tracing, time)
+        marked = models.settings.field_margins or any(lever.streams_small for lever in levers)
         while True:
             step = cascade.next_step()
             if isinstance(step, Serve):
                 assert cascade.drawn is not None
                 routed = cascade.result(step.role, models.costs(cascade.drawn.version), self._instance_id)
-                self._count(routed)
+                if self._metrics is not None:
+                    for lever in levers:
+                        lever.count(routed, self._metrics)
                 return routed
             if isinstance(step, GiveUp):
                 raise ModelsFailed(_error_of(cascade.small), _error_of(cascade.large))
@@ -156,23 +159,18 @@ class CascadeAnswerer:
             role = step.role if isinstance(step, Ask) else await models.first_up(step.roles)
             may_give_up = role == "large" and cascade.can_do_without_large
             if role == "small":
-                asked = await asking.ask(role, may_give_up=may_give_up)
-                version, trial = self._calibrations.in_force(workload), self._calibrations.trial(workload)
-                cascade.small_ended(asked, version, self._clock.now(), trial)
+                asked = await asking.ask(role, may_give_up=may_give_up, marked=marked)
+                cascade.small_ended(asked, self._calibrations.in_force(workload), self._clock.now())
             else:
                 cascade.large_ended(await asking.ask(role, may_give_up=may_give_up, begun=cascade.begun))
 
-    def _count(self, routed: RoutedEvent) -> None:
-        """Count what became of a handoff."""
-        handoff = routed.handoff
-        if self._metrics is None or handoff is None or routed.large is None:
-            return
-        outcome = "asked_again" if handoff.asked_again else "continued" if handoff.characters else "nothing_certain"
-        self._metrics.handed_over(routed.workload, outcome)
-        alone = routed.large_alone
-        if alone is not None:
-            same = equal(routed.large.entities, alone.entities, self._models[routed.workload].settings.fields)
-            self._metrics.compared(routed.workload, "failed" if not alone.valid else "same" if same else "different")
+
+def levers_of(query: QueryEvent, workload: WorkloadSettings, calibrations: Calibrations) -> list[Lever]:
+    """Return the levers that may act on a query, made for it."""
+    levers: list[Lever] = [TrialLever(query.query_id, workload.name, calibrations)]
+    if workload.handoff is not None:
+        levers.append(HandoffLever(workload, workload.handoff))
+    return levers
 
 
 class _Models:
@@ -243,7 +241,7 @@ class _Asking:
         self._time = time
         self._rounds: dict[ModelRole, int] = {"small": 0, "large": 0}
 
-    async def ask(self, role: ModelRole, *, may_give_up: bool, begun: str = "") -> Asked:
+    async def ask(self, role: ModelRole, *, may_give_up: bool, begun: str = "", marked: bool = False) -> Asked:
         """Ask one model; what went wrong is part of the run.
 
         Parameters
@@ -252,18 +250,27 @@ class _Asking:
             Whether the query can do without the answer, so that it queues no longer than one call may take.
         begun : str
             The beginning of the answer, which the model goes on from.
+        marked : bool
+            Whether the answer's tokens must be marked, which takes a stream.
         """
-        operation = "chat" if self._models.settings.api == "chat" else "text_completion"
-        call = ModelCall(role, self._models.endpoints[role].model, operation)
-        with self._tracing.calling(call, self._headers) as trace:
-            asked = await self._ask(role, trace.headers, may_give_up=may_give_up, begun=begun)
+        settings, endpoint = self._models.settings, self._models.endpoints[role]
+        request = build_request(settings, endpoint, self._text, begun=begun, marked=marked)
+        patience_s = endpoint.timeout_s if may_give_up else None
+        operation = "chat" if settings.api == "chat" else "text_completion"
+        with self._tracing.calling(ModelCall(role, endpoint.model, operation), self._headers) as trace:
+            asked = await self._ask(role, request, begun, trace.headers, patience_s)
             trace.ended(asked.run)
             return asked
 
-    async def _ask(self, role: ModelRole, headers: Mapping[str, str] | None, *, may_give_up: bool, begun: str) -> Asked:
-        settings, endpoint = self._models.settings, self._models.endpoints[role]
-        marked = role == "small" and (settings.handoff is not None or settings.field_margins)
-        request = build_request(settings, endpoint, self._text, begun=begun, marked=marked)
+    async def _ask(
+        self,
+        role: ModelRole,
+        request: ModelRequest,
+        begun: str,
+        headers: Mapping[str, str] | None,
+        patience_s: float | None,
+    ) -> Asked:
+        endpoint = self._models.endpoints[role]
         server = self._models.by_role[role]
         began_s = self._clock.monotonic()
         if role == "large":
@@ -273,7 +280,7 @@ class _Asking:
                 request,
                 headers,
                 earlier_rounds=self._rounds[role],
-                patience_s=endpoint.timeout_s if may_give_up else None,
+                patience_s=patience_s,
                 time=self._time,
             )
         except CallError as error:
@@ -283,7 +290,9 @@ class _Asking:
             run = failed_run(endpoint.model, str(error), self._clock.monotonic() - began_s)
             return Asked(run, end, invalid=isinstance(error, RefusedError))
         reply = replace(answered.reply, text=begun + answered.reply.text) if begun else answered.reply
-        run = parse_answer(endpoint.model, reply, settings.fields, answered.latency_s, with_margins=role == "small")
+        run = parse_answer(
+            endpoint.model, reply, self._models.settings.fields, answered.latency_s, with_margins=role == "small"
+        )
         end = RunEnd.VALID if run.valid else RunEnd.FAILED
         return Asked(run, end, invalid=end is RunEnd.FAILED, marks=reply.marks)
 

@@ -1,20 +1,33 @@
-"""Which part of the small model's answer is handed to the large one, to go on from. Pure.
+"""The lever of the handoff: the large model goes on from the part of the small answer that is certain. Pure.
 
-The part ends before the first token that the small model was unsure of, and where a text may be cut: never inside a
-character, an escape, a number or a literal, nor behind white space, which chat templates trim and tokenizers join to
-the next word.
+Where that leads to no valid answer it is asked again, alone, once. A drawn share of queries asks it alone as well, to
+compare. The part ends before the first token that the small model was unsure of, and where a text may be cut: never
+inside a character, an escape, a number or a literal, nor behind white space, which chat templates trim and tokenizers
+join to the next word.
 """
 
 from __future__ import annotations
 
 import re
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from typing import Any
 
 from pydantic_core import from_json
 
-from schemas.handoff import Handoff
-from stream_router.ports import TokenMark
+from schemas.entities import equal
+from schemas.handoff import Handoff, handoff_name
+from schemas.routed import DecisionReason, ModelRun, QueryHandoff, RoutedEvent
+from schemas.settings import HandoffSettings, WorkloadSettings
+from stream_router.cascade.lever import Asked, Drawn, Lever, RunEnd
+from stream_router.ports import CascadeMetrics, TokenMark
+
+_RAW_CHARS_ALONE = 4_096
+"""Kept of the text of an answer that is not served."""
+
+_COMPARED: frozenset[DecisionReason] = frozenset({"threshold", "infeasible", "small_failed"})
+"""Why a query may have escalated that is drawn to compare. Explored ones and those of a cold start are not served so
+once the threshold decides."""
 
 _REPLACEMENT = "\N{REPLACEMENT CHARACTER}"
 """What bytes that make no character are decoded to."""
@@ -31,6 +44,84 @@ _DEEPEST = 2
 
 _HALF_PAIR = re.compile(r"\\u[dD][89abAB][0-9a-fA-F]{2}(?:\\(?:u[0-9a-fA-F]{0,3})?)?$")
 """A high surrogate at the end of a text, whose low one may follow."""
+
+
+class HandoffLever(Lever):
+    """Present where a workload configures a handoff; the version that decides may have switched it off."""
+
+    streams_small = True
+
+    def __init__(self, workload: WorkloadSettings, settings: HandoffSettings) -> None:
+        self._workload = workload
+        self._settings = settings
+        self._handoff: Handoff | None = None
+        self._small: Asked | None = None
+        self._drawn: Drawn | None = None
+        self._is_compared = False
+        self._lost: Asked | None = None
+        self._alone: Asked | None = None
+
+    def small_ended(self, small: Asked, drawn: Drawn, *, large_follows: bool) -> None:
+        """Cut off what the large model goes on from."""
+        handoff = self._settings.handoff if drawn.version is None else drawn.version.handoff
+        self._handoff = handoff if handoff is not None and handoff.active else None
+        self._small, self._drawn = small, drawn
+        if self._handoff is not None and large_follows:
+            self.begun = handed_over(small.run.raw or "", small.marks, self._handoff)
+
+    def large_ended(self, large: Asked) -> bool:
+        """Ask anew where going on led to no valid answer; draw whether to compare.
+
+        That is drawn inside the label draw, by the same number: as long as fewer are compared than labelled, all are
+        labelled.
+        """
+        if self.begun and large.invalid:
+            self.begun, self._lost, self.unserved = "", large, (large,)
+            return False
+        drawn = self._drawn
+        is_drawn = drawn is not None and drawn.decision.reason in _COMPARED and drawn.draw < self._settings.guard_share
+        self._is_compared = is_drawn and self._handoff is not None and large.end is RunEnd.VALID
+        # Where nothing was handed over, this answer is the one to compare with.
+        self.wants_alone = self._is_compared and self.begun != ""
+        return True
+
+    def alone_ended(self, alone: Asked) -> None:
+        """Keep it for the record."""
+        self._alone, self.wants_alone = alone, False
+        self.unserved = (*self.unserved, alone)
+
+    def record(self, content: dict[str, Any]) -> None:
+        """Say what was handed over, also where that was nothing."""
+        if (name := handoff_name(self._handoff)) is None or self._small is None:
+            return
+        lost = None if self._lost is None else self._lost.run
+        content["handoff"] = QueryHandoff(
+            name=name,
+            characters=len(self.begun),
+            tokens=sum(mark.start < len(self.begun) for mark in self._small.marks),
+            asked_again=lost is not None,
+            lost_tokens=0 if lost is None else lost.completion_tokens,
+            lost_prompt_tokens=0 if lost is None else lost.prompt_tokens,
+            guarded=self._is_compared,
+            alone=None if self._alone is None else _shortened(self._alone.run),
+        )
+
+    def count(self, routed: RoutedEvent, metrics: CascadeMetrics) -> None:
+        """Count what became of a handoff, and how the answers compare."""
+        handoff = routed.handoff
+        if handoff is None or routed.large is None:
+            return
+        outcome = "asked_again" if handoff.asked_again else "continued" if handoff.characters else "nothing_certain"
+        metrics.handed_over(routed.workload, outcome)
+        alone = routed.large_alone
+        if alone is not None:
+            same = equal(routed.large.entities, alone.entities, self._workload.fields)
+            metrics.compared(routed.workload, "failed" if not alone.valid else "same" if same else "different")
+
+
+def _shortened(run: ModelRun) -> ModelRun:
+    """Return a run that adds little to the size of a record: its entities say what it answered."""
+    return run.model_copy(update={"raw": None if run.raw is None else run.raw[:_RAW_CHARS_ALONE]})
 
 
 def handed_over(text: str, marks: Sequence[TokenMark], handoff: Handoff) -> str:
@@ -64,7 +155,12 @@ def handed_over(text: str, marks: Sequence[TokenMark], handoff: Handoff) -> str:
     places = _Places()
     if not places.read(certain) or not _is_beginning(certain):
         return ""
-    end = places.field if handoff.granularity == "field" else _before_a_token(certain, places.anywhere, marks)
+    if handoff.granularity == "token":
+        end = _before_a_token(certain, places.anywhere, marks)
+    else:
+        # Behind a comma that shares its token with what follows, the large model has never seen an answer go on.
+        undivided = {mark.start for mark in marks} | {len(certain)}
+        end = max((place for place in places.fields if place in undivided), default=0)
     return certain[:end].rstrip()
 
 
@@ -98,8 +194,8 @@ class _Places:
 
     Parameters
     ----------
-    field : int
-        Behind the comma of the last field that is whole; 0 where there is none.
+    fields : list of int
+        Behind the comma of each field that is whole.
     anywhere : int
         The last place of all.
     depth : int
@@ -108,7 +204,7 @@ class _Places:
         Whether the object has ended.
     """
 
-    field: int = 0
+    fields: list[int] = field(default_factory=list)
     anywhere: int = 0
 
     depth: int = 0
@@ -136,5 +232,6 @@ class _Places:
         may_go_on = found.lastgroup == "scalar" and end == len(found.string)
         if not (may_go_on or self.is_closed):
             self.anywhere = end
-            self.field = end if lexeme == "," and self.depth == 1 else self.field
+            if lexeme == "," and self.depth == 1:
+                self.fields.append(end)
         return self.depth <= _DEEPEST

@@ -18,7 +18,7 @@ from aiohttp import web
 
 from schemas.routed import RoutedEvent
 from schemas.settings import Settings
-from stream_router.calibration.active_versions import trial_labels
+from stream_router.cascade.trial import trial_labels
 from stream_router.commit.outcome import TOO_LARGE
 from stream_router.errors import ModelsFailed, ServersDown
 from stream_router.gateway import openai_answer
@@ -45,11 +45,11 @@ from ucci_runtime.broker.ports import Publisher
 from ucci_runtime.broker.records import Header, OutputRecord
 from ucci_runtime.browser_safety import RequestHosts, is_cross_site
 from ucci_runtime.clock import Clock
-from ucci_runtime.process import WANTED_FILES, affordable_connections, raise_file_limit
 from ucci_runtime.refusals import RequestRefused
 
 _log = structlog.get_logger()
 
+MAX_BODY_BYTES = 1_000_000
 BODY_TIMEOUT_S = 20.0
 """How long a body may take to come."""
 
@@ -98,7 +98,6 @@ class GatewayApi:
         clock: Clock,
         tracing: Tracing,
     ) -> None:
-        self._options = settings.gateway
         self._workloads = Workloads(frozenset(settings.workloads), settings.workload_of_unnamed)
         self._prefix = settings.topics.prefix
         self._topics = gateway_topics(self._prefix, settings.results_schema_id)
@@ -107,19 +106,22 @@ class GatewayApi:
         self._metrics = metrics
         self._clock = clock
         self._tracing = tracing
+        self._since = clock.now()
+        self._output: Output | None = None
+        self.use(settings)
+
+    def use(self, settings: Settings) -> None:
+        """Know callers by the keys of these settings from now on; quotas begin anew."""
+        self._options = settings.gateway
         keys = settings.gateway.api_keys
         self._ring = KeyRing(keys) if keys else None
         self._quotas = Quotas({name: key.quota_per_minute for name, key in keys.items()})
-        self._since = clock.now()
-        self._output: Output | None = None
 
     def listener(self, status: StatusRoutes) -> HttpListener:
         """Return what serves this, and the status of the process, at the configured address."""
         options = self._options
         hosts = RequestHosts.of(options.http_host, options.allowed_hosts)
-        app = web.Application(
-            middlewares=[guarded(hosts, "gateway.allowed_hosts", _fault)], client_max_size=options.max_body_bytes
-        )
+        app = web.Application(middlewares=[guarded(hosts, "gateway.allowed_hosts", _fault)])
         app.on_response_prepare.append(add_headers)
         app.add_routes(
             [
@@ -129,8 +131,7 @@ class GatewayApi:
                 *status.table(),
             ]
         )
-        raise_file_limit(max(WANTED_FILES, 2 * options.max_connections))
-        bounds = Bounds(affordable_connections(options.max_connections), STRAY_TIMEOUT_S, spares_answers=True)
+        bounds = Bounds(options.max_connections, STRAY_TIMEOUT_S, spares_answers=True)
         return HttpListener(app, options.http_host, options.http_port, bounds)
 
     def open(self, output: Output) -> None:
@@ -168,7 +169,6 @@ class GatewayApi:
         try:
             self._authorise(request)
             self._admission.check()
-            # Before the place is taken: a body that comes slowly is no query yet.
             call = await self._read(endpoint, request)
             workload, query_id = call.workload, call.query.query_id
             with self._admission.place():
@@ -216,20 +216,21 @@ class GatewayApi:
 
     async def _read(self, endpoint: Endpoint, request: web.Request) -> Call:
         _require_json(request)
+        body = bytearray()
         try:
-            async with asyncio.timeout(BODY_TIMEOUT_S):
-                body = await request.read()
+            async with self._admission.coming(BODY_TIMEOUT_S) as arrived:
+                async for piece in request.content.iter_any():
+                    body += piece
+                    if len(body) > MAX_BODY_BYTES:
+                        message = f"the body is longer than {MAX_BODY_BYTES} bytes: send less"
+                        raise RequestRefused(413, "too_large", message)
+                    arrived(len(piece))
         except TimeoutError:
-            message = f"the body did not come within {BODY_TIMEOUT_S:g} s"
+            message = f"the body did not come within {BODY_TIMEOUT_S:g} s, or while others wanted its place"
             raise RequestRefused(408, "slow_body", message) from None
-        except web.HTTPRequestEntityTooLarge:
-            message = (
-                f"the body is longer than {self._options.max_body_bytes} bytes (gateway.max_body_bytes): send less"
-            )
-            raise RequestRefused(413, "too_large", message) from None
         except web.RequestPayloadError as error:
             raise RequestRefused(400, "invalid_body", f"the body could not be read: {error}") from None
-        return read_call(endpoint, body, self._workloads, request.headers.get(ID_HEADER), f"gw-{uuid4()}")
+        return read_call(endpoint, bytes(body), self._workloads, request.headers.get(ID_HEADER), f"gw-{uuid4()}")
 
     async def _routed(self, call: Call, headers: tuple[Header, ...]) -> RoutedEvent:
         """Return the result of a query, once the broker has it.

@@ -46,8 +46,12 @@ from stream_router.model_client.retry_budget import RetryBudget
 from stream_router.model_client.server_health import Breaker, HealthEvent, HealthState, LatencyWindow
 from stream_router.ports import Answered, ModelCallMetrics, Reply, ServerName
 from ucci_runtime.clock import Clock
+from ucci_runtime.process import affordable_connections
 
 _log = structlog.get_logger()
+
+MAX_ATTEMPTS = 3
+"""For one query, the first included."""
 
 MAX_ROUNDS = 3
 """Outages at which a query may have been in flight before it counts as their cause. Also, how many times as many
@@ -147,7 +151,8 @@ class ModelClient:
         # Silence takes the limit back to 1 when a call has timed out. A time-out later the calls sent before that are
         # gone from the server, and another one later a probe has had its time at a server without load.
         self._breaker = Breaker(patience_s=2.0 * endpoint.timeout_s)
-        self._limit = limit or ConcurrencyLimit(endpoint.max_concurrency, endpoint.timeout_s)
+        most = affordable_connections(endpoint.max_concurrency)
+        self._limit = limit or ConcurrencyLimit(most, endpoint.timeout_s)
         self._slots = CallSlots(self._limit.current)
         self._retries = RetryBudget()
         self._connection: ModelConnection | None = None
@@ -342,8 +347,7 @@ class ModelClient:
     def _pause_s(self, attempts: _Attempts, time_s: float) -> float | None:
         """Return how long to wait before another attempt; None where attempts or time are used up."""
         assert attempts.last is not None
-        most = self._endpoint.max_attempts
-        if attempts.failed >= most or attempts.overloaded >= MAX_ROUNDS * most:
+        if attempts.failed >= MAX_ATTEMPTS or attempts.overloaded >= MAX_ROUNDS * MAX_ATTEMPTS:
             return None
         pause_s = random.uniform(0.0, _longest_pause_s(attempts.failed + attempts.overloaded, attempts.last))
         return pause_s if attempts.at_server_s + pause_s + self._endpoint.timeout_s <= time_s else None

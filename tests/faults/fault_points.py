@@ -92,6 +92,7 @@ _OUTPUTS = "stream_router.commit.outcome:OutputTopics"
 _MODEL = "stream_router.model_client.http_client:ModelClient"
 _CO_PARTITION = "recalibrator.join.co_partition:CoPartition"
 _ONCE: dict[str, Any] = {"most": 1, "at_start": True}
+_RECORDS = "recalibrator.fit.publish.version_topics:VersionRecords"
 _SNAPSHOTS = "recalibrator.fit.file_snapshots:SnapshotFiles"
 
 
@@ -128,7 +129,7 @@ FAULT_POINTS: tuple[FaultPoint, ...] = (
     *_around("fit assigned", ("fit",), f"{_FIT}.assigned", "before", "after", **_ONCE),
     *_around("fit goes live", ("fit",), f"{_FIT}._begin", "before", "after", **_ONCE),
     *_around("fold one observation", ("fit",), f"{_FIT}._observe", "before", "after", most=40),
-    *_around("publish a version", ("fit",), "recalibrator.fit.stage:version_records", "before", "after", most=1),
+    *_around("publish a version", ("fit",), f"{_RECORDS}.of_version", "before", "after", most=1),
     *_around("save snapshot", ("fit",), f"{_SNAPSHOTS}.save", "before", "during", "after", most=2),
     *_around("replace snapshot", ("fit",), "pathlib:Path.replace", "before", "after", most=2),
 )  # fmt: skip

@@ -112,5 +112,9 @@ def test_without_raised_epochs_results_are_lost_and_doubled(
 ) -> None:
     """The negative control: the schedules find what they are there to find."""
     with stage(proxied, tmp_path_factory, "router", ("raised epoch",)) as router:
-        assert any(one.startswith("lost") for one in harm(router, late.LATE_COMMIT_BEFORE_RECORDS))
-        assert any(one.startswith("doubled") for one in harm(router, late.LATE_COMMIT_AFTER_RECORDS))
+        # On a busy machine what comes late may still come too early to do harm.
+        for schedule, kind in (
+            (late.LATE_COMMIT_BEFORE_RECORDS, "lost"),
+            (late.LATE_COMMIT_AFTER_RECORDS, "doubled"),
+        ):
+            assert any(one.startswith(kind) for _ in range(ATTEMPTS) for one in harm(router, schedule))

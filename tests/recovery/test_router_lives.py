@@ -20,7 +20,9 @@ from schemas.routed import ModelRole, ModelRun, RoutedEvent
 from schemas.settings import WorkloadSettings
 from schemas.status import ModelHealth
 from schemas.topics import DEAD_LETTERS, QUERIES, RESULTS
-from stream_router.cascade.query_cascade import Ask, Asked, GiveUp, QueryCascade, RunEnd, Serve
+from stream_router.cascade.handoff import HandoffLever
+from stream_router.cascade.lever import Asked, RunEnd
+from stream_router.cascade.query_cascade import Ask, GiveUp, QueryCascade, Serve
 from stream_router.commit import commit_thread, group_offsets, shared_ledger
 from stream_router.commit.commit_thread import CommitThread
 from stream_router.commit.ledger import RecordId
@@ -104,7 +106,8 @@ class HandingAnswerer(HeldAnswerer):
     """
 
     async def answer(self, query: QueryEvent, workload: str, headers: Mapping[str, str] | None = None) -> RoutedEvent:
-        cascade = QueryCascade(query, HANDING)
+        assert HANDING.handoff is not None
+        cascade = QueryCascade(query, HANDING, [HandoffLever(HANDING, HANDING.handoff)])
         while not isinstance(step := cascade.next_step(), Serve):
             if isinstance(step, GiveUp):
                 raise ModelsFailed("refused", "refused")

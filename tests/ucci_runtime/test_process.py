@@ -1,7 +1,9 @@
-"""Signals: the first asks a service to end, the second does not wait. And how often cycles are searched for."""
+"""Signals: the first asks a service to end, the second does not wait. How often cycles are searched for; open files."""
 
 from __future__ import annotations
 
+import logging
+import resource
 import signal
 import subprocess
 import sys
@@ -9,8 +11,16 @@ import textwrap
 from pathlib import Path
 
 import pytest
+from aiohttp.http_exceptions import LineTooLong
 
-from ucci_runtime.process import NEW_OBJECTS
+from ucci_runtime.process import (
+    NEW_OBJECTS,
+    REPEATED_AFTER_S,
+    WANTED_FILES,
+    RepeatedLines,
+    affordable_connections,
+    raise_file_limit,
+)
 
 ROOT = Path(__file__).parents[2]
 SMALL = 4_096
@@ -129,3 +139,40 @@ def test_routers_searched_for_cycles_among_queries_in_flight() -> None:
     words = [sys.executable, "-c", textwrap.dedent(ROUTER)]
     said = subprocess.run(words, check=True, timeout=60, stdout=subprocess.PIPE, text=True).stdout.split()
     assert said == [str(NEW_OBJECTS), "True", "0"]
+
+
+def test_the_connection_limit_stays_below_the_file_limit() -> None:
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (256, hard))
+    try:
+        assert affordable_connections(2_048) == 64
+        raise_file_limit()
+        assert resource.getrlimit(resource.RLIMIT_NOFILE)[0] == min(hard, WANTED_FILES)
+    finally:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
+
+
+def test_a_log_line_repeated_a_thousand_times_fills_the_disk() -> None:
+    now_s = 0.0
+    lines = RepeatedLines(clock=lambda: now_s)
+    same = [logging.LogRecord("asyncio", logging.ERROR, "", 0, "too many open files", (), None) for _ in range(1_000)]
+    other = logging.LogRecord("asyncio", logging.ERROR, "", 0, "another", (), None)
+
+    assert sum(lines.filter(record) for record in same) == 1
+    assert lines.filter(other)
+    now_s = REPEATED_AFTER_S
+    assert lines.filter(same[0])
+    assert "999 more" in same[0].getMessage()
+
+
+def test_each_malformed_request_writes_a_traceback() -> None:
+    """A header too long, or too many of them: one line a minute says that there are such, and of what kind."""
+    lines, fault = RepeatedLines(), LineTooLong(b"X: " + b"a" * 8_191, 8_190)
+    written = [
+        logging.LogRecord(
+            "aiohttp.server", logging.ERROR, "", 0, "Error of %s", ("1.2.3.4",), (type(fault), fault, None)
+        )
+        for _ in range(10)
+    ]
+    (line,) = (record for record in written if lines.filter(record))
+    assert logging.Formatter().format(line) == "malformed HTTP request: LineTooLong"

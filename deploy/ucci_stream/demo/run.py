@@ -192,7 +192,9 @@ class _Sender(threading.Thread):
             due += self._pause_s
             while self.sent - self._watcher.answered > _MAX_UNANSWERED:
                 time.sleep(0.02)
-                due = time.monotonic()
+            self._watcher.await_fit()
+            # What was lost by waiting is not made up for in a burst.
+            due = max(due, time.monotonic() - _TICK_S)
             if (wait := due - time.monotonic()) > 0:
                 time.sleep(wait)
             self._send(query)

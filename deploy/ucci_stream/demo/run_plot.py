@@ -11,75 +11,61 @@ from numpy.typing import NDArray
 from schemas.entities import count_pairs
 from ucci_stream.demo.scenario import PlannedQuery, Scenario
 from ucci_stream.demo.summary import Observations, Terms
+from ucci_stream.offline.pictures import GOAL, INK, MAIN, MUTED, over_time, write
 
 _WINDOW = 800
-_INK, _SERVICE, _STATIC, _TARGET = "#1f2933", "#0b6e99", "#b7472a", "#5f6b76"
 
 Counts = NDArray[np.float64]
 
 
 def plot_run(stream: Sequence[PlannedQuery], seen: Observations, scenario: Scenario, terms: Terms, path: Path) -> Path:
     """Draw the run and write it as PNG or SVG, by the path's ending."""
-    import matplotlib as mpl
-
-    mpl.use("agg")
-    from matplotlib import pyplot as plt
-
-    figure, (top, bottom) = plt.subplots(
-        2, 1, figsize=(10.0, 6.2), sharex=True, height_ratios=(2, 1), layout="constrained"
-    )
+    figure, top, bottom = over_time((10.0, 6.2))
     served, static = _served_counts(stream, seen), _static_counts(stream, terms.static_threshold)
     index = np.arange(len(stream))
-    top.plot(index, _rolling_f1(static[:, :3]), color=_STATIC, lw=1.4, label="static calibration")
-    bottom.plot(index, _rolling_mean(static[:, 3]), color=_STATIC, lw=1.4)
-    top.plot(index, _rolling_f1(served[:, :3]), color=_SERVICE, lw=2.0, label="this service")
-    bottom.plot(index, _rolling_mean(served[:, 3]), color=_SERVICE, lw=2.0)
-    top.axhline(terms.target, color=_TARGET, lw=1.0, ls="--", label=f"target {terms.target}")
+    top.plot(index, _rolling_f1(static[:, :3]), color=GOAL, lw=1.4, label="static calibration")
+    bottom.plot(index, _rolling_mean(static[:, 3]), color=GOAL, lw=1.4)
+    top.plot(index, _rolling_f1(served[:, :3]), color=MAIN, lw=2.0, label="this service")
+    bottom.plot(index, _rolling_mean(served[:, 3]), color=MAIN, lw=2.0)
+    top.axhline(terms.target, color=MUTED, lw=1.0, ls="--", label=f"target {terms.target}")
     top.set_ylabel(f"micro-F1, last {_WINDOW} queries")
-    bottom.set_ylabel("escalated")
-    bottom.yaxis.set_major_formatter(lambda value, _: f"{value:.0%}")
     bottom.set_xlabel("query")
     bottom.set_ylim(bottom=0.0)
     _mark(top, bottom, stream, seen, scenario)
     top.legend(loc="lower left", frameon=False)
-    for axes in (top, bottom):
-        axes.spines[["top", "right"]].set_visible(False)
-        axes.tick_params(colors=_INK)
-        axes.margins(x=0.01)
-    top.set_title("Traffic drifts at the first dotted line; each tick is a calibration version", loc="left", color=_INK)
-    figure.savefig(path, dpi=130)
-    plt.close(figure)
-    return path
+    top.margins(x=0.01)
+    top.set_title("Traffic drifts at the first dotted line; each tick is a calibration version", loc="left")
+    return write(figure, path)
 
 
 def _mark(top, bottom, stream, seen, scenario) -> None:  # type: ignore[no-untyped-def]  # noqa: ANN001
     """Mark the drift, the kill and the versions; matplotlib's axes carry no useful types."""
     order = np.array(sorted(result.seen_s for result in seen.results.values()))
     for axes in (top, bottom):
-        axes.axvline(scenario.drift_index, color=_INK, lw=1.0, ls=":")
+        axes.axvline(scenario.drift_index, color=INK, lw=1.0, ls=":")
     top.annotate(
         f"{scenario.typo_share:.0%} typos from here",
         (scenario.drift_index, 1.0),
         xycoords=("data", "axes fraction"),
         xytext=(6, -12),
         textcoords="offset points",
-        color=_INK,
+        color=INK,
     )
     if seen.killed_s is not None:
         killed = int(np.searchsorted(order, seen.killed_s))
         for axes in (top, bottom):
-            axes.axvline(killed, color=_STATIC, lw=1.0, ls=(0, (1, 3)))
+            axes.axvline(killed, color=GOAL, lw=1.0, ls=(0, (1, 3)))
         top.annotate(
             "router killed",
             (killed, 0.0),
             xycoords=("data", "axes fraction"),
             xytext=(6, 6),
             textcoords="offset points",
-            color=_STATIC,
+            color=GOAL,
         )
     for version in seen.versions:
         at = int(np.searchsorted(order, version.published_s))
-        bottom.axvline(min(at, len(stream) - 1), ymax=0.08, color=_INK, lw=1.2)
+        bottom.axvline(min(at, len(stream) - 1), ymax=0.08, color=INK, lw=1.2)
 
 
 def _served_counts(stream: Sequence[PlannedQuery], seen: Observations) -> Counts:

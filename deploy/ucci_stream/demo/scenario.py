@@ -34,12 +34,11 @@ class Scenario:
     ----------
     drift_at : float
         Share of the queries after which typos are mixed in.
-    typo_share : float
-        Share of typo queries from then on.
-    label_delay_s : float
-        Mean delay of an ordinary label, in seconds of the demo.
-    late_share, late_delay_s : float
-        Share of labels that come late, and the mean of their further delay (times the pace: minutes of stream time).
+    label_delay : float
+        Mean delay of an ordinary label, in queries answered meanwhile: by the clock, a slow machine would get its
+        labels sooner in the stream than a fast one, and end with other figures.
+    late_share, late_delay : float
+        Share of labels that come late, and the mean of their further delay, in queries.
     wrong_share, twice_share : float
         Shares of labels that are wrong, and that are sent twice.
     """
@@ -47,9 +46,9 @@ class Scenario:
     queries: int
     drift_at: float = 0.35
     typo_share: float = 0.25
-    label_delay_s: float = 1.0
+    label_delay: float = 120.0
     late_share: float = 0.10
-    late_delay_s: float = 12.0
+    late_delay: float = 1_440.0
     wrong_share: float = 0.01
     twice_share: float = 0.05
     seed: int = 1
@@ -71,10 +70,10 @@ class PlannedQuery:
 
 @dataclass(frozen=True, slots=True)
 class LabelPlan:
-    """Who gives a label, when it comes, in seconds after its result, and what is wrong with it."""
+    """Who gives a label, how many queries after its own it comes, and what is wrong with it."""
 
     labeler: str
-    delay_s: float
+    delay: int
     wrong: bool
     twice: bool
 
@@ -105,11 +104,11 @@ def plan_label(query_id: str, scenario: Scenario, *, is_audit: bool) -> LabelPla
         Whether the label was requested for an audit, which is left to the trusted labeler.
     """
     draw = random.Random(int(uniform(query_id, f"label-{scenario.seed}") * 2**53))
-    delay = draw.expovariate(1.0 / scenario.label_delay_s)
+    delay = draw.expovariate(1.0 / scenario.label_delay)
     if draw.random() < scenario.late_share:
-        delay += draw.expovariate(1.0 / scenario.late_delay_s)
+        delay += draw.expovariate(1.0 / scenario.late_delay)
     wrong, twice = draw.random() < scenario.wrong_share, draw.random() < scenario.twice_share
-    return LabelPlan(TRUSTED_LABELER if is_audit else draw.choice(LABELERS), delay, wrong, twice)
+    return LabelPlan(TRUSTED_LABELER if is_audit else draw.choice(LABELERS), round(delay), wrong, twice)
 
 
 def wrong_gold(gold: dict[str, str | None]) -> dict[str, str | None]:

@@ -67,10 +67,6 @@ class Terms:
 
     Parameters
     ----------
-    target : float
-        On micro-F1.
-    costs : ModelCosts
-        Of tokens.
     static_threshold : float
         On u, of the static calibration, which hands over nothing and stops nothing.
     """
@@ -324,12 +320,26 @@ def _lever_facts(levers: Levers | None) -> list[tuple[str, str]]:
     return [("handoff", f"in {lever.used:.1%} of large calls, saves {lever.saved}{compared}")]
 
 
+def held_in_words(micro_f1: float, target: float, tolerance: float) -> str:
+    """Return whether the target was held again; below it but within the tolerance is not called held.
+
+    Examples
+    --------
+    >>> held_in_words(0.9042, 0.91, 0.0067)
+    'missed, though within the tolerance,'
+    """
+    if micro_f1 >= target:
+        return "held again"
+    return "missed, though within the tolerance," if micro_f1 >= target - tolerance else "not held"
+
+
 def _verdict(summary: Summary) -> str:
     recovered = summary.service["after_recovery"].micro_f1
-    held = "[green]held again[/]" if summary.held else "[red]not held[/]"
+    held = held_in_words(recovered, summary.target, summary.tolerance)
+    color = "red" if not summary.held else "green" if recovered >= summary.target else "yellow"
     fixed = summary.static["after_recovery"].micro_f1
     static = "held it too" if summary.static_held else "stays below"
     return (
-        f"Target {summary.target} {held} after the drift: {recovered:.4f} (tolerance {summary.tolerance:.4f}, two "
-        f"standard errors); the static calibration {static}, at {fixed:.4f}."
+        f"Target {summary.target} [{color}]{held}[/] after the drift: {recovered:.4f} (tolerance "
+        f"{summary.tolerance:.4f}, two standard errors); the static calibration {static}, at {fixed:.4f}."
     )

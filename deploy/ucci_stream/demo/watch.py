@@ -30,6 +30,10 @@ from ucci_stream.topics.admin import client_properties
 
 _SETTLE_S = 1.0
 _POLL_S = 0.05
+_TWICE_AFTER = 120
+"""Queries between a label and its copy."""
+_LABELS_AHEAD = 60
+_WAIT_S = 5.0
 _DRIFT_STATES = frozenset({"suspected", "drifted"})
 
 
@@ -57,6 +61,7 @@ class Watcher(threading.Thread):
         self._began = time.monotonic()
         self._began_wall = time.time()
         self._failure: BaseException | None = None
+        self._labels_before = 0
 
     def __enter__(self) -> Self:
         topics = [t.name(self._prefix) for t in (RESULTS, CALIBRATION, STATUS, DEAD_LETTERS)]
@@ -90,6 +95,14 @@ class Watcher(threading.Thread):
         earlier_s = self._began_wall - before_s
         self.seen.versions = [replace(v, published_s=v.published_s - earlier_s) for v in self.seen.versions]
         self.seen.versions_before = len(self.seen.versions)
+        self._labels_before = self._labels_taken()
+
+    def await_fit(self) -> None:
+        """Block while the fit is far behind the labels, a while at most: the story goes by queries, not by time."""
+        self._await(lambda: self._labels.queries - self._labels_taken() + self._labels_before < _LABELS_AHEAD, _WAIT_S)
+
+    def _labels_taken(self) -> int:
+        return 0 if self.seen.status is None else self.seen.status.labels.received
 
     def router_killed(self, instance_id: str) -> None:
         """Mark the moment of a router's SIGKILL."""
@@ -133,7 +146,7 @@ class Watcher(threading.Thread):
                 for message in self._consumer.consume(num_messages=500, timeout=_POLL_S):
                     if message.error() is None:
                         self._take(message)
-                self.seen.labels_sent += self._labels.send_due()
+                self.seen.labels_sent += self._labels.send_due(self.answered)
         except Exception as error:  # noqa: BLE001  kept for the main thread, which raises it
             self._failure = error
             self._tell()
@@ -178,7 +191,7 @@ class Watcher(threading.Thread):
         self._mark_kill(routed, now)
         self._mark_first_use(routed)
         if routed.label.requested:
-            self._labels.schedule(planned, is_audit=routed.label.reason == "audit")
+            self._labels.schedule(planned, self.answered, is_audit=routed.label.reason == "audit")
 
     def _mark_kill(self, routed: RoutedEvent, now: float) -> None:
         seen = self.seen
@@ -209,28 +222,30 @@ class Watcher(threading.Thread):
 
 
 class _Labelers:
-    """Answer label requests after a delay; some late, some wrong, some twice. Audits are left to the trusted one."""
+    """Answer label requests some queries later; some late, some wrong, some twice. Audits are the trusted one's."""
 
     def __init__(self, settings: Settings, scenario: Scenario) -> None:
         self._producer = Producer(client_properties(settings, linger_ms=5, enable_idempotence=True))
         self._topic = FEEDBACK.name(settings.topics.prefix)
         self._scenario = scenario
-        self._due: list[tuple[float, str, FeedbackEvent]] = []
+        self._due: list[tuple[int, str, FeedbackEvent]] = []
+        self.queries = 0
 
-    def schedule(self, query: PlannedQuery, *, is_audit: bool) -> None:
+    def schedule(self, query: PlannedQuery, answered: int, *, is_audit: bool) -> None:
         """Plan the label of one query."""
         plan = plan_label(query.query_id, self._scenario, is_audit=is_audit)
         gold = wrong_gold(query.recorded.gold) if plan.wrong else query.recorded.gold
         event = FeedbackEvent(query_id=query.query_id, entities=dict(gold), labeler=plan.labeler, source="demo")
-        due = time.monotonic() + plan.delay_s
         for repeat in range(2 if plan.twice else 1):
-            heapq.heappush(self._due, (due + repeat, f"{query.query_id}/{repeat}", event))
+            due = answered + plan.delay + repeat * _TWICE_AFTER
+            heapq.heappush(self._due, (due, f"{query.query_id}/{repeat}", event))
 
-    def send_due(self) -> int:
-        """Send the labels whose time has come; returns how many."""
+    def send_due(self, answered: int) -> int:
+        """Send the labels that are due once so many queries are answered; returns how many."""
         sent = 0
-        while self._due and self._due[0][0] <= time.monotonic():
-            _, _, event = heapq.heappop(self._due)
+        while self._due and self._due[0][0] <= answered:
+            _, copy, event = heapq.heappop(self._due)
+            self.queries += copy.endswith("/0")
             stamped = event.model_copy(update={"labelled_at": datetime.now(UTC), "feedback_id": event.identity()})
             self._producer.produce(self._topic, key=event.query_id.encode(), value=stamped.to_json())
             sent += 1

@@ -8,9 +8,8 @@ from pathlib import Path
 from typing import Annotated
 
 import typer
-from rich.console import Console
 
-from ucci_stream.options import ConfigOption, JsonFlag, settings_of, workload_of
+from ucci_stream.options import Chosen, JsonFlag, Outcome, command, out
 
 studio_app = typer.Typer(
     help="Label with Label Studio. Example: ucci-stream label-studio setup --url http://127.0.0.1:8090",
@@ -30,7 +29,6 @@ TokenOption = Annotated[
         show_envvar=True,
     ),
 ]
-WorkloadOption = Annotated[str | None, typer.Option(help="Needed where several are configured.")]
 ProjectOption = Annotated[
     int | None, typer.Option(min=1, help="Number of an existing project; by default the one that setup makes.")
 ]
@@ -39,10 +37,8 @@ EveryOption = Annotated[
 ]
 MostOption = Annotated[int, typer.Option(min=1, max=1_000_000, help="Tasks that may wait for an annotator.")]
 
-out = Console()
 
-
-@studio_app.command("start")
+@command(studio_app, "start")
 def start(
     directory: Annotated[Path, typer.Option(help="Where its database and log go.")] = Path("label-studio"),
     port: Annotated[int, typer.Option(min=0, max=65_535, help="0 takes a free one.")] = 8090,
@@ -56,12 +52,11 @@ def start(
     serve(directory, port, out)
 
 
-@studio_app.command("setup")
+@command(studio_app, "setup")
 def setup(
+    chosen: Chosen,
     url: UrlOption,
     token: TokenOption,
-    config: ConfigOption = None,
-    workload: WorkloadOption = None,
     project: ProjectOption = None,
     hook_url: Annotated[
         str | None, typer.Option(help="Where Label Studio reaches the recalibrator; none: sync brings all labels.")
@@ -73,8 +68,7 @@ def setup(
     replace_config: Annotated[
         bool, typer.Option("--replace-config", help="Replace a labeling configuration that was changed.")
     ] = False,
-    as_json: JsonFlag = False,
-) -> None:
+) -> Outcome:
     """Make a workload's project, its labeling configuration and the webhook; safe to repeat.
 
     Example: ucci-stream label-studio setup --url http://127.0.0.1:8090 --hook-url http://127.0.0.1:8080
@@ -82,30 +76,29 @@ def setup(
     from ucci_stream.label_tools.label_studio_client import LabelStudio
     from ucci_stream.label_tools.label_studio_project import SetUp, hook_address, hook_headers, set_up
 
-    settings = settings_of(config)
-    chosen = settings.workloads[workload_of(settings, workload)]
-    hook = None if hook_url is None else (hook_address(hook_url), hook_headers(settings, hook_key))
+    hook = None if hook_url is None else (hook_address(hook_url), hook_headers(chosen.settings, hook_key))
 
     async def run() -> SetUp:
         async with LabelStudio(url, token) as studio:
-            return await set_up(studio, chosen, project=project, hook=hook, replace_config=replace_config)
+            return await set_up(studio, chosen.workload, project=project, hook=hook, replace_config=replace_config)
 
     done = asyncio.run(run())
-    if as_json:
-        out.print_json(data=asdict(done))
-        return
-    out.print(f"project {done.project} {done.title!r}: {'created' if done.created else 'exists'}", highlight=False)
     kept = "; it differs from the generated one, --replace-config replaces it" if done.config == "kept" else ""
-    out.print(f"labeling configuration: {done.config}{kept}", highlight=False)
-    out.print(f"webhook: {done.webhook}{'' if hook is None else f' ({hook[0]})'}", highlight=False)
+    return Outcome(
+        asdict(done),
+        [
+            f"project {done.project} {done.title!r}: {'created' if done.created else 'exists'}",
+            f"labeling configuration: {done.config}{kept}",
+            f"webhook: {done.webhook}{'' if hook is None else f' ({hook[0]})'}",
+        ],
+    )
 
 
-@studio_app.command("sync")
+@command(studio_app, "sync")
 def sync(
+    chosen: Chosen,
     url: UrlOption,
     token: TokenOption,
-    config: ConfigOption = None,
-    workload: WorkloadOption = None,
     project: ProjectOption = None,
     every: EveryOption = None,
     most: MostOption = 1_000,
@@ -126,18 +119,15 @@ def sync(
     from ucci_stream.label_tools.label_studio_project import LabelStudioServer, connected_studio
     from ucci_stream.label_tools.sync import Rounds, SyncOptions
 
-    settings = settings_of(config)
-    chosen = settings.workloads[workload_of(settings, workload)]
     options = SyncOptions(most=most, grace_s=grace, every_s=every, as_json=as_json)
-    connect = partial(connected_studio, LabelStudioServer(url, token), chosen, project, prefill)
-    asyncio.run(Rounds(settings, chosen.name, options).run(connect))
+    connect = partial(connected_studio, LabelStudioServer(url, token), chosen.workload, project, prefill)
+    asyncio.run(Rounds(chosen.settings, chosen.workload.name, options).run(connect))
 
 
-@files_app.command("sync")
+@command(files_app, "sync")
 def sync_files(
+    chosen: Chosen,
     folder: Annotated[Path, typer.Option(help="Where tasks.jsonl is written and answers*.jsonl are read.")],
-    config: ConfigOption = None,
-    workload: WorkloadOption = None,
     every: EveryOption = None,
     most: MostOption = 1_000,
     prefill: Annotated[
@@ -154,7 +144,6 @@ def sync_files(
     from ucci_stream.label_tools.label_files import opened_folder
     from ucci_stream.label_tools.sync import Rounds, SyncOptions
 
-    settings = settings_of(config)
-    chosen = workload_of(settings, workload)
+    settings, workload = chosen
     options = SyncOptions(most=most, grace_s=0.0, every_s=every, as_json=as_json)
-    asyncio.run(Rounds(settings, chosen, options).run(partial(opened_folder, folder, chosen, prefill)))
+    asyncio.run(Rounds(settings, workload.name, options).run(partial(opened_folder, folder, workload.name, prefill)))

@@ -5,13 +5,10 @@ The topics are read whole, as a replica of the API does; nothing but the broker 
 
 from __future__ import annotations
 
-import sys
 from contextlib import closing
 from datetime import UTC, datetime
 from typing import NamedTuple
 
-from pydantic_core import to_json
-from rich.console import Console
 from rich.table import Table
 
 from recalibrator.labelling.budget import LabelBudget, label_budget
@@ -23,6 +20,7 @@ from schemas.settings import Settings
 from schemas.status import WorkloadStatus
 from schemas.topics import LABEL_REQUESTS, STATUS
 from ucci_runtime.broker.kafka_topics import check_topics
+from ucci_stream.options import Outcome
 from ucci_stream.topics.access import labeling_group
 from ucci_stream.topics.kafka_reading import topic_reader
 
@@ -48,9 +46,7 @@ def read_queue(settings: Settings, workload: str, limit: int, reason: RequestRea
     """
     prefix, options = settings.topics.prefix, settings.recalibrator
     check_topics(settings, (STATUS, LABEL_REQUESTS), (LABEL_REQUESTS,))
-    queue = LabelQueue(
-        [workload], prefix, retention_s=options.label_request_retention_s, most=options.label_requests_max
-    )
+    queue = LabelQueue([workload], prefix, most=options.label_requests_max)
     status = WorkloadStatus.cold_start(workload, settings.workloads[workload].target)
     topics = [STATUS.name(prefix), LABEL_REQUESTS.name(prefix)]
     with closing(topic_reader(settings, "label-queue", topics, labeling_group(prefix))) as reader:
@@ -67,25 +63,22 @@ def read_queue(settings: Settings, workload: str, limit: int, reason: RequestRea
     return Queue(page, label_budget(status), settings.workloads[workload].trusted_labelers)
 
 
-def show_queue(queue: Queue, console: Console, *, as_json: bool) -> None:
-    """Print the queue and the budget, for people or for programs."""
+def outcome(queue: Queue) -> Outcome:
+    """Return the queue and the budget."""
     page, budget, trusted_labelers = queue
-    if as_json:
-        sys.stdout.write(to_json(queue_document(page, budget, trusted_labelers)).decode() + "\n")
-        return
     table = Table("requested", "reason", "query_id", "text", "served")
     for request in page.requests:
         text = request.text if len(request.text) <= _TEXT_CHARS else request.text[: _TEXT_CHARS - 1] + "…"
         moment = request.requested_at.strftime("%m-%d %H:%M:%S")
         table.add_row(moment, request.reason, request.query_id, _plain(text), _plain(_entities(request.entities)))
-    console.print(table)
     reasons = ", ".join(f"{count} {reason}" for reason, count in page.by_reason.items())
-    console.print(f"{page.open} open{f' ({reasons})' if reasons else ''}, {len(page.requests)} shown", highlight=False)
     audits = audits_of(page, trusted_labelers)
-    if audits.open:
-        console.print(_plain(audits.note), highlight=False, soft_wrap=True)
-    for line in budget_lines(budget):
-        console.print(line, highlight=False, soft_wrap=True)
+    lines = [
+        f"{page.open} open{f' ({reasons})' if reasons else ''}, {len(page.requests)} shown",
+        *([audits.note] if audits.open else []),
+        *budget_lines(budget),
+    ]
+    return Outcome(queue_document(page, budget, trusted_labelers), [table, *lines])
 
 
 def budget_lines(budget: LabelBudget) -> list[str]:

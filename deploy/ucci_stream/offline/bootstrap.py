@@ -17,14 +17,13 @@ from confluent_kafka import KafkaException, Producer
 
 from recalibrator.core import Recalibrator
 from schemas.basis import is_of_basis
-from schemas.calibration import CalibrationMap, CalibrationVersion
+from schemas.calibration import CalibrationVersion
 from schemas.command import Command
 from schemas.errors import DecodeError
 from schemas.event import DEFAULT_SIGNAL
 from schemas.handoff import handoff_name
 from schemas.labelled import LabelledExample
 from schemas.settings import Settings, WorkloadSettings
-from schemas.status import CostQualityCurve
 from schemas.topics import OBSERVATIONS
 from ucci_stream.offline.router_file import is_router_file, read_router_file
 from ucci_stream.topics import admin
@@ -123,10 +122,8 @@ def bootstrap_events(
     )
 
 
-def preview(
-    settings: WorkloadSettings, path: Path, issued_at: datetime
-) -> tuple[CalibrationMap, float, CostQualityCurve | None]:
-    """Return what the file would make the first version: its map, its threshold on u, and all thresholds weighed.
+def preview(settings: WorkloadSettings, path: Path, issued_at: datetime) -> CalibrationVersion:
+    """Return what the file would make the first version.
 
     Raises
     ------
@@ -135,21 +132,13 @@ def preview(
     """
     if str(path) == "-":
         raise FeedStopped("-: a picture needs a file, since it is read twice")
-    version = version_of(settings, _events(settings, path, issued_at), str(path))
-    weighed = version.evidence.details.get("frontier")
-    frontier = None if weighed is None else CostQualityCurve.model_validate(weighed)
-    return version.map, version.uncertainty_threshold, frontier
+    return version_of(settings, _events(settings, path, issued_at), str(path))
 
 
 def first_version(
     settings: WorkloadSettings, examples: Sequence[LabelledExample], issued_at: datetime, source: str
 ) -> CalibrationVersion:
     """Return the version that the fit would make of these examples alone.
-
-    Parameters
-    ----------
-    source : str
-        Where they come from, for people.
 
     Raises
     ------

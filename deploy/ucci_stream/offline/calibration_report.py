@@ -8,8 +8,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from rich.console import Console
+from rich.console import RenderableType
 from rich.table import Table
+from rich.text import Text
 
 from schemas.calibration import CalibrationVersion, Target
 from schemas.costs import CostRate, ModelCosts, expected_cost
@@ -128,11 +129,6 @@ def what_if(settings: WorkloadSettings, examples: Sequence[LabelledExample], mad
 
     Each target is fitted anew, for the margin of the choice depends on it. The cost ratio changes no threshold: the
     cheapest policy is the one that escalates least, whatever the price.
-
-    Parameters
-    ----------
-    made : CalibrationVersion
-        The version at the configured target.
     """
     return [promise_of(version, ratios_of(settings)) for version in _versions(settings, examples, made)]
 
@@ -204,34 +200,29 @@ def report(done: Calibrated, promises: Sequence[Promise]) -> dict[str, Any]:
     }
 
 
-def show(done: Calibrated, promises: Sequence[Promise], out: Console) -> None:
-    """Print the sentence, what stands behind it, and the table of other targets where there is one."""
+def lines(done: Calibrated, promises: Sequence[Promise]) -> list[RenderableType]:
+    """Return the sentence, what stands behind it, and the table of other targets where there is one."""
     counts = f"{len(done.examples)} examples"
     failures = ((done.small_failures, "small"), (done.large_failures, "large"))
     counts += "".join(f", {count} without a usable {role} answer" for count, role in failures if count)
     if done.left_out:
         counts += f", {done.left_out} left out because neither model gave one"
-    promise = promise_of(done.version, _in_force(done.settings))
-    out.print(sentence(promise), style="bold", highlight=False, soft_wrap=True)
-    out.print(counts, highlight=False, soft_wrap=True)
+    said = sentence(promise_of(done.version, _in_force(done.settings)))
+    found: list[RenderableType] = [Text(said, style="bold"), counts]
     if done.measured_cost and done.settings.cost is not None:
-        out.print(
+        found.append(
             f"cost: large = {done.settings.cost.large:g} small calls, by the mean latencies of this run; set "
-            f"[workloads.{done.settings.name}] cost to what a call costs you",
-            highlight=False,
-            markup=False,
-            soft_wrap=True,
+            f"[workloads.{done.settings.name}] cost to what a call costs you"
         )
-    if promises:
-        out.print(what_if_table(promises, done.settings.target))
+    return [*found, *([what_if_table(promises, done.settings.target)] if promises else [])]
 
 
 def draw(done: Calibrated, path: Path) -> Path:
     """Draw the map and the frontier to a PNG or SVG, the sentence above them."""
-    from ucci_stream.offline.calibration_picture import plot_first_version
+    from ucci_stream.offline.pictures import plot_calibration
 
     said = sentence(promise_of(done.version, _in_force(done.settings)))
-    return plot_first_version(done.version, done.examples, said, path)
+    return plot_calibration(done.version, path, done.examples, said)
 
 
 def _share(value: float, digits: int = 3) -> str:

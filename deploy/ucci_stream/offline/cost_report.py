@@ -5,12 +5,13 @@ from __future__ import annotations
 from dataclasses import asdict
 from typing import Any
 
-from rich.console import Console
+from rich.console import RenderableType
 from rich.table import Table
 
 from schemas.settings import TEXT_PLACEHOLDER, WorkloadSettings
 from ucci_stream.offline.cost_estimate import ROLES, CostEstimate, Interval, ServerFigures
 from ucci_stream.offline.cost_measurement import Measured
+from ucci_stream.options import Outcome
 
 
 def by_query(estimate: CostEstimate) -> str:
@@ -88,18 +89,13 @@ def report(workload: WorkloadSettings, measured: Measured) -> dict[str, Any]:
     }
 
 
-def show(workload: WorkloadSettings, measured: Measured, out: Console) -> None:
-    """Print it for people."""
+def outcome(workload: WorkloadSettings, measured: Measured) -> Outcome:
+    """Return all of it."""
     estimate, plan = measured.estimate, measured.plan
     small, large = (estimate.servers[role] for role in ROLES)
-    out.print(
-        f"{small.calls} and {large.calls} answers in {plan.blocks} blocks, {plan.concurrency} calls in flight",
-        highlight=False,
-    )
     table = Table("", *(f"{role}: {getattr(workload, role).model}" for role in ROLES))
     for name, left, right in zip(_ROWS, _row_cells(small), _row_cells(large), strict=True):
         table.add_row(name, left, right)
-    out.print(table)
     ratios = Table("cost, small = 1", "estimate", "95 % interval")
     ratios.add_row("a large call", *_cells(estimate.large))
     ratios.add_row("a token that the large model generates", *_cells(estimate.tokens.large))
@@ -107,12 +103,16 @@ def show(workload: WorkloadSettings, measured: Measured, out: Console) -> None:
         price: Interval | None = getattr(estimate.tokens, f"prompt_{role}")
         if price is not None:
             ratios.add_row(f"a token that the {role} model reads", *_cells(price))
-    out.print(ratios)
-    for line in remarks(workload, measured):
-        out.print(f"note: {line}", highlight=False, markup=False, soft_wrap=True)
-    out.print(f"\nfor [workloads.{workload.name}], by query or by token:", highlight=False, markup=False)
-    for line in (by_query(estimate), by_token(estimate)):
-        out.print(line, highlight=False, markup=False, soft_wrap=True)
+    lines: list[RenderableType] = [
+        f"{small.calls} and {large.calls} answers in {plan.blocks} blocks, {plan.concurrency} calls in flight",
+        table,
+        ratios,
+        *(f"note: {line}" for line in remarks(workload, measured)),
+        f"\nfor [workloads.{workload.name}], by query or by token:",
+        by_query(estimate),
+        by_token(estimate),
+    ]
+    return Outcome(report(workload, measured), lines)
 
 
 _ROWS = (

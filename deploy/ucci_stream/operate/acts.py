@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
-from pydantic_core import to_json
-from rich.console import Console
 from rich.table import Table
 
 from schemas.command import Action
 from ucci_stream.operate.http_api import ApiFailed, RecalibratorApi
+from ucci_stream.options import Outcome
 
 _ON_TRIAL: tuple[Action, ...] = ("shadow", "canary")
 _HELD = "; it holds until `ucci-stream unpin`"
@@ -76,14 +74,6 @@ async def _version_meant(api: RecalibratorApi, workload: str, action: Action) ->
     return int(parent)
 
 
-def show_outcome(answer: Mapping[str, Any], console: Console, *, as_json: bool) -> None:
-    """Print what an act came to, for people or for programs."""
-    if as_json:
-        sys.stdout.write(to_json(answer).decode() + "\n")
-        return
-    console.print(outcome_line(answer), highlight=False, markup=False, soft_wrap=True)
-
-
 def outcome_line(answer: Mapping[str, Any]) -> str:
     """Return one sentence about an act that was done.
 
@@ -102,26 +92,14 @@ def outcome_line(answer: Mapping[str, Any]) -> str:
     return f"{answer['workload']}: {outcome['note']}: {now}{held}"
 
 
-def show_versions(
-    status: Mapping[str, Any], versions: Sequence[Mapping[str, Any]], console: Console, *, as_json: bool
-) -> None:
-    """Print a workload's versions, newest first, the one in force marked."""
+def listed_versions(status: Mapping[str, Any], versions: Sequence[Mapping[str, Any]]) -> Outcome:
+    """Return a workload's versions, newest first, the one in force marked."""
     workload, current = status["workload"], status["calibration_version"]
-    if as_json:
-        document = {
-            "workload": workload,
-            "calibration_version": current,
-            "state": status["state"],
-            "versions": versions,
-        }
-        sys.stdout.write(to_json(document).decode() + "\n")
-        return
     table = Table("", "version", "made", "why", "state", "u threshold", "escalation", "micro-F1", "labels")
     for one in versions:
         table.add_row("▸" if one["version"] == current else "", *_row(one))
-    console.print(table)
-    line = f"{workload} is {status['state']}. {status['sentence']}"
-    console.print(line, highlight=False, markup=False, soft_wrap=True)
+    document = {"workload": workload, "calibration_version": current, "state": status["state"], "versions": versions}
+    return Outcome(document, [table, f"{workload} is {status['state']}. {status['sentence']}"])
 
 
 def _row(one: Mapping[str, Any]) -> tuple[str, ...]:

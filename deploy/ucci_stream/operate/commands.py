@@ -1,54 +1,325 @@
-"""``ucci-stream versions``, ``rollback``, ``pin`` and the other acts of the page, over the recalibrator's HTTP API."""
+"""The operator's subcommands: acts on versions over the API, explanations, dead letters, schemas, checks."""
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Mapping
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
 
 import typer
-from rich.console import Console
+from rich.table import Table
 
 from schemas.command import Action
-from schemas.errors import ConfigError
+from schemas.errors import ConfigError, UcciError
 from schemas.event import rfc3339
+from schemas.schema_registry import SCHEMA_ID_KEY
 from schemas.settings import Settings
+from schemas.topics import RESULTS
+from ucci_runtime.extras import require_extra
 from ucci_stream.options import (
+    CHOICE,
     KEY_VARIABLE,
     URL_VARIABLE,
-    ConfigOption,
-    JsonFlag,
+    Chosen,
+    Outcome,
+    command,
     has_settings,
     moment_of,
     settings_of,
+    source,
+    warn,
     workload_of,
 )
 
 if TYPE_CHECKING:
     from ucci_stream.operate.http_api import RecalibratorApi
+    from ucci_stream.operate.schema_registry import Registered
 
-UrlOption = Annotated[
-    str | None,
-    typer.Option("--url", envvar=URL_VARIABLE, help="Address of the recalibrator's API; by default as configured."),
-]
-KeyOption = Annotated[
-    str | None,
-    typer.Option(
-        "--key", envvar=KEY_VARIABLE, help="Key of the scope admin; better given by the variable than on the line."
-    ),
-]
-WorkloadOption = Annotated[str | None, typer.Option(help="Needed where several are configured.")]
-ReasonOption = Annotated[str, typer.Option(help="One line, kept with the command.")]
-WaitOption = Annotated[
-    float, typer.Option("--wait", min=0.0, max=30.0, help="Seconds to wait until the fit has applied it.")
-]
-DEFAULT_WAIT_S = 10.0
-out = Console()
-
-
+acts_app = typer.Typer()
 notify_app = typer.Typer(help="Notifications. Example: ucci-stream notify test", no_args_is_help=True)
+letters_app = typer.Typer(
+    help="Records that were set aside. Example: ucci-stream dead-letters list", no_args_is_help=True
+)
+schemas_app = typer.Typer(
+    help="Schemas at a schema registry. Example: ucci-stream schemas register", no_args_is_help=True
+)
+
+
+def add_commands(app: typer.Typer) -> None:
+    """Add all of these to the operator's command."""
+    for name, group in (("dead-letters", letters_app), ("schemas", schemas_app), ("notify", notify_app)):
+        app.add_typer(group, name=name)
+    app.registered_commands += acts_app.registered_commands
+
+
+# Over the API
+
+
+class Api(NamedTuple):
+    """How the API of a running recalibrator is called about one workload."""
+
+    config: Path | None
+    workload: str | None
+    url: str | None
+    key: str | None
+
+    def call(self, use: Callable[[RecalibratorApi, str], Awaitable[Any]]) -> Any:
+        """Call the API about a workload: as given, or the only one configured, or the only one that the API has."""
+        # An HTTP client takes a third of what a command needs to start, and most commands speak to no API.
+        from ucci_stream.operate.http_api import RecalibratorApi, place_of
+
+        settings = None if self.url is not None and not has_settings(self.config) else settings_of(self.config)
+        place = place_of(settings, self.url, self.key)
+
+        async def run() -> Any:
+            async with RecalibratorApi(place) as api:
+                return await use(api, await self._workload_meant(api, settings))
+
+        return asyncio.run(run())
+
+    async def _workload_meant(self, api: RecalibratorApi, settings: Settings | None) -> str:
+        if settings is not None:
+            return workload_of(settings, self.workload)
+        if self.workload is not None:
+            return self.workload
+        known = await api.workloads()
+        if len(known) != 1:
+            raise ConfigError([f"--workload: several are configured; give one of {', '.join(known)}"])
+        return known[0]
+
+
+class Acting(NamedTuple):
+    """How the fit is commanded: over the API, why, and how long its outcome is waited for."""
+
+    api: Api
+    reason: str
+    wait_s: float
+
+    def do(self, action: Action, version: int | None = None, **more: Any) -> Outcome:
+        """Command the fit; the outcome is in one line."""
+        from ucci_stream.operate.acts import Act, outcome_line, perform
+
+        act = Act(action, self.reason, self.wait_s, version, **more)
+        answer = self.api.call(lambda api, chosen: perform(api, chosen, act))
+        return Outcome(answer, [outcome_line(answer)])
+
+
+_URL = typer.Option("--url", envvar=URL_VARIABLE, help="Address of the recalibrator's API; by default as configured.")
+_KEY = typer.Option(
+    "--key", envvar=KEY_VARIABLE, help="Key of the scope admin; better given by the variable than on the line."
+)
+_WAIT = typer.Option("--wait", min=0.0, max=30.0, help="Seconds to wait until the fit has applied it.")
+_API: Mapping[str, tuple[Any, Any]] = {
+    **CHOICE,
+    "url": (Annotated[str | None, _URL], None),
+    "key": (Annotated[str | None, _KEY], None),
+}
+source(Api, _API, Api)
+source(
+    Acting,
+    {
+        "reason": (Annotated[str, typer.Option(help="One line, kept with the command.")], ""),
+        "wait": (Annotated[float, _WAIT], 10.0),
+        **_API,
+    },
+    lambda reason, wait, **place: Acting(Api(**place), reason, wait),
+)
+VersionToTry = Annotated[int, typer.Argument(min=1, help="The version to try.")]
+
+
+@command(acts_app, "versions")
+def versions(api: Api, limit: Annotated[int, typer.Option(min=1, help="Versions to show.")] = 20) -> Outcome:
+    """List a workload's versions, newest first, the one in force marked.
+
+    Example: ucci-stream versions --json | jq '.versions[0]'
+    """
+    from ucci_stream.operate.acts import listed_versions
+
+    async def read(client: RecalibratorApi, chosen: str) -> tuple[dict[str, Any], list[dict[str, Any]]]:
+        return await client.status(chosen), await client.versions(chosen)
+
+    status, found = api.call(read)
+    return listed_versions(status, found[:limit])
+
+
+@command(acts_app, "rollback")
+def rollback(
+    act: Acting,
+    version: Annotated[int | None, typer.Argument(min=1, help="By default the one before that in force.")] = None,
+    until_refit: Annotated[
+        bool, typer.Option("--until-refit", help="Let the next fit replace it; by default it holds until unpinned.")
+    ] = False,
+) -> Outcome:
+    """Put an earlier version in force again, under a new number; it holds until unpinned.
+
+    Example: ucci-stream rollback 7 --reason "F1 fell after 14:00"
+    """
+    return act.do("activate", version, hold=not until_refit)
+
+
+@command(acts_app, "pin")
+def pin(
+    act: Acting, version: Annotated[int | None, typer.Argument(min=1, help="By default the one in force.")] = None
+) -> Outcome:
+    """Keep a version in force through all refits, until unpinned.
+
+    Example: ucci-stream pin --reason "before the launch"
+    """
+    return act.do("pin", version)
+
+
+@command(acts_app, "shadow")
+def shadow(act: Acting, version: VersionToTry) -> Outcome:
+    """Have routers report what a version would decide, and act on none of it.
+
+    Example: ucci-stream shadow 9
+    """
+    return act.do("shadow", version)
+
+
+@command(acts_app, "canary")
+def canary(
+    act: Acting,
+    version: VersionToTry,
+    share: Annotated[float, typer.Option(help="Share of queries that it decides, above 0 and up to 1.")],
+) -> Outcome:
+    """Have a version decide a share of queries.
+
+    Example: ucci-stream canary 9 --share 0.1
+    """
+    if not 0.0 < share <= 1.0:
+        raise ConfigError([f"--share: must be above 0 and up to 1 (got {share:g})"])
+    return act.do("canary", version, share=share)
+
+
+def _plain(action: Action, text: str) -> None:
+    """Add the command of an act that takes no version."""
+
+    def act_alone(act: Acting) -> Outcome:
+        return act.do(action)
+
+    name = action.replace("_", "-")
+    act_alone.__doc__ = f'{text}\n\n    Example: ucci-stream {name} --reason "why"\n    '
+    command(acts_app, name)(act_alone)
+
+
+_plain("unpin", "Let new fits decide again, after a pin or a roll-back.")
+_plain("pause", "Publish no new version until resumed; the one in force stays.")
+_plain("resume", "Publish new fits again.")
+_plain("refit", "Fit a version on the labels so far and publish it at once.")
+_plain("promote", "Put the version on trial in force, under a new number.")
+_plain("stop_trial", "End the trial; the version in force decides every query.")
+
+
+# Of the topics
+
+
+@command(acts_app, "explain")
+def explain(
+    settings: Settings,
+    query_id: Annotated[str, typer.Argument(help="The query's id.")],
+    since: Annotated[
+        str | None, typer.Option(help="RFC 3339 time from which its result is looked for; by default a day ago.")
+    ] = None,
+    html: Annotated[Path | None, typer.Option(help="Write it as a page to this file.")] = None,
+) -> Outcome:
+    """Show why a query was answered as it was, and what became of its label; reads the topics.
+
+    Example: ucci-stream explain q-17 --since 2026-01-31T12:00:00Z --html q-17.html
+    """
+    from ucci_stream.operate.explanation import lines
+    from ucci_stream.operate.explanation_page import explanation_page
+    from ucci_stream.operate.kafka_traces import explain as explain_query
+
+    found = explain_query(settings, query_id, moment_of(since) or datetime.now(UTC) - timedelta(days=1))
+    if html is not None:
+        try:
+            html.write_text(explanation_page(found), encoding="utf-8")
+        except OSError as error:
+            raise ConfigError(f"--html {html}: {error.strerror}; name a file that can be written") from None
+    return Outcome(found, [f"{name:>12}  {text}" for name, text in lines(found)])
+
+
+@command(acts_app, "what-moved")
+def what_moved(
+    chosen: Chosen,
+    since: Annotated[str, typer.Option(help="RFC 3339 time; results from then on are compared with those before.")],
+    until: Annotated[
+        str | None, typer.Option(help="RFC 3339 time; by default now. As long a span before --since is compared.")
+    ] = None,
+    most: Annotated[int, typer.Option(min=100, max=20_000, help="Results to compare on either side.")] = 2_000,
+) -> Outcome:
+    """Say what differs between the results before and after a time, the likely cause first; reads the topic.
+
+    Example: ucci-stream what-moved --workload photo-search --since 2026-01-31T02:10:00Z
+    """
+    require_extra("what-moved", "ucci-stream what-moved")
+    from recalibrator.movement import lines
+    from ucci_stream.operate.kafka_movement import what_moved as read_what_moved
+
+    start, end = moment_of(since), moment_of(until) or datetime.now(UTC)
+    if start is None or start >= end:
+        raise ConfigError([f"--since: must lie before {rfc3339(end)}, until when results are compared (got {since})"])
+    found = read_what_moved(chosen.settings, chosen.workload.name, start, end, most)
+    return Outcome(found, lines(found))
+
+
+@command(acts_app, "acls")
+def acls(
+    settings: Settings,
+    principal_router: Annotated[str | None, typer.Option(help="Of the routers, such as User:router.")] = None,
+    principal_gateway: Annotated[str | None, typer.Option(help="Of who runs `stream-router serve`.")] = None,
+    principal_recalibrator: Annotated[str | None, typer.Option(help="Of the recalibrators.")] = None,
+    principal_producer: Annotated[str | None, typer.Option(help="Of who calls `send` and `ask`.")] = None,
+    principal_labeler: Annotated[str | None, typer.Option(help="Of who calls `label` and `label-queue`.")] = None,
+    principal_operator: Annotated[str | None, typer.Option(help="Of who calls `doctor`, `topics check`.")] = None,
+    form: Annotated[str, typer.Option("--format", help="kafka-acls or strimzi.")] = "kafka-acls",
+    strimzi_cluster: Annotated[str, typer.Option(help="Name of the Kafka resource, for strimzi.")] = "my-cluster",
+) -> Outcome:
+    """Print the least access that each component needs on a broker with an authorizer; changes nothing.
+
+    Example: ucci-stream acls --principal-router User:router --principal-recalibrator User:recalibrator
+    """
+    from ucci_stream.topics import access_lists
+
+    given = {
+        "router": principal_router,
+        "gateway": principal_gateway,
+        "recalibrator": principal_recalibrator,
+        "producer": principal_producer,
+        "labeler": principal_labeler,
+        "operator": principal_operator,
+    }
+    principals, prefix = access_lists.checked_principals(given), settings.topics.prefix
+    if form == "strimzi":
+        users = access_lists.strimzi_users(principals, prefix, strimzi_cluster)
+        lines = access_lists.yaml_documents(users).splitlines()
+    elif form == "kafka-acls":
+        lines = list(access_lists.kafka_acls(principals, prefix))
+    else:
+        raise ConfigError([f"--format: is {form!r}; give kafka-acls or strimzi"])
+    return Outcome(access_lists.as_rows(principals, prefix), lines)
+
+
+@command(acts_app, "doctor")
+def doctor(settings: Settings) -> Outcome:
+    """Look at the broker, groups, models, versions, labels and disk, and name the remedy of whatever is wrong.
+
+    Exit code 1 where something does not work, 0 where there are only warnings. Reads topics; writes nothing.
+
+    Example: ucci-stream doctor --config ucci.toml
+    """
+    from ucci_stream.operate.doctor import diagnose, finding_lines
+    from ucci_stream.operate.findings import exit_code, summary
+
+    found = diagnose(settings)
+    document = {"summary": summary(found), "findings": [finding._asdict() for finding in found]}
+    return Outcome(document, finding_lines(found), exit_code(found))
+
+
+# Notifications
 
 
 @notify_app.callback()
@@ -56,275 +327,171 @@ def _notify() -> None:
     """Keep ``test`` a command of its own."""
 
 
-@notify_app.command("test")
+@command(notify_app, "test")
 def notify_test(
+    settings: Settings,
     webhook: Annotated[str | None, typer.Option(help="Only this one of [notify.webhooks].")] = None,
-    config: ConfigOption = None,
-    as_json: JsonFlag = False,
-) -> None:
+) -> Outcome:
     """Send a test message to each configured webhook; exit code 1 where one does not take it.
 
     Example: ucci-stream notify test --webhook ops
     """
-    from ucci_stream.operate.webhook_check import send_tests
+    from recalibrator.notify.http_webhook import post_tests
 
-    attempts = send_tests(settings_of(config), webhook)
-    if as_json:
-        out.print_json(data={name: attempt._asdict() for name, attempt in attempts.items()})
-    else:
-        for name, attempt in attempts.items():
-            taken = "delivered" if attempt.outcome == "delivered" else "not delivered"
-            out.print(f"{name}: {taken} ({attempt.detail})", highlight=False, markup=False, soft_wrap=True)
-    if any(attempt.outcome != "delivered" for attempt in attempts.values()):
-        raise typer.Exit(1)
-
-
-acts_app = typer.Typer()
-
-
-def add_commands(app: typer.Typer) -> None:
-    """Add the acts, ``explain``, ``what-moved`` and ``notify`` to the operator's command."""
-    app.add_typer(notify_app, name="notify")
-    app.registered_commands += acts_app.registered_commands
+    known = settings.notify.webhooks
+    if not known:
+        raise ConfigError(["notify.webhooks: none is configured; add a table [notify.webhooks.NAME] with a url"])
+    if webhook is not None and webhook not in known:
+        raise ConfigError([f"--webhook: {webhook} is not configured; give one of {', '.join(known)}"])
+    names, workload = list(known) if webhook is None else [webhook], next(iter(settings.workloads), "test")
+    tests = post_tests(settings.notify, names, workload, datetime.now(UTC))
+    attempts = dict(zip(names, asyncio.run(tests), strict=True))
+    document = {name: attempt._asdict() for name, attempt in attempts.items()}
+    taken = {name: attempt.outcome == "delivered" for name, attempt in attempts.items()}
+    lines = [f"{name}: {'' if taken[name] else 'not '}delivered ({one.detail})" for name, one in attempts.items()]
+    return Outcome(document, lines, int(not all(taken.values())))
 
 
-@acts_app.command("versions")
-def versions(
-    config: ConfigOption = None,
-    workload: WorkloadOption = None,
-    limit: Annotated[int, typer.Option(min=1, help="Versions to show.")] = 20,
-    url: UrlOption = None,
-    key: KeyOption = None,
-    as_json: JsonFlag = False,
-) -> None:
-    """List a workload's versions, newest first, the one in force marked.
+# Dead letters
 
-    Example: ucci-stream versions --json | jq '.versions[0]'
+StageOption = Annotated[str | None, typer.Option(help="Only those set aside by route, join or fit.")]
+ReasonOption = Annotated[str | None, typer.Option(help="Only those of this reason, such as models_failed.")]
+TopicOption = Annotated[str | None, typer.Option(help="Only those of this topic, such as queries.")]
+SinceOption = Annotated[str | None, typer.Option(help="Only those since this RFC 3339 time.")]
+_ERROR_CHARS = 80
+_WHY = {
+    "not_replayable": "written by the services alone",
+    "truncated": "the record was cut when it was set aside",
+    "replayed_before": "replayed before",
+    "too_old": "older than what their topic keeps, so that nobody can tell whether they were replayed",
+    "answered": "the query has a result",
+}
+
+
+class NoSuchLetter(UcciError):
+    """No dead letter stands at that place."""
+
+    exit_code = 1
+
+
+@command(letters_app, "list")
+def list_letters(
+    settings: Settings,
+    stage: StageOption = None,
+    reason: ReasonOption = None,
+    topic: TopicOption = None,
+    since: SinceOption = None,
+) -> Outcome:
+    """Count dead letters by reason, with the first and the last of each.
+
+    Example: ucci-stream dead-letters list --since 2026-01-31T12:00:00Z
     """
-    from ucci_stream.operate.acts import show_versions
+    from ucci_stream.operate.kafka_letters import read_letters
+    from ucci_stream.operate.letters import Selection, grouped
 
-    async def read(api: RecalibratorApi, chosen: str) -> tuple[dict[str, Any], list[dict[str, Any]]]:
-        return await api.status(chosen), await api.versions(chosen)
+    groups = grouped(read_letters(settings, Selection(stage, reason, topic, moment_of(since))))
+    table = Table("stage", "reason", "topic", "count", "first", "last", "last place", "last error")
+    for group in groups:
+        error = group.last.error
+        error = error if len(error) <= _ERROR_CHARS else error[: _ERROR_CHARS - 1] + "…"
+        times = (f"{moment:%m-%d %H:%M:%S}" for moment in (group.first.at, group.last.at))
+        row = (group.stage, group.reason, group.topic, str(group.count), *times, group.last.place, error)
+        table.add_row(*(cell.replace("[", "\\[") for cell in row))
+    return Outcome({"groups": [group.document() for group in groups]}, [table if groups else "no dead letters"])
 
-    status, found = _with_api(config, workload, url, key, read)
-    show_versions(status, found[:limit], out, as_json=as_json)
 
+@command(letters_app, "show")
+def show_letter(
+    settings: Settings,
+    place: Annotated[str, typer.Argument(help="PARTITION/OFFSET on the topic of dead letters, as `list` shows it.")],
+) -> Outcome:
+    """Show one dead letter: why it was set aside, and the record itself.
 
-@acts_app.command("rollback")
-def rollback(
-    version: Annotated[int | None, typer.Argument(min=1, help="By default the one before that in force.")] = None,
-    until_refit: Annotated[
-        bool, typer.Option("--until-refit", help="Let the next fit replace it; by default it holds until unpinned.")
-    ] = False,
-    reason: ReasonOption = "",
-    config: ConfigOption = None,
-    workload: WorkloadOption = None,
-    wait: WaitOption = DEFAULT_WAIT_S,
-    url: UrlOption = None,
-    key: KeyOption = None,
-    as_json: JsonFlag = False,
-) -> None:
-    """Put an earlier version in force again, under a new number; it holds until unpinned.
-
-    Example: ucci-stream rollback 7 --reason "F1 fell after 14:00"
+    Example: ucci-stream dead-letters show 0/17
     """
-    from ucci_stream.operate.acts import Act
+    from ucci_stream.operate.kafka_letters import read_letters
+    from ucci_stream.operate.letters import Selection
 
-    act = Act("activate", reason, wait, version, hold=not until_refit)
-    _act(config, workload, url, key, act, as_json=as_json)
-
-
-@acts_app.command("pin")
-def pin(
-    version: Annotated[int | None, typer.Argument(min=1, help="By default the one in force.")] = None,
-    reason: ReasonOption = "",
-    config: ConfigOption = None,
-    workload: WorkloadOption = None,
-    wait: WaitOption = DEFAULT_WAIT_S,
-    url: UrlOption = None,
-    key: KeyOption = None,
-    as_json: JsonFlag = False,
-) -> None:
-    """Keep a version in force through all refits, until unpinned.
-
-    Example: ucci-stream pin --reason "before the launch"
-    """
-    from ucci_stream.operate.acts import Act
-
-    _act(config, workload, url, key, Act("pin", reason, wait, version), as_json=as_json)
+    for letter in read_letters(settings, Selection(places=frozenset({place}))):
+        document = letter.document(whole=True)
+        return Outcome(document, [f"{name:>10}  {value}" for name, value in document.items()])
+    raise NoSuchLetter(f"{place}: no dead letter stands there (any more); see `ucci-stream dead-letters list`")
 
 
-@acts_app.command("shadow")
-def shadow(
-    version: Annotated[int, typer.Argument(min=1, help="The version to try.")],
-    reason: ReasonOption = "",
-    config: ConfigOption = None,
-    workload: WorkloadOption = None,
-    wait: WaitOption = DEFAULT_WAIT_S,
-    url: UrlOption = None,
-    key: KeyOption = None,
-    as_json: JsonFlag = False,
-) -> None:
-    """Have routers report what a version would decide, and act on none of it.
-
-    Example: ucci-stream shadow 9
-    """
-    from ucci_stream.operate.acts import Act
-
-    _act(config, workload, url, key, Act("shadow", reason, wait, version), as_json=as_json)
-
-
-@acts_app.command("canary")
-def canary(
-    version: Annotated[int, typer.Argument(min=1, help="The version to try.")],
-    share: Annotated[float, typer.Option(help="Share of queries that it decides, above 0 and up to 1.")],
-    reason: ReasonOption = "",
-    config: ConfigOption = None,
-    workload: WorkloadOption = None,
-    wait: WaitOption = DEFAULT_WAIT_S,
-    url: UrlOption = None,
-    key: KeyOption = None,
-    as_json: JsonFlag = False,
-) -> None:
-    """Have a version decide a share of queries.
-
-    Example: ucci-stream canary 9 --share 0.1
-    """
-    from ucci_stream.operate.acts import Act
-
-    if not 0.0 < share <= 1.0:
-        raise ConfigError([f"--share: must be above 0 and up to 1 (got {share:g})"])
-    _act(config, workload, url, key, Act("canary", reason, wait, version, share), as_json=as_json)
-
-
-@acts_app.command("explain")
-def explain(
-    query_id: Annotated[str, typer.Argument(help="The query's id.")],
-    since: Annotated[
-        str | None, typer.Option(help="RFC 3339 time from which its result is looked for; by default a day ago.")
+@command(letters_app, "replay")
+def replay_letters(
+    settings: Settings,
+    places: Annotated[
+        list[str] | None, typer.Argument(help="PARTITION/OFFSET of letters; none: as the options say.")
     ] = None,
-    html: Annotated[Path | None, typer.Option(help="Write it as a page to this file.")] = None,
-    config: ConfigOption = None,
-    as_json: JsonFlag = False,
-) -> None:
-    """Show why a query was answered as it was, and what became of its label; reads the topics.
+    stage: StageOption = None,
+    reason: ReasonOption = None,
+    topic: TopicOption = None,
+    since: SinceOption = None,
+    everything: Annotated[bool, typer.Option("--all", help="All that can be replayed.")] = False,
+    rate: Annotated[float, typer.Option(min=0.1, help="Records a second.")] = 100.0,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Only say what would be done.")] = False,
+) -> Outcome:
+    """Send the records of dead letters through again: queries and feedback, each letter once, however often this runs.
 
-    Example: ucci-stream explain q-17 --since 2026-01-31T12:00:00Z --html q-17.html
+    Left out are letters replayed before, queries that have a result, cut records, and what the services write.
+
+    Example: ucci-stream dead-letters replay --reason models_failed --rate 50 --dry-run
     """
-    from ucci_stream.operate.explanation_page import explanation_page
-    from ucci_stream.operate.kafka_traces import explain as explain_query
-    from ucci_stream.operate.kafka_traces import show_explanation
+    from ucci_stream.operate.kafka_letters import replay_letters as replay
+    from ucci_stream.operate.letters import Selection
 
-    start = moment_of(since) or datetime.now(UTC) - timedelta(days=1)
-    found = explain_query(settings_of(config), query_id, start)
-    if html is not None:
-        _write(html, explanation_page(found))
-    show_explanation(found, out, as_json=as_json)
+    selection = Selection(stage, reason, topic, moment_of(since), frozenset(places or ()))
+    if selection == Selection() and not everything:
+        raise ConfigError(["dead-letters replay: name letters, or --reason, --stage, --topic, --since, or --all"])
+    done = replay(settings, selection, rate=rate, dry_run=dry_run)
+    verb = "would be replayed" if dry_run else "replayed"
+    where = ", ".join(f"{count} to {name}" for name, count in sorted(done.by_topic.items()))
+    lines = [f"{done.by_topic.total()} {verb}{f': {where}' if where else ''}"]
+    lines += [f"{count} left out: {_WHY[why]}" for why, count in sorted(done.skipped.items())]
+    return Outcome(done.document(), lines)
 
 
-@acts_app.command("what-moved")
-def what_moved(
-    since: Annotated[str, typer.Option(help="RFC 3339 time; results from then on are compared with those before.")],
-    until: Annotated[
-        str | None, typer.Option(help="RFC 3339 time; by default now. As long a span before --since is compared.")
-    ] = None,
-    workload: WorkloadOption = None,
-    most: Annotated[int, typer.Option(min=100, max=20_000, help="Results to compare on either side.")] = 2_000,
-    config: ConfigOption = None,
-    as_json: JsonFlag = False,
-) -> None:
-    """Say what differs between the results before and after a time, the likely cause first; reads the topic.
+# Schemas
 
-    Example: ucci-stream what-moved --workload photo-search --since 2026-01-31T02:10:00Z
+
+@command(schemas_app, "register")
+def register_schemas(settings: Settings) -> Outcome:
+    """Register the schemas of the topics that others write or read, FORWARD compatible; safe to repeat.
+
+    Example: ucci-stream schemas register --config ucci.toml
     """
-    from ucci_runtime.extras import require_extra
+    require_extra("schema-registry", "ucci-stream schemas")
+    from ucci_stream.operate.schema_registry import register
 
-    require_extra("what-moved", "ucci-stream what-moved")
-    from ucci_stream.operate.kafka_movement import show_movements
-    from ucci_stream.operate.kafka_movement import what_moved as read_what_moved
-
-    settings, start, end = settings_of(config), moment_of(since), moment_of(until) or datetime.now(UTC)
-    if start is None or start >= end:
-        raise ConfigError([f"--since: must lie before {rfc3339(end)}, until when results are compared (got {since})"])
-    found = read_what_moved(settings, workload_of(settings, workload), start, end, most)
-    show_movements(found, out, as_json=as_json)
-
-
-def _write(path: Path, page: str) -> None:
-    try:
-        path.write_text(page, encoding="utf-8")
-    except OSError as error:
-        raise ConfigError(f"--html {path}: {error.strerror}; name a file that can be written") from None
+    done = register(settings)
+    document, lines = _registered(done)
+    results = next(one.schema_id for one in done if one.event == RESULTS.value)
+    if settings.results_schema_id != results:
+        lines += ["\nto have results in Confluent's wire format, in ucci.toml:", "[schema_registry]"]
+        lines.append(f'"{SCHEMA_ID_KEY}" = {results}')
+    return Outcome(document, lines)
 
 
-def _plain(action: Action, text: str) -> Callable[..., None]:
-    """Return the command of an act that takes no version."""
+@command(schemas_app, "check")
+def check_schemas(settings: Settings) -> Outcome:
+    """Compare the registry with this release's schemas; writes nothing, exit code 1 where something is wrong.
 
-    def command(
-        reason: ReasonOption = "",
-        config: ConfigOption = None,
-        workload: WorkloadOption = None,
-        wait: WaitOption = DEFAULT_WAIT_S,
-        url: UrlOption = None,
-        key: KeyOption = None,
-        as_json: JsonFlag = False,
-    ) -> None:
-        from ucci_stream.operate.acts import Act
+    Example: ucci-stream schemas check
+    """
+    require_extra("schema-registry", "ucci-stream schemas")
+    from ucci_stream.operate.schema_registry import faults, look_up
 
-        _act(config, workload, url, key, Act(action, reason, wait), as_json=as_json)
-
-    command.__doc__ = f'{text}\n\n    Example: ucci-stream {action.replace("_", "-")} --reason "why"\n    '
-    return command
+    found = look_up(settings)
+    wrong = list(faults(settings, found))
+    warn(*wrong, style="red")
+    return Outcome(*_registered(found), int(bool(wrong)))
 
 
-_PLAIN: tuple[tuple[Action, str], ...] = (
-    ("unpin", "Let new fits decide again, after a pin or a roll-back."),
-    ("pause", "Publish no new version until resumed; the one in force stays."),
-    ("resume", "Publish new fits again."),
-    ("refit", "Fit a version on the labels so far and publish it at once."),
-    ("promote", "Put the version on trial in force, under a new number."),
-    ("stop_trial", "End the trial; the version in force decides every query."),
-)
-for _action, _text in _PLAIN:
-    acts_app.command(_action.replace("_", "-"))(_plain(_action, _text))
-
-
-def _act(
-    config: Path | None, workload: str | None, url: str | None, key: str | None, act: Any, *, as_json: bool
-) -> None:
-    from ucci_stream.operate.acts import perform, show_outcome
-
-    answer = _with_api(config, workload, url, key, lambda api, chosen: perform(api, chosen, act))
-    show_outcome(answer, out, as_json=as_json)
-
-
-def _with_api(
-    config: Path | None,
-    workload: str | None,
-    url: str | None,
-    key: str | None,
-    use: Callable[[RecalibratorApi, str], Awaitable[Any]],
-) -> Any:
-    """Call the API about one workload: as given, or the only one configured, or the only one that the API has."""
-    # An HTTP client takes a third of what a command needs to start, and most commands speak to no API.
-    from ucci_stream.operate.http_api import RecalibratorApi, place_of
-
-    settings = None if url is not None and not has_settings(config) else settings_of(config)
-    place = place_of(settings, url, key)
-
-    async def run() -> Any:
-        async with RecalibratorApi(place) as api:
-            return await use(api, await _workload_meant(api, settings, workload))
-
-    return asyncio.run(run())
-
-
-async def _workload_meant(api: RecalibratorApi, settings: Settings | None, workload: str | None) -> str:
-    if settings is not None:
-        return workload_of(settings, workload)
-    if workload is not None:
-        return workload
-    known = await api.workloads()
-    if len(known) != 1:
-        raise ConfigError([f"--workload: several are configured; give one of {', '.join(known)}"])
-    return known[0]
+def _registered(found: list[Registered]) -> tuple[dict[str, Any], list[str]]:
+    lines = []
+    for one in found:
+        number = "not registered" if one.schema_id is None else f"id {one.schema_id}"
+        level = one.compatibility or "registry's own"
+        lines.append(f"{one.subject}  {one.event}  {number}  {level}")
+    return {"subjects": [one._asdict() for one in found]}, lines

@@ -4,11 +4,10 @@ from __future__ import annotations
 
 import os
 import shutil
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from datetime import UTC, datetime
 from pathlib import Path
 
-from rich.console import Console
 from rich.text import Text
 
 from schemas.errors import UcciError
@@ -69,10 +68,10 @@ def _of_disk(settings: Settings) -> Finding:
     return rules.of_disk(str(path), shutil.disk_usage(there).free, os.access(there, os.W_OK))
 
 
-def show(found: Iterable[Finding], out: Console) -> None:
-    """Print a line for each finding and one for its remedy."""
+def finding_lines(found: Iterable[Finding]) -> Iterator[Text]:
+    """Yield a line for each finding and one for its remedy."""
     for finding in found:
-        mark = Text(f"{finding.severity:<8}", style=_STYLES[finding.severity])
-        out.print(mark, Text(f"{finding.area:<12} {finding.message}"), soft_wrap=True)
+        mark = (f"{finding.severity:<8}", _STYLES[finding.severity])
+        yield Text.assemble(mark, f" {finding.area:<12} {finding.message}")
         if finding.remedy:
-            out.print(Text(f"{'':<22}→ {finding.remedy}", style="dim"), soft_wrap=True)
+            yield Text(f"{'':<22}→ {finding.remedy}", style="dim")

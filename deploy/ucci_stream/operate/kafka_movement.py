@@ -2,16 +2,11 @@
 
 from __future__ import annotations
 
-import sys
-from collections.abc import Mapping
 from datetime import datetime
 from typing import Any
 
-from pydantic_core import to_json
-from rich.console import Console
-
 from recalibrator.file_languages import language_identifier
-from recalibrator.movement import NUMBERS, Sides
+from recalibrator.movement import Sides
 from schemas.settings import Settings
 from schemas.topics import RESULTS
 from ucci_stream.operate.kafka_scan import records_since
@@ -32,36 +27,3 @@ def what_moved(settings: Settings, workload: str, since: datetime, until: dateti
         for record in records_since(settings, RESULTS.name(settings.topics.prefix), sides.start, "what-moved"):
             sides.offer(record)
     return sides.compared(sides.start, language_identifier())
-
-
-def show_movements(found: Mapping[str, Any], console: Console, *, as_json: bool) -> None:
-    """Print what moved, for people or for programs."""
-    if as_json:
-        sys.stdout.write(to_json(found).decode() + "\n")
-        return
-    for line in _lines(found):
-        console.print(line, highlight=False, markup=False, soft_wrap=True)
-
-
-def _lines(found: Mapping[str, Any]) -> list[str]:
-    before, after = found["before"], found["after"]
-    head = (
-        f"{found['workload']}: {before['results']} results from {before['since']}, {after['results']} from "
-        f"{after['since']} to {found['until']}; {before['compared']} and {after['compared']} compared"
-    )
-    if not found["moved"]:
-        return [head, "Nothing moved."]
-    lines = [head]
-    for one in found["moved"]:
-        changes = ", ".join(
-            f"{name} {_figure(former, name)} → {_figure(one['after'][name], name)}"
-            for name, former in one["before"].items()
-        )
-        with_what = "" if one["follows"] is None else f" (with {one['follows']})"
-        examples = f"; such as {', '.join(one['examples'])}" if one["examples"] else ""
-        lines.append(f"{one['effect']:4.0%}  {one['what']}{with_what}: {changes}{examples}")
-    return lines
-
-
-def _figure(value: float, name: str) -> str:
-    return f"{value:.3g}" if name in NUMBERS else f"{value:.0%}"

@@ -10,13 +10,14 @@ import asyncio
 import json
 import time
 import uuid
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
 from confluent_kafka import KafkaError, Producer
 from pydantic import ValidationError
-from rich.console import Console
 from rich.table import Table
+from rich.text import Text
 
 from schemas.entities import EntityMapping, normalise
 from schemas.errors import ConfigError, DecodeError, UcciError
@@ -31,6 +32,7 @@ from stream_router.model_client.http_client import ModelClient
 from stream_router.model_client.request import build_probe, build_request
 from stream_router.ports import ServerName
 from ucci_runtime.process import SystemClock
+from ucci_stream.options import Outcome
 from ucci_stream.topics.access import asking_group
 from ucci_stream.topics.admin import client_properties
 from ucci_stream.topics.outcomes import Follower, follow, uncertainty_words
@@ -154,44 +156,33 @@ async def ask_large_directly(workload: WorkloadSettings, text: str) -> ModelRun 
     return parse_answer(endpoint.model, answered.reply, workload.fields, answered.latency_s)
 
 
-def show_answer(settings: Settings, asked: Asked, out: Console, *, as_json: bool) -> None:
-    """Print a result for people, or as JSON for scripts.
-
-    Where the large model did not run it is asked directly, for comparison; in JSON under ``comparison``.
-    """
+def outcome(settings: Settings, asked: Asked) -> Outcome:
+    """Return a result; where the large model did not run it is asked directly, to compare (JSON: ``comparison``)."""
     routed = asked.routed
     comparison = None
     if routed.large is None:
         comparison = asyncio.run(ask_large_directly(settings.workloads[routed.workload], routed.text))
-    if as_json:
-        document: dict[str, Any] = {
-            **json.loads(routed.to_json()),
-            "seconds": round(asked.seconds, 4),
-            "comparison": None if comparison is None else {"large": json.loads(comparison.model_dump_json())},
-        }
-        out.print_json(data=document)
-        return
-    _print_decision(asked, out)
-    out.print(_answers(routed, comparison))
-    if comparison is not None:
-        out.print("large: asked directly for comparison, no part of the result", style="dim")
+    document: dict[str, Any] = {
+        **json.loads(routed.to_json()),
+        "seconds": round(asked.seconds, 4),
+        "comparison": None if comparison is None else {"large": json.loads(comparison.model_dump_json())},
+    }
+    lines = [Text.assemble((f"{name:>18}", "bold"), f"  {value}") for name, value in _decision(asked)]
+    note = [] if comparison is None else ["large: asked directly for comparison, no part of the result"]
+    return Outcome(document, [*lines, _answers(routed, comparison), *note])
 
 
-def _print_decision(asked: Asked, out: Console) -> None:
+def _decision(asked: Asked) -> Iterator[tuple[str, str]]:
     routed, decision = asked.routed, asked.routed.decision
-    facts = [
-        ("decision", f"{'escalated' if decision.escalated else 'kept'}: {_REASONS[decision.reason]}"),
-        ("answered by", f"{routed.answered_by}, {asked.seconds * 1000:.0f} ms from query to committed result"),
-        ("u", uncertainty_words(routed, 5)),
-    ]
+    yield "decision", f"{'escalated' if decision.escalated else 'kept'}: {_REASONS[decision.reason]}"
+    yield "answered by", f"{routed.answered_by}, {asked.seconds * 1000:.0f} ms from query to committed result"
+    yield "u", uncertainty_words(routed, 5)
     if decision.error_probability is not None:
-        facts.append(("error probability", f"{decision.error_probability:.1%}"))
+        yield "error probability", f"{decision.error_probability:.1%}"
     if decision.threshold is not None:
-        facts.append(("theta", f"{decision.threshold:.1%}, of calibration version {decision.calibration_version}"))
-    facts.append(("cost", f"{routed.cost.sequential:g} sequential, {routed.cost.paper:g} paper (small call = 1)"))
-    facts.append(("label", f"requested ({routed.label.reason})" if routed.label.requested else "not requested"))
-    for name, value in facts:
-        out.print(f"[bold]{name:>18}[/]  {value}", highlight=False)
+        yield "theta", f"{decision.threshold:.1%}, of calibration version {decision.calibration_version}"
+    yield "cost", f"{routed.cost.sequential:g} sequential, {routed.cost.paper:g} paper (small call = 1)"
+    yield "label", f"requested ({routed.label.reason})" if routed.label.requested else "not requested"
 
 
 def _answers(routed: RoutedEvent, comparison: ModelRun | None) -> Table:

@@ -10,10 +10,17 @@ from datetime import datetime, timedelta
 from typing import Literal, NamedTuple
 from urllib.parse import quote
 
-from recalibrator.api.pages.spans import TrafficSpan, moment, traffic_span
+from recalibrator.api.pages.traffic import TrafficSpan, moment, traffic_span
 from recalibrator.api.read_model.status_documents import SILENT_AFTER
 from schemas.costs import CostRate
-from schemas.status import DeadLetterCount, RecalibratorStatus, RouterStatus, WorkloadStatus, that_answer
+from schemas.status import (
+    DeadLetterCount,
+    DetectorStatus,
+    RecalibratorStatus,
+    RouterStatus,
+    WorkloadStatus,
+    that_answer,
+)
 from schemas.target_words import estimated, is_held, of_budget, of_cap, of_fields
 from schemas.topics import QUERIES
 
@@ -31,6 +38,7 @@ FEW_LETTERS = 5
 _DECIDING = ("active", "stale", "label_starved")
 """States in which the estimate of the version in force is compared with the target."""
 
+_DRIFTING = ("suspected", "drifted")
 _ORDER: tuple[Severity, ...] = ("bad", "warn", "calm", "good")
 _HOURS_A_DAY = 24.0
 _NAMED = 3
@@ -73,12 +81,8 @@ class Facts(NamedTuple):
         leaves them out.
     last_query_at : datetime or None
         When the count of queries last grew, as far as the history goes back.
-    letters_last_hour : int
-        Dead letters of the last hour.
     expected_rate : float or None
         Share of queries that the version in force was expected to escalate when it was made, in [0, 1].
-    expected_cost : CostRate or None
-        The mean costs expected then.
     prices_tokens : bool
         Whether costs are those of tokens; else they are in calls of the small model.
     """
@@ -347,11 +351,20 @@ def _below_target(status: WorkloadStatus, facts: Facts) -> Headline | None:
     return Headline("below_target", "warn", sentence, remedy, Act("Refit", _confirm(status.workload, "refit")))
 
 
+def alarm_since(status: WorkloadStatus) -> datetime | None:
+    """Return when the first of the alarms that last was raised; None where there is none, or nobody knows."""
+    return min((one.since for one in _alarms(status) if one.since is not None), default=None)
+
+
+def _alarms(status: WorkloadStatus) -> list[DetectorStatus]:
+    return [one for one in status.drift.detectors if one.state in _DRIFTING]
+
+
 def _drift(status: WorkloadStatus, facts: Facts) -> Headline | None:
-    alarms = [one for one in status.drift.detectors if one.state in ("suspected", "drifted")]
-    if status.drift.state not in ("suspected", "drifted"):
+    alarms = _alarms(status)
+    if status.drift.state not in _DRIFTING:
         return None
-    since = min((one.since for one in alarms if one.since is not None), default=None)
+    since = alarm_since(status)
     when = "" if since is None else f" since {_at(since)}"
     what = f" in {_listed([one.watches for one in alarms])}" if alarms else ""
     word = "Drift is suspected" if status.drift.state == "suspected" else "Queries or models have drifted"

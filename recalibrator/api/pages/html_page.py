@@ -7,12 +7,11 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 
 from recalibrator.api.pages.groups import LetterGroup, VersionGroup, letter_groups, version_groups
-from recalibrator.api.pages.headline import Facts, Headline, InForce, headline, in_force, urgency
+from recalibrator.api.pages.headline import Facts, Headline, InForce, alarm_since, headline, in_force, urgency
 from recalibrator.api.pages.html_environment import environment, number, percent, words
-from recalibrator.api.pages.spans import TrafficSpan, traffic_span
 from recalibrator.api.pages.svg_figures import Figures, FigureStore
-from recalibrator.api.pages.time_range import RANGES, TimeRange
-from recalibrator.api.pages.traffic import Traffic, last_growth, traffic
+from recalibrator.api.pages.svg_sparklines import SPAN, Sparkline, sparklines
+from recalibrator.api.pages.traffic import Traffic, TrafficSpan, last_growth, traffic, traffic_span
 from recalibrator.api.read_model.dead_letter_log import MOST_KEPT, DeadLetterLog
 from recalibrator.api.read_model.history import begun
 from recalibrator.api.read_model.status_documents import StatusDocuments
@@ -83,6 +82,7 @@ class WorkloadPanel:
 
     status: WorkloadStatus
     headline: Headline
+    alarm_since: datetime | None
     in_force: InForce
     fitted: VersionLine | None
     span: TrafficSpan | None
@@ -91,7 +91,7 @@ class WorkloadPanel:
     versions: Sequence[VersionGroup]
     hidden_versions: int
     figures: Figures
-    shown: TimeRange
+    sparklines: Sequence[Sparkline]
     traffic: Traffic
     letters: Sequence[LetterGroup]
     queue: QueuePage
@@ -120,13 +120,13 @@ class Page:
             actions=ACTIONS,
             until_refit=UNTIL_REFIT,
             changed=_changed,
-            ranges=[TimeRange(name) for name in RANGES],
+            spark_hours=SPAN // _HOUR,
         )
 
-    def overview(self, now: datetime, shown: TimeRange) -> str:
+    def overview(self, now: datetime) -> str:
         """Return the page of all workloads; that of the workload, with its charts, where there is but one."""
         if len(self._cache.workloads) == 1:
-            return self.workload(self._cache.workloads[0], now, shown)
+            return self.workload(self._cache.workloads[0], now)
         statuses = [self._documents.workload(name, now) for name in self._cache.workloads]
         facts = [self._facts(status, now) for status in statuses]
         rows = [
@@ -142,21 +142,15 @@ class Page:
             letters=letter_groups(self._letters.status(None, now), self._letters.latest(None, MOST_KEPT)),
         )
 
-    def workload(
-        self, workload: str, now: datetime, shown: TimeRange, asked: str = "", version: int | None = None
-    ) -> str:
+    def workload(self, workload: str, now: datetime, asked: str = "", version: int | None = None) -> str:
         """Return the page of one workload.
 
         Parameters
         ----------
-        shown : TimeRange
-            Of the charts.
         asked : str
             The act that was just requested, to be confirmed on the page.
-        version : int, optional
-            Its version.
         """
-        panel = self._panel(workload, now, shown)
+        panel = self._panel(workload, now)
         return self._render("workload.html", now, panel=panel, asked=asked, asked_version=version)
 
     def confirmation(
@@ -187,7 +181,7 @@ class Page:
             **content,
         )
 
-    def _panel(self, workload: str, now: datetime, shown: TimeRange) -> WorkloadPanel:
+    def _panel(self, workload: str, now: datetime) -> WorkloadPanel:
         status = self._documents.workload(workload, now)
         facts = self._facts(status, now)
         first, tone = headline(status, facts), TONES[status.state]
@@ -197,6 +191,7 @@ class Page:
         return WorkloadPanel(
             status=status,
             headline=first,
+            alarm_since=alarm_since(status),
             in_force=in_force(status, facts),
             fitted=self._cache.line(workload, status.calibration_version),
             span=traffic_span(status),
@@ -205,8 +200,8 @@ class Page:
             tone="calm" if tone == "good" != first.severity else tone,
             versions=groups,
             hidden_versions=len(lines) - sum(len(group.rows) for group in groups),
-            figures=self._figures.of(status, shown, now),
-            shown=shown,
+            figures=self._figures.of(status),
+            sparklines=sparklines(self._cache.points(workload), status.target.micro_f1, now),
             traffic=traffic(self._cache.points(workload), now),
             letters=letter_groups(status.dead_letters, self._letters.latest(workload, MOST_KEPT)),
             queue=self._queue.page(workload, now, SHOWN_REQUESTS),

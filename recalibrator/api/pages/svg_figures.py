@@ -1,37 +1,24 @@
-"""The drawings of each workload, cached until what they show has changed."""
+"""What holds now, drawn for each workload, cached until what they show has changed."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from datetime import datetime
 from threading import Lock
 
 from markupsafe import Markup
 from pydantic import ValidationError
 
-from recalibrator.api.pages.svg_over_time import escalation_plot, latency_plot, quality_plot, throughput_plot
 from recalibrator.api.pages.svg_plots import frontier_plot, reliability_plot, uncertainty_plot
-from recalibrator.api.pages.time_range import TimeRange
 from recalibrator.api.read_model.topic_cache import TopicCache
 from schemas.calibration import CalibrationVersion
 from schemas.status import CostQualityCurve, UncertaintyHistogram, WorkloadStatus
-
-_REDRAWN_EVERY_S = 5.0
-"""What drifts slowly, the lines over time, is redrawn at most this often, unless the version changed."""
-
-_REDRAWN_OF_SPAN = 1 / 500
-"""Nor before so much of the stretch of time has gone by: it would not show."""
 
 
 @dataclass(frozen=True, slots=True)
 class Figures:
     """The drawings of one workload."""
 
-    quality: Markup
-    escalation: Markup
-    throughput: Markup
-    latency: Markup
     reliability: Markup
     uncertainty: Markup
     frontier: Markup
@@ -44,13 +31,7 @@ class _AtFit:
 
 
 class FigureStore:
-    """Draws, and keeps the last drawing of each kind, those over time of each range that was asked for.
-
-    Parameters
-    ----------
-    cache : TopicCache
-        Where history and versions are.
-    """
+    """Draws, and keeps the last drawing of each kind."""
 
     def __init__(self, cache: TopicCache) -> None:
         self._cache = cache
@@ -58,21 +39,12 @@ class FigureStore:
         self._drawn: dict[tuple[str, str], tuple[object, Markup]] = {}
         self._at_fit: dict[str, tuple[int | None, _AtFit]] = {}
 
-    def of(self, status: WorkloadStatus, shown: TimeRange, now: datetime) -> Figures:
-        """Return the drawings that belong to a status, those over time up to now."""
+    def of(self, status: WorkloadStatus) -> Figures:
+        """Return the drawings that belong to a status."""
         name, target = status.workload, status.target.micro_f1
-        points, latencies = self._cache.points(name), self._cache.latencies[name].points()
-        known = [*(one.at for one in points[:1]), *(one[0].at for one in latencies.values() if one)]
-        window = shown.window(now, min(known, default=None))
-        step_s = max(_REDRAWN_EVERY_S, _REDRAWN_OF_SPAN * (window.end - window.begin).total_seconds())
-        over, past = shown.name, (status.calibration_version, target, int(now.timestamp() / step_s))
         fitted = self._fitted(name, status.calibration_version)
         large_only = None if status.cost is None else status.cost.large_only
         return Figures(
-            quality=self._kept(name, f"quality {over}", past, lambda: quality_plot(points, target, window)),
-            escalation=self._kept(name, f"escalation {over}", past, lambda: escalation_plot(points, window)),
-            throughput=self._kept(name, f"throughput {over}", past, lambda: throughput_plot(points, window)),
-            latency=self._kept(name, f"latency {over}", past, lambda: latency_plot(latencies, points, window)),
             reliability=self._kept(
                 name,
                 "reliability",

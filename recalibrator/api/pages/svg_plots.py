@@ -34,8 +34,7 @@ def reliability_plot(bins: Sequence[ReliabilityBin]) -> Markup:
     if not bins:
         return nothing_yet(SQUARE[0], description, "not enough labels yet")
 
-    def draw(rows: Sequence[Any]) -> None:
-        axes = rows[0]
+    def draw(axes: Any) -> None:
         most = min(1.0, _RELIABILITY_ROOM * max([0.1, *(b.predicted for b in bins), *(b.observed for b in bins)]))
         axes.plot([0, most], [0, most], color=GOAL, lw=1.2, ls=(0, (4, 3)))
         axes.plot([b.predicted for b in bins], [b.observed for b in bins], color=MAIN, lw=1.0, alpha=0.5)
@@ -84,8 +83,7 @@ def uncertainty_plot(
         above = sum(share for share, low in zip(now.share, now.edges, strict=False) if low >= threshold)
         description = f"{description} About {above:.0%} lie above the threshold {threshold:.3f} now."
 
-    def draw(rows: Sequence[Any]) -> None:
-        axes = rows[0]
+    def draw(axes: Any) -> None:
         edges = _logits(now.edges)
         axes.stairs(now.share, edges, fill=True, color=MAIN, alpha=0.4, label="now")
         if at_fit is not None and at_fit.share:
@@ -144,8 +142,7 @@ def frontier_plot(
     wanted = "" if target is None else f" for a target of {target:g}"
     description = f"{description} The best reaches {max(now.micro_f1):.3f}{wanted}."
 
-    def draw(rows: Sequence[Any]) -> None:
-        axes = rows[0]
+    def draw(axes: Any) -> None:
         has_cost = bool(now.sequential_cost)
         if at_fit is not None and len(_across(at_fit, has_cost=has_cost)) == len(at_fit.micro_f1):
             axes.plot(_across(at_fit, has_cost=has_cost), at_fit.micro_f1, color=SECOND, lw=1.1, label="at fit")

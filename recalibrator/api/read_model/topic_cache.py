@@ -15,7 +15,6 @@ from typing import Any, Generic, NamedTuple, TypeVar, get_args
 from pydantic_core import from_json
 
 from recalibrator.api.read_model.history import History, HistoryPoint, from_ms
-from recalibrator.api.read_model.latency_history import LatencyHistory
 from recalibrator.api.read_model.version_lines import VersionLine, version_line
 from schemas.calibration import CalibrationVersion
 from schemas.errors import DecodeError
@@ -53,13 +52,9 @@ class TopicCache:
     ----------
     workloads : sequence of str
         The configured ones; others on the topics are left alone.
-    prefix : str
-        Of the topics.
 
     Attributes
     ----------
-    latencies : dict of str to LatencyHistory
-        How long calls of each workload's model servers took.
     revision : int
         Grows with every record taken.
     instances_revision : int
@@ -77,7 +72,6 @@ class TopicCache:
             RECALIBRATORS.name(prefix): self._take_recalibrator,
             CALIBRATION_HISTORY.name(prefix): self._take_version,
         }
-        self.latencies = {name: LatencyHistory() for name in self._workloads}
         self.revision = 0
         self.instances_revision = 0
 
@@ -168,11 +162,6 @@ class TopicCache:
 
     def _take_router(self, instance_id: str, value: bytes | None, _timestamp_ms: int | None) -> None:
         _keep(self._routers, instance_id, RouterStatus, value)
-        if value is not None:
-            status = self._routers[instance_id].status
-            for workload, models in status.models.items():
-                if workload in self.latencies:
-                    self.latencies[workload].add(instance_id, status.updated_at, models)
         self.instances_revision += 1
 
     def _take_recalibrator(self, instance_id: str, value: bytes | None, _timestamp_ms: int | None) -> None:

@@ -53,7 +53,3 @@ class CallFailures:
         self.usual += (share - self.usual) * (1.0 - 0.5 ** (calls / _USUAL_HALF_LIFE_CALLS))
         excess = self.recent - self.usual
         self.is_out = excess >= (OUTAGE_ENDS if self.is_out else OUTAGE_BEGINS)
-
-    def state(self) -> list[float | bool]:
-        """Return everything as JSON values."""
-        return [self.recent, self.usual, self.is_out]

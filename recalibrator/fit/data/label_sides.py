@@ -25,21 +25,9 @@ SHARE = 1.0 / 8.0
 def silent_side(
     labels: LabelTable, traffic: TrafficWindow, sampling: Sampling, threshold: float | None
 ) -> SilentSide | None:
-    """Return the side of the threshold from which hardly a label has come for the recent queries, or None.
+    """Return the side of the threshold on u from which hardly a label has come for the recent queries, or None.
 
-    Parameters
-    ----------
-    traffic : TrafficWindow
-        The recent queries.
-    sampling : Sampling
-        By whose rates labels are asked for on either side. A side should have as many labels for each one asked for as
-        the other side has.
-    threshold : float or None
-        On u, of the version in force; None before there is one.
-
-    Returns
-    -------
-    SilentSide or None
+    A side should have as many labels for each one asked for, by the rates of ``sampling``, as the other side has.
     """
     if threshold is None or traffic.begins_us is None:
         return None

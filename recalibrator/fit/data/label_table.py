@@ -8,12 +8,13 @@ their order.
 from __future__ import annotations
 
 import struct
-from typing import Any, Literal
+from typing import Literal
 
 import numpy as np
 from numpy.typing import NDArray
 
-from recalibrator.fit.arrays import Floats, Ints, pack, unpack
+from recalibrator.fit.arrays import Floats, Ints, Numbers
+from recalibrator.fit.codec import Kept
 from recalibrator.fit.data.label_columns import (
     COLUMNS,
     ERROR,
@@ -37,7 +38,7 @@ from recalibrator.fit.data.label_columns import (
     STANDING,
     Standing,
 )
-from recalibrator.fit.data.overruled import Contribution, Overruled, with_counts
+from recalibrator.fit.data.overruled import Contribution, Overruled
 from recalibrator.fit.data.revisions import Flips, Revisions
 from recalibrator.fit.data.slips import Slips
 from recalibrator.grid import Grid
@@ -97,6 +98,16 @@ class LabelTable:
     answers, which have no u.
     """
 
+    _ids: Kept[list[str]]
+    _floor_us: Kept[int] = -1
+    _table: Kept[Floats]
+    _per_field: Kept[Numbers]
+    slips: Kept[tuple[Slips, ...]] = ()
+    _labelers: Kept[dict[str, int]]
+    distrust: Kept[Distrust]
+    overruled: Kept[Overruled]
+    revisions: Kept[Revisions]
+
     def __init__(
         self,
         grid: Grid,
@@ -110,24 +121,24 @@ class LabelTable:
         self.grid, self.target, self.fields, self.capacity = grid, target, fields, capacity
         self.groups = 3 * grid.cells + 1
         self.room = capacity + max(1, int(capacity * _SLACK))
-        # Rows are written as bytes: one label costs a fraction of what an assignment to an array does.
         self._table = np.zeros((self.room, COLUMNS))
-        self._table_bytes = self._table.data.cast("B")
         self._counts_of_field = _SERVED + (_OF_SMALL if by_model else 0)
         self._per_field = np.zeros((self.room, len(fields), self._counts_of_field), dtype=np.int32)
-        self._per_field_bytes = self._per_field.data.cast("B")
+        self._use_bytes()
         self._field_row = struct.Struct(f"{self._counts_of_field * len(fields)}i")
-        self._ids: list[str] = []
+        self._ids = []
         self._slots: dict[str, int] = {}
-        self._floor_us = -1
-        self._labelers: dict[str, int] = {}
-        self.distrust: Distrust = {}
-        self.slips: tuple[Slips, ...] = ()
-        self.overruled = Overruled(len(fields), self._counts_of_field)
+        self._labelers = {}
+        self.distrust = {}
+        self.overruled = Overruled()
         self.revisions = Revisions(half_life)
 
     def __len__(self) -> int:
         return len(self._ids)
+
+    def _use_bytes(self) -> None:
+        # Rows are written as bytes: one label costs a fraction of what an assignment to an array does.
+        self._table_bytes, self._per_field_bytes = self._table.data.cast("B"), self._per_field.data.cast("B")
 
     @property
     def table(self) -> Floats:
@@ -196,6 +207,9 @@ class LabelTable:
     def _take_another(
         self, slot: int, example: LabelledExample, routed_us: int, labelled_us: int, labeler: float
     ) -> Change:
+        # Two questions at once. Which of both labels is the query's by its number: the higher revision, of equal ones
+        # the later. And may the newer be believed: one labeler's word is not to overrule everybody else's where that
+        # labeler is set aside. What loses stays known, in case the winner is set aside later.
         *held, counts, held_labeler = self._table[slot, [REVISION, LABELLED_US, STANDING, LABELER]].tolist()
         held_routed_us = float(self._table[slot, ROUTED_US])
         revision, retracted = min(example.revision, _REVISION_MOST), example.retracted
@@ -378,7 +392,6 @@ class LabelTable:
         -------
         relation : ndarray of int, shape (labels,)
             0 where only one model answered, 1 where the answers differ, 2 where they are equal.
-        cell : ndarray of int, shape (labels,)
         error : ndarray, shape (labels,)
             1 where the small answer is wrong.
         """
@@ -484,39 +497,22 @@ class LabelTable:
         for square, hits, size in ((SQUARE_SMALL, HITS_SMALL, SIZE_SMALL), (SQUARE_LARGE, HITS_LARGE, SIZE_LARGE)):
             table[:, square] = np.square(table[:, hits] - self.target * table[:, size])
 
-    def state(self) -> dict[str, Any]:
-        """Return the window as JSON values, exact."""
-        return {
-            "ids": list(self._ids),
-            "floor_us": self._floor_us,
-            "outcomes": pack(self.table[:, :OUTCOMES]),
-            "facts": pack(self.table[:, OUTCOMES:]),
-            "per_field": pack(self._per_field[: len(self._ids)]),
-            **({} if self._counts_of_field == _SERVED else {"counts_of_field": self._counts_of_field}),
-            "labelers": list(self._labelers),
-            "distrust": [[number, [list(span) for span in spans]] for number, spans in sorted(self.distrust.items())],
-            "slips": [one.state() for one in self.slips],
-            "overruled": self.overruled.state(),
-            "revisions": self.revisions.state(),
-        }
-
-    def load(self, state: dict[str, Any]) -> None:
-        """Replace the content by a former :meth:`state`; the target may have changed since."""
-        self._ids = list(state["ids"])
+    def restored(self) -> None:
+        """Compute what follows from the state; the target, and which counts are kept, may have changed since."""
+        self._per_field = self._with_counts(self._per_field)
+        self.overruled.convert(self._with_counts)
         self._slots = {query_id: slot for slot, query_id in enumerate(self._ids)}
-        self._floor_us = int(state["floor_us"])
-        table = self.table
-        table[:, :OUTCOMES] = unpack(state["outcomes"], table[:, :OUTCOMES])
-        table[:, OUTCOMES:] = unpack(state["facts"], table[:, OUTCOMES:])
-        self._per_field[: len(self._ids)] = with_counts(
-            state["per_field"], state.get("counts_of_field", _SERVED), self._per_field[: len(self._ids)]
-        )
+        self._use_bytes()
         self._score_anew()
-        self._labelers = {name: number for number, name in enumerate(state["labelers"], start=1)}
-        self.distrust = {number: tuple((a, b) for a, b in spans) for number, spans in state["distrust"]}
-        self.slips = tuple(Slips.of(one, self.grid.cells) for one in state["slips"])
-        self.overruled.load(state["overruled"], state.get("counts_of_field", _SERVED))
-        self.revisions.load(state["revisions"])
+
+    def _with_counts(self, held: Numbers) -> Numbers:
+        """Return counts by field as they are kept now; those that were not kept are -1, not known."""
+        if held.shape[-1] == self._counts_of_field:
+            return held
+        found = np.full((*held.shape[:-1], self._counts_of_field), -1, dtype=np.int32)
+        kept = min(held.shape[-1], self._counts_of_field)
+        found[..., :kept] = held[..., :kept]
+        return found
 
 
 def _error(example: LabelledExample) -> float:

@@ -8,11 +8,11 @@ neither. So what comes meanwhile is held together, and judged as one when the la
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
 
 import numpy as np
 
-from recalibrator.fit.arrays import Floats, Ints, pack, unpack
+from recalibrator.fit.arrays import Floats, Ints
+from recalibrator.fit.codec import Kept
 from recalibrator.fit.data.traffic_window import COUNT, Batch
 
 _SLOWER = 2.0
@@ -27,20 +27,16 @@ _HELD_MOST_US = 120_000_000
 
 
 class LateResults:
-    """The queries of one workload by their u, held together while results are missing.
+    """The queries of one workload by their u, held together while results are missing."""
 
-    Parameters
-    ----------
-    cells : int
-        Of u.
-    """
+    _held: Kept[Floats]
+    _since_us: Kept[int | None] = None
+    _usual_s: Kept[float] = 0.0
+    _usual_share: Kept[float | None] = None
+    _recent_share: Kept[float] = 0.0
 
     def __init__(self, cells: int) -> None:
         self._held = np.zeros(cells)
-        self._since_us: int | None = None
-        self._usual_s = 0.0
-        self._usual_share: float | None = None
-        self._recent_share = 0.0
 
     def take(self, batch: Batch) -> tuple[Ints, Floats] | None:
         """Take the queries of one summary in, and return what can be judged.
@@ -92,22 +88,6 @@ class LateResults:
         if calls > 0.0:
             latency_s = sums["large_latency_s"] / calls
             self._usual_s += (latency_s - self._usual_s) * (weight if self._usual_s > 0.0 else 1.0)
-
-    def state(self) -> dict[str, Any]:
-        """Return everything as JSON values, exact."""
-        return {
-            "held": None if self._since_us is None else pack(self._held),
-            "since_us": self._since_us,
-            "usual_s": self._usual_s,
-            "usual_share": self._usual_share,
-            "recent_share": self._recent_share,
-        }
-
-    def load(self, state: dict[str, Any]) -> None:
-        """Take a former :meth:`state` back."""
-        self._held = np.zeros(len(self._held)) if state["held"] is None else unpack(state["held"], self._held)
-        self._since_us, self._usual_s = state["since_us"], state["usual_s"]
-        self._usual_share, self._recent_share = state["usual_share"], state["recent_share"]
 
 
 def _weight(queries: float, half_life: float) -> float:

@@ -6,39 +6,21 @@ one is set aside, what they had overruled has to stand again.
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple
+from collections.abc import Callable
+from typing import NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
-from recalibrator.fit.arrays import Floats, pack, unpack
+from recalibrator.fit.arrays import Floats, Numbers
+from recalibrator.fit.codec import Kept
 from recalibrator.fit.data.label_columns import COLUMNS, LABELER, REVISION
-
-
-def with_counts(packed: str, counts: int, like: NDArray[np.int32]) -> NDArray[np.int32]:
-    """Return packed counts by field in the shape of ``like``; those that the snapshot lacks are -1, not known.
-
-    Parameters
-    ----------
-    packed : str
-        From :func:`~recalibrator.fit.arrays.pack`.
-    counts : int
-        Of each field in it.
-    like : ndarray of int, shape (labels, fields, counts)
-    """
-    labels, fields, wanted = like.shape
-    held = unpack(packed, np.zeros((labels, fields, counts), dtype=np.int32))
-    found = np.full_like(like, -1)
-    kept = min(counts, wanted)
-    found[:, :, :kept] = held[:, :, :kept]
-    return found
 
 
 class Contribution(NamedTuple):
     """One label as the window keeps it: its row of the table, and its counts by field."""
 
     row: Floats
-    per_field: NDArray[np.int32]
+    per_field: Numbers
 
     @property
     def labeler(self) -> float:
@@ -52,19 +34,12 @@ class Contribution(NamedTuple):
 
 
 class Overruled:
-    """The latest label of each query that another labeler's label stands before.
+    """The latest label of each query that another labeler's label stands before."""
 
-    Parameters
-    ----------
-    fields : int
-        Of the workload.
-    counts : int
-        Of each field.
-    """
+    _by_query: Kept[dict[str, Contribution]]
 
-    def __init__(self, fields: int, counts: int = 3) -> None:
-        self._fields, self._counts = fields, counts
-        self._by_query: dict[str, Contribution] = {}
+    def __init__(self) -> None:
+        self._by_query = {}
 
     def put(self, query_id: str, label: Contribution) -> None:
         """Keep one label, instead of an earlier one."""
@@ -98,21 +73,6 @@ class Overruled:
             return np.zeros((0, COLUMNS))
         return np.stack([label.row for label in self._by_query.values()])
 
-    def state(self) -> dict[str, Any]:
-        """Return everything as JSON values, exact."""
-        per_field = [label.per_field for label in self._by_query.values()]
-        return {
-            "ids": list(self._by_query),
-            "rows": pack(self.rows()),
-            "per_field": pack(np.stack(per_field) if per_field else self._blank(0)),
-        }
-
-    def _blank(self, labels: int) -> NDArray[np.int32]:
-        return np.zeros((labels, self._fields, self._counts), dtype=np.int32)
-
-    def load(self, state: dict[str, Any], counts: int = 3) -> None:
-        """Take a former :meth:`state` back, which held so many counts of each field."""
-        ids = state["ids"]
-        rows = unpack(state["rows"], np.zeros((len(ids), COLUMNS)))
-        per_field = with_counts(state["per_field"], counts, self._blank(len(ids)))
-        self._by_query = {one: Contribution(*kept) for one, *kept in zip(ids, rows, per_field, strict=True)}
+    def convert(self, counts: Callable[[Numbers], Numbers]) -> None:
+        """Keep other counts by field from now on."""
+        self._by_query = {one: Contribution(row, counts(held)) for one, (row, held) in self._by_query.items()}

@@ -6,7 +6,9 @@ In-sample, an isotonic map has no calibration error at all, so that nothing here
 from __future__ import annotations
 
 import numpy as np
+from scipy.special import ndtr
 
+from recalibrator.fit.arrays import Floats
 from recalibrator.fit.data.decayed_sums import LEAST_PROPENSITY, label_weights
 from recalibrator.fit.data.label_columns import ERROR, LABEL_PROBABILITY, LABELLED_US, ROUTED_US, STANDING, Standing
 from recalibrator.fit.data.label_table import LabelTable
@@ -15,21 +17,17 @@ from schemas.status import CalibrationError, DelayQuantiles, ReliabilityBin
 
 _BINS = 10
 _LEAST_LABELS = 20
+_FOLDED = float(np.sqrt(2.0 / np.pi))
+"""Mean size of a standard normal."""
+_TINY = 1e-12
 
 
 def calibration_error(labels: LabelTable, half_life: float) -> CalibrationError:
     """Return expected calibration error and Brier score of recently routed queries, with 95 % intervals.
 
-    Parameters
-    ----------
-    half_life : float
-        In labels.
-
-    Returns
-    -------
-    CalibrationError
-        Labels are weighted by inverse propensity, so that the figures are those of all routed queries with u. Ten
-        bins of equal mass; ECE is the mean over bins of |observed - predicted|. Empty below 20 labels.
+    Labels are weighted by inverse propensity, so that the figures are those of all routed queries with u, and by a half
+    life in queries. Ten bins of equal mass; ECE is the mean over bins of |observed - predicted|, less what noise alone
+    adds to it. Empty below 20 labels.
     """
     table = labels.table
     # One pass over the rows, which lie far apart, instead of one a column.
@@ -52,20 +50,39 @@ def calibration_error(labels: LabelTable, half_life: float) -> CalibrationError:
     bounds[-1] = len(weight)
     count = bounds[1:] - bounds[:-1]
     filled = np.flatnonzero(count)
-    totals = np.zeros((5, _BINS))
-    values = np.array((weight, weight * predicted, weight * error, np.square(weight * miss), np.square(weight)))
+    totals = np.zeros((6, _BINS))
+    squared = np.square(weight)
+    values = np.array(
+        (weight, weight * predicted, weight * error, squared * loss, squared, squared * predicted * (1.0 - predicted))
+    )
     totals[:, filled] = np.add.reduceat(values, bounds[filled], axis=1)
-    mass, forecast, seen, variance, squares = totals
+    mass, forecast, seen, variance, squares, expected = totals
     bias = seen - forecast
     share_of_one = np.divide(squares, np.square(mass), out=np.zeros(_BINS), where=mass > 0.0)
-    variance = np.maximum(variance - np.square(bias) * share_of_one, 0.0)
-    ece, ece_error = float(np.abs(bias).sum()), float(np.sqrt(variance.sum()))
+    # Two labels in a bin may agree by chance: their noise is at least what the map predicts.
+    variance = np.maximum(variance - np.square(bias) * share_of_one, expected)
     bins = tuple(
         ReliabilityBin(predicted=_unit(f / m), observed=_unit(s / m), count=int(c))
         for m, f, s, c in zip(mass, forecast, seen, count, strict=True)
         if m > 0.0
     )
-    return CalibrationError(ece=interval(ece, ece_error), brier=interval(brier, brier_error), bins=bins)
+    return CalibrationError(ece=_sum_of_sizes(bias, np.sqrt(variance)), brier=interval(brier, brier_error), bins=bins)
+
+
+def _sum_of_sizes(found: Floats, error: Floats) -> Interval:
+    """Return the sum of the sizes of normal means, debiased, with an interval that covers where all of them are 0.
+
+    The sum of |found| is too large by the mean of each folded normal above its own. That excess is largest at 0, so
+    that it is taken one standard error nearer to 0 than was found, and only off the lower bound: the upper one needs no
+    more than the noise of the sum.
+    """
+    raw, noise = float(np.abs(found).sum()), Z95 * float(np.sqrt(np.square(error).sum()))
+    near = np.maximum(np.abs(found) / np.maximum(error, _TINY) - 1.0, 0.0)
+    folded = _FOLDED * np.exp(-np.square(near) / 2.0) - 2.0 * near * ndtr(-near)
+    excess = float((error * folded).sum())
+    estimate = float(np.sqrt(np.maximum(np.square(found) - np.square(error), 0.0)).sum())
+    lower = max(0.0, raw - excess - noise)
+    return Interval(estimate=min(1.0, max(estimate, lower)), lower=lower, upper=min(1.0, raw + noise))
 
 
 def interval(estimate: float, error: float) -> Interval:

@@ -16,12 +16,12 @@ a first label says wrong is known as a range.
 
 from __future__ import annotations
 
-from collections import deque
-from typing import Any, NamedTuple, TypeVar
+from typing import NamedTuple, TypeVar
 
 import numpy as np
 
-from recalibrator.fit.arrays import Floats
+from recalibrator.fit.arrays import Bytes, Floats
+from recalibrator.fit.codec import Kept
 
 _PRIOR_LABELS = 2.0
 """Never corrected, of each kind: a handful of labels must not make a share extreme."""
@@ -102,13 +102,17 @@ class Revisions:
     True
     """
 
+    _standing: Kept[Bytes]
+    _turned_after: Kept[Floats]
+    _delays: Kept[list[float]]
+    serial: Kept[int] = 0
+
     def __init__(self, half_life: float, latest: int = _LATEST_LABELS) -> None:
         self._half_life, self._kept = half_life, latest
         # A ring: the label of a serial number has its place by the remainder.
         self._standing = np.full(latest, _UNKNOWN, np.uint8)
         self._turned_after = np.zeros(latest)
-        self._delays: deque[float] = deque(maxlen=_LATEST_DELAYS)
-        self.serial = 0
+        self._delays = []
 
     def first(self, error: float) -> None:
         """Take the first label of a query; it gets the next serial number."""
@@ -125,7 +129,7 @@ class Revisions:
         # What was turned over twice says again what it said first.
         self._turned_after[place] = 0.0 if self._turned_after[place] else delay
         self._standing[place] = after
-        self._delays.append(delay)
+        self._delays = [*self._delays, delay][-_LATEST_DELAYS:]
 
     def withdrawn(self, serial: float) -> None:
         """Take a withdrawal."""
@@ -134,7 +138,7 @@ class Revisions:
         if delay <= self._kept and self._standing[place] < _UNKNOWN:
             self._standing[place] = _WITHDRAWN + (int(self._standing[place]) ^ bool(self._turned_after[place]))
             self._turned_after[place] = 0.0
-            self._delays.append(delay)
+            self._delays = [*self._delays, delay][-_LATEST_DELAYS:]
 
     def flips(self) -> Flips:
         """Return how first labels differ from what will stand.
@@ -162,21 +166,3 @@ class Revisions:
             *(slip / all_of for slip, all_of in zip(slipped, stand, strict=True)),
             *(slip / (slip + all_of) for slip, all_of in zip(perhaps, stand, strict=True)),
         )
-
-    def state(self) -> list[object]:
-        """Return everything as JSON values, exact: what stands as digits, oldest first, and each slip's delay."""
-        held = range(max(0, self.serial - self._kept), self.serial)
-        places = np.array(held, np.int64) % self._kept
-        after = self._turned_after[places]
-        slips = [[held[place], after.item(place)] for place in np.flatnonzero(after).tolist()]
-        return [self.serial, "".join(map(str, self._standing[places].tolist())), slips, list(self._delays)]
-
-    def load(self, state: list[Any]) -> None:
-        """Take a former :meth:`state` back."""
-        serial, standing, slips, delays = state
-        self.serial, kept = serial, standing[-self._kept :]
-        for number, stands in enumerate(kept, serial - len(kept)):
-            self._standing[number % self._kept] = int(stands)
-        for slipped, delay in slips:
-            self._turned_after[int(slipped) % self._kept] = delay
-        self._delays.extend(delays)

@@ -7,11 +7,11 @@ worth r / x of one: a posterior, no verdict (importance weights; Horvitz and Tho
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple, Self
+from typing import Any, NamedTuple
 
 import numpy as np
 
-from recalibrator.fit.arrays import Floats, pack, unpack
+from recalibrator.fit.arrays import Floats
 from recalibrator.fit.data.label_columns import (
     ERROR,
     GROUP,
@@ -87,14 +87,3 @@ class Slips(NamedTuple):
             if 0.0 < said_both < 1.0:
                 found[rows[apart]] = np.where(both, true_both / said_both, (1.0 - true_both) / (1.0 - said_both))
         return found
-
-    def state(self) -> list[Any]:
-        """Return everything as JSON values, exact."""
-        return [self.began_us, self.ended_us, self.too_many, pack(self.share), pack(self.error)]
-
-    @classmethod
-    def of(cls, state: list[Any], cells: int) -> Self:
-        """Return what a former :meth:`state` says."""
-        share, error = unpack(state[3], np.zeros(cells)), unpack(state[4], np.zeros((3, cells)))
-        began_us, ended_us, too_many = state[:3]
-        return cls(began_us, ended_us, too_many, share, error)

@@ -9,13 +9,13 @@ from __future__ import annotations
 from bisect import insort
 from dataclasses import dataclass, field
 from operator import attrgetter
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 from pydantic import JsonValue
 
-from recalibrator.fit.arrays import Floats, Ints
+from recalibrator.fit.arrays import Counts, Floats, Ints
+from recalibrator.fit.codec import Kept
 from recalibrator.fit.data.call_failures import CallFailures
 from recalibrator.grid import Grid
 from schemas.costs import TokenUse
@@ -65,7 +65,7 @@ class Batch:
     first_us: int
     serial: int
     cell: Ints = field(compare=False)
-    counts: NDArray[np.int64] = field(compare=False)
+    counts: Counts = field(compare=False)
     sums: dict[str, float] = field(compare=False)
 
 
@@ -85,17 +85,24 @@ class TrafficWindow:
         Queries of known u, pairs, and agreeing pairs.
     """
 
+    counts: Kept[Counts]
+    _batches: Kept[list[Batch]]
+    _serial: Kept[int] = 0
+    recent: Kept[dict[str, float]]
+    total: Kept[dict[str, float]]
+    first_us: Kept[int | None] = None
+    small_failures: Kept[CallFailures]
+    large_failures: Kept[CallFailures]
+
     def __init__(self, grid: Grid, queries: int) -> None:
         self.grid = grid
         self._wanted = queries
-        self._batches: list[Batch] = []
-        self._serial = 0
+        self._batches = []
         self._moves: dict[GridSpec, Ints] = {}
         self.counts = np.zeros((_ROWS, grid.cells), dtype=np.int64)
         self._rows = np.arange(_ROWS)[:, None] * grid.cells
         self.recent = dict.fromkeys(_SUMS, 0.0)
         self.total = dict.fromkeys(_SUMS, 0.0)
-        self.first_us: int | None = None
         self.small_failures, self.large_failures = CallFailures(), CallFailures()
 
     def add(self, summary: TrafficSummary) -> Batch:
@@ -218,7 +225,7 @@ class TrafficWindow:
         return (small, large) if small > 0.0 and large > 0.0 else None
 
     def mean_tokens(self) -> tuple[TokenUse, TokenUse, TokenUse] | None:
-        """Return the mean tokens of a small call, of a large one, and of a large one that would begin anew.
+        """Return the mean tokens of a small call, of a large one, and of a large one that would begin again.
 
         Of recent traffic, where both models were called in it and count tokens, else of all; None until both did. What
         was handed over, the large model would have generated; it is assumed to have as many tokens there.
@@ -237,33 +244,6 @@ class TrafficWindow:
                 )
         return None
 
-    def state(self) -> dict[str, Any]:
-        """Return the window as JSON values, exact."""
-        return {
-            "batches": [
-                [b.last_us, b.first_us, b.serial, b.cell.tolist(), b.counts.tolist(), b.sums] for b in self._batches
-            ],
-            "serial": self._serial,
-            "recent": self.recent,
-            "total": self.total,
-            "first_us": self.first_us,
-            "failures": [self.small_failures.state(), self.large_failures.state()],
-        }
-
-    def load(self, state: dict[str, Any]) -> None:
-        """Replace the content by a former :meth:`state`."""
-        self._batches = [
-            Batch(last, first, serial, np.array(cell, np.intp), np.array(counts, np.int64), sums)
-            for last, first, serial, cell, counts, sums in state["batches"]
-        ]
-        self._serial = state["serial"]
-        self.counts[:] = 0
-        for batch in self._batches:
-            self._count(batch, 1)
-        self.recent, self.total = dict(state["recent"]), dict(state["total"])
-        self.first_us = state["first_us"]
-        self.small_failures, self.large_failures = (CallFailures(*values) for values in state["failures"])
-
 
 def _counts(part: VersionTraffic) -> tuple[Ints, NDArray[np.int64]]:
     """Return the cells of one version's traffic, and how many queries, pairs and agreeing ones were in each."""
@@ -277,18 +257,8 @@ def _counts(part: VersionTraffic) -> tuple[Ints, NDArray[np.int64]]:
 def distribution(traffic: TrafficWindow, labelled: Floats, wanted: float) -> Floats:
     """Return the share of current queries with u in each cell, summing to 1 over queries that have a u.
 
-    Parameters
-    ----------
-    labelled : ndarray, shape (cells,)
-        The distribution of u as labels show it; fills in until ``wanted`` unlabelled queries are known, as in an
-        offline replay of labelled examples alone.
-    wanted : float
-        In queries.
-
-    Returns
-    -------
-    ndarray, shape (cells,)
-        All zero when neither is known.
+    ``labelled``, the distribution of u as labels show it, fills in until ``wanted`` unlabelled queries are known, as in
+    an offline replay of labelled examples alone. All zero when neither is known.
     """
     counted: Floats = traffic.counts[COUNT].astype(np.float64)
     known, total = counted.sum(), labelled.sum()

@@ -24,16 +24,21 @@ from __future__ import annotations
 import math
 from collections import deque
 from collections.abc import Iterable
-from typing import Any
+from dataclasses import replace
 
+from recalibrator.fit.codec import Kept
+from recalibrator.fit.data.label_table import Change
+from recalibrator.fit.decide.candidate import Candidate, Part, View
+from recalibrator.fit.decide.promise import Affordable
 from recalibrator.fit.method_constants import BudgetConstants
 from schemas.calibration import BudgetStanding
-from schemas.traffic import VersionTraffic
+from schemas.labelled import LabelledExample
+from schemas.traffic import TrafficSummary, VersionTraffic
 
 _LAGS_AVERAGED = 4
 
 
-class Pacer:
+class Pacer(Part):
     """The account of one workload's budget.
 
     Parameters
@@ -49,15 +54,34 @@ class Pacer:
     1.45
     """
 
+    _booked_for: Kept[float]
+    _balance: Kept[float] = 0.0
+    _lag: Kept[float] = 0.0
+    _lags: Kept[int] = 0
+    _awaited: Kept[int | None] = None
+    _unseen: Kept[int] = 0
+    _reported: Kept[int] = 0
+    _orders: Kept[deque[tuple[int, float]]]
+    _recent: Kept[deque[tuple[int, float]]]
+    _queries: Kept[int] = 0
+    _cost: Kept[float] = 0.0
+
     def __init__(self, budget: float, constants: BudgetConstants) -> None:
-        self._budget, self._constants = budget, constants
-        self._balance, self._lag, self._lags = 0.0, 0.0, 0
-        self._awaited: int | None = None
-        self._unseen = 0
-        self._reported = 0
-        self._orders: deque[tuple[int, float]] = deque()
-        self._recent: deque[tuple[int, float]] = deque()
-        self._queries, self._cost = 0, 0.0
+        self._budget, self._booked_for, self._constants = budget, budget, constants
+        self._orders = deque()
+        self._recent = deque()
+
+    def take(self, event: LabelledExample | TrafficSummary, change: Change | None) -> None:  # noqa: ARG002
+        """Book what the queries of a summary have cost."""
+        if isinstance(event, TrafficSummary):
+            self.on_traffic(event.versions)
+
+    def contribute(self, candidate: Candidate, view: View) -> Candidate:
+        """Add what share of queries the large model may answer within the budget, where costs are known."""
+        if view.costs is None:
+            return replace(candidate, budget=self.standing)
+        now, ever = ((cost - view.costs.small) / view.costs.large for cost in (self.allowed, self._budget))
+        return replace(candidate, affordable=Affordable(now, ever), budget=self.standing)
 
     def on_traffic(self, parts: Iterable[VersionTraffic]) -> None:
         """Book what queries have cost; those of a cold start, which no version decided, are outside the budget."""
@@ -76,7 +100,7 @@ class Pacer:
         while self._queries - self._recent[0][0] >= window:
             self._drop()
 
-    def on_published(self, version: int) -> None:
+    def published(self, version: int) -> None:
         """Note that a version was published for what is allowed now.
 
         How many queries pass until it shows is what a correction takes.
@@ -134,25 +158,7 @@ class Pacer:
         realised = self._cost / self._queries if self._queries else None
         return BudgetStanding(allowed=self.allowed, realised=realised, queries=self._queries)
 
-    def state(self) -> dict[str, Any]:
-        """Return everything as JSON values, exact."""
-        return {
-            "budget": self._budget,
-            "balance": self._balance,
-            "recent": [list(one) for one in self._recent],
-            "lag": [self._lag, self._awaited, self._unseen],
-            "lags": self._lags,
-            "reported": self._reported,
-            "orders": [list(one) for one in self._orders],
-        }
-
-    def load(self, state: dict[str, Any]) -> None:
-        """Take a former :meth:`state` back; of another budget nothing is carried over but what queries have cost."""
-        self._reported, self._lags = state["reported"], state["lags"]
-        if state["budget"] == self._budget:
-            self._balance = state["balance"]
-            self._orders = deque((since, correction) for since, correction in state["orders"])
-        self._lag, self._awaited, self._unseen = state["lag"]
-        self._recent = deque((queries, cost) for queries, cost in state["recent"])
-        self._queries = sum(queries for queries, _ in self._recent)
-        self._cost = sum(cost for _, cost in self._recent)
+    def restored(self) -> None:
+        """Carry nothing over from another budget but what queries have cost."""
+        if self._booked_for != self._budget:
+            self._booked_for, self._balance, self._orders = self._budget, 0.0, deque()

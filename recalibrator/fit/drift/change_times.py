@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from recalibrator.fit.codec import Kept
 
 _FRESH_LABELS_BETWEEN_CHANGES = 200
 
@@ -12,14 +12,12 @@ class Change:
 
     Attributes
     ----------
-    began_us : int or None
     fresh : int or None
         Labels of queries routed since; None when nothing has changed.
     """
 
-    def __init__(self) -> None:
-        self.began_us: int | None = None
-        self._fresh = 0
+    began_us: Kept[int | None] = None
+    _fresh: Kept[int] = 0
 
     @property
     def fresh(self) -> int | None:
@@ -40,12 +38,10 @@ class OutcomeChange(Change):
         Whether outcomes given agreement have changed as well, by what an audit says or for want of one.
     """
 
-    def __init__(self) -> None:
-        super().__init__()
-        self._seen_us = 0
-        self._by_labels = False
-        self._before_us: int | None = None
-        self.settled = True
+    _seen_us: Kept[int] = 0
+    _by_labels: Kept[bool] = False
+    _before_us: Kept[int | None] = None
+    settled: Kept[bool] = True
 
     def is_new(self, began_us: int) -> bool:
         """Whether an alarm reports another change: soon after the last, it is the same one seen once more."""
@@ -58,14 +54,12 @@ class OutcomeChange(Change):
 
         Parameters
         ----------
-        began_us : int
         fresh : int
             Labels that are known of queries routed since.
         now_us : int
             When it was reported.
         by_labels : bool
             Whether labels reported it, so that it is retracted when they are found to be wrong.
-        settled : bool
         """
         self._before_us, self.settled = self.began_us, settled
         self.began_us, self._fresh, self._seen_us, self._by_labels = began_us, fresh, now_us, by_labels
@@ -85,25 +79,6 @@ class OutcomeChange(Change):
         """Set the labels since the change: some have been taken out, or are back."""
         self._fresh = fresh
 
-    def state(self) -> dict[str, Any]:
-        """Return everything as JSON values."""
-        return {
-            "changed_us": self.began_us,
-            "labels_since_change": self._fresh,
-            "change_seen_us": self._seen_us,
-            "changed_by_labels": self._by_labels,
-            "changed_before_us": self._before_us,
-            "change_settled": self.settled,
-        }
-
-    def load(self, state: dict[str, Any]) -> None:
-        """Take a former :meth:`state` back."""
-        self.began_us, self._fresh = state["changed_us"], state["labels_since_change"]
-        self._seen_us = state["change_seen_us"]
-        self._by_labels = state["changed_by_labels"]
-        self._before_us = state["changed_before_us"]
-        self.settled = state["change_settled"]
-
 
 class MixChange(Change):
     """The last change of the mix of queries.
@@ -115,19 +90,9 @@ class MixChange(Change):
         and forth is no new one each time.
     """
 
-    def __init__(self) -> None:
-        super().__init__()
-        self.is_lone = True
+    is_lone: Kept[bool] = True
 
     def note(self, began_us: int, fresh: int, enough: int) -> None:
         """Take a change in, with the labels known of queries routed since, and how many show all they can."""
         self.is_lone = self.fresh is None or self.fresh >= enough
         self.began_us, self._fresh = began_us, fresh
-
-    def state(self) -> list[Any]:
-        """Return everything as JSON values."""
-        return [self.began_us, self._fresh, self.is_lone]
-
-    def load(self, state: list[Any]) -> None:
-        """Take a former :meth:`state` back."""
-        self.began_us, self._fresh, self.is_lone = state

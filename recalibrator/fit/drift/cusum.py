@@ -19,18 +19,15 @@ pairs and labels are as good as independent.
 
 from __future__ import annotations
 
-from dataclasses import astuple, dataclass, field
+from dataclasses import dataclass, field
 from math import log
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 
-from recalibrator.fit.drift.detector import SETTLED, Alarm, Channel, Outcomes
+from recalibrator.fit.codec import Kept
+from recalibrator.fit.drift.detector import SUSPECTED_SHARE, Alarm, Channel, Detector, Outcomes
 from recalibrator.fit.drift.overdispersion import Overdispersion
-from schemas.event import from_us
-from schemas.status import DetectorStatus, DriftState
-
-_SUSPECTED_SHARE = 0.6
 
 
 class CusumRules(NamedTuple):
@@ -61,7 +58,6 @@ class _Sum:
         As if what is expected were exact, and n / m.
     scatter : float
         Overdispersion when it left zero: what it gathers may be a change, and says nothing of scatter.
-    since_us : int or None
     """
 
     ratio: float = 0.0
@@ -87,8 +83,8 @@ class _Sum:
         return self.ratio / (1.0 + self.leverage) / self.scatter
 
 
-@dataclass(slots=True)
-class Cusum:
+@dataclass
+class Cusum(Detector):
     """One CUSUM in both directions.
 
     Examples
@@ -103,16 +99,13 @@ class Cusum:
     name: str
     channel: Channel
     rules: CusumRules
-    up: _Sum = field(default_factory=_Sum)
-    down: _Sum = field(default_factory=_Sum)
-    alarms: int = 0
-    alarmed_us: int | None = None
-    since_alarm: int = 0
+    up: Kept[_Sum] = field(default_factory=_Sum)
+    down: Kept[_Sum] = field(default_factory=_Sum)
+    _scatter: Kept[Overdispersion] = field(default_factory=Overdispersion, init=False, repr=False)
     _log_odds: float = field(init=False, repr=False)
-    _scatter: Overdispersion = field(init=False, repr=False)
 
     def __post_init__(self) -> None:
-        self._log_odds, self._scatter = log(self.rules.odds), Overdispersion()
+        self._log_odds = log(self.rules.odds)
 
     def update(self, seen: Outcomes) -> Alarm | None:
         """Take outcomes in; return an alarm if they raise one."""
@@ -125,13 +118,10 @@ class Cusum:
             self._scatter.add(seen, observations)
         larger = self._larger
         if larger.statistic < bound:
-            self.since_alarm += observations if larger.statistic < _SUSPECTED_SHARE * bound else 0
+            self.since_alarm += observations if larger.statistic < SUSPECTED_SHARE * bound else 0
             return None
         began_us = larger.since_us
-        self.alarms += 1
-        self.alarmed_us, self.since_alarm = seen.at_us, 0
-        self.restart()
-        return Alarm(self.name, self.channel, seen.at_us if began_us is None else began_us)
+        return self.alarm(seen.at_us, seen.at_us if began_us is None else began_us)
 
     def _gains(self, seen: Outcomes) -> tuple[float, float, int]:
         """Return what both sums gain, and the number of observations."""
@@ -175,44 +165,6 @@ class Cusum:
         return self.rules.bound
 
     @property
-    def drift_state(self) -> DriftState:
-        """``drifted`` from an alarm until what is expected holds again, ``suspected`` near the bound, else ``ok``."""
-        if self.alarmed_us is not None and self.since_alarm < SETTLED:
-            return "drifted"
-        return "suspected" if self.statistic >= _SUSPECTED_SHARE * self.rules.bound else "ok"
-
-    def status(self) -> DetectorStatus:
-        """Return its state, and the larger ratio beside the bound at which it fires."""
-        state = self.drift_state
-        since_us = self.alarmed_us if state == "drifted" else self._larger.since_us
-        return DetectorStatus(
-            name=self.name,
-            watches=self.channel.watches,
-            needs_labels=self.channel.needs_labels,
-            state=state,
-            statistic=self.statistic,
-            bound=self.rules.bound,
-            since=None if state == "ok" or since_us is None else from_us(since_us),
-            alarms=self.alarms,
-        )
-
-    def state(self) -> dict[str, Any]:
-        """Return sums and alarms as JSON values, exact."""
-        sums = (f"{name}{part}" for name in _SUMS for part in _PARTS)
-        return {
-            **dict(zip(sums, (*astuple(self.up), *astuple(self.down)), strict=True)),
-            "alarms": self.alarms,
-            "alarmed_us": self.alarmed_us,
-            "since_alarm": self.since_alarm,
-            "scatter": astuple(self._scatter),
-        }
-
-    def load(self, state: dict[str, Any]) -> None:
-        """Take a former :meth:`state` back; former releases took predictions for exact, and counts for independent."""
-        before = {"up_leverage": 0.0, "down_leverage": 0.0, "up_scatter": 1.0, "down_scatter": 1.0, **state}
-        self.up, self.down = (_Sum(*(before[f"{name}{part}"] for part in _PARTS)) for name in _SUMS)
-        self.alarms, self.alarmed_us, self.since_alarm = state["alarms"], state["alarmed_us"], state["since_alarm"]
-        self._scatter = Overdispersion(*state.get("scatter", ()))
-
-
-_SUMS, _PARTS = ("up", "down"), ("", "_leverage", "_scatter", "_since_us")
+    def gathering_since_us(self) -> int | None:
+        """When the larger ratio left zero."""
+        return self._larger.since_us

@@ -1,4 +1,4 @@
-"""What a drift detector is: the protocol that ours and river's follow, and what passes through it.
+"""What a drift detector is: the base of ours and of river's, and what passes through it.
 
 A detector compares outcomes with the probabilities that were predicted for them. It listens to one channel, which says
 what its outcomes are and what an alarm on them means.
@@ -6,14 +6,20 @@ what its outcomes are and what an alarm on them means.
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from math import inf
-from typing import Any, Literal, NamedTuple, Protocol
+from typing import Literal, NamedTuple
 
 from recalibrator.fit.arrays import Floats
+from recalibrator.fit.codec import Kept
+from schemas.event import from_us
 from schemas.status import DetectorStatus, DriftState
 
 SETTLED = 400
 """Observations that fit what is expected, after which an alarm is over."""
+
+SUSPECTED_SHARE = 0.6
+"""Of the bound, from which a change is suspected."""
 
 Meaning = Literal["outcomes", "traffic", "labels"]
 
@@ -25,7 +31,6 @@ class Channel(NamedTuple):
     ----------
     watches : str
         For people: what is compared with what.
-    needs_labels : bool
     meaning : str
         Of an alarm. ``outcomes``: answers have become better or worse than u says. ``traffic``: the mix of queries has
         changed. ``labels``: labels are wrong, or both models have changed alike.
@@ -56,7 +61,6 @@ class Outcomes(NamedTuple):
         Probability of a hit, inside (0, 1).
     trials, hits : float or ndarray, shape (cells,)
         Observations, and how many of them are hits.
-    at_us : int
     log_ratio : float, optional
         Log likelihood ratio of these outcomes after the suspected change over before, where the channel knows it.
     bounds : tuple of float or of ndarray, optional
@@ -74,50 +78,69 @@ class Outcomes(NamedTuple):
     known: float = inf
 
 
-class Detector(Protocol):
+class Detector(ABC):
     """Looks for a change on one channel. Deterministic: equal outcomes give equal alarms, across restarts too."""
 
-    @property
-    def name(self) -> str:
-        """As settings and status call it."""
-        ...
+    name: str
+    """As settings and status call it."""
+    channel: Channel
+    alarms: Kept[int] = 0
+    alarmed_us: Kept[int | None] = None
+    since_alarm: Kept[int] = 0
+    """Observations since the last alarm that fit what is expected."""
 
     @property
-    def channel(self) -> Channel:
-        """What it listens to."""
-        ...
+    @abstractmethod
+    def statistic(self) -> float:
+        """How near an alarm is."""
+
+    @property
+    @abstractmethod
+    def bound(self) -> float:
+        """The statistic at which it fires."""
+
+    @property
+    def gathering_since_us(self) -> int | None:
+        """Since when there is evidence of a change."""
+        return None
+
+    @abstractmethod
+    def update(self, seen: Outcomes) -> Alarm | None:
+        """Take outcomes in; return an alarm if they raise one."""
+
+    @abstractmethod
+    def restart(self) -> None:
+        """Forget the evidence, not the alarms: what is expected has changed."""
+
+    def alarm(self, at_us: int, began_us: int) -> Alarm:
+        """Fire, and begin again."""
+        self.alarms, self.alarmed_us, self.since_alarm = self.alarms + 1, at_us, 0
+        self.restart()
+        return Alarm(self.name, self.channel, began_us)
+
+    @property
+    def is_drifted(self) -> bool:
+        """Whether it has fired, and what is expected does not hold again yet."""
+        return self.alarmed_us is not None and self.since_alarm < SETTLED
 
     @property
     def drift_state(self) -> DriftState:
-        """``ok``, ``suspected`` or ``drifted``."""
-        ...
-
-    @property
-    def statistic(self) -> float:
-        """How near an alarm is."""
-        ...
-
-    @property
-    def bound(self) -> float:
-        """The statistic at which it fires."""
-        ...
-
-    def update(self, seen: Outcomes) -> Alarm | None:
-        """Take outcomes in; return an alarm if they raise one."""
-        ...
-
-    def restart(self) -> None:
-        """Forget the evidence, not the alarms: what is expected has changed."""
-        ...
+        """``drifted`` from an alarm until what is expected holds again, ``suspected`` near the bound, else ``ok``."""
+        if self.is_drifted:
+            return "drifted"
+        return "suspected" if self.statistic >= SUSPECTED_SHARE * self.bound else "ok"
 
     def status(self) -> DetectorStatus:
         """Return its state, and its statistic beside the bound at which it fires."""
-        ...
-
-    def state(self) -> dict[str, Any]:
-        """Return everything as JSON values, exact."""
-        ...
-
-    def load(self, state: dict[str, Any]) -> None:
-        """Take a former :meth:`state` back."""
-        ...
+        state = self.drift_state
+        since_us = self.alarmed_us if state == "drifted" else self.gathering_since_us
+        return DetectorStatus(
+            name=self.name,
+            watches=self.channel.watches,
+            needs_labels=self.channel.needs_labels,
+            state=state,
+            statistic=self.statistic,
+            bound=self.bound,
+            since=None if state == "ok" or since_us is None else from_us(since_us),
+            alarms=self.alarms,
+        )

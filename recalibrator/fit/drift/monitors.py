@@ -3,19 +3,20 @@
 An alarm of agreement or of errors means that outcomes have changed: earlier labels are discounted and all is fitted
 anew. One of u means that the mix of queries has changed: earlier traffic is forgotten. One of errors given agreement
 means bad labels, or that both models have changed alike; trusted people are asked which (see
-:mod:`recalibrator.fit.label_quality.state_machine`).
+:mod:`recalibrator.fit.label_quality.crowd`).
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from math import inf
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
-from recalibrator.fit.arrays import Floats, Ints, pack, unpack
+from recalibrator.fit.arrays import Floats, Ints
+from recalibrator.fit.codec import Kept, KeptEach
 from recalibrator.fit.data.revisions import Flips
 from recalibrator.fit.drift.cusum import Cusum, CusumRules
 from recalibrator.fit.drift.detector import Alarm, Channel, Detector, Outcomes
@@ -69,7 +70,6 @@ class DriftMonitors:
 
     Parameters
     ----------
-    cells : int
     names : sequence of str
         Which of our detectors.
     river : mapping, optional
@@ -83,6 +83,15 @@ class DriftMonitors:
         If river is not installed, or refuses the arguments.
     """
 
+    _detectors: KeptEach[Detector]
+    _reported_us: Kept[dict[str, int]]
+    _expected: Kept[Floats | None] = None
+    _error_given: Kept[Floats | None] = None
+    _flips: Kept[Flips]
+    _bounds: Kept[Floats | None] = None
+    _pairs: Kept[float] = inf
+    _reference: Kept[Floats]
+
     def __init__(
         self,
         cells: int,
@@ -94,17 +103,14 @@ class DriftMonitors:
         self._cells, self._watch_mix = cells, watch_mix
         rivers = (RiverDetector(kind, arguments, ERRORS) for kind, arguments in (river or {}).items())
         self.detectors: tuple[Detector, ...] = (*(DETECTORS[name](name) for name in names), *rivers)
+        self._detectors = {one.name: one for one in self.detectors}
         self._by_channel = {
             channel: tuple(one for one in self.detectors if one.channel is channel)
             for channel in (AGREEMENT, MEDIAN, TAIL, ERRORS, ALIKE, APART)
         }
         self._given_agreement = tuple((channel, self._by_channel[channel]) for channel in (ALIKE, APART))
-        self._reported_us: dict[str, int] = {}
-        self._expected: Floats | None = None
-        self._error_given: Floats | None = None
+        self._reported_us = {}
         self._flips = Flips()
-        self._bounds: Floats | None = None
-        self._pairs = inf
         self._given: _GivenAgreement | None = None
         self._reference = np.zeros(cells)
 
@@ -166,10 +172,8 @@ class DriftMonitors:
 
         Parameters
         ----------
-        cell : ndarray of int, shape (filled,)
         counts : ndarray of int, shape (2, filled)
             Pairs and agreeing pairs in each of these cells.
-        now_us : int
         """
         pairs, agreeing = counts.astype(np.float64)
         if self._expected is None or not pairs.any():
@@ -183,10 +187,8 @@ class DriftMonitors:
 
         Parameters
         ----------
-        cell : ndarray of int, shape (filled,)
         queries : ndarray of float, shape (filled,)
             In each of these cells.
-        now_us : int
         """
         if not self._watch_mix:
             return []
@@ -278,38 +280,10 @@ class DriftMonitors:
         shown, worst = tuple(detector.status() for detector in self.detectors), self.worst
         return DriftStatus(state=overruled_by if overruled_by and worst == "ok" else worst, detectors=shown)
 
-    def state(self) -> dict[str, Any]:
-        """Return detectors by name and their references as JSON values, exact."""
-        return {
-            "detectors": {detector.name: detector.state() for detector in self.detectors},
-            "reported_us": self._reported_us,
-            "expected": None if self._expected is None else pack(self._expected),
-            "error_given": None if self._error_given is None else pack(self._error_given),
-            "flips": list(self._flips),
-            "bounds": None if self._bounds is None else pack(self._bounds),
-            "pairs": None if self._pairs == inf else self._pairs,
-            "reference": pack(self._reference),
-        }
-
-    def load(self, state: dict[str, Any]) -> None:
-        """Take a former :meth:`state` back; a detector that it does not know starts afresh."""
-        for detector in self.detectors:
-            if detector.name in state["detectors"]:
-                detector.load(state["detectors"][detector.name])
-        self._reported_us = dict(state["reported_us"])
-        if state["expected"] is not None:
-            expected = unpack(state["expected"], np.zeros(self._cells))
-            error_given, bounds = np.zeros((2, self._cells)), state.get("bounds")
-            # Former releases took what is expected for exact; the next refit says what it rests on.
-            pairs = state.get("pairs")
-            self.expect(
-                expected,
-                unpack(state["error_given"], error_given),
-                Flips(*state.get("flips", ())),  # former releases counted otherwise, until the next refit
-                bounds=None if bounds is None else unpack(bounds, np.zeros((2, self._cells))),
-                pairs=inf if pairs is None else pairs,
-            )
-        self._reference = unpack(state["reference"], np.zeros(self._cells))
+    def restored(self) -> None:
+        """Compute what follows from the references."""
+        if self._expected is not None and self._error_given is not None:
+            self.expect(self._expected, self._error_given, self._flips, bounds=self._bounds, pairs=self._pairs)
 
 
 def check_detectors(workloads: Mapping[str, WorkloadSettings]) -> None:
@@ -341,7 +315,6 @@ class _GivenAgreement:
 
     Parameters
     ----------
-    agreement : ndarray, shape (cells,)
     error_given : ndarray, shape (2, 2, cells)
         As each of them has it, where the answers differ and where they are equal.
     log_odds : ndarray, shape (2, 1, 1)
@@ -367,9 +340,6 @@ class _GivenAgreement:
 
         Parameters
         ----------
-        channel : Channel
-        error : float
-        cell, at_us : int
         behind : float
             Effective observations behind what is expected.
         known : bool

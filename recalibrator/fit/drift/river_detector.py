@@ -12,12 +12,11 @@ from typing import Any
 
 import numpy as np
 
-from recalibrator.fit.arrays import Floats, pack, unpack
-from recalibrator.fit.drift.detector import SETTLED, Alarm, Channel, Outcomes
+from recalibrator.fit.arrays import Floats
+from recalibrator.fit.codec import Kept
+from recalibrator.fit.drift.detector import Alarm, Channel, Detector, Outcomes
 from schemas.detectors import RiverArguments, RiverName
 from schemas.errors import ConfigError
-from schemas.event import from_us
-from schemas.status import DetectorStatus, DriftState
 
 KEPT_MOST = 16_384
 """Inputs kept since the restart; half of them stay when they are cut."""
@@ -26,7 +25,7 @@ _SEEDED: dict[RiverName, RiverArguments] = {"KSWIN": {"seed": 1}}
 """What keeps those deterministic that draw at random, unless the settings say otherwise."""
 
 
-class RiverDetector:
+class RiverDetector(Detector):
     """One drift detector of river's.
 
     Parameters
@@ -37,7 +36,6 @@ class RiverDetector:
         Its own.
     channel : Channel
         What it listens to.
-    kept_most : int
 
     Raises
     ------
@@ -45,16 +43,16 @@ class RiverDetector:
         If river is not installed, or refuses the arguments.
     """
 
+    _inputs: Kept[list[float]]
+    _times_us: Kept[list[int]]
+
     def __init__(
         self, kind: RiverName, arguments: RiverArguments, channel: Channel, kept_most: int = KEPT_MOST
     ) -> None:
         self.name, self.channel = f"river:{kind}", channel
         self._kind, self._arguments, self._kept_most = kind, _SEEDED.get(kind, {}) | arguments, kept_most
-        self._inputs: list[float] = []
-        self._times_us: list[int] = []
-        self._alarms = 0
-        self._alarmed_us: int | None = None
-        self._since_alarm = 0
+        self._inputs = []
+        self._times_us = []
         self._river = self._built()
 
     def _built(self) -> Any:
@@ -80,14 +78,11 @@ class RiverDetector:
         expected = float(np.sum(np.multiply(seen.trials, seen.expected)))
         self._inputs.append((float(np.sum(seen.hits)) - expected) / trials)
         self._times_us.append(seen.at_us)
-        self._since_alarm += int(trials)
+        self.since_alarm += int(trials)
         self._river.update(self._inputs[-1])
         if self._river.drift_detected:
             began_us = self._times_us[change_point(np.array(self._inputs))]
-            self._alarms += 1
-            self._alarmed_us, self._since_alarm = seen.at_us, 0
-            self.restart()
-            return Alarm(self.name, self.channel, began_us)
+            return self.alarm(seen.at_us, began_us)
         if len(self._inputs) >= self._kept_most:
             half = self._kept_most // 2
             self._inputs, self._times_us = self._inputs[-half:], self._times_us[-half:]
@@ -100,52 +95,17 @@ class RiverDetector:
         self._river = self._built()
 
     @property
-    def drift_state(self) -> DriftState:
-        """``drifted`` for a while after an alarm, else ``ok``: river does not say how close an alarm is."""
-        return "drifted" if self._alarmed_us is not None and self._since_alarm < SETTLED else "ok"
-
-    @property
     def statistic(self) -> float:
         """1 while it is drifted, else 0."""
-        return float(self.drift_state == "drifted")
+        return float(self.is_drifted)
 
     @property
     def bound(self) -> float:
         """1, since river does not say how close an alarm is."""
         return 1.0
 
-    def status(self) -> DetectorStatus:
-        """Return its state, with its statistic and its bound."""
-        state = self.drift_state
-        return DetectorStatus(
-            name=self.name,
-            watches=self.channel.watches,
-            needs_labels=self.channel.needs_labels,
-            state=state,
-            statistic=self.statistic,
-            bound=self.bound,
-            since=from_us(self._alarmed_us) if state == "drifted" and self._alarmed_us is not None else None,
-            alarms=self._alarms,
-        )
-
-    def state(self) -> dict[str, Any]:
-        """Return inputs and alarms as JSON values, exact."""
-        return {
-            "kept": len(self._inputs),
-            "inputs": pack(np.array(self._inputs)),
-            "times_us": pack(np.array(self._times_us, dtype=np.int64)),
-            "alarms": self._alarms,
-            "alarmed_us": self._alarmed_us,
-            "since_alarm": self._since_alarm,
-        }
-
-    def load(self, state: dict[str, Any]) -> None:
-        """Take a former :meth:`state` back, and feed river with its inputs again."""
-        kept = state["kept"]
-        self._inputs = unpack(state["inputs"], np.zeros(kept)).tolist()
-        self._times_us = unpack(state["times_us"], np.zeros(kept, dtype=np.int64)).tolist()
-        self._alarms, self._alarmed_us = state["alarms"], state["alarmed_us"]
-        self._since_alarm = state["since_alarm"]
+    def restored(self) -> None:
+        """Feed river with its inputs again."""
         self._river = self._built()
 
 

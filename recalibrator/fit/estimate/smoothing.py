@@ -26,7 +26,6 @@ def kernel_sums(rows: Floats, width: int) -> Floats:
 
     Parameters
     ----------
-    rows : ndarray, shape (rows, cells)
     width : int
         Cells until the weight has fallen to 0, odd.
 
@@ -193,7 +192,6 @@ def _lines(sums: Floats, place: Floats, penalty: Floats) -> tuple[Floats, Floats
     ----------
     sums : ndarray, shape (4, kernels, groups, cells)
         Of the weights alone, times place, times its square, and of the squared weights.
-    place : ndarray, shape (cells,)
     penalty : ndarray, shape (kernels, groups, 1)
         Added to the spread of place.
 

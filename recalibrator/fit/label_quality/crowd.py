@@ -13,14 +13,14 @@ fold applies the effects to the label table and to what it knows of changes.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass, replace
 from math import exp
 from typing import Any, Literal, NamedTuple, Protocol
 
 import numpy as np
 from pydantic import JsonValue
 
-from recalibrator.fit.arrays import Floats, Ints, pack, unpack
+from recalibrator.fit.arrays import Floats, Ints
 from recalibrator.fit.data.revisions import Flips
 from recalibrator.fit.data.slips import Slips
 from recalibrator.fit.estimate.agreement import Chances, chances_of, inside, multiply_odds
@@ -508,22 +508,3 @@ def details(quality: LabelQuality, labels: LabelFacts) -> dict[str, JsonValue]:
             "at": from_us(last.at_us).isoformat(),
         }
     return shown
-
-
-def dump(quality: LabelQuality) -> dict[str, Any]:
-    """Return the state as JSON values, exact."""
-    state = asdict(quality)
-    if quality.suspicion is not None:
-        state["suspicion"]["expected"] = [pack(curve) for curve in quality.suspicion.expected]
-    return state
-
-
-def load(state: Mapping[str, Any], cells: int) -> LabelQuality:
-    """Return the state that :func:`dump` wrote, of a grid of so many cells."""
-    suspicion, conclusion = state["suspicion"], state["conclusion"]
-    if suspicion is not None:
-        agreement, error_given = suspicion["expected"]
-        expected = Expected(unpack(agreement, np.zeros(cells)), unpack(error_given, np.zeros((2, cells))))
-        audit = None if suspicion["audit"] is None else Audit(**suspicion["audit"])
-        suspicion = Suspicion(**{**suspicion, "expected": expected, "audit": audit})
-    return LabelQuality(suspicion, None if conclusion is None else Conclusion(**conclusion))

@@ -123,7 +123,6 @@ def difference(own: Tally, others: Tally, window: int) -> float:
     ----------
     own, others : Tally
         Parts of shape (windows, kinds, places).
-    window : int
     """
     parts = (own.labels, others.labels, own.score, others.score)
     mine, theirs, score, usual = (part[window, :_LARGE_APART] for part in parts)

@@ -8,12 +8,12 @@ Who fits in every window is believed again, and so are all labels since the long
 from __future__ import annotations
 
 from math import sqrt
-from typing import Any
 
 import numpy as np
 from pydantic import JsonValue
 
 from recalibrator.fit.arrays import Bools, Floats
+from recalibrator.fit.codec import Kept
 from recalibrator.fit.data.label_columns import GROUP, LABELER, ROUTED_US, SIZE_SMALL, STANDING, Standing
 from recalibrator.fit.data.label_table import Distrust, LabelTable
 from recalibrator.fit.label_quality.labeler_evidence import BLOCK, WINDOWS, Tally, difference, log_evidence, tally
@@ -39,10 +39,12 @@ class Labelers:
         Labelers who are right by definition.
     """
 
+    _since_look: Kept[int] = 0
+    _found: Kept[dict[str, tuple[float, float]]]
+
     def __init__(self, trusted: tuple[str, ...]) -> None:
         self._trusted = frozenset(trusted)
-        self._since_look = 0
-        self._found: dict[str, tuple[float, float]] = {}
+        self._found = {}
 
     def on_label(self, labels: LabelTable) -> Distrust | None:
         """Count a label; return whose labels are to be set aside from now on, or None for no change."""
@@ -107,15 +109,6 @@ class Labelers:
             f" Labels of {who} differ from everybody else's: {sum(counts.values())} are set aside until they no "
             "longer do, or trusted_labelers names their labeler."
         )
-
-    def state(self) -> dict[str, Any]:
-        """Return everything as JSON values, exact."""
-        return {"since_look": self._since_look, "found": {name: list(one) for name, one in self._found.items()}}
-
-    def load(self, state: dict[str, Any]) -> None:
-        """Take a former :meth:`state` back."""
-        self._since_look = state["since_look"]
-        self._found = {name: (micro_f1, evidence) for name, (micro_f1, evidence) in state["found"].items()}
 
 
 class _Crowd:

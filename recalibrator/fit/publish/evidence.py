@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import numpy as np
 from numpy.typing import NDArray
+from pydantic import JsonValue
 
 from recalibrator.fit.data.traffic_window import TrafficWindow
-from recalibrator.fit.decide.publish_policy import Candidate
+from recalibrator.fit.decide.candidate import Candidate
+from recalibrator.fit.decide.promise import large_rate
 from recalibrator.fit.decide.threshold import Policies
 from recalibrator.fit.estimate.estimate import Support
-from schemas.calibration import Z95, Evidence, Interval
+from schemas.calibration import Z95, Evidence, Interval, Target, TargetStanding
 from schemas.costs import ModelCosts, expected_cost
 from schemas.event import from_us
 from schemas.settings import WorkloadSettings
@@ -48,19 +50,35 @@ def micro_f1_interval(policies: Policies, index: int, errors: float) -> Interval
     )
 
 
+def target_standing(target: Target, candidate: Candidate, index: int, errors: float) -> TargetStanding | None:
+    """Return how the policy of an index stands to the target; None where that is a micro-F1 alone.
+
+    ``errors`` is half the width of the fields' intervals, in standard errors. What binds, the candidate's choice tells.
+    """
+    if target.is_plain:
+        return None
+    wanted = candidate.choice.wanted
+    rates = large_rate(candidate.policies, candidate.exploration)
+    return TargetStanding(
+        binds=candidate.choice.binds,
+        wanted_escalation=None if wanted is None else min(1.0, float(rates[wanted])),
+        fields={name: micro_f1_interval(one.policies, index, errors) for name, one in candidate.fields.items()},
+        budget=candidate.budget,
+    )
+
+
 def evidence(
     trigger: str,
     candidate: Candidate,
     scores: CalibrationError,
     model_costs: ModelCosts | None,
     drift_state: str,
+    more: dict[str, JsonValue],
+    standing: TargetStanding | None,
 ) -> Evidence:
-    """Put the evidence of a fitted version together.
+    """Put the evidence of a fitted version together; ``more`` are further details.
 
-    Returns
-    -------
-    Evidence
-        The interval of micro-F1 is as wide as the margin of the choice: the candidate's ``safety``.
+    The interval of micro-F1 is as wide as the margin of the choice: the candidate's ``safety``.
     """
     estimate, policies, choice = candidate.estimate, candidate.policies, candidate.choice
     exploration = candidate.exploration
@@ -85,23 +103,18 @@ def evidence(
             "micro_f1_95": micro_f1_interval(policies, choice.index, Z95).model_dump(),
             "frontier": frontier(policies, choice.index, model_costs, exploration).model_dump(mode="json"),
             "uncertainty": uncertainty_histogram(estimate.traffic, policies.thresholds[1:-1]).model_dump(mode="json"),
+            **more,
         },
+        **({} if standing is None else {"standing": standing}),
     )
 
 
 def frontier(
     policies: Policies, chosen: int | None, model_costs: ModelCosts | None, exploration: float = 0.0
 ) -> CostQualityCurve:
-    """Return some 48 of all policies, evenly spaced by escalation rate, the chosen one among them.
+    """Return some 48 of all policies, evenly spaced by escalation rate, the one of index ``chosen`` among them.
 
-    Parameters
-    ----------
-    chosen : int or None
-        Index of the policy in force.
-    model_costs : ModelCosts or None
-        Without them the cost stays empty.
-    exploration : float
-        Share of the kept queries that run the large model too, in [0, 1].
+    Without costs, which hold for a share of explored queries, that of the curve stays empty.
     """
     rate = policies.escalation_rate
     # The rate falls with the threshold; of equal rates the first policy stands for all.
@@ -125,12 +138,7 @@ def frontier(
 def uncertainty_histogram(mass: NDArray[np.float64], edges: NDArray[np.float64]) -> UncertaintyHistogram:
     """Return shares of queries in 64 bins of u, made of whole cells and so spaced by the logit.
 
-    Parameters
-    ----------
-    mass : ndarray, shape (cells,)
-        Queries or shares of them; empty when all are 0.
-    edges : ndarray, shape (cells - 1,)
-        Upper edges of all cells but the last.
+    ``mass`` are queries by cell, or shares of them; ``edges`` the upper edges of all cells but the last.
     """
     total = float(mass.sum())
     if total <= 0.0:

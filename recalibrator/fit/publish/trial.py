@@ -6,13 +6,16 @@ kept from the scores of the versions in force.
 
 from __future__ import annotations
 
-from dataclasses import astuple, dataclass, fields
+from dataclasses import dataclass, fields
 from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
+from recalibrator.fit.codec import Kept
 from recalibrator.fit.data.decayed_sums import LEAST_PROPENSITY
+from recalibrator.fit.data.label_table import Change
+from recalibrator.fit.decide.candidate import Part, View
 from recalibrator.fit.decide.threshold import Policies
 from recalibrator.fit.publish.evidence import micro_f1_interval
 from schemas.calibration import Z95, CalibrationVersion, Interval
@@ -55,15 +58,20 @@ class _Tally:
     acted: int = 0
 
 
-class Trials:
-    """The trial under way, or the latest, of one workload; of one that goes on, what is compared is counted anew."""
+class Trials(Part):
+    """The trial under way, or the latest, of one workload; of one that goes on, what is compared is counted again."""
+
+    _trial: Kept[CalibrationTrial | None]
+    _ended_us: Kept[int | None] = None
+    _ended_by: Kept[str | None] = None
+    _tally: Kept[_Tally]
+    _labels: Kept[dict[str, _Label]]
+    _numbers: Kept[list[int]]
 
     def __init__(self, running: CalibrationTrial | None = None) -> None:
         self._trial = running
-        self._ended_us: int | None = None
-        self._ended_by: str | None = None
         self._tally = _Tally()
-        self._labels: dict[str, _Label] = {}
+        self._labels = {}
         self._numbers = [] if running is None else [running.version.version]
 
     @property
@@ -72,15 +80,7 @@ class Trials:
         return self._trial if self._ended_us is None else None
 
     def begin(self, command: Command, version: CalibrationVersion, now_us: int) -> None:
-        """Begin a trial, in place of the one under way.
-
-        Parameters
-        ----------
-        command : Command
-            ``shadow`` or ``canary``.
-        version : CalibrationVersion
-            What is tried, under a number of its own.
-        """
+        """Begin a trial (``shadow`` or ``canary``), in place of the one under way; its version has its own number."""
         self._trial = CalibrationTrial(
             workload=command.workload,
             mode="canary" if command.action == "canary" else "shadow",
@@ -100,23 +100,24 @@ class Trials:
         if self.running is not None:
             self._ended_us, self._ended_by = now_us, by
 
-    def take_label(self, example: LabelledExample) -> LabelledExample:
-        """Take a label in; return what the estimates may know of it.
+    def hides(self, example: LabelledExample) -> bool:
+        """Whether a version on trial predicted its error: those of versions in force are scored, and compared."""
+        return example.calibration_version in self._numbers
 
-        Returns
-        -------
-        LabelledExample
-            Without the prediction, where a version on trial made it: those of the versions in force are scored, and
-            drift is found by theirs.
-        """
-        on_trial = example.calibration_version in self._numbers
+    def take(self, event: LabelledExample | TrafficSummary, change: Change | None) -> None:  # noqa: ARG002
+        """Take an event in."""
+        if isinstance(event, LabelledExample):
+            self._take_label(event)
+        else:
+            self._take_traffic(event)
+
+    def _take_label(self, example: LabelledExample) -> None:
         if self._trial is not None and self._trial.mode == "canary" and example.label_requested:
             routed_us = to_us(example.routed_at)
             of_this = example.calibration_version == self._trial.version.version
             within = routed_us >= to_us(self._trial.started_at) and routed_us <= (self._ended_us or routed_us)
-            if of_this or (within and not on_trial and example.calibration_version is not None):
+            if of_this or (within and not self.hides(example) and example.calibration_version is not None):
                 self._keep(example, of_this)
-        return example.model_copy(update={"error_probability": None}) if on_trial else example
 
     def _keep(self, example: LabelledExample, of_this: bool) -> None:
         known = self._labels.get(example.query_id)
@@ -143,7 +144,7 @@ class Trials:
         while len(self._labels) > KEPT_LABELS:
             del self._labels[next(iter(self._labels))]
 
-    def take_traffic(self, summary: TrafficSummary) -> None:
+    def _take_traffic(self, summary: TrafficSummary) -> None:
         """Add the queries for which this trial's version decided too."""
         trial = self._trial
         for part in summary.trials:
@@ -152,23 +153,14 @@ class Trials:
                     total = getattr(self._tally, counted.name) + getattr(part, counted.name)
                     setattr(self._tally, counted.name, min(MAX_INTEGER, total))
 
-    def status(
-        self, current: CalibrationVersion | None, policies: Policies | None, costs: ModelCosts | None
-    ) -> TrialStatus | None:
-        """Compare the trial with what is in force; None before the first trial.
+    def status(self, view: View, policies: Policies | None) -> dict[str, Any]:
+        """Compare the trial with what is in force."""
+        return {} if self._trial is None else {"trial": self._status(self._trial, view, policies)}
 
-        Parameters
-        ----------
-        current : CalibrationVersion or None
-            In force.
-        policies : Policies or None
-            What the fit expects of each threshold now.
-        """
-        trial, tally = self._trial, self._tally
-        if trial is None:
-            return None
-        if self.running is None:
-            current = None  # what is in force by now is not what was compared with
+    def _status(self, trial: CalibrationTrial, view: View, policies: Policies | None) -> TrialStatus:
+        tally = self._tally
+        # What is in force by now is not what a trial that has ended was compared with.
+        current = None if self.running is None else view.current
         content_of = trial.version.evidence.details.get("content_of")
         return TrialStatus(
             mode=trial.mode,
@@ -183,9 +175,9 @@ class Trials:
             reason=trial.reason,
             compared=tally.queries,
             agreement=_share(tally.agreeing, tally.queries),
-            trial=self._arm(trial.version, tally.escalated, tally.acted, policies, costs, on_trial=True),
+            trial=self._arm(trial.version, tally.escalated, tally.acted, view.costs, policies, on_trial=True),
             base=self._arm(
-                current, tally.base_escalated, max(0, tally.queries - tally.acted), policies, costs, on_trial=False
+                current, tally.base_escalated, max(0, tally.queries - tally.acted), view.costs, policies, on_trial=False
             ),
         )
 
@@ -194,8 +186,8 @@ class Trials:
         version: CalibrationVersion | None,
         escalated: int,
         queries: int,
-        policies: Policies | None,
         costs: ModelCosts | None,
+        policies: Policies | None,
         *,
         on_trial: bool,
     ) -> TrialArm:
@@ -216,26 +208,6 @@ class Trials:
             micro_f1=micro_f1,
             error_rate=error_rate,
         )
-
-    def state(self) -> dict[str, Any]:
-        """Return all as JSON values."""
-        return {
-            "trial": None if self._trial is None else self._trial.model_dump(mode="json"),
-            "ended_us": self._ended_us,
-            "ended_by": self._ended_by,
-            "tally": astuple(self._tally),
-            "labels": [[query_id, *label] for query_id, label in self._labels.items()],
-            "numbers": self._numbers,
-        }
-
-    def load(self, state: dict[str, Any]) -> None:
-        """Take a former :meth:`state` back."""
-        trial = state["trial"]
-        self._trial = None if trial is None else CalibrationTrial.model_validate(trial)
-        self._ended_us, self._ended_by = state["ended_us"], state["ended_by"]
-        self._tally = _Tally(*state["tally"])
-        self._labels = {query_id: _Label(*label) for query_id, *label in state["labels"]}
-        self._numbers = list(state["numbers"])
 
 
 def _share(part: int, whole: int) -> float | None:

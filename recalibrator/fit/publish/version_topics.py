@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Sequence
+from typing import NamedTuple
 
 from schemas.calibration import HIGHEST_VERSION, CalibrationVersion
 from schemas.command import Command
@@ -110,76 +111,50 @@ def _valid(kind: type[_Found], record: Record) -> _Found | None:
     return found if record.key == found.workload.encode() else None
 
 
-def version_records(
-    version: CalibrationVersion, kept: list[int], *, calibration: str, history: str, most: int
-) -> list[OutputRecord]:
-    """Return the records of a version; the same bytes under both keys.
+class VersionRecords(NamedTuple):
+    """Where versions are published: the topics, and how many versions of a workload stay in the history.
 
-    Parameters
-    ----------
-    kept : list of int
-        Numbers of this workload in the history topic, oldest first; brought up to date.
-    calibration, history : str
-        The topics.
-    most : int
-        Versions that stay in the history; older ones are deleted by a record without value.
+    ``kept`` are the numbers of a workload in the history topic, oldest first; it is brought up to date. Older ones are
+    deleted by a record without value.
     """
-    value = version.to_json()
-    return [
-        OutputRecord(calibration, version.workload.encode(), value),
-        *_into_history(version, value, kept, history=history, most=most),
-    ]
 
+    calibration: str
+    history: str
+    trial: str | None
+    most: int
 
-def trial_records(
-    before: CalibrationTrial | None,
-    after: CalibrationTrial | None,
-    event: Event,
-    kept: list[int],
-    *,
-    trial: str | None,
-    history: str,
-    most: int,
-) -> list[OutputRecord]:
-    """Return the records that begin or end a trial; none where nothing changed.
-
-    A command to end it deletes the record in any case: a fit that has lost its state, and whose log does not reach back
-    to the beginning, knows of no trial although routers run one.
-
-    Parameters
-    ----------
-    before, after : CalibrationTrial or None
-        Under way before and after the event.
-    kept : list of int
-        As for :func:`version_records`; what is tried has its place in the history.
-    trial, history : str
-        The topics; there may be none for trials.
-    """
-    if trial is None:
-        return []
-    if after is not None:
-        if after is before:
-            return []
+    def of_version(self, version: CalibrationVersion, kept: list[int]) -> list[OutputRecord]:
+        """Return the records of a version; the same bytes under both keys."""
         return [
-            OutputRecord(trial, after.workload.encode(), after.to_json()),
-            *_into_history(after.version, after.version.to_json(), kept, history=history, most=most),
+            OutputRecord(self.calibration, version.workload.encode(), version.to_json()),
+            *self._into_history(version, kept),
         ]
-    is_ending = isinstance(event, Command) and event.action in _ENDING
-    if isinstance(event, Command) and (before is not None or is_ending):
-        return [OutputRecord(trial, event.workload.encode(), None)]
-    return []
 
+    def of_trial(
+        self, before: CalibrationTrial | None, after: CalibrationTrial | None, event: Event, kept: list[int]
+    ) -> list[OutputRecord]:
+        """Return the records that begin or end a trial, under way before and after an event.
 
-def _into_history(
-    version: CalibrationVersion, value: bytes, kept: list[int], *, history: str, most: int
-) -> list[OutputRecord]:
-    kept.append(version.version)
-    surplus = kept[:-most]
-    del kept[: len(surplus)]
-    return [
-        OutputRecord(history, history_key(version.workload, version.version), value),
-        *(OutputRecord(history, history_key(version.workload, old), None) for old in surplus),
-    ]
+        A command to end it deletes the record in any case: a fit that has lost its state, and whose log does not reach
+        back to the beginning, knows of no trial although routers run one.
+        """
+        if self.trial is None or (after is not None and after is before):
+            return []
+        if after is not None:
+            begun = OutputRecord(self.trial, after.workload.encode(), after.to_json())
+            return [begun, *self._into_history(after.version, kept)]
+        if isinstance(event, Command) and (before is not None or event.action in _ENDING):
+            return [OutputRecord(self.trial, event.workload.encode(), None)]
+        return []
+
+    def _into_history(self, version: CalibrationVersion, kept: list[int]) -> list[OutputRecord]:
+        kept.append(version.version)
+        surplus = kept[: -self.most]
+        del kept[: len(surplus)]
+        return [
+            OutputRecord(self.history, history_key(version.workload, version.version), version.to_json()),
+            *(OutputRecord(self.history, history_key(version.workload, old), None) for old in surplus),
+        ]
 
 
 def history_key(workload: str, version: int) -> bytes:

@@ -8,14 +8,15 @@ workload a shadow may run, as it acts on nothing, but no canary.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any, Literal, NamedTuple
+from typing import Literal, NamedTuple
 
 from pydantic import JsonValue
 
+from recalibrator.fit.codec import Kept
+from recalibrator.fit.publish.handoff_watch import HandoffWatch
 from schemas.basis import Basis
 from schemas.calibration import (
     ESCALATE_ALL,
-    HIGHEST_VERSION,
     Atom,
     CalibrationMap,
     CalibrationState,
@@ -27,7 +28,6 @@ from schemas.calibration import (
 from schemas.command import Command
 from schemas.costs import ModelCosts
 from schemas.event import from_us
-from schemas.handoff import Handoff
 from schemas.settings import WorkloadSettings
 
 
@@ -42,28 +42,20 @@ class Content(NamedTuple):
 
 
 class VersionRegistry:
-    """The latest versions of one workload, and the number that the next one must exceed.
+    """The latest versions of one workload, of which so many stay known, and the number below the next one."""
 
-    Parameters
-    ----------
-    settings : WorkloadSettings
-        Target, sampling and signal of new versions.
-    kept : int
-        Versions whose content stays known.
-    """
+    _versions: Kept[dict[int, CalibrationVersion]]
+    floor: Kept[int] = 0
+    current: Kept[CalibrationVersion | None] = None
+    inherited: Kept[int | None] = None
+    """The version in force, where nothing is known of what led to it."""
+    holds: Kept[Holds]
+    """What keeps new fits from being published."""
 
-    def __init__(self, settings: WorkloadSettings, kept: int) -> None:
-        self._settings = settings
-        self._kept = kept
-        self._versions: dict[int, CalibrationVersion] = {}
-        self.floor = 0
-        self.current: CalibrationVersion | None = None
-        self.handoff: Handoff | None = None
-        """What new versions hand over; None where none is configured."""
-        self.holds: Holds = {}
-        """What keeps new fits from being published."""
-        self.inherited: int | None = None
-        """The version in force, where nothing is known of what led to it."""
+    def __init__(self, settings: WorkloadSettings, kept: int, handoff: HandoffWatch) -> None:
+        self._settings, self._kept, self._handoff = settings, kept, handoff
+        self._versions = {}
+        self.holds = {}
 
     @property
     def signal(self) -> str:
@@ -75,9 +67,9 @@ class VersionRegistry:
         """What the answers behind these versions rest on, where models are named."""
         return self._settings.basis
 
-    def find(self, version: int) -> CalibrationVersion | None:
+    def find(self, version: int | None) -> CalibrationVersion | None:
         """Return a former version, or None when it is not or no longer known."""
-        return self._versions.get(version)
+        return None if version is None else self._versions.get(version)
 
     def audit_probabilities(self) -> dict[int, float]:
         """Return by number which share of the pairs that were counted the versions known have audited, if any."""
@@ -97,7 +89,7 @@ class VersionRegistry:
 
         It explores as configured unless ``exploration`` is given.
         """
-        sampling, parent = self._settings.sampling, self.current
+        sampling, parent, handoff = self._settings.sampling, self.current, self._handoff.in_versions
         self.floor += 1
         version = CalibrationVersion.sealed(
             workload=self._settings.name,
@@ -116,7 +108,7 @@ class VersionRegistry:
             costs=costs,
             evidence=content.evidence,
             parent_version=None if parent is None else parent.version,
-            **({} if self.handoff is None else {"handoff": self.handoff}),
+            **({} if handoff is None else {"handoff": handoff}),
             **({} if self.basis is None else {"basis": self.basis}),
             **({} if content.atom is None else {"atom": content.atom}),
             **({} if on_trial else {"holds": self.holds}),
@@ -130,7 +122,7 @@ class VersionRegistry:
         return version
 
     def hold(self, former: CalibrationVersion, created_us: int, evidence: Evidence) -> CalibrationVersion:
-        """Publish what is in force anew, alike but for what holds it: a fit without history reads it there."""
+        """Publish what is in force again, alike but for what holds it: a fit without history reads it there."""
         self.floor += 1
         made = {"version": self.floor, "created_at": from_us(created_us), "parent_version": former.version}
         version = former.altered(**made, evidence=evidence, holds=self.holds)
@@ -145,29 +137,10 @@ class VersionRegistry:
         if not may_decide:
             self.holds.pop(PINNED, None)
 
-    def state(self) -> dict[str, Any]:
-        """Return all as JSON values."""
-        return {
-            "floor": self.floor,
-            "inherited": self.inherited,
-            "current": None if self.current is None else self.current.version,
-            "versions": [version.model_dump(mode="json") for version in self._versions.values()],
-        }
-
-    def load(self, state: dict[str, Any]) -> None:
-        """Take a former :meth:`state` back."""
-        self._versions = {one["version"]: CalibrationVersion.model_validate(one) for one in state["versions"]}
-        self.current = None if state["current"] is None else self._versions[state["current"]]
-        self.inherited = state["inherited"]
-        self.take_floor(state)
-
-    def take_floor(self, state: dict[str, Any]) -> None:
-        """Take the floor of a former :meth:`state`, where its numbers leave room for the next version."""
-        floor = state["floor"]
-        # Earlier releases followed any number on the topic, up to one after which there is none.
-        if floor > HIGHEST_VERSION:
-            floor = max((one["version"] for one in state["versions"] if one["version"] <= HIGHEST_VERSION), default=0)
-        self.floor = floor
+    def forget(self) -> None:
+        """Know no version, only the number that the next one must exceed, and who has paused."""
+        self._versions, self.current, self.inherited = {}, None, None
+        self.holds.pop(PINNED, None)
 
 
 def given_threshold(command: Command, fitted: CalibrationMap) -> float:
@@ -180,15 +153,7 @@ def given_threshold(command: Command, fitted: CalibrationMap) -> float:
 
 
 def content_of(command: Command, of: int | None, former: CalibrationVersion | None) -> Content | None:
-    """Return the content that a command publishes: of a former version, else what the command itself carries.
-
-    Parameters
-    ----------
-    of : int or None
-        The version whose content it is.
-    former : CalibrationVersion or None
-        That version, where it is still known.
-    """
+    """Return the content that a command publishes: of the version ``of``, where that is known, else its own."""
     if former is not None:
         details = {**former.evidence.details, "content_of": former.version}
         proof = former.evidence.model_copy(update={"trigger": command.action, "details": details})
@@ -203,29 +168,18 @@ def content_of(command: Command, of: int | None, former: CalibrationVersion | No
 PAUSED, PINNED = "paused", "pinned"
 _HOLDS = {"pause": (PAUSED, "paused"), "resume": (PAUSED, "resumed"), "unpin": (PINNED, "unpinned")}
 
-Deed = Literal["fit", "take_map", "republish", "hold", "try", "nothing"]
+What = Literal["fit", "take_map", "republish", "hold", "try", "nothing"]
 
 
 @dataclass(frozen=True, slots=True)
 class Act:
-    """What to do now.
+    """What to do now, and for people what was done, or why nothing was done.
 
-    Parameters
-    ----------
-    deed : str
-        ``fit`` from the labels, ``take_map`` from the command, ``republish`` the version ``of``, ``try`` it, ``hold``
-        what is in force, or ``nothing``.
-    holds : Holds
-        From now on.
-    note : str
-        For people: what was done, or why nothing was done.
-    ends_trial : bool
-        Whether the trial under way ends with it.
-    is_refused : bool
-        Whether nothing was done that was asked for.
+    ``fit`` from the labels, ``take_map`` from the command, ``republish`` the version ``of``, ``try`` it, ``hold`` what
+    is in force, or ``nothing``.
     """
 
-    deed: Deed
+    what: What
     holds: Holds
     note: str
     of: int | None = None
@@ -294,9 +248,9 @@ def _republish(command: Command, registry: VersionRegistry) -> Act:
         return _refused(command, registry, because)
     if command.action == "pin" or command.hold:
         holds = holds | {PINNED: Hold.model_validate(command, from_attributes=True)}
-    known: Deed = "hold" if current is not None and current.version == wanted else "republish"
-    deed: Deed = known if registry.find(wanted) is not None else "take_map"
-    return Act(deed, holds, f"{command.action} of version {wanted}", wanted, ends_trial=True)
+    known: What = "hold" if current is not None and current.version == wanted else "republish"
+    what: What = known if registry.find(wanted) is not None else "take_map"
+    return Act(what, holds, f"{command.action} of version {wanted}", wanted, ends_trial=True)
 
 
 def _is_known(version: int, command: Command, registry: VersionRegistry) -> bool:

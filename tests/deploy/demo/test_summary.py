@@ -8,7 +8,7 @@ import pytest
 
 from tests.support.versions import sealed_version
 from ucci_stream.demo.scenario import Scenario
-from ucci_stream.demo.summary import Observations, SeenVersion, first_use, micro_f1, phase_bounds
+from ucci_stream.demo.summary import Observations, SeenVersion, first_use, held_in_words, micro_f1, phase_bounds
 
 
 def test_micro_f1_of_nothing_is_not_a_number() -> None:
@@ -34,3 +34,11 @@ def test_a_dead_router_is_not_charged_for_late_versions() -> None:
     assert found["p50"] == pytest.approx(0.04)
     assert found["p99"] == pytest.approx(0.06)
     assert found["samples"] == 5
+
+
+@pytest.mark.parametrize(
+    ("found", "words"),
+    [(0.91, "held again"), (0.9042, "missed, though within the tolerance,"), (0.90, "not held")],
+)
+def test_a_target_missed_by_a_little_is_not_called_held(found: float, words: str) -> None:
+    assert held_in_words(found, 0.91, 0.0067) == words

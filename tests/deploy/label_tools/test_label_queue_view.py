@@ -2,18 +2,16 @@
 
 from __future__ import annotations
 
-import io
 from datetime import UTC, datetime
 
 import pytest
-from rich.console import Console
 
 from recalibrator.labelling.budget import label_budget
 from recalibrator.labelling.queue import LabelQueue
 from schemas.label_requested import LabelRequested, RequestReason
 from schemas.settings import WorkloadSettings
 from schemas.status import WorkloadStatus
-from ucci_stream.label_tools.label_queue import Queue, show_queue
+from ucci_stream.label_tools.label_queue import Queue, outcome
 
 NOW = datetime(2026, 1, 1, tzinfo=UTC)
 PHOTO = WorkloadSettings.model_validate({"name": "photo", "fields": ["camera"], "target": {"micro_f1": 0.9}})
@@ -32,11 +30,8 @@ def shown(reason: RequestReason, *trusted: str) -> str:
         requested_at=NOW,
     )
     assert queue.take("ucci.label-requests", b"q-1", request.to_json())
-    console = Console(file=io.StringIO(), width=120)
     budget = label_budget(WorkloadStatus.cold_start(PHOTO.name, PHOTO.target))
-    show_queue(Queue(queue.page("photo", NOW, 9), budget, trusted), console, as_json=False)
-    assert isinstance(console.file, io.StringIO)
-    return console.file.getvalue()
+    return "\n".join(map(str, outcome(Queue(queue.page("photo", NOW, 9), budget, trusted)).lines))
 
 
 def test_the_queue_marks_audits_and_names_trusted_labelers() -> None:

@@ -27,8 +27,8 @@ from ucci_stream.cli import app
 from ucci_stream.local.kafka_node import LocalBroker
 from ucci_stream.offline import model_answers
 from ucci_stream.offline.bootstrap import bootstrap_events
-from ucci_stream.offline.calibration_picture import Floats, error_band, observed_errors
 from ucci_stream.offline.model_answers import AskingStopped
+from ucci_stream.offline.pictures import Floats, error_band
 
 CONFIG = """\
 [kafka]
@@ -272,11 +272,3 @@ def _band(seed: int, count: int, across: Floats) -> tuple[Floats, Floats]:
     draw = np.random.default_rng(seed)
     u = np.sort(draw.uniform(size=count))
     return error_band(u, (draw.uniform(size=count) < u).astype(float), across)
-
-
-def test_observed_shares_lie_inside_their_intervals() -> None:
-    u = np.linspace(0.01, 0.99, 280)
-    place, share, low, high = observed_errors(u, (u > 0.5).astype(float))
-    assert (np.diff(place) > 0.0).all()
-    assert ((low <= share) & (share <= high) & (low >= 0.0) & (high <= 1.0)).all()
-    assert (high - low > 0.0).all()

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import http.client
 import json
-import logging
-import resource
 import socket
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -22,7 +20,6 @@ from recalibrator.api.http_server import HttpServer
 from recalibrator.prometheus_metrics import Metrics
 from tests.support.api import Api, make_api
 from ucci_runtime.browser_safety import RequestHosts
-from ucci_runtime.process import WANTED_FILES, raise_file_limit
 
 PATIENCE_S = 30.0
 HEAD = (
@@ -208,27 +205,3 @@ def test_silent_connections_without_a_key_use_up_the_files(port: int, monkeypatc
     finally:
         for connection in silent:
             connection.close()
-
-
-def test_the_connection_limit_stays_below_the_file_limit(monkeypatch: pytest.MonkeyPatch) -> None:
-    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    resource.setrlimit(resource.RLIMIT_NOFILE, (256, hard))
-    try:
-        assert server.connection_limit() == 128
-        raise_file_limit()
-        assert resource.getrlimit(resource.RLIMIT_NOFILE)[0] == min(hard, WANTED_FILES)
-    finally:
-        resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
-
-
-def test_a_log_line_repeated_a_thousand_times_fills_the_disk() -> None:
-    now_s = 0.0
-    lines = server.RepeatedLines(clock=lambda: now_s)
-    same = [logging.LogRecord("asyncio", logging.ERROR, "", 0, "too many open files", (), None) for _ in range(1_000)]
-    other = logging.LogRecord("asyncio", logging.ERROR, "", 0, "another", (), None)
-
-    assert sum(lines.filter(record) for record in same) == 1
-    assert lines.filter(other)
-    now_s = server.REPEATED_AFTER_S
-    assert lines.filter(same[0])
-    assert "999 more" in same[0].getMessage()

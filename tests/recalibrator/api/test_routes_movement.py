@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 from datetime import datetime, timedelta
 from threading import Event, Thread
@@ -10,7 +11,9 @@ from typing import Any
 import pytest
 
 from recalibrator.api import routes_movement
+from schemas.calibration import Target
 from schemas.event import rfc3339
+from schemas.status import DetectorStatus, DriftStatus, WorkloadStatus
 from tests.support.api import KEY, START, WORKLOAD, Api, make_api
 from tests.support.recalibrator_events import routed
 from ucci_runtime.broker.errors import AccessDenied
@@ -67,6 +70,34 @@ def test_another_language_is_named_first() -> None:
     assert first["examples"]
     again = api.client.get(str(answer.url), headers={"If-None-Match": answer.headers["etag"]})
     assert again.status_code == 304
+
+
+def test_an_alarm_leads_to_a_page_that_says_what_moved() -> None:
+    """A button on the workload's page; where too few queries came, the page says so in the same words as the API."""
+    api = make_api()
+    send(api, 0)
+    since = api.clock.now()
+    alarm = DetectorStatus(
+        name="agreement",
+        watches="agreement",
+        needs_labels=False,
+        state="drifted",
+        statistic=9.0,
+        bound=4.0,
+        since=since,
+    )
+    drift = DriftStatus(state="drifted", detectors=(alarm,))
+    status = WorkloadStatus.cold_start(WORKLOAD, Target(micro_f1=0.9)).model_copy(update={"drift": drift})
+    api.cache.take("ucci.status", WORKLOAD.encode(), status.to_json())
+    (address,) = re.findall(r'href="([^"]+)">What moved\?', api.client.get(f"/workloads/{WORKLOAD}").text)
+    api.clock.advance(1.0)
+
+    early = api.client.get(address)
+    assert (early.status_code, "100 of each are needed" in early.text) == (422, True)
+    send(api, 1_000, GERMAN)
+    page = api.client.get(address)
+    assert page.status_code == 200
+    assert re.search(r"<li>\s*100%  language: ", page.text)
 
 
 def test_nothing_is_named_for_equal_halves() -> None:

@@ -188,7 +188,7 @@ def test_the_page_says_the_state_and_loads_nothing_foreign(api: Api, state: str)
 
     assert answer.status_code == 200
     assert f"It is &lt;{state}&gt;." in answer.text
-    assert answer.text.count("<svg ") == 7
+    assert answer.text.count("<svg ") == 3
     assert not re.findall(r"""(?:src|href|action)=["'](?:https?:)?//""", answer.text)
     assert "default-src 'none'" in answer.headers["content-security-policy"]
 

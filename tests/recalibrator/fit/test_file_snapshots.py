@@ -69,13 +69,14 @@ def test_snapshots_are_readable_by_their_owner_alone(snapshots: SnapshotFiles, t
 
 @pytest.mark.parametrize("text", ["AAAA", "eJz7", "!", 7, None, [], {}])
 def test_a_column_that_is_damaged_stops_the_start(tmp_path: Path, text: object) -> None:
-    """Under a checksum that fits, as after a fault of an earlier release: the log says it all again."""
+    """Under a checksum that fits, as after a fault: the log says it all again."""
     files = SnapshotFiles(tmp_path, SETTINGS)
     files.save(0, FitState(7, {"photo": files.new("photo")}, {}))
     path = tmp_path / "fit-0.snapshot"
     head, _, body = path.read_bytes().partition(b"\n")[2].partition(b"\n")
     state = json.loads(body)
-    state["traffic"] = dict.fromkeys(state["traffic"], text)
+    traffic = state["state"]["_traffic"]
+    state["state"]["_traffic"] = dict.fromkeys(traffic, text)
     body = json.dumps(state).encode()
     document = json.loads(head)
     document["workloads"][0]["bytes"] = len(body)

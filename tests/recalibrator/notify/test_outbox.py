@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
@@ -82,7 +81,7 @@ def test_what_waits_outlives_a_restart_under_its_id() -> None:
     before.take(status(), NOW)
     before.take(status("stale", seconds=1.0), NOW)
     after = outbox()
-    after.load(json.loads(json.dumps(before.state())))
+    after.load(before.state())
     assert not after.take(status("stale", seconds=9.0), NOW).is_changed
     assert [one.notice_id for one in waiting(after)] == [one.notice_id for one in waiting(before)]
 
@@ -90,7 +89,7 @@ def test_what_waits_outlives_a_restart_under_its_id() -> None:
 def test_a_change_while_the_process_was_away_is_announced() -> None:
     before, after = outbox(), outbox()
     before.take(status(), NOW)
-    after.load(json.loads(json.dumps(before.state())))
+    after.load(before.state())
     after.take(status("infeasible", seconds=60.0), NOW)
     assert [one.now.value for one in waiting(after)] == ["infeasible"]
 

@@ -4,20 +4,15 @@ from __future__ import annotations
 
 import json
 from datetime import UTC, datetime
-from math import sqrt
 from typing import Any
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
 from schemas.calibration import HIGHEST_VERSION, CalibrationVersion, Signal
 from schemas.canonical import digest
-from schemas.draws import uniform
 from schemas.event import MAX_INTEGER
 from schemas.handoff import Handoff
 from schemas.made_for import MadeFor, made_for
-from schemas.routed import Decision
 from schemas.signature import signed
 from schemas.trial import CalibrationTrial
 from stream_router.calibration.active_versions import (
@@ -25,10 +20,7 @@ from stream_router.calibration.active_versions import (
     ActiveVersions,
     Rejected,
     RejectionReason,
-    decide_beside,
-    trial_labels,
 )
-from stream_router.cascade.query_cascade import decide
 from tests.support.model_clients import workload
 from tests.support.versions import sealed_version
 
@@ -51,63 +43,6 @@ def trial(share: float | None = None, version: CalibrationVersion = TRIED) -> Ca
         started_at=NOW,
         issued_by="me",
     )
-
-
-def test_a_shadow_acts_on_no_query() -> None:
-    assert not any(trial().acts_on(query_id) for query_id in IDS)
-
-
-@pytest.mark.parametrize("share", [0.01, 0.1, 0.5, 1.0])
-def test_a_canary_acts_on_its_share_of_queries(share: float) -> None:
-    acted = sum(trial(share).acts_on(query_id) for query_id in IDS)
-    assert abs(acted - share * len(IDS)) <= SIGMAS * sqrt(len(IDS) * share * (1.0 - share))
-
-
-@pytest.mark.parametrize("other", ["photo", f"{'photo' * 20}"])
-def test_canary_draw_is_independent(other: str) -> None:
-    """A canary's draw is independent of label requests and of other trials."""
-    named = sealed_version(version=8, workload=other)
-    following = sealed_version(version=9, workload=other)
-    acted = [trial(0.5, named).acts_on(query_id) for query_id in IDS]
-    labelled = [uniform(query_id, other) < 0.5 for query_id in IDS]
-    later = [trial(0.5, following).acts_on(query_id) for query_id in IDS]
-    for beside in (labelled, later):
-        both = sum(a and b for a, b in zip(acted, beside, strict=True))
-        assert abs(both - len(IDS) / 4) <= SIGMAS * sqrt(len(IDS) * 3 / 16)
-
-
-@given(st.floats(0.0, 1.0), st.text(min_size=1, max_size=8), st.sampled_from([None, 0.5]))
-def test_trial_decision_is_one_versions_and_reports_both(u: float, query_id: str, share: float | None) -> None:
-    """The decision is wholly that of one version and reports what both would decide."""
-    tried = trial(share)
-    decision, by = decide_beside(BASE, tried, u, query_id)
-    acted = tried.acts_on(query_id)
-    assert by == (TRIED if acted else BASE)
-    assert decision.model_copy(update={"trial": None}) == by.decide(u, query_id)
-    assert decision.calibration_version == by.version
-    assert decision.trial is not None
-    assert decision.trial.acted is acted
-    assert decision.trial.escalated is TRIED.decide(u, query_id).escalated
-    assert decision.trial.base_escalated is BASE.decide(u, query_id).escalated
-    assert Decision.model_validate_json(decision.model_dump_json()) == decision
-
-
-def test_the_label_is_drawn_by_the_rates_of_the_version_acted_on() -> None:
-    tried = trial(1.0, sealed_version(version=8, uncertainty_threshold=1.0, label_probability_kept=0.5))
-    decision, label, by = decide(BASE, 0.3, "q-1", PHOTO, tried)
-    assert by == tried.version
-    assert (decision.calibration_version, label.probability) == (8, 0.5)
-
-
-def test_in_a_cold_start_nothing_is_tried() -> None:
-    decision, _, by = decide(None, 0.3, "q-1", PHOTO, trial(1.0))
-    assert (decision.reason, decision.trial, by) == ("cold_start", None, None)
-
-
-def test_a_failed_small_answer_escalates_by_either_version() -> None:
-    decision, _, _ = decide(BASE, None, "q-1", PHOTO, trial())
-    assert decision.trial is not None
-    assert (decision.reason, decision.trial.escalated, decision.trial.base_escalated) == ("small_failed", True, True)
 
 
 def test_a_map_of_another_uncertainty_signal_is_rejected() -> None:
@@ -227,16 +162,6 @@ def test_a_trial_of_another_workload_is_none_of_ours(key: bytes | None) -> None:
     active.trials.offer(b"photo", trial().to_json())
     assert active.trials.offer(key, b"{}") is None
     assert active.trial("photo") is not None
-
-
-def test_results_are_counted_by_how_both_decisions_compare() -> None:
-    found = set()
-    for query_id in IDS[:200]:
-        for u in (0.1, 0.4, 0.9):
-            found.add(trial_labels("photo", decide_beside(BASE, trial(0.5), u, query_id)[0].trial))
-    decided = {(by, compared) for _, _, by, compared in (one for one in found if one is not None)}
-    assert {("trial", "same"), ("base", "same"), ("trial", "trial_escalates"), ("base", "trial_escalates")} <= decided
-    assert trial_labels("photo", None) is None
 
 
 def test_a_version_of_the_last_number_shuts_no_other_one_out() -> None:

@@ -7,7 +7,7 @@ import re
 from itertools import accumulate, pairwise
 
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from schemas.handoff import Granularity, Handoff
@@ -66,6 +66,14 @@ def test_whole_fields_alone_are_handed_over_by_field(case: tuple[str, list[Token
 
 
 @given(marked())
+@example(('{"a": null, "b": null}', [TokenMark(0, 1.0)]))
+def test_no_token_is_cut_by_field(case: tuple[str, list[TokenMark]]) -> None:
+    """Half a token is read as another one, after which the large model has never seen an answer go on."""
+    text, marks = case
+    assert len(handed_over(text, marks, BY_FIELD)) in {0, len(text), *(mark.start for mark in marks)}
+
+
+@given(marked())
 def test_no_escape_number_or_literal_is_cut_by_token(case: tuple[str, list[TokenMark]]) -> None:
     """The part ends where one lexeme of the whole answer ends; the lexemes are found here anew."""
     text, marks = case
@@ -74,6 +82,7 @@ def test_no_escape_number_or_literal_is_cut_by_token(case: tuple[str, list[Token
 
 
 @given(marked(), st.sampled_from(["field", "token"]))
+@example(('{"a": null, "b": null}', [TokenMark(0, 1.0)]), "field")
 def test_a_lower_cut_hands_over_at_least_as_much(case: tuple[str, list[TokenMark]], granularity: Granularity) -> None:
     text, marks = case
     parts = [handed_over(text, marks, Handoff(margin=cut, granularity=granularity)) for cut in (0.2, 0.5, 0.8, 1.0)]
@@ -119,7 +128,9 @@ def test_the_part_ends_before_the_first_unsure_token(unsure_at: str, by_field: s
     """A character that is not whole counts as unsure: its bytes may belong to another one."""
     text = '{"iso": "100", "lens": "50mm\N{REPLACEMENT CHARACTER}", "aperture": "f/4"}'
     broken = TokenMark(text.index("\N{REPLACEMENT CHARACTER}"), 1.0)
-    marks = sorted([TokenMark(0, 1.0), broken, TokenMark(text.index(unsure_at), 0.1)])
+    marks = sorted(
+        [TokenMark(0, 1.0), TokenMark(text.index(' "lens'), 1.0), broken, TokenMark(text.index(unsure_at), 0.1)]
+    )
     assert handed_over(text, marks, BY_FIELD) == by_field
     assert handed_over(text, marks, BY_TOKEN) == by_token
 
@@ -131,7 +142,7 @@ def test_an_answer_whose_tokens_are_not_known_hands_nothing_over() -> None:
 
 def test_an_answer_without_a_doubt_is_left_open() -> None:
     text = '{"iso": "100", "lens": null}'
-    marks = [TokenMark(0, 1.0), TokenMark(len(text) - 1, 1.0)]
+    marks = [TokenMark(0, 1.0), TokenMark(text.index(' "lens'), 1.0), TokenMark(len(text) - 1, 1.0)]
     assert handed_over(text, marks, BY_TOKEN) == '{"iso": "100", "lens": null'
     assert handed_over(text, marks, BY_FIELD) == '{"iso": "100",'
 

@@ -15,7 +15,9 @@ from schemas.handoff import Handoff
 from schemas.query import QueryEvent
 from schemas.routed import ModelRole, ModelRun, RoutedEvent
 from schemas.settings import HandoffSettings, Sampling, WorkloadSettings
-from stream_router.cascade.query_cascade import Ask, Asked, GiveUp, QueryCascade, RunEnd, Serve, Step, WaitFor
+from stream_router.cascade.handoff import HandoffLever
+from stream_router.cascade.lever import Asked, RunEnd
+from stream_router.cascade.query_cascade import Ask, GiveUp, QueryCascade, Serve, Step, WaitFor
 from stream_router.ports import TokenMark
 from tests.support.versions import sealed_version
 
@@ -62,7 +64,7 @@ def asked(role: str, end: RunEnd) -> Asked:
 
 def cascade(query_id: str = PLAIN, large_outage: Literal["serve_small", "wait"] = "serve_small") -> QueryCascade:
     query = QueryEvent(query_id=query_id, text="iso 100", metadata={"page": 3})
-    return QueryCascade(query, SETTINGS, large_outage)
+    return QueryCascade(query, SETTINGS, large_outage=large_outage)
 
 
 def run_both(life: QueryCascade, kind: Kind, small: RunEnd, large: RunEnd) -> Step:
@@ -258,8 +260,8 @@ def test_a_result_without_an_answer_cannot_be_made() -> None:
 
 def test_an_answer_that_comes_too_late_hands_nothing_over() -> None:
     """Both servers were down, and the large model failed on the query before the small one came back."""
-    settings = SETTINGS.model_copy(update={"handoff": HandoffSettings()})
-    late = QueryCascade(QueryEvent(query_id=PLAIN, text="t"), settings)
+    lever = HandoffLever(SETTINGS, HandoffSettings())
+    late = QueryCascade(QueryEvent(query_id=PLAIN, text="t"), SETTINGS, [lever])
     by = sealed_version(workload=WORKLOAD, uncertainty_threshold=0.1, handoff=Handoff(margin=0.9))
     late.small_ended(asked("small", RunEnd.DOWN), by, NOW)
     late.large_ended(asked("large", RunEnd.FAILED))

@@ -10,8 +10,6 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from recalibrator.api.pages.svg_over_time import escalation_plot, quality_plot
-from recalibrator.api.pages.time_range import Window
 from recalibrator.api.read_model.aging import MAX_POINTS
 from recalibrator.api.read_model.history import History, since
 from schemas.calibration import CalibrationMap, CalibrationVersion, Evidence, Interval, Target
@@ -114,32 +112,6 @@ def test_both_sources_stay_bounded() -> None:
     assert len(points) <= 2 * MAX_POINTS
     assert points[-1].at == START + timedelta(seconds=6 * MAX_POINTS - 1)
     assert points[0].at == START + timedelta(seconds=1)
-
-
-@given(
-    begin=st.integers(0, 20_000).map(lambda days: START + timedelta(days=days, hours=days % 24)),
-    span_s=st.floats(0.001, 3e8),
-    is_quality=st.booleans(),
-)
-def test_the_past_is_drawn_over_any_span_of_time(begin: datetime, span_s: float, *, is_quality: bool) -> None:
-    history = History()
-    for share in (0.0, 0.3, 1.0):
-        history.add_status(status(0).model_copy(update={"updated_at": begin + timedelta(seconds=share * span_s)}))
-    points, whole = history.points(), Window(begin, begin + timedelta(seconds=span_s))
-
-    drawing = quality_plot(points, 0.9, whole) if is_quality else escalation_plot(points, whole)
-    assert drawing.count("<svg ") == 1
-    assert "yet" not in drawing
-
-
-@pytest.mark.parametrize("count", [0, 1])
-def test_an_empty_past_is_said_to_be_empty(count: int) -> None:
-    history = History()
-    for second in range(count):
-        history.add_status(status(second))
-
-    hour = Window(START - timedelta(hours=1), START)
-    assert "not enough labels yet" in quality_plot(history.points(), 0.9, hour)
 
 
 def served(queries: int, **counts: float) -> dict[str, Any]:

@@ -10,6 +10,7 @@ from hypothesis import given
 from hypothesis import settings as hypothesis_settings
 from hypothesis import strategies as st
 
+from recalibrator.fit.codec import dump, load
 from recalibrator.fit.data.decayed_sums import label_weights
 from recalibrator.fit.data.label_columns import HITS_LARGE, HITS_SMALL, SIZE_LARGE, SIZE_SMALL, STANDING, Standing
 from recalibrator.fit.data.label_table import Distrust, LabelTable
@@ -126,7 +127,7 @@ def test_the_oldest_leave_by_routing_time_whatever_came_last() -> None:
         labels.offer(label(number, draw=number % 400))
     assert len(labels) <= 125
     assert labels.offer(label(3)) == "too_late"
-    kept = {int(query_id[2:]) for query_id in labels.state()["ids"]}
+    kept = {int(query_id[2:]) for query_id in dump(labels)["_ids"]}
     assert kept >= set(range(202, 301))
 
 
@@ -186,7 +187,7 @@ def test_a_labeler_is_set_aside_for_a_span_of_time() -> None:
     for number in (1, 2, 3):
         labels.offer(label(number, labeler="eve"))
     restored = window()
-    restored.load(labels.state())
+    load(restored, dump(labels))
     for one in (labels, restored):
         standings = [one.standing(f"q-{number}") for number in range(4)]
         assert standings == [Standing.COUNTED, Standing.DISTRUSTED, Standing.DISTRUSTED, Standing.COUNTED]
@@ -258,13 +259,13 @@ def test_one_field_follows_corrections_and_the_window() -> None:
 @pytest.mark.parametrize("before", [True, False])
 @pytest.mark.parametrize("after", [True, False])
 def test_fields_of_both_models_may_come_and_go(before: bool, after: bool) -> None:
-    """A snapshot of a release, or of settings, that kept fewer or more counts by field is read all the same."""
+    """A snapshot of settings that kept fewer or more counts by field is read all the same."""
     former = LabelTable(GRID, 0.93, FIELDS, 1_000, by_model=before)
     for number in range(30):
         former.offer(of_lens(number, labeler="ada"))
         former.offer(of_lens(number, labeler="bob", revision=2))
     labels = LabelTable(GRID, 0.93, FIELDS, 1_000, by_model=after)
-    labels.load(former.state())
+    load(labels, dump(former))
     np.testing.assert_array_equal(labels.per_field, former.per_field)
     labels.set_distrust({2: ((0, None),)})
     assert labels.counting == former.counting

@@ -5,6 +5,7 @@ from __future__ import annotations
 from datetime import timedelta
 
 import numpy as np
+import pytest
 from threadpoolctl import threadpool_limits
 
 from recalibrator.fit.data.label_table import LabelTable
@@ -43,7 +44,8 @@ def table_of(labels: list[LabelledExample], capacity: int = 10_000) -> LabelTabl
 
 
 def mass(labels: list[LabelledExample]) -> np.ndarray:
-    age = np.arange(len(labels))[::-1]
+    stand_for = np.array([1.0 / one.label_probability for one in labels])
+    age = np.append(np.cumsum(stand_for[::-1])[::-1][1:], 0.0)
     raw = np.array([2.0 ** (-a / HALF_LIFE) / one.label_probability for a, one in zip(age, labels, strict=True)])
     return np.asarray(raw / raw.sum())
 
@@ -67,12 +69,16 @@ def test_brier_and_ece_equal_their_definitions() -> None:
     assert found.ece is not None
     assert abs(found.brier.estimate - float(weight @ (predicted - error) ** 2)) < 1e-9
     order = np.argsort(predicted)
-    sums, filled = np.zeros((10, 2)), 0.0
+    sums, filled = np.zeros((10, 6)), 0.0
     for index in order:  # ten bins of equal mass, a label in the bin where the middle of its mass lies
         middle = min(int((filled + weight[index] / 2.0) * 10), 9)
         filled += weight[index]
-        sums[middle] += weight[index] * np.array([predicted[index], error[index]])
-    assert abs(found.ece.estimate - float(np.abs(sums[:, 0] - sums[:, 1]).sum())) < 1e-9
+        w, p, y = weight[index], predicted[index], error[index]
+        sums[middle] += [w * p, w * y, w, w**2 * (y - p) ** 2, w**2, w**2 * p * (1.0 - p)]
+    bias = sums[:, 1] - sums[:, 0]
+    noise = np.maximum(sums[:, 3] - bias**2 * sums[:, 4] / sums[:, 2] ** 2, sums[:, 5])
+    assert abs(found.ece.estimate - float(np.sqrt(np.maximum(bias**2 - noise, 0.0)).sum())) < 1e-9
+    assert abs(found.ece.upper - min(1.0, float(np.abs(bias).sum() + 1.96 * np.sqrt(noise.sum())))) < 1e-4
     assert sum(one.count for one in found.bins) == len(labels)
 
 
@@ -91,6 +97,28 @@ def test_only_a_true_map_lies_within_its_interval() -> None:
     assert true is not None
     assert wrong is not None
     assert true.estimate < 0.05 < wrong.lower
+
+
+@pytest.mark.parametrize("count", [20, 100, 400])
+@pytest.mark.parametrize("shift", [0.0, 0.1])
+def test_the_interval_of_the_calibration_error_covers(count: int, shift: float) -> None:
+    """On a perfect map, where the plain sum over bins lies far above 0, as on one that is off everywhere."""
+    rng, made, covered, alarms = np.random.default_rng(3), labelled(count), 0, 0
+    for _ in range(40):
+        said = rng.uniform(0.0, 0.8, count)
+        wrong = rng.uniform(size=count) < said + shift
+        table = table_of(
+            [
+                one.model_copy(update={"error_probability": float(u), "small_exact": not y})
+                for one, u, y in zip(made, said, wrong, strict=True)
+            ]
+        )
+        found = calibration_error(table, 1e9).ece
+        assert found is not None
+        covered += found.lower <= shift <= found.upper
+        alarms += found.lower > 0.05 and not shift
+    assert covered >= 37
+    assert alarms == 0
 
 
 def test_below_twenty_scored_labels_no_figure_is_quoted() -> None:

@@ -10,6 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from recalibrator.fit.codec import dump, load
 from recalibrator.fit.data.revisions import Flips, Revisions
 
 LABELS = 300
@@ -140,8 +141,8 @@ def test_withdrawn_slips_widen_what_first_labels_may_say() -> None:
 @given(labels=CORRECTED, latest=st.integers(1, 80))
 def test_revisions_are_read_back_exactly(labels: list[tuple[float, float]], latest: int) -> None:
     revisions, restored = revised(labels, 50.0, latest), Revisions(50.0, latest)
-    restored.load(revisions.state())
+    load(restored, dump(revisions))
     for one in (revisions, restored):
         one.first(1.0)
         one.moved(0, 1.0 - labels[0][1])
-    assert restored.state() == revisions.state()
+    assert dump(restored) == dump(revisions)

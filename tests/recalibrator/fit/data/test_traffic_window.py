@@ -7,6 +7,7 @@ from datetime import UTC, datetime, timedelta
 
 import numpy as np
 
+from recalibrator.fit.codec import dump, load
 from recalibrator.fit.data.traffic_window import TrafficWindow
 from recalibrator.grid import Grid
 from schemas.traffic import GridSpec, TrafficSummary, VersionTraffic
@@ -53,7 +54,7 @@ def test_what_was_served_adds_up_to_all_queries() -> None:
 def test_what_was_served_is_there_after_a_restart() -> None:
     traffic, restarted = (TrafficWindow(Grid(GridSpec()), queries=10) for _ in range(2))
     traffic.add(summary(0, version(1, 60, 20, degraded=5)))
-    restarted.load(traffic.state())
+    load(restarted, dump(traffic))
 
     assert restarted.served() == traffic.served()
 
@@ -65,8 +66,8 @@ def test_what_was_added_is_taken_out_and_survives_a_snapshot() -> None:
         one = unpaired(grid, np.array([u, u]), second, queries=2, small_failed=second)
         window.add(one)
     latest.add(one)
-    restored.load(json.loads(json.dumps(window.state())))
+    load(restored, json.loads(json.dumps(dump(window))))
     for other in (latest, restored):
         assert other.counts.tolist() == window.counts.tolist()
         assert other.failed_share == window.failed_share == 1.0
-    assert restored.state() == window.state()
+    assert dump(restored) == dump(window)

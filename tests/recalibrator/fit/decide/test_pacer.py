@@ -9,6 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from recalibrator.fit.codec import dump, load
 from recalibrator.fit.decide.pacer import Pacer
 from recalibrator.fit.method_constants import BudgetConstants
 from schemas.traffic import VersionTraffic
@@ -84,7 +85,7 @@ def windows(lag: int, *, jump: float = 1.0, queries: int = 60_000, seed: int = 5
             pacer.on_traffic([late.popleft()])
         if batch % 5 == 0:
             rate, version = (pacer.allowed - SMALL) / LARGE, version + 1
-            pacer.on_published(version)
+            pacer.published(version)
     whole = np.concatenate(costs).reshape(-1, CONSTANTS.window_queries).mean(axis=1)
     return [float(one) / BUDGET - 1.0 for one in whole]
 
@@ -117,12 +118,12 @@ def test_an_error_is_not_corrected_again_until_it_shows() -> None:
     for version in range(1, 200):
         overdraft = 400.0 if version == 100 else 0.0
         late.append(part(pacer.allowed * 100 + overdraft, 100, version))
-        pacer.on_published(version)
+        pacer.published(version)
         if len(late) > 10:
             pacer.on_traffic([late.popleft()])
         if version > 100:
-            assert pacer.state()["balance"] < 1e-6
-    assert pacer.state()["balance"] == pytest.approx(0.0, abs=1.0)
+            assert dump(pacer)["_balance"] < 1e-6
+    assert dump(pacer)["_balance"] == pytest.approx(0.0, abs=1.0)
 
 
 def test_a_late_correction_is_spread_over_more_queries() -> None:
@@ -130,7 +131,7 @@ def test_a_late_correction_is_spread_over_more_queries() -> None:
     prompt, late = Pacer(BUDGET, CONSTANTS), Pacer(BUDGET, CONSTANTS)
     for version in range(2, 30):
         for pacer, unseen in ((prompt, 0), (late, 1_000)):
-            pacer.on_published(version)
+            pacer.published(version)
             pacer.on_traffic([part(BUDGET * unseen, unseen, version - 1)])
             pacer.on_traffic([part(BUDGET * 100, 100, version)])
     assert prompt.horizon == CONSTANTS.horizon_queries
@@ -140,13 +141,13 @@ def test_a_late_correction_is_spread_over_more_queries() -> None:
 def test_a_restored_account_goes_on_exactly() -> None:
     """State goes through a snapshot; of another budget only what queries have cost is carried over."""
     pacer = Pacer(BUDGET, CONSTANTS)
-    pacer.on_published(2)
+    pacer.published(2)
     for cost in (150.0, 190.0, 171.0):
         pacer.on_traffic([part(cost)])
     same, other = Pacer(BUDGET, CONSTANTS), Pacer(2.0, CONSTANTS)
     for one in (same, other):
-        one.load(pacer.state())
+        load(one, dump(pacer))
     assert same.standing == pacer.standing
-    assert same.state() == pacer.state()
+    assert dump(same) == dump(pacer)
     assert other.allowed == 2.0
     assert other.standing.realised == pacer.standing.realised

@@ -9,6 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from recalibrator.fit.codec import dump, load
 from recalibrator.fit.drift.monitors import DriftMonitors, Predicted
 from recalibrator.fit.estimate.agreement import chances_of
 from recalibrator.fit.label_quality.audit_test import log_likelihood_ratios
@@ -40,10 +41,10 @@ def test_label_detectors_sum_likelihood_ratios(
 def test_a_panel_read_back_weighs_the_next_label_the_same() -> None:
     panel, restored = DriftMonitors(3), DriftMonitors(3)
     panel.expect(AGREEMENT, ERROR_GIVEN)
-    restored.load(panel.state())
+    load(restored, dump(panel))
     for one in (panel, restored):
         one.on_label(None, 1.0, True, 1, 0, 0)
-    assert panel.state() == restored.state()
+    assert dump(panel) == dump(restored)
     assert max(detector.status().statistic for detector in restored.detectors) > 0.3
 
 

@@ -10,6 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from recalibrator.fit.codec import dump, load
 from recalibrator.fit.drift.detector import Channel, Outcomes
 from recalibrator.fit.drift.monitors import DriftMonitors, Predicted, check_detectors
 from recalibrator.fit.drift.river_detector import RiverDetector, change_point
@@ -72,13 +73,13 @@ def test_a_restart_continues_exactly(kind: RiverName, cut: int, chances: tuple[f
     alarms: dict[str, list[object]] = {"whole": [], "restored": []}
     for at, error in enumerate(outcomes):
         if at == cut:
-            restored.load(json.loads(json.dumps(whole.state())))
+            load(restored, json.loads(json.dumps(dump(whole))))
         alarm = whole.update(Outcomes(0.2, 1.0, error, at))
         if at >= cut:
             alarms["whole"].append(alarm)
             alarms["restored"].append(restored.update(Outcomes(0.2, 1.0, error, at)))
     assert alarms["whole"] == alarms["restored"]
-    assert whole.state() == restored.state()
+    assert dump(whole) == dump(restored)
 
 
 def test_counts_of_a_summary_are_one_mean_residual() -> None:
@@ -89,7 +90,7 @@ def test_counts_of_a_summary_are_one_mean_residual() -> None:
     detector.update(Outcomes(np.array([0.5]), np.zeros(1), np.zeros(1), 2))
     kept = made("ADWIN")
     kept.update(Outcomes(0.0, 1.0, 0.25, 1))
-    assert {**detector.state(), "since_alarm": 0} == {**kept.state(), "since_alarm": 0}
+    assert {**dump(detector), "since_alarm": 0} == {**dump(kept), "since_alarm": 0}
 
 
 def test_monitors_run_river_beside_our_detectors() -> None:
@@ -115,7 +116,7 @@ def test_a_detector_added_since_the_snapshot_starts_afresh() -> None:
     for at, error in enumerate(errors(50, 0.5)):
         before.on_label(Predicted(0.1), error, None, None, at, at)
     after = DriftMonitors(3, river={"ADWIN": {}})
-    after.load(json.loads(json.dumps(before.state())))
+    load(after, json.loads(json.dumps(dump(before))))
     assert after.status(None).detectors[:-1] == before.status(None).detectors
     assert after.status(None).detectors[-1].state == "ok"
 

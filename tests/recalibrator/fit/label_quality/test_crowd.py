@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 
 from recalibrator.fit.arrays import Floats, Ints
+from recalibrator.fit.codec import Kept, dump, load
 from recalibrator.fit.data.revisions import Flips
 from recalibrator.fit.label_quality.crowd import (
     Audit,
@@ -23,8 +24,6 @@ from recalibrator.fit.label_quality.crowd import (
     RecentPairs,
     Suspected,
     Suspicion,
-    dump,
-    load,
     step,
 )
 from recalibrator.fit.method_constants import DEFAULT as METHOD
@@ -192,9 +191,17 @@ def test_audits_drawn_are_counted_until_enough_are_asked_for() -> None:
     assert step(REFUTED, AuditsDrawn(traffic, {7: 0.125}), DEFAULT)[0].audit is None
 
 
+@dataclass
+class Held:
+    quality: Kept[LabelQuality]
+
+
 @pytest.mark.parametrize("quality", [LabelQuality(), ASKED, REFUTED], ids=["trusting", "asked", "refuted"])
 def test_a_stored_state_is_read_back_exactly(quality: LabelQuality) -> None:
-    stored = json.dumps(dump(quality))
-    restored = load(json.loads(stored), 1)
-    assert json.dumps(dump(restored)) == stored
-    assert (restored.is_trusting, restored.audit) == (quality.is_trusting, quality.audit)
+    held, restored = Held(quality), Held(LabelQuality())
+    load(restored, json.loads(json.dumps(dump(held))))
+    assert dump(restored) == dump(held)
+    assert (restored.quality.is_trusting, restored.quality.audit is None) == (
+        quality.is_trusting,
+        quality.audit is None,
+    )

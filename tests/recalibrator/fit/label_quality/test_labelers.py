@@ -8,6 +8,7 @@ from datetime import timedelta
 import numpy as np
 import pytest
 
+from recalibrator.fit.codec import dump, load
 from recalibrator.fit.data.label_table import LabelTable, Span
 from recalibrator.fit.label_quality.labelers import Labelers
 from recalibrator.grid import Grid
@@ -178,6 +179,6 @@ def test_a_stored_state_is_read_back_exactly() -> None:
     desk = Desk()
     desk.label(1_000, liar(1.0, "eve"))
     restored = Labelers(())
-    restored.load(desk.labelers.state())
-    assert restored.state() == desk.labelers.state()
+    load(restored, dump(desk.labelers))
+    assert dump(restored) == dump(desk.labelers)
     assert restored.details(desk.labels) == desk.labelers.details(desk.labels)

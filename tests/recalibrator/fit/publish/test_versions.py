@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from typing import Any
 
 import numpy as np
@@ -10,7 +9,6 @@ import pytest
 
 from recalibrator.core import Recalibrator
 from schemas.calibration import CalibrationVersion, Hold
-from schemas.event import MAX_INTEGER
 from tests.support.cascade_stream import START, drive, example, settings, typo_world
 from tests.support.orders import MAP, note, order
 
@@ -197,15 +195,3 @@ def test_a_version_too_old_to_be_kept_is_taken_from_the_command(action: str) -> 
     assert (again.map, again.uncertainty_threshold) == (first.map, 0.3)
     assert (again.evidence.trigger, again.evidence.details["content_of"]) == (action, 1)
     assert (core.status().state == "pinned") is (action == "pin")
-
-
-def test_a_snapshot_of_the_last_number_publishes_again() -> None:
-    """A fit of an earlier release had followed a foreign version to where no number is left."""
-    core = Recalibrator(settings())
-    order(core, "bootstrap", map=MAP)
-    state = json.loads(core.snapshot())
-    state["published"]["floor"] = MAX_INTEGER
-    restored = Recalibrator.restore(settings(), json.dumps(state).encode())
-    version = order(restored, "bootstrap", map=MAP)
-    assert version is not None
-    assert version.version == 2

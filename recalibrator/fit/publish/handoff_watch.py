@@ -12,7 +12,11 @@ from typing import Any
 
 import numpy as np
 
+from recalibrator.fit.arrays import Floats
+from recalibrator.fit.codec import Kept, load
 from recalibrator.fit.data.label_table import Change
+from recalibrator.fit.decide.candidate import Part, View
+from recalibrator.fit.decide.threshold import Policies
 from schemas.calibration import Interval
 from schemas.event import MAX_INTEGER
 from schemas.handoff import Handoff, handoff_name
@@ -20,7 +24,7 @@ from schemas.labelled import LabelledExample
 from schemas.routed import DecisionReason
 from schemas.settings import HandoffSettings
 from schemas.status import HandoffStatus
-from schemas.traffic import VersionTraffic
+from schemas.traffic import TrafficSummary, VersionTraffic
 
 LEAST_DIFFERING = 10
 """Labelled queries with different answers, below which a normal approximation says nothing."""
@@ -43,32 +47,33 @@ _Pair = tuple[int, int, int, int]
 """2·TP and size of the answer that the large model gave alone, and of that with handoff."""
 
 
-class HandoffWatch:
-    """The handoff of one workload, and what is known of it.
+class HandoffWatch(Part):
+    """The handoff of one workload, and what is known of it; without settings nothing is ever handed over.
 
-    Parameters
-    ----------
-    settings : HandoffSettings or None
-        None: nothing is ever handed over.
-
-    Attributes
-    ----------
-    in_versions : Handoff or None
-        What versions say of it.
-    name : str or None
-        What labels that count are marked with; None while nothing is handed over.
+    ``in_versions`` is what versions say of it. ``name`` is what labels that count are marked with, None while nothing
+    is handed over.
     """
+
+    _configured: Kept[str | None]
+    _is_off: Kept[bool]
+    _pairs: Kept[dict[str, _Pair]]
+    _sums: Kept[Floats]
+    _squares: Kept[Floats]
+    _differing: Kept[int] = 0
+    _loss: Kept[Interval | None] = None
+    _guarded: Kept[int] = 0
+    _agreeing: Kept[int] = 0
+    _calls: Kept[float] = 0.0
+    _handed_over: Kept[float] = 0.0
+    _asked_again: Kept[float] = 0.0
 
     def __init__(self, settings: HandoffSettings | None) -> None:
         self._settings = settings
+        self._configured = None if settings is None else handoff_name(settings.handoff)
         self._switch(is_off=False)
-        self._pairs: dict[str, _Pair] = {}
+        self._pairs = {}
         self._sums = np.zeros(4)
         self._squares = np.zeros((4, 4))
-        self._differing = 0
-        self._loss: Interval | None = None
-        self._guarded = self._agreeing = 0
-        self._calls = self._handed_over = self._asked_again = 0.0
 
     def _switch(self, *, is_off: bool) -> None:
         settings, self._is_off = self._settings, is_off
@@ -78,15 +83,21 @@ class HandoffWatch:
         # Every event is compared with it.
         self.name = handoff_name(self.in_versions)
 
-    def on_label(self, example: LabelledExample, change: Change) -> None:
-        """Take one label in that was made under this handoff, by what became of it in the label table."""
-        if self.name is None or change not in ("added", "corrected", "withdrawn"):
+    def take(self, event: LabelledExample | TrafficSummary, change: Change | None) -> None:
+        """Take a label in that was made under this handoff, or the counts of one summary."""
+        if self.name is None:
             return
+        if isinstance(event, TrafficSummary):
+            self.on_traffic(event.versions)
+        elif event.label_requested and change in ("added", "corrected", "withdrawn"):
+            self._take_label(event, is_withdrawn=change == "withdrawn")
+
+    def _take_label(self, example: LabelledExample, *, is_withdrawn: bool) -> None:
         before = self._pairs.get(example.query_id)
         if before is not None:
             self._count(before, -1)
             del self._pairs[example.query_id]
-        pair = None if change == "withdrawn" else _pair(example)
+        pair = None if is_withdrawn else _pair(example)
         if pair is not None:
             self._pairs[example.query_id] = pair
             self._count(pair, 1)
@@ -104,7 +115,7 @@ class HandoffWatch:
     def on_traffic(self, parts: tuple[VersionTraffic, ...]) -> None:
         """Take one summary's counts in."""
         for part in parts:
-            if self.name is None or part.handoff != self.name or not part.large_calls:
+            if part.handoff != self.name or not part.large_calls:
                 continue
             kept = 0.5 ** (part.large_calls / _RECENT_CALLS)
             self._calls = kept * self._calls + part.large_calls
@@ -148,11 +159,11 @@ class HandoffWatch:
         """Hand nothing over from now on."""
         self._switch(is_off=True)
 
-    def status(self) -> HandoffStatus | None:
-        """Return what is known of it, for people; None where nothing is ever handed over."""
+    def status(self, view: View, policies: Policies | None) -> dict[str, Any]:  # noqa: ARG002
+        """Return what is known of it, for people; nothing where nothing is ever handed over."""
         if self._settings is None:
-            return None
-        return HandoffStatus(
+            return {}
+        found = HandoffStatus(
             name=handoff_name(self._settings.handoff) or "",
             active=not self._is_off,
             handed_over_share=min(1.0, self._handed_over / self._calls) if self._calls else None,
@@ -162,6 +173,7 @@ class HandoffWatch:
             labels=len(self._pairs),
             micro_f1_loss=self.loss,
         )
+        return {"handoff": found}
 
     def sentence(self) -> str:
         """Say that it is off, where it is, and what it cost."""
@@ -173,40 +185,16 @@ class HandoffWatch:
             f"{loss.upper:.3f}) on escalated queries."
         )
 
-    def state(self) -> dict[str, Any]:
-        """Return everything as JSON values."""
-        return {
-            "name": None if self._settings is None else handoff_name(self._settings.handoff),
-            "is_off": self._is_off,
-            "pairs": [[query_id, *pair] for query_id, pair in self._pairs.items()],
-            "guarded": [self._guarded, self._agreeing],
-            "recent": [self._calls, self._handed_over, self._asked_again],
-        }
+    def take_back(self, former: dict[str, Any]) -> bool:
+        """Take a dumped state back if it is of this handoff; returns whether labels that counted then count now."""
+        if former["_configured"] == self._configured:
+            load(self, former)
+            return True
+        return self.name is None and bool(former["_is_off"])
 
-    def load(self, state: dict[str, Any] | None) -> bool:
-        """Take a former :meth:`state` back, if it is of this handoff.
-
-        Parameters
-        ----------
-        state : dict or None
-            None in the snapshots of former releases, under which nothing was handed over.
-
-        Returns
-        -------
-        bool
-            Whether labels that counted then count now.
-        """
-        former = {"name": None, "is_off": False} if state is None else state
-        counted = None if former["is_off"] else former["name"]
-        if state is not None and self._settings is not None and former["name"] == handoff_name(self._settings.handoff):
-            self._switch(is_off=state["is_off"])
-            for query_id, *pair in state["pairs"]:
-                self._pairs[query_id] = tuple(pair)
-                self._count(self._pairs[query_id], 1)
-            self._loss = self._estimated_loss()
-            self._guarded, self._agreeing = state["guarded"]
-            self._calls, self._handed_over, self._asked_again = state["recent"]
-        return bool(counted == self.name)
+    def restored(self) -> None:
+        """Compute what follows from the state."""
+        self._switch(is_off=self._is_off)
 
 
 def _pair(example: LabelledExample) -> _Pair | None:

@@ -10,10 +10,11 @@ from typer.testing import CliRunner
 from recalibrator.core import Recalibrator
 from schemas import LabelledExample, TrafficSummary
 from schemas.command import Command
+from schemas.status import CostQualityCurve
 from tests.support.cascade_stream import START, drive, example, settings, typo_world
 from ucci_stream.cli import app
 from ucci_stream.offline.bootstrap import preview
-from ucci_stream.offline.version_plots import plot_calibration
+from ucci_stream.offline.pictures import plot_calibration
 from ucci_stream.topics.feed import FeedStopped
 
 CONFIG = """\
@@ -60,11 +61,11 @@ def test_replay_draws_its_versions_and_still_prints_them(folder: Path) -> None:
 
 
 def test_bootstrap_plot_shows_map_and_thresholds_of_its_file(folder: Path) -> None:
-    fitted, threshold, frontier = preview(settings(), folder / "offline.jsonl", START)
-    assert frontier is not None
+    version = preview(settings(), folder / "offline.jsonl", START)
+    frontier = CostQualityCurve.model_validate(version.evidence.details["frontier"])
     assert frontier.chosen is not None
-    assert frontier.threshold[frontier.chosen] == pytest.approx(threshold, abs=1e-6)
-    drawn = plot_calibration(fitted, threshold, frontier, 0.93, folder / "calibration.svg")
+    assert frontier.threshold[frontier.chosen] == pytest.approx(version.uncertainty_threshold, abs=1e-6)
+    drawn = plot_calibration(version, folder / "calibration.svg")
     assert "Calibration map" in drawn.read_text()
 
 

@@ -1,0 +1,70 @@
+"""The one form of all state in a snapshot: what a class marks as :data:`Kept` is written, and read back by its type."""
+
+from __future__ import annotations
+
+from functools import cache
+from typing import Annotated, Any, TypeVar, get_origin, get_type_hints
+
+import numpy as np
+from pydantic import TypeAdapter
+from pydantic_core import to_jsonable_python
+
+from recalibrator.fit.arrays import pack
+
+T = TypeVar("T")
+_KEPT, _EACH = "kept", "each"
+Kept = Annotated[T, _KEPT]
+"""Marks an attribute of a class as state: a snapshot holds it."""
+
+KeptEach = Annotated[dict[str, T], _KEPT, _EACH]
+"""Objects by name, each with state of its own; which they are, the settings say."""
+
+
+@cache
+def _kept(kind: Any) -> dict[str, Any]:
+    """Return the attributes that are state, with their types."""
+    hints = get_type_hints(kind, include_extras=True)
+    return {n: hint for n, hint in hints.items() if get_origin(hint) is Annotated and _KEPT in hint.__metadata__}
+
+
+@cache
+def _adapter(kind: Any, name: str) -> TypeAdapter[Any]:
+    return TypeAdapter(_kept(kind)[name])
+
+
+def dump(part: Any) -> dict[str, Any]:
+    """Return an object's state as JSON values, exact."""
+    found = {}
+    for name, hint in _kept(part.__class__).items():
+        held = getattr(part, name)
+        if _EACH in hint.__metadata__:
+            found[name] = {key: dump(one) for key, one in held.items()}
+        elif _kept(held.__class__):
+            found[name] = dump(held)
+        else:
+            found[name] = to_jsonable_python(sorted(held) if isinstance(held, set) else held, fallback=_packed)
+    return found
+
+
+def _packed(value: Any) -> Any:
+    if isinstance(value, np.ndarray):
+        return pack(value)
+    raise TypeError(f"{type(value).__name__} is no state")
+
+
+def load(part: Any, state: dict[str, Any]) -> None:
+    """Take state back that :func:`dump` wrote; objects by name that it does not know stay as they were made.
+
+    A class that computes more from its state does so in ``restored``.
+    """
+    for name, hint in _kept(part.__class__).items():
+        held, found = getattr(part, name), state[name]
+        if _EACH in hint.__metadata__:
+            for key in held.keys() & found.keys():
+                load(held[key], found[key])
+        elif _kept(held.__class__):
+            load(held, found)
+        else:
+            setattr(part, name, _adapter(part.__class__, name).validate_python(found))
+    if hasattr(part, "restored"):
+        part.restored()

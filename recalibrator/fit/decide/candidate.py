@@ -1,0 +1,202 @@
+"""What a version made now would rest on, to which each part of a workload adds; and whether to publish it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field, replace
+from typing import Any, NamedTuple
+
+from recalibrator.fit.data.label_table import Change, LabelTable
+from recalibrator.fit.data.traffic_window import TrafficWindow
+from recalibrator.fit.decide.atoms import Drawn, choose_drawn
+from recalibrator.fit.decide.promise import Affordable, choose_for
+from recalibrator.fit.decide.threshold import Choice, Policies, escalation_rate, safety_of_few, weigh
+from recalibrator.fit.estimate.calibration_map import MapFitter
+from recalibrator.fit.estimate.estimate import Circumstances, Estimate, Support, estimate_outcomes
+from recalibrator.fit.method_constants import MethodConstants, PublishConstants
+from schemas.calibration import FIELD_PREFIX, QUALITY, Atom, BudgetStanding, CalibrationVersion
+from schemas.costs import ModelCosts
+from schemas.labelled import LabelledExample
+from schemas.settings import WorkloadSettings
+from schemas.traffic import TrafficSummary
+
+_DRIFT_SHARE = 0.25
+
+
+class FieldWeights(NamedTuple):
+    """One field's policies, for its own target, and the evidence behind them."""
+
+    policies: Policies
+    support: Support
+
+
+@dataclass(frozen=True, slots=True)
+class Candidate:
+    """What a version made now would rest on: the estimate, the exploration, all policies, and the one chosen.
+
+    ``safety`` is the margin of the choice, in standard errors. ``fields`` holds the same for each field with a target
+    of its own: its evidence, and the policies weighed for it. ``atom`` is what the policies cut by draw, if anything;
+    ``affordable`` and ``budget`` are of a target with a budget.
+    """
+
+    estimate: Estimate
+    exploration: float
+    policies: Policies
+    choice: Choice
+    safety: float
+    fields: dict[str, FieldWeights] = field(default_factory=dict)
+    atom: Atom | None = None
+    affordable: Affordable | None = None
+    budget: BudgetStanding | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class View:
+    """What is known of a workload now; ``current`` is in force, and ``costs`` are of one call, where known."""
+
+    settings: WorkloadSettings
+    constants: MethodConstants
+    labels: LabelTable
+    traffic: TrafficWindow
+    map_fitter: MapFitter
+    circumstances: Circumstances
+    current: CalibrationVersion | None
+    costs: ModelCosts | None
+
+    @property
+    def exploration(self) -> float:
+        """The exploration probability of a version made now."""
+        most, is_quiet = self.settings.sampling.exploration_probability, self.circumstances.is_quiet
+        return exploration_probability(most, self.constants.publish, is_quiet=is_quiet)
+
+    def weigh(self, labels: LabelTable, target: float) -> tuple[Estimate, Policies]:
+        """Estimate outcomes from these labels, and weigh all thresholds by them."""
+        constants = self.constants.estimate
+        estimate = estimate_outcomes(labels, self.traffic, self.map_fitter, self.circumstances, constants)
+        return estimate, weigh(estimate, labels.grid.edges, target, self.exploration)
+
+
+class Part:
+    """One option of a workload. It takes events, adds to a candidate and to the status; by default nothing of it.
+
+    Its state is what it marks as :data:`~recalibrator.fit.codec.Kept`.
+    """
+
+    def take(self, event: LabelledExample | TrafficSummary, change: Change | None) -> None:
+        """Take an event in; ``change`` is what became of a label in the label table."""
+
+    def contribute(self, candidate: Candidate, view: View) -> Candidate | None:
+        """Return the candidate with what this option says of it."""
+
+    def published(self, version: int) -> None:
+        """Note that a fitted version of this number is in force."""
+
+    def status(self, view: View, policies: Policies | None) -> dict[str, Any] | None:
+        """Return its part of the status; ``policies`` are those expected now, where labels suffice to quote them."""
+
+
+class FieldTargets(Part):
+    """Fields with a target of their own: all thresholds are weighed for each as for all fields together."""
+
+    def contribute(self, candidate: Candidate, view: View) -> Candidate:
+        """Add what each field's labels show."""
+        found = {}
+        for name, target in view.settings.target.fields.items():
+            known, policies = view.weigh(view.labels.of_field(name, target), target)
+            found[name] = FieldWeights(policies, known.support)
+        return replace(candidate, fields=found)
+
+
+class Threshold(Part):
+    """The choice for the whole target, whatever it is made of."""
+
+    def contribute(self, candidate: Candidate, view: View) -> Candidate:
+        """Choose a threshold, but none that would send a failing server more work.
+
+        While the large model fails, no version asks for more of its calls; while the small one is out, what is known
+        of the mix of queries stands still, and so does the threshold.
+        """
+        target, policies = view.settings.target.model_copy(update={"safety": candidate.safety}), candidate.policies
+        promised = {QUALITY: policies} | {FIELD_PREFIX + name: one.policies for name, one in candidate.fields.items()}
+        least = view.constants.publish.gain_least
+        choice = choose_for(target, promised, candidate.affordable, candidate.exploration, least)
+        if view.current is not None:
+            in_force = policies.index(view.current.uncertainty_threshold)
+            if view.traffic.small_failures.is_out:
+                choice = replace(choice, index=in_force)
+            elif view.traffic.large_failures.is_out:
+                choice = replace(choice, index=max(choice.index, in_force))
+        return replace(candidate, choice=choice)
+
+
+class DrawnAtom(Part):
+    """A value of u that many queries share, of which a drawn part is kept, under a target of one micro-F1."""
+
+    def contribute(self, candidate: Candidate, view: View) -> Candidate:
+        """Cut the atom where that meets the target at less escalation."""
+        if not view.settings.target.is_plain:
+            return candidate
+        is_out = view.traffic.small_failures.is_out or view.traffic.large_failures.is_out
+        whole, held = Drawn(candidate.policies, candidate.choice, None), view.current if is_out else None
+        edges = view.labels.grid.edges
+        drawn = choose_drawn(candidate.estimate, edges, candidate.exploration, candidate.safety, whole, held)
+        return replace(candidate, policies=drawn.policies, choice=drawn.choice, atom=drawn.atom)
+
+
+def evaluate(view: View, parts: dict[str, Part]) -> Candidate:
+    """Estimate and weigh everything as it stands, without deciding anything."""
+    estimate, policies = view.weigh(view.labels, view.labels.target)
+    safety = safety_of_few(view.settings.target.safety, view.labels.counting)
+    candidate = Candidate(estimate, view.exploration, policies, Choice(0, feasible=False), safety)
+    for part in parts.values():
+        candidate = part.contribute(candidate, view) or candidate
+    return candidate
+
+
+def exploration_probability(most: float, constants: PublishConstants, *, is_quiet: bool) -> float:
+    """Return the exploration probability of the next version.
+
+    Exploration is paid with every query and needed where outcomes have changed: there the large model's answers below
+    the threshold must be learnt anew. While nothing changes, labels that age slowly still show them.
+    """
+    return most * constants.quiet_exploration if is_quiet else most
+
+
+def reason_to_publish(
+    current: CalibrationVersion,
+    candidate: Candidate,
+    constants: PublishConstants,
+    *,
+    map_moved: float,
+    age_s: float,
+    drifted: bool,
+) -> str | None:
+    """Return the trigger of a new version, or None to leave the one in force.
+
+    A publication reaches all routers within tens of milliseconds and costs next to nothing, so that only moves too
+    small to matter are kept back. Waiting for larger ones, or for those beyond their noise, was measured to cost more
+    than it saves.
+
+    Parameters
+    ----------
+    map_moved : float
+        Mean over current traffic of the change of g(u).
+    age_s : float
+        Event time since ``current``, in seconds.
+    drifted : bool
+        Whether a detector has just fired.
+    """
+    policies, choice = candidate.policies, candidate.choice
+    if choice.feasible != (current.state != "infeasible"):
+        return "feasibility_changed"
+    old = policies.index(current.uncertainty_threshold)
+    before = escalation_rate(candidate.estimate, policies.thresholds[1:-1], current.atom)
+    move = float(policies.escalation_rate[choice.index] - before[old])
+    if drifted and abs(move) >= _DRIFT_SHARE * constants.move_least:
+        return "drift"
+    if abs(move) > constants.move_least:
+        return "threshold_moved"
+    if map_moved > constants.map_move_least:
+        return "map_moved"
+    if candidate.exploration != current.exploration_probability:
+        return "exploration_changed"
+    return "maximum_age" if age_s >= constants.maximum_age_s else None

@@ -1,0 +1,82 @@
+"""The last hours in a line each: what is drawn, what is said in words, throughput from counts, traffic."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime, timedelta
+
+import pytest
+
+from recalibrator.api.pages.svg_sparklines import SPAN, sparklines, throughput
+from recalibrator.api.pages.traffic import traffic
+from recalibrator.api.read_model.history import History, HistoryPoint, Served
+from schemas.calibration import Interval
+from schemas.status import DriftState, DriftStatus
+from tests.support.workload_statuses import status
+
+NOW = datetime(2026, 3, 1, 12, tzinfo=UTC)
+
+
+def counts(queries: int) -> Served:
+    return Served(queries, 0, 0, queries, 0, 0.05 * queries, 0.0)
+
+
+def points(*counted: tuple[float, Served]) -> list[HistoryPoint]:
+    """A history with these counts, each so many minutes before now."""
+    history = History()
+    for minutes, served in counted:
+        at, values = NOW - timedelta(minutes=minutes), {name: getattr(served, name) for name in Served.__slots__}
+        history.add_status(status(updated_at=at, details={"served": values}))
+    return list(history.points())
+
+
+def test_throughput_adds_up_to_the_queries_answered() -> None:
+    rates = throughput(points((60, counts(1_000)), (30, counts(1_500)), (0, counts(4_000))))
+
+    assert sum(rate for _, rate in rates) * 60.0 == pytest.approx(3_000)
+
+
+def test_counts_that_begin_anew_are_no_negative_traffic() -> None:
+    rates = throughput(points((60, counts(9_000)), (30, counts(60)), (0, counts(90))))
+
+    assert min(rate for _, rate in rates) >= 0.0
+    assert sum(rate for _, rate in rates) * 60.0 == pytest.approx(90)
+
+
+def test_a_line_says_in_words_what_it_shows() -> None:
+    history = History()
+    stood: list[tuple[int, float, DriftState]] = [
+        (600, 0.5, "ok"),
+        (120, 0.93, "drifted"),
+        (60, 0.9, "drifted"),
+        (0, 0.92, "ok"),
+    ]
+    for minutes, f1, drift in stood:
+        at, quality = NOW - timedelta(minutes=minutes), Interval(estimate=f1, lower=f1 - 0.01, upper=f1 + 0.01)
+        history.add_status(status(updated_at=at, micro_f1=quality, drift=DriftStatus(state=drift)))
+    line, *_ = sparklines(history.points(), 0.91, NOW)
+
+    assert (line.latest, line.between) == ("0.920", "0.900 to 0.930"), "what is older than six hours is left out"
+    assert 'role="img" aria-label="micro-F1: 0.920, 0.900 to 0.930"' in line.drawing
+    assert 'class="goal"' in line.drawing
+    assert line.drawing.count('class="drift"') == 2
+
+
+def test_before_there_are_two_points_nothing_is_drawn() -> None:
+    for seen in ([], points((0, counts(5))), points((500, counts(5)), (400, counts(9)))):
+        for one in sparklines(seen, 0.9, NOW):
+            assert (one.between, one.drawing) == ("nothing to draw yet", "")
+
+
+@pytest.mark.parametrize("minutes", [0.0001, 1.0, SPAN.total_seconds() / 60.0])
+def test_the_past_is_drawn_over_any_span_of_time(minutes: float) -> None:
+    assert all(one.drawing for one in sparklines(points((minutes, counts(0)), (0, counts(60))), None, NOW)[1:])
+
+
+def test_traffic_is_counted_over_five_minutes() -> None:
+    """An even second of two queries; then silence, which is no traffic and keeps the time of the last query."""
+    busy = points((20, counts(0)), (10, counts(1_200)), (0, counts(2_400)))
+    silent = points((20, counts(0)), (10, counts(1_200)), (7, counts(1_200)), (0, counts(1_200)))
+
+    assert traffic(busy, NOW).per_second == pytest.approx(4.0)
+    assert traffic(silent, NOW) == (0.0, NOW - timedelta(minutes=10))
+    assert traffic([], NOW) == (None, None)

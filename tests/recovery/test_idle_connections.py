@@ -1,0 +1,89 @@
+"""Strangers who open connections and say nothing, to services that may open 256 files: the work goes on."""
+
+from __future__ import annotations
+
+import asyncio
+import resource
+import subprocess
+import time
+from contextlib import closing, suppress
+from pathlib import Path
+from socket import create_connection, create_server
+
+import pytest
+
+from tests.support.broker import follow, produce
+from tests.support.gateway_processes import GatewayProcess
+from tests.support.probes import get, until_ready
+from tests.support.recalibrator_processes import RecalibratorProcess, create_all_topics, write_recalibrator_config
+from tests.support.router_processes import RouterProcess, hashed_models, publish_calibration, write_config
+from tests.support.routers import query
+from ucci_stream.local.kafka_node import LocalBroker
+
+FILES, STRANGERS, QUERIES = 256, 400, 100
+PATIENCE_S = 30.0
+STAGES = {"api": ("join", "fit", "api"), "join": ("join",)}
+
+
+@pytest.mark.broker
+@pytest.mark.parametrize("server", ["router", "gateway", "api", "join"])
+async def test_idle_connections_take_every_file_of_a_service(
+    server: str, broker: LocalBroker, topic_prefix: str, tmp_path: Path
+) -> None:
+    """400 silent callers under ``ulimit -n 256`` ended the recalibrator, and kept a router from its queries."""
+    create_all_topics(broker.bootstrap, topic_prefix)
+    publish_calibration(broker.bootstrap, topic_prefix)
+    with closing(create_server(("127.0.0.1", 0))) as free:
+        port = free.getsockname()[1]
+    results = follow(broker.bootstrap, f"{topic_prefix}.results")
+    async with hashed_models() as (models, _):
+        process = _process(server, tmp_path, (broker.bootstrap, topic_prefix), models, port)
+        try:
+            _start_with_few_files(process)
+            await asyncio.to_thread(_until_ready, process, port)
+            silent = [create_connection(("127.0.0.1", port), PATIENCE_S) for _ in range(STRANGERS)]
+            silent[-1].sendall(b"GET /healthz HTTP/1.1\r\nHost: 127.0.0.1\r\n")
+            if server == "router":
+                queries = [query(f"q{n}", f"text {n}") for n in range(QUERIES)]
+                produce(broker.bootstrap, f"{topic_prefix}.queries", queries)
+                assert len(await asyncio.to_thread(results.consume, QUERIES, PATIENCE_S)) == QUERIES
+            assert (await asyncio.to_thread(get, port, "/healthz"))[0] == 200
+            for stranger in silent:
+                stranger.close()
+            assert (await asyncio.to_thread(get, port, "/healthz"))[0] == 200
+            assert sum("accept" in line for line in process.lines()) <= 1
+        finally:
+            process.close()
+            results.close()
+
+
+def _process(server: str, directory: Path, cluster: tuple[str, str], models: str, port: int) -> RouterProcess:
+    path, log = directory / "ucci.toml", directory / "log"
+    if server in STAGES:
+        write_recalibrator_config(path, *cluster, directory / "state", port)
+        if server == "join":
+            path.write_text(path.read_text().replace("http_port", "probe_port"))
+        return RecalibratorProcess(path, server, log, stages=STAGES[server])
+    write_config(path, *cluster, models, ["[gateway]", f"http_port = {port}"], http_port=port)
+    return (RouterProcess if server == "router" else GatewayProcess)(path, server, log)
+
+
+def _start_with_few_files(process: RouterProcess) -> None:
+    before = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (FILES, before[1]))
+    try:
+        process.start()
+    finally:
+        resource.setrlimit(resource.RLIMIT_NOFILE, before)
+    assert isinstance(process.process, subprocess.Popen)
+    # Nor may it raise that.
+    resource.prlimit(process.process.pid, resource.RLIMIT_NOFILE, (FILES, FILES))
+
+
+def _until_ready(process: RouterProcess, port: int) -> None:
+    while True:
+        with suppress(ConnectionRefusedError):
+            return until_ready(port)
+        assert process.process is not None
+        assert process.process.poll() is None, process.lines()[-5:]
+        time.sleep(0.1)

@@ -1,0 +1,136 @@
+"""A version on trial: it is computed beside the one in force, and acted on for its share of queries alone."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+from math import sqrt
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from schemas.calibration import CalibrationVersion
+from schemas.costs import ModelCosts
+from schemas.draws import uniform
+from schemas.query import QueryEvent
+from schemas.routed import ModelRun, RoutedEvent
+from schemas.trial import CalibrationTrial
+from stream_router.cascade.lever import Asked, RunEnd
+from stream_router.cascade.query_cascade import Ask, QueryCascade, Serve
+from stream_router.cascade.trial import TrialLever, trial_labels
+from tests.support.model_clients import workload
+from tests.support.versions import sealed_version
+
+NOW = datetime(2026, 1, 31, 12, tzinfo=UTC)
+IDS = [f"q-{n}" for n in range(20_000)]
+SIGMAS = 4.0
+BASE = sealed_version(version=7, uncertainty_threshold=0.6)
+TRIED = sealed_version(version=8, uncertainty_threshold=0.2, exploration_probability=0.01)
+PHOTO = workload()
+
+
+def trial(share: float | None = None, version: CalibrationVersion = TRIED) -> CalibrationTrial:
+    return CalibrationTrial(
+        workload=version.workload,
+        mode="shadow" if share is None else "canary",
+        share=share,
+        version=version,
+        base_version=7,
+        started_at=NOW,
+        issued_by="me",
+    )
+
+
+class OnTrial:
+    def __init__(self, tried: CalibrationTrial | None) -> None:
+        self.tried = tried
+
+    def in_force(self, workload: str) -> CalibrationVersion | None:
+        return BASE
+
+    def trial(self, workload: str) -> CalibrationTrial | None:
+        return self.tried
+
+
+def routed(
+    base: CalibrationVersion | None, tried: CalibrationTrial | None, u: float | None, query_id: str = "q-1"
+) -> RoutedEvent:
+    """Return the result of a query whose small answer is this uncertain, or failed."""
+    lever = TrialLever(query_id, "photo", OnTrial(tried))
+    cascade = QueryCascade(QueryEvent(query_id=query_id, text="t"), PHOTO, [lever])
+    run = ModelRun(model="m", entities={}, valid=u is not None, uncertainty=u)
+    cascade.small_ended(Asked(run, RunEnd.FAILED if u is None else RunEnd.VALID), base, NOW)
+    if cascade.next_step() == Ask("large"):
+        cascade.large_ended(Asked(ModelRun(model="m", entities={}, valid=True), RunEnd.VALID))
+    step = cascade.next_step()
+    assert isinstance(step, Serve)
+    return cascade.result(step.role, ModelCosts(large=3.0), "router-0")
+
+
+def test_a_shadow_acts_on_no_query() -> None:
+    assert not any(trial().acts_on(query_id) for query_id in IDS)
+
+
+@pytest.mark.parametrize("share", [0.01, 0.1, 0.5, 1.0])
+def test_a_canary_acts_on_its_share_of_queries(share: float) -> None:
+    acted = sum(trial(share).acts_on(query_id) for query_id in IDS)
+    assert abs(acted - share * len(IDS)) <= SIGMAS * sqrt(len(IDS) * share * (1.0 - share))
+
+
+@pytest.mark.parametrize("other", ["photo", f"{'photo' * 20}"])
+def test_canary_draw_is_independent(other: str) -> None:
+    """A canary's draw is independent of label requests and of other trials."""
+    named = sealed_version(version=8, workload=other)
+    following = sealed_version(version=9, workload=other)
+    acted = [trial(0.5, named).acts_on(query_id) for query_id in IDS]
+    labelled = [uniform(query_id, other) < 0.5 for query_id in IDS]
+    later = [trial(0.5, following).acts_on(query_id) for query_id in IDS]
+    for beside in (labelled, later):
+        both = sum(a and b for a, b in zip(acted, beside, strict=True))
+        assert abs(both - len(IDS) / 4) <= SIGMAS * sqrt(len(IDS) * 3 / 16)
+
+
+@given(st.floats(0.0, 1.0), st.text(min_size=1, max_size=8), st.sampled_from([None, 0.5]))
+def test_trial_decision_is_one_versions_and_reports_both(u: float, query_id: str, share: float | None) -> None:
+    """The decision is wholly that of one version and reports what both would decide."""
+    tried = trial(share)
+    result = routed(BASE, tried, u, query_id)
+    decision, acted = result.decision, tried.acts_on(query_id)
+    by = TRIED if acted else BASE
+    assert decision.model_copy(update={"trial": None}) == by.decide(u, query_id)
+    assert result.label == by.request_label(decision, query_id)
+    assert decision.trial is not None
+    assert decision.trial.acted is acted
+    assert decision.trial.escalated is TRIED.decide(u, query_id).escalated
+    assert decision.trial.base_escalated is BASE.decide(u, query_id).escalated
+    assert RoutedEvent.from_json(result.to_json()) == result
+
+
+def test_the_label_is_drawn_by_the_rates_of_the_version_acted_on() -> None:
+    tried = trial(1.0, sealed_version(version=8, uncertainty_threshold=1.0, label_probability_kept=0.5))
+    result = routed(BASE, tried, 0.3)
+    assert (result.decision.calibration_version, result.label.probability) == (8, 0.5)
+
+
+def test_without_a_trial_the_version_in_force_decides_alone() -> None:
+    decision = routed(BASE, None, 0.3).decision
+    assert (decision.calibration_version, decision.trial) == (7, None)
+
+
+def test_in_a_cold_start_nothing_is_tried() -> None:
+    decision = routed(None, trial(1.0), 0.3).decision
+    assert (decision.reason, decision.calibration_version, decision.trial) == ("cold_start", None, None)
+
+
+def test_a_failed_small_answer_escalates_by_either_version() -> None:
+    decision = routed(BASE, trial(), None).decision
+    assert decision.trial is not None
+    assert (decision.reason, decision.trial.escalated, decision.trial.base_escalated) == ("small_failed", True, True)
+
+
+def test_results_are_counted_by_how_both_decisions_compare() -> None:
+    decisions = [routed(BASE, trial(0.5), u, query_id).decision for query_id in IDS[:200] for u in (0.1, 0.4, 0.9)]
+    found = {labels for one in decisions if (labels := trial_labels("photo", one.trial)) is not None}
+    decided = {(by, compared) for _, _, by, compared in found}
+    assert {("trial", "same"), ("base", "same"), ("trial", "trial_escalates"), ("base", "trial_escalates")} <= decided
+    assert trial_labels("photo", None) is None
