@@ -175,7 +175,7 @@ WORKLOAD_SPECS = (
         "labels_set_aside",
         "gauge",
         "label",
-        "Labels in quarantine by an audit, or of labelers who differ from all others.",
+        "Labels taken for slips after an audit, or of labelers who differ from all others.",
         (*_W, "why"),
     ),
     MetricSpec("labelers_set_aside", "gauge", "labeler", "Labelers whose labels are set aside.", _W),

@@ -15,14 +15,14 @@ from recalibrator.fit.codec import Kept
 from recalibrator.fit.data.label_columns import Standing
 from recalibrator.fit.data.label_table import Distrust, LabelTable
 from recalibrator.fit.data.late_results import LateResults
+from recalibrator.fit.data.slips import Slips
 from recalibrator.fit.data.traffic_window import AGREEING, COUNT, PAIRS, Batch, TrafficWindow
 from recalibrator.fit.drift.change_times import MixChange, OutcomeChange
 from recalibrator.fit.drift.detector import Alarm
 from recalibrator.fit.drift.known_worlds import KnownWorlds
 from recalibrator.fit.drift.monitors import DriftMonitors, Predicted
 from recalibrator.fit.estimate.estimate import Circumstances, errors_before
-from recalibrator.fit.label_quality.labelers import Labelers
-from recalibrator.fit.label_quality.state_machine import (
+from recalibrator.fit.label_quality.crowd import (
     AuditsDrawn,
     Effects,
     Expected,
@@ -34,6 +34,7 @@ from recalibrator.fit.label_quality.state_machine import (
     Suspected,
     step,
 )
+from recalibrator.fit.label_quality.labelers import Labelers
 from recalibrator.fit.method_constants import MethodConstants
 from schemas.labelled import LabelledExample
 from schemas.settings import WorkloadSettings
@@ -60,7 +61,7 @@ class ChangeMonitor:
     Parameters
     ----------
     labels : LabelTable
-        Labels in quarantine are marked in it.
+        What a careless crowd's labels count for is noted in it.
     traffic : TrafficWindow
         Forgets what a change of the mix of queries has made obsolete.
     """
@@ -109,12 +110,14 @@ class ChangeMonitor:
         map_labels : float
             Effective labels behind the map that it was routed by; infinite where that is not known.
         """
-        error = 0.0 if example.small_exact else 1.0
+        said = 0.0 if example.small_exact else 1.0
         # Earlier releases called a failed large answer a disagreement.
         agree = None if example.reason == "degraded" else example.agree
         cell = None if example.uncertainty is None else self._labels.grid.index(example.uncertainty)
+        audited = standing in (Standing.AUDITED, Standing.ANSWERED)
         refit_now = False
         if standing.counts:
+            error = said if audited else self._labels.truth(cell, agree, said, routed_us)
             # What a failed call would have answered is unknown, other than where only one model was to be asked.
             related = None if example.reason == "degraded" else cell
             chance = example.error_probability
@@ -125,12 +128,20 @@ class ChangeMonitor:
             refit_now = bool(alarms) and self._handle_alarms(alarms, now_us, may_ask=may_ask)
         if self.label_quality.is_trusting:
             return Reaction(refit_now) if refit_now else NO_REACTION
-        audited, recent = standing in (Standing.AUDITED, Standing.ANSWERED), self._recent_pairs()
-        seen = LabelSeen(routed_us, now_us, audited, cell, agree, error, self._labels, recent)
+        former = self.label_quality.suspicion
+        seen = LabelSeen(routed_us, now_us, audited, cell, agree, said, self._labels, self._recent_pairs())
         self.label_quality, effects = step(self.label_quality, seen, self._constants.audit)
+        current = self.label_quality.suspicion
+        if former and current and (former.slipping, former.log_odds) != (current.slipping, current.log_odds):
+            self._weigh(current.slips())
         if effects.news is not None:
             self._apply(effects, now_us)
         return Reaction(refit_now, effects.news)
+
+    def _weigh(self, current: Slips) -> None:
+        """Have the crowd's labels count for what they are taken for now."""
+        ended = tuple(one for one in self._labels.slips if one.ended_us is not None)
+        self._labels.slips = (*ended, current)
 
     def _recent_pairs(self) -> RecentPairs:
         pairs, agreeing = (float(self._traffic.counts[name].sum()) for name in (PAIRS, AGREEING))
@@ -228,17 +239,17 @@ class ChangeMonitor:
 
     def _apply(self, effects: Effects, now_us: int) -> None:
         """Apply the outcome of a suspicion of labels to the label table, and to what is known of changes."""
-        spans = self._labels.spans
-        if effects.set_aside:
-            self._labels.quarantine((*spans, (effects.from_us, None)))
-        elif effects.believe:
-            begins_us = spans[-1][0]
-            self._labels.quarantine((*spans[:-1], (begins_us, max(begins_us, effects.from_us))))
+        if self.label_quality.is_trusting:
+            self._labels.slips = tuple(
+                one if one.ended_us is not None else one._replace(ended_us=effects.from_us)
+                for one in self._labels.slips
+                if one.ended_us is not None or one.began_us < effects.from_us
+            )
         self.drift.restart_label_channels()
         if effects.retract:
             self.change.retract(effects.from_us)
         if effects.changed:
-            self._note_change(effects.from_us, now_us, by_labels=True, settled=effects.settled)
+            self._note_change(effects.from_us, now_us, by_labels=True, settled=True)
         if self.change.began_us is not None:
             self.change.recount(self._labels.labels_since(self.change.began_us))
 

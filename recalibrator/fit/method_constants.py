@@ -288,37 +288,32 @@ class BudgetConstants:
 class AuditConstants:
     """How trusted answers decide about suspected labels.
 
-    Receipt: families ``both_abrupt``, ``both_gradual``, ``label_noise`` and ``label_flattery`` of the drift report;
-    tests/recalibrator/fit/label_quality/test_state_machine.py.
+    Receipt: families ``careless_3`` and ``careless_doubt`` of the ordinary suite, ``both_abrupt``, ``both_gradual``,
+    ``label_noise`` and ``label_flattery`` of the drift report; tests/recalibrator/fit/label_quality/test_crowd.py.
 
     Parameters
     ----------
     audit_answers, audit_requests : int
-        Trusted answers after which an audit is decided at the latest, and those asked for, since some stay away.
+        Trusted answers after which an audit ends at the latest, and those asked for, since some stay away.
     audit_queries : int
         Queries within which they are asked for.
-    audit_rounds : int
-        Times that an audit asks for as many answers, while those so far leave it open and labels are safe to believe.
     audit_bound : float
-        Of the log odds that labels are right, at which an audit is decided earlier.
+        Of the log odds that labels are right, at which an audit ends earlier.
     audit_caution : float
         Log odds beforehand, in favour of the side that costs only money if it is wrong: to believe labels that report
         more errors, not to believe those that report fewer.
-    audit_patience : int
-        Ordinary labels of queries routed since an audit began, after which it is decided by the answers there are.
     audit_again_labels : int
-        Labels in quarantine after which trusted people are asked anew.
+        Ordinary labels after which an audit ends with the answers there are; and after as many more trusted people are
+        asked anew.
     audit_release_bound : float
-        Of the log likelihood ratio at which labels in quarantine count as good again.
+        Of the log likelihood ratio at which suspected labels count as good again.
     """
 
-    audit_answers: int = 40
-    audit_requests: int = 60
-    audit_queries: int = 1_500
-    audit_rounds: int = 3
+    audit_answers: int = 120
+    audit_requests: int = 180
+    audit_queries: int = 4_500
     audit_bound: float = 3.0
     audit_caution: float = 1.0
-    audit_patience: int = 1_000
     audit_again_labels: int = 1_000
     audit_release_bound: float = 8.0
 

@@ -38,7 +38,7 @@ from recalibrator.fit.decide.promise import reference
 from recalibrator.fit.decide.threshold import weigh
 from recalibrator.fit.estimate.calibration_map import map_fitter
 from recalibrator.fit.estimate.estimate import Estimate, degraded
-from recalibrator.fit.label_quality.state_machine import details as label_details
+from recalibrator.fit.label_quality.crowd import details as label_details
 from recalibrator.fit.method_constants import DEFAULT, MethodConstants
 from recalibrator.fit.publish.evidence import costs, evidence, target_standing
 from recalibrator.fit.publish.handoff_watch import HandoffWatch
@@ -462,7 +462,7 @@ class Recalibrator:
             more["handoff"] = self._handoff.name
         if self._map_fitter.name != _DEFAULT_MAP:
             more["calibration_map"] = self._map_fitter.name
-        if not quality.is_trusting or self._labels.spans:
+        if not quality.is_trusting or self._labels.slips:
             more["label_audit"] = label_details(quality, self._labels)
         return more
 

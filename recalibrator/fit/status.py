@@ -17,8 +17,8 @@ from recalibrator.fit.data.traffic_window import COUNT, TrafficWindow
 from recalibrator.fit.decide.candidate import Part, View
 from recalibrator.fit.decide.threshold import Policies
 from recalibrator.fit.estimate.estimate import Support
-from recalibrator.fit.label_quality.state_machine import details as label_details
-from recalibrator.fit.label_quality.state_machine import sentence as label_sentence
+from recalibrator.fit.label_quality.crowd import details as label_details
+from recalibrator.fit.label_quality.crowd import sentence as label_sentence
 from recalibrator.fit.publish.evidence import frontier, micro_f1_interval, uncertainty_histogram
 from recalibrator.fit.publish.versions import VersionRegistry
 from schemas.calibration import Z95, Interval, TargetStanding
@@ -118,7 +118,7 @@ def workload_status(facts: WorkloadFacts) -> WorkloadStatus:
     labels, traffic, current, quality = view.labels, view.traffic, view.current, facts.quality
     half_life = view.constants.estimate.decay.half_life_fast
     state, outage, cost = _state(facts), _outage(traffic), _cost(view)
-    said = _sentence(state, facts) or label_sentence(monitor.label_quality, labels.set_aside_since(-1))
+    said = _sentence(state, facts) or label_sentence(monitor.label_quality, labels.slipped)
     remarks = _cut(view) + _decided(facts) + monitor.labelers.sentence(labels) + facts.remarks
     is_known = facts.effective >= view.constants.support.minimum_labels
     expected = None if quality is None else facts.policies
@@ -205,7 +205,7 @@ def _labels(labels: LabelTable, traffic: TrafficWindow, counters: Counters, effe
     requested = min(MAX_INTEGER, int(traffic.total["labels_requested"]))
     answered = requested
     if traffic.first_us is not None:
-        answered = labels.labels_since(traffic.first_us) + labels.set_aside_since(traffic.first_us)
+        answered = labels.labels_since(traffic.first_us)
     return LabelStatus(
         since=None if traffic.first_us is None else from_us(traffic.first_us),
         requested=requested,

@@ -1,7 +1,7 @@
 """Why a query was answered as it was, and what became of its label: from the records that name it. Pure.
 
-What the fit alone knows, such as which labels an audit has in quarantine, is not in the topics one by one; where that
-decides, the explanation says so rather than guess.
+What the fit alone knows, such as which labels an audit has made count for less, is not in the topics one by one; where
+that decides, the explanation says so rather than guess.
 """
 
 from __future__ import annotations
@@ -249,7 +249,7 @@ def verdict_of(traces: Traces, signal: str, mark: str | None = None) -> Verdict:
     audit = None if traces.status is None else traces.status.details.get("label_audit")
     quarantined = audit.get("quarantined") if isinstance(audit, dict) else 0
     if quarantined:
-        return Verdict("unknown", f"{quarantined} labels are in quarantine until an audit is decided; it may be one")
+        return Verdict("unknown", f"some {quarantined} labels are taken for slips since an audit; it may be one")
     corrected = len({example.revision for example in traces.examples}) > 1
     return Verdict("yes", f"as {'last corrected' if corrected else 'joined'}, while it is among the latest labels")
 

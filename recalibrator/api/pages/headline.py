@@ -320,7 +320,8 @@ def _bad_labels(status: WorkloadStatus, facts: Facts) -> Headline | None:
     began = moment(audit.get("since") if isinstance(audit, dict) else None) or facts.state_since
     since = "" if began is None else f" since {_at(began)}"
     held = audit.get("quarantined") if isinstance(audit, dict) else None
-    aside = f"{held} of them are set aside" if isinstance(held, int) and held else "they count until they are refuted"
+    some = isinstance(held, int) and held
+    aside = f"some {held} of them are taken for slips" if some else "they count until they are refuted"
     sentence = (
         f"Labels{since} contradict what was known of the models and may be wrong; {aside}{_price(status, facts)}."
     )

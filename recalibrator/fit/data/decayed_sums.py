@@ -86,7 +86,8 @@ def decayed_sums(
     routed_us, group = columns[ROUTED_US], columns[GROUP].astype(np.intp)
     newer, fast = _newer(routed_us, routed_us), _recency(routed_us, columns[LABEL_PROBABILITY], half_lives.fast)
     slow, of_map = (np.exp2(newer / -half_life) for half_life in (half_lives.slow, half_lives.map))
-    values = _weighed(columns, slow, fast, of_map)
+    worth = labels.worth(rows)
+    values = _weighed(columns, worth * slow, worth * fast, worth * of_map)
     old = 0 if changed_us is None else int(np.searchsorted(routed_us, changed_us))
     before, since = np.empty((2, SUMS, labels.groups))
     for row, value in enumerate(values):

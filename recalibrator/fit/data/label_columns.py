@@ -34,8 +34,6 @@ class Standing(IntEnum):
 
     DISTRUSTED = -3
     """Given by a labeler who is set aside."""
-    SET_ASIDE = -2
-    """In quarantine."""
     WITHDRAWN = -1
     UNREQUESTED = 0
     """Not asked for, hence outside the estimates."""

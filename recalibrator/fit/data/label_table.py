@@ -40,6 +40,7 @@ from recalibrator.fit.data.label_columns import (
 )
 from recalibrator.fit.data.overruled import Contribution, Overruled
 from recalibrator.fit.data.revisions import Flips, Revisions
+from recalibrator.fit.data.slips import Slips
 from recalibrator.grid import Grid
 from schemas.event import to_us
 from schemas.labelled import LabelledExample, OutcomeCounts
@@ -101,8 +102,7 @@ class LabelTable:
     _floor_us: Kept[int] = -1
     _table: Kept[Floats]
     _per_field: Kept[Numbers]
-    _spans: Kept[tuple[Span, ...]] = ()
-    _put_right: Kept[set[str]]
+    slips: Kept[tuple[Slips, ...]] = ()
     _labelers: Kept[dict[str, int]]
     distrust: Kept[Distrust]
     overruled: Kept[Overruled]
@@ -128,7 +128,6 @@ class LabelTable:
         self._field_row = struct.Struct(f"{self._counts_of_field * len(fields)}i")
         self._ids = []
         self._slots: dict[str, int] = {}
-        self._put_right = set()
         self._labelers = {}
         self.distrust = {}
         self.overruled = Overruled()
@@ -173,6 +172,7 @@ class LabelTable:
         table[:, HITS_LARGE] = np.where(is_pair, 2.0 * hits, 0.0)
         table[:, SIZE_LARGE] = np.where(is_pair, predicted + gold, 0.0)
         table[small_hits < 0.0, STANDING] = Standing.UNREQUESTED
+        found.slips = self.slips
         found._score_anew()
         return found
 
@@ -200,7 +200,7 @@ class LabelTable:
         slot = self._slots[example.query_id] = len(self._ids)
         self._ids.append(example.query_id)
         standing = self._write(slot, example, routed_us, labelled_us, labeler)
-        if _is_heard(standing):
+        if standing > 0.0:
             self.revisions.first(_error(example))
         return "withdrawn" if example.retracted else "added"
 
@@ -231,14 +231,7 @@ class LabelTable:
         # A label sent again for something that changes no outcome, such as who disagrees with it, corrects nothing.
         if np.array_equal(before[_SAID], self._table[slot, _SAID]):
             return "withdrawn" if retracted else "duplicate"
-        self._put_right_after_quarantine(slot, example.query_id, routed_us)
         return "withdrawn" if retracted else "corrected"
-
-    def _put_right_after_quarantine(self, slot: int, query_id: str, routed_us: int) -> None:
-        """Let a correction count that comes after the quarantine of its label has ended: it is new evidence."""
-        if self._table[slot, STANDING] == Standing.SET_ASIDE and not self._is_in_open_span(routed_us):
-            self._put_right.add(query_id)
-            self._table[slot, STANDING] = Standing.COUNTED
 
     def _number(self, labeler: str | None) -> float:
         if labeler is None:
@@ -276,7 +269,7 @@ class LabelTable:
     def _follow(self, slot: int, before: Floats) -> None:
         """Note what a correction changes, or a withdrawal."""
         row = self._table[slot]
-        heard, heard_before = _is_heard(row[STANDING]), _is_heard(before[STANDING])
+        heard, heard_before = row[STANDING] > 0.0, before[STANDING] > 0.0
         if heard and not heard_before:
             self.revisions.first(row.item(ERROR))
             return
@@ -321,56 +314,46 @@ class LabelTable:
             ranks = [(not self._is_distrusted(one.labeler, one.row[ROUTED_US]), one.revision) for one in (here, kept)]
             if here.row[STANDING] != Standing.WITHDRAWN and ranks[1] > ranks[0]:
                 self.overruled.replace(query_id, here)
-                self._put_right.discard(query_id)
                 self._table[slot], self._per_field[slot] = kept
         self._set_standing()
 
     def _is_distrusted(self, labeler: float, routed_us: float) -> bool:
         return bool(self.distrust) and _is_in(routed_us, self.distrust.get(int(labeler), ()))
 
-    def quarantine(self, spans: tuple[Span, ...]) -> None:
-        """Set ordinary labels aside that were routed in these spans of time, and take back all others.
-
-        What is set aside stays known and weighs nothing; trusted answers always count, and so does what was corrected
-        after its span had ended.
-        """
-        self._spans = tuple(span for span in spans if span[1] is None or span[1] > self._floor_us)
-        routed_us = {query_id: self._table.item(self._slots[query_id], ROUTED_US) for query_id in self._put_right}
-        self._put_right = {query_id for query_id, at_us in routed_us.items() if not self._is_in_open_span(at_us)}
-        self._set_standing()
-
     def _set_standing(self) -> None:
         table = self.table
         counts, routed_us = table[:, STANDING], table[:, ROUTED_US]
-        inside = are_in(routed_us, self._spans)
-        inside[[self._slots[query_id] for query_id in self._put_right]] = False
-        ordinary = (counts == Standing.COUNTED) | (counts == Standing.SET_ASIDE) | (counts == Standing.DISTRUSTED)
-        counts[ordinary] = np.where(inside[ordinary], Standing.SET_ASIDE, Standing.COUNTED)
+        counts[counts == Standing.DISTRUSTED] = Standing.COUNTED
         believed = (counts > Standing.UNREQUESTED) & (counts != Standing.AUDITED)
         for labeler, spans in self.distrust.items():
             counts[believed & (table[:, LABELER] == labeler) & are_in(routed_us, spans)] = Standing.DISTRUSTED
+
+    def worth(self, rows: Floats) -> Floats:
+        """Return what each of some labels is worth, since a crowd may slip, shape (labels,)."""
+        found = np.ones(len(rows))
+        for one in self.slips:
+            found *= one.weights(rows)
+        return found
+
+    def truth(self, cell: int | None, agree: bool | None, error: float, routed_us: int) -> float:
+        """Return how likely the small answer is wrong where a label by the crowd says so, or does not."""
+        if cell is not None:
+            for one in self.slips:
+                if one.covers(routed_us):
+                    relation = 0 if agree is None else 1 + agree
+                    error = one.truth(relation * self.grid.cells + cell, error)
+        return error
+
+    @property
+    def slipped(self) -> float:
+        """How many of the labels are slips, in expectation."""
+        counting = self.table[self.table[:, STANDING] > 0.0]
+        return float(np.maximum(0.0, 1.0 - self.worth(counting)).sum())
 
     def labels_since(self, instant_us: int) -> int:
         """Return the number of contributions that count and were routed at or after a time."""
         standing, routed_us = self.table[:, STANDING], self.table[:, ROUTED_US]
         return int(np.count_nonzero((routed_us >= instant_us) & (standing > 0.0)))
-
-    @property
-    def spans(self) -> tuple[Span, ...]:
-        """Spans in quarantine, those aside that end before the window begins."""
-        return self._spans
-
-    def _sets_aside(self, query_id: str, routed_us: int) -> bool:
-        """Whether an ordinary label of a query routed then is in quarantine."""
-        return bool(self._spans) and query_id not in self._put_right and _is_in(routed_us, self._spans)
-
-    def _is_in_open_span(self, routed_us: float) -> bool:
-        return any(begins <= routed_us and ends is None for begins, ends in self._spans)
-
-    def set_aside_since(self, instant_us: int) -> int:
-        """Return the number of contributions in quarantine that were routed at or after a time."""
-        table = self.table
-        return int(np.count_nonzero((table[:, STANDING] == Standing.SET_ASIDE) & (table[:, ROUTED_US] >= instant_us)))
 
     def earlier(self, instant_us: int, labels: int) -> int:
         """Return the routing time that lies so many contributions before a time; that time, where these are half."""
@@ -387,8 +370,9 @@ class LabelTable:
     def labelers_since(self, instant_us: int) -> Floats:
         """Return the numbers of the labelers of ordinary labels that were routed at or after a time."""
         table = self.table
-        ordinary = (table[:, STANDING] == Standing.COUNTED) | (table[:, STANDING] == Standing.SET_ASIDE)
-        numbers = np.unique(table[ordinary & (table[:, ROUTED_US] >= instant_us), LABELER])
+        numbers = np.unique(
+            table[(table[:, STANDING] == Standing.COUNTED) & (table[:, ROUTED_US] >= instant_us), LABELER]
+        )
         named: Floats = numbers[numbers != NOBODY]
         return named
 
@@ -400,7 +384,7 @@ class LabelTable:
         Parameters
         ----------
         audited : bool
-            Whether by answers to audits; else by ordinary labels, those in quarantine included.
+            Whether by answers to audits; else by ordinary labels.
         suspects : ndarray, shape (labelers,)
             Numbers of labelers whose answers to audits decide nothing, unless they are trusted by name.
 
@@ -417,7 +401,7 @@ class LabelTable:
             decides = (standing == Standing.ANSWERED) & ~np.isin(table[:, LABELER], suspects)
             wanted = (standing == Standing.AUDITED) | decides
         else:
-            wanted = (standing == Standing.COUNTED) | (standing == Standing.SET_ASIDE)
+            wanted = standing == Standing.COUNTED
         rows = wanted & (table[:, ROUTED_US] >= since_us) & (table[:, GROUP] < self.groups - 1)
         relation, cell = np.divmod(table[rows, GROUP].astype(np.intp), self.grid.cells)
         return relation, cell, table[rows, ERROR]
@@ -472,9 +456,7 @@ class LabelTable:
             return Standing.AUDITED
         if self._is_distrusted(labeler, routed_us):
             return Standing.DISTRUSTED
-        if audited and example.trusted is None:
-            return Standing.ANSWERED
-        return Standing.SET_ASIDE if self._sets_aside(example.query_id, routed_us) else Standing.COUNTED
+        return Standing.ANSWERED if audited and example.trusted is None else Standing.COUNTED
 
     def _write_fields(self, slot: int, example: LabelledExample, *, is_pair: bool) -> None:
         counts: list[int] = []
@@ -502,7 +484,7 @@ class LabelTable:
         self._ids = [self._ids[slot] for slot in kept.tolist()]
         self._slots = {query_id: slot for slot, query_id in enumerate(self._ids)}
         self.overruled.keep_only(self._slots)
-        self._put_right &= self._slots.keys()
+        self.slips = tuple(one for one in self.slips if one.ended_us is None or one.ended_us > self._floor_us)
 
     def retarget(self, target: float) -> None:
         """Score all answers by another τ from now on."""
@@ -531,11 +513,6 @@ class LabelTable:
         kept = min(held.shape[-1], self._counts_of_field)
         found[..., :kept] = held[..., :kept]
         return found
-
-
-def _is_heard(standing: float) -> bool:
-    """Whether a label says how people correct themselves: in quarantine they go on doing so."""
-    return standing > 0.0 or standing == Standing.SET_ASIDE
 
 
 def _error(example: LabelledExample) -> float:

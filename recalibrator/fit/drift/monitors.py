@@ -3,7 +3,7 @@
 An alarm of agreement or of errors means that outcomes have changed: earlier labels are discounted and all is fitted
 anew. One of u means that the mix of queries has changed: earlier traffic is forgotten. One of errors given agreement
 means bad labels, or that both models have changed alike; trusted people are asked which (see
-:mod:`recalibrator.fit.label_quality.state_machine`).
+:mod:`recalibrator.fit.label_quality.crowd`).
 """
 
 from __future__ import annotations
@@ -361,5 +361,6 @@ class _GivenAgreement:
             Whether agreement is.
         """
         kind, said = int(channel.agreeing), int(known)
-        gain = self._gains.item(kind, said, int(error), cell)
+        right, wrong = self._gains[kind, said, :, cell].tolist()
+        gain = right + error * (wrong - right)
         return Outcomes(self._before.item(kind, said, cell), 1.0, error, at_us, gain, None, behind)

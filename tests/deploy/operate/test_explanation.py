@@ -53,7 +53,7 @@ def counted(traces: Traces) -> tuple[str, str]:
         (
             Traces(results=[ASKED], examples=[example()], status=status(label_audit={"quarantined": 7})),
             "unknown",
-            "7 labels are in quarantine",
+            "some 7 labels are taken for slips",
         ),
     ],
 )

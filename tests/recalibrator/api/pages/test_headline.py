@@ -205,7 +205,7 @@ CASES = {
     "bad labels": Case(
         "bad_labels",
         "bad",
-        ("Labels since 01 Mar 09:30 UTC contradict", "17 of them are set aside"),
+        ("Labels since 01 Mar 09:30 UTC contradict", "some 17 of them are taken for slips"),
         "/workloads/photo/label?reason=audit",
         status(
             state="bad_labels_suspected",

@@ -162,49 +162,6 @@ def test_suspected_labelers_do_not_decide_their_own_audit() -> None:
     assert len(labels.errors_since(0, audited=False)[0]) == 41
 
 
-@pytest.mark.parametrize(
-    ("ended", "again", "distrusted", "standing"),
-    [
-        (True, {"small_exact": False}, False, Standing.COUNTED),
-        (True, {}, False, Standing.SET_ASIDE),
-        (False, {"small_exact": False}, False, Standing.SET_ASIDE),
-        (True, {"small_exact": False}, True, Standing.DISTRUSTED),
-    ],
-    ids=["after its quarantine", "said again", "in quarantine", "by a labeler who is set aside"],
-)
-def test_a_label_corrected_after_quarantine_counts(
-    ended: bool, again: dict[str, object], distrusted: bool, standing: Standing
-) -> None:
-    labels = window()
-    for number in range(3):
-        labels.offer(label(number, labeler="eve", small_exact=True))
-    start_us = int(START.timestamp()) * 1_000_000
-    labels.quarantine(((start_us, start_us + 2_000_000 if ended else None),))
-    if distrusted:
-        labels.set_distrust({1: ((0, None),)})
-    labels.offer(label(1, labeler="eve", small_exact=True, revision=2).model_copy(update=again))
-    assert labels.standing("q-1") == standing
-    labels.set_distrust({})
-    labels.quarantine(labels.spans)
-    counts = labels.standing("q-1") == Standing.COUNTED
-    assert counts is (standing is Standing.COUNTED)
-    assert labels.counting == int(counts) + int(ended)
-
-
-def test_a_new_quarantine_takes_labels_put_right_in() -> None:
-    """Until they are corrected once more, after its end."""
-    labels = window()
-    labels.offer(label(1, small_exact=True))
-    start_us = int(START.timestamp()) * 1_000_000
-    for revision in (2, 3):
-        labels.quarantine(((start_us, None),))
-        assert labels.standing("q-1") == Standing.SET_ASIDE
-        labels.quarantine(((start_us, start_us + 2_000_000),))
-        assert labels.standing("q-1") == Standing.SET_ASIDE
-        labels.offer(label(1, small_exact=revision == 3, revision=revision))
-        assert labels.standing("q-1") == Standing.COUNTED
-
-
 def test_an_overruled_label_returns_with_distrust() -> None:
     """A label that was overruled stands again once its successor is set aside."""
     labels, alone = window(), window()

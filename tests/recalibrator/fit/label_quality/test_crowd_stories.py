@@ -1,4 +1,4 @@
-"""Labels that contradict what was known: asked about, set aside when refuted, believed otherwise, never lost.
+"""Labels that contradict what was known: asked about, weighed when refuted, believed otherwise, never lost.
 
 Only public events go in: what routers route by the core's own versions, and what labelers say of it.
 """
@@ -11,18 +11,11 @@ from datetime import timedelta
 
 import numpy as np
 import pytest
-from hypothesis import given
-from hypothesis import settings as hypothesis_settings
-from hypothesis import strategies as st
 
 from recalibrator.core import Recalibrator
-from recalibrator.fit.data.label_columns import ROUTED_US, STANDING, Standing
-from recalibrator.fit.data.label_table import LabelTable
-from recalibrator.grid import Grid
 from schemas import CalibrationVersion, Command, LabelledExample, OutcomeCounts, TrafficSummary
 from schemas.draws import uniform
-from schemas.traffic import GridSpec
-from tests.support.cascade_stream import FIELDS, START, Answers, World, drive, example, settings, typo_world
+from tests.support.cascade_stream import FIELDS, START, Answers, World, drive, settings, typo_world
 
 BEGINS, ENDS, QUERIES = 3_000, 9_000, 16_000
 WORLD = typo_world(QUERIES, QUERIES, seed=4)
@@ -111,11 +104,11 @@ def lied_to() -> Story:
 
 
 @pytest.fixture(scope="module")
-def in_quarantine() -> Story:
+def while_refuted() -> Story:
     return Story(WORLD, careless_unless_trusted, 6_500)
 
 
-def test_wrong_labels_are_audited_quarantined_and_released(lied_to: Story) -> None:
+def test_wrong_labels_are_audited_weighed_and_released(lied_to: Story) -> None:
     asked, audit = lied_to.first("audit")
     refuted, quarantine = lied_to.first("labels_refuted")
     released, after = lied_to.first("labels_released")
@@ -127,10 +120,10 @@ def test_wrong_labels_are_audited_quarantined_and_released(lied_to: Story) -> No
     told = after.evidence.details["label_audit"]
     assert isinstance(told, dict)
     assert isinstance(told["quarantined"], int)
-    assert told["quarantined"] > 500
+    assert told["quarantined"] > 200
 
 
-def test_quarantined_labels_move_no_threshold_and_are_kept(lied_to: Story) -> None:
+def test_slips_hardly_move_the_threshold_and_none_is_lost(lied_to: Story) -> None:
     refuted, _ = lied_to.first("labels_refuted")
     truthful = Recalibrator(settings())
     true_run = drive(truthful, WORLD.draw, ENDS)
@@ -151,27 +144,28 @@ def test_quarantined_labels_move_no_threshold_and_are_kept(lied_to: Story) -> No
     assert status.state == "active"
 
 
-def test_the_status_describes_a_quarantine(in_quarantine: Story) -> None:
+def test_the_status_describes_refuted_labels(while_refuted: Story) -> None:
     """What is suspected, since when, and what was answered."""
-    status = in_quarantine.core.status()
+    status = while_refuted.core.status()
     assert status.state == "bad_labels_suspected"
     assert "call answers wrong on which both models agree" in status.sentence
-    assert "set aside until they are right again" in status.sentence
+    assert "are taken for slips until they are right again" in status.sentence
     told = status.details["label_audit"]
     assert isinstance(told, dict)
-    assert told["in_quarantine"] is True
+    assert isinstance(told["slipping"], float)
+    assert told["slipping"] > 0.5
     assert isinstance(told["last"], dict)
     assert told["last"]["verdict"] == "refuted"
     assert isinstance(told["last"]["answers"], int)
     assert 0 < told["last"]["answers"] <= 120
-    assert abs(status.labels.requested - in_quarantine.run.labels - status.labels.pending) <= 120
+    assert abs(status.labels.requested - while_refuted.run.labels - status.labels.pending) <= 120
 
 
-def test_labels_put_right_later_stayed_set_aside(in_quarantine: Story) -> None:
+def test_labels_put_right_later_stayed_taken_for_slips(while_refuted: Story) -> None:
     """Their labeler notices and corrects all of them: they are true labels then, and so are those that follow."""
-    core = Recalibrator.restore(settings(), in_quarantine.core.snapshot())
-    for number, event in in_quarantine.events:
-        if isinstance(event, LabelledExample) and event != (truth := in_quarantine.truths[event.query_id]):
+    core = Recalibrator.restore(settings(), while_refuted.core.snapshot())
+    for number, event in while_refuted.events:
+        if isinstance(event, LabelledExample) and event != (truth := while_refuted.truths[event.query_id]):
             core.observe(truth.model_copy(update={"revision": 2, "labelled_at": START + timedelta(seconds=number)}))
     drive(core, WORLD.draw, 1_500, first=6_500)
     told = core.status().details["label_audit"]
@@ -179,43 +173,11 @@ def test_labels_put_right_later_stayed_set_aside(in_quarantine: Story) -> None:
     assert (told["quarantined"], core.status().state) == (0, "active")
 
 
-def test_a_correction_after_a_quarantine_stayed_set_aside(lied_to: Story) -> None:
-    """The quarantine has ended; what its labelers put right afterwards is new evidence, and counts as it stands."""
-    core = Recalibrator.restore(settings(), lied_to.core.snapshot())
-    lies = [
-        (number, truth)
-        for number, event in lied_to.events
-        if isinstance(event, LabelledExample) and event != (truth := lied_to.truths[event.query_id])
-    ]
-    before, counting = quarantined(core), effective(core)
-    for number, truth in lies:
-        core.observe(truth.model_copy(update={"revision": 2, "labelled_at": START + timedelta(seconds=number)}))
-    assert len(lies) > 100
-    assert before - len(lies) <= quarantined(core) < 0.8 * before
-    assert effective(core) > counting
-    restored = Recalibrator.restore(settings(), core.snapshot())
-    assert (quarantined(restored), restored.snapshot()) == (quarantined(core), core.snapshot())
-
-
-def quarantined(core: Recalibrator) -> int:
-    told = core.status().details["label_audit"]
-    assert isinstance(told, dict)
-    assert isinstance(told["quarantined"], int)
-    return told["quarantined"]
-
-
-def effective(core: Recalibrator) -> float:
-    return core.evaluate().estimate.support.effective_labels
-
-
 def test_trusted_answers_confirm_a_common_failure() -> None:
     story = Story(failing_alike(), lambda _, label: label, 9_000)
     assert story.triggers()[:2] in (["audit", "labels_confirmed"], ["audit", "audit"])
     assert "labels_confirmed" in story.triggers()
     assert "labels_refuted" not in story.triggers()
-    details = story.core.status().details["label_audit"]
-    assert isinstance(details, dict)
-    assert details["quarantined"] == 0
 
 
 def test_without_trusted_answers_labels_are_believed_in_the_end() -> None:
@@ -229,7 +191,7 @@ def test_without_trusted_answers_labels_are_believed_in_the_end() -> None:
     assert story.core.current.audit_probability == 0.0
 
 
-def test_a_quarantine_ends_when_trusted_people_stop_answering() -> None:
+def test_labels_count_again_when_trusted_people_stop_answering() -> None:
     def tell(number: int, label: LabelledExample) -> LabelledExample | None:
         never_right = (
             label if number < BEGINS or label.label_reason == "audit" else careless_unless_trusted(6_000, label)
@@ -244,16 +206,6 @@ def test_a_quarantine_ends_when_trusted_people_stop_answering() -> None:
 @pytest.fixture(scope="module")
 def in_doubt() -> Story:
     return Story(WORLD, careless_now_and_then, 7_000)
-
-
-def test_an_audit_open_after_forty_answers_asks_for_more(in_quarantine: Story) -> None:
-    """Trusted answers and labels since the alarm have to agree on the verdict; until they do, more are asked for."""
-    told = in_quarantine.core.status().details["label_audit"]
-    assert isinstance(told, dict)
-    assert isinstance(told["last"], dict)
-    assert isinstance(told["last"]["answers"], int)
-    assert 40 < told["last"]["answers"] <= 120
-    assert in_quarantine.first("labels_refuted")[1].audit_probability == 0.0
 
 
 def test_flattering_labels_are_decided_within_forty_answers() -> None:
@@ -317,43 +269,3 @@ def test_a_restart_within_an_audit_gives_the_same_bytes(lied_to: Story) -> None:
         if not waiting and not restored:
             return
     pytest.fail(f"not reached: {waiting}, {list(restored)}")
-
-
-GRID = Grid(GridSpec())
-LABELS = st.lists(
-    st.tuples(st.integers(0, 30), st.sampled_from(["random", "audit", "exploration"]), st.integers(0, 999)),
-    max_size=30,
-    unique_by=lambda one: one[2],
-)
-SPANS = st.lists(st.tuples(st.integers(0, 30), st.none() | st.integers(0, 30)), max_size=3)
-
-
-@hypothesis_settings(max_examples=60)
-@given(labels=LABELS, spans=SPANS, known=st.floats(0.0, 1.0))
-def test_quarantine_covers_the_ordinary_labels_of_its_spans(
-    labels: list[tuple[int, str, int]], spans: list[tuple[int, int | None]], known: float
-) -> None:
-    """In any order of labels and quarantine, and none is lost."""
-
-    def fill(order: list[tuple[int, str, int]], before: int) -> LabelTable:
-        window = LabelTable(GRID, 0.9, settings().fields, 100)
-        for place, (second, reason, number) in enumerate(order):
-            if place == before:
-                window.quarantine(in_us)
-            one = example(WORLD.draw(number), f"q-{number}", "w", START + timedelta(seconds=second))[1]
-            window.offer(one.model_copy(update={"label_reason": reason}))
-        window.quarantine(in_us)
-        return window
-
-    start_us = int(START.timestamp()) * 1_000_000
-    in_us = tuple((start_us + a * 10**6, None if b is None else start_us + b * 10**6) for a, b in spans)
-    window = fill(labels, round(known * len(labels)))
-    assert len(window) == len(labels)
-    for (second, reason, _), row in zip(labels, window.table, strict=True):
-        inside = any(a <= second and (b is None or second < b) for a, b in spans)
-        assert row[STANDING] == (
-            Standing.AUDITED if reason == "audit" else Standing.SET_ASIDE if inside else Standing.COUNTED
-        )
-        assert row[ROUTED_US] == start_us + second * 10**6
-    window.quarantine(())
-    assert not (window.table[:, STANDING] == Standing.SET_ASIDE).any()

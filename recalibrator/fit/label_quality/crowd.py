@@ -1,0 +1,510 @@
+"""Whether labels as a whole can be believed: what they suddenly report, trusted people are asked about.
+
+A suspicion is one question: have errors become as frequent as labels say, or do labels slip? Trusted answers move the
+odds of it. By as much as they speak against the labels, these count for what true ones would say
+(:mod:`recalibrator.fit.data.slips`): nothing is set aside, and nothing is lost if the odds turn again. Without trusted
+answers labels are believed. A suspicion ends when answers confirm the labels, when nobody answers, when labels report
+what they did before (a CUSUM), or when single people are set aside, since what the others say is judged anew.
+
+:func:`step` maps a suspicion and one piece of evidence to the next one and its effects. It changes nothing else: the
+fold applies the effects to the label table and to what it knows of changes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from math import exp
+from typing import Any, Literal, NamedTuple, Protocol
+
+import numpy as np
+from pydantic import JsonValue
+
+from recalibrator.fit.arrays import Floats, Ints
+from recalibrator.fit.data.revisions import Flips
+from recalibrator.fit.data.slips import Slips
+from recalibrator.fit.estimate.agreement import Chances, chances_of, inside, multiply_odds
+from recalibrator.fit.label_quality.audit_test import (
+    SUPPORT,
+    OddsPosterior,
+    log_likelihood_ratios,
+    mixed_ratio,
+    odds_posterior,
+)
+from recalibrator.fit.method_constants import AuditConstants
+from schemas.event import from_us
+from schemas.traffic import TrafficSummary, VersionTraffic
+
+News = Literal["labels_refuted", "labels_confirmed", "labels_unanswered", "labels_released"]
+
+_ANSWERS_LEAST = 10
+"""Trusted answers below which a fall of quality is believed, not explained away."""
+
+_LABELS_BETWEEN_FITS = 50
+_NO_ANSWERS: Floats = np.zeros(0)
+_CARRIED_SHARE = 2.0 / 3.0
+"""Of the bound: most that earlier audits count, so that each new one must contribute evidence."""
+
+
+class Expected(NamedTuple):
+    """What labels are compared with: outcomes as they were before the suspicion.
+
+    Parameters
+    ----------
+    agreement : ndarray, shape (cells,)
+        P(agree | u).
+    error_given : ndarray, shape (2, cells)
+        P(the small answer is wrong | u, the answers differ), and where they are equal, by labels as they stand.
+    """
+
+    agreement: Floats
+    error_given: Floats
+
+
+@dataclass(frozen=True, slots=True)
+class Audit:
+    """An open audit.
+
+    Parameters
+    ----------
+    opened_us : int
+    probability : float
+        With which routers ask for an audit of a query that both models answer.
+    asked : float
+        Pairs of the suspected kind drawn so far, in expectation.
+    """
+
+    opened_us: int
+    probability: float
+    asked: float = 0.0
+
+
+@dataclass(frozen=True, slots=True)
+class Suspicion:
+    """What is suspected of labels, since when, and what speaks for them.
+
+    Parameters
+    ----------
+    agreeing : bool
+        Whether errors are too many where answers agree, or too few where they differ.
+    began_us : int
+        When labels began to contradict what was expected.
+    expected : Expected
+    log_odds : float
+        Of the factor that labels put on the odds of an error.
+    carried, evidence : float
+        Log odds that labels are right: before the open audit, and now.
+    answers : int
+        By trusted people, so far.
+    audit : Audit or None
+        None between two.
+    ordinary, seen : int
+        Labels since the last audit was opened or closed; labels of the suspected kind.
+    release : float
+        CUSUM of the log likelihood ratio of "errors as before" over "errors as suspected".
+    release_since_us : int or None
+        Since when that sum is positive.
+    """
+
+    agreeing: bool
+    began_us: int
+    expected: Expected
+    log_odds: float = 0.0
+    carried: float = 0.0
+    evidence: float = 0.0
+    answers: int = 0
+    audit: Audit | None = None
+    ordinary: int = 0
+    seen: int = 0
+    release: float = 0.0
+    release_since_us: int | None = None
+
+    @property
+    def slipping(self) -> float:
+        """Probability that labels slip, rather than report what has changed."""
+        return 1.0 / (1.0 + exp(self.evidence)) if self.answers >= _ANSWERS_LEAST else 0.0
+
+    def chances(self, cell: Any, agree: bool | None, flips: Flips = Flips()) -> Chances:  # noqa: B008 (immutable)
+        """Return what was expected of labels in some cells, first ones where it is told how they differ."""
+        first = inside(flips.first(self.expected.error_given))
+        return chances_of(self.expected.agreement, first, cell, agree, agreeing=self.agreeing)
+
+    def slips(self) -> Slips:
+        """Return how often labels slip."""
+        apart, alike = self.expected.error_given
+        agreement, true = self.expected.agreement, alike if self.agreeing else apart
+        said = multiply_odds(true, exp(self.log_odds))
+        share = self.slipping * np.abs(said - true) / (1.0 - true if self.agreeing else true)
+        error = np.stack(((1.0 - agreement) * apart + agreement * alike, apart, alike))
+        return Slips(self.began_us, None, self.agreeing, share, error)
+
+
+@dataclass(frozen=True, slots=True)
+class Conclusion:
+    """The last verdict: what it was, the answers behind it, and when it was reached."""
+
+    verdict: str
+    answers: int
+    errors: int
+    at_us: int
+
+
+@dataclass(frozen=True, slots=True)
+class LabelQuality:
+    """What is suspected of labels, and the last verdict on them.
+
+    Examples
+    --------
+    >>> LabelQuality().is_trusting
+    True
+    """
+
+    suspicion: Suspicion | None = None
+    conclusion: Conclusion | None = None
+
+    @property
+    def is_trusting(self) -> bool:
+        """Whether labels are not suspected."""
+        return self.suspicion is None
+
+    @property
+    def audit(self) -> Audit | None:
+        """The open audit, if there is one."""
+        return None if self.suspicion is None else self.suspicion.audit
+
+    @property
+    def is_unanswered(self) -> bool:
+        """Whether the last audit was never answered."""
+        return self.conclusion is not None and self.conclusion.verdict == "unanswered"
+
+    def audit_probability(self, constants: AuditConstants) -> float:
+        """Return the share of the queries answered by both models that trusted people are to label."""
+        audit = self.audit
+        return 0.0 if audit is None or audit.asked >= constants.audit_requests else audit.probability
+
+
+class LabelFacts(Protocol):
+    """What evidence reads of the label table."""
+
+    @property
+    def flips(self) -> Flips:
+        """How first labels differ from labels as they stand."""
+        ...
+
+    @property
+    def slipped(self) -> float:
+        """How many labels are slips, in expectation."""
+        ...
+
+    def errors_since(self, since_us: int, *, audited: bool, suspects: Floats = ...) -> tuple[Ints, Ints, Floats]:
+        """Return relation of the answers, cell of u and error of the labels of queries routed since a time."""
+        ...
+
+    def labelers_since(self, instant_us: int) -> Floats:
+        """Return the numbers of the labelers of ordinary labels since a time."""
+        ...
+
+
+class RecentPairs(NamedTuple):
+    """Recent traffic: queries, those answered by both models, and those of them whose answers agree."""
+
+    queries: float
+    pairs: float
+    agreeing: float
+
+
+class Suspected(NamedTuple):
+    """An alarm: labels contradict what was expected."""
+
+    began_us: int
+    agreeing: bool
+    expected: Expected
+    labels: LabelFacts
+    recent: RecentPairs
+    now_us: int
+
+
+class LabelSeen(NamedTuple):
+    """The first label of a query, which the label table has taken in.
+
+    Parameters
+    ----------
+    audited : bool
+        Whether it answers an audit.
+    cell : int or None
+        Of u; None where the query has none.
+    agree : bool or None
+    error : float
+        1 where the small answer is wrong.
+    """
+
+    routed_us: int
+    now_us: int
+    audited: bool
+    cell: int | None
+    agree: bool | None
+    error: float
+    labels: LabelFacts
+    recent: RecentPairs
+
+
+class AuditsDrawn(NamedTuple):
+    """Traffic, and the audit probabilities by version with which routers drew audits of it."""
+
+    summary: TrafficSummary
+    probabilities: Mapping[int, float]
+
+
+class PeopleJudged(NamedTuple):
+    """Single labelers were set aside, or are believed again: what labels say as a whole is to be judged anew."""
+
+
+Evidence = Suspected | LabelSeen | AuditsDrawn | PeopleJudged
+
+
+class Effects(NamedTuple):
+    """What the fold is to do.
+
+    Parameters
+    ----------
+    news : str or None
+        A suspicion was judged this way: a reason for a new version.
+    from_us : int
+        Since when labels are wrong, or right again.
+    retract : bool
+        Take back a change of outcomes that these labels had reported.
+    changed : bool
+        Outcomes are believed to have changed then, given agreement too.
+    """
+
+    news: News | None = None
+    from_us: int = 0
+    retract: bool = False
+    changed: bool = False
+
+
+_NONE = Effects()
+
+
+def step(quality: LabelQuality, evidence: Evidence, constants: AuditConstants) -> tuple[LabelQuality, Effects]:
+    """Return what one piece of evidence leads to.
+
+    Parameters
+    ----------
+    quality : LabelQuality
+    evidence : Suspected, LabelSeen, AuditsDrawn or PeopleJudged
+        An alarm while labels are suspected already, or a label while they are not, changes nothing.
+    constants : AuditConstants
+    """
+    suspicion = quality.suspicion
+    if isinstance(evidence, Suspected):
+        return (replace(quality, suspicion=_suspect(evidence, constants)) if suspicion is None else quality), _NONE
+    if suspicion is None:
+        return quality, _NONE
+    if isinstance(evidence, AuditsDrawn):
+        return replace(quality, suspicion=_count_drawn(suspicion, evidence)), _NONE
+    if isinstance(evidence, PeopleJudged):
+        return replace(quality, suspicion=None), Effects(from_us=suspicion.began_us, retract=True)
+    take = _take_answer if evidence.audited else _take_ordinary
+    return take(quality, suspicion, evidence, constants)
+
+
+def _take_ordinary(
+    quality: LabelQuality, suspicion: Suspicion, label: LabelSeen, constants: AuditConstants
+) -> tuple[LabelQuality, Effects]:
+    """Let one label of the crowd speak for itself; after so many, an audit ends, or another one begins."""
+    suspicion, released_us = _release_test(replace(suspicion, ordinary=suspicion.ordinary + 1), label, constants)
+    if released_us is not None:
+        retract = released_us <= suspicion.began_us
+        return _end("released", label, Effects("labels_released", released_us, retract=retract))
+    quality = replace(quality, suspicion=suspicion)
+    if suspicion.ordinary < constants.audit_again_labels:
+        return quality, _NONE
+    if suspicion.audit is not None:
+        return _take_answer(quality, suspicion, label, constants, is_over=True)
+    audit = _open(label.recent, label.now_us, constants, agreeing=suspicion.agreeing)
+    return replace(quality, suspicion=replace(suspicion, audit=audit, ordinary=0)), _NONE
+
+
+def _end(
+    verdict: str, label: LabelSeen, effects: Effects, answers: Floats = _NO_ANSWERS
+) -> tuple[LabelQuality, Effects]:
+    conclusion = Conclusion(verdict, len(answers), int(answers.sum()), label.now_us)
+    return LabelQuality(None, conclusion), effects
+
+
+def _suspect(alarm: Suspected, constants: AuditConstants) -> Suspicion:
+    audit = _open(alarm.recent, alarm.now_us, constants, agreeing=alarm.agreeing)
+    # The prior favours the side that costs only money if it is wrong.
+    caution = constants.audit_caution if alarm.agreeing else -constants.audit_caution
+    made = Suspicion(alarm.agreeing, alarm.began_us, alarm.expected, carried=caution, evidence=caution, audit=audit)
+    return replace(made, log_odds=_posterior(made, alarm.labels).mean)
+
+
+def _open(recent: RecentPairs, now_us: int, constants: AuditConstants, *, agreeing: bool) -> Audit:
+    pairs = recent.agreeing if agreeing else recent.pairs - recent.agreeing
+    share = pairs / max(recent.queries, 1.0)
+    wanted = constants.audit_requests / constants.audit_queries
+    return Audit(now_us, min(1.0, wanted / share) if share > 0.0 else 1.0)
+
+
+def _count_drawn(suspicion: Suspicion, drawn: AuditsDrawn) -> Suspicion:
+    audit = suspicion.audit
+    if audit is None:
+        return suspicion
+    asked = audit.asked
+    for part in drawn.summary.versions:
+        share = drawn.probabilities.get(part.calibration_version or 0, 0.0)
+        if share > 0.0:
+            asked += _audits(part, share, agreeing=suspicion.agreeing)
+    return replace(suspicion, audit=replace(audit, asked=asked))
+
+
+def _audits(part: VersionTraffic, share: float, *, agreeing: bool) -> float:
+    """Return how many audits of pairs of one kind one version's routers have drawn, in expectation.
+
+    Every explored query is audited, and a share of the others; of the explored, as many agree as in their cell.
+    """
+    counts = (part.pairs, part.agreeing, part.pairs_explored)
+    pairs, agree, explored = (np.array(one, dtype=np.float64) for one in counts)
+    kind = agree if agreeing else pairs - agree
+    of_explored = kind * np.divide(explored, pairs, out=np.zeros(len(pairs)), where=pairs > 0.0)
+    return float((share * (kind - of_explored) + of_explored).sum())
+
+
+def _release_test(suspicion: Suspicion, label: LabelSeen, constants: AuditConstants) -> tuple[Suspicion, int | None]:
+    """Compare one label with what was expected; returns since when labels are as before, where they are."""
+    if label.cell is None or label.agree is (not suspicion.agreeing):
+        return suspicion, None
+    suspicion = replace(suspicion, seen=suspicion.seen + 1)
+    if suspicion.seen % _LABELS_BETWEEN_FITS == 0:
+        posterior = _posterior(suspicion, label.labels)
+        if posterior.support <= -SUPPORT:
+            return suspicion, suspicion.began_us
+        suspicion = replace(suspicion, log_odds=posterior.mean)
+    chances = suspicion.chances(label.cell, label.agree, label.labels.flips)
+    ratios = log_likelihood_ratios(chances, np.array(label.error), np.array([suspicion.log_odds]))
+    release = max(0.0, suspicion.release - float(ratios[0]))
+    since_us = None if release <= 0.0 else suspicion.release_since_us or label.routed_us
+    suspicion = replace(suspicion, release=release, release_since_us=since_us)
+    if since_us is None or release < constants.audit_release_bound:
+        return suspicion, None
+    are_right = _posterior(suspicion, label.labels).support <= -SUPPORT
+    return suspicion, suspicion.began_us if are_right else since_us
+
+
+def _take_answer(
+    quality: LabelQuality,
+    suspicion: Suspicion,
+    label: LabelSeen,
+    constants: AuditConstants,
+    *,
+    is_over: bool = False,
+) -> tuple[LabelQuality, Effects]:
+    """Let the trusted answers to the open audit move the odds, and end it when they suffice or no more come."""
+    if suspicion.audit is None:
+        return quality, _NONE
+    chances, errors = _answers(suspicion, label.labels, suspicion.audit.opened_us)
+    # Labels that raised an alarm are the worst of a while: only later ones are an unbiased sample.
+    posterior = _posterior(suspicion, label.labels, suspicion.audit.opened_us)
+    evidence = suspicion.carried + mixed_ratio(chances, errors, posterior)
+    suspicion = replace(suspicion, evidence=evidence, answers=max(suspicion.answers, len(errors)))
+    suffices = len(errors) >= (_ANSWERS_LEAST if abs(evidence) >= constants.audit_bound else constants.audit_answers)
+    if not (suffices or is_over):
+        return replace(quality, suspicion=suspicion), _NONE
+    if len(errors) < _ANSWERS_LEAST:
+        return _end("unanswered", label, Effects("labels_unanswered", suspicion.began_us, changed=True), errors)
+    if evidence >= constants.audit_bound:
+        return _end("confirmed", label, Effects("labels_confirmed", suspicion.began_us, changed=True), errors)
+    return _keep(suspicion, label, errors, constants)
+
+
+def _keep(
+    suspicion: Suspicion, label: LabelSeen, errors: Floats, constants: AuditConstants
+) -> tuple[LabelQuality, Effects]:
+    """Close an audit that leaves labels suspected."""
+    most, refuted = _CARRIED_SHARE * constants.audit_bound, suspicion.evidence <= 0.0
+    carried = max(-most, min(most, suspicion.evidence))
+    # Until it is decided which of the two is so, more answers are asked for at once.
+    decided = suspicion.evidence <= -constants.audit_bound
+    ordinary = 0 if decided else constants.audit_again_labels
+    suspicion = replace(suspicion, carried=carried, evidence=carried, audit=None, ordinary=ordinary)
+    verdict = "refuted" if refuted else "undecided"
+    conclusion = Conclusion(verdict, len(errors), int(errors.sum()), label.now_us)
+    effects = Effects("labels_refuted", suspicion.began_us, retract=True) if refuted else _NONE
+    return LabelQuality(suspicion, conclusion), effects
+
+
+def _posterior(suspicion: Suspicion, labels: LabelFacts, since_us: int | None = None) -> OddsPosterior:
+    """Return the factor on the odds, given ordinary labels since a time that are, or may be, of the suspected kind."""
+    since_us = suspicion.began_us if since_us is None else since_us
+    relation, cell, error = labels.errors_since(since_us, audited=False)
+    known = relation == _kind(suspicion)
+    rows = known | (relation == 0)
+    known = known[rows]
+    rest, weight, given = suspicion.chances(cell[rows], None, labels.flips)
+    chances = Chances(np.where(known, 0.0, rest), np.where(known, 1.0, weight), given)
+    return odds_posterior(chances, error[rows], rising=suspicion.agreeing)
+
+
+def _answers(suspicion: Suspicion, labels: LabelFacts, since_us: int) -> tuple[Chances, Floats]:
+    """Return the trusted answers since a time about queries of the suspected kind, and what was expected of them."""
+    suspects = labels.labelers_since(suspicion.began_us)
+    relation, cell, error = labels.errors_since(since_us, audited=True, suspects=suspects)
+    rows = relation == _kind(suspicion)
+    return suspicion.chances(cell[rows], suspicion.agreeing), error[rows]
+
+
+def _kind(suspicion: Suspicion) -> int:
+    return 2 if suspicion.agreeing else 1
+
+
+def sentence(quality: LabelQuality, slipped: float) -> str:
+    """Say in one plain sentence what is suspected of labels, of which so many are slips."""
+    suspicion, last = quality.suspicion, quality.conclusion
+    if suspicion is None:
+        return (
+            "Labels contradict what was known where both models answered, and no trusted answer has come: check "
+            "the labelers, or both models fail alike."
+        )
+    what = (
+        "call answers wrong on which both models agree"
+        if suspicion.agreeing
+        else "call the small model right where the large one differs"
+    )
+    since = f"{from_us(suspicion.began_us):%Y-%m-%d %H:%M} UTC"
+    if suspicion.slipping > 0.5 and last is not None:  # noqa: PLR2004
+        return (
+            f"Labels since {since} {what} and {suspicion.answers} trusted answers refute them: "
+            f"some {slipped:.0f} are taken for slips until they are right again."
+        )
+    return (
+        f"Labels since {since} {what} more often than before: trusted people are asked by audit, and until "
+        "they answer labels are believed."
+    )
+
+
+def details(quality: LabelQuality, labels: LabelFacts) -> dict[str, JsonValue]:
+    """Return the open suspicion, its audit and the last verdict, as the status shows them."""
+    suspicion, audit, last = quality.suspicion, quality.audit, quality.conclusion
+    shown: dict[str, JsonValue] = {"quarantined": round(labels.slipped)}
+    if suspicion is not None:
+        shown |= {
+            "suspected": "errors_where_answers_agree" if suspicion.agreeing else "few_errors_where_answers_differ",
+            "since": from_us(suspicion.began_us).isoformat(),
+            "odds": exp(suspicion.log_odds),
+            "slipping": suspicion.slipping,
+            "audit_open": audit is not None,
+            "asked": 0.0 if audit is None else round(audit.asked, 1),
+        }
+    if suspicion is not None and audit is not None:
+        _, errors = _answers(suspicion, labels, audit.opened_us)
+        shown |= {"answered": len(errors), "errors": int(errors.sum())}
+    if last is not None:
+        shown["last"] = {
+            "verdict": last.verdict,
+            "answers": last.answers,
+            "errors": last.errors,
+            "at": from_us(last.at_us).isoformat(),
+        }
+    return shown
