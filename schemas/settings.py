@@ -87,6 +87,17 @@ class TopicSettings(Section):
     replication_factor: Annotated[Integer, Field(ge=-1, le=100)] = -1
 
 
+MIN_SIGNING_KEY_CHARS = 32
+"""Of the keys of versions and draws: anybody who reads the topics can try keys offline, without limit."""
+
+
+def _long_enough(value: SecretStr | tuple[SecretStr, ...] | None) -> Any:
+    keys = value if isinstance(value, tuple) else () if value is None else (value,)
+    if any(len(key.get_secret_value().strip()) < MIN_SIGNING_KEY_CHARS for key in keys):
+        raise ValueError(f"is empty or too short: give a random key of at least {MIN_SIGNING_KEY_CHARS} characters")
+    return value
+
+
 class RouterSettings(Section):
     """``[router]``: one router instance.
 
@@ -117,6 +128,9 @@ class RouterSettings(Section):
         calibration topic brings one. Without it a router keeps nothing on disk.
     allowed_hosts : list of str
         Names under which requests may ask for this router, as ``recalibrator.allowed_hosts`` does for the API.
+    draw_key : str, optional
+        Which queries are labelled, explored and tried is drawn with this secret and the query's id. The same for all
+        routers and gateways; at least 32 random characters. Without it whoever names queries can choose their draws.
     """
 
     instance_id: Annotated[str, Field(pattern=r"^[A-Za-z0-9._-]{1,200}$")] = "router-0"
@@ -129,6 +143,17 @@ class RouterSettings(Section):
     query_deadline_s: Annotated[Seconds, REREAD] = DEFAULT_QUERY_DEADLINE_S
     state_dir: Annotated[str, Field(min_length=1)] | None = None
     allowed_hosts: tuple[HostName, ...] = ()
+    draw_key: SecretStr | None = None
+
+    @field_validator("draw_key")
+    @classmethod
+    def _cannot_be_found(cls, value: SecretStr | None) -> Any:
+        return _long_enough(value)
+
+    @property
+    def draw_with(self) -> bytes | None:
+        """The key of the draws."""
+        return None if self.draw_key is None else self.draw_key.get_secret_value().encode()
 
 
 MIN_KEY_CHARS = 16
@@ -358,10 +383,6 @@ class BasicCredentials(NamedTuple):
     password: str
 
 
-MIN_SIGNING_KEY_CHARS = 32
-"""Of the key of versions: anybody who reads the topic can try keys offline, without limit."""
-
-
 class CalibrationSettings(Section):
     """``[calibration]``: whose calibration versions count.
 
@@ -385,10 +406,7 @@ class CalibrationSettings(Section):
     @field_validator("signing_key", "former_keys")
     @classmethod
     def _cannot_be_found(cls, value: SecretStr | tuple[SecretStr, ...] | None) -> Any:
-        keys = value if isinstance(value, tuple) else () if value is None else (value,)
-        if any(len(key.get_secret_value().strip()) < MIN_SIGNING_KEY_CHARS for key in keys):
-            raise ValueError(f"is empty or too short: give a random key of at least {MIN_SIGNING_KEY_CHARS} characters")
-        return value
+        return _long_enough(value)
 
     @model_validator(mode="after")
     def _has_a_present_key(self) -> Self:
