@@ -67,7 +67,6 @@ END_TIMEOUT_S = 17.0
 _WRITTEN = (OBSERVATIONS, CALIBRATION, CALIBRATION_HISTORY, STATUS, DEAD_LETTERS)
 _TOUCHED = (RESULTS, FEEDBACK, ROUTERS, *_WRITTEN)
 _OPTIONAL = (RECALIBRATORS, LABEL_REQUESTS, CALIBRATION_TRIAL)
-_MILLISECONDS = 1_000
 _WAIT_S = 0.5
 
 
@@ -295,15 +294,10 @@ class Service:
         directory = state.of_cluster(checked.cluster_id, settings.topics.prefix)
         return JoinStage(
             Joining(settings.workloads, topics, checked.max_record_bytes),
-            JoinLimits(
-                commit_interval_s=options.commit_interval_ms / _MILLISECONDS,
-                retention_s=options.join_retention_s,
-                request_retention_s=options.label_request_retention_s,
-                requests_max=options.label_requests_max,
-            ),
+            JoinLimits(retention_s=options.join_retention_s, requests_max=options.label_requests_max),
             log=broker.group_reader(StageName.JOIN.value, (topics.results, topics.feedback)),
             transactions=self._session(broker, StageName.JOIN),
-            store=SqliteJoinStore(directory / "join.sqlite3", RowBounds(options.join_max_rows, options.join_max_bytes)),
+            store=SqliteJoinStore(directory / "join.sqlite3", RowBounds(bytes=options.join_max_bytes)),
             clock=self._clock,
             count=self.metrics.count,
         )
@@ -324,7 +318,7 @@ class Service:
         return FitStage(
             frozenset(settings.workloads),
             topics,
-            FitLimits(settings.recalibrator.commit_interval_ms / _MILLISECONDS),
+            FitLimits(),
             FitPorts(
                 broker.group_reader(StageName.FIT.value, (topics.observations,)),
                 self._session(broker, StageName.FIT),

@@ -122,8 +122,6 @@ def query_cost(costs: ModelCosts, *, escalated: bool, small: TokenUse, large: Se
 
     Parameters
     ----------
-    small : TokenUse
-        Of the small call.
     large : sequence of TokenUse
         Of each call of the large model, that which was to be served first; more than one where it was asked again
         without handoff, or alone, to compare.
@@ -145,8 +143,6 @@ def expected_cost(costs: ModelCosts, escalation_rate: float, exploration_probabi
 
     Parameters
     ----------
-    costs : ModelCosts
-        Of calls.
     escalation_rate : float
         Share of queries above the threshold, in [0, 1].
     exploration_probability : float

@@ -42,11 +42,6 @@ def uniform(query_id: str, salt: str) -> float:
 def second(draw: Draw) -> Draw:
     """Return another uniform number made of the low bits of a draw: whatever the first decides, it is as before.
 
-    Parameters
-    ----------
-    draw : float or ndarray of float
-        By :func:`uniform`.
-
     Examples
     --------
     >>> second(0.25 + 0.5 * 2.0**-24)

@@ -123,11 +123,6 @@ def readable(value: dict[str, Any]) -> dict[str, Any]:
     value : dict
         What may be plain JSON values.
 
-    Returns
-    -------
-    dict
-        The same object.
-
     Raises
     ------
     ValueError

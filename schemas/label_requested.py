@@ -8,6 +8,9 @@ from schemas.entities import Entities
 from schemas.event import Event, Probability, QueryId, Timestamp, WorkloadName
 from schemas.routed import LabelReason, ModelRole, RoutedEvent
 
+REQUEST_RETENTION_S = 7 * 24 * 3_600.0
+"""How long people are asked for a query's label."""
+
 RequestReason = Literal["exploration", "monitoring", "audit"]
 
 _REASONS: dict[LabelReason, RequestReason] = {"exploration": "exploration", "random": "monitoring", "audit": "audit"}

@@ -55,11 +55,6 @@ def misfit(version: CalibrationVersion, wanted: MadeFor) -> Misfit | None:
     """Return why a version must not decide for a workload, or None where it may.
 
     A version of an earlier release does not say what its answers rest on; only its signal and handoff are compared.
-
-    Parameters
-    ----------
-    wanted : MadeFor
-        As configured.
     """
     if version.signal != wanted.signal:
         return _differing("foreign_signal", version.signal, wanted.signal)

@@ -37,8 +37,6 @@ def override(tables: dict[str, Any], environ: Mapping[str, str]) -> tuple[dict[K
 
     Parameters
     ----------
-    tables : dict
-        As parsed from TOML.
     environ : mapping
         Variables by name; those without the prefix are ignored.
 

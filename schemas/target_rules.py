@@ -29,15 +29,7 @@ def contradictions(target: Target) -> Iterator[str]:
 def impossibilities(
     target: Target, fields: Sequence[str], cost: ModelCosts | None, exploration_probability: float
 ) -> Iterator[str]:
-    """Yield what a workload cannot promise.
-
-    Parameters
-    ----------
-    fields : sequence of str
-        The workload's.
-    cost : ModelCosts or None
-        As configured.
-    """
+    """Yield what a workload cannot promise."""
     unknown = [name for name in target.fields if name not in fields]
     if unknown:
         yield f"target.fields: {', '.join(unknown)} is not a field of the workload; give one of {', '.join(fields)}"

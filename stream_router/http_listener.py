@@ -189,8 +189,6 @@ def guarded(hosts: RequestHosts, setting: str, error: ErrorShape) -> Middleware:
         Names under which requests may come.
     setting : str
         Which one allows further names.
-    error : callable
-        Makes the answer.
     """
 
     @web.middleware

@@ -91,7 +91,6 @@ class Ending:
     ----------
     asked : asyncio.Event
         Set in both cases.
-    failure : BaseException or None
     """
 
     def __init__(self) -> None:

@@ -33,14 +33,10 @@ class QueryLoop:
 
     Parameters
     ----------
-    workloads : collection of str
-        The configured names.
     default_workload : str, optional
         That of queries which name none.
     finished : callable
         Takes each outcome; must not block.
-    tracing : Tracing
-        Follows each query.
     """
 
     def __init__(

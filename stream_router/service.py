@@ -70,8 +70,6 @@ class Service:
 
     Parameters
     ----------
-    connect : Connect
-        Makes the broker.
     build_answerer : callable
         See :class:`AnswererFactory`.
     """
@@ -268,9 +266,7 @@ class Service:
         began_s = self._clock.monotonic()
         intake.stop_taking()
         if self._ending.failure is None:
-            drain_s = min(self._settings.router.drain_timeout_s, MAX_DRAIN_S)
-            if await asyncio.to_thread(intake.has_successors):
-                drain_s = min(drain_s, HANDOVER_S)
+            drain_s = HANDOVER_S if await asyncio.to_thread(intake.has_successors) else MAX_DRAIN_S
             await asyncio.to_thread(self._ledger.await_idle, drain_s)
             await asyncio.to_thread(self._commit_the_rest, committer)
         self._closing.set()

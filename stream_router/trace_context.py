@@ -23,10 +23,6 @@ _STATE = re.compile(r"[ -~]+")
 def trace_context(headers: Sequence[Header]) -> Mapping[str, str] | None:
     """Return the valid trace context among a record's headers, or None.
 
-    Parameters
-    ----------
-    headers : sequence of (str, bytes or None)
-
     Returns
     -------
     mapping of str to str or None

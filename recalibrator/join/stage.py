@@ -20,6 +20,7 @@ from recalibrator.join.ports import JoinStore, LabelerKey
 from recalibrator.join.query_state import NOTHING_KNOWN
 from recalibrator.stage import TURN_S, NotCommitted, Stage, commit
 from schemas.errors import DecodeError
+from schemas.label_requested import REQUEST_RETENTION_S
 from schemas.settings import Settings
 from schemas.status import LabelerStatus
 from ucci_runtime.broker.ports import GroupOffsets, GroupReader, TransactionSession
@@ -59,7 +60,7 @@ class JoinLimits:
 
     commit_interval_s: float = 0.25
     retention_s: float = 14 * 24 * 3600.0
-    request_retention_s: float = 7 * 24 * 3600.0
+    request_retention_s: float = REQUEST_RETENTION_S
     requests_max: int = 10_000
 
 

@@ -16,7 +16,7 @@ from typing import NamedTuple, Self
 
 from recalibrator.labelling.budget import LabelBudget
 from schemas.errors import DecodeError
-from schemas.label_requested import LabelRequested, RequestReason
+from schemas.label_requested import REQUEST_RETENTION_S, LabelRequested, RequestReason
 from schemas.settings import Settings
 from schemas.topics import LABEL_REQUESTS
 
@@ -66,8 +66,6 @@ class LabelQueue:
     ----------
     workloads : sequence of str
         The configured ones; others on the topic are left alone.
-    prefix : str
-        Of the topics.
     retention_s : float
         Requests older than this, in seconds, are not shown, even if their withdrawal is missing.
     most : int
@@ -77,7 +75,13 @@ class LabelQueue:
     """
 
     def __init__(
-        self, workloads: Sequence[str], prefix: str, *, retention_s: float, most: int, max_bytes: int = MAX_BYTES
+        self,
+        workloads: Sequence[str],
+        prefix: str,
+        *,
+        most: int,
+        retention_s: float = REQUEST_RETENTION_S,
+        max_bytes: int = MAX_BYTES,
     ) -> None:
         self._lock = Lock()
         self._topic = LABEL_REQUESTS.name(prefix)
@@ -92,12 +96,7 @@ class LabelQueue:
     def configured(cls, settings: Settings) -> Self:
         """Return an empty queue of all configured workloads, bounded as configured."""
         options = settings.recalibrator
-        return cls(
-            tuple(settings.workloads),
-            settings.topics.prefix,
-            retention_s=options.label_request_retention_s,
-            most=options.label_requests_max,
-        )
+        return cls(tuple(settings.workloads), settings.topics.prefix, most=options.label_requests_max)
 
     def take(self, topic: str, key: bytes | None, value: bytes | None) -> bool:
         """Take one record; returns False where it is not what the topic holds."""
@@ -141,12 +140,8 @@ class LabelQueue:
 
         Parameters
         ----------
-        workload : str
-            A configured one.
         limit : int
             Requests on the page, from 1.
-        reason : str, optional
-            Only requests of this reason.
         cursor : str, optional
             ``next`` of the page before; requests that came meanwhile do not move what follows it.
 
@@ -205,13 +200,7 @@ class Audits(NamedTuple):
 
 
 def audits_of(page: QueuePage, trusted_labelers: Sequence[str]) -> Audits:
-    """Return what a page of the queue says of audits.
-
-    Parameters
-    ----------
-    trusted_labelers : sequence of str
-        The workload's.
-    """
+    """Return what a page of the queue says of audits."""
     if trusted_labelers:
         note = f"only {', '.join(trusted_labelers)} should answer audits; all others leave them"
     else:

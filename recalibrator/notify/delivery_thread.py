@@ -25,6 +25,14 @@ _MOST_STATUSES = 10_000
 """Statuses that wait for this thread; beyond it the oldest is forgotten, and the next one says how it stands."""
 
 _END_TIMEOUT_S = 2.0
+QUEUE_MAX = 100
+"""Notifications that wait for one webhook; beyond it the oldest is dropped."""
+
+FIRST_RETRY_S = 1.0
+"""Time before the second attempt; it doubles up to ``LONGEST_WAIT_S``."""
+
+RETRY_FOR_S = 3_600.0
+"""How long one notification is tried."""
 
 
 class DeliveryThread(Thread):
@@ -36,7 +44,7 @@ class DeliveryThread(Thread):
         self._store = store
         self._clock = clock
         self._count = count
-        self._outbox = Outbox(settings.webhooks, settings.queue_max)
+        self._outbox = Outbox(settings.webhooks, QUEUE_MAX)
         self._statuses: deque[WorkloadStatus] = deque(maxlen=_MOST_STATUSES)
         self._lock = Lock()
         self._loop: asyncio.AbstractEventLoop | None = None
@@ -125,10 +133,10 @@ class DeliveryThread(Thread):
         """Send one notice until it is delivered, refused for good, or too old; False where the end came first."""
         settings, began_s = self._settings, self._clock.monotonic()
         facts = {"webhook": name, "workload": notice.workload, "kind": notice.kind, "notice_id": notice.notice_id}
-        wait_s = settings.first_retry_s
+        wait_s = FIRST_RETRY_S
         while not self._is_closing.is_set():
             attempt = await post(session, webhook, notice, settings.page_url, self._clock.now())
-            is_late = self._clock.monotonic() - began_s + wait_s > settings.retry_for_s
+            is_late = self._clock.monotonic() - began_s + wait_s > RETRY_FOR_S
             outcome = "given_up" if attempt.outcome == "retried" and is_late else attempt.outcome
             self._count("notifications", webhook=name, outcome=outcome)
             if outcome == "delivered":
@@ -137,7 +145,7 @@ class DeliveryThread(Thread):
             if outcome != "retried":
                 _log.warning("notification not delivered", outcome=outcome, detail=attempt.detail, **facts)
                 return True
-            if wait_s == settings.first_retry_s:
+            if wait_s == FIRST_RETRY_S:
                 _log.warning("notification not delivered yet; trying again", detail=attempt.detail, **facts)
             with suppress(TimeoutError):
                 await asyncio.wait_for(self._is_closing.wait(), max(wait_s, attempt.retry_after_s or 0.0))

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import asyncio
+from collections.abc import Sequence
 from datetime import datetime
 from typing import Literal, NamedTuple
 
 import aiohttp
 
 from recalibrator.notify.bodies import body_of, headers_of
-from recalibrator.notify.notices import Notice
-from schemas.settings import Webhook
+from recalibrator.notify.notices import Notice, trial_notice
+from schemas.settings import NotifySettings, Webhook
 
 Outcome = Literal["delivered", "retried", "refused"]
 LONGEST_WAIT_S = 300.0
@@ -18,6 +20,8 @@ LONGEST_WAIT_S = 300.0
 _OK, _REDIRECTED, _CLIENT, _SERVER = 200, 300, 400, 500
 _PASSING = frozenset({408, 425, 429})
 _ANSWER_BYTES = 300
+ATTEMPT_S = 10.0
+"""Longest time for one attempt."""
 
 
 class Attempt(NamedTuple):
@@ -27,10 +31,6 @@ class Attempt(NamedTuple):
     ----------
     outcome : str
         ``refused`` for good, by an answer that a repetition would not change.
-    detail : str
-        In a few words, for people.
-    retry_after_s : float or None
-        As the receiver asks.
     """
 
     outcome: Outcome
@@ -41,11 +41,11 @@ class Attempt(NamedTuple):
 async def post(
     session: aiohttp.ClientSession, webhook: Webhook, notice: Notice, page_url: str | None, now: datetime
 ) -> Attempt:
-    """Send a notice once; takes no longer than the webhook's time-out, and raises nothing."""
+    """Send a notice once; takes no longer than ``ATTEMPT_S``, and raises nothing."""
     body = body_of(notice, page_url)
     secret = None if webhook.secret is None else webhook.secret.get_secret_value()
     headers = headers_of(notice, body, secret, int(now.timestamp()))
-    limit = aiohttp.ClientTimeout(total=webhook.timeout_s)
+    limit = aiohttp.ClientTimeout(total=ATTEMPT_S)
     try:
         # A redirect would carry the notice to an address that nobody has configured.
         async with session.post(
@@ -54,10 +54,18 @@ async def post(
             said = (await answer.content.read(_ANSWER_BYTES)).decode("utf-8", "replace").strip()
             return _judged(answer.status, said, answer.headers.get("Retry-After"))
     except TimeoutError:
-        return Attempt("retried", f"no answer within {webhook.timeout_s:g} s")
+        return Attempt("retried", f"no answer within {ATTEMPT_S:g} s")
     except (aiohttp.ClientError, OSError, ValueError) as error:
         # Messages of the client may name the address, which may hold a token.
         return Attempt("retried", type(error).__name__)
+
+
+async def post_tests(settings: NotifySettings, names: Sequence[str], workload: str, now: datetime) -> list[Attempt]:
+    """Send a test message once to each of these webhooks, as the fit would send it."""
+    notice = trial_notice(now, workload)
+    async with aiohttp.ClientSession() as session:
+        sent = (post(session, settings.webhooks[name], notice, settings.page_url, now) for name in names)
+        return await asyncio.gather(*sent)
 
 
 def _judged(status: int, said: str, retry_after: str | None) -> Attempt:

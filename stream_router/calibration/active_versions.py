@@ -321,8 +321,6 @@ class TrialChange(NamedTuple):
 
     Parameters
     ----------
-    trial : CalibrationTrial or None
-        From now on.
     problem : str or None
         Why the record was rejected.
     """

@@ -42,7 +42,6 @@ class VersionFile:
     owner : tuple of str
         Instance id, cluster id and topic prefix: versions are never taken for another cluster's, and no two routers
         share a file.
-    workloads : mapping of name to WorkloadSettings
     """
 
     def __init__(self, root: Path, owner: tuple[str, str, str], workloads: Mapping[str, WorkloadSettings]) -> None:

@@ -126,8 +126,6 @@ class CascadeAnswerer:
 
         Parameters
         ----------
-        workload : str
-            A configured one.
         headers : mapping of str to str, optional
             The query's W3C trace context, for the models.
 

@@ -81,8 +81,6 @@ class QueryCascade:
 
     Parameters
     ----------
-    levers : sequence of Lever
-        Made for this query.
     large_outage : str
         What to do with a valid small answer while the large server is down.
     drawn_as : str, optional

@@ -89,7 +89,6 @@ class CommitBatch:
         The input records whose results it holds.
     outcomes : tuple of Outcome
         Parallel to ``ids``.
-    offsets : mapping of partition to OffsetCommit
     """
 
     ids: tuple[RecordId, ...]

@@ -32,7 +32,6 @@ class Admission:
     ----------
     is_open, is_closed : bool
         Whether queries were taken once, and are no more.
-    in_flight : int
     broker_away : str or None
         Why the last write was not acknowledged; None while writes are.
     """

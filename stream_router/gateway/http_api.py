@@ -49,6 +49,7 @@ from ucci_runtime.refusals import RequestRefused
 
 _log = structlog.get_logger()
 
+MAX_BODY_BYTES = 1_000_000
 BODY_TIMEOUT_S = 20.0
 """How long a body may take to come."""
 
@@ -97,7 +98,6 @@ class GatewayApi:
         clock: Clock,
         tracing: Tracing,
     ) -> None:
-        self._options = settings.gateway
         self._workloads = Workloads(frozenset(settings.workloads), settings.workload_of_unnamed)
         self._prefix = settings.topics.prefix
         self._topics = gateway_topics(self._prefix, settings.results_schema_id)
@@ -106,11 +106,16 @@ class GatewayApi:
         self._metrics = metrics
         self._clock = clock
         self._tracing = tracing
+        self._since = clock.now()
+        self._output: Output | None = None
+        self.use(settings)
+
+    def use(self, settings: Settings) -> None:
+        """Know callers by the keys of these settings from now on; quotas begin anew."""
+        self._options = settings.gateway
         keys = settings.gateway.api_keys
         self._ring = KeyRing(keys) if keys else None
         self._quotas = Quotas({name: key.quota_per_minute for name, key in keys.items()})
-        self._since = clock.now()
-        self._output: Output | None = None
 
     def listener(self, status: StatusRoutes) -> HttpListener:
         """Return what serves this, and the status of the process, at the configured address."""
@@ -211,13 +216,13 @@ class GatewayApi:
 
     async def _read(self, endpoint: Endpoint, request: web.Request) -> Call:
         _require_json(request)
-        body, most = bytearray(), self._options.max_body_bytes
+        body = bytearray()
         try:
             async with self._admission.coming(BODY_TIMEOUT_S) as arrived:
                 async for piece in request.content.iter_any():
                     body += piece
-                    if len(body) > most:
-                        message = f"the body is longer than {most} bytes (gateway.max_body_bytes): send less"
+                    if len(body) > MAX_BODY_BYTES:
+                        message = f"the body is longer than {MAX_BODY_BYTES} bytes: send less"
                         raise RequestRefused(413, "too_large", message)
                     arrived(len(piece))
         except TimeoutError:

@@ -81,8 +81,6 @@ class Call(NamedTuple):
 
     Parameters
     ----------
-    workload : str
-        A configured one.
     ignored : tuple of str
         What the request asked for without effect, by name.
     """

@@ -59,8 +59,6 @@ class GatewayService:
 
     Parameters
     ----------
-    connect : Connect
-        Makes the broker.
     build_answerer : callable
         See :class:`~stream_router.process.AnswererFactory`; what it builds does not wait for servers that are down.
     """
@@ -132,6 +130,7 @@ class GatewayService:
         """
         done = taken_over(self._settings, found, OF_GATEWAY, self._answerer, self._active)
         self._settings = done.settings
+        self._api.use(done.settings)
         self._identity = replace(self._identity, settings=running_settings(done.settings, OF_GATEWAY))
         return done
 
@@ -206,7 +205,7 @@ class GatewayService:
         self._listener.stop_accepting()
         self._admission.close()
         if self._ending.failure is None:
-            await self._admission.drained(min(self._settings.gateway.drain_timeout_s, MAX_DRAIN_S))
+            await self._admission.drained(MAX_DRAIN_S)
         given_up = self._admission.in_flight
         await self._listener.close(_CLOSE_S)
         self._closing.set()

@@ -24,8 +24,6 @@ def decode_query(
     ----------
     value : bytes or None
         The record's value; None is a tombstone.
-    workloads : collection of str
-        The configured names.
     default_workload : str, optional
         One of them, for queries that name none; the only one needs no default.
 

@@ -58,8 +58,6 @@ class IntakeThread(Thread):
 
     Parameters
     ----------
-    reader : GroupReader
-        Of the queries topic.
     on_failure : callable
         Called once with the error that ended this thread.
     """

@@ -50,6 +50,9 @@ from ucci_runtime.process import affordable_connections
 
 _log = structlog.get_logger()
 
+MAX_ATTEMPTS = 3
+"""For one query, the first included."""
+
 MAX_ROUNDS = 3
 """Outages at which a query may have been in flight before it counts as their cause. Also, how many times as many
 attempts may end by overload as may fail otherwise: where half of all attempts do, 1 query in 512 is wrongly blamed."""
@@ -344,8 +347,7 @@ class ModelClient:
     def _pause_s(self, attempts: _Attempts, time_s: float) -> float | None:
         """Return how long to wait before another attempt; None where attempts or time are used up."""
         assert attempts.last is not None
-        most = self._endpoint.max_attempts
-        if attempts.failed >= most or attempts.overloaded >= MAX_ROUNDS * most:
+        if attempts.failed >= MAX_ATTEMPTS or attempts.overloaded >= MAX_ROUNDS * MAX_ATTEMPTS:
             return None
         pause_s = random.uniform(0.0, _longest_pause_s(attempts.failed + attempts.overloaded, attempts.last))
         return pause_s if attempts.at_server_s + pause_s + self._endpoint.timeout_s <= time_s else None

@@ -49,8 +49,6 @@ class Probed:
         Names of the models that the server lists, and what each is made of, where it says so.
     reply : Reply or None
         Its answer to the sample query.
-    latency_s : float
-        Of that answer.
     """
 
     role: ModelRole

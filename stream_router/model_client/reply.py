@@ -24,11 +24,6 @@ _MAX_REASON_CHARS = 64
 def read_reply(body: bytes, signal: UncertaintySignal) -> Reply:
     """Parse a reply of ``/completions`` or ``/chat/completions``.
 
-    Parameters
-    ----------
-    signal : UncertaintySignal
-        How u is measured.
-
     Raises
     ------
     MalformedReplyError
@@ -76,13 +71,7 @@ def read_models(body: bytes) -> dict[str, str]:
 
 
 class StreamedReply:
-    """A reply that comes as server-sent events, each with the tokens that are new and their text.
-
-    Parameters
-    ----------
-    signal : UncertaintySignal
-        How u is measured.
-    """
+    """A reply that comes as server-sent events, each with the tokens that are new and their text."""
 
     def __init__(self, signal: UncertaintySignal) -> None:
         self._certainty = signal.certainty

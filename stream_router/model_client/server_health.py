@@ -125,7 +125,6 @@ class Breaker:
 
     Attributes
     ----------
-    state : HealthState
     successes : int
         Grows with every success; two readings show whether the server answered anything in between.
     since_s : float

@@ -162,7 +162,8 @@ async def test_straggler_delays_no_other_query(topics: Topics) -> None:
     assert len(result_ids(topics.bootstrap, topics.prefix)) == 401
 
 
-async def test_a_restart_answers_only_what_was_not_committed(topics: Topics) -> None:
+async def test_a_restart_answers_only_what_was_not_committed(topics: Topics, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(service, "MAX_DRAIN_S", 0.1)
     never = asyncio.Event()
 
     async def hold(event: QueryEvent) -> None:
@@ -172,7 +173,7 @@ async def test_a_restart_answers_only_what_was_not_committed(topics: Topics) -> 
     slow = {f"slow{n}" for n in range(7)}
     topics.send(*(query(name) for pair in zip(sorted(slow), (f"q{n}" for n in range(7)), strict=True) for name in pair))
     topics.send(*(query(f"r{n}") for n in range(200)))
-    settings = router_settings(topics.bootstrap, topics.prefix, drain_timeout_s=0.1)
+    settings = router_settings(topics.bootstrap, topics.prefix)
     async with running(settings, hold) as router:
         await router.until_committed(207)
     async with running(settings) as router:
@@ -184,8 +185,9 @@ async def test_a_restart_answers_only_what_was_not_committed(topics: Topics) -> 
     )
 
 
-async def test_one_straggler_looked_like_a_backlog(topics: Topics) -> None:
+async def test_one_straggler_looked_like_a_backlog(topics: Topics, monkeypatch: pytest.MonkeyPatch) -> None:
     """The lag, counted from the committed offset, showed everything behind one slow query as waiting."""
+    monkeypatch.setattr(service, "MAX_DRAIN_S", 0.1)
     never = asyncio.Event()
 
     async def hold(event: QueryEvent) -> None:
@@ -194,7 +196,7 @@ async def test_one_straggler_looked_like_a_backlog(topics: Topics) -> None:
 
     names = ["slow", *(f"q{n}" for n in range(200))]
     topics.send(*(query(name) for name in names))
-    async with running(router_settings(topics.bootstrap, topics.prefix, drain_timeout_s=0.1), hold) as router:
+    async with running(router_settings(topics.bootstrap, topics.prefix), hold) as router:
         await router.until_committed(200)
         value = router.service.metrics.registry.get_sample_value
 
@@ -235,7 +237,6 @@ async def test_a_slow_call_kept_partitions_from_the_next_router(
         await never.wait()
 
     first, second = (router_settings(topics.bootstrap, topics.prefix, instance_id=name) for name in ("first", "second"))
-    first.router.__dict__["drain_timeout_s"] = 90.0
     async with running(first, hold) as one:
         await one.until_ready()
         async with running(second) as two:

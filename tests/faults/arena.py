@@ -463,12 +463,10 @@ partitions = {PARTITIONS}
 http_port = 0
 max_in_flight = 64
 commit_interval_ms = 100
-drain_timeout_s = 3.0
 query_deadline_s = 20.0
 [recalibrator]
 state_dir = "{state}"
 http_port = 0
-commit_interval_ms = 100
 [workloads.{WORKLOAD}]
 prompt = "{PROMPT}"
 fields = {json.dumps(list(FIELDS))}

@@ -73,7 +73,7 @@ async def test_labels_of_its_queries_make_the_next_version(
     A query that was asked twice under one id has two results; its label counts once.
     """
     ask_all = "sampling = { label_probability_kept = 1.0, label_probability_escalated = 1.0 }"
-    keep = ["[recalibrator]", f'state_dir = "{tmp_path / "state"}"', "http_port = 0", "commit_interval_ms = 50"]
+    keep = ["[recalibrator]", f'state_dir = "{tmp_path / "state"}"', "http_port = 0"]
     async with hashed_models() as (models, _), aiohttp.ClientSession() as http:
         config = write_config(tmp_path / "ucci.toml", broker.bootstrap, prefix, models, [ask_all, *GATEWAY, *keep])
         process = GatewayProcess(config, "gateway-0", tmp_path / "gateway.log")

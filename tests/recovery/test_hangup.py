@@ -153,10 +153,10 @@ async def test_a_recalibrator_refits_to_a_new_target_without_a_restart(
 
         keys = f'[recalibrator.api_keys.ada]\nkey = "{KEY}"\nscopes = ["read"]\n[workloads.photo]'
         edit(config, ("micro_f1 = 0.9", "micro_f1 = 0.8"), ("[workloads.photo]", keys))
-        edit(config, ("commit_interval_ms = 100", "commit_interval_ms = 200"))
+        edit(config, ("join_retention_s = 86400.0", "join_retention_s = 96400.0"))
         said = await hang_up(recalibrator, READ)
         assert said["applied"] == ["recalibrator.api_keys", "workloads.photo.target"]
-        assert said["need_restart"] == ["recalibrator.commit_interval_ms"]
+        assert said["need_restart"] == ["recalibrator.join_retention_s"]
         label(LABELS)
         renewed = await next_event(versions, lambda version: version["target"]["micro_f1"] == 0.8)
         assert renewed["evidence"]["trigger"] == "settings_changed"

@@ -158,7 +158,7 @@ async def test_sigterm_during_a_hung_call_loses_nothing(
 ) -> None:
     """SIGTERM ends the router in time even while a model hangs, and the query is not lost."""
     async with hashed_models() as (url, models):
-        config = write_config(tmp_path / "ucci.toml", broker.bootstrap, prefix, url, drain_timeout_s=1.0)
+        config = write_config(tmp_path / "ucci.toml", broker.bootstrap, prefix, url)
         router = RouterProcess(config, "router-0", tmp_path / "router.log")
         started.append(router)
         router.start()

@@ -98,7 +98,7 @@ async def service(broker: LocalBroker, directory: Path) -> AsyncIterator[Live]:
     prefix = unique_prefix()
     create_all_topics(broker.bootstrap, prefix)
     async with hashed_models() as (models, _):
-        more = ["[recalibrator]", f'state_dir = "{directory / "state"}"', "http_port = 0", "commit_interval_ms = 100"]
+        more = ["[recalibrator]", f'state_dir = "{directory / "state"}"', "http_port = 0"]
         config = write_config(directory / "ucci.toml", broker.bootstrap, prefix, models, more)
         router = RouterProcess(config, "router-0", directory / "router.log", forked=True)
         recalibrator = RecalibratorProcess(config, "recalibrator", directory / "recalibrator.log", forked=True)

@@ -99,7 +99,7 @@ class RunningGateway:
 
 def gateway_settings(bootstrap: str = "127.0.0.1:9", prefix: str = "ucci", **tables: Any) -> Settings:
     """Return settings of a gateway on a free port, with one workload; ``gateway`` adds to its table."""
-    gateway = {"http_port": 0, "drain_timeout_s": 10.0} | tables.pop("gateway", {})
+    gateway = {"http_port": 0} | tables.pop("gateway", {})
     fixed = {"kafka": {"bootstrap.servers": bootstrap}, "topics": {"prefix": prefix, "partitions": 4}}
     photo = workload(**tables.pop("photo", {})).model_dump()
     return Settings.model_validate(fixed | {"gateway": gateway, "workloads": {"photo": photo}} | tables)

@@ -93,9 +93,7 @@ def free_port() -> int:
 
 def live_settings(state_dir: Path, recalibrator: Mapping[str, Any] | None = None, **tables: Any) -> Settings:
     """Return settings of one workload, with the API on a free port."""
-    options = {"http_port": free_port(), "state_dir": str(state_dir), "commit_interval_ms": 20} | dict(
-        recalibrator or {}
-    )
+    options = {"http_port": free_port(), "state_dir": str(state_dir)} | dict(recalibrator or {})
     return Settings.model_validate({"recalibrator": options, "workloads": {WORKLOAD: _FIELDS}} | tables)
 
 

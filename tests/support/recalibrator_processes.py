@@ -45,7 +45,7 @@ def write_recalibrator_config(path: Path, bootstrap: str, prefix: str, state_dir
                 "[recalibrator]",
                 f'state_dir = "{state_dir}"',
                 f"http_port = {http_port}",
-                "commit_interval_ms = 100",
+                "join_retention_s = 86400.0",
                 "[workloads.photo]",
                 'fields = ["camera", "lens"]',
                 "target = { micro_f1 = 0.9 }",

@@ -13,7 +13,7 @@ from typing import Any, get_args, get_origin
 from pydantic import BaseModel
 from pydantic.fields import FieldInfo
 
-from schemas.schema_registry import REGISTRY_PROPERTIES
+from schemas.schema_registry import REGISTRY_PROPERTIES, SCHEMA_ID_KEY
 from schemas.settings import BOOTSTRAP_KEY, DEFAULT_BOOTSTRAP, REREAD, Settings
 from schemas.settings_environment import BOOTSTRAP_VARIABLE, ENVIRONMENT_PREFIX, value_type
 from schemas.topics import ROOMY_MAX_MESSAGE_BYTES, TOPICS, Topic
@@ -35,6 +35,12 @@ _NAME = "NAME"
 _BY_PROPERTY = ("kafka", "schema_registry")
 """Tables that hold the properties of a client library by their own names."""
 _REREAD = "*Re-read on SIGHUP.*"
+_REGISTRY_KEYS = ("url", SCHEMA_ID_KEY)
+_AS_IN = {
+    ("gateway", "api_keys", _NAME): "recalibrator.api_keys.NAME",
+    ("workloads", _NAME, "large"): "workloads.NAME.small",
+}
+"""Tables whose keys another one explains."""
 
 
 def configuration_page() -> str:
@@ -76,14 +82,14 @@ def configuration_page() -> str:
 
 
 def _registry() -> Iterator[str]:
-    """Yield the section of the schema registry."""
+    """Yield the section of the schema registry: what it is for, and which properties are its client's own."""
     yield from ("", "## schema_registry", "", parameter_texts(Settings)["schema_registry"], "")
     yield from _head("Key", "Type", "Default", "Unit", "Meaning", "Environment")
-    for key, known in REGISTRY_PROPERTIES.items():
-        variable = f"`{_variable(('schema_registry', key))}`"
-        unit = "s" if key == "timeout" else ""
-        default = "`false`" if known.kind == "false" else ""
-        yield _row(f'`"{key}"`', known.kind, default, unit, known.meaning, variable)
+    for key in _REGISTRY_KEYS:
+        known, variable = REGISTRY_PROPERTIES[key], f"`{_variable(('schema_registry', key))}`"
+        yield _row(f'`"{key}"`', known.kind, "", "", known.meaning, variable)
+    passed_on = ", ".join(f"`{key}`" for key in REGISTRY_PROPERTIES if key not in _REGISTRY_KEYS)
+    yield from ("", f"Handed through by their own names: {passed_on}.")
 
 
 def _keys_of_no_table(keys: list[str]) -> Iterator[str]:
@@ -96,28 +102,35 @@ def _keys_of_no_table(keys: list[str]) -> Iterator[str]:
         yield _row(f"`{key}`", _type(properties[key]), default, _unit((key,)), texts[key], f"`{_variable((key,))}`")
 
 
-def _table(path: tuple[str, ...], annotation: Any) -> Iterator[str]:
+def _table(path: tuple[str, ...], annotation: Any, field: FieldInfo | None = None, about: str = "") -> Iterator[str]:
     """Yield the section of one table of the file, then those of the tables inside it."""
     if get_origin(annotation) is dict:
-        yield from _table((*path, _NAME), value_type(annotation, _NAME))
+        yield from _table((*path, _NAME), value_type(annotation, _NAME), field, about)
+        return
+    yield from ("", f"## {'.'.join(path)}", "", f"{about} {_sentence(summary(annotation))}".strip(), "")
+    if field is not None:
+        whole = f"The whole table as JSON: `{_variable(path).removesuffix(f'__{_NAME}')}`."
+        yield from (f"{whole} {_REREAD}" if REREAD in field.metadata else whole, "")
+    if path in _AS_IN:
+        keys = ", ".join(f"`{key}` (`{_variable((*path, key))}`)" for key in annotation.model_fields)
+        yield f"Its keys are {keys}, as in [{_AS_IN[path]}](#{_AS_IN[path].replace('.', '').lower()})."
         return
     texts, properties = parameter_texts(annotation), annotation.model_json_schema().get("properties", {})
     inner = {key: value for key in annotation.model_fields if _is_table(value := value_type(annotation, key))}
-    yield from ("", f"## {'.'.join(path)}", "", _sentence(summary(annotation)), "")
     yield from _head("Key", "Type", "Default", "Unit", "Meaning", "Environment")
-    for key, field in annotation.model_fields.items():
-        if key == "name":
+    for key, one in annotation.model_fields.items():
+        if key == "name" or key in inner:
             continue
         yield _row(
             f"`{key}`",
-            "table" if key in inner else _type(properties[key]),
-            _default(field),
+            _type(properties[key]),
+            _default(one),
             _unit((*path, key)),
-            texts[key] + (f" {_REREAD}" if REREAD in field.metadata else ""),
+            texts[key] + (f" {_REREAD}" if REREAD in one.metadata else ""),
             f"`{_variable((*path, key))}`",
         )
     for key, value in inner.items():
-        yield from _table((*path, key), value)
+        yield from _table((*path, key), value, annotation.model_fields[key], texts[key])
 
 
 def _sentence(text: str) -> str:

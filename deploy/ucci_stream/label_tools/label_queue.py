@@ -46,9 +46,7 @@ def read_queue(settings: Settings, workload: str, limit: int, reason: RequestRea
     """
     prefix, options = settings.topics.prefix, settings.recalibrator
     check_topics(settings, (STATUS, LABEL_REQUESTS), (LABEL_REQUESTS,))
-    queue = LabelQueue(
-        [workload], prefix, retention_s=options.label_request_retention_s, most=options.label_requests_max
-    )
+    queue = LabelQueue([workload], prefix, most=options.label_requests_max)
     status = WorkloadStatus.cold_start(workload, settings.workloads[workload].target)
     topics = [STATUS.name(prefix), LABEL_REQUESTS.name(prefix)]
     with closing(topic_reader(settings, "label-queue", topics, labeling_group(prefix))) as reader:

@@ -57,9 +57,7 @@ class SyncTopics:
         self._source = source
         self._project = project
         self._closing = Event()
-        self._queue = LabelQueue(
-            [workload], prefix, retention_s=options.label_request_retention_s, most=options.label_requests_max
-        )
+        self._queue = LabelQueue([workload], prefix, most=options.label_requests_max)
         self._sent: dict[Author, Sent] = {}
         feedback = FEEDBACK.name(prefix)
         self._requests = self._reader("requests", LABEL_REQUESTS.name(prefix), 1)

@@ -7,14 +7,20 @@ from typing import Any
 
 import pytest
 
+from recalibrator.notify import delivery_thread
 from schemas.settings import Settings
 from tests.support.live_recalibrator import LiveRecalibrator, live_settings, new_cluster, running, wait_until
 from tests.support.webhooks import Receiver, receiving
 
 
+@pytest.fixture(autouse=True)
+def _tries_again_soon(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(delivery_thread, "FIRST_RETRY_S", 0.01)
+
+
 def settings(directory: Path, *receivers: Receiver, **notify: Any) -> Settings:
-    webhooks = {f"hook-{number}": {"url": one.url, "timeout_s": 5.0} for number, one in enumerate(receivers)}
-    return live_settings(directory, notify={"webhooks": webhooks, "first_retry_s": 0.01, **notify})
+    webhooks = {f"hook-{number}": {"url": one.url} for number, one in enumerate(receivers)}
+    return live_settings(directory, notify={"webhooks": webhooks, **notify})
 
 
 def pause(live: LiveRecalibrator, directory: Path) -> None:

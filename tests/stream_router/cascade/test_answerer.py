@@ -179,7 +179,7 @@ async def test_query_that_both_models_fail_has_both_reasons(fault: Fault) -> Non
 async def test_failing_query_is_given_up_if_others_succeed(status: int, monkeypatch: pytest.MonkeyPatch) -> None:
     """A query that errors is given up only because the servers answer others."""
     draw_no_pauses(monkeypatch)
-    async with bench(small_max_attempts=2, large_max_attempts=2) as b:
+    async with bench() as b:
         for server in (b.small, b.large):
             server.play(Fault("status", status=status, containing="poison"))
         others = asyncio.create_task(b.answer_others())
@@ -258,7 +258,7 @@ async def test_the_deadline_blames_no_query_for_servers_that_are_down() -> None:
 @pytest.mark.parametrize("fault", [Fault("status", status=503), Fault("hang"), Fault("reset")])
 async def test_query_waits_out_a_double_outage(fault: Fault) -> None:
     """While both servers are down, a query waits, and it resumes without intervention."""
-    async with bench(KEEPS, small_timeout_s=0.3, large_timeout_s=0.3, small_max_attempts=2, large_max_attempts=2) as b:
+    async with bench(KEEPS, small_timeout_s=0.3, large_timeout_s=0.3) as b:
         for server in (b.small, b.large):
             server.play(fault)
         call = asyncio.create_task(b.answer())

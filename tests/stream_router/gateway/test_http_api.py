@@ -15,6 +15,7 @@ import pytest
 from schemas.query import QueryEvent
 from schemas.routed import RoutedEvent
 from stream_router.gateway import admission, http_api
+from stream_router.gateway import service as gateway_service
 from tests.support.answerers import EchoAnswerer
 from tests.support.gateways import RunningGateway, cluster, echo, gateway, gateway_settings
 from tests.support.memory_broker import broker as memory
@@ -293,6 +294,14 @@ async def test_keys_are_asked_for_where_they_are_configured() -> None:
             assert (await running.get(path)).status == 200
 
 
+async def test_a_key_that_leaked_is_good_until_a_restart() -> None:
+    other = {"shop": {"key_sha256": sha256(b"another-key-of-some-length").hexdigest()}}
+    async with gateway(gateway_settings(gateway={"api_keys": KEYS})) as running:
+        running.service.take_over(gateway_settings(gateway={"api_keys": other}))
+        assert (await running.get("/v1/models", X_Api_Key=KEY)).code == "key_unknown"
+        assert (await running.get("/v1/models", X_Api_Key="another-key-of-some-length")).status == 200
+
+
 @pytest.mark.parametrize(
     ("headers", "status", "code"),
     [
@@ -312,10 +321,10 @@ async def test_a_page_of_another_site_asks_nothing(headers: dict[str, str], stat
 
 
 async def test_a_body_that_is_too_long_is_refused() -> None:
-    async with gateway(gateway_settings(gateway={"max_body_bytes": 1_000})) as running:
-        found = await running.complete("x" * 1_000)
+    async with gateway() as running:
+        found = await running.complete("x" * 1_000_000)
         assert (found.status, found.code) == (413, "too_large")
-        assert "gateway.max_body_bytes" in found.json["error"]["message"]
+        assert "longer than 1000000 bytes" in found.json["error"]["message"]
         assert (await running.complete()).status == 200
 
 
@@ -355,7 +364,8 @@ async def test_slow_bodies_fill_the_memory(monkeypatch: pytest.MonkeyPatch) -> N
 async def test_a_few_long_bodies_fill_the_memory(monkeypatch: pytest.MonkeyPatch) -> None:
     """What has come of all bodies is bounded in bytes too, beyond the longest that one may have."""
     monkeypatch.setattr(admission, "COMING_BYTES", 1_500)
-    async with gateway(gateway_settings(gateway={"max_body_bytes": 1_500})) as running:
+    monkeypatch.setattr(http_api, "MAX_BODY_BYTES", 1_500)
+    async with gateway() as running:
         slow = [await asyncio.open_connection("127.0.0.1", running.service.http_port) for _ in range(2)]
         for _, writer in slow:
             writer.write(SLOW % 1_200 + b" " * 1_000)
@@ -453,8 +463,9 @@ async def test_a_drain_answers_what_is_in_flight() -> None:
         await asyncio.wait_for(running.task, PATIENCE_S)
 
 
-async def test_a_drain_ends_when_its_time_is_over() -> None:
-    async with holding(drain_timeout_s=0.05) as (running, held, (asking,)):
+async def test_a_drain_ends_when_its_time_is_over(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(gateway_service, "MAX_DRAIN_S", 0.05)
+    async with holding() as (running, held, (asking,)):
         running.service.end()
         await asyncio.wait_for(running.task, PATIENCE_S)
         assert held.cancelled == 1

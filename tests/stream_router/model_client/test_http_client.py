@@ -51,7 +51,8 @@ async def test_latency_covers_all_attempts(
 async def test_retries_are_bounded_with_growing_pauses(monkeypatch: pytest.MonkeyPatch) -> None:
     """Retries are bounded, and their pauses are drawn from a growing range."""
     drawn = draw_no_pauses(monkeypatch)
-    async with ScriptedModelServer() as fake, client(workload(fake.base_url, small_max_attempts=7)) as server:
+    monkeypatch.setattr(model_server, "MAX_ATTEMPTS", 7)
+    async with ScriptedModelServer() as fake, client(workload(fake.base_url)) as server:
         fake.play(Fault("status", status=500, containing="poison"))
         with pytest.raises(FailedError, match="HTTP 500"):
             await server.call(request(SETTINGS, "poison"))
@@ -146,7 +147,7 @@ async def test_a_server_that_nobody_listens_on_is_down_from_the_start() -> None:
 async def test_hung_server_is_down_until_a_completion() -> None:
     """A hung server whose health page answers stays down until it answers a completion."""
     async with ScriptedModelServer() as fake:
-        async with client(workload(fake.base_url, small_timeout_s=0.2, small_max_attempts=2)) as server:
+        async with client(workload(fake.base_url, small_timeout_s=0.2)) as server:
             fake.play(Fault("hang"))
             with pytest.raises(ServerDownError, match="no answer within"):
                 await server.call(request(SETTINGS))
@@ -183,7 +184,7 @@ async def test_outage_ends_the_queue_at_once(
     """Calls that queue for a slot fail at once when the server is down."""
     draw_no_pauses(monkeypatch)
     async with ScriptedModelServer() as fake:
-        settings = workload(fake.base_url, small_max_concurrency=1, small_timeout_s=0.2, small_max_attempts=1)
+        settings = workload(fake.base_url, small_max_concurrency=1, small_timeout_s=0.2)
         async with client(settings) as server:
             fake.play(Fault("hang"))
             calls = [asyncio.create_task(server.call(request(SETTINGS, f"q{n}"))) for n in range(20)]
@@ -216,7 +217,7 @@ async def test_cancelled_calls_free_connection_and_slot() -> None:
 async def test_closing_ends_the_probes_and_every_connection() -> None:
     async with ScriptedModelServer() as fake:
         fake.play(Fault("hang"))
-        settings = workload(fake.base_url, small_timeout_s=0.1, small_max_attempts=1)
+        settings = workload(fake.base_url, small_timeout_s=0.1)
         before = asyncio.all_tasks()
         async with client(settings) as server:
             with pytest.raises(ServerDownError):

@@ -1,0 +1,121 @@
+"""``api_keys``: who may call over HTTP, and that nobody may without a key but this machine."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from hashlib import sha256
+from typing import Annotated, Any, Literal, Self
+
+from pydantic import Field, SecretStr, field_validator, model_validator
+
+from schemas.settings_section import LOOPBACK_HOSTS, MIN_KEY_CHARS, Integer, Section, Speaker
+
+_HASHES_OF_NOTHING = frozenset(sha256(text).hexdigest() for text in (b"", b"\n"))
+"""What hashing an unset variable gives."""
+
+
+MIN_SIGNING_KEY_CHARS = 32
+"""Of the keys of versions and draws: anybody who reads the topics can try keys offline, without limit."""
+
+
+def long_enough(value: SecretStr | tuple[SecretStr, ...] | None) -> Any:
+    """Refuse keys that can be found by trying."""
+    keys = value if isinstance(value, tuple) else () if value is None else (value,)
+    if any(len(key.get_secret_value().strip()) < MIN_SIGNING_KEY_CHARS for key in keys):
+        raise ValueError(f"is empty or too short: give a random key of at least {MIN_SIGNING_KEY_CHARS} characters")
+    return value
+
+
+class CallerKey(Section):
+    """One caller's key; give its hash rather than the key itself.
+
+    Parameters
+    ----------
+    key : str, optional
+        The key itself, of at least 16 characters; either this or ``key_sha256``.
+    key_sha256 : str, optional
+        Lower-case hex SHA-256 of the key.
+    quota_per_minute : int
+        Requests allowed; a full minute's may come at once.
+    """
+
+    key: SecretStr | None = None
+    key_sha256: Annotated[str, Field(pattern=r"^[0-9a-f]{64}$")] | None = None
+    quota_per_minute: Annotated[Integer, Field(ge=1)] = 6_000
+
+    @field_validator("key")
+    @classmethod
+    def _cannot_be_guessed(cls, value: SecretStr | None) -> SecretStr | None:
+        # White space around a header's value is lost on the way.
+        key = None if value is None else value.get_secret_value().strip()
+        if key is not None and len(key) < MIN_KEY_CHARS:
+            what = "is too short" if key else "is empty (is the variable that holds it set?)"
+            raise ValueError(f"{what}: give a random key of at least {MIN_KEY_CHARS} characters")
+        return value
+
+    @field_validator("key_sha256")
+    @classmethod
+    def _hash_of_a_key(cls, value: str | None) -> str | None:
+        if value in _HASHES_OF_NOTHING:
+            raise ValueError("is the hash of an empty key (is the variable that holds it set?): hash the key itself")
+        return value
+
+    @model_validator(mode="after")
+    def _one_of_both(self) -> Self:
+        if (self.key is None) == (self.key_sha256 is None):
+            raise ValueError("give either key_sha256 or key")
+        return self
+
+
+class ApiKey(CallerKey):
+    """One caller's key; give its hash rather than the key itself.
+
+    Parameters
+    ----------
+    scopes : list of str
+        What the caller may do: ``read`` what is known, give ``feedback`` as the key's own labelers, ``relay`` feedback
+        of any labeler (Label Studio, tools), or ``admin``.
+    labelers : list of str, optional
+        Whom feedback with this key may name as its labeler; by default the key's own name alone.
+    quota_per_minute : int
+        Events allowed; a full minute's may come at once.
+    """
+
+    scopes: frozenset[Literal["read", "feedback", "relay", "admin"]] = frozenset({"read"})
+    labelers: tuple[Speaker, ...] | None = None
+
+    @field_validator("labelers")
+    @classmethod
+    def _names_somebody(cls, value: tuple[str, ...] | None) -> tuple[str, ...] | None:
+        if value == ():
+            raise ValueError("names nobody; leave it out for the key's own name")
+        twice = sorted({name for name in value or () if (value or ()).count(name) > 1})
+        if twice:
+            raise ValueError(f"must not name a labeler twice: {', '.join(twice)}")
+        return value
+
+    @model_validator(mode="after")
+    def _may_speak(self) -> Self:
+        if self.labelers is not None and not self.gives_feedback:
+            raise ValueError("labelers: this key may not give feedback; add the scope feedback or leave labelers out")
+        return self
+
+    @property
+    def gives_feedback(self) -> bool:
+        """Whether feedback is taken from this key."""
+        return not self.scopes.isdisjoint({"feedback", "relay"})
+
+
+def require_keys(http_host: str, allowed_hosts: tuple[str, ...], api_keys: Mapping[str, CallerKey]) -> None:
+    """Refuse to serve others without keys, be they on the network or on a page in the operator's browser."""
+    if api_keys:
+        return
+    if "*" in allowed_hosts:
+        raise ValueError(
+            "allowed_hosts: * lets any site that points its name at this machine use the API, as api_keys is "
+            "empty: name the hosts, or add a key"
+        )
+    if http_host not in LOOPBACK_HOSTS:
+        raise ValueError(
+            f"http_host: {http_host} is reachable by others and api_keys is empty: add a key or use 127.0.0.1"
+        )

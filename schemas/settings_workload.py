@@ -1,0 +1,337 @@
+"""``[workloads.NAME]``: one kind of query, its two models, its target, its labels and its handoff."""
+
+from __future__ import annotations
+
+from itertools import chain
+from typing import Annotated, Literal, NamedTuple, Self
+from urllib.parse import unquote, urlsplit
+
+from pydantic import BeforeValidator, ConfigDict, Field, SecretStr, field_validator, model_validator
+
+from schemas.basis import Basis, basis_of
+from schemas.calibration import Signal, Target, TargetShare
+from schemas.canonical import digest
+from schemas.costs import ModelCosts
+from schemas.detectors import DEFAULT_DETECTORS, DetectorName, RiverArguments, RiverName
+from schemas.event import DEFAULT_SIGNAL, SignalKind
+from schemas.handoff import Granularity, Handoff
+from schemas.settings_section import REREAD, Integer, Number, Seconds, Section, Share, Speaker
+from schemas.target_rules import contradictions, impossibilities
+
+TEXT_PLACEHOLDER = "{text}"
+
+
+class BasicCredentials(NamedTuple):
+    """What a server asks for in HTTP basic authentication."""
+
+    user: str
+    password: str
+
+
+class ModelEndpoint(Section):
+    """One model server; a router needs both, ``small`` and ``large``.
+
+    Parameters
+    ----------
+    base_url : str
+        OpenAI-compatible root, ``/v1`` included. A user and a password in it (``http://user:password@host/v1``, each
+        percent-encoded) are sent as basic authentication and shown nowhere.
+    model : str
+        Name of the model as the server knows it.
+    timeout_s : float
+        Longest time for one attempt.
+    max_concurrency : int
+        Requests open at this server at a time.
+    api_key : str, optional
+        Sent as a bearer token.
+    """
+
+    base_url: Annotated[str, Field(pattern=r"^https?://[^\s]+$")]
+    model: Annotated[str, Field(min_length=1)]
+    timeout_s: Seconds = 10.0
+    max_concurrency: Annotated[Integer, Field(ge=1, le=10_000)] = 256
+    api_key: SecretStr | None = None
+
+    @field_validator("base_url")
+    @classmethod
+    def _has_a_host(cls, value: str) -> str:
+        try:
+            parts = urlsplit(value)
+            host, _ = parts.hostname, parts.port
+        except ValueError:
+            # Its message would name what stands for the port, which may be the end of a password.
+            host = None
+        if not host:
+            raise ValueError(
+                "must be like http://host:8000/v1; in a user or password write / as %2F, : as %3A, @ as %40"
+            )
+        if parts.query or parts.fragment:
+            raise ValueError("must end with its path, since that goes on: a key belongs in api_key, not after a ?")
+        return value
+
+    @model_validator(mode="after")
+    def _one_authorization(self) -> Self:
+        if self.api_key is not None and self.credentials is not None:
+            raise ValueError("api_key and the user in base_url exclude each other: leave one of them out")
+        return self
+
+    @property
+    def credentials(self) -> BasicCredentials | None:
+        """The user and password in ``base_url``, or None."""
+        parts = urlsplit(self.base_url)
+        if parts.username is None and parts.password is None:
+            return None
+        return BasicCredentials(unquote(parts.username or ""), unquote(parts.password or ""))
+
+    @property
+    def public_url(self) -> str:
+        """``base_url`` as it is asked and may be shown: without user and password."""
+        parts = urlsplit(self.base_url)
+        return parts._replace(netloc=parts.netloc.rpartition("@")[2]).geturl().rstrip("/")
+
+
+class Sampling(Section):
+    """What is explored and what people are asked to label.
+
+    Parameters
+    ----------
+    exploration_probability : float
+        Share of kept queries that run the large model too, after a change; while all is quiet a version asks for less.
+        Must not exceed either label probability.
+    label_probability_kept : float
+        Share of queries below the threshold for which a label is requested.
+    label_probability_escalated : float
+        Share of queries above the threshold for which a label is requested.
+    """
+
+    exploration_probability: Share = 0.03
+    label_probability_kept: Share = 0.05
+    label_probability_escalated: Share = 0.10
+
+    @model_validator(mode="after")
+    def _labels_both_sides(self) -> Self:
+        """Refuse labels of one side alone: nothing would tell how good the answers of the other side are."""
+        kept, escalated = self.label_probability_kept, self.label_probability_escalated
+        if (kept == 0.0) != (escalated == 0.0):
+            silent, other = ("kept", "escalated") if kept == 0.0 else ("escalated", "kept")
+            raise ValueError(
+                f"label_probability_{silent} is 0 while label_probability_{other} is not: no label would ever tell how "
+                f"good {silent} answers are; set it above 0, or both to 0 for no labels at all"
+            )
+        return self
+
+    @model_validator(mode="after")
+    def _exploration_is_labelled(self) -> Self:
+        lowest = min(self.label_probability_kept, self.label_probability_escalated)
+        if self.exploration_probability > lowest:
+            raise ValueError(
+                f"exploration_probability {self.exploration_probability} exceeds a label probability ({lowest}): "
+                "explored queries must be labelled; lower it or raise the label probability"
+            )
+        return self
+
+
+class _TargetTable(Target):
+    """``Target`` as a table of the file: events may carry keys of a later contract, the file may not."""
+
+    model_config = ConfigDict(extra="forbid", strict=True, hide_input_in_errors=True)
+    # Of a file every fault is named; of an event, whose sender may be hostile, the first.
+    fields: dict[str, TargetShare] = Field(default_factory=dict)
+
+
+class _CostTable(ModelCosts):
+    """``ModelCosts`` as a table of the file."""
+
+    model_config = ConfigDict(extra="forbid", strict=True, hide_input_in_errors=True)
+
+
+def _checked_target(value: object) -> object:
+    if isinstance(value, dict):
+        _TargetTable.model_validate(value)
+    return value
+
+
+def _checked_cost(value: object) -> object:
+    if isinstance(value, dict):
+        _CostTable.model_validate(value)
+    return value
+
+
+class HandoffSettings(Section):
+    """``[workloads.NAME.handoff]``: the large model goes on from what the small one was certain of.
+
+    Parameters
+    ----------
+    margin : float
+        What is handed over ends before the first token of the small model's answer whose p1 - p2 lies below it.
+    granularity : str
+        ``field`` hands over whole fields alone; ``token`` everything up to that token, which saves more and costs more
+        quality.
+    guard_share : float
+        Share of escalated queries for which the large model also answers alone, unserved, so that it is known what
+        handing over changes.
+    micro_f1_loss : float
+        micro-F1 on escalated queries that handing over may cost. Where labels show that it costs more, with 95 %
+        confidence, it is switched off; 1 never switches it off.
+    """
+
+    margin: Annotated[Number, Field(gt=0.0, le=1.0)] = 0.9
+    granularity: Granularity = "field"
+    guard_share: Share = 0.01
+    micro_f1_loss: Share = 0.002
+
+    @property
+    def handoff(self) -> Handoff:
+        """What is handed over."""
+        return Handoff(margin=self.margin, granularity=self.granularity)
+
+
+class WorkloadSettings(Section):
+    """``[workloads.NAME]``: what one kind of query asks for, of which models, and what is promised.
+
+    Parameters
+    ----------
+    prompt : str
+        Text sent to both models; ``{text}`` is replaced literally by the query's text.
+    fields : list of str
+        Entities to extract.
+    api : str
+        Which endpoint of the server is called; ``chat`` sends one user message.
+    decoding : str
+        ``json_schema`` has the server force the shape of the answer.
+    uncertainty : str
+        How the uncertainty of an answer is measured from its tokens: ``token_margin`` is 1 - mean(p1 - p2), ``entropy``
+        the mean normalised entropy of the five most probable alternatives and the rest, ``max_probability``
+        1 - mean(p1). Versions, labels and traffic of another signal do not count: after a change the workload starts
+        cold.
+    max_tokens : int
+        Longest completion.
+    small, large : table
+        The two models' servers.
+    target : table
+        The promise that the threshold must hold: a quality at the least cost, or the best quality that a budget buys.
+    sampling : table
+        Exploration and labels.
+    cost : table, optional
+        What one call or one token of each model costs; measured from latency when left out.
+    trusted_labelers : list of str
+        Labelers whose answers to an audit decide. Where none is named, only somebody who gave none of the suspected
+        labels decides.
+    detectors : list of str
+        Which of our drift detectors watch the workload.
+    river : table
+        Detectors of the river library beside them, ``ADWIN``, ``PageHinkley`` or ``KSWIN``, each with the arguments
+        that river documents: ``{ ADWIN = { delta = 0.002 } }``.
+    calibration_map : str
+        How g is fitted. ``isotonic`` follows whatever shape the errors have; ``platt`` is a logistic curve of two
+        parameters, for workloads with so few labels that a shape cannot be learnt.
+    handoff : table, optional
+        Has the large model go on from the part of an answer that the small one was certain of, instead of beginning
+        anew. Small calls are streamed then. Versions and labels made under another handoff do not count: after a change
+        the workload starts cold. Needs ``decoding = "free"``.
+    field_margins : bool
+        Has small calls streamed, as ``handoff`` does, so that results say how sure the small model was of each field.
+        Streaming costs the router about three times the CPU time.
+    """
+
+    name: Annotated[str, Field(min_length=1, max_length=255)]
+    prompt: Annotated[str, Field(max_length=100_000)] = TEXT_PLACEHOLDER
+    fields: Annotated[tuple[Annotated[str, Field(min_length=1, max_length=255)], ...], Field(min_length=1)]
+    api: Literal["completions", "chat"] = "completions"
+    decoding: Literal["free", "json_schema"] = "free"
+    uncertainty: SignalKind = DEFAULT_SIGNAL
+    max_tokens: Annotated[Integer, Field(ge=1, le=100_000)] = 256
+    small: ModelEndpoint | None = None
+    large: ModelEndpoint | None = None
+    target: Annotated[Target, BeforeValidator(_checked_target), REREAD]
+    sampling: Annotated[Sampling, REREAD] = Sampling()
+    cost: Annotated[ModelCosts | None, BeforeValidator(_checked_cost), REREAD] = None
+    trusted_labelers: Annotated[tuple[Speaker, ...], REREAD] = ()
+    detectors: tuple[DetectorName, ...] = DEFAULT_DETECTORS
+    river: dict[RiverName, RiverArguments] = Field(default_factory=dict)
+    calibration_map: Literal["isotonic", "platt"] = "isotonic"
+    handoff: HandoffSettings | None = None
+    field_margins: bool = False
+
+    @field_validator("prompt")
+    @classmethod
+    def _holds_the_text(cls, value: str) -> str:
+        if TEXT_PLACEHOLDER not in value:
+            raise ValueError(f"must contain {TEXT_PLACEHOLDER}, which is replaced by the query's text")
+        return value
+
+    @field_validator("fields")
+    @classmethod
+    def _distinct(cls, value: tuple[str, ...]) -> tuple[str, ...]:
+        twice = sorted({field for field in value if value.count(field) > 1})
+        if twice:
+            raise ValueError(f"must not name a field twice: {', '.join(twice)}")
+        return value
+
+    @field_validator("detectors")
+    @classmethod
+    def _each_once(cls, value: tuple[str, ...]) -> tuple[str, ...]:
+        twice = sorted({name for name in value if value.count(name) > 1})
+        if twice:
+            raise ValueError(f"must not name a detector twice: {', '.join(twice)}")
+        return value
+
+    @model_validator(mode="after")
+    def _two_models(self) -> Self:
+        small, large = self.small, self.large
+        if small is not None and large is not None and (small.base_url, small.model) == (large.base_url, large.model):
+            raise ValueError(f"small and large are both {small.model} on the same server: name two different models")
+        return self
+
+    @model_validator(mode="after")
+    def _may_hand_over(self) -> Self:
+        if self.handoff is not None and self.decoding == "json_schema":
+            raise ValueError(
+                'handoff needs decoding = "free": with json_schema the server would force a whole new object behind '
+                "the part that is handed over; leave handoff out, or decode freely"
+            )
+        return self
+
+    @model_validator(mode="after")
+    def _promises_what_it_can(self) -> Self:
+        explored = self.sampling.exploration_probability
+        faults = chain(contradictions(self.target), impossibilities(self.target, self.fields, self.cost, explored))
+        if (fault := next(faults, None)) is not None:
+            raise ValueError(fault)
+        return self
+
+    @property
+    def fingerprint(self) -> str:
+        """Hash of what a calibration rests on: prompt, fields, decoding, signal, both models' names and the target.
+
+        Where servers listen and how long they are waited for is not part of it.
+        """
+        models = {"small": self.small, "large": self.large}
+        named = {role: None if endpoint is None else endpoint.model for role, endpoint in models.items()}
+        kept = {"prompt", "fields", "api", "decoding", "uncertainty", "max_tokens", "target"}
+        return digest(named | self.model_dump(mode="json", include=kept))
+
+    @property
+    def signal(self) -> Signal:
+        """What u is measured on under these settings."""
+        small_model = self.small.model if self.small else "small"
+        return Signal(kind=self.uncertainty, small_model=small_model, decoding=self.decoding)
+
+    @property
+    def basis(self) -> Basis | None:
+        """What the answers under these settings rest on; None where no models are named, as a recalibrator's may do."""
+        if self.small is None or self.large is None:
+            return None
+        form = self.api, self.decoding, self.uncertainty, self.max_tokens
+        return basis_of(self.prompt, self.fields, form, (self.small.model, self.large.model))
+
+    @property
+    def basis_mark(self) -> str | None:
+        """What results, labels and traffic are marked with; None where no models are named."""
+        basis = self.basis
+        return None if basis is None else basis.mark
+
+    @property
+    def offered_handoff(self) -> Handoff | None:
+        """What is handed over under these settings, unless a version has switched it off; None: nothing."""
+        return None if self.handoff is None else self.handoff.handoff
