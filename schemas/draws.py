@@ -7,7 +7,7 @@ explored query is labelled as long as exploration is not more probable than a la
 from __future__ import annotations
 
 from functools import lru_cache
-from hashlib import blake2b
+from hashlib import blake2b, sha256
 from typing import TypeVar
 
 import numpy as np
@@ -48,6 +48,26 @@ def second(draw: Draw) -> Draw:
     0.5
     """
     return draw * 2.0**24 % 1.0
+
+
+def drawn_as(query_id: str, key: bytes | None) -> str:
+    """Return what stands for a query's id in its draws, so that nobody without the key can choose ids by their draws.
+
+    Parameters
+    ----------
+    key : bytes or None
+        ``router.draw_key``, the same on every router; None leaves the id as it is, and the draws public.
+
+    Examples
+    --------
+    >>> drawn_as("q-1", None)
+    'q-1'
+    >>> drawn_as("q-1", b"one") == drawn_as("q-1", b"another")
+    False
+    """
+    if key is None:
+        return query_id
+    return blake2b(query_id.encode(), digest_size=16, key=sha256(key).digest()).hexdigest()
 
 
 @lru_cache(maxsize=256)

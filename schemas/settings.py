@@ -9,11 +9,11 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Annotated, Any, Literal, Self
 
-from pydantic import AfterValidator, Field, JsonValue, ValidationInfo, field_validator, model_validator
+from pydantic import AfterValidator, Field, JsonValue, SecretStr, ValidationInfo, field_validator, model_validator
 
 from schemas.event import MAX_NAME_CHARS
 from schemas.schema_registry import checked_registry, schema_id
-from schemas.settings_callers import ApiKey, CallerKey, require_keys
+from schemas.settings_callers import ApiKey, CallerKey, long_enough, require_keys
 from schemas.settings_recalibrator import (
     CalibrationSettings,
     NoticeKind,
@@ -100,6 +100,9 @@ class RouterSettings(Section):
         calibration topic brings one. Without it a router keeps nothing on disk.
     allowed_hosts : list of str
         Names under which requests may ask for this router, as ``recalibrator.allowed_hosts`` does for the API.
+    draw_key : str, optional
+        Which queries are labelled, explored and tried is drawn with this secret and the query's id. The same for all
+        routers and gateways; at least 32 random characters. Without it whoever names queries can choose their draws.
     """
 
     instance_id: Annotated[str, Field(pattern=r"^[A-Za-z0-9._-]{1,200}$")] = "router-0"
@@ -111,6 +114,17 @@ class RouterSettings(Section):
     query_deadline_s: Annotated[Seconds, REREAD] = DEFAULT_QUERY_DEADLINE_S
     state_dir: Annotated[str, Field(min_length=1)] | None = None
     allowed_hosts: tuple[HostName, ...] = ()
+    draw_key: SecretStr | None = None
+
+    @field_validator("draw_key")
+    @classmethod
+    def _cannot_be_found(cls, value: SecretStr | None) -> Any:
+        return long_enough(value)
+
+    @property
+    def draw_with(self) -> bytes | None:
+        """The key of the draws."""
+        return None if self.draw_key is None else self.draw_key.get_secret_value().encode()
 
 
 class GatewaySettings(Section):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from hashlib import sha256
-from typing import Annotated, Literal, Self
+from typing import Annotated, Any, Literal, Self
 
 from pydantic import Field, SecretStr, field_validator, model_validator
 
@@ -12,6 +12,18 @@ from schemas.settings_section import LOOPBACK_HOSTS, MIN_KEY_CHARS, Integer, Sec
 
 _HASHES_OF_NOTHING = frozenset(sha256(text).hexdigest() for text in (b"", b"\n"))
 """What hashing an unset variable gives."""
+
+
+MIN_SIGNING_KEY_CHARS = 32
+"""Of the keys of versions and draws: anybody who reads the topics can try keys offline, without limit."""
+
+
+def long_enough(value: SecretStr | tuple[SecretStr, ...] | None) -> Any:
+    """Refuse keys that can be found by trying."""
+    keys = value if isinstance(value, tuple) else () if value is None else (value,)
+    if any(len(key.get_secret_value().strip()) < MIN_SIGNING_KEY_CHARS for key in keys):
+        raise ValueError(f"is empty or too short: give a random key of at least {MIN_SIGNING_KEY_CHARS} characters")
+    return value
 
 
 class CallerKey(Section):

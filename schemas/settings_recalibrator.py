@@ -7,7 +7,7 @@ from urllib.parse import urlsplit
 
 from pydantic import Field, SecretStr, field_validator, model_validator
 
-from schemas.settings_callers import ApiKey, require_keys
+from schemas.settings_callers import ApiKey, long_enough, require_keys
 from schemas.settings_section import (
     MIN_KEY_CHARS,
     REREAD,
@@ -80,10 +80,6 @@ class RecalibratorSettings(Section):
         return self
 
 
-MIN_SIGNING_KEY_CHARS = 32
-"""Of the key of versions: anybody who reads the topic can try keys offline, without limit."""
-
-
 class CalibrationSettings(Section):
     """``[calibration]``: whose calibration versions count.
 
@@ -107,10 +103,7 @@ class CalibrationSettings(Section):
     @field_validator("signing_key", "former_keys")
     @classmethod
     def _cannot_be_found(cls, value: SecretStr | tuple[SecretStr, ...] | None) -> Any:
-        keys = value if isinstance(value, tuple) else () if value is None else (value,)
-        if any(len(key.get_secret_value().strip()) < MIN_SIGNING_KEY_CHARS for key in keys):
-            raise ValueError(f"is empty or too short: give a random key of at least {MIN_SIGNING_KEY_CHARS} characters")
-        return value
+        return long_enough(value)
 
     @model_validator(mode="after")
     def _has_a_present_key(self) -> Self:

@@ -23,7 +23,7 @@ REDACTED = "********"
 _SECRET_PROPERTY = re.compile(
     r"passw|passphrase|pwd|secret|token|jaas|key\.pem|user\.info|oauthbearer\.config|credential|api.?key"
 )
-_SECRET_KEYS = frozenset({"key", "api_key", "signing_key", "former_keys", "secret"})
+_SECRET_KEYS = frozenset({"key", "api_key", "signing_key", "former_keys", "draw_key", "secret"})
 _USER_INFO = re.compile(r"(?<=://)\S*@")
 """To the last @: a password may hold one, or a slash, where it was not percent-encoded."""
 
@@ -212,7 +212,14 @@ def settings_warnings(settings: Settings) -> list[str]:
     >>> settings_warnings(Settings())
     []
     """
-    looks = (_voiceless_trust, _passwords_in_addresses, _nameless_queries, _swapped_models, _forgotten_versions)
+    looks = (
+        _voiceless_trust,
+        _passwords_in_addresses,
+        _nameless_queries,
+        _swapped_models,
+        _forgotten_versions,
+        _open_draws,
+    )
     return [line for look in looks for line in look(settings)]
 
 
@@ -223,6 +230,17 @@ def _forgotten_versions(settings: Settings) -> list[str]:
     line = (
         "calibration.max_escalation_jump: is set without router.state_dir: a router that starts again has no version "
         "to compare with and takes the newest one; set router.state_dir"
+    )
+    return [line]
+
+
+def _open_draws(settings: Settings) -> list[str]:
+    """Return a line where callers of the gateway can choose ids by what is drawn for them."""
+    if settings.router.draw_key is not None or not settings.gateway.api_keys:
+        return []
+    line = (
+        "router.draw_key: is not set: whoever names queries can choose which of them are labelled and explored, and "
+        "so steer the fit; set the same secret for every router and gateway"
     )
     return [line]
 

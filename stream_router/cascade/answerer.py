@@ -12,6 +12,7 @@ from dataclasses import replace
 
 from schemas.calibration import CalibrationVersion
 from schemas.costs import ModelCosts
+from schemas.draws import drawn_as
 from schemas.errors import ConfigError
 from schemas.query import QueryEvent
 from schemas.routed import ModelRole, RoutedEvent
@@ -73,6 +74,7 @@ class CascadeAnswerer:
         self._calibrations = calibrations
         self._clock = clock
         self._instance_id = instance_id
+        self._draw_key = settings.router.draw_with
         self._large_outage = settings.router.large_outage
         self._deadline_s = settings.router.query_deadline_s
         self._models = {name: _Models(workload, clock, metrics) for name, workload in settings.workloads.items()}
@@ -135,8 +137,9 @@ class CascadeAnswerer:
             Where it does not wait.
         """
         models = self._models[workload]
-        levers = levers_of(query, models.settings, self._calibrations)
-        cascade = QueryCascade(query, models.settings, levers, self._large_outage)
+        draws_by = drawn_as(query.query_id, self._draw_key)
+        levers = levers_of(draws_by, models.settings, self._calibrations)
+        cascade = QueryCascade(query, models.settings, levers, self._large_outage, draws_by)
         time = QueryTime(self._deadline_s, reserved_s=models.endpoints["large"].timeout_s)
         asking = _Asking(models, query.text, headers, self._clock, self._tracing, time)
         marked = models.settings.field_margins or any(lever.streams_small for lever in levers)
@@ -165,9 +168,9 @@ class CascadeAnswerer:
                 cascade.large_ended(await asking.ask(role, may_give_up=may_give_up, begun=cascade.begun))
 
 
-def levers_of(query: QueryEvent, workload: WorkloadSettings, calibrations: Calibrations) -> list[Lever]:
-    """Return the levers that may act on a query, made for it."""
-    levers: list[Lever] = [TrialLever(query.query_id, workload.name, calibrations)]
+def levers_of(draws_by: str, workload: WorkloadSettings, calibrations: Calibrations) -> list[Lever]:
+    """Return the levers that may act on a query, made for it; ``draws_by`` stands for its id in draws."""
+    levers: list[Lever] = [TrialLever(draws_by, workload.name, calibrations)]
     if workload.handoff is not None:
         levers.append(HandoffLever(workload, workload.handoff))
     return levers

@@ -83,6 +83,8 @@ class QueryCascade:
     ----------
     large_outage : str
         What to do with a valid small answer while the large server is down.
+    drawn_as : str, optional
+        Stands for the query's id in its draws, as :func:`schemas.draws.drawn_as` gives it.
 
     Attributes
     ----------
@@ -100,12 +102,13 @@ class QueryCascade:
         workload: WorkloadSettings,
         levers: Sequence[Lever] = (),
         large_outage: Literal["serve_small", "wait"] = "serve_small",
+        drawn_as: str | None = None,
     ) -> None:
         self.query = query
         self._workload = workload
         self._levers = levers
         self._large_outage = large_outage
-        self._draw = uniform(query.query_id, workload.name)
+        self._draw = uniform(drawn_as or query.query_id, workload.name)
         self.small: Asked | None = None
         self.large: Asked | None = None
         self.drawn: Drawn | None = None

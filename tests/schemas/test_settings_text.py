@@ -404,6 +404,17 @@ def test_a_signing_key_that_can_be_found_is_a_fault(line: str) -> None:
     assert "hunter2" not in fault
 
 
+def test_an_open_draw_is_named_and_its_key_never_shown() -> None:
+    served = f"[gateway.api_keys.shop]\nkey = '{SIGNING}'\n[router]\n"
+    (warning,) = settings_warnings(parse_settings(served, {}))
+    assert warning.startswith("router.draw_key: is not set")
+    keyed = parse_settings(served, {"UCCI_ROUTER__DRAW_KEY": SIGNING[::-1]})
+    assert settings_warnings(keyed) == []
+    assert SIGNING[::-1] not in render_settings(keyed)
+    (fault,) = faults("[router]\ndraw_key = 'hunter2'")
+    assert fault.startswith("router.draw_key: is empty or too short")
+
+
 def test_former_keys_need_a_present_one() -> None:
     assert "former_keys: are given without a signing_key" in "\n".join(
         faults(f'[calibration]\nformer_keys = ["{SIGNING}"]')

@@ -74,6 +74,7 @@ async def bench(
     large_outage: str = "serve_small",
     *,
     deadline_s: float | None = None,
+    draw_key: str | None = None,
     waits: bool = True,
     **changes: Any,
 ) -> AsyncIterator[Bench]:
@@ -84,7 +85,8 @@ async def bench(
     ):
         counts = CallCounts()
         photo = workload(small.base_url, large.base_url, **changes).model_dump()
-        router = {"large_outage": large_outage} | ({} if deadline_s is None else {"query_deadline_s": deadline_s})
+        router: dict[str, Any] = {"large_outage": large_outage, "draw_key": draw_key}
+        router |= {} if deadline_s is None else {"query_deadline_s": deadline_s}
         settings = Settings.model_validate({"router": router, "workloads": {"photo": photo}})
         answerer = CascadeAnswerer(settings, calibrations, SystemClock(), "router-0", counts, waits=waits)
         await answerer.start()

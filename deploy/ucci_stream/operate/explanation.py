@@ -16,7 +16,7 @@ from pydantic_core import to_json
 
 from schemas.basis import is_of_basis
 from schemas.calibration import CalibrationVersion
-from schemas.draws import uniform
+from schemas.draws import drawn_as, uniform
 from schemas.event import rfc3339
 from schemas.feedback import FeedbackEvent
 from schemas.labelled import LabelledExample
@@ -64,7 +64,9 @@ class Verdict(NamedTuple):
     why: str
 
 
-def explanation(query_id: str, traces: Traces, signal: str, mark: str | None = None) -> dict[str, Any]:
+def explanation(
+    query_id: str, traces: Traces, signal: str, mark: str | None = None, key: bytes | None = None
+) -> dict[str, Any]:
     """Return everything about one query as JSON values.
 
     Parameters
@@ -73,6 +75,8 @@ def explanation(query_id: str, traces: Traces, signal: str, mark: str | None = N
         How the workload measures u now.
     mark : str, optional
         Of what the workload's answers rest on now.
+    key : bytes, optional
+        Of the routers' draws.
     """
     found: dict[str, Any] = {
         "query_id": query_id,
@@ -83,8 +87,8 @@ def explanation(query_id: str, traces: Traces, signal: str, mark: str | None = N
         return found
     routed = traces.results[0]
     found["result"] = json.loads(routed.to_json())
-    found["decision"] = _decision(routed, traces.version)
-    found["draws"] = _draws(routed, traces.version)
+    found["decision"] = _decision(routed, traces.version, drawn_as(query_id, key))
+    found["draws"] = _draws(routed, traces.version, drawn_as(query_id, key))
     verdict = verdict_of(traces, signal, mark)
     found["label"] = {
         "requested": routed.label.requested,
@@ -99,7 +103,7 @@ def explanation(query_id: str, traces: Traces, signal: str, mark: str | None = N
     return found
 
 
-def _decision(routed: RoutedEvent, version: CalibrationVersion | None) -> dict[str, Any]:
+def _decision(routed: RoutedEvent, version: CalibrationVersion | None, draws_by: str) -> dict[str, Any]:
     decision = routed.decision
     made: dict[str, Any] = {
         "escalated": decision.escalated,
@@ -116,15 +120,15 @@ def _decision(routed: RoutedEvent, version: CalibrationVersion | None) -> dict[s
         "repeatable": None,
     }
     if version is not None and decision.reason != "degraded":
-        again = version.decide(decision.uncertainty, routed.query_id)
+        again = version.decide(decision.uncertainty, draws_by)
         made["repeatable"] = (again.escalated, again.reason) == (decision.escalated, decision.reason)
     return made
 
 
-def _draws(routed: RoutedEvent, version: CalibrationVersion | None) -> dict[str, Any]:
+def _draws(routed: RoutedEvent, version: CalibrationVersion | None, draws_by: str) -> dict[str, Any]:
     """Return the number drawn for this query and what it was compared with; exploration lies inside the label draw."""
     return {
-        "number": uniform(routed.query_id, routed.workload),
+        "number": uniform(draws_by, routed.workload),
         "exploration_probability": None if version is None else version.exploration_probability,
         "explored": routed.decision.reason == "exploration",
         "label_probability": routed.label.probability,

@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 
 from schemas.costs import ModelCosts
+from schemas.draws import uniform
 from schemas.errors import ConfigError
 from schemas.query import QueryEvent
 from schemas.routed import RoutedEvent
@@ -306,6 +307,19 @@ async def test_both_servers_gone_from_the_start_is_waited_for_too() -> None:
         finally:
             await answerer.close()
     assert (event.answered_by, event.decision.reason) == ("large", "small_failed")
+
+
+async def test_ids_searched_offline_do_not_choose_their_labels() -> None:
+    """With a secret in the draw, the public hash of an id says nothing of it; a router that died draws as before."""
+    searched = [name for name in map(str, range(2_000)) if uniform(name, "photo") < 0.01]
+    lives = []
+    for key in (None, "0123456789abcdef" * 2, "0123456789abcdef" * 2):
+        async with bench(COLD, draw_key=key) as b:
+            asked = [b.answerer.answer(QueryEvent(query_id=name, text="canon"), "photo") for name in searched]
+            lives.append([event.label.requested for event in await asyncio.gather(*asked)])
+    assert all(lives[0])
+    assert lives[1] == lives[2]
+    assert sum(lives[1]) < len(searched) / 2
 
 
 async def test_the_two_models_have_places_of_their_own() -> None:
