@@ -71,9 +71,13 @@ chaos: $(STAMP)  ## faults of every kind on a real broker, some 25 minutes; SEED
 	$(BIN)/python -m tests.faults $(if $(SEED),--seed $(SEED)) $(if $(KINDS),--kinds "$(KINDS)") \
 		$(if $(ROUNDS),--rounds $(ROUNDS)) $(if $(SOAK),--soak $(SOAK)) $(if $(JSON),--json $(JSON))
 test-image: $(STAMP) ## build the images, run them against a live broker, drain them (docker or podman)
+	@docker info >/dev/null 2>&1 || podman info >/dev/null 2>&1 || { echo 'test-image: neither docker nor podman answers;' \
+		'install one (apt-get install podman) or start its daemon' >&2; exit 1; }
 	$(BIN)/python -m pytest -q -m image tests/deploy/ops
 
 test-ops: $(STAMP) ## charts by Helm and at a real API server, CRDs of the operators, promtool, docker compose: all deployment files by their tools
+	@{ command -v promtool && command -v amtool; } >/dev/null || { echo 'test-ops: promtool or amtool is missing;' \
+		'apt-get install prometheus prometheus-alertmanager, or put both on PATH' >&2; exit 1; }
 	$(BIN)/python -m pytest -q -m ops_tools tests/deploy/ops
 
 test-three-brokers: $(STAMP) ## kill each broker of a cluster of three under load: nothing lost, nothing doubled

@@ -177,7 +177,7 @@ class Target(Part):
     """
 
     micro_f1: Annotated[TargetShare | None, Field(exclude_if=_is_absent)] = None
-    safety: Annotated[Real, Field(ge=0.0, le=10.0)] = 0.5
+    safety: Annotated[Real, Field(ge=0.0, le=10.0)] = 0.65
     max_escalation: Annotated[TargetShare | None, Field(exclude_if=_is_absent)] = None
     cost: Annotated[Price | None, Field(exclude_if=_is_absent)] = None
     fields: Annotated[Members[str, TargetShare], Field(exclude_if=_is_absent)] = Field(default_factory=dict)

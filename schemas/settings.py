@@ -143,7 +143,7 @@ class GatewaySettings(Section):
     instance_id: Annotated[str, Field(pattern=r"^[A-Za-z0-9._-]{1,200}$")] = "gateway-0"
     http_host: Host = "127.0.0.1"
     http_port: Port = 8082
-    api_keys: dict[KeyName, CallerKey] = Field(default_factory=dict)
+    api_keys: Annotated[dict[KeyName, CallerKey], REREAD] = Field(default_factory=dict)
     max_in_flight: Annotated[Integer, Field(ge=1, le=100_000)] = 1_000
     answer_timeout_s: Seconds = 60.0
     max_connections: Annotated[Integer, Field(ge=1, le=100_000)] = 2_048

@@ -48,11 +48,14 @@ class Reread(NamedTuple):
     applied, waiting : tuple of str
         Keys that differ in the file: taken over, and in need of a restart. A workload that came or went is named as a
         whole.
+    gone : tuple of str
+        Those of them that the file no longer sets: a file that was cut short is valid as often as not.
     """
 
     settings: Settings
     applied: tuple[str, ...]
     waiting: tuple[str, ...]
+    gone: tuple[str, ...] = ()
 
     @classmethod
     def of(cls, running: Settings, found: Settings, parts: Collection[str]) -> Self:
@@ -78,7 +81,10 @@ class Reread(NamedTuple):
             remedy = "is taken over together with settings that need a restart, and does not fit them; restart"
             raise ConfigError([f"{line}: {remedy}" for line in lines]) from None
         applied = differing_keys(running, settings, parts)
-        return cls(settings, applied, tuple(key for key in differing_keys(running, found, parts) if key not in applied))
+        waiting = tuple(key for key in differing_keys(running, found, parts) if key not in applied)
+        left = {".".join(path) for path, _ in _leaves(found, (), parts, without_defaults=True)}
+        gone = tuple(one for one in (*applied, *waiting) if not any(f"{key}.".startswith(f"{one}.") for key in left))
+        return cls(settings, applied, waiting, gone)
 
 
 def is_reread(key: str) -> bool:
@@ -104,7 +110,7 @@ def differing_keys(before: Settings, after: Settings, parts: Collection[str]) ->
     old, new = dict(_leaves(before, (), parts)), dict(_leaves(after, (), parts))
     differing = [path for path in dict.fromkeys((*old, *new)) if old.get(path, _NONE) != new.get(path, _NONE)]
     moved = before.workloads.keys() ^ after.workloads.keys()
-    named = (path[:2] if path[0] == _WORKLOADS and path[1] in moved else path for path in differing)
+    named = (path[:2] if path[0] == _WORKLOADS and moved.intersection(path[1:2]) else path for path in differing)
     # Of a table that came or went, the table alone.
     tables = {path for path in (*old, *new) if old.get(path, _NONE) is None or new.get(path, _NONE) is None}
     named = (next((path[:n] for n in range(1, len(path)) if path[:n] in tables), path) for path in named)

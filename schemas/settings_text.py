@@ -21,12 +21,14 @@ from schemas.settings_environment import KeyPath, nearest_key, override, valid_k
 
 REDACTED = "********"
 _SECRET_PROPERTY = re.compile(
-    r"password|passphrase|secret|token|jaas|key\.pem|user\.info|oauthbearer\.config|credential|api.?key"
+    r"passw|passphrase|pwd|secret|token|jaas|key\.pem|user\.info|oauthbearer\.config|credential|api.?key"
 )
 _SECRET_KEYS = frozenset({"key", "api_key", "signing_key", "former_keys", "secret"})
 _USER_INFO = re.compile(r"(?<=://)\S*@")
 """To the last @: a password may hold one, or a slash, where it was not percent-encoded."""
 
+_ADDRESSES = frozenset({"base_url", "url"})
+_MAY_HIDE = re.compile(r"[@?#]")
 _SHOWN_CHARS = 80
 _MOST_FAULTS = 100
 _BILLIONS = re.compile(r"(?<![a-z0-9.])(\d+(?:\.\d+)?)b(?![a-z0-9])", re.IGNORECASE)
@@ -185,6 +187,10 @@ def _message(kind: str, message: str) -> str:
 def _in_fault(path: KeyPath, value: Any) -> str:
     """Return the faulty value for the message, unless it is a whole table or may be a secret."""
     if is_secret(path) or path[1:2] == ("api_keys",) or isinstance(value, dict | SecretStr | BaseModel):
+        return ""
+    # An address that is mistyped is told apart from its password by nobody, and a property from a secret.
+    is_address = path[-1] in _ADDRESSES and isinstance(value, str) and _MAY_HIDE.search(value)
+    if is_address or (path[0] == "kafka" and not isinstance(value, int | float)):
         return ""
     text = _USER_INFO.sub(f"{REDACTED}@", repr(value))
     return f" (got {text if len(text) <= _SHOWN_CHARS else text[:_SHOWN_CHARS] + '…'})"

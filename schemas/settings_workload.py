@@ -65,6 +65,8 @@ class ModelEndpoint(Section):
             raise ValueError(
                 "must be like http://host:8000/v1; in a user or password write / as %2F, : as %3A, @ as %40"
             )
+        if parts.query or parts.fragment:
+            raise ValueError("must end with its path, since that goes on: a key belongs in api_key, not after a ?")
         return value
 
     @model_validator(mode="after")

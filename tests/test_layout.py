@@ -147,7 +147,7 @@ def _argument_count(node: Function) -> int:
 
 def _is_subcommand(node: Function) -> bool:
     calls = (decorator.func for decorator in node.decorator_list if isinstance(decorator, ast.Call))
-    return any(isinstance(call, ast.Attribute) and call.attr == "command" for call in calls)
+    return any("command" in (getattr(call, "attr", ""), getattr(call, "id", "")) for call in calls)
 
 
 def _public_methods(node: ast.ClassDef) -> list[str]:

@@ -75,6 +75,10 @@ class RepeatedLines(logging.Filter):
 
     def filter(self, record: logging.LogRecord) -> bool:
         """Return whether a line is written."""
+        fault = record.exc_info[1] if record.exc_info else None
+        if type(fault).__module__ == "aiohttp.http_exceptions":
+            # The caller's, not ours: a traceback says nothing of it.
+            record.msg, record.args, record.exc_info = "malformed HTTP request: %s", (type(fault).__name__,), None
         # The template, not the text: that of each connection's line may name its address.
         key, now_s = f"{record.name} {record.msg}", self._clock()
         since_s, suppressed = self._seen.get(key, (-math.inf, 0))
@@ -130,7 +134,10 @@ def configure_logging(log_format: LogFormat) -> None:
     renderer: Any = (
         structlog.processors.JSONRenderer()
         if log_format is LogFormat.JSON
-        else structlog.dev.ConsoleRenderer(colors=sys.stderr.isatty())
+        # The library's own tracebacks show local variables, and the settings with their secrets among them.
+        else structlog.dev.ConsoleRenderer(
+            colors=sys.stderr.isatty(), exception_formatter=structlog.dev.plain_traceback
+        )
     )
     trace = [structlog.processors.format_exc_info] if log_format is LogFormat.JSON else []
     structlog.configure(
@@ -195,6 +202,8 @@ class Hangup:
         log_settings_warnings(done.settings)
         say = log.warning if done.waiting else log.info
         say("configuration read anew", applied=list(done.applied), need_restart=list(done.waiting))
+        if done.gone:
+            log.warning("the file no longer sets what it did; was it cut short?", keys=list(done.gone))
 
 
 def log_settings_warnings(settings: Settings) -> None:

@@ -1,6 +1,6 @@
 """The service with one part less on the recorded streams: paired differences to the whole one, and how sure they are.
 
-Example: python -m benchmarks.recorded.parts --seeds 11 12 13 "mix detectors" "wider margin after a new mix"
+Example: python -m benchmarks.recorded.parts --seeds 11 12 13 "mix detectors" "what labels do not tell"
 """
 
 from __future__ import annotations

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import sys
 from collections.abc import Callable, Iterable, Mapping
@@ -10,9 +11,11 @@ from inspect import Parameter, Signature, signature
 from pathlib import Path
 from typing import Annotated, Any, NamedTuple, TypeVar, get_type_hints
 
+import rich.console
 import typer
 from pydantic_core import to_json
-from rich.console import Console, RenderableType
+from rich.console import ConsoleOptions, RenderableType
+from rich.segment import Segment
 from rich.table import Table
 
 from schemas.errors import ConfigError
@@ -32,6 +35,23 @@ ConfigOption = Annotated[
 ]
 WorkloadOption = Annotated[str | None, typer.Option("--workload", help="Needed where several are configured.")]
 JsonFlag = Annotated[bool, typer.Option("--json", help="Print JSON, for scripts.")]
+
+
+class Console(rich.console.Console):
+    """A terminal on which texts of senders, models and labelers act as nothing but text."""
+
+    def render(self, renderable: RenderableType, options: ConsoleOptions | None = None) -> Iterable[Segment]:
+        """Yield what is written, with characters escaped that would steer a terminal or turn its text around."""
+        for segment in super().render(renderable, options):
+            yield segment if segment.control else segment._replace(text="".join(map(_escaped, segment.text)))
+
+
+def _escaped(character: str) -> str:
+    if character.isprintable() or character == "\n":
+        return character
+    # As JSON does, so that JSON stays what it was.
+    return json.dumps(character)[1:-1] if not "\x7f" <= character <= "\x9f" else f"\\u{ord(character):04x}"
+
 
 out = Console()
 err = Console(stderr=True)

@@ -119,15 +119,7 @@ _GUARDED = "/v1/"
 
 
 def document_of(app: FastAPI, *, has_keys: bool) -> Callable[[], dict[str, Any]]:
-    """Return what stands in for ``app.openapi``: makes the document once, callable from any thread.
-
-    Parameters
-    ----------
-    app : FastAPI
-        With all its routes.
-    has_keys : bool
-        Whether callers must show a key.
-    """
+    """Return what stands in for ``app.openapi``: makes the document once, callable from any thread."""
     made_by_framework = app.openapi
     documents: list[dict[str, Any]] = []
     making = Lock()

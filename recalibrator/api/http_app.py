@@ -67,10 +67,6 @@ def create_waiting_app(
 
     Parameters
     ----------
-    missing : callable
-        Returns why the process is not ready.
-    hosts : RequestHosts
-        Names under which it may be asked.
     health : callable, optional
         Returns whether the process and the broker talk.
     """

@@ -26,11 +26,6 @@ PAGE_HEADERS = {
 async def read_form(request: Request, limit: int) -> dict[str, str]:
     """Return what a person has filled in; of a name that is given twice, the first value.
 
-    Parameters
-    ----------
-    limit : int
-        Bytes of the body.
-
     Raises
     ------
     RequestRefused

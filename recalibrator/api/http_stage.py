@@ -78,8 +78,6 @@ class ApiStage(Stage):
 
     Parameters
     ----------
-    viewed : sequence of Topic
-        The compacted topics that are there.
     server : HttpServer, optional
         What has answered so far, see :func:`waiting_server`; by default a new one.
 

@@ -92,8 +92,6 @@ class Keys:
 
         Parameters
         ----------
-        caller : str
-            As :meth:`authorise` returned it.
         named : str or None
             The labeler that the feedback names, if any.
 
@@ -132,8 +130,6 @@ class Keys:
 
         Parameters
         ----------
-        amount : int
-            Events.
         now_s : float
             On a clock that never goes back.
 

@@ -17,15 +17,7 @@ from ucci_runtime.metrics import MetricSpec
 
 
 class StatusMetrics(Collector):
-    """Makes the metrics of all workloads; safe to call from any thread.
-
-    Parameters
-    ----------
-    workloads : iterable of str
-        The configured ones.
-    now : callable
-        Returns the time.
-    """
+    """Makes the metrics of all workloads; safe to call from any thread."""
 
     def __init__(self, workloads: Iterable[str], documents: StatusDocuments, now: Callable[[], datetime]) -> None:
         self._workloads = tuple(workloads)

@@ -6,6 +6,7 @@ What is filled in becomes feedback as over ``POST /v1/feedback``: the same keys,
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Mapping
 from datetime import UTC, datetime
 from typing import Annotated, Any, Literal, NamedTuple
 from urllib.parse import quote, urlencode
@@ -19,7 +20,7 @@ from recalibrator.api.http_context import Context
 from recalibrator.api.http_forms import PAGE_HEADERS, form_credentials, read_form
 from recalibrator.api.pages.html_label_form import DONE, LabelForm, Said
 from recalibrator.api.routes_feedback import FeedbackRoutes, unavailable
-from recalibrator.labelling.form import filled_in
+from recalibrator.labelling.form import IN_LINE, IN_LINES, filled_in
 from recalibrator.labelling.queue import QueuePage, cursor_after, cursor_at
 from schemas.event import MAX_ID_CHARS, MAX_NAME_CHARS
 from schemas.label_requested import RequestReason
@@ -53,13 +54,7 @@ class _Place(NamedTuple):
 
 
 class LabelFormRoutes:
-    """The routes of the form.
-
-    Parameters
-    ----------
-    feedback : FeedbackRoutes
-        What the form leads to.
-    """
+    """The routes of the form."""
 
     def __init__(self, context: Context, feedback: FeedbackRoutes) -> None:
         self._context = context
@@ -86,7 +81,10 @@ class LabelFormRoutes:
         self._context.require_workload(workload)
         may_label = self._context.keys.grants(caller, "feedback")
         place = _Place(workload, reason or None, cursor, labeler)
-        return await self._html(place, caller if may_label else "", done=done, said=said if done else None)
+        said = said if done else None
+        return await self._html(
+            place, caller if may_label else "", done=done, said=said, unasked="unasked" in request.query_params
+        )
 
     async def take(self, request: Request, workload: str) -> Response:
         """Take what a person has filled in, and go on to the next request."""
@@ -98,7 +96,8 @@ class LabelFormRoutes:
         try:
             headers = form_credentials(request, key) if key else request.headers
             caller = self._context.keys.authorise(headers, "feedback")
-            said = _said(form.get("act", "label"))
+            said = _said(form)
+            unasked = said != "withdrawn" and self._context.queue.workload_of(form.get("query_id", "")) != workload
             event = await self._feedback.take(to_json(self._event(form, workload, said)), caller)
         except BrokerUnreachable as error:
             return await self._html(place, caller, problem=unavailable(error), form=form)
@@ -106,6 +105,7 @@ class LabelFormRoutes:
             return await self._html(place, caller, problem=error, form=form)
         following = place.cursor if said == "withdrawn" else form.get("following", "")
         kept = {"reason": reason, "cursor": following, "labeler": place.labeler, "done": event.query_id, "said": said}
+        kept["unasked"] = "1" if unasked else ""
         query = urlencode({name: value for name, value in kept.items() if value})
         return RedirectResponse(f"/workloads/{quote(workload, safe='')}/label?{query}", _SEE_OTHER)
 
@@ -129,6 +129,7 @@ class LabelFormRoutes:
         *,
         done: str = "",
         said: Said | None = None,
+        unasked: bool = False,
         problem: RequestRefused | None = None,
         form: dict[str, str] | None = None,
     ) -> Response:
@@ -146,6 +147,7 @@ class LabelFormRoutes:
             "needs_key": not caller,
             "done": done,
             "said": said,
+            "unasked": unasked,
             "problem": "" if problem is None else str(problem),
             "given": form or {},
             "trusted": self._context.settings.workloads[place.workload].trusted_labelers,
@@ -168,8 +170,12 @@ class LabelFormRoutes:
             raise RequestRefused(_UNPROCESSABLE, "invalid_field", f"cursor: {error}", "cursor") from None
 
 
-def _said(act: str) -> Said:
+def _said(form: Mapping[str, str]) -> Said:
+    act = form.get("act", "label")
     if act not in DONE:
         known = ", ".join(DONE)
         raise RequestRefused(_UNPROCESSABLE, "invalid_field", f"act: {act[:60]!r} is none of {known}", "act")
+    if DONE[act] == "labelled" and not any(name.startswith((IN_LINE, IN_LINES)) for name in form):
+        message = "the form came without any field, which would say that the query names none: load it anew"
+        raise RequestRefused(_UNPROCESSABLE, "malformed_form", message)
     return DONE[act]

@@ -27,13 +27,7 @@ _FILES = {"page.css": "text/css", "page.js": "text/javascript"}
 
 
 class PageRoutes:
-    """The routes that people see.
-
-    Parameters
-    ----------
-    commands : CommandRoutes
-        What the forms lead to.
-    """
+    """The routes that people see."""
 
     def __init__(self, context: Context, commands: CommandRoutes) -> None:
         self._context = context

@@ -10,6 +10,8 @@ import numpy as np
 from numpy.typing import NDArray
 from pydantic import PlainValidator
 
+_CHUNK = 1 << 16
+
 
 def pack(columns: NDArray[Any]) -> list[Any]:
     """Return type and shape of an array, and its bytes as compressed base64 text.
@@ -19,9 +21,12 @@ def pack(columns: NDArray[Any]) -> list[Any]:
     >>> unpack(pack(np.array([1.5, -0.0]))).tolist()
     [1.5, -0.0]
     """
-    # Room for what is to come holds zeros at the end.
-    content = np.ascontiguousarray(columns).tobytes().rstrip(b"\0")
-    return [columns.dtype.str, list(columns.shape), b64encode(compress(content, 1)).decode("ascii")]
+    content = np.ascontiguousarray(columns).reshape(-1).view(np.uint8)
+    end = len(content)
+    # Room for what is to come is zeros at the end, which need not be written.
+    while end and not content[max(0, end - _CHUNK) : end].any():
+        end = max(0, end - _CHUNK)
+    return [columns.dtype.str, list(columns.shape), b64encode(compress(content[:end].data, 1)).decode("ascii")]
 
 
 def unpack(packed: list[Any]) -> NDArray[Any]:

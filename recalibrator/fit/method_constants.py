@@ -47,16 +47,17 @@ class DecayConstants:
 
     Parameters
     ----------
-    half_life_slow, half_life_fast, half_life_map : float
-        Labels after which a label counts half: for the outcome curves, for the rectifier and the status page,
-        for the map g.
+    half_life_slow, half_life_map : float
+        Labels after which a label counts half: for the outcome curves, for the map g.
+    half_life_fast : float
+        Queries after which it does for the rectifier and the status page.
     old_labels_least, old_labels_most : float
         After a change, what all earlier labels together may still count: the larger value at first, falling by one
         for every new label down to the smaller.
     """
 
     half_life_slow: float = 4_000.0
-    half_life_fast: float = 1_200.0
+    half_life_fast: float = 15_000.0
     half_life_map: float = 3_000.0
     old_labels_least: float = 50.0
     old_labels_most: float = 400.0
@@ -114,20 +115,20 @@ class TiltConstants:
 class RectifierConstants:
     """How far recent labels are believed beyond the curves.
 
-    Receipt: ablations ``rectifier`` and ``wider margin after a new mix``;
+    Receipt: ablations ``rectifier`` and ``what labels do not tell``;
     tests/recalibrator/fit/estimate/test_rectifier.py.
 
     Parameters
     ----------
     drift_scale : float
         Typical unseen change of micro-F1 on one side of the threshold, to which the rectifier shrinks.
-    mix_drift_factor : float
-        By how much that change is expected to be larger after the mix of queries has changed: other queries may be
-        harder than their u suggests.
+    unseen_scale : float
+        That which the margin allows for where labels do not tell; after the mix of queries has changed the rectifier
+        shrinks to it as well: other queries may be harder than their u suggests.
     """
 
     drift_scale: float = 0.005
-    mix_drift_factor: float = 4.0
+    unseen_scale: float = 0.02
 
 
 @dataclass(frozen=True, slots=True)

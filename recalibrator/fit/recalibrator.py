@@ -301,8 +301,8 @@ class Recalibrator:
         current = self.current
         circumstances = self._monitor.circumstances(None if current is None else current.uncertainty_threshold)
         if self._silent_side is not None:
-            # What no label shows may be as far off as after a new mix, and explored queries may be looked at.
-            circumstances = circumstances._replace(is_quiet=False, is_new_mix=True)
+            # Explored queries may be looked at.
+            circumstances = circumstances._replace(is_quiet=False, silent_side=self._silent_side)
         return View(
             self.settings,
             self.constants,

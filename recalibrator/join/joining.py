@@ -90,6 +90,8 @@ class Joining:
 
     def decode(self, record: Record) -> Event | DecodeError:
         """Return the record's event, or what is wrong with it."""
+        if record.headers_fault is not None:
+            return DecodeError("bad_headers", f"{record.headers_fault}; send keys as UTF-8")
         try:
             if record.source.topic == self.topics.feedback:
                 return decode_feedback(record.value)

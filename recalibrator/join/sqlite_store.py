@@ -113,6 +113,10 @@ REPLACE INTO totals SELECT kind, count(*), sum({_size("")}) FROM rows GROUP BY k
 PRAGMA user_version = 2;
 COMMIT;
 """  # noqa: S608 no value from outside
+_DIFFERING = f"""
+SELECT kind, rows, bytes FROM totals WHERE rows > 0
+EXCEPT SELECT kind, count(*), sum({_size("")}) FROM rows GROUP BY kind
+"""  # noqa: S608 no value from outside
 _PUT = """
 INSERT INTO rows (partition, query_id, kind, touched_ms, state) VALUES (?, ?, ?, ?, ?)
 ON CONFLICT DO UPDATE SET
@@ -498,6 +502,12 @@ def _prepare(database: sqlite3.Connection, path: Path) -> None:
     if found == 1:
         database.executescript(_FROM_FORMAT_1)
     database.execute(f"PRAGMA user_version = {_FORMAT}")
+    # Each row's content has a checksum of its own. What the pages lost or altered beside it shows in their structure,
+    # in the indexes, and in the totals, which are kept row by row.
+    fault = database.execute("PRAGMA integrity_check(1)").fetchone()[0]
+    differing = database.execute(_DIFFERING).fetchall()
+    if fault != "ok" or differing:
+        raise StoreDamaged(f"{path}: {'the rows are not those that were written' if fault == 'ok' else fault}")
 
 
 def _kind(state: QueryState) -> int:

@@ -22,8 +22,6 @@ class LabelBudget:
         The mean since then; None without traffic.
     received_share : float or None
         Of the requested ones, in [0, 1]; None before the first request.
-    pending : int
-        Requested and not received.
     delay_p50_s, delay_p90_s : float or None
         Seconds from routing to label.
     effective : float

@@ -37,8 +37,6 @@ class InvalidAnnotation(RecalibratorError):
         One line for people: field, value and remedy.
     field : str, optional
         Dotted path of the faulty field.
-    reason : str
-        A short machine-readable word.
     """
 
     def __init__(self, message: str, field: str | None = None, reason: str = "invalid_field") -> None:
@@ -173,13 +171,6 @@ def retraction_of(sent: FeedbackEvent, key: AnnotationKey, at: datetime) -> Feed
 
     The revision is the one after the last that was sent, not the time of the deletion, which is unknown: sent twice
     it is the same event, and an annotation that its author makes later stands above it.
-
-    Parameters
-    ----------
-    sent : FeedbackEvent
-        The latest of the annotation.
-    at : datetime
-        When the deletion was noticed.
     """
     revision = sent.revision + 1
     return FeedbackEvent(

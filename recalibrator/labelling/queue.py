@@ -66,8 +66,6 @@ class LabelQueue:
     ----------
     workloads : sequence of str
         The configured ones; others on the topic are left alone.
-    prefix : str
-        Of the topics.
     retention_s : float
         Requests older than this, in seconds, are not shown, even if their withdrawal is missing.
     most : int
@@ -142,12 +140,8 @@ class LabelQueue:
 
         Parameters
         ----------
-        workload : str
-            A configured one.
         limit : int
             Requests on the page, from 1.
-        reason : str, optional
-            Only requests of this reason.
         cursor : str, optional
             ``next`` of the page before; requests that came meanwhile do not move what follows it.
 
@@ -206,13 +200,7 @@ class Audits(NamedTuple):
 
 
 def audits_of(page: QueuePage, trusted_labelers: Sequence[str]) -> Audits:
-    """Return what a page of the queue says of audits.
-
-    Parameters
-    ----------
-    trusted_labelers : sequence of str
-        The workload's.
-    """
+    """Return what a page of the queue says of audits."""
     if trusted_labelers:
         note = f"only {', '.join(trusted_labelers)} should answer audits; all others leave them"
     else:

@@ -92,8 +92,6 @@ def plan(
     ----------
     requests : sequence of LabelRequested
         Those that should have a task, newest first.
-    tasks : iterable of Task
-        All of the project.
     sent : mapping of Author to Sent
         Of each author and query what was sent with the highest revision, by webhook or by an earlier round.
     most : int

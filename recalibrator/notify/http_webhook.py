@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import asyncio
+from collections.abc import Sequence
 from datetime import datetime
 from typing import Literal, NamedTuple
 
 import aiohttp
 
 from recalibrator.notify.bodies import body_of, headers_of
-from recalibrator.notify.notices import Notice
-from schemas.settings import Webhook
+from recalibrator.notify.notices import Notice, trial_notice
+from schemas.settings import NotifySettings, Webhook
 
 Outcome = Literal["delivered", "retried", "refused"]
 LONGEST_WAIT_S = 300.0
@@ -29,10 +31,6 @@ class Attempt(NamedTuple):
     ----------
     outcome : str
         ``refused`` for good, by an answer that a repetition would not change.
-    detail : str
-        In a few words, for people.
-    retry_after_s : float or None
-        As the receiver asks.
     """
 
     outcome: Outcome
@@ -60,6 +58,14 @@ async def post(
     except (aiohttp.ClientError, OSError, ValueError) as error:
         # Messages of the client may name the address, which may hold a token.
         return Attempt("retried", type(error).__name__)
+
+
+async def post_tests(settings: NotifySettings, names: Sequence[str], workload: str, now: datetime) -> list[Attempt]:
+    """Send a test message once to each of these webhooks, as the fit would send it."""
+    notice = trial_notice(now, workload)
+    async with aiohttp.ClientSession() as session:
+        sent = (post(session, settings.webhooks[name], notice, settings.page_url, now) for name in names)
+        return await asyncio.gather(*sent)
 
 
 def _judged(status: int, said: str, retry_after: str | None) -> Attempt:

@@ -31,8 +31,6 @@ class Condition:
     ----------
     value : str
         One word, or a few.
-    is_bad : bool
-        Whether somebody should look at it.
     since : str
         RFC 3339 time of the status that first showed it.
     """
@@ -44,17 +42,7 @@ class Condition:
 
 @dataclass(frozen=True, slots=True)
 class Notice:
-    """One change of one workload.
-
-    Parameters
-    ----------
-    notice_id : str
-        The same at every attempt.
-    before : Condition or None
-        None where nothing was known.
-    sentence : str
-        The status in a sentence.
-    """
+    """One change of one workload."""
 
     notice_id: str
     workload: str
@@ -65,13 +53,7 @@ class Notice:
 
 
 def conditions(status: WorkloadStatus, at: datetime) -> dict[NoticeKind, Condition]:
-    """Return how a workload stands in each respect.
-
-    Parameters
-    ----------
-    at : datetime
-        When the status was written.
-    """
+    """Return how a workload stands in each respect."""
     since = rfc3339(at)
     alarm = status.drift.state if status.drift.state in _ALARMED else FINE
     labels, failing = _labels(status), _failing(status)

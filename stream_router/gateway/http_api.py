@@ -98,7 +98,6 @@ class GatewayApi:
         clock: Clock,
         tracing: Tracing,
     ) -> None:
-        self._options = settings.gateway
         self._workloads = Workloads(frozenset(settings.workloads), settings.workload_of_unnamed)
         self._prefix = settings.topics.prefix
         self._topics = gateway_topics(self._prefix, settings.results_schema_id)
@@ -107,11 +106,16 @@ class GatewayApi:
         self._metrics = metrics
         self._clock = clock
         self._tracing = tracing
+        self._since = clock.now()
+        self._output: Output | None = None
+        self.use(settings)
+
+    def use(self, settings: Settings) -> None:
+        """Know callers by the keys of these settings from now on; quotas begin anew."""
+        self._options = settings.gateway
         keys = settings.gateway.api_keys
         self._ring = KeyRing(keys) if keys else None
         self._quotas = Quotas({name: key.quota_per_minute for name, key in keys.items()})
-        self._since = clock.now()
-        self._output: Output | None = None
 
     def listener(self, status: StatusRoutes) -> HttpListener:
         """Return what serves this, and the status of the process, at the configured address."""

@@ -130,6 +130,7 @@ class GatewayService:
         """
         done = taken_over(self._settings, found, OF_GATEWAY, self._answerer, self._active)
         self._settings = done.settings
+        self._api.use(done.settings)
         self._identity = replace(self._identity, settings=running_settings(done.settings, OF_GATEWAY))
         return done
 

@@ -10,7 +10,7 @@ import pytest
 from schemas.basis import prompt_digest
 from schemas.errors import ConfigError
 from schemas.settings import Settings
-from schemas.settings_reread import OF_RECALIBRATOR, OF_ROUTER, Reread, is_reread, running_settings
+from schemas.settings_reread import OF_GATEWAY, OF_RECALIBRATOR, OF_ROUTER, Reread, is_reread, running_settings
 
 KEY = {"key": "adas-key-01234567", "scopes": ["admin"]}
 
@@ -37,7 +37,7 @@ def test_what_is_marked_is_taken_over_and_the_rest_is_named() -> None:
 
 
 def test_an_unchanged_file_changes_nothing() -> None:
-    assert Reread.of(settings(), settings(), OF_ROUTER) == (settings(), (), ())
+    assert Reread.of(settings(), settings(), OF_ROUTER) == (settings(), (), (), ())
 
 
 def test_workloads_that_come_and_go_wait_for_a_restart() -> None:
@@ -45,9 +45,9 @@ def test_workloads_that_come_and_go_wait_for_a_restart() -> None:
     both = settings()
     reviews = both.workloads["photo"].model_copy(update={"name": "reviews"})
     both = both.model_copy(update={"workloads": {**both.workloads, "reviews": reviews}})
-    assert Reread.of(settings(), both, OF_ROUTER)[1:] == ((), ("workloads.reviews",))
+    assert Reread.of(settings(), both, OF_ROUTER)[1:] == ((), ("workloads.reviews",), ())
     done = Reread.of(both, settings(), OF_ROUTER)
-    assert done[1:] == ((), ("workloads.reviews",))
+    assert done[1:] == ((), ("workloads.reviews",), ("workloads.reviews",))
     assert set(done.settings.workloads) == {"photo", "reviews"}
 
 
@@ -113,3 +113,16 @@ def test_what_runs_is_shown_without_secrets_or_defaults() -> None:
 )
 def test_the_mark_at_the_definition_decides(key: str, taken_over: bool) -> None:
     assert is_reread(key) is taken_over
+
+
+def test_a_file_that_was_cut_short_is_taken_in_silence() -> None:
+    """What it no longer sets is named, be it taken over or not; what it sets otherwise is not."""
+    before = settings(router={"max_in_flight": 3, "http_port": 9, "query_deadline_s": 7.0})
+    done = Reread.of(before, settings(router={"max_in_flight": 4}), OF_ROUTER)
+    assert set(done.gone) == {"router.http_port", "router.query_deadline_s"}
+    assert done.applied == ("router.max_in_flight", "router.query_deadline_s")
+
+
+def test_a_leaked_key_of_the_gateway_needs_a_restart() -> None:
+    found = settings(gateway={"api_keys": {"ada": {"key": KEY["key"]}}})
+    assert Reread.of(settings(), found, OF_GATEWAY).applied == ("gateway.api_keys",)

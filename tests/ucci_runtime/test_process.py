@@ -11,6 +11,7 @@ import textwrap
 from pathlib import Path
 
 import pytest
+from aiohttp.http_exceptions import LineTooLong
 
 from ucci_runtime.process import (
     NEW_OBJECTS,
@@ -162,3 +163,16 @@ def test_a_log_line_repeated_a_thousand_times_fills_the_disk() -> None:
     now_s = REPEATED_AFTER_S
     assert lines.filter(same[0])
     assert "999 more" in same[0].getMessage()
+
+
+def test_each_malformed_request_writes_a_traceback() -> None:
+    """A header too long, or too many of them: one line a minute says that there are such, and of what kind."""
+    lines, fault = RepeatedLines(), LineTooLong(b"X: " + b"a" * 8_191, 8_190)
+    written = [
+        logging.LogRecord(
+            "aiohttp.server", logging.ERROR, "", 0, "Error of %s", ("1.2.3.4",), (type(fault), fault, None)
+        )
+        for _ in range(10)
+    ]
+    (line,) = (record for record in written if lines.filter(record))
+    assert logging.Formatter().format(line) == "malformed HTTP request: LineTooLong"

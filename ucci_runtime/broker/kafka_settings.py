@@ -54,7 +54,7 @@ def kafka_faults(settings: Settings) -> list[str]:
     Examples
     --------
     >>> kafka_faults(Settings(kafka={"fetch.wait": 5}))
-    ['kafka.fetch.wait: librdkafka has no such property (got 5); correct its name or remove it']
+    ['kafka.fetch.wait: librdkafka has no such property; correct its name or remove it']
     """
     given = properties.user_properties(settings)
     alone = [fault for name in given if name != BOOTSTRAP_KEY for fault in _faults_alone(name, given[name])]
@@ -70,7 +70,7 @@ def _faults_alone(name: str, value: Any) -> Iterator[str]:
     if message is None or _NOT_BUILT.match(message):
         return
     if message.startswith(_UNKNOWN):
-        yield f"kafka.{name}: librdkafka has no such property{_got(name, value)}; correct its name or remove it"
+        yield f"kafka.{name}: librdkafka has no such property; correct its name or remove it"
     else:
         yield f"kafka.{name}: {message}{_got(name, value)}; see librdkafka's CONFIGURATION.md for its values"
 

@@ -71,7 +71,7 @@ POLICIES: dict[str, Callable[[], Policy]] = {
 EXERCISED_BY: dict[str, tuple[str, ...]] = {
     "ours-no-mix detectors": ("new_model", "prior"),
     "ours-no-recent labels by mix": ("new_model", "prior"),
-    "ours-no-wider margin after a new mix": ("new_model", "prior"),
+    "ours-no-what labels do not tell": ("new_model", "prior"),
     "ours-no-tilt": ("new_model", "recurring", "label_drought"),
     "ours-no-quieter tilt": ("stationary", "recurring"),
     "ours-no-centring": ("stationary", "new_model"),

@@ -52,7 +52,7 @@ def changes(stream: Stream) -> list[int]:
 class Clairvoyant(Ours):
     """Ours with the times of all changes known beforehand; see :class:`~benchmarks.drift.policies.ours.Ours`."""
 
-    def __init__(self, safety: float = 0.5, **tuned: Any) -> None:
+    def __init__(self, safety: float = 0.65, **tuned: Any) -> None:
         super().__init__(safety, **tuned)
         self._changes: list[int] = []
         self._bad: np.ndarray[Any, np.dtype[np.bool_]] = np.zeros(0, dtype=bool)

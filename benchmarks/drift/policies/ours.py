@@ -71,7 +71,7 @@ class Ours(TakesMess):
 
     def __init__(
         self,
-        safety: float = 0.5,
+        safety: float = 0.65,
         exploration: float = EXPLORED,
         *,
         watch: bool = False,
@@ -270,7 +270,7 @@ PARTS: dict[str, dict[str, Any]] = {
     "centring": {"centred": False},
     "mix detectors": {"watch_mix": False},
     "recent labels by mix": {"mix_split": False},
-    "wider margin after a new mix": {"mix_drift_factor": 1.0},
+    "what labels do not tell": {"unseen_scale": 0.005},
     "quieter tilt": {"quiet_tilt_ridge": 40.0},
     "exploration": {"exploration": 0.0},
     "exploration at rest": {"quiet_exploration": 1.0},

@@ -76,14 +76,8 @@ def levers_of(
 
     Parameters
     ----------
-    answered : sequence of pairs
-        Queries with their results.
     bounds : mapping of str to pair of int
         Each phase's first and one-past-last query index.
-    costs : ModelCosts
-        Of tokens.
-    status : WorkloadStatus or None
-        Of the end of the stream.
     """
     if status is None or not answered or status.handoff is None:
         return None

@@ -34,8 +34,6 @@ class Scenario:
     ----------
     drift_at : float
         Share of the queries after which typos are mixed in.
-    typo_share : float
-        Share of typo queries from then on.
     label_delay : float
         Mean delay of an ordinary label, in queries answered meanwhile: by the clock, a slow machine would get its
         labels sooner in the stream than a fast one, and end with other figures.

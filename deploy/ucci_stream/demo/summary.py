@@ -67,10 +67,6 @@ class Terms:
 
     Parameters
     ----------
-    target : float
-        On micro-F1.
-    costs : ModelCosts
-        Of tokens.
     static_threshold : float
         On u, of the static calibration, which hands over nothing and stops nothing.
     """

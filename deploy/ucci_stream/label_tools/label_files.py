@@ -40,8 +40,6 @@ class LabelFolder:
         Must exist.
     prefill : bool
         Whether the ``meta`` of each task shows the served answer.
-    now : callable
-        Returns the time.
     """
 
     def __init__(

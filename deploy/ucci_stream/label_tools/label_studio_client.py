@@ -39,12 +39,8 @@ class LabelStudio:
 
     Parameters
     ----------
-    url : str
-        Its address.
     token : str
         A personal access token, or a legacy token where the organisation still allows them.
-    closing : asyncio.Event, optional
-        When set, no further request is begun.
 
     Raises
     ------

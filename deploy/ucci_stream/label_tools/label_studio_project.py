@@ -34,10 +34,6 @@ class LabelStudioProject:
 
     Parameters
     ----------
-    number : int
-        Of the project.
-    fields : sequence of str
-        The workload's.
     prefill : bool
         Whether the served entities stand in the fields to begin with.
     """
@@ -84,8 +80,6 @@ async def connected_studio(
         By default the one that setup made.
     prefill : bool
         Whether the served entities stand in the fields to begin with.
-    closing : asyncio.Event
-        When set, no further request is begun.
     """
     async with LabelStudio(server.url, server.token, closing) as studio:
 
@@ -109,10 +103,6 @@ class SetUp:
 
     Parameters
     ----------
-    project : int
-        Label Studio's number of the project.
-    created : bool
-        Whether the project is new.
     config : str
         The labeling configuration: ``generated``, ``replaced``, or ``kept`` where it differs from the generated one.
     webhook : str
@@ -299,11 +289,6 @@ _TEXT_TAG = "query"
 def labeling_config(fields: Sequence[str]) -> str:
     """Return the labeling configuration of a workload.
 
-    Parameters
-    ----------
-    fields : sequence of str
-        The workload's.
-
     Returns
     -------
     str
@@ -334,8 +319,6 @@ def task_of(request: LabelRequested, fields: Sequence[str], *, prefill: bool) ->
 
     Parameters
     ----------
-    fields : sequence of str
-        The workload's.
     prefill : bool
         Whether the served entities stand in the fields to begin with.
     """

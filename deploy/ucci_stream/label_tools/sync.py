@@ -17,8 +17,6 @@ from dataclasses import asdict, dataclass
 from datetime import UTC, datetime, timedelta
 from typing import Protocol, TypeVar
 
-from rich.console import Console
-
 from recalibrator.labelling.label_tool import Interrupted, LabelTool, LabelToolFailed, Task
 from recalibrator.labelling.reconcile import Author, Plan, Sent, plan
 from schemas.errors import UcciError
@@ -27,6 +25,7 @@ from schemas.label_requested import LabelRequested
 from schemas.settings import Settings
 from ucci_runtime.broker.errors import AccessDenied, BrokerError
 from ucci_stream.label_tools.topics import SyncTopics
+from ucci_stream.options import Console
 from ucci_stream.topics.feed import FeedStopped
 
 T = TypeVar("T")
@@ -54,8 +53,6 @@ class SyncOptions:
 
     Parameters
     ----------
-    most : int
-        Tasks that may wait for an annotator.
     grace_s : float
         Seconds that a task stays when its request is over, since somebody may have it open.
     every_s : float, optional
@@ -76,14 +73,8 @@ class Round:
 
     Parameters
     ----------
-    pushed, removed : int
-        Tasks.
-    new, revised, skipped, retracted : int
-        Feedback sent and acknowledged.
     faults : tuple of str
         Annotations that say nothing clear, a line each; they are sent once they are corrected.
-    waiting : int
-        Tasks that wait for an annotator.
     """
 
     pushed: int = 0
@@ -120,8 +111,6 @@ class Synchroniser:
     ----------
     join_retention_s : float
         Labels of queries routed longer ago than this, in seconds, find no result.
-    now : callable
-        Returns the time.
     """
 
     def __init__(

@@ -56,8 +56,6 @@ def cluster_at(bootstrap: str, timeout_s: float) -> str | None:
     ----------
     bootstrap : str
         ``HOST:PORT``, several separated by commas.
-    timeout_s : float
-        Deadline of the request.
     """
     # The client's own log would repeat "connection refused" for every probe.
     admin = AdminClient({"bootstrap.servers": bootstrap, "log_level": 0, "reconnect.backoff.ms": 20})

@@ -203,8 +203,6 @@ def open_broker(spec: str, directory: Path) -> Iterator[Broker]:
     spec : str
         ``auto``: that of ``$KAFKA_BOOTSTRAP_SERVERS`` if set, else a local node. ``kafka``: a local node, whatever the
         environment says. ``HOST:PORT``: a running broker. What a local node lacks of Java and Maven comes from PyPI.
-    directory : Path
-        Of the local node.
 
     Raises
     ------
@@ -228,8 +226,6 @@ def run_broker(directory: Path, port: int, started: Callable[[str], None]) -> No
 
     Parameters
     ----------
-    port : int
-        Of the clients' listener.
     started : callable
         Called with the node's address once it answers.
 

@@ -115,8 +115,6 @@ class ChildProcess:
 
     Parameters
     ----------
-    name : str
-        For messages and the log file's name.
     log_path : Path
         Standard output and error are appended to it.
     environ : mapping, optional

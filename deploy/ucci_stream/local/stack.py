@@ -52,16 +52,8 @@ class StackOptions:
         ``auto``, ``kafka`` or ``HOST:PORT``.
     models : str
         ``recorded`` or ``vllm``.
-    routers : int
-        How many router instances.
     micro_f1, exploration, label_kept, label_escalated : float
         The workload's target and sampling.
-    prefix : str
-        Of the topics.
-    trusted_labelers : tuple of str
-        Whose answers to audits decide.
-    handoff : bool
-        Whether the workload hands over.
     """
 
     directory: Path
@@ -219,7 +211,7 @@ prompt = {json.dumps(small.prompt)}
 fields = {json.dumps(FIELDS)}
 small = {{ base_url = {json.dumps(small.base_url)}, model = {json.dumps(small.model)}, timeout_s = 10.0 }}
 large = {{ base_url = {json.dumps(large.base_url)}, model = {json.dumps(large.model)}, timeout_s = 30.0 }}
-target = {{ micro_f1 = {options.micro_f1}, safety = 0.5 }}
+target = {{ micro_f1 = {options.micro_f1}, safety = 0.65 }}
 sampling = {{ exploration_probability = {options.exploration}, label_probability_kept = {options.label_kept}, \
 label_probability_escalated = {options.label_escalated} }}
 # 1 is a small call of {TOKENS_OF_A_CALL} tokens, about the mean; what is never generated costs nothing

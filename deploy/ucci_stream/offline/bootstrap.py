@@ -140,11 +140,6 @@ def first_version(
 ) -> CalibrationVersion:
     """Return the version that the fit would make of these examples alone.
 
-    Parameters
-    ----------
-    source : str
-        Where they come from, for people.
-
     Raises
     ------
     FeedStopped

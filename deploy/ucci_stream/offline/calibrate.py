@@ -47,8 +47,6 @@ class CalibrateFiles:
 
     Parameters
     ----------
-    gold : Path
-        The gold lines.
     answers : Path
         The models' answers, kept between runs.
     examples : Path
@@ -109,14 +107,10 @@ def calibrate(
 
     Parameters
     ----------
-    workload : WorkloadSettings
-        Both models configured.
     concurrency : int
         Calls of each model in flight, at most.
     now : datetime
         Stands in the examples as the time of routing and labelling.
-    console : Console
-        For warnings and progress.
 
     Raises
     ------

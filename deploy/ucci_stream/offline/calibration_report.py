@@ -129,11 +129,6 @@ def what_if(settings: WorkloadSettings, examples: Sequence[LabelledExample], mad
 
     Each target is fitted anew, for the margin of the choice depends on it. The cost ratio changes no threshold: the
     cheapest policy is the one that escalates least, whatever the price.
-
-    Parameters
-    ----------
-    made : CalibrationVersion
-        The version at the configured target.
     """
     return [promise_of(version, ratios_of(settings)) for version in _versions(settings, examples, made)]
 

@@ -63,8 +63,6 @@ class ServerFigures:
 
     Parameters
     ----------
-    p50_s, p99_s : float
-        Latency of a call.
     calls_per_s, generated_per_s : float
         Calls finished and tokens generated a second, with all places taken.
     read_per_s : float or None

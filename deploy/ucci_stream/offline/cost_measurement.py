@@ -130,13 +130,7 @@ class MeasurementPlan:
 
 @dataclass(frozen=True, slots=True)
 class Measured:
-    """What was measured, and how.
-
-    Parameters
-    ----------
-    failed : counter of role
-        Calls that failed and were left out.
-    """
+    """What was measured, and how."""
 
     plan: MeasurementPlan
     estimate: CostEstimate
@@ -150,14 +144,10 @@ def measure_costs(
 
     Parameters
     ----------
-    workload : WorkloadSettings
-        Both models configured.
     texts : sequence of str
         Queries; repeated ones are used once.
     plan : MeasurementPlan
         What is wanted; less is measured where the queries are too few.
-    console : Console
-        For warnings and progress.
 
     Raises
     ------
@@ -198,10 +188,6 @@ class Turns:
     servers : mapping of role to Server
     texts : sequence of str
         As many as the plan needs; those at the begin warm the servers up.
-    advance : callable
-        Called after each measured call.
-    clock : callable
-        Returns seconds.
     """
 
     def __init__(

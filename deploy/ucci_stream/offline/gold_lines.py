@@ -30,8 +30,6 @@ class GoldLine(Event):
 
     Parameters
     ----------
-    text : str
-        The query.
     entities : dict
         What is right; a field that is left out is null.
     """

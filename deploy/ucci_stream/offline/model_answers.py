@@ -73,8 +73,6 @@ class AnswerFile:
     ----------
     descriptor : int
         Of the file, open for appending and locked.
-    answers : dict
-        What the file holds.
     """
 
     def __init__(self, path: Path, descriptor: int, answers: dict[str, Answer]) -> None:
@@ -163,8 +161,6 @@ async def ask_missing(
     Parameters
     ----------
     calls : mapping of role to sequence of Call
-    file : AnswerFile
-        Takes each answer as it comes.
     concurrency : int
         Calls of each model in flight, at most.
     advance : callable

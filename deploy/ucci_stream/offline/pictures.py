@@ -92,8 +92,6 @@ def plot_calibration(
     ----------
     examples : sequence of LabelledExample
         That it was made of; with them what was observed is drawn, and a band of maps of resampled lines.
-    sentence : str
-        Stands above.
     """
     weighed = version.evidence.details.get("frontier")
     panels = 1 if weighed is None else 2
@@ -110,7 +108,7 @@ def _draw_map(axes: Any, version: CalibrationVersion, examples: Sequence[Labelle
     u = np.array([value for value, _ in known] or version.map.uncertainty, dtype=float)
     shown = np.clip(u, _LEAST_U, 1.0 - _LEAST_U)
     ends = np.log(shown[[0, -1]] / (1.0 - shown[[0, -1]]))
-    across = 1.0 / (1.0 + np.exp(-np.linspace(*ends, 300)))
+    across = 1.0 / (1.0 + np.exp(-np.linspace(ends[0], ends[1], 300)))
     axes.plot(across, version.error_probability(across), color=MAIN, lw=2.0, label="g(u)")
     if known:
         wrong = np.array([value for _, value in known], dtype=float)

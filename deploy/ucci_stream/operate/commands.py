@@ -229,9 +229,9 @@ def explain(
 
     Example: ucci-stream explain q-17 --since 2026-01-31T12:00:00Z --html q-17.html
     """
+    from ucci_stream.operate.explanation import lines
     from ucci_stream.operate.explanation_page import explanation_page
     from ucci_stream.operate.kafka_traces import explain as explain_query
-    from ucci_stream.operate.kafka_traces import explanation_lines
 
     found = explain_query(settings, query_id, moment_of(since) or datetime.now(UTC) - timedelta(days=1))
     if html is not None:
@@ -239,7 +239,7 @@ def explain(
             html.write_text(explanation_page(found), encoding="utf-8")
         except OSError as error:
             raise ConfigError(f"--html {html}: {error.strerror}; name a file that can be written") from None
-    return Outcome(found, explanation_lines(found))
+    return Outcome(found, [f"{name:>12}  {text}" for name, text in lines(found)])
 
 
 @command(acts_app, "what-moved")
@@ -336,9 +336,16 @@ def notify_test(
 
     Example: ucci-stream notify test --webhook ops
     """
-    from ucci_stream.operate.webhook_check import send_tests
+    from recalibrator.notify.http_webhook import post_tests
 
-    attempts = send_tests(settings, webhook)
+    known = settings.notify.webhooks
+    if not known:
+        raise ConfigError(["notify.webhooks: none is configured; add a table [notify.webhooks.NAME] with a url"])
+    if webhook is not None and webhook not in known:
+        raise ConfigError([f"--webhook: {webhook} is not configured; give one of {', '.join(known)}"])
+    names, workload = list(known) if webhook is None else [webhook], next(iter(settings.workloads), "test")
+    tests = post_tests(settings.notify, names, workload, datetime.now(UTC))
+    attempts = dict(zip(names, asyncio.run(tests), strict=True))
     document = {name: attempt._asdict() for name, attempt in attempts.items()}
     taken = {name: attempt.outcome == "delivered" for name, attempt in attempts.items()}
     lines = [f"{name}: {'' if taken[name] else 'not '}delivered ({one.detail})" for name, one in attempts.items()]

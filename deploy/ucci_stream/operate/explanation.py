@@ -12,6 +12,8 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any, Literal, NamedTuple
 
+from pydantic_core import to_json
+
 from schemas.basis import is_of_basis
 from schemas.calibration import CalibrationVersion
 from schemas.draws import uniform
@@ -38,8 +40,6 @@ class Traces:
     ----------
     results : list of RoutedEvent
         In the order of their topic; the first one is what the join keeps.
-    examples : list of LabelledExample
-        What the join has sent to the fit.
     is_open : bool
         Whether people are asked for its label at this moment.
     version : CalibrationVersion or None
@@ -156,16 +156,87 @@ def _joined(example: LabelledExample) -> dict[str, Any]:
     }
 
 
-def said_at(said: Mapping[str, Any]) -> str:
+def lines(found: Mapping[str, Any]) -> list[tuple[str, str]]:
+    """Return an explanation in words: what each line is about, and the line."""
+    said = [
+        ("set aside", f"{one['at']} by {one['stage']}: {one['reason']}: {one['error']}")
+        for one in found["dead_letters"]
+    ]
+    if "result" not in found:
+        return said
+    result, decision, draws, label = (found[name] for name in ("result", "decision", "draws", "label"))
+    asked = f"requested ({label['reason']})" if label["requested"] else "not requested"
+    return [
+        *said,
+        ("query", result["text"]),
+        *((role, _answer(result[role])) for role in ("small", "large")),
+        ("decision", f"{decision['reason']}, answered by {decision['answered_by']}{_against(decision)}"),
+        ("version", _version(decision)),
+        (
+            "draws",
+            (
+                f"{draws['number']:.6f}: explored {_below(draws['exploration_probability'])}, label requested "
+                f"{_below(draws['label_probability'])}; the large model ran with probability "
+                f"{draws['large_probability']:g}"
+            ),
+        ),
+        ("label", f"{asked}; {'open' if label['is_open'] else 'not open'} now"),
+        *(
+            (
+                "came",
+                (
+                    f"{_said_at(one)} from {one['labeler'] or 'nobody named'}, revision {one['revision']}"
+                    f"{', taken back' if one['retracted'] else ''}"
+                ),
+            )
+            for one in label["feedback"]
+        ),
+        *(
+            (
+                "joined",
+                (
+                    f"revision {one['revision']}{', withdrawn' if one['retracted'] else ''}"
+                    f"{', by somebody trusted' if one['trusted'] else ''}{', disputed' if one['disputed'] else ''}"
+                ),
+            )
+            for one in label["joined"]
+        ),
+        ("counted", f"{label['counted']}: {label['why']}"),
+    ]
+
+
+def _against(decision: Mapping[str, Any]) -> str:
+    uncertainty, threshold = decision["uncertainty"], decision["uncertainty_threshold"]
+    beside = "" if threshold is None else f", threshold {threshold:.5f}"
+    return "" if uncertainty is None else f": u = {uncertainty:.5f}{beside}"
+
+
+def _version(decision: Mapping[str, Any]) -> str:
+    number = decision["calibration_version"]
+    if number is None:
+        return "none was in force"
+    if decision["version_made_at"] is None:
+        return f"{number}, no longer in the history"
+    again = {True: "the same decision again", False: "another decision today", None: "not comparable"}
+    return (
+        f"{number}, made {decision['version_made_at']} ({decision['version_trigger']}): {again[decision['repeatable']]}"
+    )
+
+
+def _below(probability: float | None) -> str:
+    return "below an unknown bound" if probability is None else f"below {probability:g}"
+
+
+def _said_at(said: Mapping[str, Any]) -> str:
     """Return when a label was given; where its labeler does not say so, when it came, as the join has it."""
     return str(said["labelled_at"] or said["arrived_at"] or "at an unknown time")
 
 
-def unanswered(run: Mapping[str, Any] | None) -> str | None:
-    """Return why a model gave no whole answer, in words; None where it gave one."""
+def _answer(run: Mapping[str, Any] | None) -> str:
+    """Return a model's answer, or why it gave no whole one."""
     if run is None:
         return "not called"
-    return None if run["valid"] else f"failed: {run['error']}"
+    return to_json(run["entities"]).decode() if run["valid"] else f"failed: {run['error']}"
 
 
 def verdict_of(traces: Traces, signal: str, mark: str | None = None) -> Verdict:

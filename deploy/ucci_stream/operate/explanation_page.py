@@ -5,12 +5,12 @@ One file without scripts and without anything to load. All that comes from queri
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping
 from html import escape
 from typing import Any
 
 from schemas.entities import field_values
-from ucci_stream.operate.explanation import said_at, unanswered
+from ucci_stream.operate.explanation import lines
 
 _STYLE = """\
 :root { --paper: #f6f6f3; --card: #fff; --ink: #1b2227; --muted: #5d6871; --line: #e1e4e6; --good: #17733f;
@@ -33,7 +33,6 @@ p { margin: .3rem 0; }
 table { border-collapse: collapse; width: 100%; }
 th, td { text-align: left; padding: .3rem .6rem .3rem 0; vertical-align: top; }
 thead th { font-weight: 600; border-bottom: 1px solid var(--line); }
-ol { margin: 0; padding-left: 1.3rem; }
 dl { display: grid; grid-template-columns: minmax(7rem, max-content) 1fr; gap: .2rem 1rem; margin: 0; }
 dd { margin: 0; }
 """
@@ -47,19 +46,15 @@ def explanation_page(found: Mapping[str, Any]) -> str:
     found : mapping
         What :func:`~ucci_stream.operate.explanation.explanation` returns.
     """
-    title = f"Query {found['query_id']}"
-    parts = [_section("Set aside", _letters(found["dead_letters"]))] if found["dead_letters"] else []
+    title, parts = f"Query {found['query_id']}", []
     if "result" in found:
-        result, decision, label = found["result"], found["decision"], found["label"]
+        result = found["result"]
         parts = [
             f'<p class="muted">{_text(result["workload"])}, routed {_text(result["routed_at"])}</p>',
-            f"<p>{_text(result['text'])}</p>",
-            _section("Answers", _answers(result, label)),
-            _section("Decision", _facts(_decision(decision))),
-            _section("Draws", _facts(_draws(found["draws"]))),
-            _section("Label", _label(label)),
-            *parts,
+            _section("Answers", _answers(result, found["label"])),
         ]
+    facts = "".join(f"<dt>{_text(name)}</dt><dd>{_text(value)}</dd>" for name, value in lines(found))
+    parts.append(_section("What was decided, and what became of its label", f"<dl>{facts}</dl>"))
     return (
         f'<!doctype html>\n<html lang="en"><head><meta charset="utf-8"><title>{_text(title)}</title>\n'
         f'<meta name="viewport" content="width=device-width, initial-scale=1"><style>\n{_STYLE}</style></head>\n'
@@ -73,15 +68,6 @@ def _text(value: object) -> str:
 
 def _section(title: str, content: str) -> str:
     return f"<section><h2>{_text(title)}</h2>\n{content}\n</section>"
-
-
-def _facts(facts: Iterable[tuple[str, str]]) -> str:
-    return "<dl>" + "".join(f"<dt>{_text(name)}</dt><dd>{_text(value)}</dd>" for name, value in facts) + "</dl>"
-
-
-def _letters(letters: Sequence[Mapping[str, Any]]) -> str:
-    lines = (f"{one['at']}, by {one['stage']}: {one['reason']}: {one['error']}" for one in letters)
-    return "<ol>" + "".join(f"<li>{_text(line)}</li>" for line in lines) + "</ol>"
 
 
 def _answers(result: Mapping[str, Any], label: Mapping[str, Any]) -> str:
@@ -99,10 +85,7 @@ def _answers(result: Mapping[str, Any], label: Mapping[str, Any]) -> str:
         cells += [f"<td>{margins[name]:.3f}</td>" if name in margins else "<td></td>"] if margins else []
         rows.append(f'<tr><th scope="row">{_text(name)}</th>{"".join(cells)}</tr>')
     head = "".join(f'<th scope="col">{_text(name)}</th>' for name in heads)
-    missing = zip(("small", "large"), map(unanswered, answers), strict=True)
-    notes = [f"<p>{role}: {_text(why)}</p>" for role, why in missing if why is not None]
-    table = f'<div class="wide"><table><thead><tr>{head}</tr></thead><tbody>{"".join(rows)}</tbody></table></div>'
-    return table + "".join(notes)
+    return f'<div class="wide"><table><thead><tr>{head}</tr></thead><tbody>{"".join(rows)}</tbody></table></div>'
 
 
 def _cell(entities: Mapping[str, Any] | None, name: str, said: Mapping[str, Any] | None) -> str:
@@ -113,59 +96,3 @@ def _cell(entities: Mapping[str, Any] | None, name: str, said: Mapping[str, Any]
         return f"<td>{_text(shown)}</td>"
     right = field_values(value) == field_values(said.get(name))
     return f'<td class="{"good" if right else "bad"}">{_text(shown)} {"✓" if right else "✗"}</td>'
-
-
-def _decision(decision: Mapping[str, Any]) -> list[tuple[str, str]]:
-    again = {True: "decides the same again", False: "decides otherwise today", None: "cannot be compared"}
-    return [
-        ("served by", f"the {decision['answered_by']} model"),
-        ("because", decision["reason"]),
-        ("u", _number(decision["uncertainty"])),
-        ("threshold on u", _number(decision["uncertainty_threshold"])),
-        ("P(error), g(u)", _number(decision["error_probability"])),
-        ("version", "none was in force" if decision["calibration_version"] is None else _version(decision)),
-        ("that version", again[decision["repeatable"]]),
-    ]
-
-
-def _version(decision: Mapping[str, Any]) -> str:
-    if decision["version_made_at"] is None:
-        return f"{decision['calibration_version']}, no longer in the history"
-    return f"{decision['calibration_version']}, made {decision['version_made_at']} ({decision['version_trigger']})"
-
-
-def _draws(draws: Mapping[str, Any]) -> list[tuple[str, str]]:
-    return [
-        ("drawn", f"{draws['number']:.6f}, by the query's id"),
-        ("explored", f"{_yes(draws['explored'])}; drawn below {_number(draws['exploration_probability'])} it is"),
-        (
-            "label requested",
-            f"{_yes(draws['label_requested'])}; drawn below {_number(draws['label_probability'])} it is",
-        ),
-        ("large model", f"asked with probability {draws['large_probability']:g}"),
-    ]
-
-
-def _label(label: Mapping[str, Any]) -> str:
-    asked = f"requested ({label['reason']})" if label["requested"] else "not requested"
-    steps = [f"{asked}; {'open' if label['is_open'] else 'not open'} now"]
-    steps += [
-        f"{said_at(one)}: {'taken back' if one['retracted'] else 'given'} by "
-        f"{one['labeler'] or 'nobody named'}, revision {one['revision']}"
-        for one in label["feedback"]
-    ]
-    steps += [
-        f"joined: revision {one['revision']}{', withdrawn' if one['retracted'] else ''}"
-        f"{', by somebody trusted' if one['trusted'] else ''}{', disputed' if one['disputed'] else ''}"
-        for one in label["joined"]
-    ]
-    steps.append(f"counts in the estimates: {label['counted']}, {label['why']}")
-    return "<ol>" + "".join(f"<li>{_text(step)}</li>" for step in steps) + "</ol>"
-
-
-def _number(value: float | None) -> str:
-    return "unknown" if value is None else f"{value:.5g}"
-
-
-def _yes(value: bool) -> str:
-    return "yes" if value else "no"

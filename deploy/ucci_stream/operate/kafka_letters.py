@@ -26,7 +26,9 @@ from ucci_stream.operate.letters import (
     Letter,
     Past,
     Selection,
+    identity,
     letter_of,
+    query_id,
     refusal,
     replay_headers,
     replayed_from,
@@ -36,6 +38,12 @@ from ucci_stream.topics.kafka_reading import topic_reader
 
 MOST_REPLAYED = 100_000
 """Letters of one replay; they are held in memory."""
+
+MOST_BYTES = 256_000_000
+"""Of their records."""
+
+TRANSACTION_TIMEOUT_MS = 10_000
+"""After which the broker ends the transaction of a replay that died, where readers of the topic wait for it."""
 
 _MOST_BATCH = 500
 _CLOCKS_DIFFER = timedelta(hours=1)
@@ -72,15 +80,7 @@ def read_letters(settings: Settings, selection: Selection) -> Iterator[Letter]:
 
 @dataclass(slots=True)
 class Replay:
-    """What a replay did, or would do.
-
-    Parameters
-    ----------
-    by_topic : Counter
-        Records written, by topic.
-    skipped : Counter
-        Letters left as they are, by why.
-    """
+    """What a replay did, or would do."""
 
     is_dry: bool
     by_topic: Counter[str] = field(default_factory=Counter)
@@ -110,8 +110,6 @@ def replay_letters(
     ----------
     rate : float
         Records a second, on average over a second.
-    dry_run : bool
-        Only say what would be done.
     wait : callable
         Waits so many seconds between two transactions.
 
@@ -121,12 +119,18 @@ def replay_letters(
     """
     prefix = settings.topics.prefix
     topic = DEAD_LETTERS.name(prefix)
-    letters = []
-    for letter in read_letters(settings, selection):
-        letters.append(letter)
-        if len(letters) > MOST_REPLAYED:
-            raise ReplayFailed(f"more than {MOST_REPLAYED} letters are meant; choose fewer with --since or --reason")
     replay = Replay(dry_run)
+    letters, size = [], 0
+    for letter in read_letters(settings, selection):
+        why = refusal(letter, prefix, topic, Past(frozenset(), frozenset()))
+        if why is not None:
+            replay.skipped[why] += 1
+            continue
+        letters.append(letter)
+        size += len(letter.record.key or b"") + len(letter.record.value or b"")
+        if len(letters) > MOST_REPLAYED or size > MOST_BYTES:
+            most = f"more than {MOST_REPLAYED} letters, or {MOST_BYTES // 1_000_000} MB, are meant"
+            raise ReplayFailed(f"{most}; choose fewer with --since or --reason")
     with broker_failures(settings):
         # Before the topics are read: from here on no other replay can add to them.
         producer = None if dry_run else _transactional(settings)
@@ -155,6 +159,7 @@ def _transactional(settings: Settings) -> Producer:
             settings,
             transactional_id=f"{settings.topics.prefix}-dead-letters-replay",
             message_max_bytes=ROOMY_MAX_MESSAGE_BYTES,
+            transaction_timeout_ms=TRANSACTION_TIMEOUT_MS,
             linger_ms=5,
         )
     )
@@ -180,11 +185,13 @@ def _write(settings: Settings, producer: Producer, topic: str, batch: Sequence[L
                 partition=_partition_of(letter, counts),
             )
         producer.commit_transaction(ANSWER_TIMEOUT_S)
-    except (KafkaException, BufferError) as error:
-        done = replay.by_topic.total()
+    except BaseException as error:
         # Where this fails too, the broker ends the transaction by itself, or the next replay does when it begins.
         with suppress(KafkaException):
             producer.abort_transaction(ANSWER_TIMEOUT_S)
+        if not isinstance(error, KafkaException | BufferError):
+            raise
+        done = replay.by_topic.total()
         raise ReplayFailed(
             f"stopped after {done} records ({error}), which stay replayed; run this again: it finds what was "
             "committed, and goes on with the rest"
@@ -193,8 +200,8 @@ def _write(settings: Settings, producer: Producer, topic: str, batch: Sequence[L
 
 def _partition_of(letter: Letter, counts: Mapping[str, int]) -> int:
     """Return the partition that the record had, so that a query's result and feedback stay side by side."""
-    known = letter.partition.isascii() and letter.partition.isdigit() and int(letter.partition) < counts[letter.topic]
-    return int(letter.partition) if known else _BY_KEY
+    known = {str(number): number for number in range(counts[letter.topic])}
+    return known.get(letter.partition, _BY_KEY)
 
 
 def _past(settings: Settings, letters: Sequence[Letter]) -> Past:
@@ -204,17 +211,19 @@ def _past(settings: Settings, letters: Sequence[Letter]) -> Past:
     since = min(letter.at for letter in letters) - _CLOCKS_DIFFER
     prefix, topics = settings.topics.prefix, {letter.topic for letter in letters}
     sources = sorted(topics & {topic.name(prefix) for topic in (QUERIES, FEEDBACK)})
+    letters_of = {identity(DEAD_LETTERS.name(prefix), letter) for letter in letters}
+    asked = {query_id(letter.record.value) for letter in letters}
     replayed: set[str] = set()
     answered: set[str] = set()
     for source in sources:
         for record in records_since(settings, source, since, _GROUP):
             found = replayed_from(record.headers)
-            if found is not None:
+            if found in letters_of:
                 replayed.add(found)
     if QUERIES.name(prefix) in sources:
         for record in records_since(settings, RESULTS.name(prefix), since, _GROUP):
-            if record.key is not None:
-                answered.add(record.key.decode("utf-8", "replace"))
+            if (key := (record.key or b"").decode("utf-8", "replace")) in asked:
+                answered.add(key)
     return Past(frozenset(replayed), frozenset(answered), _oldest(settings, sources))
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
@@ -28,7 +27,7 @@ from schemas.topics import (
     Topic,
 )
 from ucci_runtime.broker.records import Record
-from ucci_stream.operate.explanation import Said, Traces, explanation, said_at, unanswered
+from ucci_stream.operate.explanation import Said, Traces, explanation
 from ucci_stream.operate.kafka_scan import records_since
 from ucci_stream.operate.letters import letter_of, query_id
 from ucci_stream.topics.admin import broker_failures
@@ -46,11 +45,6 @@ class QueryNotFound(UcciError):
 
 def explain(settings: Settings, wanted: str, since: datetime) -> dict[str, Any]:
     """Return what the topics say of a query; blocks while they are read.
-
-    Parameters
-    ----------
-    since : datetime
-        From when on its result is looked for.
 
     Raises
     ------
@@ -91,7 +85,7 @@ def _read_label(settings: Settings, traces: Traces, routed: RoutedEvent) -> None
             traces.feedback.append(Said(event, _arrived_at(record)))
     # Most observations are of other queries, and parsing them most of the work.
     for record in _scan(settings, OBSERVATIONS, after):
-        if record.value is not None and _json_text(routed.query_id).encode() in record.value:
+        if record.value is not None and to_json(routed.query_id) in record.value:
             traces.examples += _examples(record, routed)
     for record in _scan(settings, LABEL_REQUESTS, _EVER):
         if record.key == key:
@@ -133,71 +127,3 @@ def _decoded(kind: Any, record: Record) -> Any:
         return None if record.value is None else kind.from_record(record.value)
     except DecodeError:
         return None
-
-
-def explanation_lines(found: Mapping[str, Any]) -> list[str]:
-    """Return an explanation for people."""
-    return [f"{name:>12}  {text}" for name, text in _lines(found)]
-
-
-def _lines(found: Mapping[str, Any]) -> list[tuple[str, str]]:
-    lines = [
-        ("set aside", f"{one['at']} by {one['stage']}: {one['reason']}: {one['error']}")
-        for one in found["dead_letters"]
-    ]
-    if "result" not in found:
-        return lines
-    result, decision, draws, label = (found[name] for name in ("result", "decision", "draws", "label"))
-    lines += [
-        ("query", result["text"]),
-        *((role, unanswered(result[role]) or _answer(result[role])) for role in ("small", "large")),
-        ("decision", f"{decision['reason']}, answered by {decision['answered_by']}{_against(decision)}"),
-        ("version", _version(decision)),
-        ("draws", _drawn(draws)),
-        ("label", f"requested ({label['reason']})" if label["requested"] else "not requested"),
-    ]
-    lines += [
-        ("came", f"{said_at(one)} from {one['labeler'] or 'nobody named'}, revision {one['revision']}")
-        for one in label["feedback"]
-    ]
-    lines += [
-        ("joined", f"revision {one['revision']}{', withdrawn' if one['retracted'] else ''}") for one in label["joined"]
-    ]
-    return [*lines, ("counted", f"{label['counted']}: {label['why']}")]
-
-
-def _drawn(draws: Mapping[str, Any]) -> str:
-    return (
-        f"{draws['number']:.6f}: explored {_share(draws['exploration_probability'])}, label requested "
-        f"{_share(draws['label_probability'])}; the large model ran with probability {draws['large_probability']:g}"
-    )
-
-
-def _answer(run: Mapping[str, Any]) -> str:
-    return _json_text(run["entities"])
-
-
-def _json_text(value: Any) -> str:
-    return to_json(value).decode()
-
-
-def _against(decision: Mapping[str, Any]) -> str:
-    uncertainty, threshold = decision["uncertainty"], decision["uncertainty_threshold"]
-    beside = "" if threshold is None else f", threshold {threshold:.5f}"
-    return "" if uncertainty is None else f": u = {uncertainty:.5f}{beside}"
-
-
-def _version(decision: Mapping[str, Any]) -> str:
-    number = decision["calibration_version"]
-    if number is None:
-        return "none was in force"
-    if decision["version_made_at"] is None:
-        return f"{number}, no longer in the history"
-    again = {True: "the same decision again", False: "another decision today", None: "not comparable"}
-    return (
-        f"{number}, made {decision['version_made_at']} ({decision['version_trigger']}): {again[decision['repeatable']]}"
-    )
-
-
-def _share(probability: float | None) -> str:
-    return "below an unknown bound" if probability is None else f"below {probability:g}"

@@ -32,6 +32,9 @@ from ucci_runtime.broker.records import Header, Record
 
 _DLQ_PREFIX = "dlq."
 _MILLISECONDS = 1_000
+_LAST_MS = 253_402_214_400_000
+"""The last day of the year 9999: producers choose the times of their records."""
+
 UNKNOWN = "unknown"
 
 
@@ -45,10 +48,6 @@ class Letter:
         Where it stands in its own topic: ``partition/offset``.
     stage, reason, error : str
         Who set the record aside, in a word why, and in a sentence.
-    topic : str
-        That the record came from.
-    partition, offset : str
-        Where it stood there.
     truncated : str
         What of the record is missing, or empty.
     """
@@ -93,7 +92,7 @@ def letter_of(record: Record) -> Letter:
     }
     return Letter(
         place=f"{record.source.partition}/{record.offset}",
-        at=datetime.fromtimestamp(record.timestamp_ms / _MILLISECONDS, UTC),
+        at=datetime.fromtimestamp(min(max(record.timestamp_ms, 0), _LAST_MS) / _MILLISECONDS, UTC),
         stage=texts[DLQ_STAGE] or UNKNOWN,
         reason=texts[DLQ_REASON] or UNKNOWN,
         error=texts[DLQ_ERROR],
@@ -172,8 +171,6 @@ class Past(NamedTuple):
     ----------
     replayed : frozenset of str
         Identities of letters whose record was written again.
-    answered : frozenset of str
-        Ids of queries that have a result.
     oldest : datetime or None
         Of a letter of which ``replayed`` still tells: records of that time may have expired before.
     """
@@ -184,13 +181,7 @@ class Past(NamedTuple):
 
 
 def refusal(letter: Letter, prefix: str, topic: str, past: Past) -> str | None:
-    """Return in a word why a letter is not replayed, or None.
-
-    Parameters
-    ----------
-    topic : str
-        Of the dead letters.
-    """
+    """Return in a word why a letter is not replayed, or None."""
     if letter.topic not in {QUERIES.name(prefix), FEEDBACK.name(prefix)}:
         # Results and observations are written by the services alone, in transactions with their offsets.
         return "not_replayable"

@@ -42,8 +42,6 @@ class Registered(NamedTuple):
 
     Parameters
     ----------
-    event : str
-        Type of the topic's values.
     schema_id : int or None
         None where the registry does not have this schema.
     compatibility : str or None

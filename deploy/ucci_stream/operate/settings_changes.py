@@ -49,8 +49,6 @@ class Change(NamedTuple):
         a restart, or that SIGHUP puts in force. ``none``: nothing to fear.
     subject : str
         A workload, a setting by its dotted key, or a process.
-    message : str
-        One line.
     act : str
         What makes it safe; empty where nothing has to be done.
     """
@@ -66,8 +64,6 @@ def changes(settings: Settings, running: Running, now: datetime) -> list[Change]
 
     Parameters
     ----------
-    settings : Settings
-        Of the file.
     now : datetime
         Services that have not reported for a minute before it do not run.
     """

@@ -79,8 +79,6 @@ def grants(component: str, prefix: str) -> tuple[Grant, ...]:
     ----------
     component : str
         One of :data:`COMPONENTS`.
-    prefix : str
-        Of the topics.
 
     Examples
     --------

@@ -25,17 +25,7 @@ def topic_reader(
     partitions: int = 1,
     closing: Event | None = None,
 ) -> KafkaTopicReader:
-    """Return a reader of whole topics, to be closed.
-
-    Parameters
-    ----------
-    name : str
-        Of the client in log lines.
-    partitions : int
-        Of each topic.
-    closing : threading.Event, optional
-        Ends waits between attempts.
-    """
+    """Return a reader of whole topics, to be closed."""
     return KafkaTopicReader(
         name,
         topics,

@@ -53,8 +53,6 @@ class Outcomes:
     ----------
     done : counter
         How it ended, in a few words: ``small: kept``, ``joined``, ``set aside: missing_workload``.
-    waiting : set of str
-        Query ids without an outcome yet.
     """
 
     done: Counter[str] = field(default_factory=Counter)
@@ -62,15 +60,7 @@ class Outcomes:
 
 
 class Follower:
-    """Reads topics from where they ended when it was opened.
-
-    Parameters
-    ----------
-    consumer : Consumer
-        Assigned.
-    dead_letters : str
-        Name of that topic.
-    """
+    """Reads topics from where they ended when it was opened."""
 
     def __init__(self, consumer: Consumer, dead_letters: str) -> None:
         self._consumer = consumer
@@ -278,8 +268,6 @@ def sent_and_followed(
     ----------
     wanted : Wanted or None
         With None it does not wait.
-    timeout_s : float
-        See :meth:`Follower.await_all`.
 
     Raises
     ------

@@ -40,8 +40,6 @@ class VersionGroup:
         Of the group; ``rows`` holds the latest of it.
     lowest, highest : float
         Thresholds on u.
-    since : datetime
-        When the oldest was made.
     oldest : int
         Its number, by which the group is known while it grows.
     """
@@ -75,8 +73,6 @@ def version_groups(lines: Sequence[VersionLine], apart: Collection[int | None], 
         Newest first.
     apart : collection of int
         Numbers that are never folded: the versions in force and on trial.
-    most : int
-        Groups.
     """
     by_number = {line.version: line for line in lines}
     found = (_group(run, by_number, is_run=is_run) for is_run, run in _runs(lines, apart))

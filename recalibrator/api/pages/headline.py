@@ -10,7 +10,7 @@ from datetime import datetime, timedelta
 from typing import Literal, NamedTuple
 from urllib.parse import quote
 
-from recalibrator.api.pages.spans import TrafficSpan, moment, traffic_span
+from recalibrator.api.pages.traffic import TrafficSpan, moment, traffic_span
 from recalibrator.api.read_model.status_documents import SILENT_AFTER
 from schemas.costs import CostRate
 from schemas.status import (
@@ -81,12 +81,8 @@ class Facts(NamedTuple):
         leaves them out.
     last_query_at : datetime or None
         When the count of queries last grew, as far as the history goes back.
-    letters_last_hour : int
-        Dead letters of the last hour.
     expected_rate : float or None
         Share of queries that the version in force was expected to escalate when it was made, in [0, 1].
-    expected_cost : CostRate or None
-        The mean costs expected then.
     prices_tokens : bool
         Whether costs are those of tokens; else they are in calls of the small model.
     """

@@ -9,10 +9,9 @@ from datetime import datetime, timedelta
 from recalibrator.api.pages.groups import LetterGroup, VersionGroup, letter_groups, version_groups
 from recalibrator.api.pages.headline import Facts, Headline, InForce, alarm_since, headline, in_force, urgency
 from recalibrator.api.pages.html_environment import environment, number, percent, words
-from recalibrator.api.pages.spans import TrafficSpan, traffic_span
-from recalibrator.api.pages.sparklines import SPAN, Sparkline, sparklines
 from recalibrator.api.pages.svg_figures import Figures, FigureStore
-from recalibrator.api.pages.traffic import Traffic, last_growth, traffic
+from recalibrator.api.pages.svg_sparklines import SPAN, Sparkline, sparklines
+from recalibrator.api.pages.traffic import Traffic, TrafficSpan, last_growth, traffic, traffic_span
 from recalibrator.api.read_model.dead_letter_log import MOST_KEPT, DeadLetterLog
 from recalibrator.api.read_model.history import begun
 from recalibrator.api.read_model.status_documents import StatusDocuments
@@ -150,8 +149,6 @@ class Page:
         ----------
         asked : str
             The act that was just requested, to be confirmed on the page.
-        version : int, optional
-            Its version.
         """
         panel = self._panel(workload, now)
         return self._render("workload.html", now, panel=panel, asked=asked, asked_version=version)

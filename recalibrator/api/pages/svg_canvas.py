@@ -76,10 +76,6 @@ def drawn(size: tuple[float, float], description: str, draw: Callable[[Any], Non
     ----------
     size : tuple of float
         Width and height, in inches.
-    description : str
-        For those who do not see it.
-    draw : callable
-        Draws on the axes that it is given.
     """
     # Several drawings stand in one page: the ids of each are made of its own description.
     with _LOCK, rc_context(_STYLE | {"svg.hashsalt": description}):

@@ -31,13 +31,7 @@ class _AtFit:
 
 
 class FigureStore:
-    """Draws, and keeps the last drawing of each kind.
-
-    Parameters
-    ----------
-    cache : TopicCache
-        Where versions are.
-    """
+    """Draws, and keeps the last drawing of each kind."""
 
     def __init__(self, cache: TopicCache) -> None:
         self._cache = cache

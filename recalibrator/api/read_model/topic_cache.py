@@ -52,8 +52,6 @@ class TopicCache:
     ----------
     workloads : sequence of str
         The configured ones; others on the topics are left alone.
-    prefix : str
-        Of the topics.
 
     Attributes
     ----------

@@ -1,6 +1,7 @@
 """Decayed sums: what labels add up to, those of queries routed long ago weighing less.
 
-A label counts half for every ``half_life`` labels routed after it. All are weighed and added up at each refit, one by
+A label counts half for every half-life of labels routed after it, or of queries for which these stand, so that what is
+recent does not become old where few queries are labelled. All are weighed and added up at each refit, one by
 one in the order of time, so that the order in which they came leaves no trace but among equal times.
 """
 
@@ -37,7 +38,7 @@ weights, their squares, and the fast weights by inverse propensity; labels and e
 
 
 class HalfLives(NamedTuple):
-    """In labels: of the outcome curves, of what is recent, and of the map g."""
+    """Of the outcome curves and of the map g, in labels; of what is recent, in queries."""
 
     slow: float
     fast: float
@@ -77,8 +78,9 @@ def decayed_sums(labels: LabelTable, half_lives: HalfLives, changed_us: int | No
     rows = labels.table.take(_counting_by_time(labels), axis=0)
     columns = np.ascontiguousarray(rows.T)
     routed_us, group = columns[ROUTED_US], columns[GROUP].astype(np.intp)
-    newer = _newer(routed_us, routed_us)
-    values = _weighed(columns, *(np.exp2(newer / -half_life) for half_life in half_lives))
+    newer, fast = _newer(routed_us, routed_us), _recency(routed_us, columns[LABEL_PROBABILITY], half_lives.fast)
+    slow, of_map = (np.exp2(newer / -half_life) for half_life in (half_lives.slow, half_lives.map))
+    values = _weighed(columns, slow, fast, of_map)
     old = 0 if changed_us is None else int(np.searchsorted(routed_us, changed_us))
     before, since = np.empty((2, SUMS, labels.groups))
     for row, value in enumerate(values):
@@ -95,18 +97,18 @@ def decayed_sums(labels: LabelTable, half_lives: HalfLives, changed_us: int | No
 
 
 def label_weights(labels: LabelTable, half_life: float) -> Floats:
-    """Return the weight of each label: 1 for the newest, one half ``half_life`` labels before it, shape (labels,).
+    """Return the weight of each label: 1 for the newest, one half ``half_life`` queries before it, shape (labels,).
 
     What does not count weighs nothing.
 
     Parameters
     ----------
     half_life : float
-        In labels.
+        In queries.
     """
-    routed_us, counting = labels.table[:, ROUTED_US], labels.table[:, STANDING] > 0.0
-    newer = _newer(np.sort(routed_us[counting]), routed_us)
-    return np.where(counting, np.exp2(newer / -half_life), 0.0)
+    order, weight = _counting_by_time(labels), np.zeros(len(labels.table))
+    weight[order] = _recency(*labels.table[order][:, (ROUTED_US, LABEL_PROBABILITY)].T, half_life)
+    return weight
 
 
 def recent_weight(labels: LabelTable, since_us: float, half_life: float) -> Floats:
@@ -115,13 +117,13 @@ def recent_weight(labels: LabelTable, since_us: float, half_life: float) -> Floa
     Parameters
     ----------
     half_life : float
-        In labels; the newest one weighs 1.
+        In queries; the newest label weighs 1.
     """
     order = _counting_by_time(labels)
     times = labels.table[order, ROUTED_US]
     first = int(np.searchsorted(times, since_us))
     order, times = order[first:], times[first:]
-    weight, pair = np.exp2(_newer(times, times) / -half_life), labels.table[order, PAIR]
+    weight, pair = _recency(times, labels.table[order, LABEL_PROBABILITY], half_life), labels.table[order, PAIR]
     group = labels.table[order, GROUP].astype(np.intp)
     return np.stack([np.bincount(group, mass, labels.groups) for mass in (weight, weight * pair)])
 
@@ -137,6 +139,16 @@ def _counting_by_time(labels: LabelTable) -> Ints:
 def _newer(times: Floats, routed_us: Floats) -> Ints:
     """Return how many of some ordered times lie after each of others: labels of equal times are equally old."""
     return len(times) - np.searchsorted(times, routed_us, side="right")
+
+
+def _recency(times: Floats, probability: Floats, half_life: float) -> Floats:
+    """Return the weight of labels in the order of time, one half for so many queries for which newer ones stand.
+
+    A label stands for the inverse of its propensity. Counted in labels, what is recent would reach back the longer the
+    fewer queries are labelled, and its mean would be as certain as ever.
+    """
+    stand_for = np.append(np.cumsum(1.0 / np.maximum(probability[::-1], LEAST_PROPENSITY))[::-1], 0.0)
+    return np.asarray(np.exp2(stand_for[np.searchsorted(times, times, side="right")] / -half_life))
 
 
 def _weighed(columns: Floats, slow: Floats, fast: Floats, of_map: Floats) -> Iterator[Floats]:

@@ -27,13 +27,7 @@ _HELD_MOST_US = 120_000_000
 
 
 class LateResults:
-    """The queries of one workload by their u, held together while results are missing.
-
-    Parameters
-    ----------
-    cells : int
-        Of u.
-    """
+    """The queries of one workload by their u, held together while results are missing."""
 
     _held: Kept[Floats]
     _since_us: Kept[int | None] = None

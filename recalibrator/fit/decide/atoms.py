@@ -34,12 +34,7 @@ class Drawn(NamedTuple):
 def atom_of(traffic: Floats, edges: Floats) -> Atom | None:
     """Return the cell of u that holds the most of the current queries, where it is an atom; all of it is kept.
 
-    Parameters
-    ----------
-    traffic : ndarray, shape (cells,)
-        Share of the current queries by cell.
-    edges : ndarray, shape (cells - 1,)
-        Upper edges of all cells but the last.
+    ``traffic`` are the shares of queries by cell, ``edges`` the upper edges of all cells but the last.
 
     Examples
     --------
@@ -63,19 +58,9 @@ def choose_drawn(
 ) -> Drawn:
     """Choose the threshold and the keep-probability of an atom that together escalate least and meet the target.
 
-    Parameters
-    ----------
-    safety : float
-        Margin, in standard errors of F.
-    whole : Drawn
-        What keeps or escalates an atom as a whole.
-    held : CalibrationVersion, optional
-        By which an atom is cut while a server is out; the threshold is that of ``whole``.
-
-    Returns
-    -------
-    Drawn
-        ``whole`` where nothing that cuts an atom meets the target at less escalation.
+    ``whole`` keeps or escalates an atom as a whole; it stays where nothing that cuts one meets the target at less
+    escalation. While a server is out, ``held`` cuts as it did, at the threshold of ``whole``. ``safety`` is a margin in
+    standard errors of F.
     """
     if held is not None:
         kept = held.atom

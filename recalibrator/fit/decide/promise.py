@@ -30,40 +30,20 @@ class Affordable(NamedTuple):
 
 
 def large_rate(policies: Policies, exploration: float) -> Floats:
-    """Return the share of queries that the large model answers under each policy, exploration included.
+    """Return the share of queries that the large model answers under each policy, shape (cells + 1,).
 
-    Parameters
-    ----------
-    exploration : float
-        Share of the kept queries that the large model answers all the same, in [0, 1].
-
-    Returns
-    -------
-    ndarray, shape (cells + 1,)
-        Never rises with the threshold.
+    Of the kept queries a share explores, in [0, 1]. It never rises with the threshold.
     """
     return exploration + (1.0 - exploration) * policies.escalation_rate
 
 
 def choose_for_all(promised: Mapping[str, Policies], safety: float, gain_least: float = 0.0) -> Choice:
-    """Choose the largest threshold that meets every one of several targets with a margin.
+    """Choose the largest threshold that meets every one of several targets with a margin, in standard errors.
 
-    Parameters
-    ----------
-    promised : mapping of name to Policies
-        At least one: the same thresholds, weighed for each target.
-    safety : float
-        Margin of each, in standard errors.
-    gain_least : float
-        Of micro-F1.
-
-    Returns
-    -------
-    Choice
-        The largest threshold in the intersection of all feasible sets. Where that is empty, the threshold whose
-        scarcest target is nearest to its margin; where none is even expected to meet all (infeasible), the one that
-        falls short the least. As with one target, the largest within ``gain_least`` of it. ``binds`` is the target that
-        the next larger threshold misses by most, or the scarcest one of the chosen threshold where none meets all.
+    It is the largest in the intersection of all feasible sets. Where that is empty, the threshold whose scarcest target
+    is nearest to its margin; where none is even expected to meet all (infeasible), the one that falls short the least.
+    As with one target, the largest within ``gain_least`` of it, in micro-F1. ``binds`` is the target that the next
+    larger threshold misses by most, or the scarcest one of the chosen threshold where none meets all.
     """
     if len(promised) == 1:
         ((name, policies),) = promised.items()
@@ -102,18 +82,8 @@ def _binding(slack: Mapping[str, Floats], index: int) -> str | None:
 def choose_within(policies: Policies, rate_most: float, exploration: float, gain_least: float = 0.0) -> Choice:
     """Choose the threshold of the best micro-F1 among those for which a share of large calls is enough.
 
-    Parameters
-    ----------
-    rate_most : float
-        Largest share of queries that the large model may answer; below 0 not even none of them.
-    gain_least : float
-        Of micro-F1.
-
-    Returns
-    -------
-    Choice
-        The share is used up, unless using less is expected to serve better by more than ``gain_least``. Where even the
-        largest threshold takes more, that one, and it is not feasible.
+    The share, below 0 where not even none is affordable, is used up, unless using less is expected to serve better by
+    more than ``gain_least``. Where even the largest threshold takes more, that one, and it is not feasible.
     """
     rates = large_rate(policies, exploration)
     within = np.flatnonzero(rates <= rate_most + _ROUNDING)
@@ -127,18 +97,10 @@ def choose_within(policies: Policies, rate_most: float, exploration: float, gain
 
 
 def capped(choice: Choice, policies: Policies, most: float, exploration: float) -> Choice:
-    """Return the choice, or the smallest threshold under a cap where the choice escalates more.
+    """Return the choice, or the smallest threshold under a cap on large calls where the choice escalates more.
 
-    Parameters
-    ----------
-    most : float
-        Largest share of queries that the large model may answer, exploration included.
-
-    Returns
-    -------
-    Choice
-        ``wanted`` is the one that the cap takes the place of. Where even the largest threshold escalates more (failed
-        small answers always do), that one.
+    ``most`` is a share of queries, exploration included; ``wanted`` is the threshold that the cap takes the place of.
+    Where even the largest threshold escalates more (failed small answers always do), that one.
     """
     rates = large_rate(policies, exploration)
     index = min(int(np.count_nonzero(rates > most + _ROUNDING)), len(rates) - 1)
@@ -163,8 +125,6 @@ def choose_for(
         ``fields.NAME`` those weighed for the target of one field.
     affordable : Affordable or None
         Within the budget; None without one, and where the costs of calls are not known yet.
-    gain_least : float
-        Of micro-F1.
     """
     overall = promised[QUALITY]
     if target.is_plain:

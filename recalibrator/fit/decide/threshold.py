@@ -11,7 +11,7 @@ from recalibrator.fit.arrays import Floats
 from recalibrator.fit.estimate.estimate import Estimate
 from schemas.calibration import ESCALATE_ALL, ESCALATE_NONE, Atom
 
-_FEW_LABELS, _MANY_LABELS = 800.0, 4_000.0
+_FEW_LABELS, _MANY_LABELS = 300.0, 4_000.0
 """The margin of n labels is wider by ``_FEW_LABELS`` / n, less what that is of many, from which on it is as configured:
 measured on cold starts with 8, 2 and .5 % of queries labelled (docs/method.md)."""
 
@@ -146,12 +146,9 @@ def _thresholds(edges: bytes) -> Floats:
 
 
 def _correction_variance(estimate: Estimate, level: Floats, slope: Floats, below: Floats) -> Floats:
-    """Return what the rectifier and the agreement tilt add to Var F(t).
+    """Return what the rectifier and the agreement tilt add to Var F(t) of each policy.
 
-    Parameters
-    ----------
-    level, slope, below : ndarray, shape (cells + 1,)
-        Of each policy: how F changes with the tilt's two parameters, and the share of queries kept.
+    ``level`` and ``slope`` say how F changes with the tilt's parameters, ``below`` is the share of queries kept.
     """
     rectifier, whole = estimate.rectifier, float(below[-1])
     near = float(below[rectifier.split + 1])
@@ -201,28 +198,18 @@ def safety_of_few(safety: float, labels: float) -> float:
 
     Examples
     --------
-    >>> safety_of_few(0.5, 250.0), safety_of_few(0.5, 50_000.0)
-    (2.0, 0.5)
+    >>> safety_of_few(1.0, 300.0), safety_of_few(1.0, 50_000.0)
+    (1.925, 1.0)
     """
     return safety * (1.0 + max(0.0, _FEW_LABELS / max(labels, 1.0) - _FEW_LABELS / _MANY_LABELS))
 
 
 def choose(policies: Policies, safety: float, gain_least: float = 0.0) -> Choice:
-    """Choose the largest threshold that meets the target with a margin.
+    """Choose the largest threshold that meets the target with a margin, in standard errors of F.
 
-    Parameters
-    ----------
-    safety : float
-        Margin, in standard errors of F.
-    gain_least : float
-        Of micro-F1.
-
-    Returns
-    -------
-    Choice
-        When none does with the margin, the one that comes nearest to it; when the best is not even expected to
-        (infeasible), the one that gains most, which escalates where escalating helps. In both cases the largest
-        threshold within ``gain_least`` of it: the top is flat, and calls that gain next to nothing are not paid for.
+    When none does with the margin, the one that comes nearest to it; when the best is not even expected to
+    (infeasible), the one that gains most, which escalates where escalating helps. In both cases the largest threshold
+    within ``gain_least`` of it, in micro-F1: the top is flat, and calls that gain next to nothing are not paid for.
     """
     secured = policies.value - safety * policies.error
     met = np.flatnonzero(secured >= 0.0)

@@ -40,11 +40,12 @@ from recalibrator.fit.estimate.outcome_curves import (
     smooth_outcomes,
     stratify,
 )
-from recalibrator.fit.estimate.rectifier import Rectifier, centred, rectify
+from recalibrator.fit.estimate.rectifier import Change, Rectifier, centred, rectify
 from recalibrator.fit.estimate.smoothing import kernel_mean
 from recalibrator.fit.method_constants import DecayConstants, EstimateConstants, TiltConstants
 from recalibrator.grid import Grid
 from schemas.calibration import CalibrationMap
+from schemas.status import SilentSide
 
 _TRAFFIC_WANTED = 1_000.0
 
@@ -146,6 +147,8 @@ class Circumstances(NamedTuple):
         Whether nothing has changed lately, and nothing is suspected to.
     is_new_mix : bool
         Whether few labels are known of a new mix of queries.
+    silent_side : {"kept", "escalated"}, optional
+        The side of the serving threshold from which hardly a label comes.
     """
 
     serving_threshold: float | None
@@ -154,6 +157,7 @@ class Circumstances(NamedTuple):
     settled: bool = True
     is_quiet: bool = False
     is_new_mix: bool = False
+    silent_side: SilentSide | None = None
 
 
 def estimate_outcomes(
@@ -179,8 +183,11 @@ def estimate_outcomes(
     curves = stratify(sums, smoothed, target, constants.smoothing)
     if constants.smoothing.centred:
         curves = centred(curves, sums, target, split)
-    tilt, shift = _tilt(curves, smoothed, labels, traffic, constants.tilt, is_quiet=circumstances.is_quiet)
-    widening = constants.rectifier.mix_drift_factor if circumstances.is_new_mix else 1.0
+    absent, is_quiet = _unlabelled(labels, traffic, constants.tilt.labels_present), circumstances.is_quiet
+    tilt, shift = _tilt(curves, smoothed, labels, traffic, constants.tilt, is_quiet=is_quiet, unlabelled=absent)
+    silent = tuple(1.0 if side == circumstances.silent_side else absent for side in ("kept", "escalated"))
+    unseen = constants.rectifier.unseen_scale
+    change = Change(unseen if circumstances.is_new_mix else constants.rectifier.drift_scale, unseen, silent)
     rectifier = rectify(
         cell_sums(groups[FAST], groups[FAST_SQUARE]),
         (curves.small.value, curves.large.value),
@@ -188,7 +195,7 @@ def estimate_outcomes(
         _tilted(labels, traffic, changed_us, constants.decay.half_life_fast),
         target=target,
         split=split,
-        drift_scale=constants.rectifier.drift_scale * widening,
+        change=change,
     )
     shares, failed_share = _traffic(groups[FAST_QUERIES], traffic)
     kept, escalated = _expected(curves, shift, rectifier, shares, constants.smoothing.bandwidth_cells)
@@ -234,14 +241,14 @@ def _tilt(
     constants: TiltConstants,
     *,
     is_quiet: bool,
+    unlabelled: float,
 ) -> tuple[Tilt, Shift]:
     """Fit the agreement tilt to recent unlabelled pairs; returns what it does to each curve, too."""
     place = labels.grid.standard_logits
     pairs, agreeing = (traffic.counts[name].astype(np.float64) for name in (PAIRS, AGREEING))
     ridge = constants.quiet_tilt_ridge if is_quiet else constants.tilt_ridge
     tilt = fit_tilt(curves.agreement, pairs, agreeing, place, ridge)
-    missing = _unlabelled(labels, traffic, constants.labels_present)
-    return tilt, shift_by(tilt, curves.agreement, place, smoothed, labels.target, unlabelled=missing)
+    return tilt, shift_by(tilt, curves.agreement, place, smoothed, labels.target, unlabelled=unlabelled)
 
 
 def _unlabelled(labels: LabelTable, traffic: TrafficWindow, enough: float) -> float:

@@ -47,6 +47,24 @@ class Rectifier:
     split: int
 
 
+class Change(NamedTuple):
+    """What is expected beforehand of a change that no detector has seen.
+
+    Parameters
+    ----------
+    typical, unseen : float
+        Sizes in micro-F1: the typical one, by which labels are believed, and the one that may lie in what they leave
+        unknown.
+    unlabelled : tuple of float
+        Below and above the serving threshold, the share of the labels that the current traffic should have and has
+        not, in [0, 1].
+    """
+
+    typical: float
+    unseen: float
+    unlabelled: tuple[float, ...]
+
+
 class _Model(NamedTuple):
     """The columns of one model's answers: how many there are, and the sums of a, d and z²."""
 
@@ -109,7 +127,7 @@ def rectify(
     *,
     target: float,
     split: int,
-    drift_scale: float,
+    change: Change,
 ) -> Rectifier:
     """Compare recent labels with the curves.
 
@@ -127,16 +145,17 @@ def rectify(
         τ.
     split : int
         Last cell below the serving threshold, -1 when everything escalates.
-    drift_scale : float
-        Typical size δ of an unseen change of micro-F1.
+    change : Change
+        What is expected of the world beforehand.
 
     Returns
     -------
     Rectifier
-        Each mean residual with standard error s is shrunk by m² / (m² + s²), m = δ·E[d] being the change of E[z] that
-        is expected beforehand: the posterior mean under a normal prior, whose variance m² s² / (m² + s²) remains.
-        Without labels it is m², so that the margin widens when they stop coming. A cut-off at one standard error
-        instead (James and Stein's positive part) would ignore a moderate change on all four parts at once.
+        Each mean residual with standard error s is shrunk by m² / (m² + s²), m = typical·E[d] being the change of E[z]
+        that is expected beforehand: the posterior mean under a normal prior. Most changes are small, but not all, so
+        that the variance which remains is M² s² / (M² + s²), M = unseen·E[d]: the fewer labels, the wider the margin,
+        and M² where none come. A cut-off at one standard error instead (James and Stein's positive part) would
+        ignore a moderate change on all four parts at once.
     """
     pair_square = recent.square[1] + recent.square[2]
     corrections = np.zeros((2, len(curves[0])))
@@ -147,16 +166,18 @@ def rectify(
         squares = recent.by_cell[:, model.squares] - 2.0 * curve * value + count * curve * curve
         rows = np.array((count, residual - shifted[place] * shifts[place], squares, kish), dtype=np.float64)
         size = float(recent.by_cell[:, model.size].sum())
-        prior = (drift_scale * size / max(float(count.sum()), 1e-12)) ** 2
-        for side, cells in enumerate(_sides(split)):
+        expected, unseen = (
+            (scale * size / max(float(count.sum()), 1e-12)) ** 2 for scale in (change.typical, change.unseen)
+        )
+        for side, (cells, absent) in enumerate(zip(_sides(split), change.unlabelled, strict=True)):
             total, summed, squared, weight_square = rows[:, cells].sum(axis=1).tolist()
             if total <= _ALONE:
-                variance[place, side] = prior
+                variance[place, side] = unseen
                 continue
             mean = summed / total
             spread = max(squared / total - mean * mean, 1e-4)
             squared_error = spread * weight_square / (total * total)
-            share = prior / (prior + squared_error)
-            corrections[place, cells] = share * mean
-            variance[place, side] = share * squared_error
+            corrections[place, cells] = mean * expected / (expected + squared_error)
+            known = unseen * squared_error / (unseen + squared_error)
+            variance[place, side] = known + absent * (unseen - known)
     return Rectifier(corrections[0], corrections[1], variance, split)

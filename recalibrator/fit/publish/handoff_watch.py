@@ -48,19 +48,10 @@ _Pair = tuple[int, int, int, int]
 
 
 class HandoffWatch(Part):
-    """The handoff of one workload, and what is known of it.
+    """The handoff of one workload, and what is known of it; without settings nothing is ever handed over.
 
-    Parameters
-    ----------
-    settings : HandoffSettings or None
-        None: nothing is ever handed over.
-
-    Attributes
-    ----------
-    in_versions : Handoff or None
-        What versions say of it.
-    name : str or None
-        What labels that count are marked with; None while nothing is handed over.
+    ``in_versions`` is what versions say of it. ``name`` is what labels that count are marked with, None while nothing
+    is handed over.
     """
 
     _configured: Kept[str | None]

@@ -42,17 +42,7 @@ class Content(NamedTuple):
 
 
 class VersionRegistry:
-    """The latest versions of one workload, and the number that the next one must exceed.
-
-    Parameters
-    ----------
-    settings : WorkloadSettings
-        Target, sampling and signal of new versions.
-    kept : int
-        Versions whose content stays known.
-    handoff : HandoffWatch
-        Says what new versions hand over.
-    """
+    """The latest versions of one workload, of which so many stay known, and the number below the next one."""
 
     _versions: Kept[dict[int, CalibrationVersion]]
     floor: Kept[int] = 0

@@ -13,7 +13,7 @@ from rich.console import Console
 from typer.testing import CliRunner
 
 from tests.support.live_recalibrator import WORKLOAD, LiveRecalibrator, live_settings, new_cluster, running
-from ucci_stream import cli
+from ucci_stream import cli, options
 from ucci_stream.cli import app
 
 
@@ -130,7 +130,7 @@ def test_an_api_that_is_away_is_one_line(monkeypatch: pytest.MonkeyPatch, tmp_pa
 def ended(monkeypatch: pytest.MonkeyPatch, *arguments: str) -> tuple[int, str]:
     """Run the command as a user does; return its exit code and what it wrote to standard error."""
     error = Console(file=io.StringIO(), width=300)
-    monkeypatch.setattr(cli, "err", error)
+    monkeypatch.setattr(options, "err", error)
     monkeypatch.setattr("sys.argv", ["ucci-stream", *arguments])
     with pytest.raises(SystemExit) as end:
         cli.main()

@@ -14,8 +14,7 @@ from schemas.routed import LabelRequest
 from schemas.status import WorkloadStatus
 from tests.support.recalibrator_events import feedback, routed
 from tests.support.versions import sealed_version
-from ucci_stream.operate.explanation import Said, Traces, explanation, verdict_of
-from ucci_stream.operate.kafka_traces import _lines
+from ucci_stream.operate.explanation import Said, Traces, explanation, lines, verdict_of
 
 ASKED = routed(1).model_copy(update={"label": LabelRequest(requested=True, probability=0.1, reason="random")})
 SIGNAL = "token_margin"
@@ -90,4 +89,4 @@ def test_the_version_that_decided_decides_the_same_again() -> None:
 def test_feedback_without_a_time_came_none(said: Said, line: str) -> None:
     """Where its labeler does not say when, it is dated by its arrival, as in the join."""
     found = explanation("q-1", Traces(results=[ASKED], feedback=[said]), SIGNAL)
-    assert dict(_lines(found))["came"] == line
+    assert dict(lines(found))["came"] == line

@@ -18,8 +18,9 @@ from ucci_runtime.broker.dead_letters import cut_to, dead_letter
 from ucci_runtime.broker.records import Input, Record
 from ucci_stream.cli import app
 from ucci_stream.local.kafka_node import LocalBroker
+from ucci_stream.operate import kafka_letters
 from ucci_stream.operate.kafka_letters import replay_letters
-from ucci_stream.operate.letters import Selection
+from ucci_stream.operate.letters import Letter, Selection, letter_of, replay_headers
 
 pytestmark = pytest.mark.broker
 PARTITIONS = 2
@@ -51,6 +52,24 @@ class Lab:
         producer = Producer({"bootstrap.servers": self.bootstrap})
         producer.produce(letter.topic, key=letter.key, value=letter.value, headers=list(letter.headers), partition=0)
         assert producer.flush(30.0) == 0
+
+    def add_hostile(self) -> None:
+        """Set a record aside with headers that no service writes."""
+        topic = self.topic("queries").encode()
+        error = "\x1b]52;c;ZWNobyBoaQ==\x07 \u202egnp.exe \x9b2J".encode()
+        names = ("dlq.topic", "dlq.partition", "dlq.error", "dlq.reason")
+        headers: list[tuple[str, str | bytes | None]] = list(
+            zip(names, (topic, b"1" * 5_000, error, error), strict=True)
+        )
+        producer = Producer({"bootstrap.servers": self.bootstrap})
+        value = b'{"query_id": "q-8", "text": "canon"}'
+        producer.produce(self.topic("dead-letters"), key=b"q-8", value=value, headers=headers, partition=1)
+        assert producer.flush(30.0) == 0
+
+    def printed(self, *arguments: str) -> str:
+        result = CliRunner().invoke(app, ["dead-letters", *arguments, "--config", str(self._config)])
+        assert result.exit_code == 0, result.output
+        return result.stdout
 
     def call(self, *arguments: str) -> Any:
         command = ["dead-letters", *arguments, "--config", str(self._config), "--json"]
@@ -130,3 +149,52 @@ def test_a_replay_keeps_to_its_rate(lab: Lab) -> None:
 def test_a_replay_of_nothing_named_is_bad_usage(lab: Lab) -> None:
     with pytest.raises(ConfigError, match="or --all"):
         lab.call("replay")
+
+
+def test_one_hostile_letter_ends_every_replay(lab: Lab) -> None:
+    """Its partition has more digits than Python reads."""
+    lab.add_hostile()
+    assert lab.call("replay", "--all")["replayed"] == 6
+    assert len(lab.queries()) == 5
+
+
+@pytest.mark.parametrize("command", [["list"], ["show", "1/0"]])
+def test_a_letter_steers_the_operators_terminal(lab: Lab, command: list[str]) -> None:
+    lab.add_hostile()
+    printed = lab.printed(*command)
+    assert printed.replace("\n", "").isprintable()
+
+
+def test_a_replay_cut_short_keeps_its_transaction_open(lab: Lab, monkeypatch: pytest.MonkeyPatch) -> None:
+    """By Ctrl-C too: what is written to the topic meanwhile would wait for its time-out."""
+
+    def interrupted(topic: str, letter: Letter) -> list[Any]:
+        if letter.record.key == b"q-3":
+            raise KeyboardInterrupt
+        return replay_headers(topic, letter)
+
+    monkeypatch.setattr(kafka_letters, "replay_headers", interrupted)
+    aborted = list[bool]()
+    abort = Producer.abort_transaction
+    monkeypatch.setattr(
+        kafka_letters,
+        "Producer",
+        type(
+            "Spied", (Producer,), {"abort_transaction": lambda self, *wait: aborted.append(abort(self, *wait) is None)}
+        ),
+    )
+    with pytest.raises(KeyboardInterrupt):
+        replay_letters(lab.settings, Selection(), rate=100.0, dry_run=False)
+    assert aborted == [True]
+    assert lab.queries() == []
+
+
+def test_replays_of_huge_letters_fill_the_memory(lab: Lab, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(kafka_letters, "MOST_BYTES", 100)
+    with pytest.raises(kafka_letters.ReplayFailed, match="choose fewer"):
+        replay_letters(lab.settings, Selection(), rate=100.0, dry_run=True)
+
+
+def test_a_letter_of_no_time_ends_every_list() -> None:
+    """Producers choose the times of their records, and some brokers take any."""
+    assert letter_of(Record(Input("letters", 0), 7, b"", b"", timestamp_ms=1 << 60)).at.year == 9999

@@ -81,6 +81,19 @@ def test_an_answer_left_as_it_is_confirms_the_model(api: Api) -> None:
     assert sent(api)[0].entities == {"camera": ("a", "b"), "lens": 'f "1|2"'}
 
 
+def test_a_form_without_fields_says_that_there_are_none(api: Api) -> None:
+    form = form_of(api.client.get(PATH).text)
+    bare = {name: value for name, value in form.items() if not name.startswith(("value:", "lines:"))}
+    assert "without any field" in api.client.post(PATH, data=bare).text
+    assert sent(api) == []
+
+
+def test_a_label_of_nothing_that_is_asked_for_looks_like_any(api: Api) -> None:
+    form = form_of(api.client.get(PATH).text)
+    assert "Nobody asks for it" in api.client.post(PATH, data=form | {"query_id": "q-none"}).text
+    assert "Nobody asks for it" not in api.client.post(PATH, data=form).text
+
+
 def test_a_skip_says_that_nobody_can_tell(api: Api) -> None:
     answer = api.client.post(PATH, data=form_of(api.client.get(PATH).text, "skip"))
 

@@ -113,3 +113,10 @@ def test_what_cannot_be_decoded_is_returned_not_raised() -> None:
     assert isinstance(error, DecodeError)
     assert JOINING.decode(record_of(feedback(1))) == feedback(1)
     assert JOINING.decode(record_of(routed(1))) == routed(1)
+
+
+def test_feedback_with_a_header_that_is_no_text_vanishes() -> None:
+    """Nobody who reads its topic sees its headers, so that it is set aside, as a query is."""
+    found = JOINING.decode(record_of(feedback(1))._replace(headers_fault="a header's key is not UTF-8"))
+    assert isinstance(found, DecodeError)
+    assert found.reason == "bad_headers"

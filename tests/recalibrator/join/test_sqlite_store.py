@@ -6,6 +6,7 @@ import sqlite3
 import stat
 from collections import Counter
 from collections.abc import Iterator
+from contextlib import closing
 from datetime import timedelta
 from functools import partial
 from pathlib import Path
@@ -431,3 +432,17 @@ def test_the_bounds_hold_and_totals_add_up_whatever_comes(steps: list[tuple[int,
             least = min(kept.values(), default=0)
             assert sum(store.expire(least, 10).values()) == 0, "no row is older than its latest touch"
         store.close()
+
+
+@pytest.mark.parametrize("damage", ["DELETE FROM rows WHERE query_id = 'q-1'", "UPDATE rows SET query_id = 'q-11'"])
+def test_rows_that_the_disk_lost_or_altered_are_missed(path: Path, damage: str) -> None:
+    """Beside the triggers, as pages that come back otherwise do: the totals tell, and the topics have what is gone."""
+    with closing(SqliteJoinStore(path, BOUNDS)) as store:
+        store.commit({(0, "q-1"): StoredRow(state(1), 1)}, {SOURCE: 7})
+    with closing(sqlite3.connect(path)) as database:
+        for trigger in ("row_added", "row_changed", "row_removed"):
+            database.execute(f"DROP TRIGGER {trigger}")
+        database.execute(damage)
+        database.commit()
+    with closing(SqliteJoinStore(path, BOUNDS)) as store:
+        assert store.offsets() == {}

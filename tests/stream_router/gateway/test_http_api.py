@@ -294,6 +294,14 @@ async def test_keys_are_asked_for_where_they_are_configured() -> None:
             assert (await running.get(path)).status == 200
 
 
+async def test_a_key_that_leaked_is_good_until_a_restart() -> None:
+    other = {"shop": {"key_sha256": sha256(b"another-key-of-some-length").hexdigest()}}
+    async with gateway(gateway_settings(gateway={"api_keys": KEYS})) as running:
+        running.service.take_over(gateway_settings(gateway={"api_keys": other}))
+        assert (await running.get("/v1/models", X_Api_Key=KEY)).code == "key_unknown"
+        assert (await running.get("/v1/models", X_Api_Key="another-key-of-some-length")).status == 200
+
+
 @pytest.mark.parametrize(
     ("headers", "status", "code"),
     [

@@ -62,8 +62,9 @@ def by_definition(labels: LabelTable, changed_us: float) -> NDArray[np.float64]:
     sums = np.zeros((2, SUMS, labels.groups))
     counting = [row for row in labels.table if row[STANDING] > 0.0]
     for row in counting:
-        newer = sum(other[ROUTED_US] > row[ROUTED_US] for other in counting)
-        slow, fast, of_map = (0.5 ** (newer / half_life) for half_life in HALF_LIVES)
+        newer = [other[LABEL_PROBABILITY] for other in counting if other[ROUTED_US] > row[ROUTED_US]]
+        slow, of_map = (0.5 ** (len(newer) / half_life) for half_life in (HALF_LIVES.slow, HALF_LIVES.map))
+        fast = 0.5 ** (sum(1.0 / probability for probability in newer) / HALF_LIVES.fast)
         into = sums[int(row[ROUTED_US] >= changed_us), :, int(row[GROUP])]
         into[SLOW] += row[:OUTCOMES] * slow
         into[FAST] += row[:OUTCOMES] * fast
@@ -90,9 +91,9 @@ def test_sums_and_weights_are_those_of_their_definition(
     fresh = table[table[:, ROUTED_US] >= (changed_us or 0)]
     assert (found.labels, found.pairs, found.fresh) == (len(table), int(table[:, PAIR].sum()), len(fresh))
     assert found.window_us == ((table[:, ROUTED_US].min(), table[:, ROUTED_US].max()) if len(table) else None)
-    assert label_weights(labels, HALF_LIVES.slow).sum() == pytest.approx((before + since)[SLOW][0].sum())
-    recent = recent_weight(labels, changed_us or 0, HALF_LIVES.slow)
-    np.testing.assert_allclose(recent, since[SLOW][[0, PAIR]], atol=1e-9, rtol=1e-9)
+    assert label_weights(labels, HALF_LIVES.fast).sum() == pytest.approx((before + since)[FAST][0].sum())
+    recent = recent_weight(labels, changed_us or 0, HALF_LIVES.fast)
+    np.testing.assert_allclose(recent, since[FAST][[0, PAIR]], atol=1e-9, rtol=1e-9)
 
 
 def test_many_half_lives_neither_overflow_nor_lose_labels() -> None:

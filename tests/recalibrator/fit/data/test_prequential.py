@@ -44,7 +44,8 @@ def table_of(labels: list[LabelledExample], capacity: int = 10_000) -> LabelTabl
 
 
 def mass(labels: list[LabelledExample]) -> np.ndarray:
-    age = np.arange(len(labels))[::-1]
+    stand_for = np.array([1.0 / one.label_probability for one in labels])
+    age = np.append(np.cumsum(stand_for[::-1])[::-1][1:], 0.0)
     raw = np.array([2.0 ** (-a / HALF_LIFE) / one.label_probability for a, one in zip(age, labels, strict=True)])
     return np.asarray(raw / raw.sum())
 

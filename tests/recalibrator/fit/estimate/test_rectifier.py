@@ -7,9 +7,9 @@ import pytest
 
 from recalibrator.fit.data.label_columns import HITS_SMALL, ONE, OUTCOMES, SIZE_SMALL, SQUARE_SMALL
 from recalibrator.fit.estimate.outcome_curves import CellSums
-from recalibrator.fit.estimate.rectifier import Rectifier, rectify
+from recalibrator.fit.estimate.rectifier import Change, Rectifier, rectify
 
-CELLS, SPLIT, TARGET, DRIFT = 8, 4, 0.9, 0.01
+CELLS, SPLIT, TARGET, DRIFT, UNSEEN = 8, 4, 0.9, 0.01, 0.04
 SIZE = 12.0
 
 
@@ -25,7 +25,7 @@ def recent_labels(score: float, spread: float, count: int) -> CellSums:
     return CellSums(by_relation, by_relation.sum(axis=0), np.zeros(OUTCOMES), square, 0.0)
 
 
-def rectified(recent: CellSums, shift: float = 0.0, shifted: float = 0.0) -> Rectifier:
+def rectified(recent: CellSums, shift: float = 0.0, shifted: float = 0.0, missing: float = 0.0) -> Rectifier:
     zero = np.zeros(CELLS)
     weights = np.zeros((2, CELLS))
     weights[0, 2] = shifted
@@ -36,18 +36,18 @@ def rectified(recent: CellSums, shift: float = 0.0, shifted: float = 0.0) -> Rec
         weights,
         target=TARGET,
         split=SPLIT,
-        drift_scale=DRIFT,
+        change=Change(DRIFT, UNSEEN, (missing, 0.0)),
     )
 
 
 @pytest.mark.parametrize("count", [2, 50, 5_000])
 def test_rectifier_is_the_posterior_of_a_normal_mean(count: int) -> None:
-    """Correction and what remains unknown are the posterior of a normal mean."""
+    """Correction and what remains unknown are posteriors of a normal mean, under a small and a large prior."""
     score, spread, expected_change = -0.3, 0.8, DRIFT * SIZE
     found = rectified(recent_labels(score, spread, count))
     precision = 1.0 / expected_change**2 + count / spread**2
     assert found.small[0] == pytest.approx(score * (count / spread**2) / precision)
-    assert found.variance[0, 0] == pytest.approx(1.0 / precision)
+    assert found.variance[0, 0] == pytest.approx(1.0 / (1.0 / (UNSEEN * SIZE) ** 2 + count / spread**2))
     assert not found.small[SPLIT + 1 :].any()
 
 
@@ -55,8 +55,16 @@ def test_without_labels_the_rectifier_only_widens_the_margin() -> None:
     """Without labels nothing is corrected and the margin is widest."""
     few, many = (rectified(recent_labels(0.0, 0.8, count)) for count in (1, 4_000))
     assert not few.small.any()
-    assert few.variance[0, 0] == pytest.approx((DRIFT * SIZE) ** 2)
+    assert few.variance[0, 0] == pytest.approx((UNSEEN * SIZE) ** 2)
     assert many.variance[0, 0] < few.variance[0, 0] / 10.0
+
+
+def test_labels_that_stop_coming_leave_all_of_a_change_unknown() -> None:
+    """Plenty of labels of earlier queries narrowed the margin for ever; a side without new ones has the widest."""
+    known, stopped = (rectified(recent_labels(-0.3, 0.8, 4_000), missing=missing) for missing in (0.0, 1.0))
+    assert stopped.variance[0, 0] == pytest.approx((UNSEEN * SIZE) ** 2)
+    assert known.variance[0, 0] < stopped.variance[0, 0] / 10.0
+    np.testing.assert_array_equal(stopped.small, known.small)
 
 
 def test_only_labels_since_the_tilt_can_cancel_it() -> None:

@@ -1,4 +1,4 @@
-"""The last hours of a workload in a line each; longer stretches and other measures are Grafana's. Pure."""
+"""The last hours of a workload in a line each; longer stretches and other measures are Grafana's."""
 
 from __future__ import annotations
 

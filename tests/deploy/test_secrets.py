@@ -1,0 +1,95 @@
+"""Secrets of the configuration, and the places where none of them may stand."""
+
+from __future__ import annotations
+
+import json
+import traceback
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import structlog
+
+from schemas.errors import ConfigError
+from schemas.settings import Settings
+from schemas.settings_reread import OF_GATEWAY, OF_RECALIBRATOR, Reread, running_settings
+from schemas.settings_text import parse_settings, render_settings, settings_warnings
+from ucci_runtime.broker.kafka_settings import require_kafka
+from ucci_runtime.process import LogFormat, configure_logging
+
+WORKLOAD = """
+[workloads.photo]
+prompt = "find {text}"
+fields = ["camera"]
+target = { micro_f1 = 0.9 }
+"""
+SECRETS = {
+    "a property of Kafka": '[kafka]\n"sasl.password" = "hunter2-hunter2-hunter2"',
+    "a key in PEM": '[kafka]\n"ssl.key.pem" = "hunter2-hunter2-hunter2"',
+    "the registry": '[schema_registry]\nurl = "http://registry"\n"basic.auth.user.info" = "u:hunter2-hunter2-hunter2"',
+    "a key of the API": '[recalibrator.api_keys.ada]\nkey = "hunter2-hunter2-hunter2"',
+    "a key of the gateway": '[gateway.api_keys.ada]\nkey = "hunter2-hunter2-hunter2"',
+    "the signing key": '[calibration]\nsigning_key = "hunter2-hunter2-hunter2-hunter2-hunter2"',
+    "a webhook": '[notify.webhooks.ops]\nurl = "https://hooks/hunter2"\nsecret = "hunter2-hunter2-hunter2"',
+    "a model's key": WORKLOAD + 'small = { base_url = "http://s/v1", model = "s", api_key = "hunter2" }',
+    "a model's password": WORKLOAD + 'small = { base_url = "http://u:hunter2@s/v1", model = "s" }',
+}
+MISTYPED = {
+    "one slash": WORKLOAD + 'small = { base_url = "http:/u:hun hunter2@s/v1", model = "s" }',
+    "no scheme": WORKLOAD + 'small = { base_url = "u:hunter2@s/v1", model = "s" }',
+    "a key behind the path": WORKLOAD + 'small = { base_url = "http://s/v1?key=hunter2", model = "s" }',
+    "a property's name": '[kafka]\n"sasl.passwd" = "hunter2"',
+    "a strange property": '[kafka]\n"sasl.pass" = "hunter2"',
+    "a property's kind": '[kafka]\n"sasl.pass" = ["hunter2"]',
+    "too short": '[recalibrator.api_keys.ada]\nkey = "hunter2"',
+    "a key's name": '[recalibrator.api_keys.ada]\nkeey = "hunter2-hunter2-hunter2"',
+    "a key in place of a table": '[recalibrator.api_keys]\nada = "hunter2-hunter2-hunter2"',
+    "a short signing key": '[calibration]\nsigning_key = "hunter2"',
+    "an unclosed text": '[calibration]\nsigning_key = "hunter2',
+}
+
+
+def _logged(settings: Settings) -> str:
+    """Return nothing, and write a failure's traceback, among whose variables the settings are, to the log."""
+    configure_logging(LogFormat.CONSOLE)
+    try:
+        int("a fault")
+    except ValueError as error:
+        structlog.get_logger().error("request failed", exc_info=error, warnings=settings_warnings(settings))
+    return ""
+
+
+def _status(settings: Settings) -> str:
+    return json.dumps([running_settings(settings, parts) for parts in (OF_GATEWAY, OF_RECALIBRATOR)])
+
+
+def _said_on_hangup(settings: Settings) -> str:
+    done = [Reread.of(*pair, OF_GATEWAY) for pair in ((Settings(), settings), (settings, Settings()))]
+    return str([one[1:] for one in done])
+
+
+PLACES: dict[str, Callable[[Settings], Any]] = {
+    "config output": render_settings,
+    "status": _status,
+    "logs and their tracebacks": _logged,
+    "SIGHUP": _said_on_hangup,
+    "a model's public address": lambda settings: [
+        one.small.public_url for one in settings.workloads.values() if one.small
+    ],
+}
+
+
+@pytest.mark.parametrize("secret", SECRETS)
+@pytest.mark.parametrize("place", PLACES)
+def test_a_secret_stands_nowhere(secret: str, place: str, capsys: pytest.CaptureFixture[str]) -> None:
+    """Config output, status (which metrics, exports and the page draw on), logs, tracebacks, and model addresses."""
+    shown = str(PLACES[place](parse_settings(SECRETS[secret], {})))
+    assert "hunter2" not in shown + "".join(capsys.readouterr())
+
+
+@pytest.mark.parametrize("mistake", MISTYPED)
+def test_a_mistyped_secret_is_printed(mistake: str) -> None:
+    """By check-config, and by the log of a service whose file was read anew."""
+    with pytest.raises(ConfigError) as refused:
+        require_kafka(parse_settings(MISTYPED[mistake], {}))
+    assert "hunter2" not in "".join(traceback.format_exception(refused.value))
