@@ -223,8 +223,7 @@ class ChangeMonitor:
         expected = Expected(agreement, known)
         alarmed = Suspected(began_us, agreeing, expected, self._labels, self._recent_pairs(), now_us)
         self.label_quality, _ = step(self.label_quality, alarmed, self._constants.audit)
-        # Until trusted people have answered, the safe side is that both models fail alike. A change that these labels
-        # have reported already is kept: it is retracted as one if they are refuted.
+        # Until trusted people have answered, the safe side is that both models fail alike.
         if agreeing and not self.change.reported_by_labels(began_us):
             self._note_change(began_us, now_us, by_labels=True, settled=False)
 
