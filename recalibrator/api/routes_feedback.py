@@ -75,7 +75,7 @@ class FeedbackRoutes:
         self._revisions = RecentRevisions()
         self._sources: set[str] = set()
         self.router = APIRouter(tags=["feedback"])
-        self._add("/v1/feedback", self.take_one, TakenEvent, ONE_EVENT)
+        self._add("/v1/feedback", self.take_one, TakenEvent, ONE_EVENT, documented(409))
         self._add("/v1/feedback:batch", self.take_batch, None, EVENT_LINES, BATCH_ANSWERS)
         self._add("/v1/hooks/label-studio", self.take_hook, TakenHook, LABEL_STUDIO_HOOK, documented(404))
 
@@ -288,7 +288,7 @@ class FeedbackRoutes:
             status_code=_ACCEPTED,
             response_model=answer,
             response_class=JsonLines if answer is None else JSONResponse,
-            responses=documented(400, 401, 403, 408, 409, 413, 415, 422, 429, 503) | (answers or {}),
+            responses=documented(400, 401, 403, 408, 413, 415, 422, 429, 503) | (answers or {}),
             openapi_extra=body,
         )
 
