@@ -34,6 +34,7 @@ from recalibrator.stage import ReaderName, Stage, StageName, recalibrator_status
 from recalibrator.stage_thread import StageThread
 from schemas.settings import Settings
 from schemas.settings_reread import OF_RECALIBRATOR, Reread, running_settings
+from schemas.signature import bound
 from schemas.topics import (
     CALIBRATION,
     CALIBRATION_HISTORY,
@@ -315,6 +316,7 @@ class Service:
         )
         numbered = [topic for topic in (topics.calibration, topics.trial) if topic is not None]
         versions = broker.topic_reader(ReaderName.VERSIONS.value, numbered)
+        keys = [bound(key, checked.cluster_id) for key in settings.calibration.accepted_keys]
         return FitStage(
             frozenset(settings.workloads),
             topics,
@@ -323,9 +325,9 @@ class Service:
                 broker.group_reader(StageName.FIT.value, (topics.observations,)),
                 self._session(broker, StageName.FIT),
                 SnapshotFiles(state.of_cluster(checked.cluster_id, settings.topics.prefix), settings.workloads),
-                TopicVersionLog(versions, topics.trial, settings.calibration.accepted_keys),
+                TopicVersionLog(versions, topics.trial, keys),
             ),
-            signing_key=settings.calibration.sign_with,
+            signing_key=keys[0] if keys else None,
             clock=self._clock,
             count=self.metrics.count,
         )

@@ -213,6 +213,7 @@ def open_feed(
     file = None
     if state_dir is not None:
         file = VersionFile(Path(state_dir), (instance_id, checked.cluster_id, prefix), settings.workloads)
+    feed.active.bind(checked.cluster_id, CALIBRATION.name(prefix), CALIBRATION_TRIAL.name(prefix))
     feed.open(broker.topic_reader(CALIBRATION_READER, [topic.name(prefix) for topic in versions]), file)
 
 
