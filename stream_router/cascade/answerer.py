@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Mapping
 from dataclasses import replace
+from secrets import token_bytes
 
 from schemas.calibration import CalibrationVersion
 from schemas.costs import ModelCosts
@@ -49,7 +50,8 @@ class CascadeAnswerer:
     tracing : Tracing, optional
         Follows the model calls; by default a query's trace context is passed on as it is given.
     waits : bool
-        Whether a query waits for a server while none that it needs is up; otherwise it ends with ``ServersDown``.
+        Whether a query waits for a server while none that it needs is up; otherwise, in a gateway, it ends with
+        ``ServersDown``.
 
     Raises
     ------
@@ -74,7 +76,8 @@ class CascadeAnswerer:
         self._calibrations = calibrations
         self._clock = clock
         self._instance_id = instance_id
-        self._draw_key = settings.router.draw_with
+        # Callers name queries, and none is read again after a crash: without the routers' key a gateway makes its own.
+        self._draw_key = settings.router.draw_with or (None if waits else token_bytes(32))
         self._large_outage = settings.router.large_outage
         self._deadline_s = settings.router.query_deadline_s
         self._models = {name: _Models(workload, clock, metrics) for name, workload in settings.workloads.items()}

@@ -275,7 +275,7 @@ async def test_query_waits_out_a_double_outage(fault: Fault) -> None:
 @pytest.mark.parametrize("large_outage", ["serve_small", "wait"])
 async def test_who_does_not_wait_is_refused_in_a_double_outage(large_outage: str) -> None:
     """It is answered as soon as a server is back that suffices for it."""
-    async with bench(KEEPS, large_outage, waits=False) as b:
+    async with bench(KEEPS, large_outage, draw_key="0123456789abcdef" * 2, waits=False) as b:
         for server in (b.small, b.large):
             await server.stop()
         with pytest.raises(ServersDown, match="photo"):
