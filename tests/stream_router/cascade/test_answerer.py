@@ -16,11 +16,13 @@ from schemas.errors import ConfigError
 from schemas.query import QueryEvent
 from schemas.routed import RoutedEvent
 from schemas.settings import Settings
+from schemas.trial import CalibrationTrial
 from stream_router.cascade.answerer import UNMEASURED_COST_RATIO, CascadeAnswerer
 from stream_router.errors import ModelsFailed, ServersDown
 from tests.support.cascades import COLD, ESCALATES, KEEPS, PLAIN, Bench, InForce, bench, version
 from tests.support.model_clients import NOBODY, draw_no_pauses, until, workload
 from tests.support.scripted_model_server import Fault, ScriptedModelServer, answer_to
+from tests.support.versions import sealed_version
 from ucci_runtime.process import SystemClock
 
 
@@ -320,6 +322,29 @@ async def test_ids_searched_offline_do_not_choose_their_labels() -> None:
     assert all(lives[0])
     assert lives[1] == lives[2]
     assert sum(lives[1]) < len(searched) / 2
+
+
+class Guarded(InForce):
+    """Escalates everything; 1 % of that is audited, and 1 % decided by a canary."""
+
+    def trial(self, workload: str) -> CalibrationTrial | None:
+        fixed = {"workload": workload, "mode": "canary", "share": 0.01, "issued_by": "me"}
+        return CalibrationTrial(version=self.now, started_at=self.now.created_at, **fixed)
+
+
+@pytest.mark.parametrize("salt", ["audit:photo", "canary 7 photo"])
+async def test_ids_searched_offline_choose_no_audit_and_no_canary(salt: str) -> None:
+    searched = [name for name in map(str, range(2_000)) if uniform(name, salt) < 0.01]
+    audited = sealed_version(version=7, uncertainty_threshold=-1.0, audit_probability=0.01)
+    won = []
+    for key in (None, "0123456789abcdef" * 2):
+        async with bench(Guarded(audited), draw_key=key) as b:
+            asked = [b.answerer.answer(QueryEvent(query_id=name, text="canon"), "photo") for name in searched]
+            events = await asyncio.gather(*asked)
+        is_audit = salt.startswith("audit")
+        won.append(sum(e.label.reason == "audit" if is_audit else e.decision.trial.acted for e in events))
+    assert won[0] == len(searched)
+    assert won[1] < len(searched) / 2
 
 
 async def test_the_two_models_have_places_of_their_own() -> None:
