@@ -13,7 +13,7 @@ from secrets import token_bytes
 
 from schemas.calibration import CalibrationVersion
 from schemas.costs import ModelCosts
-from schemas.draws import drawn_as
+from schemas.draws import drawn_as, mark_of
 from schemas.errors import ConfigError
 from schemas.query import QueryEvent
 from schemas.routed import ModelRole, RoutedEvent
@@ -78,6 +78,7 @@ class CascadeAnswerer:
         self._instance_id = instance_id
         # Callers name queries, and none is read again after a crash: without the routers' key a gateway makes its own.
         self._draw_key = settings.router.draw_with or (None if waits else token_bytes(32))
+        self._drawn_with = mark_of(self._draw_key)
         self._large_outage = settings.router.large_outage
         self._deadline_s = settings.router.query_deadline_s
         self._models = {name: _Models(workload, clock, metrics) for name, workload in settings.workloads.items()}
@@ -150,7 +151,8 @@ class CascadeAnswerer:
             step = cascade.next_step()
             if isinstance(step, Serve):
                 assert cascade.drawn is not None
-                routed = cascade.result(step.role, models.costs(cascade.drawn.version), self._instance_id)
+                costs = models.costs(cascade.drawn.version)
+                routed = cascade.result(step.role, costs, self._instance_id, self._drawn_with)
                 if self._metrics is not None:
                     for lever in levers:
                         lever.count(routed, self._metrics)

@@ -190,7 +190,9 @@ class QueryCascade:
         """Take what came of asking the large model alone, to compare."""
         next(lever for lever in self._levers if lever.wants_alone).alone_ended(asked)
 
-    def result(self, served: ModelRole, costs: ModelCosts, routed_by: str) -> RoutedEvent:
+    def result(
+        self, served: ModelRole, costs: ModelCosts, routed_by: str, drawn_with: str | None = None
+    ) -> RoutedEvent:
         """Return the result.
 
         A small answer served although the decision was to escalate is marked ``degraded``; the propensity and the
@@ -203,6 +205,8 @@ class QueryCascade:
             Whose answer; as :meth:`next_step` says.
         routed_by : str
             The router's instance id.
+        drawn_with : str, optional
+            Mark of the draws' key.
 
         Raises
         ------
@@ -233,6 +237,7 @@ class QueryCascade:
             "metadata": self.query.metadata,
             "signal": self._workload.uncertainty,
             "basis": self._workload.basis_mark,
+            "drawn_with": drawn_with,
         }
         for lever in self._levers:
             lever.record(content)

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from schemas.costs import ModelCosts
-from schemas.draws import uniform
+from schemas.draws import mark_of, uniform
 from schemas.errors import ConfigError
 from schemas.query import QueryEvent
 from schemas.routed import RoutedEvent
@@ -314,13 +314,16 @@ async def test_both_servers_gone_from_the_start_is_waited_for_too() -> None:
 async def test_ids_searched_offline_do_not_choose_their_labels() -> None:
     """With a secret in the draw, the public hash of an id says nothing of it; a router that died draws as before."""
     searched = [name for name in map(str, range(2_000)) if uniform(name, "photo") < 0.01]
-    lives = []
+    lives, marks = [], []
     for key in (None, "0123456789abcdef" * 2, "0123456789abcdef" * 2):
         async with bench(COLD, draw_key=key) as b:
             asked = [b.answerer.answer(QueryEvent(query_id=name, text="canon"), "photo") for name in searched]
-            lives.append([event.label.requested for event in await asyncio.gather(*asked)])
+            events = await asyncio.gather(*asked)
+            lives.append([event.label.requested for event in events])
+            marks += [mark for mark in {event.drawn_with for event in events} if mark not in marks]
     assert all(lives[0])
     assert lives[1] == lives[2]
+    assert marks == [None, mark_of(b"0123456789abcdef" * 2)]
     assert sum(lives[1]) < len(searched) / 2
 
 
