@@ -331,8 +331,11 @@ class Guarded(InForce):
     """Escalates everything; 1 % of that is audited, and 1 % decided by a canary."""
 
     def trial(self, workload: str) -> CalibrationTrial | None:
-        fixed = {"workload": workload, "mode": "canary", "share": 0.01, "issued_by": "me"}
-        return CalibrationTrial(version=self.now, started_at=self.now.created_at, **fixed)
+        assert self.now is not None
+        at = self.now.created_at
+        return CalibrationTrial(
+            workload=workload, mode="canary", share=0.01, version=self.now, started_at=at, issued_by="me"
+        )
 
 
 @pytest.mark.parametrize("salt", ["audit:photo", "canary 7 photo"])
@@ -344,8 +347,9 @@ async def test_ids_searched_offline_choose_no_audit_and_no_canary(salt: str) -> 
         async with bench(Guarded(audited), draw_key=key) as b:
             asked = [b.answerer.answer(QueryEvent(query_id=name, text="canon"), "photo") for name in searched]
             events = await asyncio.gather(*asked)
-        is_audit = salt.startswith("audit")
-        won.append(sum(e.label.reason == "audit" if is_audit else e.decision.trial.acted for e in events))
+        audits = [event.label.reason == "audit" for event in events]
+        acted = [trial.acted for event in events if (trial := event.decision.trial) is not None]
+        won.append(sum(audits if salt.startswith("audit") else acted))
     assert won[0] == len(searched)
     assert won[1] < len(searched) / 2
 
