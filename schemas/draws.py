@@ -70,6 +70,17 @@ def drawn_as(query_id: str, key: bytes | None) -> str:
     return blake2b(query_id.encode(), digest_size=16, key=sha256(key).digest()).hexdigest()
 
 
+def mark_of(key: bytes | None) -> str | None:
+    """Return eight characters that tell the keys of draws apart, or None where there is none.
+
+    Examples
+    --------
+    >>> mark_of(b"one") == mark_of(b"another")
+    False
+    """
+    return None if key is None else blake2b(b"mark", digest_size=4, key=sha256(key).digest()).hexdigest()
+
+
 @lru_cache(maxsize=256)
 def _keyed(salt: str) -> blake2b:
     """Return the hash that a salt begins; never to be updated itself, only its copies."""

@@ -190,6 +190,8 @@ class RoutedEvent(Event):
         Null where nothing is handed over: not configured, or switched off in the version that decided.
     basis : str or None
         Mark of what the answers rest on: prompt, fields, models. Null in records of earlier releases.
+    drawn_with : str or None
+        Mark of the key that label, exploration and trial were drawn with; absent where there was none.
     """
 
     sent_by_others: ClassVar[bool] = False
@@ -210,6 +212,7 @@ class RoutedEvent(Event):
     signal: SignalName = DEFAULT_SIGNAL
     handoff: QueryHandoff | None = None
     basis: BasisMark | None = None
+    drawn_with: Annotated[str | None, Field(pattern=r"^[0-9a-f]{8}$", exclude_if=lambda mark: mark is None)] = None
 
     @property
     def large_alone(self) -> ModelRun | None:

@@ -102,7 +102,8 @@ class RouterSettings(Section):
         Names under which requests may ask for this router, as ``recalibrator.allowed_hosts`` does for the API.
     draw_key : str, optional
         Which queries are labelled, explored and tried is drawn with this secret and the query's id. The same for all
-        routers and gateways; at least 32 random characters. Without it whoever names queries can choose their draws.
+        routers and gateways; at least 32 random characters. Without it producers can choose ids by their draws, while
+        a gateway draws by a secret that ends with it.
     """
 
     instance_id: Annotated[str, Field(pattern=r"^[A-Za-z0-9._-]{1,200}$")] = "router-0"

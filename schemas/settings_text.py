@@ -235,12 +235,14 @@ def _forgotten_versions(settings: Settings) -> list[str]:
 
 
 def _open_draws(settings: Settings) -> list[str]:
-    """Return a line where callers of the gateway can choose ids by what is drawn for them."""
-    if settings.router.draw_key is not None or not settings.gateway.api_keys:
+    """Return a line where a service that is guarded otherwise lets producers choose ids by what is drawn for them."""
+    guarded = settings.gateway.api_keys or settings.calibration.signing_key
+    if settings.router.draw_key is not None or not guarded:
         return []
     line = (
-        "router.draw_key: is not set: whoever names queries can choose which of them are labelled and explored, and "
-        "so steer the fit; set the same secret for every router and gateway"
+        f"router.draw_key: is not set: whoever may write to {settings.topics.prefix}.queries can choose which queries "
+        "are labelled, explored and tried, and so steer the fit (callers of a gateway cannot); set the same secret for "
+        "every router and gateway"
     )
     return [line]
 

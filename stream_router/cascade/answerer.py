@@ -9,10 +9,11 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Mapping
 from dataclasses import replace
+from secrets import token_bytes
 
 from schemas.calibration import CalibrationVersion
 from schemas.costs import ModelCosts
-from schemas.draws import drawn_as
+from schemas.draws import drawn_as, mark_of
 from schemas.errors import ConfigError
 from schemas.query import QueryEvent
 from schemas.routed import ModelRole, RoutedEvent
@@ -49,7 +50,8 @@ class CascadeAnswerer:
     tracing : Tracing, optional
         Follows the model calls; by default a query's trace context is passed on as it is given.
     waits : bool
-        Whether a query waits for a server while none that it needs is up; otherwise it ends with ``ServersDown``.
+        Whether a query waits for a server while none that it needs is up; otherwise, in a gateway, it ends with
+        ``ServersDown``.
 
     Raises
     ------
@@ -74,7 +76,9 @@ class CascadeAnswerer:
         self._calibrations = calibrations
         self._clock = clock
         self._instance_id = instance_id
-        self._draw_key = settings.router.draw_with
+        # Callers name queries, and none is read again after a crash: without the routers' key a gateway makes its own.
+        self._draw_key = settings.router.draw_with or (None if waits else token_bytes(32))
+        self._drawn_with = mark_of(self._draw_key)
         self._large_outage = settings.router.large_outage
         self._deadline_s = settings.router.query_deadline_s
         self._models = {name: _Models(workload, clock, metrics) for name, workload in settings.workloads.items()}
@@ -147,7 +151,8 @@ class CascadeAnswerer:
             step = cascade.next_step()
             if isinstance(step, Serve):
                 assert cascade.drawn is not None
-                routed = cascade.result(step.role, models.costs(cascade.drawn.version), self._instance_id)
+                costs = models.costs(cascade.drawn.version)
+                routed = cascade.result(step.role, costs, self._instance_id, self._drawn_with)
                 if self._metrics is not None:
                     for lever in levers:
                         lever.count(routed, self._metrics)

@@ -94,7 +94,7 @@ class QueryCascade:
         None while the small model has not been asked.
     """
 
-    __slots__ = ("_draw", "_large_outage", "_levers", "_workload", "drawn", "large", "query", "small")
+    __slots__ = ("_draw", "_drawn_as", "_large_outage", "_levers", "_workload", "drawn", "large", "query", "small")
 
     def __init__(
         self,
@@ -108,7 +108,8 @@ class QueryCascade:
         self._workload = workload
         self._levers = levers
         self._large_outage = large_outage
-        self._draw = uniform(drawn_as or query.query_id, workload.name)
+        self._drawn_as = drawn_as or query.query_id
+        self._draw = uniform(self._drawn_as, workload.name)
         self.small: Asked | None = None
         self.large: Asked | None = None
         self.drawn: Drawn | None = None
@@ -172,12 +173,12 @@ class QueryCascade:
             return decision, label, None
         for lever in self._levers:
             version = lever.rule(version, uncertainty, self._draw)
-        decision = version.decide(uncertainty, self.query.query_id, self._draw)
+        decision = version.decide(uncertainty, self._drawn_as, self._draw)
         if self.large is not None and not decision.escalated:
             # The large model has been asked whatever u is, and failed: the propensity of that was 1.
             forced = {"escalated": True, "reason": "small_failed", "large_probability": 1.0}
             decision = decision.model_copy(update=forced)
-        return decision, version.request_label(decision, self.query.query_id, self._draw), version
+        return decision, version.request_label(decision, self._drawn_as, self._draw), version
 
     def large_ended(self, asked: Asked) -> None:
         """Take what came of asking the large model, which is asked anew where a lever says so."""
@@ -189,7 +190,9 @@ class QueryCascade:
         """Take what came of asking the large model alone, to compare."""
         next(lever for lever in self._levers if lever.wants_alone).alone_ended(asked)
 
-    def result(self, served: ModelRole, costs: ModelCosts, routed_by: str) -> RoutedEvent:
+    def result(
+        self, served: ModelRole, costs: ModelCosts, routed_by: str, drawn_with: str | None = None
+    ) -> RoutedEvent:
         """Return the result.
 
         A small answer served although the decision was to escalate is marked ``degraded``; the propensity and the
@@ -202,6 +205,8 @@ class QueryCascade:
             Whose answer; as :meth:`next_step` says.
         routed_by : str
             The router's instance id.
+        drawn_with : str, optional
+            Mark of the draws' key.
 
         Raises
         ------
@@ -232,6 +237,7 @@ class QueryCascade:
             "metadata": self.query.metadata,
             "signal": self._workload.uncertainty,
             "basis": self._workload.basis_mark,
+            "drawn_with": drawn_with,
         }
         for lever in self._levers:
             lever.record(content)

@@ -18,6 +18,7 @@ from benchmarks.recorded.parts import main as parts
 from benchmarks.recorded.policies import ENTRIES, ByPhase, Entry, static_threshold
 from benchmarks.recorded.released import Released
 from benchmarks.recorded.scoring import BLOCK, TOLERANCE, oracles, score
+from benchmarks.recorded.searched_ids import attacked
 from benchmarks.recorded.service import START, Service
 from benchmarks.recorded.simulate import BATCH, Routed, simulate
 from benchmarks.recorded.stream import (
@@ -399,3 +400,16 @@ def test_the_page_tells_command_seed_day_and_machine(quick: tuple[Path, dict[str
     for entry in ENTRIES:
         assert entry.title in page
     assert "nan" not in page
+
+
+def test_searched_ids_are_explored_unless_a_key_draws() -> None:
+    """Honest queries are as they were; his texts are ones that the small model gets wrong."""
+    stream = draw_stream(4_000, 11, PHASES[:1])
+    his = np.arange(len(stream)) % 20 == 0
+    told = {key: attacked(stream, his, "searched", key, 11) for key in (None, b"secret")}
+    assert (told[None].draw[his] < EXPLORED).all()
+    assert (told[b"secret"].draw[his] < EXPLORED).mean() < 0.1
+    assert (told[None].draw[~his] == stream.draw[~his]).all()
+    for one in told.values():
+        assert not one.outcomes.exact[his].any()
+        assert (one.outcomes.recording[~his] == stream.outcomes.recording[~his]).all()

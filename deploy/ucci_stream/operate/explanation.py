@@ -16,7 +16,7 @@ from pydantic_core import to_json
 
 from schemas.basis import is_of_basis
 from schemas.calibration import CalibrationVersion
-from schemas.draws import drawn_as, uniform
+from schemas.draws import drawn_as, mark_of, uniform
 from schemas.event import rfc3339
 from schemas.feedback import FeedbackEvent
 from schemas.labelled import LabelledExample
@@ -76,7 +76,7 @@ def explanation(
     mark : str, optional
         Of what the workload's answers rest on now.
     key : bytes, optional
-        Of the routers' draws.
+        Of the routers' draws; what was drawn with another is not repeatable.
     """
     found: dict[str, Any] = {
         "query_id": query_id,
@@ -87,8 +87,9 @@ def explanation(
         return found
     routed = traces.results[0]
     found["result"] = json.loads(routed.to_json())
-    found["decision"] = _decision(routed, traces.version, drawn_as(query_id, key))
-    found["draws"] = _draws(routed, traces.version, drawn_as(query_id, key))
+    draws_by = drawn_as(query_id, key) if routed.drawn_with == mark_of(key) else None
+    found["decision"] = _decision(routed, traces.version, draws_by)
+    found["draws"] = _draws(routed, traces.version, draws_by)
     verdict = verdict_of(traces, signal, mark)
     found["label"] = {
         "requested": routed.label.requested,
@@ -103,7 +104,7 @@ def explanation(
     return found
 
 
-def _decision(routed: RoutedEvent, version: CalibrationVersion | None, draws_by: str) -> dict[str, Any]:
+def _decision(routed: RoutedEvent, version: CalibrationVersion | None, draws_by: str | None) -> dict[str, Any]:
     decision = routed.decision
     made: dict[str, Any] = {
         "escalated": decision.escalated,
@@ -119,16 +120,16 @@ def _decision(routed: RoutedEvent, version: CalibrationVersion | None, draws_by:
         "trial": None if decision.trial is None else decision.trial.model_dump(mode="json"),
         "repeatable": None,
     }
-    if version is not None and decision.reason != "degraded":
+    if version is not None and draws_by is not None and decision.reason != "degraded":
         again = version.decide(decision.uncertainty, draws_by)
         made["repeatable"] = (again.escalated, again.reason) == (decision.escalated, decision.reason)
     return made
 
 
-def _draws(routed: RoutedEvent, version: CalibrationVersion | None, draws_by: str) -> dict[str, Any]:
+def _draws(routed: RoutedEvent, version: CalibrationVersion | None, draws_by: str | None) -> dict[str, Any]:
     """Return the number drawn for this query and what it was compared with; exploration lies inside the label draw."""
     return {
-        "number": uniform(draws_by, routed.workload),
+        "number": None if draws_by is None else uniform(draws_by, routed.workload),
         "exploration_probability": None if version is None else version.exploration_probability,
         "explored": routed.decision.reason == "exploration",
         "label_probability": routed.label.probability,
@@ -175,11 +176,11 @@ def lines(found: Mapping[str, Any]) -> list[tuple[str, str]]:
         ("query", result["text"]),
         *((role, _answer(result[role])) for role in ("small", "large")),
         ("decision", f"{decision['reason']}, answered by {decision['answered_by']}{_against(decision)}"),
-        ("version", _version(decision)),
+        ("version", _version(decision, draws)),
         (
             "draws",
             (
-                f"{draws['number']:.6f}: explored {_below(draws['exploration_probability'])}, label requested "
+                f"{_number(draws)}: explored {_below(draws['exploration_probability'])}, label requested "
                 f"{_below(draws['label_probability'])}; the large model ran with probability "
                 f"{draws['large_probability']:g}"
             ),
@@ -215,13 +216,18 @@ def _against(decision: Mapping[str, Any]) -> str:
     return "" if uncertainty is None else f": u = {uncertainty:.5f}{beside}"
 
 
-def _version(decision: Mapping[str, Any]) -> str:
+def _number(draws: Mapping[str, Any]) -> str:
+    return "by another key than router.draw_key" if draws["number"] is None else f"{draws['number']:.6f}"
+
+
+def _version(decision: Mapping[str, Any], draws: Mapping[str, Any]) -> str:
     number = decision["calibration_version"]
     if number is None:
         return "none was in force"
     if decision["version_made_at"] is None:
         return f"{number}, no longer in the history"
-    again = {True: "the same decision again", False: "another decision today", None: "not comparable"}
+    unknown = "not repeatable" if draws["number"] is None else "not comparable"
+    again = {True: "the same decision again", False: "another decision today", None: unknown}
     return (
         f"{number}, made {decision['version_made_at']} ({decision['version_trigger']}): {again[decision['repeatable']]}"
     )

@@ -59,7 +59,7 @@ def explain(settings: Settings, wanted: str, since: datetime) -> dict[str, Any]:
         )
     workload = settings.workloads.get(traces.results[0].workload) if traces.results else None
     if workload is None:
-        return explanation(wanted, traces, DEFAULT_SIGNAL)
+        return explanation(wanted, traces, DEFAULT_SIGNAL, key=settings.router.draw_with)
     return explanation(wanted, traces, workload.uncertainty, workload.basis_mark, settings.router.draw_with)
 
 

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from schemas.draws import uniform
+from schemas.draws import drawn_as, mark_of, uniform
 from schemas.feedback import FeedbackEvent
 from schemas.labelled import LabelledExample
 from schemas.routed import LabelRequest
@@ -76,6 +76,18 @@ def test_the_version_that_decided_decides_the_same_again() -> None:
         other = sealed_version(version=4, uncertainty_threshold=elsewhere, exploration_probability=0.0)
         found = explanation(ASKED.query_id, Traces(results=[result], version=other), SIGNAL)
         assert found["decision"]["repeatable"] is False
+
+
+@pytest.mark.parametrize(("drew", "has"), [(b"one", b"another"), (b"one", None), (None, b"one"), (b"one", b"one")])
+def test_a_draw_by_another_key_is_not_called_repeatable(drew: bytes | None, has: bytes | None) -> None:
+    version = sealed_version(version=4)
+    decision = version.decide(0.1, drawn_as(ASKED.query_id, drew))
+    result = ASKED.model_copy(update={"decision": decision, "drawn_with": mark_of(drew)})
+    found = explanation(ASKED.query_id, Traces(results=[result], version=version), SIGNAL, key=has)
+    said = dict(lines(found))
+    assert found["decision"]["repeatable"] is (True if drew == has else None)
+    assert ("not repeatable" in said["version"]) is (drew != has)
+    assert ("router.draw_key" in said["draws"]) is (drew != has)
 
 
 @pytest.mark.parametrize(

@@ -43,7 +43,10 @@ def services(**variables: str) -> dict[str, dict[str, Any]]:
 
 
 def settings_of(name: str, **variables: str) -> Settings:
-    return load_settings(FOLDER / "ucci.toml", services(**variables)[name]["environment"])
+    environment = services(**variables)[name]["environment"]
+    passed_on = {name: variables.get(name) for name, value in environment.items() if value is None}
+    set_here = {name: value for name, value in (environment | passed_on).items() if value is not None}
+    return load_settings(FOLDER / "ucci.toml", set_here)
 
 
 @pytest.mark.parametrize("name", OURS)
@@ -51,6 +54,12 @@ def test_service_has_settings_that_its_command_takes(name: str) -> None:
     settings = settings_of(name)
     assert settings.kafka["bootstrap.servers"] == "kafka:9092"
     assert settings.recalibrator.api_keys["admin"].key is not None
+
+
+def test_routers_and_gateway_draw_with_one_key() -> None:
+    for name in ("router-0", "router-1", "gateway", "operator"):
+        assert settings_of(name, UCCI_ROUTER__DRAW_KEY=2 * KEY).router.draw_with == (2 * KEY).encode()
+        assert settings_of(name).router.draw_with is None
 
 
 def test_routers_have_names_of_their_own() -> None:

@@ -11,16 +11,18 @@ from typing import Any
 import pytest
 
 from schemas.costs import ModelCosts
-from schemas.draws import uniform
+from schemas.draws import mark_of, uniform
 from schemas.errors import ConfigError
 from schemas.query import QueryEvent
 from schemas.routed import RoutedEvent
 from schemas.settings import Settings
+from schemas.trial import CalibrationTrial
 from stream_router.cascade.answerer import UNMEASURED_COST_RATIO, CascadeAnswerer
 from stream_router.errors import ModelsFailed, ServersDown
 from tests.support.cascades import COLD, ESCALATES, KEEPS, PLAIN, Bench, InForce, bench, version
 from tests.support.model_clients import NOBODY, draw_no_pauses, until, workload
 from tests.support.scripted_model_server import Fault, ScriptedModelServer, answer_to
+from tests.support.versions import sealed_version
 from ucci_runtime.process import SystemClock
 
 
@@ -275,7 +277,7 @@ async def test_query_waits_out_a_double_outage(fault: Fault) -> None:
 @pytest.mark.parametrize("large_outage", ["serve_small", "wait"])
 async def test_who_does_not_wait_is_refused_in_a_double_outage(large_outage: str) -> None:
     """It is answered as soon as a server is back that suffices for it."""
-    async with bench(KEEPS, large_outage, waits=False) as b:
+    async with bench(KEEPS, large_outage, draw_key="0123456789abcdef" * 2, waits=False) as b:
         for server in (b.small, b.large):
             await server.stop()
         with pytest.raises(ServersDown, match="photo"):
@@ -312,14 +314,44 @@ async def test_both_servers_gone_from_the_start_is_waited_for_too() -> None:
 async def test_ids_searched_offline_do_not_choose_their_labels() -> None:
     """With a secret in the draw, the public hash of an id says nothing of it; a router that died draws as before."""
     searched = [name for name in map(str, range(2_000)) if uniform(name, "photo") < 0.01]
-    lives = []
+    lives, marks = [], []
     for key in (None, "0123456789abcdef" * 2, "0123456789abcdef" * 2):
         async with bench(COLD, draw_key=key) as b:
             asked = [b.answerer.answer(QueryEvent(query_id=name, text="canon"), "photo") for name in searched]
-            lives.append([event.label.requested for event in await asyncio.gather(*asked)])
+            events = await asyncio.gather(*asked)
+            lives.append([event.label.requested for event in events])
+            marks += [mark for mark in {event.drawn_with for event in events} if mark not in marks]
     assert all(lives[0])
     assert lives[1] == lives[2]
+    assert marks == [None, mark_of(b"0123456789abcdef" * 2)]
     assert sum(lives[1]) < len(searched) / 2
+
+
+class Guarded(InForce):
+    """Escalates everything; 1 % of that is audited, and 1 % decided by a canary."""
+
+    def trial(self, workload: str) -> CalibrationTrial | None:
+        assert self.now is not None
+        at = self.now.created_at
+        return CalibrationTrial(
+            workload=workload, mode="canary", share=0.01, version=self.now, started_at=at, issued_by="me"
+        )
+
+
+@pytest.mark.parametrize("salt", ["audit:photo", "canary 7 photo"])
+async def test_ids_searched_offline_choose_no_audit_and_no_canary(salt: str) -> None:
+    searched = [name for name in map(str, range(2_000)) if uniform(name, salt) < 0.01]
+    audited = sealed_version(version=7, uncertainty_threshold=-1.0, audit_probability=0.01)
+    won = []
+    for key in (None, "0123456789abcdef" * 2):
+        async with bench(Guarded(audited), draw_key=key) as b:
+            asked = [b.answerer.answer(QueryEvent(query_id=name, text="canon"), "photo") for name in searched]
+            events = await asyncio.gather(*asked)
+        audits = [event.label.reason == "audit" for event in events]
+        acted = [trial.acted for event in events if (trial := event.decision.trial) is not None]
+        won.append(sum(audits if salt.startswith("audit") else acted))
+    assert won[0] == len(searched)
+    assert won[1] < len(searched) / 2
 
 
 async def test_the_two_models_have_places_of_their_own() -> None:

@@ -6,6 +6,7 @@ import json
 
 import pytest
 
+from schemas.draws import uniform
 from tests.support.gateways import cascade, cluster, gateway, gateway_settings
 from tests.support.scripted_model_server import Fault, ScriptedModelServer
 from tests.support.versions import sealed_version
@@ -53,6 +54,19 @@ async def test_nobody_waits_for_servers_that_are_down(
             await running.until_ready()
             assert not topics.records("ucci.results")
             assert not topics.records("ucci.dead-letters"), "nothing is known about the query"
+
+
+async def test_ids_searched_offline_win_no_labels_at_a_gateway(
+    servers: tuple[ScriptedModelServer, ScriptedModelServer],
+) -> None:
+    """Without ``draw_key`` too: a caller's id stays the query's, and the draw is the gateway's own."""
+    searched = [name for name in map(str, range(4_000)) if uniform(name, "photo") < 0.01]
+    async with servers[0] as small, servers[1] as large:
+        settings = gateway_settings(photo={"small": small.base_url, "large": large.base_url})
+        async with gateway(settings, cluster(), cascade) as running:
+            found = [(await running.complete("canon", name)).json for name in searched]
+    assert [one["id"] for one in found] == searched
+    assert sum(one["ucci"]["label_requested"] for one in found) < len(searched) / 2
 
 
 async def test_a_query_that_both_models_refuse_is_a_dead_letter(
