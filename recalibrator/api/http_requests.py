@@ -200,7 +200,7 @@ def parse_feedback(data: bytes) -> FeedbackEvent:
     """
     try:
         event = FeedbackEvent.from_json(data)
-        # What UTF-8 cannot carry, a lone surrogate, would fail later, after the answer.
+        # What UTF-8 cannot carry, an unpaired surrogate, would fail later, after the answer.
         event.identity().encode()
     except DecodeError as error:
         raise _refusal(error) from None

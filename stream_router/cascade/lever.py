@@ -62,7 +62,7 @@ class Lever:
     """Whether the small model must be asked as a stream, so that its answer's tokens are marked."""
 
     begun = ""
-    """The beginning of the answer that the large model goes on from; empty where it begins anew."""
+    """The beginning of the answer that the large model goes on from; empty where it starts over."""
 
     wants_alone = False
     """Whether the large model is to answer once more, without this lever, to compare; that is never served."""
@@ -78,7 +78,7 @@ class Lever:
         """Take the small answer and the decision on it; sets how the large call begins, if one follows."""
 
     def large_ended(self, _large: Asked) -> bool:
-        """Take what came of the large call; False: it does not count, and the large model is asked anew."""
+        """Take what came of the large call; False: it does not count, and the large model is asked again."""
         return True
 
     def alone_ended(self, alone: Asked) -> None:
@@ -88,4 +88,4 @@ class Lever:
         """Put this lever's part into the fields of the result."""
 
     def count(self, routed: RoutedEvent, metrics: CascadeMetrics) -> None:
-        """Count what became of it."""
+        """Count its outcome."""

@@ -85,7 +85,7 @@ _OUTCOMES: dict[type[CallError], str] = {
 
 @dataclass(slots=True)
 class _Attempts:
-    """What became of one query's attempts.
+    """Outcome of one query's attempts.
 
     Parameters
     ----------
