@@ -131,7 +131,8 @@ def _said(query: QueryEvent, role: ModelRole, begun: str) -> Asked:
         return Asked(ModelRun(model=role, valid=False, raw="no"), RunEnd.FAILED, invalid=True)
     text = '{"iso": "100", "lens": null}'
     run = ModelRun(model=role, raw=text, entities={"iso": "100"}, valid=True, uncertainty=0.5)
-    return Asked(run, RunEnd.VALID, marks=(TokenMark(0, 1.0), TokenMark(20 if draw < 0.8 else 3, 0.1)))
+    marks = (TokenMark(14, 1.0), TokenMark(20, 0.1)) if draw < 0.8 else (TokenMark(3, 0.1),)
+    return Asked(run, RunEnd.VALID, marks=(TokenMark(0, 1.0), *marks))
 
 
 ESCALATES = sealed_version(uncertainty_threshold=0.1, handoff=Handoff(margin=0.9))

@@ -6,7 +6,6 @@ In-sample, an isotonic map has no calibration error at all, so that nothing here
 from __future__ import annotations
 
 import numpy as np
-from scipy.special import ndtr
 
 from recalibrator.fit.arrays import Floats
 from recalibrator.fit.data.decayed_sums import LEAST_PROPENSITY, label_weights
@@ -76,6 +75,9 @@ def _sum_of_sizes(found: Floats, error: Floats) -> Interval:
     that it is taken one standard error nearer to 0 than was found, and only off the lower bound: the upper one needs no
     more than the noise of the sum.
     """
+    # A process without the fit has no scipy.
+    from scipy.special import ndtr
+
     raw, noise = float(np.abs(found).sum()), Z95 * float(np.sqrt(np.square(error).sum()))
     near = np.maximum(np.abs(found) / np.maximum(error, _TINY) - 1.0, 0.0)
     folded = _FOLDED * np.exp(-np.square(near) / 2.0) - 2.0 * near * ndtr(-near)

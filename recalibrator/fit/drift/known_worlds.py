@@ -12,7 +12,6 @@ from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.special import betaln, gammaln, xlogy
 
 from recalibrator.fit.arrays import Floats
 from recalibrator.fit.codec import Kept
@@ -233,6 +232,9 @@ def _mix_apart(one: Floats, others: Floats) -> tuple[Floats, Floats]:
 
 def _g(one: Floats, others: Floats, axis: int) -> Floats:
     """Return the likelihood ratio statistic of homogeneity; the categories lie along an axis of ``others``."""
+    # Here and below: a process without the fit has no scipy.
+    from scipy.special import xlogy
+
     one = np.broadcast_to(one, others.shape)
 
     def information(counts: Floats) -> Floats:
@@ -255,6 +257,8 @@ def fit(latest: Floats, known: Floats, scatter: float) -> Floats:
 
 
 def _drawn(counts: Floats, prior: Floats) -> Floats:
+    from scipy.special import gammaln
+
     whole = prior.sum(axis=-1)
     terms = gammaln(prior + counts) - gammaln(prior)
     return np.asarray(gammaln(whole) - gammaln(whole + counts.sum()) + terms.sum(axis=-1))
@@ -262,6 +266,8 @@ def _drawn(counts: Floats, prior: Floats) -> Floats:
 
 def _outcomes(hits: Floats, trials: Floats, known_hits: Floats, known: Floats) -> Floats:
     """Return the log Bayes factors of outcomes by bin: with the known ones' rates, or with others near both."""
+    from scipy.special import betaln
+
     rate = (hits + known_hits + 0.5) / (trials + known + 1.0)
     priors = (known_hits + rate, known - known_hits + 1.0 - rate), (_OUTCOMES * rate, _OUTCOMES * (1.0 - rate))
     as_known, as_unknown = (betaln(a + hits, b + trials - hits) - betaln(a, b) for a, b in priors)
