@@ -109,7 +109,7 @@ class Service:
         return any(thread.is_alive() for thread in self._threads) or any(session.hangs for session in self._sessions)
 
     def take_over(self, found: Settings) -> Reread:
-        """Take over what may be, from a reloaded file; every stage does so after its present turn.
+        """Apply what may change from a reloaded file; every stage does so after its present turn.
 
         Raises
         ------

@@ -59,7 +59,7 @@ class Reread(NamedTuple):
 
     @classmethod
     def of(cls, running: Settings, found: Settings, parts: Collection[str]) -> Self:
-        """Take over what may be, from a reloaded file.
+        """Apply what may change from a reloaded file.
 
         Parameters
         ----------

@@ -1,4 +1,4 @@
-"""What every process of a router does alike: it waits for its topics and for the calibration, and ends on a signal."""
+"""What every router process does: it waits for its topics and for the calibration, and ends on a signal."""
 
 from __future__ import annotations
 
@@ -76,7 +76,7 @@ class RunningService(Protocol):
         ...
 
     def take_over(self, found: Settings) -> Reread:
-        """Take over what may be, from a reloaded file; in the event loop."""
+        """Apply what may change from a reloaded file; in the event loop."""
         ...
 
     async def run(self) -> None:
@@ -124,7 +124,7 @@ class Ending:
 def taken_over(
     settings: Settings, found: Settings, tables: Sequence[str], answerer: RunningAnswerer, active: ActiveVersions
 ) -> Reread:
-    """Take over what may be, from a reloaded file; in the event loop.
+    """Apply what may change from a reloaded file; in the event loop.
 
     Queries in flight end as they began; those to come go by the new settings.
 

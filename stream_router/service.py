@@ -142,7 +142,7 @@ class Service:
         self._ending.asked.set()
 
     def take_over(self, found: Settings) -> Reread:
-        """Take over what may be, from a reloaded file; in the event loop.
+        """Apply what may change from a reloaded file; in the event loop.
 
         Queries in flight end as they began; those to come go by the new settings.
 

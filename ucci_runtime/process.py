@@ -162,7 +162,7 @@ class Hangup:
     read : callable
         Reads the file as the start does; raises ConfigError.
     take_over : callable
-        Takes from the settings what may be, and returns the outcome.
+        Applies those settings that may change, and returns the outcome.
     """
 
     def __init__(self, read: Callable[[], Settings], take_over: Callable[[Settings], Reread]) -> None:

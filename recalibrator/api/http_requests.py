@@ -67,7 +67,7 @@ def moment_in_query(name: str, given: str) -> datetime:
 
 
 def segmented_path(raw_path: bytes) -> str:
-    """Return a path decoded but for the slashes within its segments, which only their encoding sets apart.
+    """Return a path decoded but for the slashes within its segments, which only their encoding distinguishes.
 
     Examples
     --------

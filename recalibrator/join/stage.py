@@ -112,7 +112,7 @@ class JoinStage(Stage):
         }
 
     def start(self) -> None:
-        """End what a former process left open, then join the group."""
+        """End what an earlier process left open, then join the group."""
         self._transactions.start()
         self._log.subscribe(self)
 

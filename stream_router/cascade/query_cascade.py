@@ -180,7 +180,7 @@ class QueryCascade:
         return decision, version.request_label(decision, self.query.query_id, self._draw), version
 
     def large_ended(self, asked: Asked) -> None:
-        """Take what came of asking the large model, which is asked again where a lever says so."""
+        """Take the outcome of asking the large model, which is asked again where a lever says so."""
         counts = [lever.large_ended(asked) for lever in self._levers]
         if all(counts):
             self.large = asked

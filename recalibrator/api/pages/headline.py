@@ -66,7 +66,7 @@ class Headline(NamedTuple):
 
 
 class Facts(NamedTuple):
-    """What the headline rests on beside the status document.
+    """What the headline rests on besides the status document.
 
     Parameters
     ----------
