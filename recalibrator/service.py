@@ -110,7 +110,7 @@ class Service:
         return any(thread.is_alive() for thread in self._threads) or any(session.hangs for session in self._sessions)
 
     def take_over(self, found: Settings) -> Reread:
-        """Take over what may be, from a file that was read anew; every stage does so after its present turn.
+        """Apply what may change from a reloaded file; every stage does so after its present turn.
 
         Raises
         ------
@@ -133,7 +133,7 @@ class Service:
         Raises
         ------
         UcciError
-            When something that only a person can mend ended it.
+            When something that only a person can fix ended it.
         OSError
             When the HTTP address is taken or a disk is full.
         """
@@ -368,7 +368,7 @@ class Service:
 def run_until_signalled(service: Service, read: Callable[[], Settings]) -> None:
     """Run a service; the first SIGTERM or SIGINT drains it, the second ends the process at once.
 
-    SIGHUP has the configuration read anew by ``read``.
+    SIGHUP has the configuration reloaded by ``read``.
 
     Raises
     ------

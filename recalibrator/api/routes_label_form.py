@@ -170,6 +170,6 @@ def _said(form: Mapping[str, str]) -> Said:
         known = ", ".join(DONE)
         raise RequestRefused(_UNPROCESSABLE, "invalid_field", f"act: {act[:60]!r} is none of {known}", "act")
     if DONE[act] == "labelled" and not any(name.startswith((IN_LINE, IN_LINES)) for name in form):
-        message = "the form came without any field, which would say that the query names none: load it anew"
+        message = "the form came without any field, which would say that the query names none: reload it"
         raise RequestRefused(_UNPROCESSABLE, "malformed_form", message)
     return DONE[act]

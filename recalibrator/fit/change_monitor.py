@@ -152,7 +152,7 @@ class ChangeMonitor:
         return self._set_aside(self.labelers.on_label(self._labels), now_us)
 
     def _set_aside(self, distrust: Distrust | None, now_us: int) -> bool:
-        """Set people aside before the crowd: what labels have reported so far is judged anew without theirs."""
+        """Set people aside before the crowd: what labels have reported so far is judged again without theirs."""
         if distrust is None:
             return False
         former = self._labels.distrust

@@ -152,7 +152,7 @@ class FitStage(Stage):
         return found
 
     def start(self) -> None:
-        """End what a former process left open, then join the group."""
+        """End what an earlier process left open, then join the group."""
         self._transactions.start()
         self._log.subscribe(self)
 
@@ -337,7 +337,7 @@ class FitStage(Stage):
                 self._begin(fold)
 
     def _begin(self, fold: _Fold) -> None:
-        """Let outputs out from here on, numbered above all that a former owner or a foreign writer has published."""
+        """Let outputs out from here on, numbered above all that an earlier owner or a foreign writer has published."""
         fold.is_live = True
         fold.position = max(fold.position, fold.limit)
         fold.committed = fold.limit

@@ -124,7 +124,7 @@ class CalibrationFeed(Thread):
             self._save()
 
     def _take(self, outcome: Activated | Rejected, offset: int | None) -> None:
-        """Count and log what became of a version."""
+        """Count and log the outcome for a version."""
         if isinstance(outcome, Activated):
             self._note(outcome, "calibration in force")
             if self._file is not None:

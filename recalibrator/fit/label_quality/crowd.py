@@ -4,7 +4,7 @@ A suspicion is one question: have errors become as frequent as labels say, or do
 odds of it. By as much as they speak against the labels, these count for what true ones would say
 (:mod:`recalibrator.fit.data.slips`): nothing is set aside, and nothing is lost if the odds turn again. Without trusted
 answers labels are believed. A suspicion ends when answers confirm the labels, when nobody answers, when labels report
-what they did before (a CUSUM), or when single people are set aside, since what the others say is judged anew.
+what they did before (a CUSUM), or when single people are set aside, since what the others say is judged again.
 
 :func:`step` maps a suspicion and one piece of evidence to the next one and its effects. It changes nothing else: the
 fold applies the effects to the label table and to what it knows of changes.
@@ -256,7 +256,7 @@ class AuditsDrawn(NamedTuple):
 
 
 class PeopleJudged(NamedTuple):
-    """Single labelers were set aside, or are believed again: what labels say as a whole is to be judged anew."""
+    """Single labelers were set aside, or are believed again: what labels say as a whole is to be judged again."""
 
 
 Evidence = Suspected | LabelSeen | AuditsDrawn | PeopleJudged
