@@ -131,7 +131,9 @@ def test_a_forged_header_made_letters_unreplayable(lab: Lab) -> None:
     """A record that names another's letter, or has its bytes on another topic, does not count as its replay."""
     producer = Producer({"bootstrap.servers": lab.bootstrap})
     for number, (name, text) in enumerate([("queries", "x"), ("queries", "y"), ("feedback", "canon")]):
-        headers: dict[str, str | bytes | None] = {REPLAY_OF: f"{lab.topic('dead-letters')}/0/{number}".encode()}
+        headers: list[tuple[str, str | bytes | None]] = [
+            (REPLAY_OF, f"{lab.topic('dead-letters')}/0/{number}".encode())
+        ]
         value = json.dumps({"query_id": f"q-{number}", "text": text})
         producer.produce(lab.topic(name), key=f"q-{number}".encode(), value=value, headers=headers)
     assert producer.flush(30.0) == 0
