@@ -224,7 +224,7 @@ class FeedbackRoutes:
         is_numbered, warnings = "revision" in event.model_fields_set, self._warnings(event)
         event = event.model_copy(update=completed)
         if not is_numbered:
-            event = event.model_copy(update={"revision": self._revisions.following(event, now)})
+            event = event.model_copy(update={"revision": self._revisions.following(event)})
         elif (newer := self._revisions.newer(event)) is not None:
             message = f"revision: {event.revision} is older than {newer}, already taken: send a higher one, or none"
             raise RequestRefused(_STALE, "stale_revision", message, "revision")

@@ -21,6 +21,7 @@ from recalibrator.api.pages.html_label_form import DONE, LabelForm, Said
 from recalibrator.api.routes_feedback import FeedbackRoutes, unavailable
 from recalibrator.labelling.form import IN_LINE, IN_LINES, filled_in
 from recalibrator.labelling.queue import QueuePage, cursor_after, cursor_at
+from recalibrator.labelling.recent_revisions import revision_at
 from schemas.event import MAX_ID_CHARS, MAX_NAME_CHARS
 from schemas.label_requested import RequestReason
 from ucci_runtime.broker.errors import BrokerUnreachable
@@ -106,13 +107,15 @@ class LabelFormRoutes:
         return RedirectResponse(f"/workloads/{quote(workload, safe='')}/label?{query}", _SEE_OTHER)
 
     def _event(self, form: dict[str, str], workload: str, said: Said) -> dict[str, object]:
-        fields = self._context.settings.workloads[workload].fields
+        fields, now = self._context.settings.workloads[workload].fields, self._context.clock.now()
         return {
             "query_id": form.get("query_id", ""),
             "entities": filled_in(form, fields) if said == "labelled" else None,
             "labeler": form.get("labeler") or None,
-            "labelled_at": self._context.clock.now(),
+            "labelled_at": now,
             "source": SOURCE,
+            # Each act outranks the one before, also of a process that has ended.
+            "revision": revision_at(now),
             "retracted": said == "withdrawn",
         }
 

@@ -1,4 +1,4 @@
-"""The revision of feedback that names none: seconds since 2020, and above what its labeler is known to have said."""
+"""The revision of feedback that names none: above what its labeler is known to have said."""
 
 from __future__ import annotations
 
@@ -25,10 +25,9 @@ class RecentRevisions:
         self._most = most
         self._taken: OrderedDict[tuple[str, str | None], tuple[int, tuple[str, ...]]] = OrderedDict()
 
-    def following(self, event: FeedbackEvent, now: datetime) -> int:
-        """Return the revision that makes an event the newest of its labeler on its query."""
-        known, _ = self._known(event)
-        return max(revision_at(now), min(known + 1, MAX_REVISION))
+    def following(self, event: FeedbackEvent) -> int:
+        """Return the revision that makes an event the newest of its labeler on its query: 1 where none is known."""
+        return min(self._known(event)[0] + 1, MAX_REVISION)
 
     def newer(self, event: FeedbackEvent) -> int | None:
         """Return the revision that an event is too old for; None for one that may stand, or is sent again."""
