@@ -52,7 +52,7 @@ def run(
 ) -> None:
     """Run join, fit and the HTTP API until SIGTERM, or only the stages asked for.
 
-    SIGHUP has the file read anew: what may change in a running process does, and the log names what needs a restart.
+    SIGHUP reloads the file: what may change in a running process does, and the log names what needs a restart.
 
     Example: recalibrator run --config ucci.toml --stage join --stage fit
     """

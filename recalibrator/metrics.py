@@ -23,7 +23,7 @@ SPECS = (
         "counter",
         "event",
         "What the join noticed: duplicates, stale revisions, disagreement, skips, withdrawals, "
-        "senders' clocks ahead (dated as of arrival then) or behind, logs made anew.",
+        "senders' clocks ahead (dated as of arrival then) or behind, logs recreated.",
         ("note",),
     ),
     MetricSpec("rows", "gauge", "row", "Rows in the join's store."),
@@ -49,7 +49,7 @@ SPECS = (
         "fit_notes",
         "counter",
         "event",
-        "What the fit noticed: versions of foreign writers, logs made anew, snapshots that the disk refused.",
+        "What the fit noticed: versions of foreign writers, logs recreated, snapshots that the disk refused.",
         ("note",),
     ),
     MetricSpec(

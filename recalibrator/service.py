@@ -34,6 +34,7 @@ from recalibrator.stage import ReaderName, Stage, StageName, recalibrator_status
 from recalibrator.stage_thread import StageThread
 from schemas.settings import Settings
 from schemas.settings_reread import OF_RECALIBRATOR, Reread, running_settings
+from schemas.signature import bound
 from schemas.topics import (
     CALIBRATION,
     CALIBRATION_HISTORY,
@@ -109,7 +110,7 @@ class Service:
         return any(thread.is_alive() for thread in self._threads) or any(session.hangs for session in self._sessions)
 
     def take_over(self, found: Settings) -> Reread:
-        """Take over what may be, from a file that was read anew; every stage does so after its present turn.
+        """Apply what may change from a reloaded file; every stage does so after its present turn.
 
         Raises
         ------
@@ -132,7 +133,7 @@ class Service:
         Raises
         ------
         UcciError
-            When something that only a person can mend ended it.
+            When something that only a person can fix ended it.
         OSError
             When the HTTP address is taken or a disk is full.
         """
@@ -315,6 +316,7 @@ class Service:
         )
         numbered = [topic for topic in (topics.calibration, topics.trial) if topic is not None]
         versions = broker.topic_reader(ReaderName.VERSIONS.value, numbered)
+        keys = [bound(key, checked.cluster_id) for key in settings.calibration.accepted_keys]
         return FitStage(
             frozenset(settings.workloads),
             topics,
@@ -323,9 +325,9 @@ class Service:
                 broker.group_reader(StageName.FIT.value, (topics.observations,)),
                 self._session(broker, StageName.FIT),
                 SnapshotFiles(state.of_cluster(checked.cluster_id, settings.topics.prefix), settings.workloads),
-                TopicVersionLog(versions, topics.trial, settings.calibration.accepted_keys),
+                TopicVersionLog(versions, topics.trial, keys),
             ),
-            signing_key=settings.calibration.sign_with,
+            signing_key=keys[0] if keys else None,
             clock=self._clock,
             count=self.metrics.count,
         )
@@ -366,7 +368,7 @@ class Service:
 def run_until_signalled(service: Service, read: Callable[[], Settings]) -> None:
     """Run a service; the first SIGTERM or SIGINT drains it, the second ends the process at once.
 
-    SIGHUP has the configuration read anew by ``read``.
+    SIGHUP has the configuration reloaded by ``read``.
 
     Raises
     ------

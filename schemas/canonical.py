@@ -1,7 +1,7 @@
 """Canonical bytes of a JSON object and the digest over them (RFC 8785, SHA-256).
 
 The evidence of a version holds hundreds of numbers. Nearly all of them pydantic writes as RFC 8785 wants them, in Rust;
-the others are put right from there. The rest is left to the library, which writes every character in Python.
+the others are corrected from there. The rest is left to the library, which writes every character in Python.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Parses and validates JSON of foreign bytes in time that grows with their number, whatever stands in them.
 
 Two costs do not show on a record of the usual kilobyte and rule a hostile megabyte. Pydantic hands out every finding
-with the object that it was found in, made anew from the parser's for each: twelve fields that are missing beside 80,000
+with the object that it was found in, rebuilt from the parser's for each: twelve fields that are missing beside 80,000
 unknown ones took more than a second. And Python's collector of cycles starts again and again among hundreds of
 thousands of new objects: it took ten times as long as the parser. So long JSON becomes Python's objects once, without
 the collector, and what is found refers to them.

@@ -92,8 +92,8 @@ class CalibrationSettings(Section):
         Keys whose signatures routers take as well, while the key is being changed.
     max_escalation_jump : float, optional
         Most by which a version's expected escalation rate may differ from that of the version in force; routers refuse
-        one that differs more, unless a person asked for it (``activate``, ``pin``, ``promote``, ``bootstrap``). Without
-        it any difference is taken.
+        one that differs more, unless a person asked for it (``activate``, ``pin``, ``promote``, ``bootstrap``). A
+        canary's share of that difference counts. Without it any difference is taken.
     """
 
     signing_key: SecretStr | None = None
@@ -112,13 +112,8 @@ class CalibrationSettings(Section):
         return self
 
     @property
-    def sign_with(self) -> bytes | None:
-        """The key that new versions are signed with."""
-        return None if self.signing_key is None else self.signing_key.get_secret_value().encode()
-
-    @property
     def accepted_keys(self) -> tuple[bytes, ...]:
-        """The keys one of which must have signed a version; empty where none need be signed."""
+        """The keys one of which must have signed a version, the fit with the first; empty where none need be signed."""
         present = () if self.signing_key is None else (self.signing_key, *self.former_keys)
         return tuple(key.get_secret_value().encode() for key in present)
 

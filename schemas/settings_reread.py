@@ -39,7 +39,7 @@ _Table = TypeVar("_Table", bound=Section)
 
 
 class Reread(NamedTuple):
-    """What became of a file that was read anew.
+    """Outcome of reloading a file.
 
     Parameters
     ----------
@@ -59,7 +59,7 @@ class Reread(NamedTuple):
 
     @classmethod
     def of(cls, running: Settings, found: Settings, parts: Collection[str]) -> Self:
-        """Take over what may be, from a file that was read anew.
+        """Apply what may change from a reloaded file.
 
         Parameters
         ----------

@@ -28,7 +28,7 @@ Speaker = Annotated[str, Field(min_length=1, max_length=MAX_NAME_CHARS)]
 class Reread:
     """Marks a setting that a running service takes over on SIGHUP; all others need a restart.
 
-    Marked is what is read anew for every query, request or refit, so that it changes at one moment and as a whole, and
+    Marked is what is looked up for every query, request or refit, so that it changes at one moment and as a whole, and
     what a restart would change in the same way. What connections, threads, topics or stores were built with is not.
     """
 

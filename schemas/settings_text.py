@@ -188,7 +188,7 @@ def _in_fault(path: KeyPath, value: Any) -> str:
     """Return the faulty value for the message, unless it is a whole table or may be a secret."""
     if is_secret(path) or path[1:2] == ("api_keys",) or isinstance(value, dict | SecretStr | BaseModel):
         return ""
-    # An address that is mistyped is told apart from its password by nobody, and a property from a secret.
+    # Nobody can tell a mistyped address from its password, or a property from a secret.
     is_address = path[-1] in _ADDRESSES and isinstance(value, str) and _MAY_HIDE.search(value)
     if is_address or (path[0] == "kafka" and not isinstance(value, int | float)):
         return ""

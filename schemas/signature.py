@@ -1,8 +1,9 @@
-"""Who published a version: an HMAC-SHA256 over it with a key that the fit and the routers share. Pure.
+"""Who published a version or trial, and where: an HMAC-SHA256 over it with a key that the fit and routers share. Pure.
 
 The digest says that a version is whole; anybody can compute one. The signature covers the same canonical bytes without
 digest and signature, and the digest covers the signature too, so that routers of earlier releases, which know of none,
-read signed versions as before.
+read signed versions as before. Of a trial it covers mode, share and version. The shared key is bound to the cluster and
+then to the topic, so that nothing signed counts on another of either.
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ from typing import Any, Literal
 
 from schemas.calibration import CalibrationVersion
 from schemas.canonical import DIGEST_FIELD, canonical
+from schemas.trial import CalibrationTrial
 
 SIGNATURE_FIELD = "signature"
 
@@ -25,6 +27,16 @@ def signed(version: CalibrationVersion, key: bytes) -> CalibrationVersion:
     return version.altered(signature=_signature(version.model_dump(mode="json"), key))
 
 
+def signed_trial(trial: CalibrationTrial, key: bytes) -> CalibrationTrial:
+    """Return a trial with the signature that a key gives to the whole of it."""
+    return trial.model_copy(update={SIGNATURE_FIELD: _signature(trial.model_dump(mode="json"), key)})
+
+
+def bound(key: bytes, place: str) -> bytes:
+    """Return the key for what stands in one place alone: a cluster by its id, then a topic by its full name."""
+    return hmac.new(key, place.encode(), sha256).digest()
+
+
 def unsigned(version: CalibrationVersion) -> CalibrationVersion:
     """Return a version sealed without its signature, and without what a later release has put in it."""
     given = version.model_fields_set - {DIGEST_FIELD, SIGNATURE_FIELD}
@@ -32,12 +44,12 @@ def unsigned(version: CalibrationVersion) -> CalibrationVersion:
 
 
 def signature_fault(document: Mapping[str, Any], keys: Sequence[bytes]) -> SignatureFault | None:
-    """Return what is wrong with a version's signature, or None where one of the keys has given it.
+    """Return what is wrong with a version's or trial's signature, or None where one of the keys has given it.
 
     Parameters
     ----------
     document : mapping
-        The version as it came, fields of a later contract included.
+        As it came, fields of a later contract included.
     """
     given = document.get(SIGNATURE_FIELD)
     if not given:

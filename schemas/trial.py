@@ -34,6 +34,8 @@ class CalibrationTrial(Event):
         The version in force when the trial began.
     issued_by, reason : str
         Who, and why.
+    signature : str
+        Lower-case hex HMAC-SHA256 of all the rest, where the fit has a key; else empty.
     """
 
     sent_by_others: ClassVar[bool] = False
@@ -46,6 +48,7 @@ class CalibrationTrial(Event):
     started_at: Timestamp
     issued_by: Annotated[str, Field(min_length=1, max_length=MAX_NAME_CHARS)]
     reason: Annotated[str, Field(max_length=4_096)] = ""
+    signature: str = ""
 
     @model_validator(mode="after")
     def _consistent(self) -> Self:

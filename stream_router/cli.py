@@ -59,7 +59,7 @@ def options(version: VersionOption = False) -> None:
 def run(config: ConfigOption = Path("ucci.toml"), log_format: LogFormatOption = LogFormat.CONSOLE) -> None:
     """Run one router instance until SIGTERM, which drains it.
 
-    SIGHUP has the file read anew: what may change in a running process does, and the log names what needs a restart.
+    SIGHUP reloads the file: what may change in a running process does, and the log names what needs a restart.
 
     Example: stream-router run --config ucci.toml --log-format json
     """
@@ -73,7 +73,7 @@ def run(config: ConfigOption = Path("ucci.toml"), log_format: LogFormatOption = 
 def serve(config: ConfigOption = Path("ucci.toml"), log_format: LogFormatOption = LogFormat.CONSOLE) -> None:
     """Run one gateway until SIGTERM, which drains it: queries over HTTP in OpenAI's protocol, by the same cascade.
 
-    SIGHUP has the file read anew, as it does for a router.
+    SIGHUP reloads the file, as it does for a router.
 
     Example: stream-router serve --config ucci.toml --log-format json
     """
@@ -99,7 +99,7 @@ def check_config(config: ConfigOption = Path("ucci.toml"), probe: ProbeOption = 
 def echo_probe(settings: Settings) -> bool:
     """Ask both models of every workload one query and print what is found, a line each; return whether any is a fault.
 
-    A fault can only be mended in the file or at the server. A server that is down is a warning: a router waits for it.
+    A fault can only be fixed in the file or at the server. A server that is down is a warning: a router waits for it.
     """
     findings = asyncio.run(probe_settings(settings))
     for finding in findings:

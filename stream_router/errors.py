@@ -4,8 +4,8 @@
 
     RouterError
     ├── ModelsFailed                both models failed on this very query: dead letter, go on
-    ├── OffsetsWentBack             the log was cut or made anew while it was read: stop, start again
-    ├── ServersDown                 no server that the query needs is up: answer 503, the caller comes again
+    ├── OffsetsWentBack             the log was cut or recreated while it was read: stop, start again
+    ├── ServersDown                 no server that the query needs is up: answer 503, the caller retries
     ├── MalformedReplyError         the body is not a model's reply: another attempt may bring one
     └── CallError                   a model did not answer
         ├── RefusedError            the server refused this very request: do not send it again
@@ -52,7 +52,7 @@ class ServersDown(RouterError):
 
 
 class OffsetsWentBack(RouterError):
-    """An offset below one already delivered: the log was cut or made anew while it was read.
+    """An offset below one already delivered: the log was cut or recreated while it was read.
 
     Starting again is safe: the committed offset is then compared with the log as it is now.
     """
@@ -60,7 +60,7 @@ class OffsetsWentBack(RouterError):
     exit_code = 1
 
     def __init__(self, offset: int, position: int) -> None:
-        super().__init__(f"offset {offset} came after {position - 1}: the topic was cut or made anew; start again")
+        super().__init__(f"offset {offset} came after {position - 1}: the topic was cut or recreated; start again")
 
 
 class MalformedReplyError(RouterError):

@@ -214,7 +214,7 @@ def _why(request: web.Request, refused: web.HTTPException) -> str:
 
 
 async def add_headers(_request: web.Request, response: web.StreamResponse) -> None:
-    """Add what browsers go by; for an application's ``on_response_prepare``."""
+    """Add the headers that browsers obey; for an application's ``on_response_prepare``."""
     for name, value in SECURITY_HEADERS.items():
         response.headers.setdefault(name, value)
     # The library would name itself and Python, with their versions.

@@ -1,4 +1,4 @@
-"""What every process of a router does alike: it waits for its topics and for the calibration, and ends on a signal."""
+"""What every router process does: it waits for its topics and for the calibration, and ends on a signal."""
 
 from __future__ import annotations
 
@@ -76,7 +76,7 @@ class RunningService(Protocol):
         ...
 
     def take_over(self, found: Settings) -> Reread:
-        """Take over what may be, from a file that was read anew; in the event loop."""
+        """Apply what may change from a reloaded file; in the event loop."""
         ...
 
     async def run(self) -> None:
@@ -124,7 +124,7 @@ class Ending:
 def taken_over(
     settings: Settings, found: Settings, tables: Sequence[str], answerer: RunningAnswerer, active: ActiveVersions
 ) -> Reread:
-    """Take over what may be, from a file that was read anew; in the event loop.
+    """Apply what may change from a reloaded file; in the event loop.
 
     Queries in flight end as they began; those to come go by the new settings.
 
@@ -213,6 +213,7 @@ def open_feed(
     file = None
     if state_dir is not None:
         file = VersionFile(Path(state_dir), (instance_id, checked.cluster_id, prefix), settings.workloads)
+    feed.active.bind(checked.cluster_id, CALIBRATION.name(prefix), CALIBRATION_TRIAL.name(prefix))
     feed.open(broker.topic_reader(CALIBRATION_READER, [topic.name(prefix) for topic in versions]), file)
 
 
@@ -253,7 +254,7 @@ def status_beat(loop: asyncio.AbstractEventLoop, status: Callable[[], RouterStat
 async def run_until_signalled(service: RunningService, read: Callable[[], Settings]) -> None:
     """Run a service; the first SIGTERM or SIGINT drains it, the second ends the process at once.
 
-    SIGHUP has the configuration read anew by ``read``.
+    SIGHUP has the configuration reloaded by ``read``.
 
     Raises
     ------

@@ -24,7 +24,7 @@ class Metrics(MetricRegistry):
         self.gauge("model_up", health == "up", workload=workload, role=role)
 
     def handed_over(self, workload: str, outcome: str) -> None:
-        """Count what became of one handoff; see :class:`~stream_router.ports.ModelCallMetrics`."""
+        """Count the outcome of one handoff; see :class:`~stream_router.ports.ModelCallMetrics`."""
         self.count("handoffs", workload=workload, outcome=outcome)
 
     def compared(self, workload: str, outcome: str) -> None:

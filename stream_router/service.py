@@ -142,7 +142,7 @@ class Service:
         self._ending.asked.set()
 
     def take_over(self, found: Settings) -> Reread:
-        """Take over what may be, from a file that was read anew; in the event loop.
+        """Apply what may change from a reloaded file; in the event loop.
 
         Queries in flight end as they began; those to come go by the new settings.
 
@@ -163,7 +163,7 @@ class Service:
         Raises
         ------
         UcciError
-            When something that only a person can mend ended it.
+            When something that only a person can fix ended it.
         OSError
             When the status server's address is taken.
         """

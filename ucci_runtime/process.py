@@ -155,14 +155,14 @@ def configure_logging(log_format: LogFormat) -> None:
 
 
 class Hangup:
-    """What SIGHUP asks for: that the configuration is read anew. Ends nothing, whatever the file says.
+    """What SIGHUP asks for: that the configuration is reloaded. Ends nothing, whatever the file says.
 
     Parameters
     ----------
     read : callable
         Reads the file as the start does; raises ConfigError.
     take_over : callable
-        Takes from the settings what may be, and returns what became of them.
+        Applies those settings that may change, and returns the outcome.
     """
 
     def __init__(self, read: Callable[[], Settings], take_over: Callable[[Settings], Reread]) -> None:

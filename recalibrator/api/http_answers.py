@@ -63,7 +63,7 @@ def json_answer(content: Any, status: int = 200, headers: Mapping[str, str] | No
 
 
 def tagged(request: Request, data: bytes, media_type: str = JSON) -> Response:
-    """Return a document with its entity tag, or 304 when the caller has it."""
+    """Return a document with its entity tag, or 304 when the caller already has it."""
     tag = f'"{sha256(data).hexdigest()[:_TAG_CHARS]}"'
     headers = {"ETag": tag, "Cache-Control": "no-cache"}
     if tag in {known.strip().removeprefix("W/") for known in request.headers.get("if-none-match", "").split(",")}:
@@ -82,7 +82,7 @@ def documented(*statuses: int) -> dict[int | str, dict[str, Any]]:
 UNCHANGED: dict[int | str, dict[str, Any]] = {
     _NOT_MODIFIED: {"description": "As the caller's If-None-Match says, nothing has changed"}
 }
-"""What :func:`tagged` may answer besides, for the OpenAPI document."""
+"""What else :func:`tagged` may answer, for the OpenAPI document."""
 
 # By reference, whatever media type the route answers with otherwise.
 _ERROR_CONTENT = {JSON: {"schema": {"$ref": f"#/components/schemas/{ErrorBody.__name__}"}}}

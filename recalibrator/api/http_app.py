@@ -82,7 +82,7 @@ def create_waiting_app(
 
 
 class _GuardBrowsers:
-    """Refuses what comes under a name that is not ours, and gives every answer the headers that browsers go by."""
+    """Refuses requests under a foreign host name, and adds the headers that browsers obey to every answer."""
 
     def __init__(self, app: ASGIApp, hosts: RequestHosts) -> None:
         self._app = app

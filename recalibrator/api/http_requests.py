@@ -67,7 +67,7 @@ def moment_in_query(name: str, given: str) -> datetime:
 
 
 def segmented_path(raw_path: bytes) -> str:
-    """Return a path decoded but for the slashes within its segments, which only their encoding sets apart.
+    """Return a path decoded but for the slashes within its segments, which only their encoding distinguishes.
 
     Examples
     --------
@@ -200,7 +200,7 @@ def parse_feedback(data: bytes) -> FeedbackEvent:
     """
     try:
         event = FeedbackEvent.from_json(data)
-        # What UTF-8 cannot carry, a lone surrogate, would fail later, after the answer.
+        # What UTF-8 cannot carry, an unpaired surrogate, would fail later, after the answer.
         event.identity().encode()
     except DecodeError as error:
         raise _refusal(error) from None

@@ -21,7 +21,7 @@ STRAY_TIMEOUT_S = 10.0
 """How long a connection may send, or be silent, without a request that is being answered."""
 
 UNREAD_TIMEOUT_S = 30.0
-"""How long a caller may leave an answer lying that it has asked for; bytes that it takes meanwhile begin it anew."""
+"""How long a caller may leave an answer unread; each byte it reads restarts the time."""
 
 MAX_CONNECTIONS = 1_024
 

@@ -131,7 +131,7 @@ class ApiStage(Stage):
         return create_app(context)
 
     def use(self, settings: Settings) -> None:
-        """Answer the requests to come under these settings; quotas begin anew."""
+        """Answer the requests to come under these settings; quotas restart."""
         self._server.use(self._app(settings))
 
     @property

@@ -41,6 +41,7 @@ from recalibrator.api.http_requests import (
 from recalibrator.labelling.feedback_warnings import FeedbackWarning, feedback_warnings
 from recalibrator.labelling.label_studio import UNKNOWN_PROJECT, LabelStudioReader, RecentAnnotations
 from recalibrator.labelling.label_tool import InvalidAnnotation
+from recalibrator.labelling.recent_revisions import RecentRevisions
 from schemas.event import MAX_ID_CHARS, MAX_RECORD_BYTES
 from schemas.feedback import FeedbackEvent
 from schemas.topics import FEEDBACK
@@ -59,7 +60,7 @@ HOOK_TIMEOUT_S = 0.9
 
 _MAX_SOURCES = 64
 _MAX_PROJECT_DIGITS = 9
-_ACCEPTED, _MULTI_STATUS, _TOO_LARGE, _UNPROCESSABLE, _UNAVAILABLE = 202, 207, 413, 422, 503
+_ACCEPTED, _MULTI_STATUS, _STALE, _TOO_LARGE, _UNPROCESSABLE, _UNAVAILABLE = 202, 207, 409, 413, 422, 503
 
 
 class FeedbackRoutes:
@@ -71,9 +72,10 @@ class FeedbackRoutes:
         self._limit = context.settings.recalibrator.max_body_bytes
         self._fields = {name: workload.fields for name, workload in context.settings.workloads.items()}
         self._annotations = RecentAnnotations()
+        self._revisions = RecentRevisions()
         self._sources: set[str] = set()
         self.router = APIRouter(tags=["feedback"])
-        self._add("/v1/feedback", self.take_one, TakenEvent, ONE_EVENT)
+        self._add("/v1/feedback", self.take_one, TakenEvent, ONE_EVENT, documented(409))
         self._add("/v1/feedback:batch", self.take_batch, None, EVENT_LINES, BATCH_ANSWERS)
         self._add("/v1/hooks/label-studio", self.take_hook, TakenHook, LABEL_STUDIO_HOOK, documented(404))
 
@@ -86,11 +88,13 @@ class FeedbackRoutes:
         caller = self._context.authorise(request, "feedback")
         require_type(request, JSON_TYPES)
         key = _idempotency_key(request)
-        event = await self.take(await read_body(request, self._limit), caller, key)
+        event, warnings = await self.take(await read_body(request, self._limit), caller, key)
         answer: dict[str, Any] = {"query_id": event.query_id, "feedback_id": event.identity()}
-        return json_answer(answer | _warned(self._warnings(event)), _ACCEPTED)
+        return json_answer(answer | _warned(warnings), _ACCEPTED)
 
-    async def take(self, data: bytes, caller: str, key: str | None = None) -> FeedbackEvent:
+    async def take(
+        self, data: bytes, caller: str, key: str | None = None
+    ) -> tuple[FeedbackEvent, list[FeedbackWarning]]:
         """Take one event as JSON from a caller who may give feedback; return it once the broker has acknowledged it.
 
         Parameters
@@ -101,14 +105,14 @@ class FeedbackRoutes:
         Raises
         ------
         RequestRefused
-            For a faulty event, a labeler that is not the caller's, or a spent quota.
+            For a faulty event, a labeler that is not the caller's, a stale revision, or a spent quota.
         BrokerUnreachable
         """
-        event = self._checked(data, caller, key)
+        event, warnings = self._checked(data, caller, key)
         self._context.spend(caller, 1)
         await self._queue(event)
-        self._count(event)
-        return event
+        self._note_taken(event)
+        return event, warnings
 
     async def take_batch(self, request: Request) -> Response:
         """Take a ``FeedbackEvent`` a line; answers ``{"line", "status", "error"}`` for each.
@@ -119,7 +123,7 @@ class FeedbackRoutes:
         require_type(request, JSONL_TYPES)
         key = _idempotency_key(request)
         self._context.spend(caller, 0)
-        batch = FeedbackBatch(self._count)
+        batch = FeedbackBatch(self._note_taken)
         try:
             await self._take_lines(request, batch, caller, key)
         finally:
@@ -154,7 +158,7 @@ class FeedbackRoutes:
         self._context.spend(caller, len(events))
         await self._queue_in_time(events)
         for event in events:
-            self._count(event)
+            self._note_taken(event)
             (self._annotations.forget if event.retracted else self._annotations.remember)(event)
         if len(known) < len(deleted):
             self._context.metrics.count("deletions_unknown", len(deleted) - len(known))
@@ -194,8 +198,8 @@ class FeedbackRoutes:
 
     def _take_line(self, batch: FeedbackBatch, number: int, line: bytes, caller: str, key: str | None) -> None:
         try:
-            event = self._checked(line, caller, key and f"{key}:{number}")
-            batch.await_broker(number, event, self._queue(event), self._warnings(event))
+            event, warnings = self._checked(line, caller, key and f"{key}:{number}")
+            batch.await_broker(number, event, self._queue(event), warnings)
         except RequestRefused as error:
             batch.refuse(number, error)
 
@@ -204,17 +208,27 @@ class FeedbackRoutes:
         queue = None if self._context.missing() else self._context.queue
         return feedback_warnings(event, self._fields, queue)
 
-    def _checked(self, data: bytes, caller: str, key: str | None) -> FeedbackEvent:
-        """Return the event of a body or line, under its idempotency key, by a labeler that the caller may name."""
-        event = parse_feedback(data)
-        require_past(event, self._context.clock.now())
-        completed: dict[str, str | None] = {}
+    def _checked(self, data: bytes, caller: str, key: str | None) -> tuple[FeedbackEvent, list[FeedbackWarning]]:
+        """Return the event of a body or line, under its idempotency key, by a labeler that the caller may name.
+
+        One without a revision becomes its labeler's newest.
+        """
+        event, now = parse_feedback(data), self._context.clock.now()
+        require_past(event, now)
+        completed: dict[str, Any] = {}
         if key is not None and event.feedback_id is None:
             completed["feedback_id"] = key
         labeler = self._context.labeler(caller, event.labeler)
         if labeler != event.labeler:
             completed["labeler"] = labeler
-        return event.model_copy(update=completed) if completed else event
+        is_numbered, warnings = "revision" in event.model_fields_set, self._warnings(event)
+        event = event.model_copy(update=completed)
+        if not is_numbered:
+            event = event.model_copy(update={"revision": self._revisions.following(event, now)})
+        elif (newer := self._revisions.newer(event)) is not None:
+            message = f"revision: {event.revision} is older than {newer}, already taken: send a higher one, or none"
+            raise RequestRefused(_STALE, "stale_revision", message, "revision")
+        return event, warnings
 
     def _queue(self, event: FeedbackEvent) -> asyncio.Future[None]:
         """Hand an event to the producer.
@@ -251,7 +265,8 @@ class FeedbackRoutes:
         if late:
             raise _broker_away("the broker did not acknowledge in Label Studio's time; reconcile later")
 
-    def _count(self, event: FeedbackEvent) -> None:
+    def _note_taken(self, event: FeedbackEvent) -> None:
+        self._revisions.remember(event)
         source = event.source or "http"
         if len(self._sources) < _MAX_SOURCES:
             self._sources.add(source)

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Mapping
-from datetime import UTC, datetime
 from typing import Annotated, Any, Literal, NamedTuple
 from urllib.parse import quote, urlencode
 
@@ -29,9 +28,6 @@ from ucci_runtime.refusals import RequestRefused
 
 SOURCE = "page"
 """What feedback from the form names as its source."""
-
-_REVISION_ONE = datetime(2020, 1, 1, tzinfo=UTC)
-"""Revisions count seconds from here, so that each act stands above the one before it whatever the page remembers."""
 
 _ENCODED = 3
 """Bytes that a form spends on one byte of text at most."""
@@ -98,7 +94,7 @@ class LabelFormRoutes:
             caller = self._context.keys.authorise(headers, "feedback")
             said = _said(form)
             unasked = said != "withdrawn" and self._context.queue.workload_of(form.get("query_id", "")) != workload
-            event = await self._feedback.take(to_json(self._event(form, workload, said)), caller)
+            event, _ = await self._feedback.take(to_json(self._event(form, workload, said)), caller)
         except BrokerUnreachable as error:
             return await self._html(place, caller, problem=unavailable(error), form=form)
         except RequestRefused as error:
@@ -111,14 +107,12 @@ class LabelFormRoutes:
 
     def _event(self, form: dict[str, str], workload: str, said: Said) -> dict[str, object]:
         fields = self._context.settings.workloads[workload].fields
-        now = self._context.clock.now()
         return {
             "query_id": form.get("query_id", ""),
             "entities": filled_in(form, fields) if said == "labelled" else None,
             "labeler": form.get("labeler") or None,
-            "labelled_at": now,
+            "labelled_at": self._context.clock.now(),
             "source": SOURCE,
-            "revision": max(1, int((now - _REVISION_ONE).total_seconds())),
             "retracted": said == "withdrawn",
         }
 
@@ -176,6 +170,6 @@ def _said(form: Mapping[str, str]) -> Said:
         known = ", ".join(DONE)
         raise RequestRefused(_UNPROCESSABLE, "invalid_field", f"act: {act[:60]!r} is none of {known}", "act")
     if DONE[act] == "labelled" and not any(name.startswith((IN_LINE, IN_LINES)) for name in form):
-        message = "the form came without any field, which would say that the query names none: load it anew"
+        message = "the form came without any field, which would say that the query names none: reload it"
         raise RequestRefused(_UNPROCESSABLE, "malformed_form", message)
     return DONE[act]

@@ -1,4 +1,4 @@
-"""What moved between the results before and after a time, over HTTP: compared anew from the end of their topic."""
+"""What moved between the results before and after a time, over HTTP: compared again from the end of their topic."""
 
 from __future__ import annotations
 

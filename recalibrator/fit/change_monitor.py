@@ -152,7 +152,7 @@ class ChangeMonitor:
         return self._set_aside(self.labelers.on_label(self._labels), now_us)
 
     def _set_aside(self, distrust: Distrust | None, now_us: int) -> bool:
-        """Set people aside before the crowd: what labels have reported so far is judged anew without theirs."""
+        """Set people aside before the crowd: what labels have reported so far is judged again without theirs."""
         if distrust is None:
             return False
         former = self._labels.distrust
@@ -223,8 +223,7 @@ class ChangeMonitor:
         expected = Expected(agreement, known)
         alarmed = Suspected(began_us, agreeing, expected, self._labels, self._recent_pairs(), now_us)
         self.label_quality, _ = step(self.label_quality, alarmed, self._constants.audit)
-        # Until trusted people have answered, the safe side is that both models fail alike. A change that these labels
-        # have reported already is kept: it is retracted as one if they are refuted.
+        # Until trusted people have answered, the safe side is that both models fail alike.
         if agreeing and not self.change.reported_by_labels(began_us):
             self._note_change(began_us, now_us, by_labels=True, settled=False)
 

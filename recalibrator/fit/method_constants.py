@@ -242,7 +242,7 @@ class PublishConstants:
     map_move_least : float
         Mean change of g(u) over traffic worth a new version.
     maximum_age_s : float
-        Age at which a version is made anew, in seconds of event time.
+        Age at which a version is republished, in seconds of event time.
     quiet_exploration : float
         Share of the configured exploration that is enough while nothing has changed lately.
     alert_labels : int
@@ -266,7 +266,7 @@ class BudgetConstants:
     Parameters
     ----------
     pace_queries : int
-        Queries after which a threshold is chosen anew.
+        Queries after which a threshold is chosen again.
     horizon_queries : float
         Queries over which what is left over, or overdrawn, is spent or saved; more where corrections show late.
     window_queries : int

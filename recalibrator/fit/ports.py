@@ -31,7 +31,7 @@ class SnapshotStore(Protocol):
         ...
 
     def save(self, partition: int, state: FitState) -> bool:
-        """Replace what is stored, atomically; return False where the disk refused and the former snapshot stays."""
+        """Replace what is stored, atomically; return False where the disk refused and the previous snapshot stays."""
         ...
 
     def use(self, workloads: Mapping[str, WorkloadSettings]) -> None:

@@ -497,7 +497,7 @@ class Recalibrator:
         return None if is_tried else version
 
     def _conclude(self, command: Command, note: str, *, is_refused: bool = False) -> None:
-        """Note what became of a command, so that its sender finds it in the status."""
+        """Note the outcome of a command, so that its sender finds it in the status."""
         trial = self._trials.running if command.action in ("shadow", "canary") else None
         shown = self.current if trial is None else trial.version
         self._counters.on_command(

@@ -26,8 +26,9 @@ from recalibrator.stage import TURN_S, News, NotCommitted, Stage, commit
 from schemas.calibration import CalibrationVersion
 from schemas.errors import DecodeError
 from schemas.settings import Settings
-from schemas.signature import signed
+from schemas.signature import bound, signed, signed_trial
 from schemas.status import WorkloadStatus
+from schemas.trial import CalibrationTrial
 from ucci_runtime.broker.dead_letters import dead_letter
 from ucci_runtime.broker.ports import GroupOffsets, GroupReader, TransactionSession
 from ucci_runtime.broker.records import Count, EndReached, Input, Lag, OutputRecord, Record, next_offset
@@ -94,7 +95,7 @@ class _Fold:
 
 
 class FitStage(Stage):
-    """The fit; driven by one thread through :meth:`turn`. Where there is a key, what is published is signed."""
+    """The fit; driven by one thread through :meth:`turn`. With a key, bound to the cluster, it signs its outputs."""
 
     def __init__(
         self,
@@ -151,7 +152,7 @@ class FitStage(Stage):
         return found
 
     def start(self) -> None:
-        """End what a former process left open, then join the group."""
+        """End what an earlier process left open, then join the group."""
         self._transactions.start()
         self._log.subscribe(self)
 
@@ -282,10 +283,10 @@ class FitStage(Stage):
         # Signed as they leave: the fold, and so its snapshots, know of no key.
         trial = core.trial
         if trial is not None and trial is not before:
-            trial = trial.model_copy(update={"version": self._signed(trial.version)})
+            trial = self._signed_trial(trial)
         records = self._records.of_trial(before, trial, event, kept)
         if version is not None:
-            version = self._signed(version)
+            version = self._signed(version, self._topics.calibration)
             records += self._records.of_version(version, kept)
         if self._topics.trial is None and core.trial is not before:
             self._count("fit_notes", note="trial_without_topic")
@@ -297,8 +298,15 @@ class FitStage(Stage):
                 self._count("versions", workload=version.workload, trigger=version.evidence.trigger)
                 self._published.add(version)
 
-    def _signed(self, version: CalibrationVersion) -> CalibrationVersion:
-        return version if self._signing_key is None else signed(version, self._signing_key)
+    def _signed(self, version: CalibrationVersion, topic: str) -> CalibrationVersion:
+        return version if self._signing_key is None else signed(version, bound(self._signing_key, topic))
+
+    def _signed_trial(self, trial: CalibrationTrial) -> CalibrationTrial:
+        if self._signing_key is None or self._topics.trial is None:
+            return trial
+        # The version for the history alone: signed for the calibration topic, it could be put in force there.
+        kept = trial.model_copy(update={"version": self._signed(trial.version, self._topics.history)})
+        return signed_trial(kept, bound(self._signing_key, self._topics.trial))
 
     def _reach_end(self, fold: _Fold, end: EndReached) -> None:
         if not fold.is_live and end.offset < fold.limit:
@@ -329,7 +337,7 @@ class FitStage(Stage):
                 self._begin(fold)
 
     def _begin(self, fold: _Fold) -> None:
-        """Let outputs out from here on, numbered above all that a former owner or a foreign writer has published."""
+        """Let outputs out from here on, numbered above all that an earlier owner or a foreign writer has published."""
         fold.is_live = True
         fold.position = max(fold.position, fold.limit)
         fold.committed = fold.limit

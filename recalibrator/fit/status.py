@@ -50,7 +50,7 @@ _UNLIKE = ("of_other_signal", "of_other_handoff", "of_other_basis")
 
 @dataclass(slots=True)
 class Counters:
-    """What has come in so far: labels by what became of them, and the latest commands."""
+    """What has come in so far: labels by outcome, and the latest commands."""
 
     labels: dict[str, int] = field(default_factory=dict)
     requested_since_label: float = 0.0
@@ -72,7 +72,7 @@ class Counters:
         }
 
     def on_command(self, outcome: CommandOutcome) -> None:
-        """Keep what became of a command, among the latest."""
+        """Keep the outcome of a command, among the latest."""
         self.last_command = outcome.note
         self.commands = [*self.commands, outcome.model_dump(mode="json")][-_KEPT_COMMANDS:]
 
@@ -251,7 +251,7 @@ def _cost(view: View) -> CostRate | None:
 
 
 def _traffic(traffic: TrafficWindow) -> dict[str, JsonValue]:
-    """Return whose answers were served so far, and the span of escalation, costs and saving: means of late queries."""
+    """Return whose answers were served so far, and the span of escalation, costs and saving: recent means."""
     begins_us = traffic.begins_us
     since = None if begins_us is None else from_us(begins_us).isoformat()
     window: dict[str, JsonValue] = {"queries": int(traffic.recent["queries"]), "since": since}

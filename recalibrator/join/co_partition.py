@@ -60,7 +60,7 @@ class CoPartition:
         """Move beyond a record and return True; return False when it must wait for the other input."""
         source = record.source
         if record.offset < self.positions[source]:
-            # The log was made anew and its offsets begin again: nothing of it was taken.
+            # The log was recreated and its offsets begin again: nothing of it was taken.
             self.note("log_went_back")
             self.limits[source] = self.positions[source] = record.offset
         if not self.is_live and record.offset >= self.limits[source]:
@@ -140,7 +140,7 @@ class Uncommitted:
         self.traffic[settings.name].add(routed)
 
     def summaries(self) -> list[TrafficSummary]:
-        """Return the traffic counted, by workload, and count anew."""
+        """Return the traffic counted, by workload, and restart the count."""
         taken = (counter.take() for _, counter in sorted(self.traffic.items()))
         return [summary for summary in taken if summary is not None]
 

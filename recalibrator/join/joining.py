@@ -85,7 +85,7 @@ class Joining:
         self._rules = {name: LabelRules.of(workload) for name, workload in workloads.items()}
 
     def under(self, workloads: Mapping[str, WorkloadSettings]) -> Joining:
-        """Return the same rules for workloads that are configured anew."""
+        """Return the same rules for workloads under a new configuration."""
         return Joining(workloads, self.topics, self._max_record_bytes)
 
     def decode(self, record: Record) -> Event | DecodeError:

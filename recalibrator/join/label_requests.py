@@ -17,7 +17,7 @@ Outcome = Literal["opened", "answered", "too_large"]
 
 
 class RequestChange(NamedTuple):
-    """What became of a label request; no record where it is too large for the topic and nobody can be asked."""
+    """Outcome of a label request; no record where it is too large for the topic and nobody can be asked."""
 
     outcome: Outcome
     workload: str

@@ -2,7 +2,7 @@
 
 Each tick commits, first in Kafka the outputs with the input offsets, then in the store the rows with the same offsets.
 A crash in between leaves the store behind the group: what lies between is read again with its outputs held back, so
-that each output comes once. A failed transaction, a lost store and a partition that moved here are mended alike.
+that each output comes once. A failed transaction, a lost store and a partition that moved here are handled alike.
 """
 
 from __future__ import annotations
@@ -112,7 +112,7 @@ class JoinStage(Stage):
         }
 
     def start(self) -> None:
-        """End what a former process left open, then join the group."""
+        """End what an earlier process left open, then join the group."""
         self._transactions.start()
         self._log.subscribe(self)
 

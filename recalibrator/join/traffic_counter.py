@@ -142,7 +142,7 @@ class TrafficSummarizer:
             tally.pairs_explored[cell] += routed.decision.reason in ("exploration", "cold_start")
 
     def take(self) -> TrafficSummary | None:
-        """Return what was added since the last take, and start anew; None when nothing was."""
+        """Return what was added since the last take, and start over; None when nothing was."""
         if self._first is None or self._last is None:
             return None
         summary = TrafficSummary(

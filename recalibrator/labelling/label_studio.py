@@ -25,6 +25,7 @@ from recalibrator.labelling.label_tool import (
     feedback_id,
     retraction_of,
 )
+from recalibrator.labelling.recent_revisions import revision_at
 from schemas.event import decode_error
 from schemas.feedback import FeedbackEvent
 
@@ -35,10 +36,7 @@ UNKNOWN_PROJECT = 0
 
 MAX_REMEMBERED = 20_000
 _TAKEN = frozenset({"ANNOTATION_CREATED", "ANNOTATION_UPDATED"})
-_REVISION_ONE = datetime(2020, 1, 1, tzinfo=UTC)
-"""Label Studio is no older; counted from here, seconds stay within the bound of revisions until 2088."""
-
-_SECOND, _MICROSECOND = timedelta(seconds=1), timedelta(microseconds=1)
+_MICROSECOND = timedelta(microseconds=1)
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 
@@ -136,7 +134,7 @@ class LabelStudioReader:
             "labelled_at": changed_at,
             "source": SOURCE,
             "feedback_id": feedback_id(SOURCE, key, max((changed_at - _EPOCH) // _MICROSECOND, 1)),
-            "revision": max((changed_at - _REVISION_ONE) // _SECOND, 1),
+            "revision": revision_at(changed_at),
         }
         try:
             return Annotation(key, FeedbackEvent.model_validate(content))

@@ -27,7 +27,7 @@ class OutboxFile:
         except FileNotFoundError:
             return
         except (OSError, ValueError) as error:
-            _log.warning("stored notifications are not usable; beginning anew", path=str(self._path), error=str(error))
+            _log.warning("stored notifications are not usable; starting over", path=str(self._path), error=str(error))
 
     def save(self, outbox: Outbox) -> None:
         """Replace what is stored; where the disk refuses, logged once, a restart may repeat or miss a notification."""

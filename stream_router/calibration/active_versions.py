@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import json
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from datetime import datetime
 from enum import StrEnum
 from typing import NamedTuple
@@ -20,13 +20,13 @@ from typing import NamedTuple
 from schemas.calibration import HIGHEST_VERSION, CalibrationVersion
 from schemas.errors import DecodeError, one_line
 from schemas.made_for import MadeFor, misfit
-from schemas.signature import SignatureFault, signature_fault
+from schemas.signature import SignatureFault, bound, signature_fault
 from schemas.status import VersionInUse, VersionLineage, VersionSource
 from schemas.trial import CalibrationTrial
 
 _SIGNATURE_FAULTS: Mapping[SignatureFault, str] = {
     "unsigned": "the version is not signed, and calibration.signing_key is set here; set it for the fit too",
-    "bad_signature": "no configured key has signed this version: compare calibration.signing_key with that of the fit",
+    "bad_signature": "signed with another key or for another place: compare calibration.signing_key with the fit's",
 }
 
 
@@ -55,7 +55,7 @@ class RejectionReason(StrEnum):
     """Without a signature, where a key is configured."""
 
     BAD_SIGNATURE = "bad_signature"
-    """Signed with a key that is not configured, or altered since."""
+    """Signed with a key that is not configured, or for another cluster or topic, or altered since."""
 
     NUMBER_TOO_HIGH = "number_too_high"
     """Above any number that the fit gives: in force, it would shut out every version to come."""
@@ -130,7 +130,13 @@ class ActiveVersions:
         self._restored: set[str] = set()
         self._is_topic_read = False
         self._rejected: Counter[str] = Counter()
-        self.trials = ActiveTrials(wanted, keys)
+        self.trials = ActiveTrials(wanted, keys, self._jump_of)
+
+    def bind(self, cluster_id: str, versions: str, trials: str) -> None:
+        """Take only what was signed for these topics of this cluster; once, before anything is offered."""
+        keys = [bound(key, cluster_id) for key in self._keys]
+        self._keys = tuple(bound(key, versions) for key in keys)
+        self.trials.keys = tuple(bound(key, trials) for key in keys)
 
     def limit_jump(self, max_jump: float | None) -> None:
         """Judge the versions to come by another limit; one attribute, so that any thread may."""
@@ -300,6 +306,20 @@ class ActiveVersions:
         )
         return Rejected(RejectionReason.ESCALATION_JUMP, problem)
 
+    def _jump_of(self, trial: CalibrationTrial) -> str | None:
+        """Return why a canary would change escalation too much at once, or None."""
+        limit, present, found = self._max_jump, self.in_force(trial.workload), escalation_rate(trial.version)
+        usual = None if present is None else escalation_rate(present)
+        if limit is None or found is None or usual is None:
+            return None
+        moved = round((trial.share or 0.0) * abs(found - usual), _PLACES)
+        if moved <= limit:
+            return None
+        return (
+            f"share: {trial.share} of the queries by version {trial.version.version} would move escalation by "
+            f"{moved:.3g}: calibration.max_escalation_jump allows {limit:.3g}; try a smaller share"
+        )
+
 
 def escalation_rate(version: CalibrationVersion) -> float | None:
     """Return the share of queries that a version is expected to escalate; 1 in a cold start, None where not known."""
@@ -338,17 +358,23 @@ class ActiveTrials:
     wanted : mapping of workload to MadeFor
         What versions must have been made for under this router's configuration.
     keys : sequence of bytes
-        One of which must have signed a version on trial; empty: none need be signed.
+        One of which must have signed a trial; empty: none need be signed.
+    jump : callable
+        Returns why a trial may not act beside the version in force, or None; asked anew, since that one changes.
     """
 
-    def __init__(self, wanted: Mapping[str, MadeFor], keys: Sequence[bytes] = ()) -> None:
+    def __init__(
+        self, wanted: Mapping[str, MadeFor], keys: Sequence[bytes], jump: Callable[[CalibrationTrial], str | None]
+    ) -> None:
         self._wanted = dict(wanted)
-        self._keys = tuple(keys)
+        self.keys = tuple(keys)
+        self._jump = jump
         self._trials: dict[str, CalibrationTrial] = {}
 
     def of(self, workload: str) -> CalibrationTrial | None:
         """Return a workload's trial, or None."""
-        return self._trials.get(workload)
+        found = self._trials.get(workload)
+        return None if found is None or self._jump(found) is not None else found
 
     def offer(self, key: bytes | None, value: bytes | None) -> TrialChange | None:
         """Take a record, which replaces the workload's trial whatever it holds.
@@ -362,7 +388,9 @@ class ActiveTrials:
         wanted = self._wanted.get(workload)
         if wanted is None:
             return None
-        trial, problem = (None, None) if value is None else _read_trial(workload, value, wanted, self._keys)
+        trial, problem = (None, None) if value is None else _read_trial(workload, value, wanted, self.keys)
+        if trial is not None and (problem := self._jump(trial)) is not None:
+            trial = None
         if trial is None:
             self._trials.pop(workload, None)
         else:
@@ -380,7 +408,7 @@ def _read_trial(
         return None, str(error)
     if trial.workload != workload:
         return None, f"the key is {workload!r}, the workload {trial.workload!r}"
-    if keys and (fault := signature_fault(json.loads(value)["version"], keys)) is not None:
+    if keys and (fault := signature_fault(json.loads(value), keys)) is not None:
         return None, _SIGNATURE_FAULTS[fault]
     if trial.version.version > HIGHEST_VERSION:
         return None, f"version {trial.version.version} is above {HIGHEST_VERSION}, the highest that is taken"

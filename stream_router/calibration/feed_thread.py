@@ -51,7 +51,7 @@ class CalibrationFeed(Thread):
         self._file: VersionFile | None = None
         self._records: dict[str, bytes] = {}
         self._trial_topic = CALIBRATION_TRIAL.name(settings.topics.prefix)
-        self._active = active
+        self.active = active
         self._clock = clock
         self._on_failure = on_failure
         self._metrics = metrics
@@ -71,7 +71,7 @@ class CalibrationFeed(Thread):
         """
         self._reader, self._file = reader, file
         for kept in [] if file is None else file.load():
-            outcome = self._active.restore(kept.workload.encode(), kept.value, self._clock.now())
+            outcome = self.active.restore(kept.workload.encode(), kept.value, self._clock.now())
             if isinstance(outcome, Rejected):
                 _log.warning("kept calibration version refused", reason=outcome.reason.value, error=outcome.error)
             else:
@@ -109,13 +109,13 @@ class CalibrationFeed(Thread):
             else:
                 self._offer(record)
         if self._reader.has_reached_ends and not self.is_caught_up:
-            for outcome in self._active.topic_read(self._clock.now()):
+            for outcome in self.active.topic_read(self._clock.now()):
                 self._take(outcome, None)
             self._save()
             self._caught_up.set()
 
     def _offer(self, record: Record) -> None:
-        outcome = self._active.offer(record.key, record.value, self._clock.now())
+        outcome = self.active.offer(record.key, record.value, self._clock.now())
         if not isinstance(outcome, Rejected) and record.key is not None and record.value is not None:
             self._records[record.key.decode()] = record.value
         if outcome is not None:
@@ -124,7 +124,7 @@ class CalibrationFeed(Thread):
             self._save()
 
     def _take(self, outcome: Activated | Rejected, offset: int | None) -> None:
-        """Count and log what became of a version."""
+        """Count and log the outcome for a version."""
         if isinstance(outcome, Activated):
             self._note(outcome, "calibration in force")
             if self._file is not None:
@@ -159,7 +159,7 @@ class CalibrationFeed(Thread):
             self._file.save()
 
     def _offer_trial(self, record: Record) -> None:
-        change = self._active.trials.offer(record.key, record.value)
+        change = self.active.trials.offer(record.key, record.value)
         if change is None:
             return
         trial = change.trial

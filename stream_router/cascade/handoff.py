@@ -70,7 +70,7 @@ class HandoffLever(Lever):
             self.begun = handed_over(small.run.raw or "", small.marks, self._handoff)
 
     def large_ended(self, large: Asked) -> bool:
-        """Ask anew where going on led to no valid answer; draw whether to compare.
+        """Ask again where going on led to no valid answer; draw whether to compare.
 
         That is drawn inside the label draw, by the same number: as long as fewer are compared than labelled, all are
         labelled.
@@ -107,7 +107,7 @@ class HandoffLever(Lever):
         )
 
     def count(self, routed: RoutedEvent, metrics: CascadeMetrics) -> None:
-        """Count what became of a handoff, and how the answers compare."""
+        """Count the outcome of a handoff, and how the answers compare."""
         handoff = routed.handoff
         if handoff is None or routed.large is None:
             return

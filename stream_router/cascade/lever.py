@@ -62,13 +62,13 @@ class Lever:
     """Whether the small model must be asked as a stream, so that its answer's tokens are marked."""
 
     begun = ""
-    """The beginning of the answer that the large model goes on from; empty where it begins anew."""
+    """The beginning of the answer that the large model goes on from; empty where it starts over."""
 
     wants_alone = False
     """Whether the large model is to answer once more, without this lever, to compare; that is never served."""
 
     unserved: tuple[Asked, ...] = ()
-    """Calls of the large model that were made for this lever and are paid for, beside the one whose answer counts."""
+    """Calls of the large model that were made for this lever and are paid for, besides the one whose answer counts."""
 
     def rule(self, version: CalibrationVersion, _uncertainty: float | None, _draw: float) -> CalibrationVersion:
         """Return the version that decides this query: the one in force, or another; not called in a cold start."""
@@ -78,7 +78,7 @@ class Lever:
         """Take the small answer and the decision on it; sets how the large call begins, if one follows."""
 
     def large_ended(self, _large: Asked) -> bool:
-        """Take what came of the large call; False: it does not count, and the large model is asked anew."""
+        """Take the outcome of the large call; False: it does not count, and the large model is asked again."""
         return True
 
     def alone_ended(self, alone: Asked) -> None:
@@ -88,4 +88,4 @@ class Lever:
         """Put this lever's part into the fields of the result."""
 
     def count(self, routed: RoutedEvent, metrics: CascadeMetrics) -> None:
-        """Count what became of it."""
+        """Count its outcome."""

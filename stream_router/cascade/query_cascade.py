@@ -9,7 +9,7 @@
                                                     └─▶ give up                   both failed on this very query
 
 Levers (:mod:`~stream_router.cascade.lever`) may change whose rule decides, how the large call begins, and whether the
-large model is asked anew, or once more to compare.
+large model is asked again, or once more to compare.
 """
 
 from __future__ import annotations
@@ -129,7 +129,7 @@ class QueryCascade:
 
     @property
     def begun(self) -> str:
-        """The beginning of the answer that the large model goes on from; empty where it begins anew."""
+        """The beginning of the answer that the large model goes on from; empty where it starts over."""
         return next((lever.begun for lever in self._levers if lever.begun), "")
 
     @property
@@ -181,7 +181,7 @@ class QueryCascade:
         return decision, version.request_label(decision, self._drawn_as, self._draw), version
 
     def large_ended(self, asked: Asked) -> None:
-        """Take what came of asking the large model, which is asked anew where a lever says so."""
+        """Take the outcome of asking the large model, which is asked again where a lever says so."""
         counts = [lever.large_ended(asked) for lever in self._levers]
         if all(counts):
             self.large = asked

@@ -1,1 +1,1 @@
-"""Outcomes to one transaction a tick: which offsets are done, and what becomes of the rest."""
+"""Outcomes to one transaction a tick: which offsets are done, and what happens to the rest."""

@@ -61,7 +61,7 @@ class CompletionTracker:
         if self._position is not None and offset < self._position:
             if self._last_delivered is not None:
                 raise OffsetsWentBack(offset, self._position)
-            # The log no longer reaches the committed offset: it was cut or made anew, and the ranges with it.
+            # The log no longer reaches the committed offset: it was cut or recreated, and the ranges with it.
             self._done_ahead.clear()
         before, self._last_delivered = self._last_delivered, offset
         self._position = offset + 1

@@ -15,7 +15,7 @@ TOO_LARGE = "too_large"
 
 
 class Outcome(NamedTuple):
-    """What became of one query's record: one output record, a result or a dead letter.
+    """Outcome of one query's record: one output record, a result or a dead letter.
 
     ``labels`` are what results are counted by: workload, answered_by, reason of the decision; ``trial`` what they are
     counted by beside that while a version is on trial: see

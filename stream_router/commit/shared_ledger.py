@@ -133,7 +133,7 @@ class SharedLedger:
     # --- called by the loop ---
 
     def finished(self, outcome: Outcome) -> bool:
-        """Note a query's outcome; False when it was given up meanwhile."""
+        """Note a query's outcome; False when it has been given up."""
         with self._lock:
             kept = self._ledger.finished(outcome)
             self._wake()
@@ -175,7 +175,7 @@ class SharedLedger:
 
     @contextmanager
     def _locked(self) -> Iterator[Ledger]:
-        """Hold the lock, and wake those who wait for what has changed meanwhile."""
+        """Hold the lock, and wake those who wait for what has changed."""
         with self._lock:
             yield self._ledger
             self._wake()

@@ -17,10 +17,10 @@ from ucci_runtime.refusals import RequestRefused
 
 RETRY_AFTER_S = 1
 BROKER_RETRY_AFTER_S = 5
-"""As long as a write may take to be given up."""
+"""After how long a write is given up."""
 
 COMING_BYTES = 64_000_000
-"""Of all bodies that are still coming, besides the longest that may come."""
+"""Of all bodies still arriving, besides the longest allowed."""
 
 _TOO_MANY, _UNAVAILABLE = 429, 503
 

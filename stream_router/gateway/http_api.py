@@ -111,7 +111,7 @@ class GatewayApi:
         self.use(settings)
 
     def use(self, settings: Settings) -> None:
-        """Know callers by the keys of these settings from now on; quotas begin anew."""
+        """Know callers by the keys of these settings from now on; quotas restart."""
         self._options = settings.gateway
         keys = settings.gateway.api_keys
         self._ring = KeyRing(keys) if keys else None

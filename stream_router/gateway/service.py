@@ -119,7 +119,7 @@ class GatewayService:
         self._ending.asked.set()
 
     def take_over(self, found: Settings) -> Reread:
-        """Take over what may be, from a file that was read anew; in the event loop.
+        """Apply what may change from a reloaded file; in the event loop.
 
         Queries in flight end as they began; those to come go by the new settings.
 
@@ -140,7 +140,7 @@ class GatewayService:
         Raises
         ------
         UcciError
-            When something that only a person can mend ended it.
+            When something that only a person can fix ended it.
         OSError
             When the address is taken.
         """
@@ -218,7 +218,7 @@ class GatewayService:
     def _readiness(self) -> Readiness:
         return Readiness(
             is_assigned=True,
-            # Queries are taken from then on, be it by the versions from disk.
+            # Queries are taken from then on, if need be by the versions from disk.
             is_calibration_read=self._admission.is_open,
             has_producer=True,
             can_answer=self._answerer.can_answer,

@@ -166,7 +166,7 @@ class IntakeThread(Thread):
         self._paused = wanted
 
     def _measure_lag(self) -> None:
-        """Measure how far the commits are behind, and the deliveries: a straggler holds back the former alone."""
+        """Measure how far the commits are behind, and the deliveries: a straggler holds back the commits alone."""
         now_s = time.monotonic()
         if now_s < self._lag_due_s:
             return

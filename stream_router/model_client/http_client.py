@@ -85,7 +85,7 @@ _OUTCOMES: dict[type[CallError], str] = {
 
 @dataclass(slots=True)
 class _Attempts:
-    """What became of one query's attempts.
+    """Outcome of one query's attempts.
 
     Parameters
     ----------
@@ -492,7 +492,7 @@ class ModelClient:
         return running
 
     async def _probe(self) -> None:
-        """Send one probe; the attempt records what comes of it."""
+        """Send one probe; the attempt records the outcome."""
         try:
             await self._attempt(self._probe_request, None, is_probe=True)
         except CallError:

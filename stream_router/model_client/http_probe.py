@@ -1,7 +1,7 @@
 """What a model server is really like: whether it serves the model, gives log-probabilities, and answers the prompt.
 
 A probe is one GET of the list of models and one completion of a sample query with the workload's own prompt. Its
-findings are for people, one line each: a *fault* can only be mended in the configuration or at the server, a *doubt*
+findings are for people, one line each: a *fault* can only be fixed in the configuration or at the server, a *doubt*
 may pass by itself or be intended. Nothing waits for a probe: a server that is down is a doubt.
 """
 

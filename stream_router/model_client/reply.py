@@ -144,7 +144,7 @@ class StreamedReply:
 
 
 _MISSHAPEN = (KeyError, IndexError, TypeError, AttributeError, ValueError)
-"""What comes of reading something that is no completion as one."""
+"""What reading something that is no completion as one gives."""
 
 
 def _is_count(value: Any) -> TypeGuard[int]:
@@ -159,7 +159,7 @@ def _tokens(logprobs: Any) -> Iterator[Collection[float]]:
     if "content" in logprobs:
         for token in logprobs["content"] or ():
             if entries := token.get("top_logprobs"):
-                # By place, not by text: two alternatives may read alike. The chosen token can be missing.
+                # By place, not by text: two alternatives may have the same text. The chosen token can be missing.
                 chosen = (token["token"], token["logprob"])
                 listed = [(entry["token"], entry["logprob"]) for entry in entries]
                 yield [value for _, value in (listed if chosen in listed else [*listed, chosen])]

@@ -12,7 +12,7 @@
     ├── Fenced              another process runs under this instance id: stop, exit non-zero
     ├── AccessDenied        the broker refuses us: stop, exit non-zero
     ├── OffsetsBeyondLog    the group is ahead of its topic: stop, a person has to choose where it goes on
-    ├── CutOff              the broker answers others, and not us: stop, a restart makes all clients anew
+    ├── CutOff              the broker answers others, and not us: stop, a restart recreates all clients
     └── BrokerUnreachable   nothing answers: at start wait and ask again; in an API answer 503
     TopicsUnusable          a topic is missing or has the wrong policy: stop, exit non-zero
     IllegalTransition       a fault of this program: stop
@@ -102,7 +102,7 @@ class OffsetsBeyondLog(BrokerError):
     def __init__(self, group: str, topic: str, partition: int, taken: int, end: int) -> None:
         super().__init__(
             f"{topic}, partition {partition}: the group {group} has taken all before offset {taken}, and the log ends "
-            f"at {end}: the topic was made anew, restored from an older copy or cut back. Nothing more is taken, since "
+            f"at {end}: the topic was recreated, restored from an older copy or cut back. Nothing more is taken, since "
             "it may have been taken before. End all members of the group and choose where it goes on, once their "
             f"sessions have ended: kafka-consumer-groups.sh --bootstrap-server HOST:PORT --group {group} --topic "
             f"{topic} --reset-offsets --to-latest --execute skips what the topic holds, --to-earliest takes all of it"

@@ -34,7 +34,7 @@ class KafkaBroker:
     Parameters
     ----------
     on_final : callable
-        Called with an error that waiting cannot mend, from whichever thread serves the client.
+        Called with an error that waiting cannot fix, from whichever thread serves the client.
     closing : threading.Event
         Ends waits between attempts.
     """

@@ -40,7 +40,7 @@ def reports(
     count : callable
         Counts ``client_errors``.
     on_final : callable
-        Called with an error that waiting cannot mend, from whichever thread polls the client.
+        Called with an error that waiting cannot fix, from whichever thread polls the client.
     on_session_lost : callable, optional
         Of a group's consumer: called when it gives its session up because the group has not answered. The fencing of
         such a client is final; a transactional producer's own calls report its fencing, and know whether it is ours to

@@ -10,10 +10,10 @@ Where the group is beyond the log's end, it is another log, and nothing more is 
 When the broker stands still for longer than the session, the client drops its member id and joins again. The broker
 wakes and serves both: the request that waited in its buffers and the one that followed. It then fences the member that
 the client takes itself for. The same happens where the thread did not poll because it was committing. No other process
-is behind such a fence, and the client takes no further calls: the reader joins the group anew with another client,
+is behind such a fence, and the client takes no further calls: the reader rejoins the group with another client,
 once. Another process would fence that one again.
 
-It also joins anew where the group's offsets stay unanswered, and where the broker answers others
+It also rejoins where the group's offsets stay unanswered, and where the broker answers others
 (:mod:`ucci_runtime.broker.contact`).
 """
 
@@ -61,7 +61,7 @@ class KafkaGroupReader:
     properties : mapping
         See :func:`~ucci_runtime.broker.kafka_properties.group_properties`.
     on_final : callable
-        Called with an error that waiting cannot mend.
+        Called with an error that waiting cannot fix.
     has_successors : callable
         Whether the group has other members, who would take the partitions over; asked as this member ends.
     """
@@ -148,9 +148,9 @@ class KafkaGroupReader:
         return self._consumer.consumer_group_metadata()
 
     def rewind(self) -> None:
-        """Ask the group's offsets again and have the present partitions assigned anew; blocks up to a minute.
+        """Ask the group's offsets again and have the present partitions reassigned; blocks up to a minute.
 
-        Where the broker does not answer, the next :meth:`poll` gives all partitions up and joins the group anew.
+        Where the broker does not answer, the next :meth:`poll` gives all partitions up and rejoins the group.
         """
         if self._assigned:
             self._assign(self._assigned)
@@ -354,7 +354,7 @@ class KafkaGroupReader:
         self.read_from(self._assignee.assigned(committed))
 
     def _wake(self) -> None:
-        """Assign all partitions anew where one delivers nothing though its log goes on."""
+        """Reassign all partitions where one delivers nothing though its log goes on."""
         now_s = time.monotonic()
         self._standstill.polled(now_s)
         if not self._assigned:
@@ -390,7 +390,7 @@ class KafkaGroupReader:
         self._read_on(starts)
 
     def _read_on(self, starts: Mapping[Input, int]) -> None:
-        """Assign all partitions anew from these offsets; what was paused stays so."""
+        """Reassign all partitions from these offsets; what was paused stays so."""
         paused = self._paused
         self.read_from(starts)
         self.pause(paused & starts.keys())

@@ -44,7 +44,7 @@ def source_of(message: Message) -> Input:
 
 
 _input = lru_cache(maxsize=1_024)(Input)
-"""One object for all records of a partition: each message has the topic's name anew, to be kept and hashed anew."""
+"""One object for all records of a partition: each message has its own copy of the topic's name, to keep and hash."""
 
 
 def _headers(message: Message) -> tuple[tuple[Header, ...], str | None]:

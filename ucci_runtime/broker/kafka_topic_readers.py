@@ -46,7 +46,7 @@ class KafkaTopicReader:
     properties : mapping
         See :func:`~ucci_runtime.broker.kafka_properties.reader_properties`.
     on_final : callable
-        Called with an error that waiting cannot mend.
+        Called with an error that waiting cannot fix.
     closing : threading.Event
         Ends waits between attempts.
     partitions : int
@@ -122,7 +122,7 @@ class KafkaTopicReader:
     def _keep_contact(self) -> None:
         """Replace the client where the broker answers others, and not this one."""
         if self._lifeline.is_cut(self._consumer, next(iter(self._positions))):
-            _log.warning("the broker answers others, and not this client; making it anew", client=self._name)
+            _log.warning("the broker answers others, and not this client; recreating it", client=self._name)
             close_or_leave(self._name, self._consumer.close)
             self._consumer = self._reading()
 
@@ -182,7 +182,7 @@ class KafkaTailReader:
     most : int
         Records of the past, over all partitions.
     on_final : callable
-        Called with an error that waiting cannot mend.
+        Called with an error that waiting cannot fix.
     """
 
     def __init__(
@@ -220,7 +220,7 @@ class KafkaTailReader:
         AccessDenied, CutOff
         """
         if self._lifeline.is_cut(self._consumer, next(iter(self._positions), Input(self._topic, 0))):
-            _log.warning("the broker answers others, and not this client; making it anew", client=self._name)
+            _log.warning("the broker answers others, and not this client; recreating it", client=self._name)
             close_or_leave(self._name, self._consumer.close)
             self._consumer = Consumer(self._properties)
             self._read_on()
@@ -280,7 +280,7 @@ class KafkaTailReader:
 
 
 def _report(client: str, error: KafkaError, count: Count) -> None:
-    """Count an error that waiting mends, raise any other."""
+    """Count an error that passes by waiting, raise any other."""
     reason = translate(error, Side.CONSUMER)
     if isinstance(reason, AccessDenied) or is_fatal(error):
         raise reason

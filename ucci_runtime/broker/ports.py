@@ -102,11 +102,11 @@ class GroupReader(Protocol):
         ...
 
     def rewind(self) -> None:
-        """Ask the group's offsets again and have the present partitions assigned anew."""
+        """Ask the group's offsets again and have the present partitions reassigned."""
         ...
 
     def pause(self, sources: Collection[Input]) -> None:
-        """Deliver nothing of these partitions until they are resumed, or read from an offset, or assigned anew."""
+        """Deliver nothing of these partitions until they are resumed, or read from an offset, or reassigned."""
         ...
 
     def resume(self, sources: Collection[Input]) -> None:
@@ -361,7 +361,7 @@ class Connect(Protocol):
         count : callable
             Counts ``client_errors``, ``rebalances``, ``records_lost`` and ``transactions``.
         on_final : callable
-            Called with an error that waiting cannot mend, from any thread.
+            Called with an error that waiting cannot fix, from any thread.
         closing : threading.Event
             Once set, waits between attempts end.
         """

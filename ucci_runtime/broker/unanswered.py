@@ -78,7 +78,7 @@ class UnansweredRequests:
         kind : str
             Its name in the protocol.
         number : int
-            By which its answer is known on this connection; it may be given anew after the connection broke.
+            By which its answer is known on this connection; it may be reused after the connection broke.
         """
         if kind in TRANSACTIONAL:
             self._overtaken |= (connection, number) in self._waiting

@@ -1,4 +1,4 @@
-"""What a handoff saved in a demo run: what was paid, beside the same calls made whole.
+"""What a handoff saved in a demo run: what was paid, against the same calls made without it.
 
 The recordings know how long each whole answer is, and results say what was generated of it. Pure.
 """

@@ -98,7 +98,7 @@ class Watcher(threading.Thread):
         self._labels_before = self._labels_taken()
 
     def await_fit(self) -> None:
-        """Block while the fit is far behind the labels, a while at most: the story goes by queries, not by time."""
+        """Block for a bounded time while the fit is far behind the labels: the demo advances by queries, not time."""
         self._await(lambda: self._labels.queries - self._labels_taken() + self._labels_before < _LABELS_AHEAD, _WAIT_S)
 
     def _labels_taken(self) -> int:

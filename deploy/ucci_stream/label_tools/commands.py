@@ -43,7 +43,7 @@ def start(
     directory: Annotated[Path, typer.Option(help="Where its database and log go.")] = Path("label-studio"),
     port: Annotated[int, typer.Option(min=0, max=65_535, help="0 takes a free one.")] = 8090,
 ) -> None:
-    """Run a Label Studio on this machine to try it, until Ctrl-C; installs it apart on first use (1 GB of disk).
+    """Run a Label Studio on this machine to try it, until Ctrl-C; installs it separately on first use (1 GB of disk).
 
     Example: ucci-stream label-studio start --port 8090
     """

@@ -117,7 +117,7 @@ class LabelStudio:
             if changed_after is not None:
                 moment = changed_after.astimezone(UTC).strftime(_TIME_FORMAT)
                 conditions.append(_condition("updated_at", "Datetime", moment))
-            # By id above the last one rather than by page: tasks that are deleted meanwhile would shift the pages.
+            # By id above the last one rather than by page: tasks deleted meanwhile would shift the pages.
             query = {"filters": {"conjunction": "and", "items": conditions}, "ordering": ["tasks:id"]}
             path = f"/api/tasks?project={project}&fields=all&page=1&page_size={PAGE_SIZE}&include={_TASK_FIELDS}"
             page = (await self._call("GET", f"{path}&query={quote(json.dumps(query))}"))["tasks"]

@@ -1,4 +1,4 @@
-"""A Label Studio of one's own on this machine: installed apart on first use, on SQLite, to try out and to test with."""
+"""A local Label Studio: installed separately on first use, on SQLite, to try out and to test with."""
 
 from __future__ import annotations
 

@@ -38,7 +38,7 @@ _OVERLAP = timedelta(seconds=60)
 
 _AT_ONCE = 100
 _MAY_PASS = (LabelToolFailed, BrokerError, FeedStopped)
-"""What waiting may mend: a tool or a broker that is away."""
+"""What waiting may fix: a tool or a broker that is away."""
 
 _out = Console()
 _err = Console(stderr=True)
@@ -213,7 +213,7 @@ class Rounds:
         Raises
         ------
         LabelToolFailed, BrokerError, FeedStopped
-            Where one round was asked for, or waiting cannot mend it.
+            Where one round was asked for, or waiting cannot fix it.
         """
         loop = asyncio.get_running_loop()
         for number in (signal.SIGTERM, signal.SIGINT):

@@ -40,7 +40,7 @@ def pick_port() -> int:
 def port_is_free(port: int) -> bool:
     """Return whether a server could listen on this loopback port now."""
     with socket.socket() as probe:
-        # As the broker itself does: connections of a former run that the kernel still remembers are no obstacle.
+        # As the broker itself does: connections of an earlier run that the kernel still remembers are no obstacle.
         probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         try:
             probe.bind(("127.0.0.1", port))

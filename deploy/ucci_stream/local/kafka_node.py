@@ -73,7 +73,7 @@ class LocalBroker(RunsInBlock):
         self._process: ChildProcess | None = None
 
     def start(self) -> None:
-        """Start the node and block until it answers; on its former ports if it ran before.
+        """Start the node and block until it answers; on its previous ports if it ran before.
 
         Call it from a thread that lives as long as the node is wanted: Linux ends a child with the thread that
         started it.

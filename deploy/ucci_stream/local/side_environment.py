@@ -27,7 +27,7 @@ VLLM_ENVIRONMENT = {
 }
 _VLLM = "vllm"
 LOCKS = Path(__file__).parent / "locks"
-"""Every package of each environment by version and hash; ``make lock-side`` resolves them anew."""
+"""Every package of each environment by version and hash; ``make lock-side`` resolves them again."""
 
 _PIP_INSTALL = ("-m", "pip", "install", "--quiet", "--disable-pip-version-check")
 _INSTALL_TIMEOUT_S = 1_800.0

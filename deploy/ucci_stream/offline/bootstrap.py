@@ -67,7 +67,7 @@ def read_examples(
         if mark is not None and not is_of_basis(example.basis, mark):
             raise FeedStopped(
                 f"{path}:{number}: basis: is {example.basis}, configured is {mark}: the answers are to another prompt, "
-                "of other models or in other fields; make the examples anew with `ucci-stream calibrate`"
+                "of other models or in other fields; make the examples again with `ucci-stream calibrate`"
             )
         yield example
 

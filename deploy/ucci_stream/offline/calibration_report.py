@@ -127,7 +127,7 @@ def _goal(target: Target) -> str:
 def what_if(settings: WorkloadSettings, examples: Sequence[LabelledExample], made: CalibrationVersion) -> list[Promise]:
     """Return the promises at targets around the configured one, each with its costs at several prices.
 
-    Each target is fitted anew, for the margin of the choice depends on it. The cost ratio changes no threshold: the
+    Each target is fitted separately, for the choice's margin depends on it. The cost ratio changes no threshold: the
     cheapest policy is the one that escalates least, whatever the price.
     """
     return [promise_of(version, ratios_of(settings)) for version in _versions(settings, examples, made)]

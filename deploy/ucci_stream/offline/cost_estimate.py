@@ -1,4 +1,4 @@
-"""What calls of two models cost beside each other: ratios and prices from measured calls, with bootstrap intervals.
+"""How the call costs of two models compare: ratios and prices from measured calls, with bootstrap intervals.
 
 A server that always has ``C`` calls in flight, each of a mean time ``T``, finishes ``C / T`` calls a second (Little's
 law), so that a call takes ``T / C`` seconds of the server: what an operator pays for, and what is compared here.

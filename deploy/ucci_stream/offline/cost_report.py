@@ -28,7 +28,7 @@ def by_query(estimate: CostEstimate) -> str:
 
 
 def by_token(estimate: CostEstimate) -> str:
-    """Return the line that prices tokens, those of prompts apart where that is known.
+    """Return the line that prices tokens, those of prompts separately where that is known.
 
     Examples
     --------

@@ -139,7 +139,7 @@ def _read(path: Path, whole: bytes) -> Iterator[tuple[str, Answer]]:
             answer = Answer(None if reply is None else Reply(**reply), found["refusal"], found["latency_s"])
             yield found["key"], answer
         except (ValueError, KeyError, TypeError):
-            raise AskingStopped(f"{path}:{number}: is no kept answer; remove the file to ask anew") from None
+            raise AskingStopped(f"{path}:{number}: is no kept answer; remove the file to ask again") from None
 
 
 def call_of(workload: WorkloadSettings, role: ModelRole, text: str) -> Call:

@@ -238,7 +238,7 @@ def _below(probability: float | None) -> str:
 
 
 def _said_at(said: Mapping[str, Any]) -> str:
-    """Return when a label was given; where its labeler does not say so, when it came, as the join has it."""
+    """Return when a label was given; if its labeler does not say, when it arrived, by the join's record."""
     return str(said["labelled_at"] or said["arrived_at"] or "at an unknown time")
 
 

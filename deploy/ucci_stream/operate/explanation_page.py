@@ -71,7 +71,7 @@ def _section(title: str, content: str) -> str:
 
 
 def _answers(result: Mapping[str, Any], label: Mapping[str, Any]) -> str:
-    """Return both answers beside what was served and what people say, a row for each field."""
+    """Return both answers, what was served and what people say, a row for each field."""
     said = label["feedback"][-1]["entities"] if label["feedback"] else None
     answers = [result["small"], result["large"]]
     found = [run["entities"] if run and run["valid"] else None for run in answers]

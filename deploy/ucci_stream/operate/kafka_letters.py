@@ -27,6 +27,7 @@ from ucci_stream.operate.letters import (
     Past,
     Selection,
     identity,
+    is_replay,
     letter_of,
     query_id,
     refusal,
@@ -211,14 +212,16 @@ def _past(settings: Settings, letters: Sequence[Letter]) -> Past:
     since = min(letter.at for letter in letters) - _CLOCKS_DIFFER
     prefix, topics = settings.topics.prefix, {letter.topic for letter in letters}
     sources = sorted(topics & {topic.name(prefix) for topic in (QUERIES, FEEDBACK)})
-    letters_of = {identity(DEAD_LETTERS.name(prefix), letter) for letter in letters}
+    letters_of = {identity(DEAD_LETTERS.name(prefix), letter): letter for letter in letters}
     asked = {query_id(letter.record.value) for letter in letters}
     replayed: set[str] = set()
     answered: set[str] = set()
     for source in sources:
         for record in records_since(settings, source, since, _GROUP):
             found = replayed_from(record.headers)
-            if found in letters_of:
+            letter = letters_of.get(found) if found is not None else None
+            # Whoever may write to the topic may name any letter; only its own bytes there show that it was replayed.
+            if found is not None and letter is not None and is_replay(record, letter):
                 replayed.add(found)
     if QUERIES.name(prefix) in sources:
         for record in records_since(settings, RESULTS.name(prefix), since, _GROUP):

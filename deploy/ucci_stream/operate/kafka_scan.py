@@ -44,7 +44,7 @@ def records_since(settings: Settings, topic: str, since: datetime, group: str) -
     Parameters
     ----------
     group : str
-        Whose name the reader bears, after the prefix; it has no members.
+        The reader's name, after the prefix; it has no members.
 
     Raises
     ------

@@ -211,6 +211,12 @@ def kept_headers(headers: Iterable[Header]) -> list[Header]:
     return [one for one in headers if not one[0].startswith(_DLQ_PREFIX) and one[0] != REPLAY_OF]
 
 
+def is_replay(record: Record, letter: Letter) -> bool:
+    """Return whether a record is what a replay of the letter writes, key and value byte for byte."""
+    kept = letter.record
+    return (record.source.topic, record.key, record.value) == (letter.topic, kept.key, kept.value)
+
+
 def replayed_from(headers: Iterable[Header]) -> str | None:
     """Return the identity of the letter that a record was replayed from, or None."""
     return next((_text(value) for name, value in headers if name == REPLAY_OF), None)

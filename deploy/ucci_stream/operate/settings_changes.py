@@ -124,7 +124,7 @@ def _removed(name: str) -> Change:
 
 
 def _of_unnamed(settings: Settings, routers: Sequence[RouterStatus]) -> Iterator[Change]:
-    """Yield what becomes of queries that name no workload, where that changes."""
+    """Yield what happens to queries that name no workload, where that changes."""
     after = settings.workload_of_unnamed
     before = sorted({name for router in routers if (name := _unnamed_in(router)) is not None} - {after})
     if not before:

@@ -1,4 +1,4 @@
-"""Readers of topics for commands: they count nothing, and raise at once what waiting cannot mend.
+"""Readers of topics for commands: they count nothing, and raise at once what waiting cannot fix.
 
 The group's name has no members; access rules of the broker may list it.
 """

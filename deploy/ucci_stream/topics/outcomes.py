@@ -1,4 +1,4 @@
-"""What became of queries and labels: results as they are committed, labels as they are joined, and what is set aside.
+"""Outcomes of queries and labels: results as they are committed, labels as they are joined, and what is set aside.
 
 A follower takes its places at the present ends of the topics before anything is sent, so that no outcome is missed. It
 reads committed records alone and leaves nothing behind on the broker.
@@ -47,7 +47,7 @@ class TopicMissing(UcciError):
 
 @dataclass(slots=True)
 class Outcomes:
-    """What became of the records that were sent, by query id.
+    """Outcomes of the records sent, by query id.
 
     Parameters
     ----------
@@ -79,7 +79,7 @@ class Follower:
         Parameters
         ----------
         timeout_s : float
-            Ends the wait, counted anew from each outcome.
+            Ends the wait, restarted by each outcome.
         read : callable
             A record's value → query id and how it ended, or None where it is about something else.
         """

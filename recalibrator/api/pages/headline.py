@@ -66,7 +66,7 @@ class Headline(NamedTuple):
 
 
 class Facts(NamedTuple):
-    """What the headline rests on beside the status document.
+    """What the headline rests on besides the status document.
 
     Parameters
     ----------
@@ -403,7 +403,7 @@ def _letters(status: WorkloadStatus, facts: Facts) -> Headline | None:
     sentence = (
         f"{recent} records were set aside as dead letters in the last hour{trend}: mostly {_reason(letters.by_reason)}."
     )
-    remedy = "Mend what sends them, then replay them: ucci-stream dead-letters replay."
+    remedy = "Fix what sends them, then replay them: ucci-stream dead-letters replay."
     return Headline("dead_letters", "warn", sentence, remedy, _section(status, "dead-letters", "Dead letters"))
 
 

@@ -196,7 +196,7 @@ class Page:
             fitted=self._cache.line(workload, status.calibration_version),
             span=traffic_span(status),
             prices_tokens=facts.prices_tokens,
-            # No green beside what needs attention.
+            # No green next to what needs attention.
             tone="calm" if tone == "good" != first.severity else tone,
             versions=groups,
             hidden_versions=len(lines) - sum(len(group.rows) for group in groups),

@@ -91,7 +91,7 @@ class FigureStore:
                 UncertaintyHistogram.model_validate(details["uncertainty"]),
             )
         except (KeyError, ValidationError):
-            # A version of a former release, or one made of a bare map.
+            # A version of an earlier release, or one made of a bare map.
             found = _AtFit()
         with self._lock:
             self._at_fit[workload] = (version, found)

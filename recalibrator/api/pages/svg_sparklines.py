@@ -58,7 +58,7 @@ def throughput(points: Sequence[HistoryPoint]) -> list[tuple[float, float]]:
     """Return queries a second in equal parts of the time, each with its end in Unix seconds.
 
     Between two statuses the queries are taken to be spread evenly. A count that falls, as when a fit has lost its
-    state, begins anew there.
+    state, restarts there.
     """
     known = [(point.at.timestamp(), point.served.queries) for point in points if point.served is not None]
     if len(known) < _LEAST_POINTS or known[-1][0] <= known[0][0]:

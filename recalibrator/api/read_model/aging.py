@@ -72,7 +72,7 @@ def _merged(
 ) -> Iterator[_Point]:
     longest = _STEPS[-1][1]
     while (end - begin) / longest > _OLDER:
-        # Doubled, so that what was merged before is merged on and never cut anew.
+        # Doubled, so that what was merged before is merged on and never split again.
         longest *= 2
     open_bin, held = None, None
     for point in points:

@@ -161,7 +161,7 @@ def _encoded(point: HistoryPoint) -> HistoryPoint:
 
 
 def _interval(version: CalibrationVersion) -> Interval | None:
-    """Return the 95 % interval; versions of former releases know the one of their safety margin alone."""
+    """Return the 95 % interval; versions of earlier releases know the one of their safety margin alone."""
     try:
         return Interval.model_validate(version.evidence.details["micro_f1_95"])
     except (KeyError, ValidationError):

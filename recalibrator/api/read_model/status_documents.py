@@ -137,7 +137,7 @@ class StatusDocuments:
         labels = {name: value for name, value in document.get("labels", {}).items() if name != "by_labeler"}
         made = _Own(
             status=to_json({name: value for name, value in document.items() if name not in _COMPLETED})[:-1],
-            # A status of a former release may lack the field altogether.
+            # A status of an earlier release may lack the field altogether.
             labels=to_json(labels or {"requested": 0})[:-1],
             lag=document.get("lag") or {},
             version=b"null" if line is None else summary(line, parent).model_dump_json().encode(),

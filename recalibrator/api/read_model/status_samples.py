@@ -153,7 +153,7 @@ def _labels(status: WorkloadStatus) -> Iterator[Sample]:
 
 
 def _number(value: JsonValue) -> float:
-    """Return a number of the free-form details; 0 where a former release wrote none."""
+    """Return a number of the free-form details; 0 where an earlier release wrote none."""
     return float(value) if isinstance(value, int | float) else 0.0
 
 

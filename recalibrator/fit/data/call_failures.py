@@ -1,6 +1,6 @@
 """Whether a model server is failing now, as far as routed traffic shows it.
 
-An outage belongs to the router: it says nothing of how well a model answers, and no threshold mends it. The fit has to
+An outage belongs to the router: it says nothing of how well a model answers, and no threshold helps. The fit has to
 know of one for three reasons only: it must not send a failing server more work, queries that a missing small model
 could not score say nothing of the mix of queries, and the status must name the outage.
 """

@@ -47,7 +47,7 @@ class HalfLives(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class DecayedSums:
-    """Sums over all contributions that count, those routed before a change apart from those since.
+    """Sums over all contributions that count, those routed before a change separate from those since.
 
     Parameters
     ----------

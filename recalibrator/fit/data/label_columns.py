@@ -26,7 +26,7 @@ is the labeler's number (``NOBODY`` where none is named), ``FIRST_ERROR`` the er
 ``SERIAL`` as which label it came, and ``STANDING`` a :class:`Standing`."""
 
 NOBODY, OTHERS = -1.0, 0.0
-"""No labeler is named; one of the labelers beyond those that are kept apart by name."""
+"""No labeler is named; one of the labelers beyond those kept separately by name."""
 
 
 class Standing(IntEnum):

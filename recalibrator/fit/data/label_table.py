@@ -208,7 +208,7 @@ class LabelTable:
         self, slot: int, example: LabelledExample, routed_us: int, labelled_us: int, labeler: float
     ) -> Change:
         # Two questions at once. Which of both labels is the query's by its number: the higher revision, of equal ones
-        # the later. And may the newer be believed: one labeler's word is not to overrule everybody else's where that
+        # the later. And may the newer be believed: one labeler's word is not to outweigh everybody else's where that
         # labeler is set aside. What loses stays known, in case the winner is set aside later.
         *held, counts, held_labeler = self._table[slot, [REVISION, LABELLED_US, STANDING, LABELER]].tolist()
         held_routed_us = float(self._table[slot, ROUTED_US])
@@ -303,7 +303,7 @@ class LabelTable:
     def set_distrust(self, distrust: Distrust) -> None:
         """Set labels of some labelers aside by when their queries were routed, and take back those of all others.
 
-        Where one of them has overruled somebody else, the earlier label stands again; where such a one is believed
+        Where one of them has superseded somebody else, the earlier label counts again; where such a one is believed
         again, the later does.
         """
         self.distrust = distrust

@@ -1,7 +1,7 @@
 """Labels of queries that another labeler has labelled again later: kept, in case the later one cannot be believed.
 
-Of several labelers' opinions on a query the latest counts. A single labeler could therefore overrule all others; where
-one is set aside, what they had overruled has to stand again.
+Of several labelers' opinions on a query the latest counts. A single labeler could therefore outvote all others; where
+one is set aside, the labels they had superseded have to count again.
 """
 
 from __future__ import annotations

@@ -29,7 +29,7 @@ def calibration_error(labels: LabelTable, half_life: float) -> CalibrationError:
     adds to it. Empty below 20 labels.
     """
     table = labels.table
-    # One pass over the rows, which lie far apart, instead of one a column.
+    # One pass over the rows, which are far apart in memory, instead of one per column.
     counts, predicted, propensity = np.ascontiguousarray(table[:, STANDING : LABEL_PROBABILITY + 1].T)
     scored = np.flatnonzero((counts > 0.0) & ~np.isnan(predicted))
     if len(scored) < _LEAST_LABELS:

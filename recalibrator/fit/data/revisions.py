@@ -5,7 +5,7 @@ Where people correct themselves, first labels hold other errors than standing on
 estimated from the latest labels how often a first label says wrong of what will stand as right, and the other way
 round; what a label is held against is moved by both shares.
 
-Corrections come later than the slips that they mend, so the latest labels hold slips of which nobody knows yet. Taken
+Corrections come later than the slips they correct, so the latest labels hold slips of which nobody knows yet. Taken
 as they are, they would hide that people have begun to slip. As with late reports of diseases (Lawless, 1994), each
 label counts by the share of corrections that come within its age, which the delays of former corrections tell.
 
@@ -126,7 +126,7 @@ class Revisions:
         place, delay = number % self._kept, float(self.serial - number)
         if delay > self._kept or self._standing[place] >= _UNKNOWN or self._standing[place] == after:
             return
-        # What was turned over twice says again what it said first.
+        # What was changed twice says again what it said first.
         self._turned_after[place] = 0.0 if self._turned_after[place] else delay
         self._standing[place] = after
         self._delays = [*self._delays, delay][-_LATEST_DELAYS:]
@@ -155,7 +155,7 @@ class Revisions:
         latest = self.serial - 1
         age = (latest - np.arange(self._kept)) % self._kept + 1.0
         weight = 0.5 ** (age / max(self._half_life, delay))
-        # What was turned over is known to be a slip, however young it is.
+        # What was changed is known to be a slip, however young it is.
         known = weight * np.where(slips, 1.0, 1.0 - np.exp(-age / delay))
         stand = [float(known[self._standing == one].sum()) + _PRIOR_LABELS for one in range(_UNKNOWN)]
         slipped = [float(weight[slips & (self._standing == one)].sum()) for one in range(_UNKNOWN)]

@@ -72,7 +72,7 @@ class Slips(NamedTuple):
         """Return what each label is worth, shape (labels,): 1 where nothing slips."""
         cells, found = len(self.share), np.ones(len(table))
         standing, group = table[:, STANDING], table[:, GROUP].astype(np.intp)
-        # What somebody has put right since is no slip.
+        # What somebody has since corrected is no slip.
         crowd = ((standing == Standing.COUNTED) | (standing == Standing.ANSWERED)) & (table[:, REVISION] <= 1.0)
         rows = np.flatnonzero(crowd & self.covers(table[:, ROUTED_US]) & (group < 3 * cells))
         group, wrong = group[rows], table[rows, ERROR] > 0.0

@@ -82,7 +82,7 @@ class Part:
     """
 
     def take(self, event: LabelledExample | TrafficSummary, change: Change | None) -> None:
-        """Take an event in; ``change`` is what became of a label in the label table."""
+        """Take an event in; ``change`` is the label's outcome in the label table."""
 
     def contribute(self, candidate: Candidate, view: View) -> Candidate | None:
         """Return the candidate with what this option says of it."""
@@ -156,7 +156,7 @@ def exploration_probability(most: float, constants: PublishConstants, *, is_quie
     """Return the exploration probability of the next version.
 
     Exploration is paid with every query and needed where outcomes have changed: there the large model's answers below
-    the threshold must be learnt anew. While nothing changes, labels that age slowly still show them.
+    the threshold must be learnt again. While nothing changes, labels that age slowly still show them.
     """
     return most * constants.quiet_exploration if is_quiet else most
 

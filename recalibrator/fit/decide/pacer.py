@@ -142,7 +142,7 @@ class Pacer(Part):
 
     def _drop(self) -> None:
         self._recent.popleft()
-        # Added up anew: what is taken out of a running sum leaves its rounding behind.
+        # Summed from scratch: what is taken out of a running sum leaves its rounding behind.
         self._queries = sum(queries for queries, _ in self._recent)
         self._cost = sum(cost for _, cost in self._recent)
 

@@ -1,7 +1,7 @@
 """The times so far that were like now, found again when a drift is over.
 
 Drift mostly ends: a release is rolled back, a campaign is over. What was learned before it then holds again at once,
-and need not be learned anew. Whether two times are alike can be told without labels, by the u of their queries and by
+and need not be learned again. Whether two times are alike can be told without labels, by the u of their queries and by
 how often both models agreed given u. So traffic is remembered in blocks. When the latest queries are no longer like
 those of the present world, but like earlier blocks, labels of these count again, and those from in between do not.
 """
@@ -164,7 +164,7 @@ def _is_in(block: Block, spans: tuple[Span, ...]) -> bool:
 
 
 def _joined(blocks: list[Block], alike: NDArray[np.bool_]) -> tuple[Span, ...]:
-    """Return the times of alike blocks; offline labels, which lie before all traffic, go with the first one."""
+    """Return the times of similar blocks; offline labels, which lie before all traffic, go with the first one."""
     spans: list[tuple[int, int]] = []
     begins_us = 0
     for one, is_alike in zip(blocks, alike, strict=True):

@@ -2,7 +2,7 @@
 
 It sees the mean residual of each outcome, hits less expected hits by trial. Its state is the inputs since its restart:
 a copy that is fed with the same inputs is in the same state, so a snapshot needs to know nothing of river's insides.
-The inputs kept are bounded; beyond the bound the older half is dropped and the detector built anew from the rest.
+The inputs kept are bounded; beyond the bound the older half is dropped and the detector rebuilt from the rest.
 """
 
 from __future__ import annotations

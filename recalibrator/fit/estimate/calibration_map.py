@@ -46,7 +46,7 @@ class ErrorCells(NamedTuple):
 
 
 class MapFitter(Protocol):
-    """Fits the map g anew at every refit."""
+    """Fits the map g from scratch at every refit."""
 
     @property
     def name(self) -> str:

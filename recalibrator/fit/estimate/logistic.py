@@ -71,7 +71,7 @@ def line_basis(x: Floats) -> Floats:
 
 
 def _discriminant(basis: Floats, count: Floats, hits: Floats, prior: float) -> tuple[float, float]:
-    """Return level and slope as if x were normal among hits and misses alike: near enough for two steps fewer."""
+    """Return level and slope as if x were normal among hits and misses alike: close enough to save two steps."""
     (whole, first, second), (wrong, first_wrong) = basis.dot(count).tolist(), basis[:2].dot(hits).tolist()
     if not 0.0 < wrong < whole:
         return prior, 0.0

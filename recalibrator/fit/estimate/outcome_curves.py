@@ -146,7 +146,7 @@ def smooth_outcomes(sums: CellSums, constants: SmoothingConstants) -> Smoothed:
     """Smooth all outcomes over u at once: those of all labels, and, more widely, those of pairs given agreement."""
     (unknown, apart, alike), every = sums.by_relation.transpose(0, 2, 1), sums.by_cell.T
     square, wide = sums.square, constants.wide_bandwidth_cells
-    # Squared weights are not kept apart for pairs of unknown agreement: these are scaled by their share of weight.
+    # Squared weights are not kept separately for pairs of unknown agreement: these are scaled by their share of weight.
     share = np.divide(unknown[PAIR], unknown[ONE], out=np.zeros(len(square[0])), where=unknown[ONE] > 0.0)
     known_square = square[1] + square[2]
     whole = Family(

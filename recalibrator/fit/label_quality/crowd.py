@@ -4,7 +4,7 @@ A suspicion is one question: have errors become as frequent as labels say, or do
 odds of it. By as much as they speak against the labels, these count for what true ones would say
 (:mod:`recalibrator.fit.data.slips`): nothing is set aside, and nothing is lost if the odds turn again. Without trusted
 answers labels are believed. A suspicion ends when answers confirm the labels, when nobody answers, when labels report
-what they did before (a CUSUM), or when single people are set aside, since what the others say is judged anew.
+what they did before (a CUSUM), or when single people are set aside, since what the others say is judged again.
 
 :func:`step` maps a suspicion and one piece of evidence to the next one and its effects. It changes nothing else: the
 fold applies the effects to the label table and to what it knows of changes.
@@ -256,7 +256,7 @@ class AuditsDrawn(NamedTuple):
 
 
 class PeopleJudged(NamedTuple):
-    """Single labelers were set aside, or are believed again: what labels say as a whole is to be judged anew."""
+    """Single labelers were set aside, or are believed again: what labels say as a whole is to be judged again."""
 
 
 Evidence = Suspected | LabelSeen | AuditsDrawn | PeopleJudged
@@ -315,8 +315,7 @@ def _take_ordinary(
     """Let one label of the crowd speak for itself; after so many, an audit ends, or another one begins."""
     suspicion, released_us = _release_test(replace(suspicion, ordinary=suspicion.ordinary + 1), label, constants)
     if released_us is not None:
-        retract = released_us <= suspicion.began_us
-        return _end("released", label, Effects("labels_released", released_us, retract=retract))
+        return _end("released", label, Effects("labels_released", released_us))
     quality = replace(quality, suspicion=suspicion)
     if suspicion.ordinary < constants.audit_again_labels:
         return quality, _NONE
@@ -374,7 +373,7 @@ def _audits(part: VersionTraffic, share: float, *, agreeing: bool) -> float:
 
 def _release_test(suspicion: Suspicion, label: LabelSeen, constants: AuditConstants) -> tuple[Suspicion, int | None]:
     """Compare one label with what was expected; returns since when labels are as before, where they are."""
-    if label.cell is None or label.agree is (not suspicion.agreeing):
+    if label.cell is None or label.agree is not suspicion.agreeing:
         return suspicion, None
     suspicion = replace(suspicion, seen=suspicion.seen + 1)
     if suspicion.seen % _LABELS_BETWEEN_FITS == 0:
@@ -431,7 +430,9 @@ def _keep(
     suspicion = replace(suspicion, carried=carried, evidence=carried, audit=None, ordinary=ordinary)
     verdict = "refuted" if refuted else "undecided"
     conclusion = Conclusion(verdict, len(errors), int(errors.sum()), label.now_us)
-    effects = Effects("labels_refuted", suspicion.began_us, retract=True) if refuted else _NONE
+    # A change that labels reported is kept: something else than what was asked about may have changed, and where
+    # nothing has, it costs no more than older labels.
+    effects = Effects("labels_refuted", suspicion.began_us) if refuted else _NONE
     return LabelQuality(suspicion, conclusion), effects
 
 
@@ -439,11 +440,9 @@ def _posterior(suspicion: Suspicion, labels: LabelFacts, since_us: int | None = 
     """Return the factor on the odds, given ordinary labels since a time that are, or may be, of the suspected kind."""
     since_us = suspicion.began_us if since_us is None else since_us
     relation, cell, error = labels.errors_since(since_us, audited=False)
-    known = relation == _kind(suspicion)
-    rows = known | (relation == 0)
-    known = known[rows]
-    rest, weight, given = suspicion.chances(cell[rows], None, labels.flips)
-    chances = Chances(np.where(known, 0.0, rest), np.where(known, 1.0, weight), given)
+    # Where one model alone was asked, more errors may as well mean that fewer answers agree than before.
+    rows = relation == _kind(suspicion)
+    chances = suspicion.chances(cell[rows], suspicion.agreeing, labels.flips)
     return odds_posterior(chances, error[rows], rising=suspicion.agreeing)
 
 

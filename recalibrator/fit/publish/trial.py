@@ -30,7 +30,7 @@ KEPT_LABELS = 5_000
 """Labelled queries of both arms that are compared, the latest to arrive."""
 
 KEPT_NUMBERS = 64
-"""Former trials whose late labels are still distinguished from those of versions in force."""
+"""Earlier trials whose late labels are still distinguished from those of versions in force."""
 
 _LEAST_LABELS = 20
 _PAIRS_MOST = 2**31 - 1

@@ -15,7 +15,7 @@ from schemas.calibration import HIGHEST_VERSION, CalibrationVersion
 from schemas.command import Command
 from schemas.errors import DecodeError
 from schemas.event import Event
-from schemas.signature import signature_fault, unsigned
+from schemas.signature import bound, signature_fault, unsigned
 from schemas.trial import CalibrationTrial
 from ucci_runtime.broker.ports import TopicReader
 from ucci_runtime.broker.records import OutputRecord, Record
@@ -33,7 +33,7 @@ class TopicVersionLog:
     reader : TopicReader
         Of the topics of versions in force and on trial.
     keys : sequence of bytes
-        One of which must have signed a version that is gone on from; empty: none need be signed.
+        Bound to the cluster. One must have signed a version that is gone on from; empty: none need be signed.
     """
 
     def __init__(self, reader: TopicReader, trial_topic: str | None, keys: Sequence[bytes] = ()) -> None:
@@ -90,11 +90,11 @@ class TopicVersionLog:
                 continue
             news[workload] = max(number, news.get(workload, 0))
             self._highest[workload] = max(number, self._highest.get(workload, 0))
-            document = json.loads(record.value or b"") if self._keys else {}
-            if self._keys and signature_fault(document["version"] if is_trial else document, self._keys):
+            keys = [bound(key, record.source.topic) for key in self._keys]
+            if keys and signature_fault(json.loads(record.value or b""), keys):
                 continue
             if isinstance(found, CalibrationTrial):
-                self._trials[workload] = found
+                self._trials[workload] = found.model_copy(update={"signature": ""})
             elif workload not in self._newest or number > self._newest[workload].version:
                 self._newest[workload] = version
         return news

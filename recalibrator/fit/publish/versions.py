@@ -32,7 +32,7 @@ from schemas.settings import WorkloadSettings
 
 
 class Content(NamedTuple):
-    """What a version is made of, beside its number and the settings."""
+    """What a version is made of, besides its number and the settings."""
 
     map: CalibrationMap
     uncertainty_threshold: float
@@ -68,7 +68,7 @@ class VersionRegistry:
         return self._settings.basis
 
     def find(self, version: int | None) -> CalibrationVersion | None:
-        """Return a former version, or None when it is not or no longer known."""
+        """Return an earlier version, or None when it is unknown or forgotten."""
         return None if version is None else self._versions.get(version)
 
     def audit_probabilities(self) -> dict[int, float]:
@@ -122,7 +122,7 @@ class VersionRegistry:
         return version
 
     def hold(self, former: CalibrationVersion, created_us: int, evidence: Evidence) -> CalibrationVersion:
-        """Publish what is in force again, alike but for what holds it: a fit without history reads it there."""
+        """Publish what is in force again, the same but for its pin or pause: a fit without history reads it there."""
         self.floor += 1
         made = {"version": self.floor, "created_at": from_us(created_us), "parent_version": former.version}
         version = former.altered(**made, evidence=evidence, holds=self.holds)

@@ -127,6 +127,19 @@ def test_a_query_that_was_answered_meanwhile_stays_as_it_is(lab: Lab) -> None:
     assert (done["replayed"], done["skipped"]) == (3, {"truncated": 1, "answered": 1})
 
 
+def test_a_forged_header_made_letters_unreplayable(lab: Lab) -> None:
+    """A record that names another's letter, or has its bytes on another topic, does not count as its replay."""
+    producer = Producer({"bootstrap.servers": lab.bootstrap})
+    for number, (name, text) in enumerate([("queries", "x"), ("queries", "y"), ("feedback", "canon")]):
+        headers: dict[str, str | bytes | None] = {REPLAY_OF: f"{lab.topic('dead-letters')}/0/{number}".encode()}
+        value = json.dumps({"query_id": f"q-{number}", "text": text})
+        producer.produce(lab.topic(name), key=f"q-{number}".encode(), value=value, headers=headers)
+    assert producer.flush(30.0) == 0
+    done = lab.call("replay", "--reason", "models_failed")
+    assert (done["replayed"], done["skipped"]) == (4, {"truncated": 1})
+    assert lab.call("replay", "--reason", "models_failed")["skipped"]["replayed_before"] == 4
+
+
 def test_a_replay_that_died_is_ended_by_the_next_one(lab: Lab) -> None:
     """What it had not committed does not show, and is replayed."""
     dead = Producer({"bootstrap.servers": lab.bootstrap, "transactional.id": f"{lab.prefix}-dead-letters-replay"})

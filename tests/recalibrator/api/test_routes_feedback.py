@@ -36,8 +36,17 @@ def test_an_event_is_taken_under_its_query_id(api: Api) -> None:
     assert answer.status_code == 202
     [(topic, key, value)] = api.producer.records
     assert (topic, key) == ("ucci.feedback", b"q-1")
-    assert FeedbackEvent.from_json(value) == FeedbackEvent.model_validate(EVENT)
-    assert answer.json()["feedback_id"] == FeedbackEvent.model_validate(EVENT).identity()
+    taken = FeedbackEvent.from_json(value)
+    assert taken.model_copy(update={"revision": 1}) == FeedbackEvent.model_validate(EVENT)
+    assert answer.json()["feedback_id"] == taken.identity()
+
+
+def test_a_batch_that_is_sent_again_is_taken_again(api: Api) -> None:
+    lines = [json.dumps({**EVENT, "revision": number}).encode() for number in (1, 2)]
+    assert [_batch(api, lines).status_code for _ in range(2)] == [202, 202]
+    other = json.dumps({**EVENT, "entities": None, "revision": 1}).encode()
+    refused = _batch(api, [other])
+    assert (refused.status_code, json.loads(refused.text)["status"]) == (207, 409)
 
 
 def test_the_idempotency_key_names_an_event_without_id(api: Api) -> None:

@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from recalibrator.join.query_state import NOTHING_KNOWN, take_feedback
 from schemas.entities import EntityMapping
 from schemas.feedback import FeedbackEvent
 from schemas.label_requested import LabelRequested
@@ -112,6 +113,24 @@ def test_an_undo_withdraws_and_stays_where_one_is(api: Api) -> None:
     assert second.revision > first.revision
     assert "Withdrawn: q-2" in undone.text
     assert form_of(undone.text)["query_id"] == "q-1"
+
+
+def test_a_correction_over_http_was_dropped_after_a_form_label(api: Api) -> None:
+    """A correction without a revision replaces the form's label, at once or after a restart; an older one is 409."""
+    api.client.post(PATH, data=form_of(api.client.get(PATH).text))
+    api.client.post("/v1/feedback", json={"query_id": "q-2", "entities": {"camera": "leica"}})
+    stale = api.client.post("/v1/feedback", json={"query_id": "q-2", "entities": {"camera": "x"}, "revision": 2})
+
+    state = NOTHING_KNOWN
+    for event in sent(api):
+        state = take_feedback(state, event, api.clock.now(), {}).state
+    assert state.standing is not None
+    assert state.standing.entities == {"camera": "leica"}
+    assert (stale.status_code, stale.json()["error"]["code"]) == (409, "stale_revision")
+    elsewhere = make_api()
+    elsewhere.clock.elapsed_s = api.clock.elapsed_s + 2
+    elsewhere.client.post("/v1/feedback", json={"query_id": "q-2", "entities": {"camera": "nikon"}})
+    assert sent(elsewhere)[0].revision > sent(api)[-1].revision
 
 
 def test_what_was_typed_outlives_a_broker_that_is_away(api: Api) -> None:

@@ -13,7 +13,7 @@ import pytest
 from schemas.calibration import CalibrationVersion
 from schemas.command import Command
 from schemas.settings import WorkloadSettings
-from schemas.signature import signed
+from schemas.signature import bound, signed
 from schemas.status import WorkloadStatus
 from schemas.trial import CalibrationTrial
 from tests.support.memory_fit import MAP, SETTINGS, TOPICS, Fit, act, bootstrap, label
@@ -200,7 +200,7 @@ def test_a_stranger_unpins_by_an_unsigned_version(tmp_path: Path, is_signed: boo
     publish_two(fit)
     order(fit, "pin", **ANN)
     stranger = sealed(fit, 41)
-    value = (signed(stranger, KEY) if is_signed else stranger).to_json()
+    value = (signed(stranger, bound(KEY, TOPICS.calibration)) if is_signed else stranger).to_json()
     fit.broker.publish(TOPICS.calibration, b"photo", value)
     lose_everything(fit)
     fit.send(label("photo", 0))

@@ -19,8 +19,10 @@ from recalibrator.fit.publish.version_topics import history_key
 from schemas.command import Command
 from schemas.event import MAX_INTEGER
 from schemas.made_for import made_for
+from schemas.signature import bound
 from schemas.status import WorkloadStatus
-from stream_router.calibration.active_versions import Activated, ActiveVersions
+from schemas.trial import CalibrationTrial
+from stream_router.calibration.active_versions import Activated, ActiveVersions, Rejected
 from tests.support.memory_fit import MAP, SETTINGS, TOPICS, WORKLOADS, Fit, act, bootstrap, label
 from tests.support.recalibrator_events import START
 from tests.support.recalibrator_memory import Fate
@@ -134,20 +136,34 @@ def test_a_foreign_version_of_the_last_number_stops_nothing(fit: Fit, first: boo
 def test_with_a_key_all_that_is_published_is_signed(tmp_path: Path) -> None:
     """Versions in force, in the history and on trial, as routers with the key take them; also after a restart."""
     key = b"k" * 32
-    fit = Fit(tmp_path / "state", key=key)
+    fit = Fit(tmp_path / "state", key=bound(key, "cluster-1"))
     fit.send(bootstrap("photo", 1))
     fit.settle()
     fit.begin()
     fit.send(bootstrap("photo", 2))
     fit.send(act("shadow", 3, version=1))
     fit.settle()
-    active = ActiveVersions({"photo": made_for(SETTINGS["photo"])}, [key])
+    active, elsewhere, prefixed = (ActiveVersions({"photo": made_for(SETTINGS["photo"])}, [key]) for _ in range(3))
+    active.bind("cluster-1", TOPICS.calibration, str(TOPICS.trial))
+    elsewhere.bind("cluster-2", TOPICS.calibration, str(TOPICS.trial))
+    prefixed.bind("cluster-1", "other.calibration", "other.calibration-trial")
     published = [record for record in fit.broker.outputs if record.topic == TOPICS.calibration]
     assert [type(active.offer(record.key, record.value, START)) for record in published] == [Activated, Activated]
     (tried,) = [record for record in fit.broker.outputs if record.topic == TOPICS.trial and record.value]
     change = active.trials.offer(tried.key, tried.value)
     assert change is not None
     assert change.problem is None
+    for stranger in (elsewhere, prefixed):
+        outcome = stranger.offer(published[0].key, published[0].value, START)
+        assert isinstance(outcome, Rejected)
+        assert outcome.reason == "bad_signature"
+        change = stranger.trials.offer(tried.key, tried.value)
+        assert change is not None
+        assert change.trial is None
+    # What was signed as tried is not a version to be in force.
+    assert tried.value is not None
+    inner = CalibrationTrial.from_json(tried.value).version
+    assert isinstance(active.offer(b"photo", inner.to_json(), START), Rejected)
     history = [record.value for record in fit.broker.outputs if record.topic == TOPICS.history]
     assert all(value and b'"signature":"' in value for value in history)
 

@@ -13,13 +13,14 @@ from schemas.canonical import digest
 from schemas.event import MAX_INTEGER
 from schemas.handoff import Handoff
 from schemas.made_for import MadeFor, made_for
-from schemas.signature import signed
+from schemas.signature import signed, signed_trial
 from schemas.trial import CalibrationTrial
 from stream_router.calibration.active_versions import (
     Activated,
     ActiveVersions,
     Rejected,
     RejectionReason,
+    TrialChange,
 )
 from tests.support.model_clients import workload
 from tests.support.versions import sealed_version
@@ -221,9 +222,21 @@ def test_a_signed_version_is_taken(keys: list[bytes]) -> None:
     """By routers with its key, present or former, and by those that know of none."""
     active = ActiveVersions(WANTED, keys)
     assert isinstance(active.offer(b"photo", signed(BASE, KEY).to_json(), NOW), Activated)
-    change = active.trials.offer(b"photo", trial(version=signed(TRIED, KEY)).to_json())
+    change = active.trials.offer(b"photo", signed_trial(trial(), KEY).to_json())
     assert change is not None
     assert change.problem is None
+
+
+def test_an_old_signed_version_was_wrapped_into_a_canary() -> None:
+    """Whoever may write to the topic has a version that was signed, and no signature for mode and share."""
+    active = ActiveVersions(WANTED, [KEY])
+    shadow, wrapped = signed_trial(trial(), KEY), trial(1.0, signed(TRIED, KEY))
+    for forged in (wrapped, shadow.model_copy(update={"mode": "canary", "share": 1.0})):
+        change = active.trials.offer(b"photo", forged.to_json())
+        assert change is not None
+        assert change.trial is None
+        assert active.trial("photo") is None
+    assert active.trials.offer(b"photo", shadow.to_json()) == TrialChange("photo", shadow)
 
 
 def test_the_signature_covers_fields_of_a_later_contract() -> None:

@@ -12,6 +12,7 @@ from schemas.made_for import MadeFor
 from schemas.settings import Settings
 from schemas.settings_text import settings_warnings
 from stream_router.calibration.active_versions import Activated, ActiveVersions, Rejected, RejectionReason
+from tests.stream_router.calibration.test_active_versions import trial
 from tests.support.versions import sealed_version
 
 NOW = datetime(2026, 1, 31, 12, tzinfo=UTC)
@@ -102,3 +103,18 @@ def test_lineage_follows_from_the_parent_that_is_named(parent: int | None, linea
     taken = active.offer(b"photo", version(9, 0.3, parent_version=parent).to_json(), NOW)
     assert isinstance(taken, Activated)
     assert taken.lineage == lineage == active.versions()["photo"].lineage
+
+
+def test_a_canary_moved_escalation_beyond_the_limit() -> None:
+    """Its share of the difference counts, against whatever version is in force; a shadow acts on none."""
+    active = ActiveVersions(WANTED, max_jump=0.25)
+    active.offer(b"photo", version(5, 0.3).to_json(), NOW)
+    taken = {}
+    for share in (1.0, 0.4, None):
+        change = active.trials.offer(b"photo", trial(share, version(6, 0.9)).to_json())
+        assert change is not None
+        taken[share] = change.problem is None
+    assert taken == {1.0: False, 0.4: True, None: True}
+    active.trials.offer(b"photo", trial(0.4, version(6, 0.9)).to_json())
+    active.offer(b"photo", version(7, 0.1).to_json(), NOW)
+    assert active.trial("photo") is None

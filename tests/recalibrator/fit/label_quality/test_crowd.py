@@ -78,7 +78,7 @@ def overdue(quality: LabelQuality) -> LabelQuality:
 @pytest.mark.parametrize(
     ("before", "evidence", "expected", "is_over"),
     [
-        (ASKED, label(Labels(LIES, TRUE), audited=True), Effects("labels_refuted", BEGAN_US, retract=True), False),
+        (ASKED, label(Labels(LIES, TRUE), audited=True), Effects("labels_refuted", BEGAN_US), False),
         (ASKED, label(Labels(LIES, LIES), audited=True), Effects("labels_confirmed", BEGAN_US, changed=True), True),
         (ASKED, label(Labels(LIES, (1,) * 9), audited=True), Effects(), False),
         (
@@ -153,7 +153,7 @@ def test_corrected_labels_stayed_suspected(quality: LabelQuality, labels: Labels
         if effects.news is not None:
             break
     assert quality.is_trusting is released
-    assert effects == (Effects("labels_released", BEGAN_US, retract=True) if released else Effects())
+    assert effects == (Effects("labels_released", BEGAN_US) if released else Effects())
 
 
 def test_labels_count_again_from_when_they_were_right() -> None:

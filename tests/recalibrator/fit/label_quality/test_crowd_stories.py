@@ -198,7 +198,7 @@ def test_labels_count_again_when_trusted_people_stop_answering() -> None:
         )
         return None if number > 6_000 and label.label_reason == "audit" else never_right
 
-    story = Story(WORLD, tell, 13_000)
+    story = Story(WORLD, tell, 16_000)
     assert "labels_refuted" in story.triggers()
     assert "labels_unanswered" in story.triggers()
 

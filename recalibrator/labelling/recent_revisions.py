@@ -1,0 +1,48 @@
+"""The revision of feedback that names none: seconds since 2020, and above what its labeler is known to have said."""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from datetime import UTC, datetime, timedelta
+
+from schemas.feedback import MAX_REVISION, FeedbackEvent
+
+MAX_REMEMBERED = 20_000
+_MOST_IDS = 4
+_REVISION_ONE = datetime(2020, 1, 1, tzinfo=UTC)
+"""Label Studio is no older; counted from here, seconds stay within the bound of revisions until 2088."""
+
+
+def revision_at(moment: datetime) -> int:
+    """Return the revision of what was said then: each act outranks the one before, whoever remembers which."""
+    return max((moment - _REVISION_ONE) // timedelta(seconds=1), 1)
+
+
+class RecentRevisions:
+    """The highest revision of each labeler's latest feedback on a query; bounded, and of this process alone."""
+
+    def __init__(self, most: int = MAX_REMEMBERED) -> None:
+        self._most = most
+        self._taken: OrderedDict[tuple[str, str | None], tuple[int, tuple[str, ...]]] = OrderedDict()
+
+    def following(self, event: FeedbackEvent, now: datetime) -> int:
+        """Return the revision that makes an event the newest of its labeler on its query."""
+        known, _ = self._known(event)
+        return max(revision_at(now), min(known + 1, MAX_REVISION))
+
+    def newer(self, event: FeedbackEvent) -> int | None:
+        """Return the revision that an event is too old for; None for one that may stand, or is sent again."""
+        known, ids = self._known(event)
+        return known if event.revision < known and event.identity() not in ids else None
+
+    def remember(self, event: FeedbackEvent) -> None:
+        """Remember an event that was taken."""
+        known, ids = self._known(event)
+        key = (event.query_id, event.labeler)
+        self._taken[key] = (max(known, event.revision), (*ids, event.identity())[-_MOST_IDS:])
+        self._taken.move_to_end(key)
+        if len(self._taken) > self._most:
+            self._taken.popitem(last=False)
+
+    def _known(self, event: FeedbackEvent) -> tuple[int, tuple[str, ...]]:
+        return self._taken.get((event.query_id, event.labeler), (0, ()))
