@@ -9,7 +9,6 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Mapping
 from dataclasses import replace
-from secrets import token_bytes
 
 from schemas.calibration import CalibrationVersion
 from schemas.costs import ModelCosts
@@ -76,8 +75,7 @@ class CascadeAnswerer:
         self._calibrations = calibrations
         self._clock = clock
         self._instance_id = instance_id
-        # Callers name queries, and none is read again after a crash: without the routers' key a gateway makes its own.
-        self._draw_key = settings.router.draw_with or (None if waits else token_bytes(32))
+        self._draw_key = settings.router.draw_with
         self._drawn_with = mark_of(self._draw_key)
         self._large_outage = settings.router.large_outage
         self._deadline_s = settings.router.query_deadline_s

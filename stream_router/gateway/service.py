@@ -9,9 +9,11 @@ from __future__ import annotations
 import asyncio
 from dataclasses import replace
 from functools import partial
+from secrets import token_hex
 from threading import Event
 
 import structlog
+from pydantic import SecretStr
 
 from schemas.event import MAX_RECORD_BYTES
 from schemas.settings import Settings
@@ -54,6 +56,14 @@ _TOUCHED = (RESULTS, DEAD_LETTERS, CALIBRATION, ROUTERS)
 _CLOSE_S = 1.0
 
 
+def _with_own_draws(settings: Settings) -> Settings:
+    """Return settings with a key of the draws: callers name queries, and none is read again after a crash."""
+    if settings.router.draw_key is not None:
+        return settings
+    router = settings.router.model_copy(update={"draw_key": SecretStr(token_hex(32))})
+    return settings.model_copy(update={"router": router})
+
+
 class GatewayService:
     """One gateway.
 
@@ -77,7 +87,7 @@ class GatewayService:
         self.metrics = Metrics()
         self._ending = Ending()
         self._active = active_versions(settings)
-        self._answerer = build_answerer(settings, self._active, self._clock, self.metrics)
+        self._answerer = build_answerer(_with_own_draws(settings), self._active, self._clock, self.metrics)
         self._admission = Admission(settings.gateway.max_in_flight)
         self._api = GatewayApi(
             settings,
