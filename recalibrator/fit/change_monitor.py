@@ -260,7 +260,7 @@ class ChangeMonitor:
         """
         # An estimate splits labels at one instant: of both changes the later one that has enough labels since. To split
         # at a change of outcomes discounts what came before it; to split at one of the mix keeps all of it, and only
-        # measures the curves on the current mix. A mix that swings to and fro is split once, not at every turn.
+        # measures the curves on the current mix. A mix that swings back and forth is split once, not at every turn.
         change, mix, constants = self.change, self.mix, self._constants.mix
         changed_us, by_mix = change.began_us, False
         if mix.began_us is not None and mix.is_lone and constants.mix_split:
