@@ -142,7 +142,7 @@ def handed_over(text: str, marks: Sequence[TokenMark], handoff: Handoff) -> str:
 
     Examples
     --------
-    >>> marks = [TokenMark(0, 0.99), TokenMark(1, 0.99), TokenMark(15, 0.98), TokenMark(18, 0.4)]
+    >>> marks = [TokenMark(0, 0.99), TokenMark(1, 0.99), TokenMark(14, 0.98), TokenMark(18, 0.4)]
     >>> handed_over('{"iso": "100", "lens": null}', marks, Handoff(margin=0.9))
     '{"iso": "100",'
     >>> handed_over('{"iso": "100", "lens": null}', marks, Handoff(margin=0.9, granularity="token"))
