@@ -198,12 +198,11 @@ class ChangeMonitor:
         for alarm in alarms:
             channel = alarm.channel
             # What traffic shows from before a change would blur what it shows since; labels come too late for that.
-            if channel.meaning == "traffic":
-                self.worlds.begin(alarm.began_us, by_mix=True)
             obsolete = channel.meaning == "traffic" or (channel.meaning == "outcomes" and not channel.needs_labels)
             if obsolete and self._traffic.queries_since(alarm.began_us) >= _TRAFFIC_KEPT_LEAST:
                 self._traffic.forget_before(alarm.began_us)
             if channel.meaning == "traffic":
+                self.worlds.begin(alarm.began_us, by_mix=True)
                 fresh = self._labels.labels_since(alarm.began_us)
                 self.mix.note(alarm.began_us, fresh, self._constants.mix.mix_labels)
             elif channel.meaning == "outcomes" or not may_ask:

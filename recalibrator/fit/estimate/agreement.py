@@ -7,7 +7,7 @@ change of agreement shifts the outcome curves at once, long before labels show i
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 
@@ -211,25 +211,3 @@ class Chances(NamedTuple):
         """Return P(error)."""
         odds = self.error * np.exp(log_odds)
         return np.asarray(self.rest + self.weight * odds / (1.0 - self.error + odds))
-
-
-def chances_of(agreement: Floats, error_given: Floats, cell: Any, agree: bool | None, *, agreeing: bool) -> Chances:
-    """Return the chances of labels of queries in some cells, all with the same known or unknown agreement.
-
-    Parameters
-    ----------
-    agreement : ndarray, shape (cells,)
-        P(agree | u).
-    error_given : ndarray, shape (2, cells)
-        P(error | u, the answers differ), and where they are equal.
-    agree : bool or None
-        None: one model alone has answered.
-    agreeing : bool
-        Whether the errors of equal answers are multiplied, rather than those of different ones.
-    """
-    error = error_given[int(agreeing)][cell]
-    if agree is not None:
-        return Chances(np.zeros_like(error), np.ones_like(error), error)
-    equal = agreement[cell]
-    weight = equal if agreeing else 1.0 - equal
-    return Chances((1.0 - weight) * error_given[int(not agreeing)][cell], weight, error)

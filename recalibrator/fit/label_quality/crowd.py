@@ -23,7 +23,7 @@ from pydantic import JsonValue
 from recalibrator.fit.arrays import Floats, Ints
 from recalibrator.fit.data.revisions import Flips
 from recalibrator.fit.data.slips import Slips
-from recalibrator.fit.estimate.agreement import Chances, chances_of, inside, multiply_odds
+from recalibrator.fit.estimate.agreement import Chances, inside, multiply_odds
 from recalibrator.fit.label_quality.audit_test import (
     SUPPORT,
     OddsPosterior,
@@ -124,10 +124,13 @@ class Suspicion:
         """Probability that labels slip, rather than report what has changed."""
         return 1.0 / (1.0 + exp(self.evidence)) if self.answers >= _ANSWERS_LEAST else 0.0
 
-    def chances(self, cell: Any, agree: bool | None, flips: Flips = Flips()) -> Chances:  # noqa: B008 (immutable)
-        """Return what was expected of labels in some cells, first ones where it is told how they differ."""
-        first = inside(flips.first(self.expected.error_given))
-        return chances_of(self.expected.agreement, first, cell, agree, agreeing=self.agreeing)
+    def chances(self, cell: Any, flips: Flips = Flips()) -> Chances:  # noqa: B008 (immutable)
+        """Return the chances of errors expected in labels of the suspected kind, in some cells of u.
+
+        ``flips`` say how first labels differ from labels as they stand, which are meant without them.
+        """
+        error = inside(flips.first(self.expected.error_given))[int(self.agreeing)][cell]
+        return Chances(np.zeros_like(error), np.ones_like(error), error)
 
     def slips(self) -> Slips:
         """Return how often labels slip."""
@@ -381,7 +384,7 @@ def _release_test(suspicion: Suspicion, label: LabelSeen, constants: AuditConsta
         if posterior.support <= -SUPPORT:
             return suspicion, suspicion.began_us
         suspicion = replace(suspicion, log_odds=posterior.mean)
-    chances = suspicion.chances(label.cell, label.agree, label.labels.flips)
+    chances = suspicion.chances(label.cell, label.labels.flips)
     ratios = log_likelihood_ratios(chances, np.array(label.error), np.array([suspicion.log_odds]))
     release = max(0.0, suspicion.release - float(ratios[0]))
     since_us = None if release <= 0.0 else suspicion.release_since_us or label.routed_us
@@ -442,7 +445,7 @@ def _posterior(suspicion: Suspicion, labels: LabelFacts, since_us: int | None = 
     relation, cell, error = labels.errors_since(since_us, audited=False)
     # Where one model alone was asked, more errors may as well mean that fewer answers agree than before.
     rows = relation == _kind(suspicion)
-    chances = suspicion.chances(cell[rows], suspicion.agreeing, labels.flips)
+    chances = suspicion.chances(cell[rows], labels.flips)
     return odds_posterior(chances, error[rows], rising=suspicion.agreeing)
 
 
@@ -451,7 +454,7 @@ def _answers(suspicion: Suspicion, labels: LabelFacts, since_us: int) -> tuple[C
     suspects = labels.labelers_since(suspicion.began_us)
     relation, cell, error = labels.errors_since(since_us, audited=True, suspects=suspects)
     rows = relation == _kind(suspicion)
-    return suspicion.chances(cell[rows], suspicion.agreeing), error[rows]
+    return suspicion.chances(cell[rows]), error[rows]
 
 
 def _kind(suspicion: Suspicion) -> int:

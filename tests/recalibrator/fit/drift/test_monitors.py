@@ -11,12 +11,21 @@ from hypothesis import strategies as st
 
 from recalibrator.fit.codec import dump, load
 from recalibrator.fit.drift.monitors import DriftMonitors, Predicted
-from recalibrator.fit.estimate.agreement import chances_of
+from recalibrator.fit.estimate.agreement import Chances
 from recalibrator.fit.label_quality.audit_test import log_likelihood_ratios
 
 AGREEMENT = np.array([0.97, 0.6, 0.2])
 ERROR_GIVEN = np.array([[0.7, 0.8, 0.9], [0.01, 0.06, 0.2]])
 ODDS = {"error_given_agreement": (1.6, True), "right_given_disagreement": (1.0 / 2.5, False)}
+
+
+def chances_of(cell: int, agree: bool | None, *, agreeing: bool) -> Chances:
+    """Return the chance of an error in one cell; where one model alone has answered, the answers agree as expected."""
+    error = ERROR_GIVEN[int(agreeing)][[cell]]
+    if agree is not None:
+        return Chances(np.zeros(1), np.ones(1), error)
+    weight = AGREEMENT[[cell]] if agreeing else 1.0 - AGREEMENT[[cell]]
+    return Chances((1.0 - weight) * ERROR_GIVEN[int(not agreeing)][[cell]], weight, error)
 
 
 @given(st.lists(st.tuples(st.integers(0, 2), st.sampled_from([True, False, None]), st.booleans()), max_size=8))
@@ -30,7 +39,7 @@ def test_label_detectors_sum_likelihood_ratios(
         panel.on_label(None, float(wrong), agree, cell, 0, 0)
         for name, (odds, agreeing) in ODDS.items():
             if agree is None or agree is agreeing:
-                chances = chances_of(AGREEMENT, ERROR_GIVEN, np.array([cell]), agree, agreeing=agreeing)
+                chances = chances_of(cell, agree, agreeing=agreeing)
                 gain = log_likelihood_ratios(chances, np.array([float(wrong)]), np.array([log(odds)]))
                 expected[name] = max(0.0, expected[name] + float(gain[0]))
     found = {detector.name: detector.status().statistic for detector in panel.detectors}
