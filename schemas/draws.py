@@ -67,7 +67,9 @@ def drawn_as(query_id: str, key: bytes | None) -> str:
     """
     if key is None:
         return query_id
-    return blake2b(query_id.encode(), digest_size=16, key=sha256(key).digest()).hexdigest()
+    drawn = _secret(key).copy()
+    drawn.update(query_id.encode())
+    return drawn.hexdigest()
 
 
 def mark_of(key: bytes | None) -> str | None:
@@ -79,6 +81,11 @@ def mark_of(key: bytes | None) -> str | None:
     False
     """
     return None if key is None else blake2b(b"mark", digest_size=4, key=sha256(key).digest()).hexdigest()
+
+
+@lru_cache(maxsize=8)
+def _secret(key: bytes) -> blake2b:
+    return blake2b(digest_size=16, key=sha256(key).digest())
 
 
 @lru_cache(maxsize=256)

@@ -240,9 +240,9 @@ def _open_draws(settings: Settings) -> list[str]:
     if settings.router.draw_key is not None or not guarded:
         return []
     line = (
-        f"router.draw_key: is not set: whoever may write to {settings.topics.prefix}.queries can choose which queries "
-        "are labelled, explored and tried, and so steer the fit (callers of a gateway cannot); set the same secret for "
-        "every router and gateway"
+        f"router.draw_key: is not set: anyone who may write to {settings.topics.prefix}.queries can choose which "
+        "queries are labelled, explored and tried, and so steer the fit (callers of a gateway cannot); set the same "
+        "secret for every router and gateway"
     )
     return [line]
 

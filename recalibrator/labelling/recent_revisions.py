@@ -14,7 +14,7 @@ _REVISION_ONE = datetime(2020, 1, 1, tzinfo=UTC)
 
 
 def revision_at(moment: datetime) -> int:
-    """Return the revision of what was said then: each act outranks the one before, whoever remembers which."""
+    """Return the revision of feedback given then: later feedback outranks earlier, even after a restart."""
     return max((moment - _REVISION_ONE) // timedelta(seconds=1), 1)
 
 

@@ -406,7 +406,7 @@ def test_a_signing_key_that_can_be_found_is_a_fault(line: str) -> None:
 def test_an_open_draw_is_named_and_its_key_never_shown() -> None:
     served = f"[gateway.api_keys.shop]\nkey = '{SIGNING}'\n[router]\n"
     (warning,) = settings_warnings(parse_settings(served, {}))
-    assert warning.startswith("router.draw_key: is not set: whoever may write to ucci.queries")
+    assert warning.startswith("router.draw_key: is not set: anyone who may write to ucci.queries")
     assert "callers of a gateway cannot" in warning
     assert settings_warnings(parse_settings(f"[calibration]\nsigning_key = '{SIGNING}'", {})) == [warning]
     keyed = parse_settings(served, {"UCCI_ROUTER__DRAW_KEY": SIGNING[::-1]})

@@ -6,6 +6,7 @@ from datetime import UTC, datetime
 from typing import Any
 
 from schemas.calibration import CalibrationMap, CalibrationVersion, Evidence, Signal, Target
+from schemas.trial import CalibrationTrial
 
 CREATED_AT = datetime(2026, 1, 31, 12, tzinfo=UTC)
 
@@ -28,3 +29,16 @@ def sealed_version(**changed: Any) -> CalibrationVersion:
         "evidence": Evidence(trigger="bootstrap"),
     }
     return CalibrationVersion.sealed(**fields | changed)
+
+
+def trial_of(version: CalibrationVersion, share: float | None = None) -> CalibrationTrial:
+    """Return a version on trial beside version 7: a canary with that share, or a shadow."""
+    return CalibrationTrial(
+        workload=version.workload,
+        mode="shadow" if share is None else "canary",
+        share=share,
+        version=version,
+        base_version=7,
+        started_at=CREATED_AT,
+        issued_by="me",
+    )

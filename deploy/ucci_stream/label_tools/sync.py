@@ -25,7 +25,7 @@ from schemas.label_requested import LabelRequested
 from schemas.settings import Settings
 from ucci_runtime.broker.errors import AccessDenied, BrokerError
 from ucci_stream.label_tools.topics import SyncTopics
-from ucci_stream.options import Console
+from ucci_stream.options import err, out
 from ucci_stream.topics.feed import FeedStopped
 
 T = TypeVar("T")
@@ -40,8 +40,6 @@ _AT_ONCE = 100
 _MAY_PASS = (LabelToolFailed, BrokerError, FeedStopped)
 """What waiting may fix: a tool or a broker that is away."""
 
-_out = Console()
-_err = Console(stderr=True)
 
 Connect = Callable[[asyncio.Event], AbstractAsyncContextManager[Callable[[], Awaitable[LabelTool]]]]
 """Connects to a tool until an event is set; what it yields opens the project, and may be tried again."""
@@ -266,17 +264,17 @@ class Rounds:
             sys.stdout.write(json.dumps(done.as_dict()) + "\n")
             sys.stdout.flush()
             return
-        _out.print(
+        out.print(
             f"tasks: {done.pushed} pushed, {done.removed} removed, {done.waiting} waiting; labels: {done.new} new, "
             f"{done.revised} revised, {done.skipped} skipped, {done.retracted} retracted",
             highlight=False,
             soft_wrap=True,
         )
         for fault in done.faults:
-            _err.print(fault, style="yellow", markup=False, highlight=False, soft_wrap=True)
+            err.print(fault, style="yellow", markup=False, highlight=False, soft_wrap=True)
 
     def _warn(self, error: UcciError) -> None:
-        _err.print(f"{error}; trying again", style="yellow", markup=False, highlight=False, soft_wrap=True)
+        err.print(f"{error}; trying again", style="yellow", markup=False, highlight=False, soft_wrap=True)
 
 
 def _kind(event: FeedbackEvent, sent: Mapping[Author, Sent]) -> str:

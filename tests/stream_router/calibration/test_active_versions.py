@@ -23,7 +23,7 @@ from stream_router.calibration.active_versions import (
     TrialChange,
 )
 from tests.support.model_clients import workload
-from tests.support.versions import sealed_version
+from tests.support.versions import sealed_version, trial_of
 
 NOW = datetime(2026, 1, 31, 12, tzinfo=UTC)
 IDS = [f"q-{n}" for n in range(20_000)]
@@ -35,15 +35,7 @@ PHOTO = workload()
 
 
 def trial(share: float | None = None, version: CalibrationVersion = TRIED) -> CalibrationTrial:
-    return CalibrationTrial(
-        workload=version.workload,
-        mode="shadow" if share is None else "canary",
-        share=share,
-        version=version,
-        base_version=7,
-        started_at=NOW,
-        issued_by="me",
-    )
+    return trial_of(version, share)
 
 
 def test_a_map_of_another_uncertainty_signal_is_rejected() -> None:

@@ -19,7 +19,7 @@ from stream_router.cascade.lever import Asked, RunEnd
 from stream_router.cascade.query_cascade import Ask, QueryCascade, Serve
 from stream_router.cascade.trial import TrialLever, trial_labels
 from tests.support.model_clients import workload
-from tests.support.versions import sealed_version
+from tests.support.versions import sealed_version, trial_of
 
 NOW = datetime(2026, 1, 31, 12, tzinfo=UTC)
 IDS = [f"q-{n}" for n in range(20_000)]
@@ -30,15 +30,7 @@ PHOTO = workload()
 
 
 def trial(share: float | None = None, version: CalibrationVersion = TRIED) -> CalibrationTrial:
-    return CalibrationTrial(
-        workload=version.workload,
-        mode="shadow" if share is None else "canary",
-        share=share,
-        version=version,
-        base_version=7,
-        started_at=NOW,
-        issued_by="me",
-    )
+    return trial_of(version, share)
 
 
 class OnTrial:
