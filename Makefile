@@ -5,7 +5,7 @@ PYTHON ?= python3
 VENV   ?= .venv
 BIN    := $(VENV)/bin
 STAMP  := $(VENV)/.installed
-DRIFT  := $(BIN)/python -m benchmarks.drift
+DRIFT  := $(BIN)/python -m research.drift
 LOCK   := $(BIN)/uv pip compile --quiet --universal --python-version 3.11 --generate-hashes \
 		--no-emit-index-url --no-emit-find-links --no-annotate --no-header
 # Where a machine says that Python is to keep no compiled modules, every test process and every command that a test
@@ -102,16 +102,16 @@ format: $(STAMP) ## let ruff mend what it can
 	$(BIN)/ruff format
 
 bench: $(STAMP)  ## speed as ratios against baselines in the same run
-	$(BIN)/python -m benchmarks
+	$(BIN)/python -m research
 
 results: $(STAMP) ## the benchmarks of the method, one to two hours on 2 cores; writes docs/results anew
-	$(BIN)/python -m benchmarks.paper
-	$(BIN)/python -m benchmarks.paper.theory
-	$(BIN)/python -m benchmarks.recorded --seed 11
-	$(BIN)/python -m benchmarks.recorded.levers
-	$(BIN)/python -m benchmarks.handoff --queries 1000 --seed 17
-	$(BIN)/python -m benchmarks.handoff.choice
-	$(BIN)/python -m benchmarks.what_moved
+	$(BIN)/python -m research.paper
+	$(BIN)/python -m research.paper.theory
+	$(BIN)/python -m research.recorded --seed 11
+	$(BIN)/python -m research.recorded.levers
+	$(BIN)/python -m research.handoff --queries 1000 --seed 17
+	$(BIN)/python -m research.handoff.choice
+	$(BIN)/python -m research.what_moved
 	$(DRIFT) --seeds $$(seq 111 120) --policies plain frontier ours-no-margin --out docs/results/drift
 	$(DRIFT) --seeds $$(seq 131 140) --policies ours --out docs/results/drift-current
 	$(DRIFT) --families ablations --seeds $$(seq 151 160) --policies ablations --out docs/results/ablations

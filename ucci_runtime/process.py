@@ -32,7 +32,7 @@ NEW_OBJECTS = 10_000
 """New containers between two searches for cycles, instead of Python's 700: a thousand queries in flight are some tens
 of thousands, and each search looks at those again that have not ended. A query with its model call took 283 µs of CPU
 with 700, 276 with 700 and a frozen start, 267 with 5,000, 244 with 10,000 and 231 with 50,000 (least of three runs of
-``benchmarks/model_calls.py`` in turn, on a busy machine). More would save little, and holds more garbage."""
+``research/model_calls.py`` in turn, on a busy machine). More would save little, and holds more garbage."""
 
 _SHARES = 4
 """The files of a process go in equal parts to its callers, to each of the two models of a workload, and to what must

@@ -2,7 +2,7 @@
 
 They are constants of the code rather than keys of ``ucci.toml``: equal events must give equal versions on every
 machine, and an operator's one knob is ``target.safety``. Each part names its receipt: the ablation in the drift report
-(``python -m benchmarks.drift --policies parts``) that takes the component out, or the test that fails without it. Every
+(``python -m research.drift --policies parts``) that takes the component out, or the test that fails without it. Every
 constant has a name of its own, by which the documents and the ablations call it.
 """
 
@@ -18,7 +18,7 @@ from schemas.traffic import GridSpec
 class WindowConstants:
     """How much is kept.
 
-    Receipt: ``benchmarks core`` (time and memory by number of labels), tests/recalibrator/fit/test_corrections.py.
+    Receipt: ``research core`` (time and memory by number of labels), tests/recalibrator/fit/test_corrections.py.
 
     Parameters
     ----------
@@ -206,7 +206,7 @@ class SupportConstants:
 class RefitConstants:
     """When a refit is due: after a share of the effective labels within bounds, or so many queries; and which may wait.
 
-    Receipt: ``benchmarks core`` ("observe_stream"): what refits cost a service; docs/results/README.md.
+    Receipt: ``research core`` ("observe_stream"): what refits cost a service; docs/results/README.md.
 
     Parameters
     ----------
@@ -261,7 +261,7 @@ class PublishConstants:
 class BudgetConstants:
     """How a budget is paced.
 
-    Receipt: ``python -m benchmarks.drift.budget``; tests/recalibrator/fit/decide/test_pacer.py.
+    Receipt: ``python -m research.drift.budget``; tests/recalibrator/fit/decide/test_pacer.py.
 
     Parameters
     ----------

@@ -98,7 +98,7 @@ async def test_slowed_small_server_is_waited_for() -> None:
     """Queries wait for a small server that slows down under load, even though calls time out.
 
     On a busy machine so few may have been in flight before that none times out: that shows nothing, and is repeated.
-    The time-out is long beside a pause of the machine: half a second without a probe's answer once made an outage of one.
+    The time-out is long beside a pause of the machine: half a second without an answer once was an outage.
     """
     async with bench(KEEPS, small_timeout_s=1.5) as b:
         events: list[RoutedEvent] = []

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from benchmarks.drift.simulate import Alarm, Labels, TakesMess, Traffic
+from research.drift.simulate import Alarm, Labels, TakesMess, Traffic
 
 
 class FixedPolicy(TakesMess):

@@ -17,7 +17,7 @@ ROOT = Path(__file__).parent.parent.parent
 PAGES = sorted(
     [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *ROOT.glob("docs/*.md"), *ROOT.glob("docs/decisions/*.md")]
 )
-PACKAGES = ("benchmarks", "recalibrator", "schemas", "stream_router", "tests", "tools", "ucci_runtime")
+PACKAGES = ("research", "recalibrator", "schemas", "stream_router", "tests", "tools", "ucci_runtime")
 ROOMS = (*PACKAGES, "deploy", "docs")
 FENCED = re.compile(r"^```.*?^```", re.MULTILINE | re.DOTALL)
 CODE = re.compile(r"`([^`]+)`")

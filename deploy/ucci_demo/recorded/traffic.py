@@ -2,7 +2,7 @@
 
 Texts and gold lie in a compressed JSONL, numbers in a compressed NumPy archive; row by row they are the same queries.
 :mod:`ucci_demo.recorded.pack` makes both files. A third one holds what the large model answers to the offline queries
-when the small one hands over to it; ``python -m benchmarks.handoff.offline`` makes it.
+when the small one hands over to it; ``python -m research.handoff.offline`` makes it.
 """
 
 from __future__ import annotations

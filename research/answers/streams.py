@@ -1,0 +1,120 @@
+"""Streams with real kinds of drift: a half of the kinds and a seed in, a stream and its offline labels out. Pure.
+
+Phases of 4,000 to 30,000 queries: clean ones, and between them drifts of all sizes, one of them out of reach of the
+target even for the large model, one of them met twice. The offline labels are drawn per seed; neither they nor texts
+that were made from them come in the stream.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from research.answers.pairs import PAIRS
+from research.answers.pool import KINDS, Answers, load_pool
+from research.answers.shifts import CLEAN, SHIFTS
+from research.recorded.scoring import BLOCK, Curve, Oracle
+from research.recorded.stream import Outcomes, Phase, Stream, drawn_from
+
+OFFLINE = (1_000, 2_000, 4_000)
+LENGTHS = (4_000, 6_000, 10_000, 16_000, 30_000)
+DRIFTS = 5
+_OF_TEXTS = ("typos", "new_names", "longer", "upper", "mix")
+_SHARES = {True: (0.1, 0.25, 0.5, 1.0), False: (0.3, 1.0)}
+"""Of the queries, where texts drift and where a model does: one in the course of a rollout, or everywhere."""
+
+
+@dataclass(frozen=True)
+class Judged:
+    """A stream with all that policies start from and are scored by.
+
+    Parameters
+    ----------
+    pair : str
+    stream : Stream
+    offline : Outcomes
+    target : float
+    oracles : tuple of Oracle
+        By phase, over all draws from the pool.
+    """
+
+    pair: str
+    stream: Stream
+    offline: Outcomes
+    target: float
+    oracles: tuple[Oracle, ...]
+
+    @property
+    def kinds(self) -> list[str]:
+        """Kind of drift of each phase."""
+        return [phase.shift.partition("/")[0] for phase in self.stream.phases]
+
+
+def oracle_of(clean: Outcomes, shifted: Outcomes, share: float, target: float) -> Oracle:
+    """Return the cheapest threshold on a mix of clean and shifted queries, all outcomes known."""
+    curves = Curve(clean), Curve(shifted)
+    known = np.concatenate([curve.ranked[np.isfinite(curve.ranked)] for curve in curves])
+    thresholds = np.concatenate(([-1.0], np.unique(known)))
+    parts = (1.0 - share) * curves[0].parts(thresholds, 0.0) + share * curves[1].parts(thresholds, 0.0)
+    f1 = parts[:, 0] / parts[:, 1]
+    feasible = bool((f1 >= target).any())
+    goal = target if feasible else float(f1.max())
+    threshold = float(thresholds[np.flatnonzero(f1 >= goal)[-1]])
+    escalated = (1.0 - share) * clean.above(threshold).mean() + share * shifted.above(threshold).mean()
+    return Oracle(threshold, goal, feasible, float(escalated))
+
+
+def draw_judged(half: str, seed: int, *, scale: float = 1.0, labels: float = 1.0, drifts: int = DRIFTS) -> Judged:
+    """Draw a stream.
+
+    Parameters
+    ----------
+    half : str
+        ``tuning`` or ``unseen``: whose kinds of drift come.
+    seed : int
+        Pairs take turns by it.
+    scale : float
+        Of the phases' lengths.
+    labels : float
+        Share of the usual labels that is asked for; the queries are the same for each.
+    drifts : int
+    """
+    pool = load_pool()
+    names = [name for name in PAIRS if name in pool]
+    pair = names[seed % len(names)]
+    answers, target, rng = pool[pair], PAIRS[pair].target, np.random.default_rng(seed)
+    offline = answers.clean.take(rng.permutation(len(answers.clean))[: rng.choice(OFFLINE)])
+    bases = answers.base[offline.recording]
+    clean = answers.without(f"{CLEAN}/base", bases)
+    chosen = _drawn_drifts(answers, clean, half, target, drifts, rng)
+    phases = [Phase("clean", f"{CLEAN}/base")]
+    for phase in chosen:
+        phases += [phase, Phase("clean again", f"{CLEAN}/base")]
+    pools = [(clean, answers.without(phase.shift, bases)) for phase in phases]
+    lengths = [max(2 * BLOCK, int(scale * rng.choice(LENGTHS)) // BLOCK * BLOCK) for _ in phases]
+    stream = drawn_from(pools, phases, lengths, seed, rng, labels=labels)
+    known = tuple(oracle_of(*both, phase.share, target) for both, phase in zip(pools, phases, strict=True))
+    return Judged(pair, stream, offline, target, known)
+
+
+def _drawn_drifts(
+    answers: Answers, clean: Outcomes, half: str, target: float, drifts: int, rng: np.random.Generator
+) -> list[Phase]:
+    """Draw drifts of a half, the last but one out of reach and the last one known already."""
+    within: list[Phase] = []
+    beyond: list[Phase] = []
+    for shift in SHIFTS:
+        if shift.kind not in KINDS[half] or shift.name not in answers.by_shift:
+            continue
+        for share in _SHARES[shift.kind in _OF_TEXTS]:
+            phase = Phase(f"{share:.0%} {shift.name}", shift.name, share)
+            is_feasible = oracle_of(clean, answers.by_shift[shift.name], share, target).feasible
+            (within if is_feasible else beyond).append(phase)
+    kinds = rng.permutation(sorted({phase.shift.partition("/")[0] for phase in within}))
+    found = [_one_of([p for p in within if p.shift.partition("/")[0] == kind], rng) for kind in kinds[: drifts - 2]]
+    return [*found, _one_of(beyond or within, rng), found[int(rng.integers(len(found)))]]
+
+
+def _one_of(phases: list[Phase], rng: np.random.Generator) -> Phase:
+    return phases[int(rng.integers(len(phases)))]

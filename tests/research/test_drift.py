@@ -1,0 +1,311 @@
+"""The drift benchmark: streams repeat by seed, the oracle is right by brute force, scores are right by hand."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import fields, replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+from numpy.typing import NDArray
+
+from research.drift.__main__ import main
+from research.drift.families import BY_NAME, FAMILIES
+from research.drift.oracle import TARGET, expected_micro_f1, oracle
+from research.drift.policies import EXERCISED_BY, PLAIN, POLICIES, WITHOUT, exercised
+from research.drift.policies.memory import LabelMemory
+from research.drift.policies.ours import Ours
+from research.drift.policies.windowed import InversePropensity, scan
+from research.drift.run import Task, rows_of, work
+from research.drift.score import before_change, calibration_error, delays, longest_run, score
+from research.drift.simulate import Alarm, Routed, walk
+from research.drift.streams import BLOCK, Stream, offline, stream
+from research.drift.summary import Point, below_floor, by_seed, cheaper_at_equal_quality, regret_at
+from tests.support.fixed_policy import FixedPolicy
+
+ISSUE_ASKS_FOR = 14
+
+
+def columns(drawn: Stream) -> list[np.ndarray]:
+    arrays = [drawn.at_s, drawn.label_at_s, drawn.u, drawn.draw, drawn.expected]
+    return arrays + [getattr(told, one.name) for told in (drawn.truth, drawn.told) for one in fields(told)]
+
+
+@pytest.mark.parametrize("family", list(BY_NAME))
+def test_a_stream_repeats_by_seed_and_differs_by_seed(family: str) -> None:
+    first, again, other = stream(family, 5, 2 * BLOCK), stream(family, 5, 2 * BLOCK), stream(family, 6, 2 * BLOCK)
+    assert all(np.array_equal(a, b) for a, b in zip(columns(first), columns(again), strict=True))
+    assert not np.array_equal(first.u, other.u)
+
+
+def test_families_are_enough_and_named_once() -> None:
+    """There are at least as many families as promised, and no two share a name."""
+    assert len({family.name for family in FAMILIES}) == len(FAMILIES) >= ISSUE_ASKS_FOR
+
+
+@pytest.mark.parametrize("family", ["stationary", "both_abrupt", "prior", "signal_lost", "new_model", "infeasible"])
+def test_expectations_are_those_of_the_draws(family: str) -> None:
+    """Within 5 standard errors, on either side of the median of u and over all."""
+    drawn = stream(family, 3, 40_000)
+    answers: NDArray[np.int64] = np.stack(
+        (drawn.truth.gold, drawn.truth.small, drawn.truth.large, drawn.truth.small < drawn.truth.gold)
+    )
+    low = drawn.u <= np.median(drawn.u)
+    for part in (low, ~low, low | ~low):
+        gap = (answers - drawn.expected)[:, part]
+        assert (np.abs(gap.mean(axis=1)) < 5.0 * gap.std(axis=1) / np.sqrt(part.sum())).all()
+
+
+def brute_force(drawn: Stream, block: slice) -> tuple[float, float]:
+    """Try every threshold of one block; return the least escalation rate that reaches the target, and the best F1."""
+    u, (gold, small, large) = drawn.u[block], drawn.expected[:3, block]
+    tried = []
+    for threshold in (-1.0, *u):
+        kept = u <= threshold
+        tried.append((1.0 - kept.mean(), (small[kept].sum() + large[~kept].sum()) / gold.sum()))
+    reached = [rate for rate, micro_f1 in tried if micro_f1 >= TARGET - 1e-12]
+    return (min(reached) if reached else np.nan), max(micro_f1 for _, micro_f1 in tried)
+
+
+@pytest.mark.parametrize("family", ["small_abrupt", "signal_lost", "infeasible"])
+def test_oracle_matches_brute_force(family: str) -> None:
+    """The oracle is the cheapest feasible threshold that a brute-force search finds."""
+    drawn = stream(family, 2, 5 * BLOCK)
+    best = oracle(drawn)
+    seen = [brute_force(drawn, slice(first, first + BLOCK)) for first in range(0, len(drawn), BLOCK)]
+    for number, (rate, most) in enumerate(seen):
+        if np.isnan(rate):
+            assert best.reach[number] == pytest.approx(most - 0.002)
+        else:
+            assert best.reach[number] == TARGET
+            assert best.escalation_rate[number] == pytest.approx(rate)
+    assert any(np.isnan(rate) for rate, _ in seen) == (family == "infeasible")
+    assert np.array_equal(best.cost, 1.0 + 3.02 * best.escalation_rate)
+
+
+def test_oracle_routing_complies_without_regret() -> None:
+    """A router that follows the oracle complies in every block and has no regret."""
+    drawn = stream("small_gradual", 4, 5 * BLOCK)
+    best = oracle(drawn)
+    u = drawn.u.reshape(-1, BLOCK)
+    rank = np.argsort(np.argsort(u, axis=1), axis=1)
+    routed = Routed.blank(len(drawn))
+    routed.escalated[:] = (rank >= np.round(BLOCK * (1.0 - best.escalation_rate))[:, None]).reshape(-1)
+    routed.large_ran[:] = routed.escalated
+    found = score(drawn, routed, best)
+    assert (found.pol, found.worst_run) == (1.0, 0)
+    assert found.regret == pytest.approx(0.0, abs=1e-9)
+    assert 0.0 <= found.excess < 0.001
+
+
+def test_small_answers_alone_miss_every_block() -> None:
+    """Serving the small answer alone is cheap and misses the target in every block."""
+    drawn = stream("stationary", 4, 4 * BLOCK)
+    found = score(drawn, Routed.blank(len(drawn)), oracle(drawn))
+    assert (found.pol, found.worst_run) == (0.0, 4)
+    assert found.regret == pytest.approx(1.0 / oracle(drawn).cost.mean() - 1.0)
+    assert found.realised_excess < -0.02
+
+
+def test_the_expected_micro_f1_of_a_hand_made_block() -> None:
+    drawn = stream("stationary", 0, BLOCK)
+    rows = np.tile(np.array([[2.0], [1.0], [2.0], [0.5]]), BLOCK)
+    half = np.arange(BLOCK) < BLOCK // 2
+    assert expected_micro_f1(replace(drawn, expected=rows), half).tolist() == [0.75]
+
+
+def test_calibration_error_of_hand_made_forecasts() -> None:
+    chance = np.repeat(np.linspace(0.05, 0.95, 10), 10)
+    assert calibration_error(chance, chance, 100) == pytest.approx(0.0)
+    assert calibration_error(chance + 0.03, chance, 100) == pytest.approx(0.03)
+    opposite = np.concatenate((chance + 0.03, chance - 0.03))
+    assert calibration_error(opposite, np.tile(chance, 2), 100) == pytest.approx(0.03)
+    assert calibration_error(np.full(100, np.nan), chance, 100) is None
+
+
+def test_runs_alarms_and_delays_of_hand_made_histories() -> None:
+    assert longest_run(np.array([False, True, True, False, True])) == 2
+    assert longest_run(np.zeros(3, dtype=bool)) == 0
+    drawn = stream("infeasible", 0, 5 * BLOCK)  # changes at .35 and .6: queries 3,500 and 6,000
+    alarms = [Alarm(1_000, "u", False), Alarm(4_000, "errors", True), Alarm(5_500, "u", False)]
+    assert before_change(drawn, alarms) == (3_500, {"u": 1})
+    assert delays(drawn, alarms) == {
+        "any label-free": [2_000, None],
+        "any": [500, None],
+        "u": [2_000, None],
+        "errors": [500, None],
+    }
+
+
+def test_walk_delivers_each_label_once_on_arrival() -> None:
+    """A walk explores only within the label draw and delivers each label once, after it has arrived."""
+    drawn, policy = stream("label_drought", 7, 10 * BLOCK), FixedPolicy(0.02)
+    routed = walk(drawn, offline(7), policy)
+    explored = routed.large_ran & ~routed.escalated
+    assert policy.started is not None
+    assert len(policy.started.u) == 2 * BLOCK
+    assert explored.mean() == pytest.approx(0.03 * (~routed.escalated).mean(), rel=0.2)
+    assert (routed.label_requested | ~explored).all()
+    assert routed.label_requested[routed.escalated].mean() == pytest.approx(0.10, rel=0.15)
+    numbers = np.concatenate([labels.number for labels in policy.labels])
+    come = routed.label_requested & (drawn.label_at_s <= drawn.at_s[-1])
+    assert sorted(numbers.tolist()) == np.flatnonzero(come).tolist()
+    assert all((np.diff(labels.label_at_s) >= 0.0).all() for labels in policy.labels)
+
+
+def test_inverse_propensity_finds_the_oracles_rate() -> None:
+    """On a stationary stream, inverse propensity weighting escalates at the oracle's rate."""
+    drawn = stream("stationary", 8, 30 * BLOCK)
+    routed = walk(drawn, offline(8), InversePropensity(window=4_000))
+    later = slice(15 * BLOCK, None)
+    assert routed.escalated[later].mean() == pytest.approx(oracle(drawn).escalation_rate[15:].mean(), abs=0.05)
+
+
+def test_scan_crosses_gaps_in_feasibility() -> None:
+    """The scan takes the largest feasible threshold even if smaller ones are infeasible."""
+    u = np.array([0.3, 0.1, 0.2, 0.4])
+    kept, escalated = np.array([2.0, -1.0, -1.0, -9.0]), np.array([0.0, 0.5, 0.0, 0.0])
+    assert scan(u, kept, escalated) == 0.3
+    assert scan(u, np.full(4, -1.0), np.zeros(4)) == -1.0
+
+
+def test_audits_are_true_at_their_propensity() -> None:
+    """Trusted labelers report the truth about audited queries, and the propensity states how often they are asked."""
+    drawn = stream("label_noise", 5, 20 * BLOCK)
+    plain, audited = FixedPolicy(0.02), FixedPolicy(0.02)
+    audited.audit = 0.3
+    without, routed = walk(drawn, offline(5), plain), walk(drawn, offline(5), audited)
+    np.testing.assert_array_equal(routed.escalated, without.escalated)
+    np.testing.assert_array_equal(routed.large_ran, without.large_ran)
+    assert (routed.label_requested >= without.label_requested).all()
+    assert not (routed.audited & ~routed.large_ran).any()
+    assert routed.audited[routed.large_ran & ~routed.escalated].all()
+    share = routed.label_requested[routed.escalated].mean()
+    wanted = 1.0 - 0.9 * 0.7
+    assert abs(share - wanted) < 5.0 * np.sqrt(wanted * (1.0 - wanted) / routed.escalated.sum())
+    for labels in audited.labels:
+        trusted = labels.audited
+        np.testing.assert_array_equal(labels.small[trusted], drawn.truth.small[labels.number[trusted]])
+        np.testing.assert_array_equal(labels.small[~trusted], drawn.told.small[labels.number[~trusted]])
+        np.testing.assert_allclose(labels.probability[labels.escalated], wanted)
+    assert any((labels.small != drawn.told.small[labels.number]).any() for labels in audited.labels)
+
+
+def test_label_memory_orders_by_query_time() -> None:
+    """The label memory keeps the latest labels by the time of the query, not of arrival."""
+    memory, policy = LabelMemory(50), FixedPolicy(0.02)
+    walk(stream("stationary", 9, 2 * BLOCK), offline(9), policy)
+    for labels in policy.labels:
+        memory.add(labels)
+    numbers = sorted(np.concatenate([labels.number for labels in policy.labels]).tolist())
+    assert memory.latest.number.tolist() == numbers[-50:]
+
+
+@pytest.mark.usefixtures("short_start")
+def test_core_walk_is_reproducible() -> None:
+    """The core walks a stream reproducibly and starts from a version."""
+    drawn = stream("small_abrupt", 11, 10 * BLOCK)
+    first, again = (walk(drawn, offline(11), Ours()) for _ in range(2))
+    assert np.array_equal(first.escalated, again.escalated)
+    assert first.version.min() >= 1
+    assert first.escalated[-BLOCK:].mean() > first.escalated[:BLOCK].mean() + 0.03
+    assert not np.isnan(first.routed_error).any()
+
+
+def test_a_row_of_the_run_names_its_walk_and_equals_the_score() -> None:
+    (row,) = work(Task("prior", 12, 2 * BLOCK, ("static",)))
+    drawn = stream("prior", 12, 2 * BLOCK)
+    found = score(drawn, walk(drawn, offline(12), POLICIES["static"]()), oracle(drawn))
+    assert (row["family"], row["seed"], row["policy"]) == ("prior", 12, "static")
+    assert row["pol"] == found.pol
+    assert row["regret"] == found.regret
+
+
+def test_no_stream_is_begun_once_the_time_is_used_up() -> None:
+    tasks = [Task("stationary", seed, BLOCK, ("static",)) for seed in (1, 2)]
+    assert list(rows_of(tasks, 1, 0.0)) == []
+    assert [rows[0]["seed"] for rows in rows_of(tasks, 1)] == [1, 2]
+
+
+def test_means_are_over_families_and_intervals_over_seeds() -> None:
+    rows = [{"seed": seed, "pol": pol} for seed, pol in ((1, 0.8), (1, 1.0), (2, 1.0), (2, 1.0))]
+    found = by_seed(rows, lambda row: row["pol"])
+    assert found is not None
+    assert found.mean == pytest.approx(0.95)
+    assert found.half == pytest.approx(12.706 * 0.05, rel=1e-3)
+
+
+def test_the_floor_is_lower_where_labels_lie() -> None:
+    rows = [{"family": family, "pol": 0.82} for family in ("prior", "label_noise")]
+    assert below_floor(rows) == {"prior": 0.82}
+
+
+def test_regret_is_interpolated_between_points() -> None:
+    """The regret at a compliance lies between the points around it."""
+    points = [Point("a", 0.8, 0.02, 0.0), Point("b", 1.0, 0.06, 0.0)]
+    assert regret_at(points, 0.9) == pytest.approx(0.04)
+    assert regret_at(points, 0.5) == pytest.approx(0.02)
+    assert regret_at(points[:1], 0.9) is None
+
+
+@pytest.mark.usefixtures("short_start")
+@pytest.mark.slow
+def test_the_quick_command_writes_rows_tables_and_plots(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    families = ["stationary", "label_noise"]
+    assert main(["--quick", "--jobs", "1", "--families", *families, "--out", str(tmp_path)]) == 0
+    document = json.loads((tmp_path / "rows.json").read_text())
+    walked = {(row["family"], row["policy"]) for row in document["rows"]}
+    assert walked == {(family, policy) for family in families for policy in PLAIN}
+    assert "--quick" in document["made"]["command"]
+    assert all(0.0 <= row["pol"] <= 1.0 for row in document["rows"])
+    text = (tmp_path / "README.md").read_text()
+    assert all(f"| {policy} |" in text or f"| **{policy}** |" in text for policy in PLAIN)
+    assert (tmp_path / "families.svg").stat().st_size > 1_000
+    assert "What is asked of ours" in capsys.readouterr().out
+
+
+def test_a_report_is_made_again_from_its_rows_without_a_walk(tmp_path: Path) -> None:
+    assert main(["--again", "--out", str(tmp_path)]) == 2
+    assert main(["--quick", "--jobs", "1", "--families", "prior", "--policies", "static", "--out", str(tmp_path)]) == 0
+    first = {path.name: path.read_bytes() for path in tmp_path.iterdir()}
+    (tmp_path / "README.md").unlink()
+    assert main(["--again", "--out", str(tmp_path)]) == 0
+    assert {path.name: path.read_bytes() for path in tmp_path.iterdir()} == first
+
+
+@pytest.mark.usefixtures("short_start")
+@pytest.mark.slow
+def test_ablations_run_where_the_part_is_exercised(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Each part is ablated only in the families that exercise it."""
+    argv = ["--quick", "--jobs", "1", "--queries", "2000", "--families", "stationary", "slow_trend"]
+    assert main([*argv, "--policies", "ablations", "--out", str(tmp_path)]) == 0
+    rows = json.loads((tmp_path / "rows.json").read_text())["rows"]
+    walked = {family: {row["policy"] for row in rows if row["family"] == family} for family in argv[-2:]}
+    assert walked == {family: set(exercised(family)) for family in walked}
+    assert "| ours-no-forgetting | slow_trend | 1 |" in capsys.readouterr().out
+
+
+def test_every_part_is_measured_somewhere() -> None:
+    settings = {"ours-no-margin", "ours-no-exploration"}
+    assert set(WITHOUT) - settings <= set(EXERCISED_BY)
+    assert all(name in POLICIES for name in EXERCISED_BY)
+    assert all(family in BY_NAME for families in EXERCISED_BY.values() for family in families)
+
+
+def test_the_saving_is_read_where_the_rival_is_as_good() -> None:
+    def row(policy: str, regret: float, excess: float) -> dict[str, object]:
+        numbers = {"pol": 0.9, "regret": regret, "realised_excess": excess}
+        return {"family": "prior", "seed": 1, "policy": policy, **numbers}
+
+    rival = [row("ucci-router-reselected", 0.0, 0.0), row("ucci-router-reselected+0.012", 0.4, 0.01)]
+    found = cheaper_at_equal_quality([row("ours", 0.08, 0.005), *rival])
+    assert found == {"prior": pytest.approx(1.0 - 1.08 / 1.2)}
+    assert cheaper_at_equal_quality([row("ours", 0.08, 0.02), *rival]) == {"prior": None}
+
+
+def test_an_unknown_policy_or_a_ragged_length_is_refused_by_name(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["--quick", "--policies", "magic"]) == 2
+    assert "unknown magic" in capsys.readouterr().err
+    assert main(["--quick", "--queries", "2500"]) == 2
+    assert "multiple of 2000" in capsys.readouterr().err

@@ -1,0 +1,282 @@
+"""The ordinary suite: each condition does what its words say, the halves stand, the command writes what it promises."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from research.drift.__main__ import main
+from research.drift.families import BY_NAME
+from research.drift.halves import SEEDS, half, is_unseen
+from research.drift.harm import Harm, harm
+from research.drift.judge_report import markdown
+from research.drift.judge_score import COLD_BLOCKS, judge_score
+from research.drift.mess import Mess, Sampling
+from research.drift.oracle import oracle
+from research.drift.ordinary import HARMS, ORDINARY
+from research.drift.policies.ordinary import JUDGED, FixedRate, Foreseeing, Rival
+from research.drift.policies.ours import Ours
+from research.drift.policies.windowed import AdaptiveConformal
+from research.drift.simulate import Alarm, Journal, Labels, Routed, offline_labels, walk
+from research.drift.streams import BLOCK, Stream, offline, stream
+from research.drift.world import NOVEL_LARGE, NOVEL_SMALL, Conditions, chances, difficulty, draw
+from tests.support.fixed_policy import FixedPolicy
+
+pytestmark = pytest.mark.usefixtures("short_start")
+
+QUERIES = 40_000
+THRESHOLD = 0.04
+
+
+def walked(family: str, policy: FixedPolicy | None = None) -> tuple[Stream, Labels, np.ndarray]:
+    """Return a stream, the labels that a fixed policy is given of it, and which of these are wrong."""
+    drawn, policy = stream(family, 5, QUERIES), policy or FixedPolicy(THRESHOLD, 0.0)
+    walk(drawn, offline(5), policy)
+    told, truth = policy.told, drawn.truth
+    wrong = (told.small != truth.small[told.number]) | (told.large != truth.large[told.number])
+    return drawn, told, wrong & ~told.retracted
+
+
+def changed(**conditions: float) -> tuple[Conditions, np.random.Generator]:
+    made = {name: np.full(200_000, value) for name, value in conditions.items()}
+    return Conditions.of(200_000, **made), np.random.default_rng(1)
+
+
+@pytest.mark.parametrize("name", ["blunder", "cut", "novel", "misled"])
+def test_expectations_of_new_conditions_are_those_of_the_draws(name: str) -> None:
+    """Within 5 standard errors, together with what else may be changed."""
+    conditions, rng = changed(**{name: 0.3, "alike": 0.5, "small": 0.4})
+    behind = chances(difficulty(rng, conditions), conditions)
+    drawn = draw(rng, behind)
+    counts = np.stack((drawn.gold, drawn.small, drawn.large, drawn.small < drawn.gold)).astype(np.float64)
+    apart = counts - behind.expected()
+    assert np.all(np.abs(apart.mean(axis=1)) < 5.0 * apart.std(axis=1) / np.sqrt(apart.shape[1]) + 1e-9)
+
+
+def test_blunders_cut_answers_and_new_entities_do_not_heed_u() -> None:
+    """Of answers that were right, as many are wrong at each u; half a cut answer's pairs are missing."""
+    base, rng = changed()
+    place = difficulty(rng, base)
+    drawn = draw(np.random.default_rng(2), chances(place, base))
+    for name in ("blunder", "cut"):
+        other = draw(np.random.default_rng(2), chances(place, changed(**{name: 0.1})[0]))
+        right = (drawn.small == drawn.gold) & (drawn.gold > 0) & drawn.agree
+        for part in (place < np.median(place), place > np.median(place)):
+            assert (other.small < other.gold)[right & part].mean() == pytest.approx(0.1, abs=0.01)
+            assert not other.agree[right & part & (other.small < other.gold)].any()
+    cut = draw(np.random.default_rng(2), chances(place, changed(cut=1.0)[0]))
+    assert np.array_equal(cut.small, cut.gold // 2)
+    novel = draw(np.random.default_rng(2), chances(place, changed(novel=1.0)[0]))
+    assert (novel.gold - drawn.gold == 1).all()
+    assert (novel.small - drawn.small).mean() == pytest.approx(NOVEL_SMALL, abs=0.01)
+    assert (novel.large - drawn.large).mean() == pytest.approx(NOVEL_LARGE, abs=0.01)
+    same = NOVEL_SMALL * NOVEL_LARGE + (1.0 - NOVEL_SMALL) * (1.0 - NOVEL_LARGE)
+    assert novel.agree[drawn.agree].mean() == pytest.approx(same, abs=0.01)
+
+
+def test_a_misled_large_model_errs_more_and_agreement_stays() -> None:
+    base, _ = changed()
+    place = difficulty(np.random.default_rng(1), base)
+    drawn, misled = (draw(np.random.default_rng(2), chances(place, c)) for c in (base, changed(misled=1.0)[0]))
+    assert np.array_equal(drawn.small, misled.small)
+    assert (misled.agree != drawn.agree).mean() < 0.005
+    assert (drawn.large.sum() - misled.large.sum()) / drawn.gold.sum() > 0.01
+
+
+@pytest.mark.parametrize(
+    ("family", "real"),
+    [
+        ("harm_typos", Harm(-0.48, -0.42, -0.38, -0.68)),
+        ("harm_names_8", Harm(-0.11, -0.22, -0.44, -1.43)),
+        ("harm_names_25", Harm(-0.35, -0.70, -1.39, -4.46)),
+    ],
+)
+def test_harm_lies_where_that_of_real_drift_does(family: str, real: Harm) -> None:
+    found = harm(HARMS[family], 200_000, seed=3)
+    assert 100.0 * np.array(found) == pytest.approx(np.array(real), abs=0.12)
+    assert found.by_agreement == pytest.approx(real.by_agreement, abs=0.05)
+
+
+def test_agreement_does_not_tell_of_silent_harm() -> None:
+    assert abs(harm(HARMS["harm_silent"], 200_000).by_agreement) < 0.05
+    assert harm({"small": 0.98}, 200_000).by_agreement > 0.44
+
+
+def test_mute_servers_say_0_and_the_oracle_draws_lots() -> None:
+    everywhere, third = (stream(name, 5, QUERIES) for name in ("mute_all", "mute_third"))
+    begin = int(0.4 * QUERIES)
+    assert (everywhere.u[:begin] > 0.0).all()
+    assert (everywhere.u[begin:] == 0.0).all()
+    assert (third.u[begin:] == 0.0).mean() == pytest.approx(0.33, abs=0.02)
+    of_all, of_third = (oracle(one).escalation_rate[begin // BLOCK :] for one in (everywhere, third))
+    assert ((of_all > 0.0) & (of_all < 1.0)).all()
+    assert of_third.mean() < of_all.mean()
+    small = third.truth.small[begin:][third.u[begin:] == 0.0].mean()
+    assert third.expected[1, begin:][third.u[begin:] == 0.0].mean() == pytest.approx(small, rel=0.02)
+
+
+def test_bursts_are_alike_and_traffic_as_a_whole_is_not() -> None:
+    bursts, quiet = (np.log(stream(name, 5, QUERIES).u.reshape(-1, 200)) for name in ("bursts", "quiet"))
+    alike = bursts.std(axis=1) < 0.5
+    assert alike.mean() == pytest.approx(0.1, abs=0.05)
+    assert bursts[~alike].std() == pytest.approx(quiet.std(), rel=0.05)
+    assert not (quiet.std(axis=1) < 0.5).any()
+
+
+@pytest.mark.parametrize(("says", "share"), [("wrong", None), ("right", None), ("some", 0.3)])
+def test_a_labeler_turns_after_30k_of_120k_queries(says: str, share: float | None) -> None:
+    drawn, told, wrong = walked(f"turn_{says}")
+    assert wrong.any()
+    assert set(told.labeler[wrong]) == {4}
+    assert told.number[wrong].min() >= QUERIES // 4
+    since = (told.number >= QUERIES // 4) & (told.labeler == 4) & (drawn.truth.gold[told.number] > 0)
+    if share is not None:
+        assert wrong[since].mean() == pytest.approx(share, abs=0.08)
+    elif says == "wrong":
+        assert (told.small < told.gold)[since].all()
+    else:
+        assert (told.small == told.gold)[since].all()
+
+
+def test_two_lie_near_the_threshold_alone() -> None:
+    drawn, told, wrong = walked("turn_near")
+    assert set(told.labeler[wrong]) == {3, 4}
+    doubt = drawn.expected[3][told.number[wrong]]
+    assert 0.35 <= doubt.min() <= doubt.max() <= 0.8
+
+
+def test_audits_are_the_experts_where_one_is_named() -> None:
+    for name, expert in (("turn_wrong", True), ("turn_wrong_unnamed", False)):
+        _, told, _ = walked(name, FixedPolicy(THRESHOLD, 0.0, audit=0.5))
+        assert (5 in told.labeler) == expert
+        assert told.audited.any()
+
+
+def test_the_labelled_set_names_its_labelers_where_it_does() -> None:
+    named, unnamed = FixedPolicy(THRESHOLD, 0.0), FixedPolicy(THRESHOLD, 0.0)
+    for name, policy in (("turn_named_start", named), ("turn_wrong", unnamed)):
+        walk(stream(name, 5, BLOCK), offline(5), policy)
+    assert named.started is not None
+    assert unnamed.started is not None
+    assert set(named.started.labeler) == {0, 1, 2, 3, 4}
+    assert set(unnamed.started.labeler) == {-1}
+
+
+def test_carelessness_is_as_frequent_as_said() -> None:
+    drawn, told, wrong = walked("careless_3")
+    late, some = told.number >= 0.4 * QUERIES, drawn.truth.small[told.number] > 0
+    assert not wrong[~late].any()
+    assert wrong[late & some].mean() == pytest.approx(0.03, abs=0.02)
+    drawn, told, wrong = walked("careless_doubt")
+    late, some = told.number >= 0.4 * QUERIES, drawn.truth.small[told.number] > 0
+    doubt = drawn.expected[3][told.number]
+    assert wrong[late & some].mean() == pytest.approx(0.25 * doubt[late & some].mean(), abs=0.02)
+    assert wrong[late & some & (doubt > 0.4)].mean() > wrong[late & some & (doubt < 0.1)].mean() + 0.05
+
+
+def test_people_label_one_side_and_skip_errors() -> None:
+    _, told, _ = walked("one_sided")
+    late = told.number >= 0.4 * QUERIES
+    assert told.escalated[late].all()
+    assert not told.escalated[~late].all()
+    told_of = [walked(name)[1] for name in ("quiet", "skipped_errors")]
+    shares = [one.wrong[one.number >= 0.4 * QUERIES].mean() for one in told_of]
+    odds = [share / (1.0 - share) for share in shares]
+    assert odds[1] / odds[0] == pytest.approx(0.6, abs=0.15)
+
+
+def test_label_rates_are_as_said_and_none_comes_at_none() -> None:
+    for name, rate in (("labels_8", 0.08), ("labels_2", 0.02)):
+        drawn = stream(name, 5, QUERIES)
+        threshold = float(np.quantile(drawn.u, 0.75))
+        assert len(walked(name, FixedPolicy(threshold, 0.0))[1].u) / QUERIES == pytest.approx(rate, rel=0.15)
+    policy = FixedPolicy(THRESHOLD, 0.0)
+    walk(stream("labels_0", 5, BLOCK), offline(5), policy)
+    assert not policy.labels
+    assert Sampling(0.01, 0.1).explored == 0.01
+
+
+def test_a_cold_start_is_judged_from_its_first_threshold() -> None:
+    drawn = stream("cold_8", 5, 8 * BLOCK)
+    for policy in (Ours(watch=True), Rival(AdaptiveConformal())):
+        routed = walk(drawn, offline(5), policy)
+        found = judge_score(drawn, routed, oracle(drawn))
+        assert found.first_threshold is not None
+        assert found.first_threshold >= 250
+        assert routed.escalated[: found.first_threshold].all()
+        assert not routed.escalated[found.first_threshold :].all()
+    never = Routed.blank(8 * BLOCK)
+    never.journal = Journal()
+    assert judge_score(drawn, never, oracle(drawn)).pol is None
+    assert COLD_BLOCKS == 10
+
+
+def test_scores_are_those_from_the_change_on() -> None:
+    drawn = stream("blind_loss", 5, 5 * BLOCK)
+    routed = Routed.blank(5 * BLOCK)
+    routed.escalated[4 * BLOCK :] = routed.large_ran[4 * BLOCK :] = True
+    routed.journal = Journal(set_aside=[(500, 30), (1_000, 10)], audits=2, drifted=[True, False])
+    routed.lying = [(500, 10), (1_000, 10)]
+    routed.alarms = [Alarm(100, "tail", False), Alarm(9_000, "tail", False)]
+    found = judge_score(drawn, routed, oracle(drawn))
+    assert found.pol == pytest.approx(1 / 3)
+    assert (found.recovery, found.set_aside, found.audits, found.drifted) == (2 * BLOCK, 20.0, 2, 0.5)
+    assert (found.alarms, found.false_alarms) == (20.0, 25.0)
+
+
+def test_a_fixed_rate_is_held_whatever_u_says() -> None:
+    drawn = stream("new_scale", 5, 10 * BLOCK)
+    routed = walk(drawn, offline(5), Rival(FixedRate()))
+    rates = routed.escalated.reshape(-1, BLOCK).mean(axis=1)
+    assert rates[7:].mean() == pytest.approx(rates[:4].mean(), abs=0.02)
+    assert not (routed.large_ran & ~routed.escalated).any()
+
+
+def test_the_foreseeing_one_is_told_the_truth_and_the_times() -> None:
+    drawn = stream("turn_wrong", 5, 2 * BLOCK)
+    policy = Foreseeing()
+    policy.foresee(replace(drawn, family=replace(BY_NAME["cut_short"], mess=Mess())))
+    assert policy._changes == [round(0.4 * len(drawn))]
+    told: list[Any] = []
+    policy.core = type("Core", (), {"observe": lambda self, event: told.append(event), "current": None})()
+    labels = offline_labels(drawn)._replace(number=np.arange(len(drawn)))
+    policy.on_labels(Labels._make(column[:50] for column in labels._replace(small=labels.small * 0)))
+    assert [one.small.true_positives for one in told] == drawn.truth.small[:50].tolist()
+
+
+def test_halves_part_all_streams_by_a_coin() -> None:
+    cells = [(family.name, seed) for family in ORDINARY for seed in SEEDS]
+    unseen = [cell for cell in cells if is_unseen(*cell)]
+    assert 0.4 < len(unseen) / len(cells) < 0.6
+    for family in ORDINARY:
+        assert sorted(half(family.name, unseen=True) + half(family.name, unseen=False)) == list(SEEDS)
+    assert half("quiet", unseen=False) == [seed for seed in SEEDS if not is_unseen("quiet", seed)]
+
+
+def test_the_unseen_half_is_refused_unless_it_is_said(capsys: pytest.CaptureFixture[str]) -> None:
+    seed = str(half("bursts", unseen=True)[0])
+    asked = ["--suite", "ordinary", "--families", "bursts", "--seeds", seed, "--queries", str(BLOCK), "--jobs", "1"]
+    assert main(asked) == 2
+    assert f"bursts {seed}; say --unseen" in capsys.readouterr().err
+    assert main([*asked, "--unseen", "--policies", "static"]) == 0
+    assert main([*asked, "--queries", "7"]) == 2
+
+
+def test_the_command_writes_tables_and_rows(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    asked = ["--suite", "ordinary", "--families", "harm_silent", "--seeds", "5", "--queries", str(2 * BLOCK)]
+    told, folder = tmp_path / "rows.json", tmp_path / "out"
+    assert main([*asked, "--jobs", "1", "--json", str(told), "--out", str(folder)]) == 0
+    printed, document = json.loads(capsys.readouterr().out), json.loads((folder / "rows.json").read_text())
+    assert printed == json.loads(told.read_text()) == document
+    assert {row["policy"] for row in document["rows"]} == set(JUDGED)
+    page = (folder / "README.md").read_text()
+    assert page == markdown(document["rows"], document["made"])
+    assert "static, best margin" in page
+    with pytest.raises(SystemExit):
+        main(["--suite", "ordinary", "--help"])
+    assert "--suite ordinary --quick" in capsys.readouterr().out

@@ -1,0 +1,415 @@
+"""The recorded benchmark against independent references, and its quick run from end to end."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from recalibrator.core import TrafficSummarizer
+from research.recorded.__main__ import main
+from research.recorded.clairvoyant import Clairvoyant
+from research.recorded.experiment import _recovery, policy_at_start
+from research.recorded.frontier import main as frontier
+from research.recorded.parts import main as parts
+from research.recorded.policies import ENTRIES, ByPhase, Entry, static_threshold
+from research.recorded.released import Released
+from research.recorded.scoring import BLOCK, TOLERANCE, oracles, score
+from research.recorded.searched_ids import attacked
+from research.recorded.service import START, Service
+from research.recorded.simulate import BATCH, Routed, simulate
+from research.recorded.stream import (
+    EXPLORED,
+    LABELLED_ESCALATED,
+    LABELLED_KEPT,
+    PHASES,
+    Outcomes,
+    Phase,
+    Stream,
+    draw_stream,
+    offline_outcomes,
+    query_id,
+)
+from research.recorded.tokens import HANDOFF
+from research.recorded.windows import (
+    KEEP_ALL,
+    KEEP_NONE,
+    InversePropensity,
+    PostStratified,
+    Static,
+    largest_feasible,
+    scores,
+)
+from research.recorded.wrong_labels import mislabelled
+from schemas import CalibrationVersion, Decision, RoutedEvent
+from schemas.costs import ModelCosts, TokenUse, query_cost
+from schemas.routed import LabelRequest, ModelRun, QueryHandoff
+
+TARGET = 0.91
+
+
+@pytest.fixture(scope="module")
+def stream() -> Stream:
+    return draw_stream(4_000, seed=7, phases=PHASES[:2])
+
+
+@pytest.fixture(scope="module")
+def quick(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, dict[str, Any]]:
+    out = tmp_path_factory.mktemp("recorded")
+    assert main(["--quick", "--seed", "3", "--out", str(out)]) == 0
+    return out, json.loads((out / "results.json").read_text(encoding="utf-8"))
+
+
+def served_f1(outcomes: Outcomes, ran: np.ndarray) -> float:
+    """micro-F1, query by query."""
+    hits = named = gold = 0
+    for place, up in enumerate(ran):
+        hits += int((outcomes.large_hits if up else outcomes.small_hits)[place])
+        named += int((outcomes.large_named if up else outcomes.small_named)[place])
+        gold += int(outcomes.gold[place])
+    return 2 * hits / (named + gold)
+
+
+def with_unseen_answers_changed(stream: Stream, ran: np.ndarray) -> Stream:
+    """The same stream, in which large answers that nobody asked for say something else."""
+    outcomes = stream.outcomes
+    changed = replace(
+        outcomes,
+        large_hits=np.where(ran, outcomes.large_hits, 0),
+        large_named=np.where(ran, outcomes.large_named, 4),
+        agree=np.where(ran, outcomes.agree, ~outcomes.agree),
+    )
+    return replace(stream, outcomes=changed)
+
+
+def test_stream_mixes_by_phase_without_offline_queries() -> None:
+    """The stream mixes shifted queries at each phase's share and never contains the offline queries."""
+    stream = draw_stream(6_000, seed=2)
+    offline = set(offline_outcomes().uncertainty.tolist())
+    shown = set(stream.outcomes.uncertainty.tolist())
+    assert len(offline & shown) <= 5
+    for number, phase in enumerate(stream.phases):
+        part = set(stream.pools[number][1].uncertainty.tolist()) - set(stream.pools[0][0].uncertainty.tolist())
+        share = np.isin(stream.outcomes.uncertainty[stream.phase == number], list(part)).mean()
+        assert share == pytest.approx(phase.share if phase.shift != "none" else 0.0, abs=0.02)
+
+
+def test_stream_is_set_by_its_seed() -> None:
+    """The same seed gives the same stream, and another seed gives another."""
+    first, again, other = (draw_stream(2_000, seed=seed) for seed in (1, 1, 2))
+    assert np.array_equal(first.outcomes.gold, again.outcomes.gold)
+    assert np.array_equal(first.draw, again.draw)
+    assert not np.array_equal(first.draw, other.draw)
+
+
+def test_z_sum_is_nonnegative_iff_target_is_met(stream: Stream) -> None:
+    """The sum of z is at least zero exactly where the target is met."""
+    small, large = scores(stream.outcomes, TARGET)
+    rng = np.random.default_rng(0)
+    verdicts = set()
+    for rate in np.linspace(0.0, 1.0, 30):
+        ran = rng.uniform(size=len(stream)) < rate
+        meets = served_f1(stream.outcomes, ran) >= TARGET
+        assert (np.where(ran, large, small).sum() >= 0.0) == meets
+        verdicts.add(meets)
+    assert verdicts == {True, False}
+
+
+def test_largest_feasible_matches_a_full_scan() -> None:
+    """The largest feasible threshold is the one that a scan of all thresholds finds."""
+    rng = np.random.default_rng(3)
+    for _ in range(200):
+        u = rng.integers(1, 12, size=15) / 20.0
+        small, large = rng.normal(-0.1, 1.0, size=15), rng.normal(0.1, 1.0, size=15)
+        values = [KEEP_NONE, *np.unique(u)]
+        feasible = [t for t in values if np.where(u > t, large, small).sum() >= 0.0]
+        expected = max(feasible) if feasible else KEEP_NONE
+        found = largest_feasible(u, small, large)
+        assert found == (KEEP_ALL if expected == u.max() else expected)
+
+
+def test_static_threshold_is_the_largest_feasible() -> None:
+    """The static threshold meets the target on the offline labels, and the next larger one does not."""
+    offline, threshold = offline_outcomes(), static_threshold(TARGET)
+    assert served_f1(offline, offline.above(threshold)) >= TARGET
+    larger = np.sort(offline.uncertainty[offline.uncertainty > threshold])
+    assert all(served_f1(offline, offline.above(u)) < TARGET for u in larger[:: max(1, len(larger) // 50)])
+
+
+def test_the_oracle_is_what_a_scan_of_all_thresholds_finds(stream: Stream) -> None:
+    for number, oracle in enumerate(oracles(stream, TARGET)):
+        part = stream.outcomes.take(np.flatnonzero(stream.phase == number)[:])
+        assert served_f1(part, part.above(oracle.threshold)) >= oracle.goal - 1e-12
+        larger = np.unique(part.uncertainty[part.uncertainty > oracle.threshold])
+        assert all(served_f1(part, part.above(u)) < oracle.goal for u in larger[::40])
+        assert oracle.escalated == pytest.approx(part.above(oracle.threshold).mean())
+
+
+def test_the_oracle_knows_a_target_out_of_reach() -> None:
+    stream = draw_stream(4_000, seed=1, phases=(Phase("hopeless", "new_names", 0.6),))
+    (oracle,) = oracles(stream, TARGET)
+    assert not oracle.feasible
+    assert oracle.goal < TARGET
+    assert oracle.goal >= served_f1(stream.outcomes, np.ones(len(stream), dtype=bool)) - 1e-12
+
+
+def test_blocks_are_scored_as_counting_query_by_query_does(stream: Stream) -> None:
+    known = oracles(stream, TARGET)
+    routed = simulate(ENTRIES[2].make(TARGET), stream)
+    blocks = score(routed, stream, known)
+    ran = routed.above | routed.explored
+    for number in range(len(blocks.realised)):
+        rows = np.arange(number * BLOCK, (number + 1) * BLOCK)
+        assert blocks.realised[number] == pytest.approx(served_f1(stream.outcomes.take(rows), ran[rows]))
+        assert blocks.sequential[number] == pytest.approx(1.0 + 3.02 * ran[rows].mean())
+        assert blocks.paper[number] == pytest.approx(1.0 + 2.02 * ran[rows].mean())
+        assert blocks.on_target[number] == (blocks.realised[number] >= blocks.goal[number] - TOLERANCE)
+
+
+def test_expected_micro_f1_is_the_mean_over_many_draws() -> None:
+    phases = (Phase("typos", "typos", 0.25),)
+    stream = draw_stream(100_000, seed=5, phases=phases)
+    policy = Static(0.03)
+    blocks = score(simulate(policy, stream), stream, oracles(stream, TARGET))
+    assert np.ptp(blocks.expected) < 1e-12
+    assert blocks.realised.mean() == pytest.approx(blocks.expected[0], abs=0.002)
+    assert blocks.realised.std() > 0.002
+
+
+@pytest.mark.parametrize(
+    "entry", [entry for entry in ENTRIES if not entry.name.endswith("_strict")], ids=lambda e: e.name
+)
+def test_no_policy_knows_a_large_answer_that_did_not_run(entry: Entry, stream: Stream) -> None:
+    routed = simulate(policy_at_start(entry, TARGET, stream), stream)
+    changed = with_unseen_answers_changed(stream, routed.above | routed.explored)
+    again = simulate(policy_at_start(entry, TARGET, changed), changed)
+    assert np.array_equal(routed.threshold, again.threshold)
+
+
+def test_labels_are_asked_for_as_often_as_said_and_come_late(stream: Stream) -> None:
+    seen: list[int] = []
+
+    class Recorder(Static):
+        exploration = EXPLORED
+        now = 0
+
+        def see(self, routed: Routed) -> None:
+            self.now = int(routed.rows[-1])
+
+        def learn(self, labelled: Routed) -> None:
+            assert labelled.labelled.all()
+            assert (stream.label_at[labelled.rows] <= self.now + 1).all()
+            assert (np.diff(stream.label_at[labelled.rows]) >= 0).all()
+            seen.extend(labelled.rows.tolist())
+
+    routed = simulate(Recorder(0.03), stream)
+    assert len(seen) == len(set(seen))
+    assert set(seen) == set(np.flatnonzero(routed.labelled & (stream.label_at <= len(stream))).tolist())
+    kept = ~routed.above
+    assert routed.labelled[kept].mean() == pytest.approx(LABELLED_KEPT, abs=0.01)
+    assert routed.labelled[~kept].mean() == pytest.approx(LABELLED_ESCALATED, abs=0.02)
+    assert routed.explored[kept].mean() == pytest.approx(EXPLORED, abs=0.01)
+    assert routed.labelled[routed.explored].all()
+
+
+def test_a_policy_that_does_not_explore_pays_for_no_exploration(stream: Stream) -> None:
+    routed = simulate(Static(0.03), stream)
+    assert not routed.explored.any()
+    assert routed.labelled[~routed.above].any()
+
+
+@pytest.mark.parametrize("handoff", [False, True])
+def test_our_summary_of_a_batch_is_the_one_of_the_join_stage(stream: Stream, *, handoff: bool) -> None:
+    service = Service(TARGET, safety=0.5, handoff=handoff)
+    routed = simulate(service, stream).take(slice(2_000, 4_000))
+    fresh = Service(TARGET, safety=0.5, handoff=handoff)
+    version = fresh.core.current
+    assert version is not None
+    summarizer = TrafficSummarizer(fresh.core.settings)
+    for place, row in enumerate(routed.rows.tolist()):
+        summarizer.add(routed_event(routed, place, row, version))
+    expected = summarizer.take()
+    assert expected is not None
+    (ours,), (theirs,) = fresh._summary(routed).versions, expected.versions
+    for name in ("cell", "count", "pairs", "agreeing", "pairs_explored", "queries", "escalated", "explored"):
+        assert getattr(ours, name) == getattr(theirs, name), name
+    for name in ("small_failed", "labels_requested", "small_calls", "large_calls", "handoff"):
+        assert getattr(ours, name) == getattr(theirs, name), name
+    assert ours.cost_sequential == pytest.approx(theirs.cost_sequential)
+    assert ours.cost_paper == pytest.approx(theirs.cost_paper)
+    assert sum(ours.pairs_explored) > 0
+    assert 0 < sum(ours.agreeing) < sum(ours.pairs) < sum(ours.count)
+
+
+def routed_event(routed: Routed, place: int, row: int, version: CalibrationVersion) -> RoutedEvent:
+    """The event of one query; both answers name one entity, equal where the recorded answers agree."""
+    u = float(routed.outcomes.uncertainty[place])
+    above, explored = bool(routed.above[place]), bool(routed.explored[place])
+    failed, ran = bool(np.isnan(u)), above or explored
+    small = ModelRun(model="small", entities={"iso": "1"}, valid=not failed, latency_s=0.0)
+    answer = "1" if routed.outcomes.agree[place] else "2"
+    large = ModelRun(model="large", entities={"iso": answer}, valid=True, latency_s=0.0) if ran else None
+    reason = "small_failed" if failed else "threshold" if above else "exploration" if explored else "kept"
+    return RoutedEvent(
+        query_id=query_id(row),
+        workload=version.workload,
+        text="a query",
+        entities={},
+        answered_by="large" if ran else "small",
+        decision=Decision(
+            escalated=ran,
+            reason=reason,
+            uncertainty=None if failed else u,
+            calibration_version=version.version,
+            large_probability=1.0 if above else EXPLORED,
+        ),
+        small=small,
+        large=large,
+        cost=query_cost(ModelCosts(small=1.0, large=3.02), escalated=ran, small=TokenUse(), large=[TokenUse()] * ran),
+        label=LabelRequest(requested=bool(routed.labelled[place]), probability=0.1),
+        routed_at=START,
+        routed_by="router-0",
+        handoff=QueryHandoff(name=HANDOFF, characters=0) if routed.handed[place] else None,
+    )
+
+
+def test_a_policy_changes_its_threshold_between_batches_only(stream: Stream) -> None:
+    routed = simulate(ENTRIES[3].make(TARGET), stream)
+    assert len(np.unique(routed.threshold)) > 2
+    assert (np.ptp(routed.threshold.reshape(-1, BATCH), axis=1) == 0.0).all()
+
+
+@pytest.mark.parametrize("kind", [InversePropensity, PostStratified])
+def test_weighted_windows_find_the_oracles_threshold(kind: type) -> None:
+    """Weighted windows come close to the threshold that full knowledge would choose."""
+    stream = draw_stream(80_000, seed=9, phases=(Phase("typos", "typos", 0.25),))
+    (oracle,) = oracles(stream, TARGET)
+    start = static_threshold(TARGET)
+    routed = simulate(kind(offline_outcomes(), TARGET, start), stream)
+    escalated = stream.outcomes.above(float(np.median(routed.threshold[-20_000:]))).mean()
+    before = stream.outcomes.above(start).mean()
+    assert abs(escalated - oracle.escalated) < 0.5 * abs(before - oracle.escalated)
+
+
+def test_released_theta_matches_its_threshold_on_u() -> None:
+    """The released package's theta is kept, and the threshold on u escalates the same queries."""
+    offline = offline_outcomes()
+    policy = Released(offline, TARGET)
+    known = offline.uncertainty[~np.isnan(offline.uncertainty)]
+    router = policy._router
+    assert np.array_equal(known > policy.threshold, router.escalate(known))
+    assert served_f1(offline, offline.above(policy.threshold)) >= TARGET
+
+
+def test_service_starts_static_and_counts_labels(stream: Stream) -> None:
+    """Our service starts near the static threshold and counts the labels that it receives."""
+    service = Service(TARGET, safety=0.5)
+    offline = offline_outcomes()
+    difference = offline.above(service.threshold).mean() - offline.above(static_threshold(TARGET)).mean()
+    assert abs(difference) < 0.05
+    routed = simulate(service, stream)
+    status = service.core.status()
+    arrived = int((routed.labelled & (stream.label_at <= len(stream))).sum())
+    assert status.labels.requested == int(routed.labelled.sum())
+    assert status.labels.received == arrived + len(offline)
+    assert service.versions > 1
+
+
+def test_clairvoyant_routes_alike_until_a_phase_ends(stream: Stream) -> None:
+    """Until the first change a clairvoyant is our service; then it explores and forgets."""
+    ours = simulate(Service(TARGET, safety=0.5), stream)
+    seer = Clairvoyant(TARGET, safety=0.5)
+    seer.foresee(stream)
+    told = simulate(seer, stream)
+    change = int(np.argmax(stream.phase))
+    np.testing.assert_array_equal(told.threshold[:change], ours.threshold[:change])
+    assert (told.exploration[change : change + BLOCK] == EXPLORED).all()
+    assert not np.array_equal(told.threshold[change:], ours.threshold[change:])
+    assert seer.core.status().labels.received < int(told.labelled[change:].sum()) + 450
+
+
+def test_a_wrong_label_reports_one_error_more_of_either_model() -> None:
+    some = offline_outcomes().take(slice(0, 200))
+    wrong = np.arange(200) % 2 == 0
+    told = mislabelled(some, wrong)
+    for name in ("small_hits", "large_hits"):
+        lost = getattr(some, name) - getattr(told, name)
+        assert np.array_equal(lost, wrong & (getattr(some, name) > 0))
+    assert np.array_equal(told.exact, some.exact & ~wrong)
+
+
+def test_the_service_without_a_part_is_compared_stream_by_stream(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("research.recorded.parts.QUERIES", BLOCK)
+    parts(["--seeds", "3", "4", "--", "mix detectors"])
+    row = capsys.readouterr().out.splitlines()[-1]
+    assert row.startswith("| mix detectors | ")
+    assert row.count("±") == 2
+
+
+def test_the_frontier_has_a_row_for_each_policy_and_margin(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("research.recorded.frontier.QUERIES", BLOCK)
+    frontier(["--seeds", "3", "--safeties", "0", "1", "--late", "0", "1000"])
+    rows = capsys.readouterr().out.splitlines()[2:]
+    shown = [[cell.strip() for cell in row.strip("|").split("|")] for row in rows]
+    names = ("This project", "told at once", "told 1,000 queries late")
+    assert [row[:2] for row in shown] == [[name, safety] for safety in "01" for name in names]
+    for _, _, on_target, _, at_once, later in shown:
+        assert float(on_target) == pytest.approx(1.0 - float(at_once) / len(PHASES), abs=1e-3)
+        assert float(later) == 0.0
+
+
+def test_recovery_counts_queries_up_to_the_first_block_on_target() -> None:
+    found = _recovery([np.array([0.0, 0.0, 1.0, 0.0]), np.array([1.0, 1.0, 1.0, 1.0])])
+    assert found == {"recovered": 1.0, "recovery": 1.0 * BLOCK}
+    assert _recovery([np.zeros(3)]) == {"recovered": 0.0, "recovery": -1.0}
+
+
+def test_phase_oracle_switches_threshold_by_phase(stream: Stream) -> None:
+    """An oracle that knows the phases ahead routes each by its own threshold."""
+    routed = simulate(ByPhase([0.01, 0.05], 4_000), stream)
+    assert np.array_equal(routed.threshold, np.where(stream.phase == 0, 0.01, 0.05))
+
+
+def test_the_quick_run_scores_every_policy(quick: tuple[Path, dict[str, Any]]) -> None:
+    out, document = quick
+    results = document["results"]
+    assert {path.name for path in out.iterdir()} == {"README.md", "results.json", "stream.png", "compliance.png"}
+    assert list(results["policies"]) == ["oracle", *(entry.name for entry in ENTRIES)]
+    oracle = results["policies"]["oracle"]
+    assert oracle["on_target"] >= 0.7
+    assert oracle["expected_on_target"] >= results["policies"]["static"]["expected_on_target"]
+    assert results["policies"]["large"]["sequential"] == pytest.approx(3.02)
+    for row in results["policies"].values():
+        assert row["paper"] <= row["sequential"]
+        assert len(row["phases"]) == len(results["phases"])
+
+
+def test_the_page_tells_command_seed_day_and_machine(quick: tuple[Path, dict[str, Any]]) -> None:
+    out, document = quick
+    page = (out / "README.md").read_text(encoding="utf-8")
+    for key in ("command", "day", "machine", "commit"):
+        assert document["made"][key] in page
+    for entry in ENTRIES:
+        assert entry.title in page
+    assert "nan" not in page
+
+
+def test_searched_ids_are_explored_unless_a_key_draws() -> None:
+    """Honest queries are as they were; his texts are ones that the small model gets wrong."""
+    stream = draw_stream(4_000, 11, PHASES[:1])
+    his = np.arange(len(stream)) % 20 == 0
+    told = {key: attacked(stream, his, "searched", key, 11) for key in (None, b"secret")}
+    assert (told[None].draw[his] < EXPLORED).all()
+    assert (told[b"secret"].draw[his] < EXPLORED).mean() < 0.1
+    assert (told[None].draw[~his] == stream.draw[~his]).all()
+    for one in told.values():
+        assert not one.outcomes.exact[his].any()
+        assert (one.outcomes.recording[~his] == stream.outcomes.recording[~his]).all()
