@@ -125,6 +125,7 @@ class LabelTable:
         self._counts_of_field = _SERVED + (_OF_SMALL if by_model else 0)
         self._per_field = np.zeros((self.room, len(fields), self._counts_of_field), dtype=np.int32)
         self._use_bytes()
+        self._by_time: tuple[Ints, Floats] | None = None
         self._field_row = struct.Struct(f"{self._counts_of_field * len(fields)}i")
         self._ids = []
         self._slots: dict[str, int] = {}
@@ -149,6 +150,17 @@ class LabelTable:
     def counting(self) -> int:
         """How many of them count."""
         return int(np.count_nonzero(self.table[:, STANDING] > 0.0))
+
+    def by_time(self) -> tuple[Ints, Floats]:
+        """Return where the contributions that count are, by routing time, and their columns; to read.
+
+        Those of equal times stand as they came. Until something changes they are sorted once.
+        """
+        if self._by_time is None:
+            counting = np.flatnonzero(self.table[:, STANDING] > 0.0)
+            order = counting[np.argsort(self.table[counting, ROUTED_US], kind="stable")]
+            self._by_time = order, np.ascontiguousarray(self.table.take(order, axis=0).T)
+        return self._by_time
 
     @property
     def per_field(self) -> NDArray[np.int32]:
@@ -188,6 +200,7 @@ class LabelTable:
         """
         times = to_us(example.routed_at), to_us(example.labelled_at)
         slot, labeler = self._slots.get(example.query_id), self._number(example.labeler)
+        self._by_time = None
         if slot is None:
             return self._take_first(example, *times, labeler)
         return self._take_another(slot, example, *times, labeler)
@@ -324,6 +337,7 @@ class LabelTable:
         table = self.table
         counts, routed_us = table[:, STANDING], table[:, ROUTED_US]
         counts[counts == Standing.DISTRUSTED] = Standing.COUNTED
+        self._by_time = None
         believed = (counts > Standing.UNREQUESTED) & (counts != Standing.AUDITED)
         for labeler, spans in self.distrust.items():
             counts[believed & (table[:, LABELER] == labeler) & are_in(routed_us, spans)] = Standing.DISTRUSTED
@@ -493,7 +507,7 @@ class LabelTable:
             self._score_anew()
 
     def _score_anew(self) -> None:
-        table = self.table
+        table, self._by_time = self.table, None
         for square, hits, size in ((SQUARE_SMALL, HITS_SMALL, SIZE_SMALL), (SQUARE_LARGE, HITS_LARGE, SIZE_LARGE)):
             table[:, square] = np.square(table[:, hits] - self.target * table[:, size])
 

@@ -110,17 +110,18 @@ class Cusum(Detector):
     def update(self, seen: Outcomes) -> Alarm | None:
         """Take outcomes in; return an alarm if they raise one."""
         rising, falling, observations = self._gains(seen)
-        leverage, scatter, bound = observations / seen.known, self._scatter.factor, self.rules.bound
+        are_counts, bound = self.channel.meaning == "traffic", self.rules.bound
+        leverage, scatter = observations / seen.known, self._scatter.factor if are_counts else 1.0
         self.up.add(rising, leverage, scatter, seen.at_us)
         if self.rules.both_ways:
             self.down.add(falling, leverage, scatter, seen.at_us)
-        if self.channel.meaning == "traffic":
+        if are_counts:
             self._scatter.add(seen, observations)
-        larger = self._larger
-        if larger.statistic < bound:
-            self.since_alarm += observations if larger.statistic < SUSPECTED_SHARE * bound else 0
+        statistic = self.statistic
+        if statistic < bound:
+            self.since_alarm += observations if statistic < SUSPECTED_SHARE * bound else 0
             return None
-        began_us = larger.since_us
+        began_us = self._larger.since_us
         return self.alarm(seen.at_us, seen.at_us if began_us is None else began_us)
 
     def _gains(self, seen: Outcomes) -> tuple[float, float, int]:
@@ -162,7 +163,7 @@ class Cusum(Detector):
     @property
     def statistic(self) -> float:
         """The larger of both log likelihood ratios."""
-        return self._larger.statistic
+        return max(self.up.statistic, self.down.statistic)
 
     @property
     def bound(self) -> float:

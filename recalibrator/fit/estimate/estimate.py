@@ -7,6 +7,7 @@ function of the labels, of the current traffic and of what is believed to have c
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from math import inf
 from typing import NamedTuple
 
 import numpy as np
@@ -25,7 +26,6 @@ from recalibrator.fit.data.decayed_sums import (
     DecayedSums,
     HalfLives,
     decayed_sums,
-    recent_weight,
 )
 from recalibrator.fit.data.label_columns import ERROR, ONE, PAIR
 from recalibrator.fit.data.label_table import LabelTable, Span
@@ -178,7 +178,10 @@ def estimate_outcomes(
         Of the map g.
     """
     changed_us, grid, target = circumstances.changed_us, labels.grid, labels.target
-    decayed = decayed_sums(labels, _half_lives(constants.decay), changed_us, circumstances.spans)
+    # The tilt is that of the current traffic. Labels of queries routed before it knew nothing of what it says, and would
+    # cancel it, all the more when labels are late or have stopped coming.
+    current_us = inf if traffic.begins_us is None else max(traffic.begins_us, changed_us or 0)
+    decayed = decayed_sums(labels, _half_lives(constants.decay), changed_us, circumstances.spans, current_us)
     groups = _discounted(decayed, constants.decay, circumstances.discounted)
     sums = cell_sums(groups[SLOW], groups[SLOW_SQUARE])
     smoothed = smooth_outcomes(sums, constants.smoothing)
@@ -195,7 +198,7 @@ def estimate_outcomes(
         cell_sums(groups[FAST], groups[FAST_SQUARE]),
         (curves.small.value, curves.large.value),
         (shift.small_value, shift.large_value),
-        _tilted(labels, traffic, changed_us, constants.decay.half_life_fast),
+        decayed.current[:, :-1].reshape(2, 3, -1).sum(axis=1),
         target=target,
         split=split,
         change=change,
@@ -263,19 +266,6 @@ def _unlabelled(labels: LabelTable, traffic: TrafficWindow, enough: float) -> fl
     if begins_us is None or asked <= 0.0:
         return 0.0
     return max(0.0, 1.0 - labels.labels_since(begins_us) / (enough * asked))
-
-
-def _tilted(labels: LabelTable, traffic: TrafficWindow, changed_us: int | None, half_life: float) -> Floats:
-    """Return the weight of the recent labels to which the tilt applies, shape (2, cells): of all, and of pairs.
-
-    The tilt is that of the current traffic. Labels of queries routed before it knew nothing of what it says, and
-    would cancel it, all the more when labels are late or have stopped coming.
-    """
-    begins_us = traffic.begins_us
-    if begins_us is None:
-        return np.zeros((2, labels.grid.cells))
-    found = recent_weight(labels, max(begins_us, changed_us or begins_us), half_life)
-    return np.asarray(found[:, :-1].reshape(2, 3, -1).sum(axis=1))
 
 
 def _last_kept(grid: Grid, threshold: float | None) -> int:

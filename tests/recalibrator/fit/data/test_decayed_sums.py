@@ -24,7 +24,6 @@ from recalibrator.fit.data.decayed_sums import (
     HalfLives,
     decayed_sums,
     label_weights,
-    recent_weight,
 )
 from recalibrator.fit.data.label_columns import ERROR, GROUP, LABEL_PROBABILITY, OUTCOMES, PAIR, ROUTED_US, STANDING
 from recalibrator.fit.data.label_table import LabelTable
@@ -83,7 +82,8 @@ def test_sums_and_weights_are_those_of_their_definition(
     for event in events:
         labels.offer(event)
     changed_us = None if changed_after is None else to_us(START + timedelta(seconds=changed_after))
-    found, (before, since) = decayed_sums(labels, HALF_LIVES, changed_us), by_definition(labels, changed_us or -np.inf)
+    found = decayed_sums(labels, HALF_LIVES, changed_us, current_us=changed_us or 0)
+    before, since = by_definition(labels, changed_us or -np.inf)
     np.testing.assert_allclose(found.since, since, atol=1e-9, rtol=1e-9)
     if found.before is not None:
         np.testing.assert_allclose(found.before, before, atol=1e-9, rtol=1e-9)
@@ -92,8 +92,7 @@ def test_sums_and_weights_are_those_of_their_definition(
     assert (found.labels, found.pairs, found.fresh) == (len(table), int(table[:, PAIR].sum()), len(fresh))
     assert found.window_us == ((table[:, ROUTED_US].min(), table[:, ROUTED_US].max()) if len(table) else None)
     assert label_weights(labels, HALF_LIVES.fast).sum() == pytest.approx((before + since)[FAST][0].sum())
-    recent = recent_weight(labels, changed_us or 0, HALF_LIVES.fast)
-    np.testing.assert_allclose(recent, since[FAST][[0, PAIR]], atol=1e-9, rtol=1e-9)
+    np.testing.assert_allclose(found.current, since[FAST][[0, PAIR]], atol=1e-9, rtol=1e-9)
 
 
 def test_many_half_lives_neither_overflow_nor_lose_labels() -> None:
