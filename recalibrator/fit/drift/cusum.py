@@ -116,7 +116,7 @@ class Cusum(Detector):
         if self.rules.both_ways:
             self.down.add(falling, leverage, scatter, seen.at_us)
         if are_counts:
-            self._scatter.add(seen, observations)
+            self._scatter.add(float(seen.expected), float(seen.trials), float(seen.hits), seen.known)
         statistic = self.statistic
         if statistic < bound:
             self.since_alarm += observations if statistic < SUSPECTED_SHARE * bound else 0

@@ -93,12 +93,10 @@ class Past(NamedTuple):
 def past(blocks: list[Block]) -> Past:
     """Return what is known of some full blocks, in the order of time."""
     tables = np.array([one.table for one in blocks]).reshape(-1, 3, _BINS)
-    mix = tables[:, COUNT]
-    of_mix, of_outcomes = _information(mix, axis=-1), _information(_outcome_counts(tables), axis=1)
-    together = mix[:-1] + mix[1:]
-    apart = _g(of_mix[:-1], of_mix[1:], _information(together, axis=-1)) / np.maximum(_freedom(together), 1.0)
+    of_mix, together = _of_mix(tables), tables[:-1] + tables[1:]
+    apart = _g(of_mix[:-1], of_mix[1:], _of_mix(together)) / np.maximum(_freedom(together[:, COUNT]), 1.0)
     begins_us, ends_us = (np.array([getattr(one, name) for one in blocks], np.intp) for name in ("begins_us", "ends_us"))
-    return Past(begins_us, np.maximum.accumulate(ends_us), tables, of_mix, of_outcomes, apart)
+    return Past(begins_us, np.maximum.accumulate(ends_us), tables, of_mix, _of_outcomes(tables), apart)
 
 
 class KnownWorlds:
@@ -173,35 +171,37 @@ class KnownWorlds:
         if self._unseen < _LOOK_EVERY:
             return False
         self._unseen = 0.0
-        latest = np.zeros((3, _BINS))
+        since_us, latest = list[int](), list[Floats]()
         for batches in traffic.latest(_LATEST, self.since_us):
-            since_us, cells = batches[-1].first_us, np.concatenate([one.cell for one in batches])
-            latest += _binned(self._place[cells], np.concatenate([one.counts for one in batches], axis=1))
-            spans = self._found(since_us, latest, labels)
+            cells, counts = (np.concatenate([getattr(one, of) for one in batches], axis=-1) for of in ("cell", "counts"))
+            since_us.append(batches[-1].first_us)
+            latest.append(_binned(self._place[cells], counts) + (latest[-1] if latest else 0.0))
+        if not latest:
+            return False
+        before = [self._past.until(one) for one in since_us]
+        scatter = np.array([one.scatter for one in before])
+        alike = unlikeness(np.array(latest), self._past, scatter[:, None]) < _UNLIKE
+        for place, past in enumerate(before):
+            spans = self._found(since_us[place], latest[place], past, alike[place, : len(past.tables)], labels)
             if spans is not None:
-                self.since_us = self.back_us = since_us
-                self.spans = (*spans, (since_us, None))
+                self.since_us = self.back_us = since_us[place]
+                self.spans = (*spans, (self.since_us, None))
                 return True
         return False
 
-    def _found(self, since_us: int, latest: Floats, labels: LabelTable) -> tuple[Span, ...] | None:
+    def _found(
+        self, since_us: int, latest: Floats, before: Past, alike: Bools, labels: LabelTable
+    ) -> tuple[Span, ...] | None:
         """Return when the world was in force that the latest queries are from, where it is an earlier one."""
-        before = self._past.until(since_us)
-        if not len(before.tables):
-            return None
         here = _are_in(before, self._present)
         is_new = not here.any()
         if is_new:
-            if self._by_labels:
-                return None
             here = _are_in(before, self._left)
-        scatter = before.scatter
-        alike = unlikeness(latest, before, scatter) < _UNLIKE
         goes_on = here.any() and (alike & here).sum() >= _SAME * here.sum()
-        if goes_on or not alike.any():
+        if goes_on or not alike.any() or (is_new and self._by_labels):
             return None
         pooled = np.stack([before.tables[some].sum(axis=0) for some in (alike, here)])
-        as_known, as_here = fit(latest, pooled, scatter).tolist()
+        as_known, as_here = fit(latest, pooled, before.scatter).tolist()
         # What has just begun must be better explained than by the world before it, what has lasted than by itself.
         least = min(max(-_BOUND, as_here + _BOUND), _BOUND) if is_new else max(0.0, as_here) + _BOUND
         spans = _joined(before, alike)
@@ -250,28 +250,33 @@ def _errors(rows: Floats, groups: int) -> tuple[Floats, Floats]:
     return errors.astype(np.float64), count.astype(np.float64)
 
 
-def unlikeness(latest: Floats, known: Past, scatter: float) -> Floats:
+def unlikeness(latest: Floats, known: Past, scatter: Floats) -> Floats:
     """Return by how many standard errors each block differs from the latest queries, by its G statistic.
 
     Parameters
     ----------
-    latest : ndarray, shape (3, bins)
-    scatter : float
+    latest : ndarray, shape (distances, 3, bins)
+    scatter : ndarray, shape (distances, 1)
         Overdispersion of u.
+
+    Returns
+    -------
+    ndarray, shape (distances, blocks)
 
     Examples
     --------
     >>> quiet, harder = np.zeros((2, 3, 32))
     >>> quiet[:, :2], harder[:, :2] = [[80.0, 20.0], [0.0, 20.0], [0.0, 10.0]], [[50.0, 50.0], [0.0, 50.0], [0.0, 25.0]]
-    >>> unlikeness(quiet, past([Block(0, 1, quiet), Block(2, 3, harder)]), 1.0).round(1).tolist()
-    [-1.0, 9.1]
+    >>> known = past([Block(0, 1, quiet), Block(2, 3, harder)])
+    >>> unlikeness(quiet[None], known, np.ones((1, 1))).round(1).tolist()
+    [[-1.0, 9.1]]
     """
+    latest = latest[:, None]
     together = known.tables + latest
-    seen = _information(latest[COUNT], axis=-1), _information(_outcome_counts(latest), axis=0)
-    mix = _g(seen[0], known.of_mix, _information(together[:, COUNT], axis=-1))
-    outcomes = _g(seen[1], known.of_outcomes, _information(_outcome_counts(together), axis=1)).sum(axis=-1)
-    both = (together[:, PAIRS] >= _FILLED) & (latest[PAIRS] > 0.0) & (known.tables[:, PAIRS] > 0.0)
-    freedom = _freedom(together[:, COUNT]) + both.sum(axis=-1)
+    mix = _g(_of_mix(latest), known.of_mix, _of_mix(together))
+    outcomes = _g(_of_outcomes(latest), known.of_outcomes, _of_outcomes(together)).sum(axis=-1)
+    both = (together[:, :, PAIRS] >= _FILLED) & (latest[:, :, PAIRS] > 0.0) & (known.tables[:, PAIRS] > 0.0)
+    freedom = _freedom(together[:, :, COUNT]) + both.sum(axis=-1)
     return np.asarray((mix / scatter + outcomes - freedom) / np.sqrt(2.0 * np.maximum(freedom, 1.0)))
 
 
@@ -280,10 +285,15 @@ def _freedom(together: Floats) -> Floats:
     return np.asarray((together >= _FILLED).sum(axis=-1) - 1.0)
 
 
-def _outcome_counts(tables: Floats) -> Floats:
-    """Return agreeing and differing pairs by bin, shape (…, 2, bins)."""
+def _of_mix(tables: Floats) -> Floats:
+    """Return the information in u, without the bins' axis."""
+    return _information(tables[..., COUNT, :], axis=-1)
+
+
+def _of_outcomes(tables: Floats) -> Floats:
+    """Return the information in agreement by bin."""
     hits = tables[..., AGREEING, :]
-    return np.stack((hits, tables[..., PAIRS, :] - hits), axis=-2)
+    return _information(np.stack((hits, tables[..., PAIRS, :] - hits), axis=-2), axis=-2)
 
 
 def _information(counts: Floats, axis: int) -> Floats:
