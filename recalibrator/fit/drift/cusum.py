@@ -151,11 +151,6 @@ class Cusum(Detector):
         self.down.restart()
         self._scatter.close()
 
-    def begin_anew(self) -> None:
-        """Forget how outcomes scattered, too: that was in another world, and the change of it is in there."""
-        self.restart()
-        self._scatter = Overdispersion()
-
     @property
     def _larger(self) -> _Sum:
         return self.up if self.up.statistic >= self.down.statistic else self.down

@@ -170,8 +170,8 @@ class DriftMonitors:
         """
         self._reference = reference * min(1.0, _REFERENCE_MOST / max(1.0, float(reference.sum())))
         for detector in self.detectors:
-            if isinstance(detector, Cusum):
-                detector.begin_anew()
+            # How u scatters is remembered: a season is back each day, and would be an alarm each day.
+            detector.restart()
             self._reported_us[detector.name] = now_us
 
     def restart_label_channels(self) -> None:
