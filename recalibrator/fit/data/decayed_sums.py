@@ -10,7 +10,6 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 from math import inf
-from typing import NamedTuple
 
 import numpy as np
 
@@ -24,6 +23,7 @@ from recalibrator.fit.data.label_columns import (
     ROUTED_US,
 )
 from recalibrator.fit.data.label_table import LabelTable, Span, are_in
+from recalibrator.fit.method_constants import MethodConstants
 
 LEAST_PROPENSITY = 1e-3
 """A label weighs no more than a thousand queries, however seldom it was asked for."""
@@ -35,14 +35,6 @@ FAST_SQUARE, FAST_QUERIES, MAP_LABELS, MAP_ERRORS = range(2 * OUTCOMES + 2, 2 * 
 SUMS = 2 * OUTCOMES + 6
 """Rows of the sums: outcomes by the slow weights, the squares of these, and those of pairs alone; outcomes by the fast
 weights, their squares, and the fast weights by inverse propensity; labels and errors by the weights of the map."""
-
-
-class HalfLives(NamedTuple):
-    """Of the outcome curves and of the map g, in labels; of what is recent, in queries."""
-
-    slow: float
-    fast: float
-    map: float
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,7 +64,7 @@ class DecayedSums:
 
 def decayed_sums(
     labels: LabelTable,
-    half_lives: HalfLives,
+    constants: MethodConstants,
     changed_us: int | None,
     spans: tuple[Span, ...] | None = None,
     current_us: float = inf,
@@ -95,8 +87,8 @@ def decayed_sums(
     # For the curves age is counted in labels, not in time: what makes a label old is that others have come since. Of
     # equal times all have the same age, so that the order in which they came changes no weight.
     newer = len(routed_us) - np.searchsorted(routed_us, routed_us, side="right")
-    slow, of_map = (np.exp2(newer / -half_life) for half_life in (half_lives.slow, half_lives.map))
-    fast = _recency(columns, half_lives.fast)
+    slow, of_map = (np.exp2(newer / -half_life) for half_life in (constants.half_life_slow, constants.half_life_map))
+    fast = _recency(columns, constants.half_life_fast)
     worth = labels.worth(columns.T)
     values = _weighed(columns, worth * slow, worth * fast, worth * of_map)
     old = 0 if changed_us is None else int(np.searchsorted(routed_us, changed_us))

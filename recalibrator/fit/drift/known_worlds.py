@@ -87,7 +87,14 @@ class Past(NamedTuple):
         known = int(np.searchsorted(self.ends_us, instant_us))
         if known == len(self.ends_us):
             return self
-        return Past(*(column[:known] for column in self[:-1]), self.apart[: max(0, known - 1)])
+        return Past(
+            self.begins_us[:known],
+            self.ends_us[:known],
+            self.tables[:known],
+            self.of_mix[:known],
+            self.of_outcomes[:known],
+            self.apart[: max(0, known - 1)],
+        )
 
 
 def past(blocks: list[Block]) -> Past:
@@ -95,7 +102,9 @@ def past(blocks: list[Block]) -> Past:
     tables = np.array([one.table for one in blocks]).reshape(-1, 3, _BINS)
     of_mix, together = _of_mix(tables), tables[:-1] + tables[1:]
     apart = _g(of_mix[:-1], of_mix[1:], _of_mix(together)) / np.maximum(_freedom(together[:, COUNT]), 1.0)
-    begins_us, ends_us = (np.array([getattr(one, name) for one in blocks], np.intp) for name in ("begins_us", "ends_us"))
+    begins_us, ends_us = (
+        np.array([getattr(one, name) for one in blocks], np.intp) for name in ("begins_us", "ends_us")
+    )
     return Past(begins_us, np.maximum.accumulate(ends_us), tables, of_mix, _of_outcomes(tables), apart)
 
 
@@ -173,7 +182,9 @@ class KnownWorlds:
         self._unseen = 0.0
         since_us, latest = list[int](), list[Floats]()
         for batches in traffic.latest(_LATEST, self.since_us):
-            cells, counts = (np.concatenate([getattr(one, of) for one in batches], axis=-1) for of in ("cell", "counts"))
+            cells, counts = (
+                np.concatenate([getattr(one, of) for one in batches], axis=-1) for of in ("cell", "counts")
+            )
             since_us.append(batches[-1].first_us)
             latest.append(_binned(self._place[cells], counts) + (latest[-1] if latest else 0.0))
         if not latest:

@@ -17,7 +17,7 @@ from recalibrator.fit.data.label_columns import ERROR, PAIR
 from recalibrator.fit.estimate.logistic import line_basis, newton_step
 from recalibrator.fit.estimate.outcome_curves import Smoothed, cell_sums
 from recalibrator.fit.estimate.smoothing import Family, shrunk_local_linear
-from recalibrator.fit.method_constants import SmoothingConstants
+from recalibrator.fit.method_constants import MethodConstants
 
 _NEWTON_STEPS = 6
 _SETTLED = 1e-9
@@ -150,7 +150,7 @@ def shift_by(
     )
 
 
-def error_given_agreement(groups: Floats, constants: SmoothingConstants) -> Floats:
+def error_given_agreement(groups: Floats, constants: MethodConstants) -> Floats:
     """Return P(the small answer is wrong | u, the answers differ), and the same where they are equal.
 
     Parameters

@@ -24,7 +24,6 @@ from recalibrator.fit.data.decayed_sums import (
     SLOW_SQUARE_PAIR,
     SUMS,
     DecayedSums,
-    HalfLives,
     decayed_sums,
 )
 from recalibrator.fit.data.label_columns import ERROR, ONE, PAIR
@@ -42,7 +41,7 @@ from recalibrator.fit.estimate.outcome_curves import (
 )
 from recalibrator.fit.estimate.rectifier import Change, Rectifier, centred, rectify
 from recalibrator.fit.estimate.smoothing import kernel_mean
-from recalibrator.fit.method_constants import DecayConstants, EstimateConstants, TiltConstants
+from recalibrator.fit.method_constants import MethodConstants
 from recalibrator.grid import Grid
 from schemas.calibration import CalibrationMap
 from schemas.status import SilentSide
@@ -168,7 +167,7 @@ def estimate_outcomes(
     traffic: TrafficWindow,
     fitter: MapFitter,
     circumstances: Circumstances,
-    constants: EstimateConstants,
+    constants: MethodConstants,
 ) -> Estimate:
     """Estimate what is expected of each way of serving.
 
@@ -178,22 +177,22 @@ def estimate_outcomes(
         Of the map g.
     """
     changed_us, grid, target = circumstances.changed_us, labels.grid, labels.target
-    # The tilt is that of the current traffic. Labels of queries routed before it knew nothing of what it says, and would
+    # The tilt is that of the current traffic. Labels of queries routed before it knew nothing of what it says and would
     # cancel it, all the more when labels are late or have stopped coming.
     current_us = inf if traffic.begins_us is None else max(traffic.begins_us, changed_us or 0)
-    decayed = decayed_sums(labels, _half_lives(constants.decay), changed_us, circumstances.spans, current_us)
-    groups = _discounted(decayed, constants.decay, circumstances.discounted)
+    decayed = decayed_sums(labels, constants, changed_us, circumstances.spans, current_us)
+    groups = _discounted(decayed, constants, circumstances.discounted)
     sums = cell_sums(groups[SLOW], groups[SLOW_SQUARE])
-    smoothed = smooth_outcomes(sums, constants.smoothing)
+    smoothed = smooth_outcomes(sums, constants)
     split = _last_kept(grid, circumstances.serving_threshold)
-    curves = stratify(sums, smoothed, target, constants.smoothing)
-    if constants.smoothing.centred:
+    curves = stratify(sums, smoothed, target, constants)
+    if constants.centred:
         curves = centred(curves, sums, target, split)
-    absent, is_quiet = _unlabelled(labels, traffic, constants.tilt.labels_present), circumstances.is_quiet
-    tilt, shift = _tilt(curves, smoothed, labels, traffic, constants.tilt, is_quiet=is_quiet, unlabelled=absent)
+    absent, is_quiet = _unlabelled(labels, traffic, constants.labels_present), circumstances.is_quiet
+    tilt, shift = _tilt(curves, smoothed, labels, traffic, constants, is_quiet=is_quiet, unlabelled=absent)
     silent = tuple(1.0 if side == circumstances.silent_side else absent for side in ("kept", "escalated"))
-    unseen = constants.rectifier.unseen_scale
-    change = Change(unseen if circumstances.is_new_mix else constants.rectifier.drift_scale, unseen, silent)
+    unseen = constants.unseen_scale
+    change = Change(unseen if circumstances.is_new_mix else constants.drift_scale, unseen, silent)
     rectifier = rectify(
         cell_sums(groups[FAST], groups[FAST_SQUARE]),
         (curves.small.value, curves.large.value),
@@ -204,7 +203,7 @@ def estimate_outcomes(
         change=change,
     )
     shares, failed_share = _traffic(groups[FAST_QUERIES], traffic)
-    kept, escalated = _expected(curves, shift, rectifier, shares, constants.smoothing.bandwidth_cells)
+    kept, escalated = _expected(curves, shift, rectifier, shares, constants.bandwidth_cells)
     return Estimate(
         traffic=shares,
         traffic_queries=max(traffic.recent["queries"], 1.0) if traffic.recent["queries"] else float(len(labels)),
@@ -218,15 +217,11 @@ def estimate_outcomes(
         support=_support(decayed, groups, sums),
         error_given=inside(shift.error_given)
         if circumstances.settled or decayed.before is None
-        else error_given_agreement(decayed.before + decayed.since, constants.smoothing),
+        else error_given_agreement(decayed.before + decayed.since, constants),
     )
 
 
-def _half_lives(constants: DecayConstants) -> HalfLives:
-    return HalfLives(constants.half_life_slow, constants.half_life_fast, constants.half_life_map)
-
-
-def errors_before(labels: LabelTable, instant_us: int, constants: EstimateConstants) -> Floats:
+def errors_before(labels: LabelTable, instant_us: int, constants: MethodConstants) -> Floats:
     """Return P(the small answer is wrong | u, the answers differ), and where they are equal, by labels before a time.
 
     Returns
@@ -234,9 +229,9 @@ def errors_before(labels: LabelTable, instant_us: int, constants: EstimateConsta
     ndarray, shape (2, cells)
         Inside (0, 1).
     """
-    before = decayed_sums(labels, _half_lives(constants.decay), instant_us).before
+    before = decayed_sums(labels, constants, instant_us).before
     assert before is not None
-    return error_given_agreement(before, constants.smoothing)
+    return error_given_agreement(before, constants)
 
 
 def _tilt(
@@ -244,7 +239,7 @@ def _tilt(
     smoothed: Smoothed,
     labels: LabelTable,
     traffic: TrafficWindow,
-    constants: TiltConstants,
+    constants: MethodConstants,
     *,
     is_quiet: bool,
     unlabelled: float,
@@ -274,7 +269,7 @@ def _last_kept(grid: Grid, threshold: float | None) -> int:
     return -1 if threshold < 0.0 else grid.index(threshold)
 
 
-def _discounted(decayed: DecayedSums, constants: DecayConstants, discounted: bool) -> Floats:
+def _discounted(decayed: DecayedSums, constants: MethodConstants, discounted: bool) -> Floats:
     """Let all labels from before a change together weigh no more than a prior that new labels use up.
 
     Returns

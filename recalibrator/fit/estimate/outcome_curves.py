@@ -25,7 +25,7 @@ from recalibrator.fit.data.label_columns import (
     SQUARE_SMALL,
 )
 from recalibrator.fit.estimate.smoothing import Family, kernel_mass, shrunk_local_linear
-from recalibrator.fit.method_constants import SmoothingConstants
+from recalibrator.fit.method_constants import MethodConstants
 
 
 @dataclass(frozen=True, slots=True)
@@ -142,7 +142,7 @@ class Smoothed(NamedTuple):
         return shown
 
 
-def smooth_outcomes(sums: CellSums, constants: SmoothingConstants) -> Smoothed:
+def smooth_outcomes(sums: CellSums, constants: MethodConstants) -> Smoothed:
     """Smooth all outcomes over u at once: those of all labels, and, more widely, those of pairs given agreement."""
     (unknown, apart, alike), every = sums.by_relation.transpose(0, 2, 1), sums.by_cell.T
     square, wide = sums.square, constants.wide_bandwidth_cells
@@ -170,7 +170,7 @@ def smooth_outcomes(sums: CellSums, constants: SmoothingConstants) -> Smoothed:
     return Smoothed(fits[0].curves, fits[0].effective, curves, bool(weight.any(axis=1).all()))
 
 
-def stratify(sums: CellSums, smoothed: Smoothed, target: float, constants: SmoothingConstants) -> Stratified:
+def stratify(sums: CellSums, smoothed: Smoothed, target: float, constants: MethodConstants) -> Stratified:
     """Make curves of both models' answers.
 
     Parameters

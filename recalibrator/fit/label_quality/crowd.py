@@ -15,12 +15,13 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from math import exp
-from typing import Any, Literal, NamedTuple, Protocol
+from typing import Any, Literal, NamedTuple
 
 import numpy as np
 from pydantic import JsonValue
 
-from recalibrator.fit.arrays import Floats, Ints
+from recalibrator.fit.arrays import Floats
+from recalibrator.fit.data.label_table import LabelTable
 from recalibrator.fit.data.revisions import Flips
 from recalibrator.fit.data.slips import Slips
 from recalibrator.fit.estimate.agreement import Chances, inside, multiply_odds
@@ -31,7 +32,7 @@ from recalibrator.fit.label_quality.audit_test import (
     mixed_ratio,
     odds_posterior,
 )
-from recalibrator.fit.method_constants import AuditConstants
+from recalibrator.fit.method_constants import MethodConstants
 from schemas.event import from_us
 from schemas.traffic import TrafficSummary, VersionTraffic
 
@@ -180,32 +181,10 @@ class LabelQuality:
         """Whether the last audit was never answered."""
         return self.conclusion is not None and self.conclusion.verdict == "unanswered"
 
-    def audit_probability(self, constants: AuditConstants) -> float:
+    def audit_probability(self, constants: MethodConstants) -> float:
         """Return the share of the queries answered by both models that trusted people are to label."""
         audit = self.audit
         return 0.0 if audit is None or audit.asked >= constants.audit_requests else audit.probability
-
-
-class LabelFacts(Protocol):
-    """What evidence reads of the label table."""
-
-    @property
-    def flips(self) -> Flips:
-        """How first labels differ from labels as they stand."""
-        ...
-
-    @property
-    def slipped(self) -> float:
-        """How many labels are slips, in expectation."""
-        ...
-
-    def errors_since(self, since_us: int, *, audited: bool, suspects: Floats = ...) -> tuple[Ints, Ints, Floats]:
-        """Return relation of the answers, cell of u and error of the labels of queries routed since a time."""
-        ...
-
-    def labelers_since(self, instant_us: int) -> Floats:
-        """Return the numbers of the labelers of ordinary labels since a time."""
-        ...
 
 
 class RecentPairs(NamedTuple):
@@ -222,7 +201,7 @@ class Suspected(NamedTuple):
     began_us: int
     agreeing: bool
     expected: Expected
-    labels: LabelFacts
+    labels: LabelTable
     recent: RecentPairs
     now_us: int
 
@@ -247,7 +226,7 @@ class LabelSeen(NamedTuple):
     cell: int | None
     agree: bool | None
     error: float
-    labels: LabelFacts
+    labels: LabelTable
     recent: RecentPairs
 
 
@@ -289,7 +268,7 @@ class Effects(NamedTuple):
 _NONE = Effects()
 
 
-def step(quality: LabelQuality, evidence: Evidence, constants: AuditConstants) -> tuple[LabelQuality, Effects]:
+def step(quality: LabelQuality, evidence: Evidence, constants: MethodConstants) -> tuple[LabelQuality, Effects]:
     """Return what one piece of evidence leads to.
 
     Parameters
@@ -297,7 +276,7 @@ def step(quality: LabelQuality, evidence: Evidence, constants: AuditConstants) -
     quality : LabelQuality
     evidence : Suspected, LabelSeen, AuditsDrawn or PeopleJudged
         An alarm while labels are suspected already, or a label while they are not, changes nothing.
-    constants : AuditConstants
+    constants : MethodConstants
     """
     suspicion = quality.suspicion
     if isinstance(evidence, Suspected):
@@ -313,7 +292,7 @@ def step(quality: LabelQuality, evidence: Evidence, constants: AuditConstants) -
 
 
 def _take_ordinary(
-    quality: LabelQuality, suspicion: Suspicion, label: LabelSeen, constants: AuditConstants
+    quality: LabelQuality, suspicion: Suspicion, label: LabelSeen, constants: MethodConstants
 ) -> tuple[LabelQuality, Effects]:
     """Let one label of the crowd speak for itself; after so many, an audit ends, or another one begins."""
     suspicion, released_us = _release_test(replace(suspicion, ordinary=suspicion.ordinary + 1), label, constants)
@@ -335,7 +314,7 @@ def _end(
     return LabelQuality(None, conclusion), effects
 
 
-def _suspect(alarm: Suspected, constants: AuditConstants) -> Suspicion:
+def _suspect(alarm: Suspected, constants: MethodConstants) -> Suspicion:
     audit = _open(alarm.recent, alarm.now_us, constants, agreeing=alarm.agreeing)
     # The prior favours the side that costs only money if it is wrong.
     caution = constants.audit_caution if alarm.agreeing else -constants.audit_caution
@@ -343,7 +322,7 @@ def _suspect(alarm: Suspected, constants: AuditConstants) -> Suspicion:
     return replace(made, log_odds=_posterior(made, alarm.labels).mean)
 
 
-def _open(recent: RecentPairs, now_us: int, constants: AuditConstants, *, agreeing: bool) -> Audit:
+def _open(recent: RecentPairs, now_us: int, constants: MethodConstants, *, agreeing: bool) -> Audit:
     pairs = recent.agreeing if agreeing else recent.pairs - recent.agreeing
     share = pairs / max(recent.queries, 1.0)
     wanted = constants.audit_requests / constants.audit_queries
@@ -374,7 +353,7 @@ def _audits(part: VersionTraffic, share: float, *, agreeing: bool) -> float:
     return float((share * (kind - of_explored) + of_explored).sum())
 
 
-def _release_test(suspicion: Suspicion, label: LabelSeen, constants: AuditConstants) -> tuple[Suspicion, int | None]:
+def _release_test(suspicion: Suspicion, label: LabelSeen, constants: MethodConstants) -> tuple[Suspicion, int | None]:
     """Compare one label with what was expected; returns since when labels are as before, where they are."""
     if label.cell is None or label.agree is not suspicion.agreeing:
         return suspicion, None
@@ -399,7 +378,7 @@ def _take_answer(
     quality: LabelQuality,
     suspicion: Suspicion,
     label: LabelSeen,
-    constants: AuditConstants,
+    constants: MethodConstants,
     *,
     is_over: bool = False,
 ) -> tuple[LabelQuality, Effects]:
@@ -422,7 +401,7 @@ def _take_answer(
 
 
 def _keep(
-    suspicion: Suspicion, label: LabelSeen, errors: Floats, constants: AuditConstants
+    suspicion: Suspicion, label: LabelSeen, errors: Floats, constants: MethodConstants
 ) -> tuple[LabelQuality, Effects]:
     """Close an audit that leaves labels suspected."""
     most, refuted = _CARRIED_SHARE * constants.audit_bound, suspicion.evidence <= 0.0
@@ -439,7 +418,7 @@ def _keep(
     return LabelQuality(suspicion, conclusion), effects
 
 
-def _posterior(suspicion: Suspicion, labels: LabelFacts, since_us: int | None = None) -> OddsPosterior:
+def _posterior(suspicion: Suspicion, labels: LabelTable, since_us: int | None = None) -> OddsPosterior:
     """Return the factor on the odds, given ordinary labels since a time that are, or may be, of the suspected kind."""
     since_us = suspicion.began_us if since_us is None else since_us
     relation, cell, error = labels.errors_since(since_us, audited=False)
@@ -449,7 +428,7 @@ def _posterior(suspicion: Suspicion, labels: LabelFacts, since_us: int | None = 
     return odds_posterior(chances, error[rows], rising=suspicion.agreeing)
 
 
-def _answers(suspicion: Suspicion, labels: LabelFacts, since_us: int) -> tuple[Chances, Floats]:
+def _answers(suspicion: Suspicion, labels: LabelTable, since_us: int) -> tuple[Chances, Floats]:
     """Return the trusted answers since a time about queries of the suspected kind, and what was expected of them."""
     suspects = labels.labelers_since(suspicion.began_us)
     relation, cell, error = labels.errors_since(since_us, audited=True, suspects=suspects)
@@ -486,7 +465,7 @@ def sentence(quality: LabelQuality, slipped: float) -> str:
     )
 
 
-def details(quality: LabelQuality, labels: LabelFacts) -> dict[str, JsonValue]:
+def details(quality: LabelQuality, labels: LabelTable) -> dict[str, JsonValue]:
     """Return the open suspicion, its audit and the last verdict, as the status shows them."""
     suspicion, audit, last = quality.suspicion, quality.audit, quality.conclusion
     shown: dict[str, JsonValue] = {"quarantined": round(labels.slipped)}

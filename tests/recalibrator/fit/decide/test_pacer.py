@@ -11,11 +11,11 @@ from hypothesis import strategies as st
 
 from recalibrator.fit.codec import dump, load
 from recalibrator.fit.decide.pacer import Pacer
-from recalibrator.fit.method_constants import BudgetConstants
+from recalibrator.fit.method_constants import MethodConstants
 from schemas.traffic import VersionTraffic
 
 BUDGET, SMALL, LARGE = 1.7, 1.0, 3.0
-CONSTANTS = BudgetConstants()
+CONSTANTS = MethodConstants()
 
 
 def part(cost: float, queries: int = 100, version: int | None = 1) -> VersionTraffic:
