@@ -99,8 +99,8 @@ class MethodConstants:
         Share of the configured exploration that is enough while nothing has changed lately.
     alert_labels : int
         Labels since a change after which it no longer counts as lately.
-    audit_answers, audit_requests : int
-        Trusted answers after which an audit ends at the latest, and those asked for, since some stay away. Receipt:
+    audit_answers : int
+        Trusted answers after which an audit ends at the latest; half as many more are asked for. Receipt:
         families ``careless_3`` and ``careless_doubt`` of the ordinary suite, ``both_abrupt``, ``both_gradual``,
         ``label_noise`` and ``label_flattery`` of the drift report; tests/recalibrator/fit/label_quality/test_crowd.py.
     audit_queries : int
@@ -116,10 +116,9 @@ class MethodConstants:
     audit_release_bound : float
         Of the log likelihood ratio at which suspected labels count as good again.
     pace_queries : int
-        Queries after which a threshold is chosen again under a budget. Receipt: ``python -m research.drift.budget``;
+        Queries after which a threshold is chosen again under a budget, and over which what is left over, or overdrawn,
+        is spent or saved; more where corrections show late. Receipt: ``python -m research.drift.budget``;
         tests/recalibrator/fit/decide/test_pacer.py.
-    horizon_queries : float
-        Queries over which what is left over, or overdrawn, is spent or saved; more where corrections show late.
     budget_queries : int
         Queries over which the budget is to be kept.
     carried_share : float
@@ -169,17 +168,20 @@ class MethodConstants:
     quiet_exploration: float = 0.05
     alert_labels: int = 600
     audit_answers: int = 120
-    audit_requests: int = 180
     audit_queries: int = 4_500
     audit_bound: float = 3.0
     audit_caution: float = 1.0
     audit_again_labels: int = 1_000
     audit_release_bound: float = 8.0
     pace_queries: int = 250
-    horizon_queries: float = 250.0
     budget_queries: int = 10_000
     carried_share: float = 0.1
     correction_most: float = 0.25
+
+    @property
+    def audit_requests(self) -> float:
+        """Trusted answers that an audit asks for: some stay away."""
+        return 1.5 * self.audit_answers
 
     @property
     def related_bandwidth_cells(self) -> int:

@@ -62,7 +62,7 @@ from schemas.status import CommandOutcome, SilentSide, WorkloadStatus
 from schemas.traffic import TrafficSummary, VersionTraffic
 from schemas.trial import CalibrationTrial
 
-_SNAPSHOT_FORMAT = 7
+_SNAPSHOT_FORMAT = 8
 _DEFAULT_MAP = "isotonic"
 
 

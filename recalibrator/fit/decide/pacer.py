@@ -48,7 +48,7 @@ class Pacer(Part):
 
     Examples
     --------
-    >>> pacer = Pacer(1.5, MethodConstants(horizon_queries=1_000.0))
+    >>> pacer = Pacer(1.5, MethodConstants(pace_queries=1_000))
     >>> pacer.on_traffic([VersionTraffic(calibration_version=1, queries=200, cost_sequential=350.0)])
     >>> pacer.allowed
     1.45
@@ -129,7 +129,7 @@ class Pacer(Part):
     def horizon(self) -> float:
         """Queries over which what is left over, or overdrawn, is spent or saved."""
         a_summary = self._queries / len(self._recent) if self._recent else 0.0
-        return max(self._constants.horizon_queries, a_summary, self._lag / math.sqrt(2.0))
+        return max(self._constants.pace_queries, a_summary, self._lag / math.sqrt(2.0))
 
     @property
     def _on_its_way(self) -> float:
