@@ -227,21 +227,14 @@ BACKLOG_SPECS = (
 
 
 class AlertSpec(NamedTuple):
-    """What an alert may rest on.
-
-    Parameters
-    ----------
-    condition : str
-        What is wrong, for people.
-    expression : str
-        In PromQL; several processes that run the API tell the same, hence ``max by``.
-    rules : tuple of str
-        Alerts of ``deploy/monitoring/rules.yml`` that fire for it; none where a threshold depends on the deployment.
-    """
+    """What an alert may rest on."""
 
     condition: str
+    """What is wrong, for people."""
     expression: str
+    """In PromQL; several processes that run the API tell the same, hence ``max by``."""
     rules: tuple[str, ...] = ()
+    """Alerts of ``deploy/monitoring/rules.yml`` that fire for it; none where a threshold depends on the deployment."""
 
 
 ALERTS = (

@@ -65,32 +65,23 @@ Codes = NDArray[np.int64]
 
 @dataclass(frozen=True)
 class Movement:
-    """A property that moved.
-
-    Parameters
-    ----------
-    what : str
-        Such as ``language`` or ``field camera``.
-    effect : float
-        Of categories the total variation distance of their shares, of numbers the largest distance of the distribution
-        functions (Kolmogorov and Smirnov): the share of queries that differ, at least. From 0 to 1.
-    p : float
-        Of the test, adjusted by Benjamini and Hochberg.
-    before, after : dict
-        Shares of those categories that differ most; of numbers the 5 %, 50 % and 95 % quantiles.
-    follows : str or None
-        The movement that explains at least half of this one: among queries alike in that, less than half of it is left.
-    examples : tuple of str
-        Ids of queries after the change that show it.
-    """
+    """A property that moved."""
 
     what: str
+    """Such as ``language`` or ``field camera``."""
     effect: float
+    """Of categories the total variation distance of their shares, of numbers the largest distance of the distribution
+    functions (Kolmogorov and Smirnov): the share of queries that differ, at least. From 0 to 1."""
     p: float
+    """Of the test, adjusted by Benjamini and Hochberg."""
     before: dict[str, float]
     after: dict[str, float]
+    """Shares of those categories that differ most; of numbers the 5 %, 50 % and 95 % quantiles."""
     follows: str | None
+    """The movement that explains at least half of this one: among queries alike in that, less than half of it is left.
+    """
     examples: tuple[str, ...]
+    """Ids of queries after the change that show it."""
 
 
 class TooFewQueries(UcciError):

@@ -83,19 +83,14 @@ class StageReport:
 
 @dataclass(frozen=True, slots=True)
 class News:
-    """Something that happened in a stage, as a log line says it.
-
-    Parameters
-    ----------
-    event : str
-        In a few words, the same whenever it happens.
-    is_bad : bool
-        Whether somebody should look at it.
-    """
+    """Something that happened in a stage, as a log line says it."""
 
     event: str
+    """In a few words, the same whenever it happens."""
     facts: Mapping[str, JsonValue]
+
     is_bad: bool = False
+    """Whether somebody should look at it."""
 
 
 class Stage(Protocol):

@@ -26,24 +26,19 @@ _KEPT = 256
 
 
 class Basis(Part):
-    """What the answers of a workload rest on; where servers listen and what is promised are not part of it.
-
-    Parameters
-    ----------
-    prompt : str
-        The first 16 hex characters of the prompt's SHA-256.
-    small_model, large_model : str
-        As their servers know them.
-    """
+    """What the answers of a workload rest on; where servers listen and what is promised are not part of it."""
 
     prompt: str
+    """The first 16 hex characters of the prompt's SHA-256."""
     fields: Many[str]
     api: str
     decoding: str
     uncertainty: str
     max_tokens: Count
+
     small_model: str
     large_model: str
+    """As their servers know them."""
 
     @property
     def mark(self) -> str:

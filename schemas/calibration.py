@@ -160,27 +160,19 @@ class Target(Part):
 
     Either a quality is held at the least cost (``micro_f1``, ``fields``, or both), or the best quality that a budget
     buys (``cost``). ``max_escalation`` limits either.
-
-    Parameters
-    ----------
-    micro_f1 : float, optional
-        micro-F1 of the served answers.
-    safety : float
-        Standard errors by which the estimate must exceed the target.
-    max_escalation : float, optional
-        Largest share of queries that the large model may answer, exploration included: a cap for scarce servers, which
-        comes before the quality.
-    cost : float, optional
-        Budget: the mean sequential cost of a query, in the unit of the workload's ``cost``.
-    fields : table, optional
-        micro-F1 of single fields, each to be met beside ``micro_f1`` where both are given.
     """
 
     micro_f1: Annotated[TargetShare | None, Field(exclude_if=_is_absent)] = None
+    """micro-F1 of the served answers."""
     safety: Annotated[Real, Field(ge=0.0, le=10.0)] = 0.65
+    """Standard errors by which the estimate must exceed the target."""
     max_escalation: Annotated[TargetShare | None, Field(exclude_if=_is_absent)] = None
+    """Largest share of queries that the large model may answer, exploration included: a cap for scarce servers, which
+    comes before the quality."""
     cost: Annotated[Price | None, Field(exclude_if=_is_absent)] = None
+    """Budget: the mean sequential cost of a query, in the unit of the workload's ``cost``."""
     fields: Annotated[Members[str, TargetShare], Field(exclude_if=_is_absent)] = Field(default_factory=dict)
+    """micro-F1 of single fields, each to be met beside ``micro_f1`` where both are given."""
 
     @property
     def is_plain(self) -> bool:
@@ -206,20 +198,14 @@ class Target(Part):
 
 
 class Atom(Part):
-    """A value of u that so many queries share that no threshold parts them: a draw does.
-
-    Parameters
-    ----------
-    above, most : float
-        The queries with ``above`` < u ≤ ``most``.
-    keep_probability : float
-        Share of them that is kept where they lie below the threshold, before exploration. The others escalate, drawn
-        and recorded as explored queries are. A router of an earlier release keeps them all.
-    """
+    """A value of u that so many queries share that no threshold parts them: a draw does."""
 
     above: Annotated[Real, Field(ge=ESCALATE_ALL, lt=1.0)]
     most: Uncertainty
+    """The queries with ``above`` < u ≤ ``most``."""
     keep_probability: Probability
+    """Share of them that is kept where they lie below the threshold, before exploration. The others escalate, drawn
+    and recorded as explored queries are. A router of an earlier release keeps them all."""
 
 
 class Signal(Part):
@@ -243,40 +229,26 @@ Z95 = 1.959963984540054
 
 
 class BudgetStanding(Part):
-    """How a budget is kept, in the unit of the workload's ``cost``.
-
-    Parameters
-    ----------
-    allowed : float
-        What the next queries may cost on average: the budget, and what was spent too little or too much before.
-    realised : float or None
-        Mean sequential cost of the latest queries that a version has decided.
-    queries : int
-        How many these are.
-    """
+    """How a budget is kept, in the unit of the workload's ``cost``."""
 
     allowed: NonNegative
+    """What the next queries may cost on average: the budget, and what was spent too little or too much before."""
     realised: NonNegative | None = None
+    """Mean sequential cost of the latest queries that a version has decided."""
     queries: Count = 0
+    """How many these are."""
 
 
 class TargetStanding(Part):
-    """How a threshold stands to a target that is more than a micro-F1.
-
-    Parameters
-    ----------
-    binds : str or None
-        What keeps the threshold where it is: ``micro_f1``, a field's name after ``fields.``, ``max_escalation`` or
-        ``cost``; null where nothing does, since no query would have to escalate.
-    wanted_escalation : float or None
-        Share of queries that the large model would answer without the cap.
-    fields : dict
-        micro-F1 of each field with a target of its own, with the interval of ``micro_f1``.
-    """
+    """How a threshold stands to a target that is more than a micro-F1."""
 
     binds: str | None = None
+    """What keeps the threshold where it is: ``micro_f1``, a field's name after ``fields.``, ``max_escalation`` or
+    ``cost``; null where nothing does, since no query would have to escalate."""
     wanted_escalation: Probability | None = None
+    """Share of queries that the large model would answer without the cap."""
     fields: Members[str, Interval] = Field(default_factory=dict)
+    """micro-F1 of each field with a target of its own, with the interval of ``micro_f1``."""
     budget: BudgetStanding | None = None
 
     @property
@@ -286,48 +258,36 @@ class TargetStanding(Part):
 
 
 class Evidence(Part):
-    """The numbers behind a version.
-
-    Parameters
-    ----------
-    trigger : str
-        Why this version was made, for example ``bootstrap``, ``threshold_moved``, ``drift``, ``maximum_age``.
-    window_from, window_to : datetime or None
-        Span of routing times of the labels used.
-    labels, pairs : int
-        Labelled queries in the window, and those of them where both models ran.
-    effective_labels, effective_pairs : float
-        Kish sample sizes after weighting.
-    ece, brier : Interval or None
-        Prequential: each label scored by the version that routed it.
-    micro_f1 : Interval or None
-        Estimate at the chosen threshold; ``lower`` is the bound that the choice rests on.
-    escalation_rate : float or None
-        Expected share of queries with u above the threshold.
-    best_micro_f1 : float or None
-        The highest estimate that any threshold reaches, given when the target is infeasible.
-    details : dict
-        Further numbers by name, for people and plots.
-    standing : TargetStanding or None
-        Absent where the target is a micro-F1 alone.
-    """
+    """The numbers behind a version."""
 
     trigger: str
+    """Why this version was made, for example ``bootstrap``, ``threshold_moved``, ``drift``, ``maximum_age``."""
     window_from: Timestamp | None = None
     window_to: Timestamp | None = None
+    """Span of routing times of the labels used."""
     labels: Count = 0
     pairs: Count = 0
+    """Labelled queries in the window, and those of them where both models ran."""
     effective_labels: NonNegative = 0.0
     effective_pairs: NonNegative = 0.0
+    """Kish sample sizes after weighting."""
     ece: Interval | None = None
     brier: Interval | None = None
+    """Prequential: each label scored by the version that routed it."""
     micro_f1: Interval | None = None
+    """Estimate at the chosen threshold; ``lower`` is the bound that the choice rests on."""
     escalation_rate: Probability | None = None
+    """Expected share of queries with u above the threshold."""
     expected_cost: CostRate | None = None
+
     best_micro_f1: Probability | None = None
+    """The highest estimate that any threshold reaches, given when the target is infeasible."""
     drift_state: str | None = None
+
     details: JsonObject = Field(default_factory=dict)
+    """Further numbers by name, for people and plots."""
     standing: Annotated[TargetStanding | None, Field(exclude_if=lambda standing: standing is None)] = None
+    """Absent where the target is a micro-F1 alone."""
 
 
 class Hold(Part):

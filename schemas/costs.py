@@ -27,30 +27,21 @@ class TokenUse(NamedTuple):
 
 
 class ModelCosts(Part):
-    """What one call of each model costs, or one token; where all costs are relative, only the ratio matters.
-
-    Parameters
-    ----------
-    small : float
-        One call of the small model, or one token that it generates.
-    large : float
-        The same of the large model.
-    unit : str
-        ``call`` prices calls, whatever their length; ``token`` prices tokens, so that shorter answers cost less.
-    prompt_small, prompt_large : float
-        One token that a model reads; with ``unit = "token"``.
-    large_alone : float, optional
-        One call of the large model that no small answer begins, where that is dearer (see ``handoff``); with
-        ``unit = "call"``.
-    """
+    """What one call of each model costs, or one token; where all costs are relative, only the ratio matters."""
 
     small: Price = 1.0
+    """One call of the small model, or one token that it generates."""
     large: Price
+    """The same of the large model."""
     # Former versions lack these, and must keep their digest when they are written again.
     unit: Annotated[Literal["call", "token"], Field(exclude_if=lambda unit: unit == "call")] = "call"
+    """``call`` prices calls, whatever their length; ``token`` prices tokens, so that shorter answers cost less."""
     prompt_small: Annotated[NonNegative, Field(exclude_if=lambda price: not price)] = 0.0
     prompt_large: Annotated[NonNegative, Field(exclude_if=lambda price: not price)] = 0.0
+    """One token that a model reads; with ``unit = "token"``."""
     large_alone: Annotated[Price | None, Field(exclude_if=lambda price: price is None)] = None
+    """One call of the large model that no small answer begins, where that is dearer (see ``handoff``); with
+    ``unit = "call"``."""
 
     @model_validator(mode="after")
     def _of_one_unit(self) -> Self:

@@ -36,29 +36,27 @@ class FeedbackEvent(Event):
 
     Parameters
     ----------
-    entities : dict or None
-        The gold entities; null when the labeler skipped the query. Required, so that a forgotten field is not
-        read as a skip.
     labeler, source : str, optional
         Who labelled, and with which tool. Over HTTP a key names only labelers that it is bound to.
-    labelled_at : datetime, optional
-        Defaults to the record's arrival.
-    feedback_id : str, optional
-        Idempotency key; defaults to :meth:`identity`.
-    revision : int, optional
-        Counts the labeler's corrections, from 1 to 2^31.
-    retracted : bool, optional
-        Withdraws the labeler's earlier feedback on this query.
     """
 
     query_id: QueryId
+
     entities: Entities | None
+    """The gold entities; null when the labeler skipped the query. Required, so that a forgotten field is not
+    read as a skip."""
     labeler: LabelerName | None = None
+
     labelled_at: Timestamp | None = None
+    """Defaults to the record's arrival."""
     source: Annotated[str, Field(max_length=MAX_NAME_CHARS)] | None = None
+
     feedback_id: Annotated[str, Field(min_length=1, max_length=MAX_ID_CHARS)] | None = None
+    """Idempotency key; defaults to :meth:`identity`."""
     revision: Revision = 1
+    """Counts the labeler's corrections, from 1 to 2^31."""
     retracted: Flag = False
+    """Withdraws the labeler's earlier feedback on this query."""
 
     def identity(self) -> str:
         """Return the idempotency key: the given one, or a hash of what was said.

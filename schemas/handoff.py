@@ -18,21 +18,14 @@ HandoffName = Annotated[str, Field(min_length=1, max_length=MAX_NAME_CHARS)]
 
 
 class Handoff(Part):
-    """How much of the small model's answer the large one goes on from.
-
-    Parameters
-    ----------
-    margin : float
-        What is handed over ends before the first token whose p1 - p2 lies below it, in (0, 1].
-    granularity : str
-        ``field`` hands over whole fields alone, ``token`` everything up to that token.
-    active : bool
-        False in a version after the fit has switched it off, since it cost too much quality.
-    """
+    """How much of the small model's answer the large one goes on from."""
 
     margin: Annotated[Real, Field(gt=0.0, le=1.0)]
+    """What is handed over ends before the first token whose p1 - p2 lies below it, in (0, 1]."""
     granularity: Granularity = "field"
+    """``field`` hands over whole fields alone, ``token`` everything up to that token."""
     active: Flag = True
+    """False in a version after the fit has switched it off, since it cost too much quality."""
 
     @property
     def configured(self) -> Handoff:

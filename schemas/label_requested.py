@@ -17,37 +17,27 @@ _REASONS: dict[LabelReason, RequestReason] = {"exploration": "exploration", "ran
 
 
 class LabelRequested(Event):
-    """A query that waits for a label, with all that a labeler needs (key: query_id).
-
-    Parameters
-    ----------
-    query_id : str
-        What the feedback must name.
-    text : str
-        The query.
-    entities : dict
-        The served answer, to start from.
-    answered_by : str
-        Which model gave it.
-    reason : str
-        ``exploration``: the large model was run to compare; ``monitoring``: drawn at random, to watch the quality
-        served; ``audit``: labels so far contradict each other or the models, and this one is to decide.
-    probability : float
-        With which the request was drawn, whatever the answer.
-    requested_at : datetime
-        When the query was routed.
-    """
+    """A query that waits for a label, with all that a labeler needs (key: query_id)."""
 
     sent_by_others: ClassVar[bool] = False
 
     query_id: QueryId
+    """What the feedback must name."""
     workload: WorkloadName
+
     text: str
+    """The query."""
     entities: Entities
+    """The served answer, to start from."""
     answered_by: ModelRole
+    """Which model gave it."""
     reason: RequestReason
+    """``exploration``: the large model was run to compare; ``monitoring``: drawn at random, to watch the quality
+    served; ``audit``: labels so far contradict each other or the models, and this one is to decide."""
     probability: Probability
+    """With which the request was drawn, whatever the answer."""
     requested_at: Timestamp
+    """When the query was routed."""
 
     @classmethod
     def from_result(cls, routed: RoutedEvent) -> Self:

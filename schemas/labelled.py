@@ -52,47 +52,7 @@ class FieldCounts(Part):
 
 
 class LabelledExample(Event):
-    """One routed query together with its gold entities, reduced to counts.
-
-    Parameters
-    ----------
-    small, large : OutcomeCounts
-        ``large`` is null when the large model did not run. A model that ran and failed has zero counts.
-    gold_count : int
-        Number of gold pairs.
-    large_probability, label_probability : float
-        Propensities: that the large model ran, and that the label was requested.
-    label_reason : str or None
-        Why the label was requested: that of an ``audit`` comes from people whom the operator trusts.
-    agree : bool or None
-        Whether both models gave equal entities; null where one of them was not called or gave no valid answer.
-    revision : int
-        Contributions of one query replace each other by the highest revision.
-    retracted : bool
-        The query's earlier contribution is taken out and nothing put in its place.
-    labeler : str or None
-        Whose label it is; null where nobody is named, and in records of earlier releases.
-    trusted : bool or None
-        Whether the workload names this labeler in ``trusted_labelers``; null where it names nobody, and in records of
-        earlier releases.
-    disputed : int
-        Number of other labelers whose own label of this query, neither withdrawn nor skipped, differs from this one.
-    per_field : dict, optional
-        Counts of the served answer by field, for the status page and for targets of single fields.
-    signal : str
-        How u was measured, such as ``token_margin``; labels of another signal than the workload's do not count.
-    handoff : str or None
-        Under which handoff the large model answered, such as ``field@0.9``; null: under none. Labels under another one
-        than that in force do not count.
-    large_alone : OutcomeCounts or None
-        Of the large model's answer without handoff, where the query was drawn to compare both.
-    small_per_field : dict, optional
-        Of the small model's answer by field, for the fields with a target of their own; absent where the small answer
-        was served, whose counts ``per_field`` has.
-    basis : str or None
-        Mark of what the answers rest on: prompt, fields, models. Labels of another one than the workload's do not
-        count; null in records of earlier releases, which do.
-    """
+    """One routed query together with its gold entities, reduced to counts."""
 
     kind: Literal["labelled"] = "labelled"
     query_id: QueryId
@@ -101,30 +61,54 @@ class LabelledExample(Event):
     error_probability: Probability | None = None
     calibration_version: Count | None = None
     small_exact: Flag
+
     small: OutcomeCounts
     large: OutcomeCounts | None
+    """``large`` is null when the large model did not run. A model that ran and failed has zero counts."""
     gold_count: Count
+    """Number of gold pairs."""
     large_probability: Probability
     label_probability: Probability
+    """Propensities: that the large model ran, and that the label was requested."""
     label_requested: Flag
+
     label_reason: LabelReason | None = None
+    """Why the label was requested: that of an ``audit`` comes from people whom the operator trusts."""
     reason: DecisionReason
+
     agree: Flag | None = None
+    """Whether both models gave equal entities; null where one of them was not called or gave no valid answer."""
     routed_at: Timestamp
     labelled_at: Timestamp
+
     revision: Ordinal = 1
+    """Contributions of one query replace each other by the highest revision."""
     retracted: Flag = False
+    """The query's earlier contribution is taken out and nothing put in its place."""
     labeler: LabelerName | None = None
+    """Whose label it is; null where nobody is named, and in records of earlier releases."""
     trusted: Flag | None = None
+    """Whether the workload names this labeler in ``trusted_labelers``; null where it names nobody, and in records of
+    earlier releases."""
     disputed: Count = 0
+    """Number of other labelers whose own label of this query, neither withdrawn nor skipped, differs from this one."""
     per_field: Members[str, FieldCounts] | None = None
+    """Counts of the served answer by field, for the status page and for targets of single fields."""
     signal: SignalName = DEFAULT_SIGNAL
+    """How u was measured, such as ``token_margin``; labels of another signal than the workload's do not count."""
     handoff: HandoffName | None = None
+    """Under which handoff the large model answered, such as ``field@0.9``; null: under none. Labels under another one
+    than that in force do not count."""
     large_alone: OutcomeCounts | None = None
+    """Of the large model's answer without handoff, where the query was drawn to compare both."""
     small_per_field: Annotated[Members[str, OutcomeCounts] | None, Field(exclude_if=lambda counts: counts is None)] = (
         None
     )
+    """Of the small model's answer by field, for the fields with a target of their own; absent where the small answer
+    was served, whose counts ``per_field`` has."""
     basis: BasisMark | None = None
+    """Mark of what the answers rest on: prompt, fields, models. Labels of another one than the workload's do not
+    count; null in records of earlier releases, which do."""
 
     @model_validator(mode="after")
     def _consistent(self) -> Self:

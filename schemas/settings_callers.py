@@ -27,21 +27,14 @@ def long_enough(value: SecretStr | tuple[SecretStr, ...] | None) -> Any:
 
 
 class CallerKey(Section):
-    """One caller's key; give its hash rather than the key itself.
-
-    Parameters
-    ----------
-    key : str, optional
-        The key itself, of at least 16 characters; either this or ``key_sha256``.
-    key_sha256 : str, optional
-        Lower-case hex SHA-256 of the key.
-    quota_per_minute : int
-        Requests allowed; a full minute's may come at once.
-    """
+    """One caller's key; give its hash rather than the key itself."""
 
     key: SecretStr | None = None
+    """The key itself, of at least 16 characters; either this or ``key_sha256``."""
     key_sha256: Annotated[str, Field(pattern=r"^[0-9a-f]{64}$")] | None = None
+    """Lower-case hex SHA-256 of the key."""
     quota_per_minute: Annotated[Integer, Field(ge=1)] = 6_000
+    """Requests allowed; a full minute's may come at once."""
 
     @field_validator("key")
     @classmethod
@@ -72,17 +65,15 @@ class ApiKey(CallerKey):
 
     Parameters
     ----------
-    scopes : list of str
-        What the caller may do: ``read`` what is known, give ``feedback`` as the key's own labelers, ``relay`` feedback
-        of any labeler (Label Studio, tools), or ``admin``.
-    labelers : list of str, optional
-        Whom feedback with this key may name as its labeler; by default the key's own name alone.
     quota_per_minute : int
         Events allowed; a full minute's may come at once.
     """
 
     scopes: frozenset[Literal["read", "feedback", "relay", "admin"]] = frozenset({"read"})
+    """What the caller may do: ``read`` what is known, give ``feedback`` as the key's own labelers, ``relay`` feedback
+    of any labeler (Label Studio, tools), or ``admin``."""
     labelers: tuple[Speaker, ...] | None = None
+    """Whom feedback with this key may name as its labeler; by default the key's own name alone."""
 
     @field_validator("labelers")
     @classmethod

@@ -39,23 +39,16 @@ _Table = TypeVar("_Table", bound=Section)
 
 
 class Reread(NamedTuple):
-    """Outcome of reloading a file.
-
-    Parameters
-    ----------
-    settings : Settings
-        From now on: as before, but for what was taken over.
-    applied, waiting : tuple of str
-        Keys that differ in the file: taken over, and in need of a restart. A workload that came or went is named as a
-        whole.
-    gone : tuple of str
-        Those of them that the file no longer sets: a file that was cut short is valid as often as not.
-    """
+    """Outcome of reloading a file."""
 
     settings: Settings
+    """From now on: as before, but for what was taken over."""
     applied: tuple[str, ...]
     waiting: tuple[str, ...]
+    """Keys that differ in the file: taken over, and in need of a restart. A workload that came or went is named as a
+    whole."""
     gone: tuple[str, ...] = ()
+    """Those of them that the file no longer sets: a file that was cut short is valid as often as not."""
 
     @classmethod
     def of(cls, running: Settings, found: Settings, parts: Collection[str]) -> Self:

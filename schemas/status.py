@@ -79,25 +79,18 @@ class DelayQuantiles(Part):
 
 
 class LabelerCounts(Part):
-    """What one labeler has said, and how often others said the same.
-
-    Parameters
-    ----------
-    labels, skipped : int
-        Answers given, corrections included; and queries skipped or answers withdrawn.
-    compared, agreeing : int
-        Answers to queries that another labeler had answered, and those equal to all of theirs.
-    unanimous, confirmed : int
-        Answers to queries on which both models agreed, and those equal to the models' answer. A person who often
-        contradicts two models that agree is likely to err, unless both models fail alike.
-    """
+    """What one labeler has said, and how often others said the same."""
 
     labels: Count = 0
     skipped: Count = 0
+    """Answers given, corrections included; and queries skipped or answers withdrawn."""
     compared: Count = 0
     agreeing: Count = 0
+    """Answers to queries that another labeler had answered, and those equal to all of theirs."""
     unanimous: Count = 0
     confirmed: Count = 0
+    """Answers to queries on which both models agreed, and those equal to the models' answer. A person who often
+    contradicts two models that agree is likely to err, unless both models fail alike."""
     last_at: Timestamp | None = None
 
 
@@ -112,29 +105,26 @@ class LabelStatus(Part):
 
     Parameters
     ----------
-    since : datetime or None
-        When traffic was first seen.
     requested, received, pending : int
         Since the first query.
-    effective : float
-        Kish's size of the weighted sample behind the estimate.
-    per_hour : float or None
-        Labels of recent queries by their routing time.
-    requested_share : float or None
-        Share of recent queries for which a label was asked.
-    by_labeler : tuple of LabelerStatus
-        The busiest first; filled in where it is served.
     """
 
     since: Timestamp | None = None
+    """When traffic was first seen."""
     requested: Count = 0
     received: Count = 0
+
     effective: NonNegative = 0.0
+    """Kish's size of the weighted sample behind the estimate."""
     pending: Count = 0
     delay_s: DelayQuantiles = DelayQuantiles()
+
     per_hour: NonNegative | None = None
+    """Labels of recent queries by their routing time."""
     requested_share: Probability | None = None
+    """Share of recent queries for which a label was asked."""
     by_labeler: Many[LabelerStatus] = ()
+    """The busiest first; filled in where it is served."""
 
 
 class ReliabilityBin(Part):
@@ -161,21 +151,15 @@ class UncertaintyHistogram(Part):
 
 
 class CostQualityCurve(Part):
-    """What other thresholds would give: some policies "escalate u above the threshold", from all to none.
-
-    Parameters
-    ----------
-    threshold, escalation_rate, micro_f1, sequential_cost : tuple of float
-        Parallel; the cost is empty while it is unknown.
-    chosen : int or None
-        Index of the policy in force.
-    """
+    """What other thresholds would give: some policies "escalate u above the threshold", from all to none."""
 
     threshold: Many[Real] = ()
     escalation_rate: Many[Probability] = ()
     micro_f1: Many[Real] = ()
     sequential_cost: Many[NonNegative] = ()
+    """Parallel; the cost is empty while it is unknown."""
     chosen: Count | None = None
+    """Index of the policy in force."""
 
 
 class Saving(Part):
@@ -279,60 +263,42 @@ class OutageStatus(Part):
 
 
 class CommandOutcome(Part):
-    """What became of an operator's command.
-
-    Parameters
-    ----------
-    command_id : str or None
-        As the command names itself.
-    is_refused : bool
-        Whether nothing was done, for the reason in ``note``.
-    version : int or None
-        In force after the command; of ``shadow`` and ``canary``, the one on trial.
-    note : str
-        In a few words, for people.
-    """
+    """What became of an operator's command."""
 
     command_id: str | None = None
+    """As the command names itself."""
     action: Action
+
     is_refused: Flag = False
+    """Whether nothing was done, for the reason in ``note``."""
     version: Count | None = None
+    """In force after the command; of ``shadow`` and ``canary``, the one on trial."""
     note: str
+    """In a few words, for people."""
     issued_by: str
     issued_at: Timestamp
 
 
 class HandoffStatus(Part):
-    """What handing the small model's certain part to the large one changes.
-
-    Parameters
-    ----------
-    name : str
-        As configured, such as ``field@0.9``.
-    active : bool
-        False after the fit has switched it off.
-    handed_over_share, asked_again_share : float or None
-        Of the recent calls of the large model: those that went on from a small answer, and those that had to be asked
-        again.
-    guarded : int
-        Queries for which it is known what the large model says alone as well.
-    agreement : float or None
-        Share of those with equal answers.
-    labels : int
-        Labelled ones among those that the threshold escalated.
-    micro_f1_loss : Interval or None
-        micro-F1 of the large model alone less that with handoff, on escalated queries; the 95 % interval holds at any
-        time, however often one looks.
-    """
+    """What handing the small model's certain part to the large one changes."""
 
     name: str
+    """As configured, such as ``field@0.9``."""
     active: Flag
+    """False after the fit has switched it off."""
     handed_over_share: Probability | None = None
     asked_again_share: Probability | None = None
+    """Of the recent calls of the large model: those that went on from a small answer, and those that had to be asked
+    again."""
     guarded: Count = 0
+    """Queries for which it is known what the large model says alone as well."""
     agreement: Probability | None = None
+    """Share of those with equal answers."""
     labels: Count = 0
+    """Labelled ones among those that the threshold escalated."""
     micro_f1_loss: Interval | None = None
+    """micro-F1 of the large model alone less that with handoff, on escalated queries; the 95 % interval holds at any
+    time, however often one looks."""
 
 
 class WorkloadStatus(Event):

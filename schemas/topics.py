@@ -10,44 +10,30 @@ CleanupPolicy = Literal["delete", "compact", "compact,delete"]
 
 @dataclass(frozen=True, slots=True)
 class Topic:
-    """One topic.
-
-    Parameters
-    ----------
-    suffix : str
-        The name after the prefix and a dot.
-    key, value : str
-        What the record's key holds, and the type of its value.
-    cleanup : str
-        ``delete``, ``compact`` or both: the last record of each key, for as long as the retention says.
-    partitions : int or None
-        None: as configured.
-    roomy : bool
-        Whether the topic must take records larger than the largest input, since headers and answers are added.
-    retention_ms : int or None
-        None: as the broker's default.
-    tombstone_retention_ms : int or None
-        How long a compacted topic keeps records without value; None: as the broker's default, a day.
-    by_broker : bool
-        Whether the broker dates its records (``LogAppendTime``): where a sender's wrong clock would do harm.
-    joined : bool
-        Whether the join rebuilds its rows from it: kept at least as long as they are (``join_retention_s``).
-    senders, receivers : tuple of str
-        Who writes and who reads it, in words.
-    """
+    """One topic."""
 
     suffix: str
+    """The name after the prefix and a dot."""
     key: str
     value: str
+    """What the record's key holds, and the type of its value."""
     cleanup: CleanupPolicy
+    """``delete``, ``compact`` or both: the last record of each key, for as long as the retention says."""
     partitions: int | None = None
+    """None: as configured."""
     roomy: bool = False
+    """Whether the topic must take records larger than the largest input, since headers and answers are added."""
     retention_ms: int | None = None
+    """None: as the broker's default."""
     tombstone_retention_ms: int | None = None
+    """How long a compacted topic keeps records without value; None: as the broker's default, a day."""
     by_broker: bool = False
+    """Whether the broker dates its records (``LogAppendTime``): where a sender's wrong clock would do harm."""
     joined: bool = False
+    """Whether the join rebuilds its rows from it: kept at least as long as they are (``join_retention_s``)."""
     senders: tuple[str, ...] = ()
     receivers: tuple[str, ...] = ()
+    """Who writes and who reads it, in words."""
 
     @property
     def policies(self) -> tuple[str, ...]:

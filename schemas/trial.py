@@ -19,36 +19,28 @@ Share = Annotated[Real, Field(gt=0.0, le=1.0)]
 
 
 class CalibrationTrial(Event):
-    """A version on trial (key: workload); a record without value ends it.
-
-    Parameters
-    ----------
-    mode : str
-        ``shadow``: routers compute and report its decisions and act on none. ``canary``: they act on those of a share
-        of queries.
-    share : float or None
-        Of queries, in (0, 1]; null for a shadow.
-    version : CalibrationVersion
-        What is tried, sealed under a number of its own, which is never in force.
-    base_version : int or None
-        The version in force when the trial began.
-    issued_by, reason : str
-        Who, and why.
-    signature : str
-        Lower-case hex HMAC-SHA256 of all the rest, where the fit has a key; else empty.
-    """
+    """A version on trial (key: workload); a record without value ends it."""
 
     sent_by_others: ClassVar[bool] = False
 
     workload: WorkloadName
+
     mode: TrialMode
+    """``shadow``: routers compute and report its decisions and act on none. ``canary``: they act on those of a share
+    of queries."""
     share: Share | None = None
+    """Of queries, in (0, 1]; null for a shadow."""
     version: CalibrationVersion
+    """What is tried, sealed under a number of its own, which is never in force."""
     base_version: Count | None = None
+    """The version in force when the trial began."""
     started_at: Timestamp
+
     issued_by: Annotated[str, Field(min_length=1, max_length=MAX_NAME_CHARS)]
     reason: Annotated[str, Field(max_length=4_096)] = ""
+    """Who, and why."""
     signature: str = ""
+    """Lower-case hex HMAC-SHA256 of all the rest, where the fit has a key; else empty."""
 
     @model_validator(mode="after")
     def _consistent(self) -> Self:
@@ -71,65 +63,48 @@ class CalibrationTrial(Event):
 
 
 class TrialArm(Part):
-    """One of the two versions that a trial compares.
-
-    Parameters
-    ----------
-    version : int or None
-        Of the base: the one in force now.
-    escalation_rate : float or None
-        Share of all compared queries that this version escalated, or would have.
-    cost : CostRate or None
-        Mean cost of a query at that rate.
-    estimated_micro_f1 : Interval or None
-        As the fit estimates it for the threshold, with 95 % bounds.
-    queries : int
-        Queries decided by it since the trial began.
-    labels : int
-        Requested labels of those.
-    micro_f1, error_rate : Interval or None
-        Of the answers served to those, by inverse label propensity, with 95 % bounds; null below 20 labels. An answer
-        errs when one of its pairs is wrong or missing.
-    """
+    """One of the two versions that a trial compares."""
 
     version: Count | None = None
+    """Of the base: the one in force now."""
     escalation_rate: Probability | None = None
+    """Share of all compared queries that this version escalated, or would have."""
     cost: CostRate | None = None
+    """Mean cost of a query at that rate."""
     estimated_micro_f1: Interval | None = None
+    """As the fit estimates it for the threshold, with 95 % bounds."""
     queries: Count = 0
+    """Queries decided by it since the trial began."""
     labels: Count = 0
+    """Requested labels of those."""
     micro_f1: Interval | None = None
     error_rate: Interval | None = None
+    """Of the answers served to those, by inverse label propensity, with 95 % bounds; null below 20 labels. An answer
+    errs when one of its pairs is wrong or missing."""
 
 
 class TrialStatus(Part):
-    """A trial, under way or the latest, and how both versions compare.
-
-    Parameters
-    ----------
-    content_of : int or None
-        The version whose content is tried.
-    ended_at : datetime or None
-        Null while it runs.
-    ended_by : str or None
-        ``promote``, ``stop_trial``, or the act that took its place: ``activate``, ``pin``, ``shadow``, ``canary``.
-    compared : int
-        Queries for which both decisions are known.
-    agreement : float or None
-        Share of those with equal decisions.
-    """
+    """A trial, under way or the latest, and how both versions compare."""
 
     mode: TrialMode
     share: Probability | None = None
     version: Count
+
     content_of: Count | None = None
+    """The version whose content is tried."""
     base_version: Count | None = None
     started_at: Timestamp
+
     ended_at: Timestamp | None = None
+    """Null while it runs."""
     ended_by: str | None = None
+    """``promote``, ``stop_trial``, or the act that took its place: ``activate``, ``pin``, ``shadow``, ``canary``."""
     issued_by: str
     reason: str = ""
+
     compared: Count = 0
+    """Queries for which both decisions are known."""
     agreement: Probability | None = None
+    """Share of those with equal decisions."""
     trial: TrialArm
     base: TrialArm

@@ -44,23 +44,16 @@ ErrorShape = Callable[[str, str, int], web.Response]
 
 
 class Bounds(NamedTuple):
-    """What the callers of a listener may keep.
-
-    Parameters
-    ----------
-    connections : int
-        Beyond it, or beyond a quarter of the files of the process, the one that has waited longest makes room; a
-        request whose body has not come counts as waiting, after all others.
-    patience_s : float
-        How long a connection lasts without a request that is being answered.
-    spares_answers : bool
-        Whether a connection lasts as long as its answer takes, and ``KEPT_S`` after it; otherwise it ends when its
-        patience does, whatever happens on it.
-    """
+    """What the callers of a listener may keep."""
 
     connections: int
+    """Beyond it, or beyond a quarter of the files of the process, the one that has waited longest makes room; a
+    request whose body has not come counts as waiting, after all others."""
     patience_s: float
+    """How long a connection lasts without a request that is being answered."""
     spares_answers: bool
+    """Whether a connection lasts as long as its answer takes, and ``KEPT_S`` after it; otherwise it ends when its
+    patience does, whatever happens on it."""
 
 
 class HttpListener:

@@ -81,26 +81,20 @@ class TokenMark(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Reply:
-    """What a model said.
-
-    Parameters
-    ----------
-    finish_reason : str or None
-        ``stop`` is a whole answer; ``length`` and ``abort`` are cut ones, though the status is 200.
-    uncertainty : float or None
-        u in [0, 1]; None when no token carries probabilities.
-    prompt_tokens : int
-        Read by the model; 0 where the server does not count them.
-    marks : tuple of TokenMark
-        Of the tokens, in order; of a streamed reply alone. Tokens that came together share one start.
-    """
+    """What a model said."""
 
     text: str
+
     finish_reason: str | None
+    """``stop`` is a whole answer; ``length`` and ``abort`` are cut ones, though the status is 200."""
     completion_tokens: int
+
     uncertainty: float | None
+    """u in [0, 1]; None when no token carries probabilities."""
     prompt_tokens: int = 0
+    """Read by the model; 0 where the server does not count them."""
     marks: tuple[TokenMark, ...] = ()
+    """Of the tokens, in order; of a streamed reply alone. Tokens that came together share one start."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -59,18 +59,12 @@ class Versions(NamedTuple):
 
 
 class Backlog(NamedTuple):
-    """What is not answered or not committed yet.
-
-    Parameters
-    ----------
-    in_flight : int
-        Queries being answered.
-    lag : mapping of partition to Lag
-        How far the commits are behind the log's end.
-    """
+    """What is not answered or not committed yet."""
 
     in_flight: int
+    """Queries being answered."""
     lag: Mapping[int, Lag]
+    """How far the commits are behind the log's end."""
 
 
 def router_status(

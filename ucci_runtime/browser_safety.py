@@ -32,15 +32,10 @@ SECURITY_HEADERS: Mapping[str, str] = MappingProxyType(
 
 @dataclass(frozen=True, slots=True)
 class RequestHosts:
-    """The names under which a service may be asked for.
-
-    Parameters
-    ----------
-    names : frozenset of str, optional
-        In lower case; None allows any.
-    """
+    """The names under which a service may be asked for."""
 
     names: frozenset[str] | None
+    """In lower case; None allows any."""
 
     @classmethod
     def of(cls, http_host: str, allowed: Collection[str]) -> RequestHosts:

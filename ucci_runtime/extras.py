@@ -30,7 +30,6 @@ def require_extra(extra: str, needed_by: str) -> None:
     ------
     ConfigError
         Naming what is missing and how to install it.
-
     """
     missing = [package for package in EXTRAS[extra] if find_spec(package) is None]
     if missing:

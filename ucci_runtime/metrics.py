@@ -11,22 +11,14 @@ from typing import Literal
 
 @dataclass(frozen=True, slots=True)
 class MetricSpec:
-    """One metric.
-
-    Parameters
-    ----------
-    name : str
-        As scraped; or, where the service's table says so, without the prefix and the ``_total`` of counters.
-    kind : str
-        ``counter``, ``gauge`` or ``histogram``.
-    unit : str
-        What one is.
-    help : str
-        What it counts, and what a rise means.
-    """
+    """One metric."""
 
     name: str
+    """As scraped; or, where the service's table says so, without the prefix and the ``_total`` of counters."""
     kind: Literal["counter", "gauge", "histogram"]
+    """``counter``, ``gauge`` or ``histogram``."""
     unit: str
+    """What one is."""
     help: str
+    """What it counts, and what a rise means."""
     labels: tuple[str, ...] = ()

@@ -23,27 +23,18 @@ from ucci_runtime.broker.records import EndReached, Input, OutputRecord, Record
 
 @dataclass(slots=True)
 class CoPartition:
-    """The two inputs of one partition number.
-
-    Parameters
-    ----------
-    positions : dict of Input to int
-        The next offsets to take.
-    limits : dict of Input to int
-        Offsets below which outputs are in the topics already.
-    note : callable
-        Called with one word when the log is not what its offsets say.
-    committed : dict of Input to int
-        Offsets that the group and the store know.
-    is_live : bool
-        Whether outputs go out.
-    """
+    """The two inputs of one partition number."""
 
     positions: dict[Input, int]
+    """The next offsets to take."""
     limits: dict[Input, int]
+    """Offsets below which outputs are in the topics already."""
     note: Callable[[str], None]
+    """Called with one word when the log is not what its offsets say."""
     committed: dict[Input, int] = field(default_factory=dict)
+    """Offsets that the group and the store know."""
     is_live: bool = False
+    """Whether outputs go out."""
 
     @property
     def has_caught_up(self) -> bool:
@@ -92,32 +83,24 @@ QueryKey = tuple[int, str]
 
 @dataclass(slots=True)
 class Uncommitted:
-    """What was taken since the last commit; dropped whole when a commit fails.
-
-    Parameters
-    ----------
-    states : dict
-        The states that were loaded or changed.
-    absent : set
-        The queries that the store does not have.
-    touched : dict
-        The changed queries, each with the latest time of its records in Unix milliseconds.
-    agreement : dict
-        Counts to add to those of the labelers.
-    traffic : dict
-        The counter of each workload's results.
-    since_s : float
-        When the first record was taken, by the monotonic clock; infinite where there is nothing to commit.
-    """
+    """What was taken since the last commit; dropped whole when a commit fails."""
 
     states: dict[QueryKey, QueryState] = field(default_factory=dict)
+    """The states that were loaded or changed."""
     absent: set[QueryKey] = field(default_factory=set)
+    """The queries that the store does not have."""
     touched: dict[QueryKey, int] = field(default_factory=dict)
+    """The changed queries, each with the latest time of its records in Unix milliseconds."""
     agreement: dict[LabelerKey, LabelerCounts] = field(default_factory=dict)
+    """Counts to add to those of the labelers."""
     outputs: list[OutputRecord] = field(default_factory=list)
+
     traffic: dict[str, TrafficSummarizer] = field(default_factory=dict)
+    """The counter of each workload's results."""
     records: int = 0
+
     since_s: float = math.inf
+    """When the first record was taken, by the monotonic clock; infinite where there is nothing to commit."""
 
     def is_known(self, key: QueryKey) -> bool:
         """Return whether the store need not be asked for this query."""

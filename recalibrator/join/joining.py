@@ -47,26 +47,19 @@ class Counted(NamedTuple):
 
 
 class Consequences(NamedTuple):
-    """What follows from one event.
-
-    Parameters
-    ----------
-    state : QueryState
-        The same object as before where the event changed nothing.
-    touched_ms : int
-        As of when the row is fresh, in Unix milliseconds.
-    agreement : tuple of (str or None, LabelerCounts)
-        Counts to add to those of the labelers.
-    traffic : RoutedEvent or None
-        A result to count in its workload's traffic.
-    """
+    """What follows from one event."""
 
     state: QueryState
+    """The same object as before where the event changed nothing."""
     touched_ms: int
+    """As of when the row is fresh, in Unix milliseconds."""
     agreement: tuple[tuple[str | None, LabelerCounts], ...]
+    """Counts to add to those of the labelers."""
     outputs: tuple[OutputRecord, ...] = ()
     counts: tuple[Counted, ...] = ()
+
     traffic: RoutedEvent | None = None
+    """A result to count in its workload's traffic."""
 
 
 class Joining:

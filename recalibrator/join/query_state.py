@@ -40,21 +40,14 @@ _ID_CHARS = 16
 
 @dataclass(frozen=True, slots=True)
 class LabelRules:
-    """By what a workload's labels are read.
-
-    Parameters
-    ----------
-    fields : tuple of str
-        Entities in others do not count.
-    trusted_labelers : frozenset of str
-        Those whose answers to an audit decide; empty where nobody is named.
-    target_fields : tuple of str
-        Those with a target of their own.
-    """
+    """By what a workload's labels are read."""
 
     fields: tuple[str, ...]
+    """Entities in others do not count."""
     trusted_labelers: frozenset[str] = frozenset()
+    """Those whose answers to an audit decide; empty where nobody is named."""
     target_fields: tuple[str, ...] = ()
+    """Those with a target of their own."""
 
     @classmethod
     def of(cls, workload: WorkloadSettings) -> Self:
@@ -71,50 +64,35 @@ Rules = Mapping[str, LabelRules]
 
 
 class Opinion(Part):
-    """What one labeler says of one query at last.
-
-    Parameters
-    ----------
-    entities : dict or None
-        Long values as digests; None when it was withdrawn or skipped.
-    skipped : bool
-        Whether the labeler looked and left it.
-    revision : int
-        The labeler's own count.
-    order : int
-        As which of the query's feedback events it was taken.
-    """
+    """What one labeler says of one query at last."""
 
     labeler: str | None = None
+
     entities: Entities | None = None
+    """Long values as digests; None when it was withdrawn or skipped."""
     skipped: bool = False
+    """Whether the labeler looked and left it."""
     labelled_at: Timestamp
+
     revision: Annotated[int, Field(ge=1)] = 1
+    """The labeler's own count."""
     order: Annotated[int, Field(ge=1)]
+    """As which of the query's feedback events it was taken."""
 
 
 class QueryState(Part):
-    """All that is kept of one query.
-
-    Parameters
-    ----------
-    routed : RoutedEvent or None
-        The result, without what the fit does not need; None while only feedback has come.
-    opinions : tuple of Opinion
-        One for each labeler, in order of labeler.
-    received : int
-        Feedback events taken; the revision of the next example.
-    seen : tuple of str
-        Short hashes of the ids of the feedback events taken, oldest first.
-    asked_at : datetime or None
-        When the result came, if its label was requested: the age of a request does not rest on the router's clock.
-    """
+    """All that is kept of one query."""
 
     routed: RoutedEvent | None = None
+    """The result, without what the fit does not need; None while only feedback has come."""
     opinions: Many[Opinion] = ()
+    """One for each labeler, in order of labeler."""
     received: Count = 0
+    """Feedback events taken; the revision of the next example."""
     seen: Many[str] = ()
+    """Short hashes of the ids of the feedback events taken, oldest first."""
     asked_at: Timestamp | None = None
+    """When the result came, if its label was requested: the age of a request does not rest on the router's clock."""
 
     @property
     def standing(self) -> Opinion | None:

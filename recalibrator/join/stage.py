@@ -44,24 +44,16 @@ _MILLISECONDS = 1_000
 
 @dataclass(frozen=True, slots=True)
 class JoinLimits:
-    """The join's bounds.
-
-    Parameters
-    ----------
-    commit_interval_s : float
-        How long an example may wait for a commit.
-    retention_s : float
-        How long a row that nothing touches is kept.
-    request_retention_s : float
-        How long people are asked for a query's label.
-    requests_max : int
-        Most open label requests of a workload.
-    """
+    """The join's bounds."""
 
     commit_interval_s: float = 0.25
+    """How long an example may wait for a commit."""
     retention_s: float = 14 * 24 * 3600.0
+    """How long a row that nothing touches is kept."""
     request_retention_s: float = REQUEST_RETENTION_S
+    """How long people are asked for a query's label."""
     requests_max: int = 10_000
+    """Most open label requests of a workload."""
 
 
 class JoinStage(Stage):

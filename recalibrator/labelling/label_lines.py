@@ -51,15 +51,10 @@ class Line(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class LabelLinesReader:
-    """Reads the answers to one workload's tasks.
-
-    Parameters
-    ----------
-    workload : str
-        Answers to tasks of others are left alone.
-    """
+    """Reads the answers to one workload's tasks."""
 
     workload: str
+    """Answers to tasks of others are left alone."""
     source = SOURCE
 
     @property

@@ -42,15 +42,10 @@ _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 @dataclass(frozen=True, slots=True)
 class LabelStudioReader:
-    """Reads webhooks and listed tasks.
-
-    Parameters
-    ----------
-    default_project : int, optional
-        The project of annotations that do not name theirs.
-    """
+    """Reads webhooks and listed tasks."""
 
     default_project: int | None = None
+    """The project of annotations that do not name theirs."""
     source = SOURCE
 
     def feedback(self, hook: JsonDocument) -> FeedbackEvent | None:

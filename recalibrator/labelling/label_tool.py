@@ -73,35 +73,26 @@ class Annotation(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Task:
-    """One task of a project.
-
-    Parameters
-    ----------
-    document_id : str
-        Which document of the listing it was read from.
-    task_id : str or None
-        None where only answers are left of it, so that it can neither wait nor be removed.
-    query_id : str or None
-        None for tasks that were not made of a label request.
-    is_untouched : bool
-        Whether nobody has annotated it or begun to.
-    may_leave : bool
-        Whether nothing is lost when it is removed.
-    changed_at : datetime
-        When it, or one of its annotations, changed last.
-    faults : tuple of str
-        A line for each annotation that says nothing clear.
-    """
+    """One task of a project."""
 
     document_id: str
+    """Which document of the listing it was read from."""
     task_id: TaskId | None
+    """None where only answers are left of it, so that it can neither wait nor be removed."""
     query_id: str | None
+    """None for tasks that were not made of a label request."""
     annotations: tuple[Annotation, ...]
+
     is_untouched: bool
+    """Whether nobody has annotated it or begun to."""
     may_leave: bool
+    """Whether nothing is lost when it is removed."""
     created_at: datetime
+
     changed_at: datetime
+    """When it, or one of its annotations, changed last."""
     faults: tuple[str, ...] = ()
+    """A line for each annotation that says nothing clear."""
 
 
 class AnnotationReader(Protocol):

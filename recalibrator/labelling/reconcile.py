@@ -44,25 +44,17 @@ class Sent(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """What is still to do.
-
-    Parameters
-    ----------
-    push : tuple of LabelRequested
-        Requests without a task, newest first.
-    remove : tuple of str
-        Tasks whose request is over and that nothing is lost with.
-    send : tuple of FeedbackEvent
-        What annotators said and the topic does not hold.
-    if_gone : tuple
-        What to send where an annotation that was sent is really gone: a listing may miss one, and a label that is
-        withdrawn by mistake is lost.
-    """
+    """What is still to do."""
 
     push: tuple[LabelRequested, ...]
+    """Requests without a task, newest first."""
     remove: tuple[TaskId, ...]
+    """Tasks whose request is over and that nothing is lost with."""
     send: tuple[FeedbackEvent, ...]
+    """What annotators said and the topic does not hold."""
     if_gone: tuple[tuple[AnnotationKey, FeedbackEvent], ...]
+    """What to send where an annotation that was sent is really gone: a listing may miss one, and a label that is
+    withdrawn by mistake is lost."""
 
 
 def note_sent(sent: dict[Author, Sent], event: FeedbackEvent, source: str, project: str) -> None:

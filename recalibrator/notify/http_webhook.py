@@ -25,15 +25,10 @@ ATTEMPT_S = 10.0
 
 
 class Attempt(NamedTuple):
-    """How an attempt ended.
-
-    Parameters
-    ----------
-    outcome : str
-        ``refused`` for good, by an answer that a repetition would not change.
-    """
+    """How an attempt ended."""
 
     outcome: Outcome
+    """``refused`` for good, by an answer that a repetition would not change."""
     detail: str
     retry_after_s: float | None = None
 

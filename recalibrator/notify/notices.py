@@ -25,19 +25,14 @@ _MOST_NAMED = 5
 
 @dataclass(frozen=True, slots=True)
 class Condition:
-    """How a workload stands in one respect.
-
-    Parameters
-    ----------
-    value : str
-        One word, or a few.
-    since : str
-        RFC 3339 time of the status that first showed it.
-    """
+    """How a workload stands in one respect."""
 
     value: str
+    """One word, or a few."""
     is_bad: bool
+
     since: str
+    """RFC 3339 time of the status that first showed it."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -337,17 +337,13 @@ def _lineage(present: CalibrationVersion | None, version: CalibrationVersion) ->
 
 
 class TrialChange(NamedTuple):
-    """What a record changed.
-
-    Parameters
-    ----------
-    problem : str or None
-        Why the record was rejected.
-    """
+    """What a record changed."""
 
     workload: str
     trial: CalibrationTrial | None
+
     problem: str | None = None
+    """Why the record was rejected."""
 
 
 class ActiveTrials:

@@ -190,25 +190,17 @@ def _is_beginning(text: str) -> bool:
 
 @dataclass(slots=True)
 class _Places:
-    """The last places of an answer's beginning at which it may be cut.
-
-    Parameters
-    ----------
-    fields : list of int
-        Behind the comma of each field that is whole.
-    anywhere : int
-        The last place of all.
-    depth : int
-        How many brackets are open.
-    is_closed : bool
-        Whether the object has ended.
-    """
+    """The last places of an answer's beginning at which it may be cut."""
 
     fields: list[int] = field(default_factory=list)
+    """Behind the comma of each field that is whole."""
     anywhere: int = 0
+    """The last place of all."""
 
     depth: int = 0
+    """How many brackets are open."""
     is_closed: bool = False
+    """Whether the object has ended."""
 
     def read(self, text: str) -> bool:
         """Find the places; False where no answer begins so: not one object, or one with others inside."""

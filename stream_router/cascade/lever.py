@@ -28,20 +28,15 @@ class RunEnd(Enum):
 
 @dataclass(frozen=True, slots=True)
 class Asked:
-    """One model's run and how it ended.
-
-    Parameters
-    ----------
-    invalid : bool
-        Whether it failed by what was asked or answered: a valid answer may follow if it is asked otherwise.
-    marks : tuple of TokenMark
-        Of the answer's tokens, where they are known.
-    """
+    """One model's run and how it ended."""
 
     run: ModelRun
     end: RunEnd
+
     invalid: bool = False
+    """Whether it failed by what was asked or answered: a valid answer may follow if it is asked otherwise."""
     marks: tuple[TokenMark, ...] = ()
+    """Of the answer's tokens, where they are known."""
 
 
 @dataclass(frozen=True, slots=True)

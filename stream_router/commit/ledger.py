@@ -47,21 +47,14 @@ class CommittedOffsets(NamedTuple):
 
 
 class Load(NamedTuple):
-    """How much the router holds now.
-
-    Parameters
-    ----------
-    in_flight : int
-        Queries being answered.
-    uncommitted : int
-        Queries answered and not committed.
-    uncommitted_bytes : int
-        Bytes held by their answers.
-    """
+    """How much the router holds now."""
 
     in_flight: int
+    """Queries being answered."""
     uncommitted: int
+    """Queries answered and not committed."""
     uncommitted_bytes: int
+    """Bytes held by their answers."""
 
 
 class EntryState(Enum):
@@ -81,18 +74,12 @@ class _Entry:
 
 @dataclass(frozen=True, slots=True)
 class CommitBatch:
-    """What one transaction commits.
-
-    Parameters
-    ----------
-    ids : tuple of RecordId
-        The input records whose results it holds.
-    outcomes : tuple of Outcome
-        Parallel to ``ids``.
-    """
+    """What one transaction commits."""
 
     ids: tuple[RecordId, ...]
+    """The input records whose results it holds."""
     outcomes: tuple[Outcome, ...]
+    """Parallel to ``ids``."""
     offsets: Mapping[int, OffsetCommit]
 
 

@@ -34,20 +34,15 @@ class Outcome(NamedTuple):
 
 
 class OutputTopics(NamedTuple):
-    """The topics that outcomes go to, by full name, and how they are written.
-
-    Parameters
-    ----------
-    schema_id : int or None
-        Stands in front of results, if there is one.
-    stage : str
-        Which part of the service dead letters name.
-    """
+    """The topics that outcomes go to, by full name, and how they are written."""
 
     results: str
     dead_letters: str
+
     schema_id: int | None = None
+    """Stands in front of results, if there is one."""
     stage: str = STAGE
+    """Which part of the service dead letters name."""
 
     def result(self, source: Record, routed: RoutedEvent, trace: tuple[Header, ...] = ()) -> OutputRecord:
         """Return the result's record: keyed by query_id, with a trace context as its headers.

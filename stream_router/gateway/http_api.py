@@ -67,16 +67,12 @@ _VISIBLE = "".join(chr(code) for code in range(0x21, 0x7F))
 
 
 class Output(NamedTuple):
-    """Where results go.
-
-    Parameters
-    ----------
-    max_record_bytes : int
-        Largest record that the topics, and the publisher, take.
-    """
+    """Where results go."""
 
     publisher: Publisher
+
     max_record_bytes: int
+    """Largest record that the topics, and the publisher, take."""
 
 
 class GatewayApi:

@@ -36,15 +36,10 @@ _USER = "user"
 
 
 class Refused(NamedTuple):
-    """A parameter that is not offered.
-
-    Parameters
-    ----------
-    harmless : tuple
-        Values that ask for nothing.
-    """
+    """A parameter that is not offered."""
 
     harmless: tuple[Any, ...]
+    """Values that ask for nothing."""
     remedy: str
 
 
@@ -77,17 +72,13 @@ _READ = frozenset({"model", "metadata", "response_format"})
 
 
 class Call(NamedTuple):
-    """A request that can be answered.
-
-    Parameters
-    ----------
-    ignored : tuple of str
-        What the request asked for without effect, by name.
-    """
+    """A request that can be answered."""
 
     query: QueryEvent
     workload: str
+
     ignored: tuple[str, ...]
+    """What the request asked for without effect, by name."""
 
 
 class Workloads(NamedTuple):

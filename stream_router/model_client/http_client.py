@@ -85,27 +85,21 @@ _OUTCOMES: dict[type[CallError], str] = {
 
 @dataclass(slots=True)
 class _Attempts:
-    """Outcome of one query's attempts.
-
-    Parameters
-    ----------
-    successes : int
-        Of the server when the first attempt began; -1 before.
-    failed, overloaded : int
-        Attempts that may be the query's fault, and those that ended by overload.
-    delivered : bool
-        Whether the server saw any of them.
-    at_server_s : float
-        Time of the attempts and of the pauses between them; neither the queue nor an outage is the query's.
-    """
+    """Outcome of one query's attempts."""
 
     began_s: float
+
     successes: int = -1
+    """Of the server when the first attempt began; -1 before."""
     failed: int = 0
     overloaded: int = 0
+    """Attempts that may be the query's fault, and those that ended by overload."""
     delivered: bool = False
+    """Whether the server saw any of them."""
     last: TransientError | None = None
+
     at_server_s: float = 0.0
+    """Time of the attempts and of the pauses between them; neither the queue nor an outage is the query's."""
 
     def add(self, error: TransientError, *, by_overload: bool) -> None:
         self.last = error

@@ -39,22 +39,16 @@ class Finding:
 
 @dataclass(frozen=True, slots=True)
 class Probed:
-    """What one server said.
-
-    Parameters
-    ----------
-    findings : tuple of Finding
-        Empty where all is well.
-    served : mapping of str to str
-        Names of the models that the server lists, and what each is made of, where it says so.
-    reply : Reply or None
-        Its answer to the sample query.
-    """
+    """What one server said."""
 
     role: ModelRole
+
     findings: tuple[Finding, ...]
+    """Empty where all is well."""
     served: Mapping[str, str] = field(default_factory=dict)
+    """Names of the models that the server lists, and what each is made of, where it says so."""
     reply: Reply | None = None
+    """Its answer to the sample query."""
     latency_s: float = 0.0
 
 

@@ -63,11 +63,6 @@ class UncertaintySignal(Protocol):
 class MeanSignal:
     """u = 1 - mean over the tokens of their certainty.
 
-    Parameters
-    ----------
-    certainty : callable
-        The log-probabilities of one token's alternatives → how certain it is, in [0, 1].
-
     Examples
     --------
     >>> TOKEN_MARGIN.of([[0.0, -9999.0], [-9999.0, -9999.0]])
@@ -78,7 +73,9 @@ class MeanSignal:
 
     kind: SignalKind
     alternatives: int
+
     certainty: Callable[[Collection[float]], float]
+    """The log-probabilities of one token's alternatives → how certain it is, in [0, 1]."""
 
     def of(self, tokens: Collection[Collection[float]]) -> float | None:
         """Return u in [0, 1], or None without tokens; see :meth:`UncertaintySignal.of`."""

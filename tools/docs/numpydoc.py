@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import ast
 import inspect
 import re
+import textwrap
 
 _HEADING = re.compile(r"^(?P<names>\w+(?:, \w+)*) : ")
 _SECTION_AFTER = re.compile(r"\n\n(?=[A-Z]\w+\n-{3,})")
@@ -31,29 +33,26 @@ def summary(model: type) -> str:
 
 
 def parameter_texts(model: type) -> dict[str, str]:
-    """Return the text of each entry of the ``Parameters`` section, those of its bases included.
+    """Return the text of each field, those of its bases included.
+
+    It stands below the field, or below the last of several that stand together without a blank line; where several
+    fields that stand apart share a text, it stands in the ``Parameters`` section of the class.
 
     Examples
     --------
-    >>> class Point:
-    ...     '''A point.
-    ...
-    ...     Parameters
-    ...     ----------
-    ...     x, y : float
-    ...         Where it lies,
-    ...         in metres.
-    ...     '''
-    >>> parameter_texts(Point)
-    {'x': 'Where it lies, in metres.', 'y': 'Where it lies, in metres.'}
+    >>> from schemas.query import QueryEvent
+    >>> parameter_texts(QueryEvent)["created_at"]
+    'RFC 3339 with an offset.'
     """
     texts: dict[str, str] = {}
     for owner in reversed(model.__mro__):
-        texts |= _own_parameter_texts(owner)
+        if owner.__module__ == "builtins":
+            continue
+        texts |= _section_texts(owner) | _texts_below_fields(owner)
     return texts
 
 
-def _own_parameter_texts(model: type) -> dict[str, str]:
+def _section_texts(model: type) -> dict[str, str]:
     sections = _SECTION_AFTER.split(inspect.cleandoc(model.__doc__ or ""))
     found: dict[str, list[str]] = {}
     names: list[str] = []
@@ -69,3 +68,24 @@ def _own_parameter_texts(model: type) -> dict[str, str]:
                 for name in names:
                     found[name].append(line.strip())
     return {name: text for name, lines in found.items() if (text := " ".join(lines).strip())}
+
+
+def _texts_below_fields(model: type) -> dict[str, str]:
+    (body,) = ast.parse(textwrap.dedent(inspect.getsource(model))).body
+    assert isinstance(body, ast.ClassDef)
+    found: dict[str, str] = {}
+    names: list[str] = []
+    end = 0
+    for statement in body.body:
+        if statement.lineno > end + 1:
+            names = []
+        end = statement.end_lineno or statement.lineno
+        match statement:
+            case ast.AnnAssign(target=ast.Name(id=name)):
+                names.append(name)
+            case ast.Expr(value=ast.Constant(value=str(text))):
+                found |= dict.fromkeys(names, " ".join(text.split()))
+                names = []
+            case _:
+                names = []
+    return found

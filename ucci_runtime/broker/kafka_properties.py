@@ -86,15 +86,12 @@ class ClientNames:
     """The names of one process's clients, as the broker and the metrics know them.
 
     They are fixed: a group's offsets, and the fencing of a former process, hang on them.
-
-    Parameters
-    ----------
-    prefix : str
-        Of the topics.
     """
 
     service: Literal["router", "recalibrator"]
+
     prefix: str
+    """Of the topics."""
     instance_id: str
 
     def group_id(self, name: str) -> str:

@@ -50,21 +50,14 @@ MENDS = 5
 
 
 class SessionClients(NamedTuple):
-    """What a session makes its clients of.
-
-    Parameters
-    ----------
-    transactional : callable
-        Returns the producer's properties for the largest record that every output topic takes.
-    offsets : mapping
-        Properties of the consumer that asks for the group's offsets.
-    max_record_bytes : callable
-        Asks the broker for the largest record again; blocks.
-    """
+    """What a session makes its clients of."""
 
     transactional: Callable[[int], Properties]
+    """Returns the producer's properties for the largest record that every output topic takes."""
     offsets: Properties
+    """Properties of the consumer that asks for the group's offsets."""
     max_record_bytes: Callable[[], int]
+    """Asks the broker for the largest record again; blocks."""
 
 
 class _Sent(NamedTuple):

@@ -40,19 +40,14 @@ class TopicFacts(NamedTuple):
 
 
 class _Found(NamedTuple):
-    """What the broker says of all topics that were asked for.
-
-    Parameters
-    ----------
-    facts : mapping of str to TopicFacts
-        Of the topics that it shows.
-    hidden : frozenset of str
-        Topics that it does not show to us, whether they exist or not.
-    """
+    """What the broker says of all topics that were asked for."""
 
     cluster_id: str
+
     facts: dict[str, TopicFacts]
+    """Of the topics that it shows."""
     hidden: frozenset[str]
+    """Topics that it does not show to us, whether they exist or not."""
 
 
 def check_topics(

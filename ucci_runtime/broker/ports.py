@@ -26,25 +26,18 @@ LEAVE_S = 6.0
 
 
 class CheckedTopics(NamedTuple):
-    """What a service needs to know of the cluster.
-
-    Parameters
-    ----------
-    max_record_bytes : int
-        Largest record, in bytes, that every topic it writes takes.
-    missing : frozenset of Topic
-        Those that it can do without and that are not there.
-    warnings : tuple of str
-        What could be better, one line each, though everything works without.
-    max_metadata_chars : int or None
-        Longest note beside an offset that the broker takes; None where it does not say.
-    """
+    """What a service needs to know of the cluster."""
 
     cluster_id: str
+
     max_record_bytes: int
+    """Largest record, in bytes, that every topic it writes takes."""
     missing: frozenset[Topic] = frozenset()
+    """Those that it can do without and that are not there."""
     warnings: tuple[str, ...] = ()
+    """What could be better, one line each, though everything works without."""
     max_metadata_chars: int | None = None
+    """Longest note beside an offset that the broker takes; None where it does not say."""
 
 
 GroupOffsets = Mapping[Input, OffsetCommit | None]
@@ -141,44 +134,31 @@ class GroupReader(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Committed:
-    """The transaction took place.
-
-    Parameters
-    ----------
-    written : tuple of OutputRecord
-        What was written for each record: itself, or what it named for where it is too large.
-    """
+    """The transaction took place."""
 
     written: tuple[OutputRecord, ...]
+    """What was written for each record: itself, or what it named for where it is too large."""
 
 
 @dataclass(frozen=True, slots=True)
 class Aborted:
-    """The transaction did not take place; nothing of it will ever be read.
-
-    Parameters
-    ----------
-    is_metadata_too_long : bool
-        Whether the broker refused the note beside an offset: the same commit will never take place.
-    """
+    """The transaction did not take place; nothing of it will ever be read."""
 
     reason: str
+
     is_metadata_too_long: bool = False
+    """Whether the broker refused the note beside an offset: the same commit will never take place."""
 
 
 @dataclass(frozen=True, slots=True)
 class Unknown:
-    """Nobody saw how the transaction ended; it has ended.
-
-    Parameters
-    ----------
-    offsets : mapping of Input to OffsetCommit or None, or None
-        What the group has committed of the partitions in question, asked afterwards: this is how it ended. None when
-        the process closes before the group has answered.
-    """
+    """Nobody saw how the transaction ended; it has ended."""
 
     reason: str
+
     offsets: GroupOffsets | None
+    """What the group has committed of the partitions in question, asked afterwards: this is how it ended. None when
+    the process closes before the group has answered."""
 
 
 CommitEnd = Committed | Aborted | Unknown

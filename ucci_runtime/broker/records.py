@@ -35,26 +35,21 @@ class OffsetCommit(NamedTuple):
 
 
 class Record(NamedTuple):
-    """One record as the broker delivered it.
-
-    Parameters
-    ----------
-    timestamp_ms : int
-        0 where there is none.
-    by_broker : bool
-        Whether the broker dated it (``LogAppendTime``), rather than its producer.
-    headers_fault : str or None
-        Why its headers cannot be read; ``headers`` is empty then.
-    """
+    """One record as the broker delivered it."""
 
     source: Input
     offset: int
     key: bytes | None
     value: bytes | None
+
     timestamp_ms: int = 0
+    """0 where there is none."""
     headers: tuple[Header, ...] = ()
+
     by_broker: bool = False
+    """Whether the broker dated it (``LogAppendTime``), rather than its producer."""
     headers_fault: str | None = None
+    """Why its headers cannot be read; ``headers`` is empty then."""
 
 
 class EndReached(NamedTuple):
@@ -65,18 +60,12 @@ class EndReached(NamedTuple):
 
 
 class Lag(NamedTuple):
-    """How far a reader is behind the end of one partition.
-
-    Parameters
-    ----------
-    records : int
-        In offsets.
-    seconds : float or None
-        Age of the newest record taken, by the clocks of those who wrote it; 0 at the end, None before the first.
-    """
+    """How far a reader is behind the end of one partition."""
 
     records: int
+    """In offsets."""
     seconds: float | None
+    """Age of the newest record taken, by the clocks of those who wrote it; 0 at the end, None before the first."""
 
 
 def next_offset(found: OffsetCommit | None) -> int:
@@ -86,19 +75,15 @@ def next_offset(found: OffsetCommit | None) -> int:
 
 @dataclass(frozen=True, slots=True)
 class OutputRecord:
-    """One record to produce.
-
-    Parameters
-    ----------
-    instead : callable, optional
-        Given the largest size that the topics take, returns what is written where this record is larger.
-    """
+    """One record to produce."""
 
     topic: str
     key: bytes | None
     value: bytes | None
     headers: tuple[Header, ...] = ()
+
     instead: Callable[[int], OutputRecord] | None = field(default=None, compare=False, repr=False)
+    """Given the largest size that the topics take, returns what is written where this record is larger."""
 
     @property
     def size_bytes(self) -> int:

@@ -89,19 +89,13 @@ def _keywords(schema: Any, where: str, known: set[str]) -> dict[str, Any]:
 
 @dataclass(frozen=True, slots=True)
 class Automaton:
-    """States and the byte that leads from one to another.
-
-    Parameters
-    ----------
-    table : ndarray of int32, shape (states, 256)
-        The next state, ``DEAD`` where there is none.
-    start, accepting : int
-        The answer is complete in ``accepting`` alone, and nothing may follow there.
-    """
+    """States and the byte that leads from one to another."""
 
     table: NDArray[np.int32]
+    """The next state, ``DEAD`` where there is none."""
     start: int
     accepting: int
+    """The answer is complete in ``accepting`` alone, and nothing may follow there."""
 
     def run(self, text: bytes) -> int:
         """Return the state after a text, or ``DEAD``."""

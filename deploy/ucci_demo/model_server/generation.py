@@ -34,25 +34,18 @@ class GeneratedToken:
 
 @dataclass(slots=True)
 class Generation:
-    """One request on its way.
-
-    Parameters
-    ----------
-    max_tokens : int
-        Cut to what the context leaves.
-    on_finished : callable
-        Called once, from the thread that steps the batch.
-    on_token : callable, optional
-        Called with each token, the last one included, from that thread.
-    guide : Guide or None
-        Holds the answer to a schema; None decodes freely.
-    """
+    """One request on its way."""
 
     prompt_ids: list[int]
+
     max_tokens: int
+    """Cut to what the context leaves."""
     on_finished: Callable[[Generation], None]
+    """Called once, from the thread that steps the batch."""
     guide: Guide | None = None
+    """Holds the answer to a schema; None decodes freely."""
     on_token: Callable[[GeneratedToken], None] | None = None
+    """Called with each token, the last one included, from that thread."""
     tokens: list[GeneratedToken] = field(default_factory=list)
     finish_reason: FinishReason | None = None
     cancelled: bool = False

@@ -29,30 +29,22 @@ class ProtocolError(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Asked:
-    """A valid request, reduced to what generation needs.
-
-    Parameters
-    ----------
-    alternatives : int or None
-        Alternatives a token; None without log-probabilities.
-    as_ids : bool
-        Name tokens ``token_id:N``.
-    schema : object or None
-        The JSON Schema that the answer must fit; None decodes freely.
-    streams : bool
-        Send each token as an event, as soon as it is there.
-    counts_usage : bool
-        End the stream with the numbers of tokens.
-    """
+    """A valid request, reduced to what generation needs."""
 
     api: Api
     prompt: str
     max_tokens: int
+
     alternatives: int | None
+    """Alternatives a token; None without log-probabilities."""
     as_ids: bool
+    """Name tokens ``token_id:N``."""
     schema: Any = None
+    """The JSON Schema that the answer must fit; None decodes freely."""
     streams: bool = False
+    """Send each token as an event, as soon as it is there."""
     counts_usage: bool = False
+    """End the stream with the numbers of tokens."""
 
 
 def read_request(api: Api, body: Any, served_model: str) -> Asked:
@@ -146,36 +138,25 @@ def error_body(error: ProtocolError) -> dict[str, Any]:
 
 @dataclass(frozen=True, slots=True)
 class TokenTexts:
-    """How tokens read as text.
-
-    Parameters
-    ----------
-    eos_id : int
-        The end of sequence, which has no text.
-    decode : callable
-        Token ids → text.
-    name_token : callable
-        Token id → its own text.
-    """
+    """How tokens read as text."""
 
     eos_id: int
+    """The end of sequence, which has no text."""
     decode: Callable[[list[int]], str]
+    """Token ids → text."""
     name_token: Callable[[int], str]
+    """Token id → its own text."""
 
 
 @dataclass(frozen=True, slots=True)
 class Generated:
-    """What the model generated for one request, and the numbers that identify the reply.
-
-    Parameters
-    ----------
-    created : int
-        Seconds since 1970.
-    """
+    """What the model generated for one request, and the numbers that identify the reply."""
 
     model: str
     request_id: str
+
     created: int
+    """Seconds since 1970."""
     prompt_tokens: int
     tokens: Sequence[GeneratedToken]
     finish_reason: FinishReason

@@ -42,53 +42,39 @@ HANDED_OVER_COLUMNS = ("true_positives", "predicted", "exact", "valid", "tokens"
 
 @dataclass(frozen=True, slots=True)
 class RecordedAnswer:
-    """One model's answer, reduced to counts and token statistics.
-
-    Parameters
-    ----------
-    true_positives, predicted : int
-        (field, value) pairs against the gold ones.
-    exact : bool
-        All fields right.
-    valid : bool
-        The text is one JSON object.
-    tokens : int
-        End of sequence included.
-    uncertainty : float or None
-        u = 1 - mean(p1 - p2); None when the answer is not valid.
-    entropy, max_probability, min_margin, negative_log_likelihood : float
-        Rival signals, from the same token probabilities.
-    """
+    """One model's answer, reduced to counts and token statistics."""
 
     true_positives: int
     predicted: int
+    """(field, value) pairs against the gold ones."""
     exact: bool
+    """All fields right."""
     valid: bool
+    """The text is one JSON object."""
     tokens: int
+    """End of sequence included."""
     uncertainty: float | None
+    """u = 1 - mean(p1 - p2); None when the answer is not valid."""
     entropy: float
     max_probability: float
     min_margin: float
     negative_log_likelihood: float
+    """Rival signals, from the same token probabilities."""
 
 
 @dataclass(frozen=True, slots=True)
 class RecordedQuery:
-    """One query with its gold entities and both answers.
-
-    Parameters
-    ----------
-    shift : str
-        ``none``, ``typos`` or ``new_names``.
-    agree : bool
-        Both models gave equal entities.
-    """
+    """One query with its gold entities and both answers."""
 
     text: str
+
     shift: str
+    """``none``, ``typos`` or ``new_names``."""
     gold: dict[str, str | None]
     gold_count: int
+
     agree: bool
+    """Both models gave equal entities."""
     small: RecordedAnswer
     large: RecordedAnswer
 

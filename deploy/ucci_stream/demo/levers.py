@@ -32,32 +32,22 @@ class Saved:
 
 @dataclass(frozen=True, slots=True)
 class Lever:
-    """The handoff over the whole stream.
-
-    Parameters
-    ----------
-    used : float
-        Share of the large calls that went on from a small answer.
-    status : HandoffStatus
-        What the service itself says of it at the end.
-    """
+    """The handoff over the whole stream."""
 
     used: float
+    """Share of the large calls that went on from a small answer."""
     saved: Saved
+
     status: HandoffStatus
+    """What the service itself says of it at the end."""
 
 
 @dataclass(frozen=True, slots=True)
 class Levers:
-    """What the lever did.
-
-    Parameters
-    ----------
-    whole_calls : mapping of str to QueryCost
-        The service's mean cost of a query in each phase, had it made the same calls whole.
-    """
+    """What the lever did."""
 
     whole_calls: Mapping[str, QueryCost]
+    """The service's mean cost of a query in each phase, had it made the same calls whole."""
     handoff: Lever
 
 

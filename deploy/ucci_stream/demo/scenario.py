@@ -28,29 +28,23 @@ TRUSTED_LABELER = "ada"
 
 @dataclass(frozen=True, slots=True)
 class Scenario:
-    """The knobs of the story.
-
-    Parameters
-    ----------
-    drift_at : float
-        Share of the queries after which typos are mixed in.
-    label_delay : float
-        Mean delay of an ordinary label, in queries answered meanwhile: by the clock, a slow machine would get its
-        labels sooner in the stream than a fast one, and end with other figures.
-    late_share, late_delay : float
-        Share of labels that come late, and the mean of their further delay, in queries.
-    wrong_share, twice_share : float
-        Shares of labels that are wrong, and that are sent twice.
-    """
+    """The knobs of the story."""
 
     queries: int
+
     drift_at: float = 0.35
+    """Share of the queries after which typos are mixed in."""
     typo_share: float = 0.25
+
     label_delay: float = 120.0
+    """Mean delay of an ordinary label, in queries answered meanwhile: by the clock, a slow machine would get its
+    labels sooner in the stream than a fast one, and end with other figures."""
     late_share: float = 0.10
     late_delay: float = 1_440.0
+    """Share of labels that come late, and the mean of their further delay, in queries."""
     wrong_share: float = 0.01
     twice_share: float = 0.05
+    """Shares of labels that are wrong, and that are sent twice."""
     seed: int = 1
 
     @property

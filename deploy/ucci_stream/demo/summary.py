@@ -63,17 +63,13 @@ class Observations:
 
 @dataclass(frozen=True, slots=True)
 class Terms:
-    """What a run is judged by.
-
-    Parameters
-    ----------
-    static_threshold : float
-        On u, of the static calibration, which hands over nothing and stops nothing.
-    """
+    """What a run is judged by."""
 
     target: float
     costs: ModelCosts
+
     static_threshold: float
+    """On u, of the static calibration, which hands over nothing and stops nothing."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -99,21 +99,16 @@ class LabelStudioServer(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class SetUp:
-    """What :func:`set_up` found or did.
-
-    Parameters
-    ----------
-    config : str
-        The labeling configuration: ``generated``, ``replaced``, or ``kept`` where it differs from the generated one.
-    webhook : str
-        ``created``, ``changed``, ``unchanged`` or ``none`` where no address was given.
-    """
+    """What :func:`set_up` found or did."""
 
     project: int
     title: str
     created: bool
+
     config: str
+    """The labeling configuration: ``generated``, ``replaced``, or ``kept`` where it differs from the generated one."""
     webhook: str
+    """``created``, ``changed``, ``unchanged`` or ``none`` where no address was given."""
 
 
 def project_title(workload: str) -> str:

@@ -47,33 +47,21 @@ Connect = Callable[[asyncio.Event], AbstractAsyncContextManager[Callable[[], Awa
 
 @dataclass(frozen=True, slots=True)
 class SyncOptions:
-    """How a project is kept in step.
-
-    Parameters
-    ----------
-    grace_s : float
-        Seconds that a task stays when its request is over, since somebody may have it open.
-    every_s : float, optional
-        Seconds between rounds; one round by default.
-    as_json : bool
-        Whether each round is reported as a line of JSON.
-    """
+    """How a project is kept in step."""
 
     most: int = 1_000
+
     grace_s: float = 600.0
+    """Seconds that a task stays when its request is over, since somebody may have it open."""
     every_s: float | None = None
+    """Seconds between rounds; one round by default."""
     as_json: bool = False
+    """Whether each round is reported as a line of JSON."""
 
 
 @dataclass(frozen=True, slots=True)
 class Round:
-    """What one round did.
-
-    Parameters
-    ----------
-    faults : tuple of str
-        Annotations that say nothing clear, a line each; they are sent once they are corrected.
-    """
+    """What one round did."""
 
     pushed: int = 0
     removed: int = 0
@@ -81,7 +69,9 @@ class Round:
     revised: int = 0
     skipped: int = 0
     retracted: int = 0
+
     faults: tuple[str, ...] = ()
+    """Annotations that say nothing clear, a line each; they are sent once they are corrected."""
     waiting: int = 0
 
     def as_dict(self) -> dict[str, object]:

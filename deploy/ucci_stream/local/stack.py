@@ -42,28 +42,21 @@ _STOP_TIMEOUT_S = 20.0
 
 @dataclass(frozen=True, slots=True)
 class StackOptions:
-    """How to start the stack.
-
-    Parameters
-    ----------
-    directory : Path
-        Configuration, logs, broker data and state; what a former run left there is removed.
-    broker : str
-        ``auto``, ``kafka`` or ``HOST:PORT``.
-    models : str
-        ``recorded`` or ``vllm``.
-    micro_f1, exploration, label_kept, label_escalated : float
-        The workload's target and sampling.
-    """
+    """How to start the stack."""
 
     directory: Path
+    """Configuration, logs, broker data and state; what a former run left there is removed."""
     broker: str = "auto"
+    """``auto``, ``kafka`` or ``HOST:PORT``."""
     models: str = "recorded"
+    """``recorded`` or ``vllm``."""
     routers: int = 2
+
     micro_f1: float = 0.91
     exploration: float = 0.03
     label_kept: float = 0.05
     label_escalated: float = 0.10
+    """The workload's target and sampling."""
     prefix: str = "ucci"
     trusted_labelers: tuple[str, ...] = ()
     handoff: bool = False

@@ -16,22 +16,18 @@ _HELD = "; it holds until `ucci-stream unpin`"
 
 
 class Act(NamedTuple):
-    """An act as the command line gives it.
-
-    Parameters
-    ----------
-    version : int or None
-        None: as :func:`perform` finds it for the action.
-    hold : bool or None
-        Of a roll-back: until unpinned, or until the next fit.
-    """
+    """An act as the command line gives it."""
 
     action: Action
     reason: str
     wait_s: float
+
     version: int | None = None
+    """None: as :func:`perform` finds it for the action."""
     share: float | None = None
+
     hold: bool | None = None
+    """Of a roll-back: until unpinned, or until the next fit."""
 
 
 async def perform(api: RecalibratorApi, workload: str, act: Act) -> dict[str, Any]:

@@ -34,27 +34,21 @@ class Said(NamedTuple):
 
 @dataclass(slots=True)
 class Traces:
-    """The records that name a query.
-
-    Parameters
-    ----------
-    results : list of RoutedEvent
-        In the order of their topic; the first one is what the join keeps.
-    is_open : bool
-        Whether people are asked for its label at this moment.
-    version : CalibrationVersion or None
-        That decided, where the history still has it.
-    letters : list of Letter
-        Records of this query that were set aside.
-    """
+    """The records that name a query."""
 
     results: list[RoutedEvent] = field(default_factory=list)
+    """In the order of their topic; the first one is what the join keeps."""
     feedback: list[Said] = field(default_factory=list)
     examples: list[LabelledExample] = field(default_factory=list)
+
     is_open: bool = False
+    """Whether people are asked for its label at this moment."""
     version: CalibrationVersion | None = None
+    """That decided, where the history still has it."""
     status: WorkloadStatus | None = None
+
     letters: list[Letter] = field(default_factory=list)
+    """Records of this query that were set aside."""
 
 
 class Verdict(NamedTuple):

@@ -35,39 +35,27 @@ _STATE_REMEDIES: Mapping[str, str] = {
 
 
 class Finding(NamedTuple):
-    """One thing that was looked at.
-
-    Parameters
-    ----------
-    area : str
-        What it concerns: broker, topics, groups, clocks, models, versions, labels or disk.
-    severity : str
-        ``fault``: something does not work. ``warning``: it works, less well than it could.
-    message : str
-        One line that names the thing and its value.
-    remedy : str
-        What to do; empty where all is well.
-    """
+    """One thing that was looked at."""
 
     area: str
+    """What it concerns: broker, topics, groups, clocks, models, versions, labels or disk."""
     severity: Severity
+    """``fault``: something does not work. ``warning``: it works, less well than it could."""
     message: str
+    """One line that names the thing and its value."""
     remedy: str = ""
+    """What to do; empty where all is well."""
 
 
 class GroupFacts(NamedTuple):
-    """A consumer group as its coordinator knows it.
-
-    Parameters
-    ----------
-    behind : int
-        Records between its committed offsets and the ends of committed records; all that the log holds where it has
-        committed nothing.
-    """
+    """A consumer group as its coordinator knows it."""
 
     group_id: str
     members: int
+
     behind: int
+    """Records between its committed offsets and the ends of committed records; all that the log holds where it has
+    committed nothing."""
 
 
 class OpenTransaction(NamedTuple):

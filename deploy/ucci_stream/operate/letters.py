@@ -40,27 +40,22 @@ UNKNOWN = "unknown"
 
 @dataclass(frozen=True, slots=True)
 class Letter:
-    """One dead letter.
-
-    Parameters
-    ----------
-    place : str
-        Where it stands in its own topic: ``partition/offset``.
-    stage, reason, error : str
-        Who set the record aside, in a word why, and in a sentence.
-    truncated : str
-        What of the record is missing, or empty.
-    """
+    """One dead letter."""
 
     place: str
+    """Where it stands in its own topic: ``partition/offset``."""
     at: datetime
+
     stage: str
     reason: str
     error: str
+    """Who set the record aside, in a word why, and in a sentence."""
     topic: str
     partition: str
     offset: str
+
     truncated: str
+    """What of the record is missing, or empty."""
     record: Record
 
     def document(self, *, whole: bool) -> dict[str, Any]:
@@ -165,19 +160,14 @@ def grouped(letters: Iterable[Letter]) -> list[Group]:
 
 
 class Past(NamedTuple):
-    """What the topics say has happened to letters and queries already.
-
-    Parameters
-    ----------
-    replayed : frozenset of str
-        Identities of letters whose record was written again.
-    oldest : datetime or None
-        Of a letter of which ``replayed`` still tells: records of that time may have expired before.
-    """
+    """What the topics say has happened to letters and queries already."""
 
     replayed: frozenset[str]
+    """Identities of letters whose record was written again."""
     answered: frozenset[str]
+
     oldest: datetime | None = None
+    """Of a letter of which ``replayed`` still tells: records of that time may have expired before."""
 
 
 def refusal(letter: Letter, prefix: str, topic: str, past: Past) -> str | None:

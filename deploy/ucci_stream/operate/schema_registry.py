@@ -38,20 +38,15 @@ class RegistryFailed(UcciError):
 
 
 class Registered(NamedTuple):
-    """A schema at the registry.
-
-    Parameters
-    ----------
-    schema_id : int or None
-        None where the registry does not have this schema.
-    compatibility : str or None
-        Level of the subject itself; None where the registry's own is in force.
-    """
+    """A schema at the registry."""
 
     subject: str
     event: str
+
     schema_id: int | None
+    """None where the registry does not have this schema."""
     compatibility: str | None
+    """Level of the subject itself; None where the registry's own is in force."""
 
 
 def register(settings: Settings) -> list[Registered]:

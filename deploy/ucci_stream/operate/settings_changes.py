@@ -38,25 +38,19 @@ class Running(NamedTuple):
 
 
 class Change(NamedTuple):
-    """One thing that the file changes.
-
-    Parameters
-    ----------
-    effect : str
-        ``dead_letters``: queries are set aside. ``cold_start``: every query runs both models until there are labels
-        enough. ``unknown``: nothing that runs says enough to compare. ``moved``: queries go to another workload.
-        ``refit``: a new version at the next event, given labels enough. ``restart``, ``reload``: a setting that needs
-        a restart, or that SIGHUP puts in force. ``none``: nothing to fear.
-    subject : str
-        A workload, a setting by its dotted key, or a process.
-    act : str
-        What makes it safe; empty where nothing has to be done.
-    """
+    """One thing that the file changes."""
 
     effect: Effect
+    """``dead_letters``: queries are set aside. ``cold_start``: every query runs both models until there are labels
+    enough. ``unknown``: nothing that runs says enough to compare. ``moved``: queries go to another workload.
+    ``refit``: a new version at the next event, given labels enough. ``restart``, ``reload``: a setting that needs
+    a restart, or that SIGHUP puts in force. ``none``: nothing to fear."""
     subject: str
+    """A workload, a setting by its dotted key, or a process."""
     message: str
+
     act: str = ""
+    """What makes it safe; empty where nothing has to be done."""
 
 
 def changes(settings: Settings, running: Running, now: datetime) -> list[Change]:
