@@ -41,8 +41,6 @@ class StateDirectory:
 
     Parameters
     ----------
-    root : Path
-        ``recalibrator.state_dir``; created where missing.
     instance_id : str, optional
         ``recalibrator.instance_id``; by default the one that lies in the directory.
 

@@ -35,15 +35,6 @@ class ProbeServer:
     ``/healthz`` answers while the process runs, 503 only where the broker answers others and not this process;
     ``/readyz`` names what is not ready.
 
-    Parameters
-    ----------
-    host, port : str, int
-        Port 0 takes a free one; see :attr:`port`.
-    missing : callable
-        Returns what is missing for being ready; empty when ready. Called in the server's threads.
-    health : callable, optional
-        Returns whether the process and the broker talk. Called in the server's threads.
-
     Raises
     ------
     OSError

@@ -72,15 +72,7 @@ _WAIT_S = 0.5
 
 
 class Service:
-    """One recalibrator process.
-
-    Parameters
-    ----------
-    connect : Connect
-        Makes the broker.
-    stages : collection of StageName
-        By default all of them.
-    """
+    """One recalibrator process."""
 
     def __init__(self, settings: Settings, connect: Connect, stages: Collection[StageName] = tuple(StageName)) -> None:
         self._settings = settings

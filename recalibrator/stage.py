@@ -55,13 +55,6 @@ def commit(
 ) -> None:
     """Commit records and offsets; blocks.
 
-    Parameters
-    ----------
-    offsets : mapping of Input to int
-        The next record to read of each partition.
-    group : object
-        The consumer group's metadata as of now.
-
     Raises
     ------
     NotCommitted

@@ -53,15 +53,7 @@ def prompt_digest(prompt: str) -> str:
 
 @lru_cache(maxsize=_KEPT)
 def basis_of(prompt: str, fields: tuple[str, ...], form: tuple[str, str, str, int], models: tuple[str, str]) -> Basis:
-    """Return the basis of a workload's settings.
-
-    Parameters
-    ----------
-    form : tuple
-        ``api``, ``decoding``, ``uncertainty`` and ``max_tokens``.
-    models : tuple
-        Names of the small and the large model.
-    """
+    """Return the basis of a workload's settings."""
     api, decoding, uncertainty, max_tokens = form
     small_model, large_model = models
     return Basis(

@@ -97,11 +97,6 @@ class CalibrationMap(Part):
         uncertainty : float or ndarray of float, any shape
             u, in [0, 1].
 
-        Returns
-        -------
-        float or ndarray of the same shape
-            P(error | u), in [0, 1].
-
         Raises
         ------
         ValueError
@@ -379,11 +374,6 @@ class CalibrationVersion(Event):
     def sealed(cls, **content: Any) -> Self:
         """Construct a version from its content and put the digest on it.
 
-        Parameters
-        ----------
-        **content
-            All fields but ``digest``.
-
         Raises
         ------
         pydantic.ValidationError
@@ -418,8 +408,6 @@ class CalibrationVersion(Event):
         ----------
         uncertainty : float or None
             u, in [0, 1]; None when the small model failed, which always escalates.
-        draw : float, optional
-            That hash as :func:`schemas.draws.uniform` gives it, where it is known.
 
         Raises
         ------

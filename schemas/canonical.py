@@ -54,10 +54,6 @@ def digest(document: Mapping[str, Any]) -> str:
 def canonical(value: Any) -> bytes:
     """Return the RFC 8785 form of a JSON value.
 
-    Parameters
-    ----------
-    value : dict, list, tuple, str, int, float, bool or None
-
     Raises
     ------
     ValueError

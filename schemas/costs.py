@@ -67,11 +67,6 @@ class ModelCosts(Part):
     def of_calls(self, small: TokenUse, large: TokenUse, alone: TokenUse) -> ModelCosts:
         """Return what one call costs.
 
-        Parameters
-        ----------
-        small, large, alone : TokenUse
-            The mean tokens of a small call, of a large one, and of a large one that begins anew.
-
         Examples
         --------
         >>> tokens = ModelCosts(small=1.0, large=3.0, unit="token", prompt_large=0.5)
@@ -131,13 +126,6 @@ def query_cost(costs: ModelCosts, *, escalated: bool, small: TokenUse, large: Se
 
 def expected_cost(costs: ModelCosts, escalation_rate: float, exploration_probability: float = 0.0) -> CostRate:
     """Return the mean costs of a policy that escalates a share of queries and explores among the rest.
-
-    Parameters
-    ----------
-    escalation_rate : float
-        Share of queries above the threshold, in [0, 1].
-    exploration_probability : float
-        Probability that one of the others runs the large model too.
 
     Examples
     --------

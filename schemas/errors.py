@@ -42,13 +42,7 @@ class UcciError(Exception):
 
 
 class ConfigError(UcciError):
-    """The configuration is wrong; nothing was started.
-
-    Parameters
-    ----------
-    faults : sequence of str
-        One line for each fault, each naming the key, the value and the remedy.
-    """
+    """The configuration is wrong; nothing was started."""
 
     exit_code = 2
 

@@ -118,11 +118,6 @@ DEFAULT_SIGNAL: Final = "token_margin"
 def readable(value: dict[str, Any]) -> dict[str, Any]:
     """Check a JSON object that is carried along.
 
-    Parameters
-    ----------
-    value : dict
-        What may be plain JSON values.
-
     Raises
     ------
     ValueError
@@ -235,13 +230,7 @@ class Event(Part):
     """Whether other programs write it, so that a key given twice must be looked for (as costly as the parsing)."""
 
     def to_json(self) -> bytes:
-        """Return the event as compact UTF-8 JSON, fields in the order of declaration.
-
-        Returns
-        -------
-        bytes
-            Equal events give equal bytes.
-        """
+        """Return the event as compact UTF-8 JSON, fields in the order of declaration."""
         # `model_dump_json` would decode these bytes, and its twenty arguments cost as much as a nested model.
         return self.__pydantic_serializer__.to_json(self)
 

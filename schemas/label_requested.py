@@ -41,13 +41,7 @@ class LabelRequested(Event):
 
     @classmethod
     def from_result(cls, routed: RoutedEvent) -> Self:
-        """Return the request that a result carries.
-
-        Parameters
-        ----------
-        routed : RoutedEvent
-            With ``label.requested`` true.
-        """
+        """Return the request that a result carries."""
         return cls(
             query_id=routed.query_id,
             workload=routed.workload,

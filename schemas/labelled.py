@@ -135,16 +135,8 @@ class LabelledExample(Event):
         ----------
         feedback : FeedbackEvent
             Skipped or retracted feedback gives an example with ``retracted`` true.
-        fields : iterable of str, optional
-            The workload's fields; gold entities in others are ignored. By default all count.
-        revision : int, optional
-            Overrides the labeler's own count, where several labelers share a query.
-        arrived_at : datetime, optional
-            Stands in for a missing ``labelled_at``; by default the time of routing does.
         trusted_labelers : collection of str, optional
             The workload's; where it names nobody, ``trusted`` stays null.
-        disputed : int, optional
-            How many other labelers hold another label.
 
         Raises
         ------
@@ -192,15 +184,7 @@ class LabelledExample(Event):
         )
 
     def with_small_counts(self, routed: RoutedEvent, feedback: FeedbackEvent, fields: Collection[str]) -> Self:
-        """Return the example with the small answer's counts in some fields, where the large one was served.
-
-        Parameters
-        ----------
-        feedback : FeedbackEvent
-            Of which the example was made.
-        fields : collection of str
-            Those with a target of their own.
-        """
+        """Return the example with the small answer's counts in some fields, where the large one was served."""
         if not fields or routed.answered_by == "small":
             return self
         counted = {field: _outcome(routed.small, feedback.entities or {}, (field,))[0] for field in fields}

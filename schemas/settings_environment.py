@@ -35,11 +35,6 @@ KeyPath = tuple[str, ...]
 def override(tables: dict[str, Any], environ: Mapping[str, str]) -> tuple[dict[KeyPath, str], list[str]]:
     """Lay the environment over the tables, in place.
 
-    Parameters
-    ----------
-    environ : mapping
-        Variables by name; those without the prefix are ignored.
-
     Returns
     -------
     variables : dict of key path to str

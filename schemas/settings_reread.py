@@ -56,8 +56,6 @@ class Reread(NamedTuple):
 
         Parameters
         ----------
-        found : Settings
-            Of the file as it is now.
         parts : collection of str
             Tables and keys at the top of the file that the service uses.
 
@@ -112,11 +110,6 @@ def differing_keys(before: Settings, after: Settings, parts: Collection[str]) ->
 
 def running_settings(settings: Settings, parts: Collection[str]) -> dict[str, str]:
     """Return what a service says that it runs with: what differs from the defaults, secrets redacted.
-
-    Parameters
-    ----------
-    parts : collection of str
-        As for :meth:`Reread.of`.
 
     Returns
     -------

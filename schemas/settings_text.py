@@ -64,11 +64,6 @@ def load_settings(path: Path | None, environ: Mapping[str, str]) -> Settings:
 def parse_settings(text: str, environ: Mapping[str, str], source: str = "ucci.toml") -> Settings:
     """Parse the text of ``ucci.toml`` and lay the environment over it.
 
-    Parameters
-    ----------
-    source : str
-        How to call the text in a fault.
-
     Raises
     ------
     ConfigError

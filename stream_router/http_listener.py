@@ -57,13 +57,7 @@ class Bounds(NamedTuple):
 
 
 class HttpListener:
-    """Serves an application.
-
-    Parameters
-    ----------
-    host, port : str, int
-        Port 0 takes a free one; see :attr:`port`.
-    """
+    """Serves an application."""
 
     def __init__(self, app: web.Application, host: str, port: int, bounds: Bounds) -> None:
         self._host = host
@@ -174,15 +168,7 @@ class HttpListener:
 
 
 def guarded(hosts: RequestHosts, setting: str, error: ErrorShape) -> Middleware:
-    """Return a middleware that refuses foreign names, and answers a fault of ours with nothing of its insides.
-
-    Parameters
-    ----------
-    hosts : RequestHosts
-        Names under which requests may come.
-    setting : str
-        Which one allows further names.
-    """
+    """Return a middleware that refuses foreign names, and answers a fault of ours with nothing of its insides."""
 
     @web.middleware
     async def guard(request: web.Request, handler: Handler) -> web.StreamResponse:

@@ -28,17 +28,7 @@ _UNAVAILABLE = 503
 
 
 class StatusRoutes:
-    """Answers ``/healthz``, ``/readyz``, ``/metrics`` and ``/v1/status``.
-
-    Parameters
-    ----------
-    status : callable
-        Returns the status as of now.
-    missing : callable
-        Returns what is missing for being ready; empty when ready.
-    health : callable, optional
-        Returns whether the process and the broker talk.
-    """
+    """Answers ``/healthz``, ``/readyz``, ``/metrics`` and ``/v1/status``."""
 
     def __init__(
         self,
@@ -80,15 +70,7 @@ class StatusRoutes:
 
 
 class StatusServer:
-    """Serves the status of a router that takes its queries from the topic.
-
-    Parameters
-    ----------
-    host, port : str, int
-        Port 0 takes a free one; see :attr:`port`.
-    hosts : RequestHosts
-        Names under which requests may come.
-    """
+    """Serves the status of a router that takes its queries from the topic."""
 
     def __init__(self, host: str, port: int, *, hosts: RequestHosts, routes: StatusRoutes) -> None:
         app = web.Application(middlewares=[guarded(hosts, "router.allowed_hosts", _error)])

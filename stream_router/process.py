@@ -128,13 +128,6 @@ def taken_over(
 
     Queries in flight end as they began; those to come go by the new settings.
 
-    Parameters
-    ----------
-    settings, found : Settings
-        As the service runs, and of the file.
-    tables : sequence of str
-        What the service goes by.
-
     Raises
     ------
     ConfigError
@@ -170,15 +163,7 @@ def active_versions(settings: Settings) -> ActiveVersions:
 async def await_topics(
     check: Callable[[], CheckedTopics], ending: asyncio.Event, clock: Clock, note: Callable[[str | None], None]
 ) -> CheckedTopics | None:
-    """Check the topics, as soon as a broker answers; None when the end comes first.
-
-    Parameters
-    ----------
-    check : callable
-        Blocks.
-    note : callable
-        Called with why no broker answers, and with None once one does.
-    """
+    """Check the topics, as soon as a broker answers; None when the end comes first."""
     absence = Absence()
     while not ending.is_set():
         try:
@@ -255,11 +240,6 @@ async def run_until_signalled(service: RunningService, read: Callable[[], Settin
     """Run a service; the first SIGTERM or SIGINT drains it, the second ends the process at once.
 
     SIGHUP has the configuration reloaded by ``read``.
-
-    Raises
-    ------
-    UcciError, OSError
-        See :meth:`RunningService.run`.
     """
 
     def drain(received: Signals) -> None:

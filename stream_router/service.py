@@ -66,13 +66,7 @@ _MILLISECONDS = 1_000
 
 
 class Service:
-    """One router instance.
-
-    Parameters
-    ----------
-    build_answerer : callable
-        See :class:`AnswererFactory`.
-    """
+    """One router instance."""
 
     def __init__(
         self,

@@ -17,12 +17,7 @@ _SECONDS_PER_MINUTE = 60.0
 
 
 class KeyRing:
-    """The configured keys, as hashes.
-
-    Parameters
-    ----------
-    keys : mapping of caller name to CallerKey
-    """
+    """The configured keys, as hashes."""
 
     def __init__(self, keys: Mapping[str, CallerKey]) -> None:
         self._hashes = {name: _hash(key) for name, key in keys.items()}
@@ -39,11 +34,6 @@ class Quotas:
     """Token buckets, one a caller.
 
     A bucket holds a full minute's quota, so that many may come at once, and fills up evenly.
-
-    Parameters
-    ----------
-    per_minute : mapping of caller name to int
-        Callers that are left out have no quota.
 
     Examples
     --------
@@ -63,8 +53,6 @@ class Quotas:
         ----------
         amount : int
             More than one may go into debt: refused part by part, a large batch would never get through.
-        now_s : float
-            On a clock that never goes back.
 
         Returns
         -------

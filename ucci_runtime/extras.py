@@ -23,8 +23,6 @@ def require_extra(extra: str, needed_by: str) -> None:
     ----------
     extra : str
         One of :data:`EXTRAS`.
-    needed_by : str
-        What the user asked for, as the user writes it.
 
     Raises
     ------

@@ -13,11 +13,6 @@ def replace_file(path: Path, content: bytes) -> None:
     A reader of the path finds the former content or the new one, after a crash as well. The file is readable and
     writable by its owner alone (0600).
 
-    Parameters
-    ----------
-    path : Path
-        In a directory that exists, and that no other process writes this file in.
-
     Raises
     ------
     OSError

@@ -31,12 +31,8 @@ class HeartbeatThread(Thread):
 
     Parameters
     ----------
-    publisher : Publisher
-        The broker's of the name :data:`PUBLISHER`.
     status : callable
         Returns the status as of now, None to leave this one out; called in this thread.
-    closing : threading.Event
-        Ends the thread, after one last status.
     """
 
     def __init__(self, publisher: Publisher, topic: str, status: Callable[[], Beat | None], closing: Event) -> None:

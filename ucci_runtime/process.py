@@ -60,13 +60,7 @@ def affordable_connections(most: int) -> int:
 
 
 class RepeatedLines(logging.Filter):
-    """Lets a log line through once a minute, and says how often it came in between.
-
-    Parameters
-    ----------
-    clock : callable
-        Returns seconds that never go back.
-    """
+    """Lets a log line through once a minute, and says how often it came in between."""
 
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
         super().__init__()

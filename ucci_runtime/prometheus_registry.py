@@ -10,15 +10,7 @@ from ucci_runtime.metrics import MetricSpec
 
 
 class MetricRegistry:
-    """The metrics of one table, in a registry of their own, so that two services in one process share no counts.
-
-    Parameters
-    ----------
-    prefix : str
-        Of the exposed names; here a metric goes without it and without the ``_total`` of counters.
-    buckets : sequence of float
-        Upper bounds of every histogram's buckets.
-    """
+    """The metrics of one table, in a registry of their own, so that two services in one process share no counts."""
 
     def __init__(self, specs: Iterable[MetricSpec], prefix: str, buckets: Sequence[float]) -> None:
         self.registry = CollectorRegistry()

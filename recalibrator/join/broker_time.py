@@ -30,8 +30,6 @@ def broker_time_ms(timestamp_ms: int, now_ms: int, *, by_broker: bool) -> int:
     ----------
     timestamp_ms : int
         The record's own.
-    now_ms : int
-        By the reader's clock.
     by_broker : bool
         Whether the broker dated the record (``LogAppendTime``), which nothing else can better. A producer's date is
         believed up to 5 minutes ahead of the reader: beyond that its clock is the one that dated the event wrongly.

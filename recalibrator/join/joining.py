@@ -63,13 +63,7 @@ class Consequences(NamedTuple):
 
 
 class Joining:
-    """The join's rules over all workloads; holds no state.
-
-    Parameters
-    ----------
-    max_record_bytes : int
-        Largest record that every output topic takes.
-    """
+    """The join's rules over all workloads; holds no state."""
 
     def __init__(self, workloads: Mapping[str, WorkloadSettings], topics: JoinTopics, max_record_bytes: int) -> None:
         self.workloads = workloads
@@ -102,12 +96,6 @@ class Joining:
 
         Parameters
         ----------
-        before : QueryState
-            ``NOTHING_KNOWN`` where nothing is.
-        record : Record
-            The one that carried it.
-        now_ms : int
-            By the recalibrator's clock, in Unix milliseconds.
         is_live : bool
             Whether outputs go out; while a partition catches up they are in the topics already.
         """

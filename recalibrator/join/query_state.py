@@ -146,10 +146,6 @@ def take_result(state: QueryState, routed: RoutedEvent, rules: Rules, arrived_at
 
     Parameters
     ----------
-    state : QueryState
-        What is known of this query; ``NOTHING_KNOWN`` where nothing is.
-    routed : RoutedEvent
-        Of a workload in ``rules``.
     arrived_at : datetime, optional
         When its record came; the age of its label request counts from then.
 

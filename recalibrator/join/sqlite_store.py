@@ -184,13 +184,6 @@ _REMEDIES = {
 class SqliteJoinStore:
     """The join's state on disk; used by the join's thread alone.
 
-    Parameters
-    ----------
-    path : Path
-        The file; created where missing.
-    bounds : RowBounds
-        Of :meth:`expire`.
-
     Raises
     ------
     OSError
@@ -313,17 +306,6 @@ class SqliteJoinStore:
 
         Above the bounds, rows go in the order of the kinds, within one the longest untouched first; a kind is spared
         once it holds no more than a tenth of what is bounded.
-
-        Parameters
-        ----------
-        before_ms : int
-            Unix time in milliseconds.
-        most : int
-            Rows of each of both to delete at most.
-
-        Returns
-        -------
-        mapping of kind to count
         """
         with self._writing():
             overdue = {kind: self._overdue(kind, before_ms, most) for kind in range(len(KINDS))}
@@ -348,10 +330,6 @@ class SqliteJoinStore:
 
         Parameters
         ----------
-        partitions : iterable of int
-            Where to look; others may know more of theirs.
-        before_ms : int
-            Unix time in milliseconds: requests older than it.
         most : int
             The oldest beyond so many of a workload.
 

@@ -38,10 +38,6 @@ def label_budget(status: WorkloadStatus) -> LabelBudget:
     The standard error of a mean over n labels goes with 1/√n, and the interval's width with it: twice as many labels
     narrow it to 1/√2 ≈ 0.71 of what it is.
 
-    Returns
-    -------
-    LabelBudget
-
     Examples
     --------
     >>> from schemas.calibration import Interval, Target

@@ -51,11 +51,6 @@ class LabelStudioReader:
     def feedback(self, hook: JsonDocument) -> FeedbackEvent | None:
         """Return the feedback of one webhook.
 
-        Parameters
-        ----------
-        hook : mapping
-            The webhook's body: ``action``, ``annotation``, ``task``, ``project``.
-
         Returns
         -------
         FeedbackEvent or None

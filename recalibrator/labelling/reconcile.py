@@ -86,18 +86,10 @@ def plan(
         Those that should have a task, newest first.
     sent : mapping of Author to Sent
         Of each author and query what was sent with the highest revision, by webhook or by an earlier round.
-    most : int
-        Tasks that may wait for an annotator at a time.
-    now : datetime
-        Stamped on withdrawals.
     over_before : datetime
         Tasks made before are removed when their request is over; somebody may have a younger one open.
     forgotten_before : datetime
         Annotations changed before are not sent: the join has forgotten their query's result.
-
-    Returns
-    -------
-    Plan
     """
     known = [task for task in tasks if task.query_id is not None]
     send, if_gone = _labels(known, sent, now=now, forgotten_before=forgotten_before)

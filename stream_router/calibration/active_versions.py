@@ -103,8 +103,6 @@ class ActiveVersions:
 
     Parameters
     ----------
-    wanted : mapping of workload to MadeFor
-        What versions must have been made for under this router's configuration.
     keys : sequence of bytes
         One of which must have signed a version; empty: none need be signed.
     max_jump : float, optional
@@ -163,8 +161,6 @@ class ActiveVersions:
         ----------
         key, value : bytes or None
             As read from the topic.
-        now : datetime
-            Since when the version is in force, if it is taken.
 
         Returns
         -------
@@ -351,10 +347,6 @@ class ActiveTrials:
 
     Parameters
     ----------
-    wanted : mapping of workload to MadeFor
-        What versions must have been made for under this router's configuration.
-    keys : sequence of bytes
-        One of which must have signed a trial; empty: none need be signed.
     jump : callable
         Returns why a trial may not act beside the version in force, or None; asked anew, since that one changes.
     """

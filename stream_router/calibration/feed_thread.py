@@ -33,8 +33,6 @@ class CalibrationFeed(Thread):
     ----------
     active : ActiveVersions
         What judges them, and what the answerer asks for the version in force.
-    on_failure : callable
-        Called once with the error that ended this thread.
     """
 
     def __init__(

@@ -42,12 +42,6 @@ class CascadeAnswerer:
     ----------
     calibrations : Calibrations
         Read at the moment when a small answer arrives.
-    instance_id : str
-        ``routed_by`` of the results.
-    metrics : CascadeMetrics, optional
-        Called in the event loop with every attempt, every change of health and every handoff; must not block.
-    tracing : Tracing, optional
-        Follows the model calls; by default a query's trace context is passed on as it is given.
     waits : bool
         Whether a query waits for a server while none that it needs is up; otherwise, in a gateway, it ends with
         ``ServersDown``.
@@ -125,11 +119,6 @@ class CascadeAnswerer:
 
         Waits, however long, while neither model server can answer, unless it was made not to; may be cancelled at any
         time. What a query may spend at servers that do answer others is bounded by ``router.query_deadline_s``.
-
-        Parameters
-        ----------
-        headers : mapping of str to str, optional
-            The query's W3C trace context, for the models.
 
         Raises
         ------

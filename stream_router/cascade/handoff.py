@@ -129,8 +129,6 @@ def handed_over(text: str, marks: Sequence[TokenMark], handoff: Handoff) -> str:
 
     Parameters
     ----------
-    text : str
-        The small model's answer, whether or not it is whole.
     marks : sequence of TokenMark
         Of its tokens, in order; without any, nothing is certain.
 

@@ -83,8 +83,6 @@ class QueryCascade:
     ----------
     large_outage : str
         What to do with a valid small answer while the large server is down.
-    drawn_as : str, optional
-        Stands for the query's id in its draws, as :func:`schemas.draws.drawn_as` gives it.
 
     Attributes
     ----------
@@ -138,15 +136,7 @@ class QueryCascade:
         return self.small is not None and self.small.end is RunEnd.VALID and self._large_outage == "serve_small"
 
     def small_ended(self, asked: Asked, version: CalibrationVersion | None, now: datetime) -> None:
-        """Take what came of asking the small model, and decide.
-
-        Parameters
-        ----------
-        version : CalibrationVersion or None
-            In force now; None in a cold start.
-        now : datetime
-            Becomes ``routed_at``.
-        """
+        """Take what came of asking the small model, and decide."""
         self.small = asked
         valid = asked.end is RunEnd.VALID
         if valid and self.large is not None and self.large.end is RunEnd.DOWN:
@@ -198,15 +188,6 @@ class QueryCascade:
         A small answer served although the decision was to escalate is marked ``degraded``; the propensity and the
         label stay those of the decision, since the draw was made. The call of a large model that gave no answer
         counts, even where its server was known to be down, so that savings are never overstated.
-
-        Parameters
-        ----------
-        served : str
-            Whose answer; as :meth:`next_step` says.
-        routed_by : str
-            The router's instance id.
-        drawn_with : str, optional
-            Mark of the draws' key.
 
         Raises
         ------

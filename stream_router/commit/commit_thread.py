@@ -32,12 +32,8 @@ class CommitThread(Thread):
 
     Parameters
     ----------
-    queries : str
-        The topic whose offsets are committed.
     interval_s : float
         Longest time between two commits of what is finished.
-    on_failure : callable
-        Called once with the error that ended this thread.
     """
 
     def __init__(

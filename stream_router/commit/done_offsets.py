@@ -40,8 +40,6 @@ def encode(committed: int, ranges: Sequence[OffsetRange]) -> str:
     ----------
     committed : int
         The offset that is committed with them, at least 0.
-    ranges : sequence of OffsetRange
-        Increasing, disjoint, none below ``committed``.
 
     Returns
     -------
@@ -74,8 +72,6 @@ def decode(committed: int, text: str | None) -> tuple[OffsetRange, ...] | None:
     ----------
     committed : int
         The offset that was committed with the text.
-    text : str or None
-        Whatever the broker returned.
 
     Returns
     -------

@@ -31,8 +31,6 @@ class Taken:
     ----------
     group : object
         The group metadata that the batch must be committed under; an object of the client library.
-    locked : callable
-        Returns the ledger, its lock held.
     """
 
     def __init__(self, batch: CommitBatch, group: object, locked: Callable[[], AbstractContextManager[Ledger]]) -> None:

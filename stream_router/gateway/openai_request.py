@@ -91,15 +91,6 @@ class Workloads(NamedTuple):
 def read_call(endpoint: Endpoint, body: bytes, workloads: Workloads, given_id: str | None, made_id: str) -> Call:
     """Read the body of a request.
 
-    Parameters
-    ----------
-    body : bytes
-        Bounded by whoever received it.
-    given_id : str or None
-        Of the header ``X-Query-Id``.
-    made_id : str
-        For a request that names none.
-
     Raises
     ------
     RequestRefused

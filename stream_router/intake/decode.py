@@ -22,8 +22,6 @@ def decode_query(
 
     Parameters
     ----------
-    value : bytes or None
-        The record's value; None is a tombstone.
     default_workload : str, optional
         One of them, for queries that name none; the only one needs no default.
 

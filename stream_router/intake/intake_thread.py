@@ -54,13 +54,7 @@ class Queries(Protocol):
 
 
 class IntakeThread(Thread):
-    """The thread that owns the group's reader.
-
-    Parameters
-    ----------
-    on_failure : callable
-        Called once with the error that ended this thread.
-    """
+    """The thread that owns the group's reader."""
 
     def __init__(
         self,

@@ -44,8 +44,6 @@ def parse_answer(
 
     Parameters
     ----------
-    fields : sequence of str
-        The workload's fields.
     with_margins : bool
         Whether the run says how sure the model was of each field, where it is known where the tokens stand.
     """
@@ -90,11 +88,6 @@ def _defect(reply: Reply) -> str | None:
 
 def read_entities(text: str, fields: Sequence[str]) -> EntityAnswer:
     """Parse a model's text.
-
-    Parameters
-    ----------
-    fields : sequence of str
-        The workload's fields.
 
     Returns
     -------

@@ -14,13 +14,7 @@ class NoPlaceError(TimeoutError):
 
 
 class CallSlots:
-    """A first-come-first-served bound on concurrent calls; the bound may move while they are in flight.
-
-    Parameters
-    ----------
-    count : int
-        Places, at least 1.
-    """
+    """A first-come-first-served bound on concurrent calls; the bound may move while they are in flight."""
 
     def __init__(self, count: int) -> None:
         self._count = count

@@ -49,13 +49,7 @@ _EVENTS = "text/event-stream"
 
 
 class ModelConnection:
-    """The connections to one model server.
-
-    Parameters
-    ----------
-    max_tokens : int
-        Of a reply; bounds its size.
-    """
+    """The connections to one model server."""
 
     def __init__(self, endpoint: ModelEndpoint, max_connections: int, max_tokens: int) -> None:
         self._base_url = endpoint.public_url

@@ -117,10 +117,6 @@ class ModelClient:
 
     Parameters
     ----------
-    probe : ModelRequest
-        The smallest completion.
-    max_tokens : int
-        Of a reply; bounds its size.
     limit : ConcurrencyLimit, optional
         By default one up to the endpoint's ``max_concurrency``.
     """
@@ -233,10 +229,6 @@ class ModelClient:
 
         Parameters
         ----------
-        headers : mapping, optional
-            Trace context to pass on.
-        earlier_rounds : int
-            Calls for this query that ended with ``after_attempts``.
         patience_s : float, optional
             How long each attempt may queue for a place; for callers that can do without the answer. By default a call
             queues while the server is up.

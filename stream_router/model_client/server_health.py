@@ -218,11 +218,6 @@ class Breaker:
 class LatencyWindow:
     """The last calls' latencies.
 
-    Parameters
-    ----------
-    size : int
-        Calls kept.
-
     Examples
     --------
     >>> window = LatencyWindow(size=2)

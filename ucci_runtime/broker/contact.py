@@ -40,11 +40,6 @@ class Health(NamedTuple):
 class Contact:
     """One client's contact with the broker, by a clock that never goes back, in seconds.
 
-    Parameters
-    ----------
-    name : str
-        Of the client.
-
     Examples
     --------
     >>> contact = Contact("intake", 0.0)
@@ -114,8 +109,6 @@ def health(contacts: Iterable[Contact], now_s: float, now_utc_s: float, busy_s: 
     ----------
     now_s, now_utc_s : float
         Now, on the contacts' clock and as a Unix time.
-    busy_s : iterable of float or None
-        Since when each session's transaction has been open, None where none is.
     """
     found = list(contacts)
     stuck = [contact.name for contact in found if contact.is_cut_off]

@@ -28,16 +28,10 @@ def dead_letter(topic: str, record: Record, *, stage: str, reason: str, error: s
 
     Parameters
     ----------
-    topic : str
-        Of the dead letters.
-    record : Record
-        As the broker delivered it.
     stage : str
         ``route``, ``join`` or ``fit``.
     reason : str
         A short machine-readable word.
-    error : str
-        One line for people.
     """
     where_and_why: tuple[Header, ...] = (
         (DLQ_TOPIC, record.source.topic.encode()),

@@ -29,15 +29,7 @@ HEARTBEAT = "heartbeat"
 
 
 class KafkaBroker:
-    """Kafka as one process sees it; see :class:`~ucci_runtime.broker.ports.Broker`.
-
-    Parameters
-    ----------
-    on_final : callable
-        Called with an error that waiting cannot fix, from whichever thread serves the client.
-    closing : threading.Event
-        Ends waits between attempts.
-    """
+    """Kafka as one process sees it; see :class:`~ucci_runtime.broker.ports.Broker`."""
 
     def __init__(
         self,

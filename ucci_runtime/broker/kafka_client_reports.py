@@ -35,12 +35,6 @@ def reports(
 
     Parameters
     ----------
-    client : str
-        Its name in logs and metrics.
-    count : callable
-        Counts ``client_errors``.
-    on_final : callable
-        Called with an error that waiting cannot fix, from whichever thread polls the client.
     on_session_lost : callable, optional
         Of a group's consumer: called when it gives its session up because the group has not answered. The fencing of
         such a client is final; a transactional producer's own calls report its fencing, and know whether it is ours to

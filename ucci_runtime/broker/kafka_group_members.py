@@ -20,8 +20,6 @@ def has_other_members(properties: Properties, group_id: str, instance_id: str) -
     ----------
     properties : mapping
         See :func:`~ucci_runtime.broker.kafka_properties.admin_properties`.
-    instance_id : str
-        Of the member that asks, by its ``group.instance.id``.
     """
     try:
         admin = AdminClient(properties)

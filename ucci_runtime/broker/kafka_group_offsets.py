@@ -38,15 +38,6 @@ def ask_group_offsets(
 ) -> GroupOffsets:
     """Read a group's offsets, with patience: the coordinator may be on its way back.
 
-    Parameters
-    ----------
-    properties : mapping
-        Of any consumer with the group's id.
-    client : str
-        Its name in log lines.
-    closing : threading.Event
-        Once set, there is no further attempt.
-
     Raises
     ------
     BrokerError

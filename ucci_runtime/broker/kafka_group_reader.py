@@ -54,14 +54,6 @@ class KafkaGroupReader:
 
     Parameters
     ----------
-    name : str
-        Of the client in logs and metrics.
-    topics : sequence of str
-        Co-partitioned where there are several.
-    properties : mapping
-        See :func:`~ucci_runtime.broker.kafka_properties.group_properties`.
-    on_final : callable
-        Called with an error that waiting cannot fix.
     has_successors : callable
         Whether the group has other members, who would take the partitions over; asked as this member ends.
     """

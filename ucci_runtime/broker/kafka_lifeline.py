@@ -36,8 +36,6 @@ class Lifeline:
 
     Parameters
     ----------
-    properties : mapping
-        Of the consumer.
     is_member : bool
         Whether it waits for a group to give it partitions.
     """
@@ -50,11 +48,6 @@ class Lifeline:
 
     def is_cut(self, consumer: Consumer, source: Input) -> bool:
         """Return whether the consumer is to be replaced; asks, and blocks for some seconds at most, where that is due.
-
-        Parameters
-        ----------
-        source : Input
-            A partition of what it reads.
 
         Raises
         ------

@@ -54,12 +54,6 @@ class TransactionalProducer:
 
     Parameters
     ----------
-    name : str
-        Of the thread that its calls are made on.
-    properties : mapping
-        See :func:`~ucci_runtime.broker.kafka_properties.transactional_properties`.
-    transaction : Transaction
-        The state, which outlives this client.
     is_patient : bool, optional
         Whether to wait longer before a call is left behind.
     """
@@ -128,11 +122,6 @@ class TransactionalProducer:
 
     def commit(self, offsets: Mapping[Input, OffsetCommit], group: object) -> None:
         """Commit what was produced since :meth:`begin` together with the group's offsets, in one go.
-
-        Parameters
-        ----------
-        group : object
-            The consumer group's metadata as of when these offsets were reached.
 
         Raises
         ------

@@ -25,8 +25,6 @@ class RequestLog:
     ----------
     others : object or None
         The logger for all other lines.
-    least : int
-        Level below which other lines are dropped.
     """
 
     def __init__(self, requests: UnansweredRequests, others: Any, least: int = logging.INFO) -> None:

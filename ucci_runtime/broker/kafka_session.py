@@ -73,12 +73,8 @@ class KafkaTransactionSession:
 
     Parameters
     ----------
-    name : str
-        Of its thread and clients in logs.
     max_record_bytes : int
         Largest record that every output topic takes, as of now.
-    closing : threading.Event
-        Ends waits between attempts.
     """
 
     def __init__(self, name: str, clients: SessionClients, max_record_bytes: int, count: Count, closing: Event) -> None:

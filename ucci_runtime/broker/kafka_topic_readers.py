@@ -41,14 +41,6 @@ class KafkaTopicReader:
 
     Parameters
     ----------
-    name : str
-        Of the client in logs and metrics.
-    properties : mapping
-        See :func:`~ucci_runtime.broker.kafka_properties.reader_properties`.
-    on_final : callable
-        Called with an error that waiting cannot fix.
-    closing : threading.Event
-        Ends waits between attempts.
     partitions : int
         Of each topic; compacted ones have one, so that their records are in one order.
     """
@@ -175,14 +167,8 @@ class KafkaTailReader:
 
     Parameters
     ----------
-    name : str
-        Of the client in logs and metrics.
-    properties : mapping
-        See :func:`~ucci_runtime.broker.kafka_properties.reader_properties`.
     most : int
         Records of the past, over all partitions.
-    on_final : callable
-        Called with an error that waiting cannot fix.
     """
 
     def __init__(

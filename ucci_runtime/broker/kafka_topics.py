@@ -57,10 +57,6 @@ def check_topics(
 
     Parameters
     ----------
-    touched : sequence of Topic
-        All that must be there.
-    written : iterable of Topic
-        Those whose limit counts, as far as they are there.
     optional : sequence of Topic
         Newer than others: a service that was there before goes on without them until somebody creates them.
 
@@ -127,13 +123,7 @@ def topic_warnings(
 
 
 def metadata_warnings(found_bytes: int | None) -> tuple[str, ...]:
-    """Find a broker that takes less beside an offset than routers write.
-
-    Parameters
-    ----------
-    found_bytes : int or None
-        None where the broker does not say.
-    """
+    """Find a broker that takes less beside an offset than routers write."""
     if found_bytes is None or found_bytes >= WANTED_METADATA_BYTES:
         return ()
     line = (
@@ -254,15 +244,6 @@ def connection_error(
     """Return why a first call failed, preferring what the client reported on the side.
 
     A refused password reaches no call.
-
-    Parameters
-    ----------
-    error : KafkaException or TimeoutError
-        What the call raised.
-    reported : sequence of KafkaError
-        What the client's ``error_cb`` was called with.
-    timeout_s : float
-        How long the call waited.
     """
     raised = [kafka_error(error)] if isinstance(error, KafkaException) else []
     for found in (translate(each, Side.CONSUMER) for each in [*raised, *reported]):

@@ -36,12 +36,8 @@ def visible(properties: Mapping[str, Any], places: Collection[Place], closing: E
 
     Parameters
     ----------
-    properties : mapping
-        Of any consumer with isolation "read committed".
     places : collection of Place
         Of records that were acknowledged.
-    closing : threading.Event
-        Once set, there is no further attempt.
 
     Raises
     ------

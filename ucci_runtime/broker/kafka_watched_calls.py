@@ -34,13 +34,7 @@ class CallStuck(Exception):
 
 
 class WatchedCalls:
-    """One daemon thread that makes one call after the other.
-
-    Parameters
-    ----------
-    name : str
-        Of the thread.
-    """
+    """One daemon thread that makes one call after the other."""
 
     def __init__(self, name: str) -> None:
         self._work: SimpleQueue[_Work | None] = SimpleQueue()

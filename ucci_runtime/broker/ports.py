@@ -194,11 +194,6 @@ class TransactionSession(Protocol):
     ) -> CommitEnd:
         """Write the records and commit them with the offsets, in one go; blocks up to some 20 s.
 
-        Parameters
-        ----------
-        group : object
-            :meth:`GroupReader.group` as of when these offsets were reached.
-
         Raises
         ------
         Fenced, AccessDenied
@@ -283,10 +278,6 @@ class Broker(Protocol):
 
         Parameters
         ----------
-        touched : sequence of Topic
-            All that must be there.
-        written : iterable of Topic
-            Those whose limit counts, as far as they are there.
         optional : sequence of Topic
             Newer than others: a service that was there before goes on without them until somebody creates them.
 
@@ -342,7 +333,5 @@ class Connect(Protocol):
             Counts ``client_errors``, ``rebalances``, ``records_lost`` and ``transactions``.
         on_final : callable
             Called with an error that waiting cannot fix, from any thread.
-        closing : threading.Event
-            Once set, waits between attempts end.
         """
         ...

@@ -75,8 +75,6 @@ class UnansweredRequests:
 
         Parameters
         ----------
-        kind : str
-            Its name in the protocol.
         number : int
             By which its answer is known on this connection; it may be reused after the connection broke.
         """

@@ -20,13 +20,7 @@ _MAX_KEPT = 16
 
 
 class Vocabulary:
-    """The bytes of every token.
-
-    Parameters
-    ----------
-    tokens : list of bytes
-        By token id; empty for tokens that must not be generated under a guide, such as padding.
-    """
+    """The bytes of every token."""
 
     def __init__(self, tokens: list[bytes], eos_id: int) -> None:
         self.eos_id = eos_id

@@ -69,8 +69,6 @@ class Llama:
 
     Parameters
     ----------
-    folder : Path
-        A checkpoint.
     slots : int
         How many sequences may be in flight at once.
     """

@@ -36,13 +36,7 @@ def pack_memo(generations: Mapping[str, Generation], path: Path) -> None:
 
 
 class Memo:
-    """Recorded outputs of one model.
-
-    Parameters
-    ----------
-    path : Path
-        What :func:`pack_memo` wrote.
-    """
+    """Recorded outputs of one model."""
 
     def __init__(self, path: Path) -> None:
         with np.load(path) as packed:
@@ -85,8 +79,6 @@ class Memo:
         ----------
         prompt_ids : list of int
             Its tokens, which may be other ones than those that the model once generated for the same text.
-        encode : callable
-            Text → token ids.
 
         Returns
         -------

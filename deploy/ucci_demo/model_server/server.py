@@ -89,10 +89,6 @@ class ModelServer:
 
     Parameters
     ----------
-    model : str
-        The name that requests must give.
-    memo : Memo or None
-        Recorded outputs, looked up first.
     latency_s : float
         Added to every answer, as the service time of a larger model would be.
     """

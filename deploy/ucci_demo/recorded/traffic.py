@@ -89,11 +89,6 @@ def with_handoff(offline: Sequence[RecordedQuery]) -> list[RecordedQuery]:
     """Return the offline queries with what the large model answers to them where the small one hands over.
 
     What is handed over is all before the small model's first token of a margin below .9.
-
-    Parameters
-    ----------
-    offline : sequence of RecordedQuery
-        All of them, as recorded without.
     """
     with np.load(HANDED_OVER) as packed:
         columns = {name: packed[name].tolist() for name in packed.files}

@@ -62,13 +62,7 @@ def levers_of(
     costs: ModelCosts,
     status: WorkloadStatus | None,
 ) -> Levers | None:
-    """Return what the handoff did, or None where it is off.
-
-    Parameters
-    ----------
-    bounds : mapping of str to pair of int
-        Each phase's first and one-past-last query index.
-    """
+    """Return what the handoff did, or None where it is off."""
     if status is None or not answered or status.handoff is None:
         return None
     index = np.array([query.index for query, _ in answered])

@@ -116,14 +116,11 @@ def offline_calibration(queries: Sequence[RecordedQuery], target: float) -> tupl
 
     Parameters
     ----------
-    queries : sequence of RecordedQuery
-        Both models' answers and the gold entities are known.
     target : float
         micro-F1 to reach on these very queries, without a margin, as the paper does.
 
     Returns
     -------
-    map : CalibrationMap
     uncertainty_threshold : float
         The largest u that meets the target; all escalate where none does.
     """

@@ -37,11 +37,6 @@ class LabelStudioFailed(LabelToolFailed):
 class LabelStudio:
     """One Label Studio server; an asynchronous context manager.
 
-    Parameters
-    ----------
-    token : str
-        A personal access token, or a legacy token where the organisation still allows them.
-
     Raises
     ------
     ConfigError

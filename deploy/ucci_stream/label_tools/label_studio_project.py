@@ -30,13 +30,7 @@ _MARK_CHARS = 8
 
 
 class LabelStudioProject:
-    """One project; a :class:`~recalibrator.labelling.label_tool.LabelTool`.
-
-    Parameters
-    ----------
-    prefill : bool
-        Whether the served entities stand in the fields to begin with.
-    """
+    """One project; a :class:`~recalibrator.labelling.label_tool.LabelTool`."""
 
     def __init__(self, studio: LabelStudio, number: int, fields: Sequence[str], *, prefill: bool) -> None:
         self._studio = studio

@@ -40,15 +40,7 @@ class Account:
 
 
 class LabelStudioServer(RunsInBlock):
-    """A running server that listens on the loopback interface; a context manager.
-
-    Parameters
-    ----------
-    directory : Path
-        Database, log and account; kept between runs.
-    port : int
-        0 takes a free one.
-    """
+    """A running server that listens on the loopback interface; a context manager."""
 
     def __init__(self, directory: Path, port: int = 0) -> None:
         self._directory = directory

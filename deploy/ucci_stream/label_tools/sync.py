@@ -93,13 +93,7 @@ class Topics(Protocol):
 
 
 class Synchroniser:
-    """Keeps one project in step with the topics.
-
-    Parameters
-    ----------
-    join_retention_s : float
-        Labels of queries routed longer ago than this, in seconds, find no result.
-    """
+    """Keeps one project in step with the topics."""
 
     def __init__(
         self,

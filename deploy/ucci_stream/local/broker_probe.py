@@ -50,13 +50,7 @@ def port_is_free(port: int) -> bool:
 
 
 def cluster_at(bootstrap: str, timeout_s: float) -> str | None:
-    """Return the id of the cluster that answers a metadata request here, None when none answers in time.
-
-    Parameters
-    ----------
-    bootstrap : str
-        ``HOST:PORT``, several separated by commas.
-    """
+    """Return the id of the cluster that answers a metadata request here, None when none answers in time."""
     # The client's own log would repeat "connection refused" for every probe.
     admin = AdminClient({"bootstrap.servers": bootstrap, "log_level": 0, "reconnect.backoff.ms": 20})
     try:

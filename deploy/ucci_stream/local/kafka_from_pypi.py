@@ -51,8 +51,6 @@ def fetch_jars(coordinates: Sequence[str], folder: Path) -> None:
     ----------
     coordinates : sequence of str
         ``group:artifact:version`` of each.
-    folder : Path
-        Must not exist.
 
     Raises
     ------

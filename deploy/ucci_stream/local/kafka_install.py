@@ -180,17 +180,7 @@ def _require_pinned(jars: Path) -> None:
 
 
 def broker_properties(data: str, port: int, controller_port: int, listen_host: str = NODE_HOST) -> dict[str, str]:
-    """Return the settings of a node that is broker and controller in one.
-
-    Parameters
-    ----------
-    data : str
-        Folder of the log segments, as the node sees it.
-    port, controller_port : int
-        TCP ports of the clients' listener, advertised on the loopback interface, and of the controller.
-    listen_host : str
-        Interface of the clients' listener; ``0.0.0.0`` inside a container.
-    """
+    """Return the settings of a node that is broker and controller in one."""
     return {
         "process.roles": "broker,controller",
         "node.id": "1",

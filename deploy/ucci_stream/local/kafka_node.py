@@ -52,17 +52,7 @@ class Broker:
 
 
 class LocalBroker(RunsInBlock):
-    """One Kafka node as a child process; a context manager.
-
-    Parameters
-    ----------
-    directory : Path
-        Data, configuration and ``broker.log``; created where missing, kept afterwards. Data of a former run is used.
-    heap_mb : int
-        Heap of the JVM, in MiB.
-    port : int, optional
-        Of the clients' listener; a free one is chosen where it is None.
-    """
+    """One Kafka node as a child process; a context manager."""
 
     def __init__(self, directory: Path, heap_mb: int = 512, port: int | None = None) -> None:
         self.directory = directory.resolve()
@@ -223,11 +213,6 @@ def open_broker(spec: str, directory: Path) -> Iterator[Broker]:
 
 def run_broker(directory: Path, port: int, started: Callable[[str], None]) -> None:
     """Run a local node until SIGINT or SIGTERM.
-
-    Parameters
-    ----------
-    started : callable
-        Called with the node's address once it answers.
 
     Raises
     ------

@@ -50,10 +50,6 @@ def ensure_side_environment(name: str, version: str, *, size: str, requirement: 
 
     Parameters
     ----------
-    name, version : str
-        Of the program; another version gets another environment.
-    size : str
-        Of the download, in words.
     requirement : str, optional
         What to install of a program without a lock; by default exactly what the lock of this name holds.
 

@@ -69,13 +69,7 @@ class _Addresses:
 
 
 class Stack:
-    """The running stack; a context manager.
-
-    Parameters
-    ----------
-    console : Console
-        One line is printed for each part that is ready.
-    """
+    """The running stack; a context manager."""
 
     def __init__(self, options: StackOptions, console: Console) -> None:
         self.options = options

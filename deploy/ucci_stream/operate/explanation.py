@@ -65,10 +65,6 @@ def explanation(
 
     Parameters
     ----------
-    signal : str
-        How the workload measures u now.
-    mark : str, optional
-        Of what the workload's answers rest on now.
     key : bytes, optional
         Of the routers' draws; what was drawn with another is not repeatable.
     """

@@ -39,13 +39,6 @@ class Place(NamedTuple):
 def place_of(settings: Settings | None, url: str | None, key: str | None) -> Place:
     """Return where the API is: as given, else as configured.
 
-    Parameters
-    ----------
-    settings : Settings or None
-        None where the address is given and no configuration was found.
-    url, key : str or None
-        From the command line or the environment.
-
     Raises
     ------
     ConfigError
@@ -108,8 +101,6 @@ class RecalibratorApi:
         ----------
         what : str
             What follows the workload in the address, such as ``/7:activate`` or ``:pause``.
-        wait_s : float
-            How long the answer may wait for the outcome, in seconds.
 
         Raises
         ------

@@ -107,13 +107,6 @@ def replay_letters(
 ) -> Replay:
     """Write the records of dead letters to where they came from, but for those that have been or are answered.
 
-    Parameters
-    ----------
-    rate : float
-        Records a second, on average over a second.
-    wait : callable
-        Waits so many seconds between two transactions.
-
     Raises
     ------
     BrokerError, ReplayFailed

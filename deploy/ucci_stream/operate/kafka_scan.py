@@ -41,11 +41,6 @@ def partitions_of(settings: Settings, topic: str) -> int:
 def records_since(settings: Settings, topic: str, since: datetime, group: str) -> Iterator[Record]:
     """Yield the committed records of a topic from a time on, partition by partition; blocks.
 
-    Parameters
-    ----------
-    group : str
-        The reader's name, after the prefix; it has no members.
-
     Raises
     ------
     KafkaException
