@@ -61,13 +61,7 @@ class StateDirectory:
             raise ConfigError([fault]) from None
 
     def lock(self, stage: str) -> None:
-        """Claim this directory for one stage until the process ends.
-
-        Raises
-        ------
-        StateInUse
-            When another process has it.
-        """
+        """Claim this directory for one stage until the process ends. Raises StateInUse when another process has it."""
         handle = os.open(self._root / f"{stage}.lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
         try:
             fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)

@@ -33,12 +33,7 @@ class ProbeServer:
     """Serves ``/healthz``, ``/readyz`` and ``/metrics`` on a thread of its own.
 
     ``/healthz`` answers while the process runs, 503 only where the broker answers others and not this process;
-    ``/readyz`` names what is not ready.
-
-    Raises
-    ------
-    OSError
-        When the address is taken.
+    ``/readyz`` names what is not ready. Raises OSError when the address is taken.
     """
 
     def __init__(

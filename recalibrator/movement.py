@@ -117,12 +117,7 @@ class Sides:
             (self._before if is_before else self._after).offer(record)
 
     def compared(self, start: datetime, language: Language) -> dict[str, Any]:
-        """Return what moved, as a document; what is older than ``start`` does not count.
-
-        Raises
-        ------
-        TooFewQueries
-        """
+        """Return what moved, as a document; what is older than ``start`` does not count. Raises TooFewQueries."""
         start_ms = int(start.timestamp() * _MILLISECONDS)
         sides = [one.results(self._workload, start_ms) for one in (self._before, self._after)]
         begun, since, until = map(rfc3339, (start, self._since, self._until))

@@ -104,10 +104,7 @@ class Service:
     def take_over(self, found: Settings) -> Reread:
         """Apply what may change from a reloaded file; every stage does so after its present turn.
 
-        Raises
-        ------
-        ConfigError
-            Nothing has changed then.
+        Raises ConfigError; nothing has changed then.
         """
         done = Reread.of(self._settings, found, OF_RECALIBRATOR)
         self._settings = done.settings
@@ -360,12 +357,7 @@ class Service:
 def run_until_signalled(service: Service, read: Callable[[], Settings]) -> None:
     """Run a service; the first SIGTERM or SIGINT drains it, the second ends the process at once.
 
-    SIGHUP has the configuration reloaded by ``read``.
-
-    Raises
-    ------
-    UcciError, OSError
-        See :meth:`Service.run`.
+    SIGHUP has the configuration reloaded by ``read``. Raises UcciError or OSError; see :meth:`Service.run`.
     """
     end_on_signals(lambda _: service.end())
     hangup = Hangup(read, service.take_over)

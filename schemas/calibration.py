@@ -374,10 +374,7 @@ class CalibrationVersion(Event):
     def sealed(cls, **content: Any) -> Self:
         """Construct a version from its content and put the digest on it.
 
-        Raises
-        ------
-        pydantic.ValidationError
-            If the content contradicts itself.
+        Raises pydantic.ValidationError if the content contradicts itself.
         """
         return cls(**content).altered()
 

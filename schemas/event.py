@@ -118,10 +118,7 @@ DEFAULT_SIGNAL: Final = "token_margin"
 def readable(value: dict[str, Any]) -> dict[str, Any]:
     """Check a JSON object that is carried along.
 
-    Raises
-    ------
-    ValueError
-        Naming the first value that a JSON reader somewhere would refuse or read as another.
+    Raises ValueError, naming the first value that a JSON reader somewhere would refuse or read as another.
 
     Examples
     --------
@@ -263,10 +260,7 @@ class Event(Part):
     def from_record(cls, value: bytes) -> Self:
         """Parse the value of a record that others may have sent through a schema registry; see :mod:`.wire_format`.
 
-        Raises
-        ------
-        DecodeError
-            As :meth:`from_json`.
+        Raises DecodeError as :meth:`from_json`.
         """
         return cls.from_json(unframed(value))
 
@@ -281,13 +275,7 @@ def _encoded(data: bytes | str) -> bytes:
 
 
 def decoded(validator: Validator, raw: bytes) -> Any:
-    """Return what a validator makes of JSON.
-
-    Raises
-    ------
-    DecodeError
-        As :meth:`Event.from_json`.
-    """
+    """Return what a validator makes of JSON. Raises DecodeError as :meth:`Event.from_json`."""
     if len(raw) > LONG_BYTES:
         with collector_paused():
             return _decoded_long(validator, raw)
@@ -309,10 +297,7 @@ def _decoded_long(validator: Validator, raw: bytes) -> Any:
 def refuse_duplicate_keys(raw: bytes) -> None:
     """Refuse what one reader would take by its first value and the next by its last (RFC 8259, section 4).
 
-    Raises
-    ------
-    DecodeError
-        Reason ``duplicate_key`` or ``not_json``.
+    Raises DecodeError: reason ``duplicate_key`` or ``not_json``.
     """
     try:
         if len(raw) <= LONG_BYTES:
@@ -338,10 +323,7 @@ def _search_long(text: str) -> None:
 def distinct_members(members: list[tuple[str, Any]]) -> dict[str, Any]:
     """Return the members of a JSON object as a dictionary.
 
-    Raises
-    ------
-    DecodeError
-        Reason ``duplicate_key``, naming the first key that is given twice.
+    Raises DecodeError: reason ``duplicate_key``, naming the first key that is given twice.
     """
     document = dict(members)
     if len(document) != len(members):

@@ -63,10 +63,8 @@ def parsed(raw: bytes) -> Any:
 def validated(validator: Validator, raw: bytes) -> Any:
     """Return what a validator makes of JSON.
 
-    Raises
-    ------
-    pydantic.ValidationError
-        Where the JSON is long, in the words for Python's values, and of a key given twice the last value alone counts.
+    Raises pydantic.ValidationError where the JSON is long, in the words for Python's values, and of a key given twice
+    the last value alone counts.
     """
     if len(raw) <= LONG_BYTES:
         return validator.validate_json(raw)

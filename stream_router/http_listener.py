@@ -80,13 +80,7 @@ class HttpListener:
         return self._port
 
     async def start(self) -> None:
-        """Listen.
-
-        Raises
-        ------
-        OSError
-            When the address is taken.
-        """
+        """Listen. Raises OSError when the address is taken."""
         await self._runner.setup()
         loop = asyncio.get_running_loop()
         self._listening = await loop.create_server(self._connection, self._host, self._port, backlog=_ACCEPTED)

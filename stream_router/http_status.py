@@ -84,13 +84,7 @@ class StatusServer:
         return self._listener.port
 
     async def start(self) -> None:
-        """Listen.
-
-        Raises
-        ------
-        OSError
-            When the address is taken.
-        """
+        """Listen. Raises OSError when the address is taken."""
         await self._listener.start()
 
     async def close(self) -> None:

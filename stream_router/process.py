@@ -126,12 +126,8 @@ def taken_over(
 ) -> Reread:
     """Apply what may change from a reloaded file; in the event loop.
 
-    Queries in flight end as they began; those to come go by the new settings.
-
-    Raises
-    ------
-    ConfigError
-        Nothing has changed then.
+    Queries in flight end as they began; those to come go by the new settings. Raises ConfigError; nothing has changed
+    then.
     """
     done = Reread.of(settings, found, tables)
     answerer.use(done.settings)

@@ -77,12 +77,7 @@ class Named(Chosen):
 
 
 def settings_of(config: Path | None) -> Settings:
-    """Return the settings in force.
-
-    Raises
-    ------
-    ConfigError
-    """
+    """Return the settings in force. Raises ConfigError."""
     return load_settings(_path(config), os.environ)
 
 
@@ -168,12 +163,7 @@ def warn(*lines: str, style: str = "yellow") -> None:
 
 
 def text_of(path: Path) -> str:
-    """Return the text of a configuration file that can be read and is valid.
-
-    Raises
-    ------
-    ConfigError
-    """
+    """Return the text of a configuration file that can be read and is valid. Raises ConfigError."""
     load_settings(path, os.environ)
     return path.read_text(encoding="utf-8-sig")
 
@@ -191,12 +181,7 @@ def _path(config: Path | None) -> Path:
 
 
 def workload_of(settings: Settings, name: str | None) -> str:
-    """Return the workload that is meant; none need be named where there is one only.
-
-    Raises
-    ------
-    ConfigError
-    """
+    """Return the workload that is meant; none need be named where there is one only. Raises ConfigError."""
     if name is None:
         if settings.only_workload is None:
             raise ConfigError([f"--workload: several are configured; give one of {', '.join(settings.workloads)}"])
@@ -207,12 +192,7 @@ def workload_of(settings: Settings, name: str | None) -> str:
 
 
 def moment_of(since: str | None) -> datetime | None:
-    """Return the time that ``--since`` gives; without an offset it is UTC.
-
-    Raises
-    ------
-    ConfigError
-    """
+    """Return the time that ``--since`` gives; without an offset it is UTC. Raises ConfigError."""
     if since is None:
         return None
     try:

@@ -40,13 +40,7 @@ def encoded(state: QueryState) -> bytes:
 
 
 def decoded(stored: bytes | str) -> QueryState:
-    """Return the state of stored bytes.
-
-    Raises
-    ------
-    ValueError, zlib.error
-        When they are torn.
-    """
+    """Return the state of stored bytes. Raises ValueError or zlib.error when they are torn."""
     if isinstance(stored, bytes) and stored[:1] != b"{":
         unpacker = zlib.decompressobj(zdict=_DICTIONARY)
         content = unpacker.decompress(stored, _MAX_BYTES)

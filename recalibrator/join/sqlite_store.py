@@ -184,10 +184,7 @@ _REMEDIES = {
 class SqliteJoinStore:
     """The join's state on disk; used by the join's thread alone.
 
-    Raises
-    ------
-    OSError
-        When the file is sound and cannot be used now: another process has it locked, or the disk is full.
+    Raises OSError when the file is sound and cannot be used now: another process has it locked, or the disk is full.
     """
 
     def __init__(self, path: Path, bounds: RowBounds) -> None:
@@ -217,12 +214,7 @@ class SqliteJoinStore:
             return {kind: (rows, size) for kind, rows, size in found}
 
     def load(self, partition: int, query_ids: Iterable[str]) -> dict[str, QueryState]:
-        """Return the stored states of those queries that have one.
-
-        Raises
-        ------
-        StoreDamaged
-        """
+        """Return the stored states of those queries that have one. Raises StoreDamaged."""
         with self._guarded():
             return self._load(partition, list(query_ids))
 
@@ -281,12 +273,7 @@ class SqliteJoinStore:
             )
 
     def labelers(self, partitions: Collection[int]) -> Mapping[str, tuple[LabelerStatus, ...]]:
-        """Return the busiest labelers of these partitions, by workload.
-
-        Raises
-        ------
-        StoreDamaged
-        """
+        """Return the busiest labelers of these partitions, by workload. Raises StoreDamaged."""
         with self._guarded():
             return self._labelers(partitions)
 

@@ -65,9 +65,7 @@ class LabelLinesReader:
     def feedback(self, hook: JsonDocument) -> FeedbackEvent | None:
         """Return the feedback of one answer, as if it were its author's first on the query.
 
-        Raises
-        ------
-        InvalidAnnotation
+        Raises InvalidAnnotation.
         """
         meta = hook.get("meta")
         workload = meta.get("workload") if isinstance(meta, dict) else None

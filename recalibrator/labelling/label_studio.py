@@ -73,9 +73,7 @@ class LabelStudioReader:
     def deleted(self, hook: JsonDocument) -> list[AnnotationKey]:
         """Return the annotations that a webhook says were deleted; Label Studio sends their ids and nothing more.
 
-        Raises
-        ------
-        InvalidAnnotation
+        Raises InvalidAnnotation.
         """
         if _action(hook) != DELETED:
             return []

@@ -105,9 +105,7 @@ class AnnotationReader(Protocol):
     def feedback(self, hook: JsonDocument) -> FeedbackEvent | None:
         """Return the feedback of one message of the tool, None where it says nothing of a query.
 
-        Raises
-        ------
-        InvalidAnnotation
+        Raises InvalidAnnotation.
         """
 
     def task(self, document: JsonDocument) -> Task:

@@ -87,10 +87,7 @@ class Outbox:
     def load(self, state: bytes) -> None:
         """Take a former :meth:`state` back; webhooks that are configured no longer are left out.
 
-        Raises
-        ------
-        ValueError
-            When it is none.
+        Raises ValueError when it is none.
         """
         found = _STATE.validate_json(state)
         self._known = found.known

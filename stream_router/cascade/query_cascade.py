@@ -185,14 +185,10 @@ class QueryCascade:
     ) -> RoutedEvent:
         """Return the result.
 
-        A small answer served although the decision was to escalate is marked ``degraded``; the propensity and the
-        label stay those of the decision, since the draw was made. The call of a large model that gave no answer
-        counts, even where its server was known to be down, so that savings are never overstated.
-
-        Raises
-        ------
-        ValueError
-            When that model gave no answer.
+        A small answer served although the decision was to escalate is marked ``degraded``; the propensity and the label
+        stay those of the decision, since the draw was made. The call of a large model that gave no answer counts, even
+        where its server was known to be down, so that savings are never overstated. Raises ValueError when that model
+        gave no answer.
         """
         chosen = self.small if served == "small" else self.large
         if chosen is None or chosen.run.entities is None or self.small is None or self.drawn is None:

@@ -73,13 +73,7 @@ class CompletionTracker:
         return True
 
     def done(self, offset: int) -> None:
-        """Note that a delivered offset is done.
-
-        Raises
-        ------
-        KeyError
-            When it is not unfinished.
-        """
+        """Note that a delivered offset is done. Raises KeyError when it is not unfinished."""
         del self._unfinished[offset]
 
     def advance(self, position: int) -> None:

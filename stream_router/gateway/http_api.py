@@ -185,13 +185,7 @@ class GatewayApi:
         return response
 
     def _authorise(self, request: web.Request, *, only_reads: bool = False) -> None:
-        """Find the caller and take from its quota.
-
-        Raises
-        ------
-        RequestRefused
-            401, 403 or 429.
-        """
+        """Find the caller and take from its quota. Raises RequestRefused: 401, 403 or 429."""
         if self._ring is None:
             _require_same_site(request)
             return
@@ -231,10 +225,8 @@ class GatewayApi:
     async def _routed(self, call: Call, headers: tuple[Header, ...]) -> RoutedEvent:
         """Return the result of a query, once the broker has it.
 
-        Raises
-        ------
-        RequestRefused
-            502 where both models failed, 503 where no server or broker answers, 504 where it took too long.
+        Raises RequestRefused: 502 where both models failed, 503 where no server or broker answers, 504 where it took
+        too long.
         """
         with self._tracing.serving(headers, call.query.query_id, call.workload) as trace:
             try:
@@ -273,10 +265,7 @@ class GatewayApi:
     async def _write(self, record: OutputRecord) -> OutputRecord:
         """Write a record, or what stands in for one that is too large; return what was written.
 
-        Raises
-        ------
-        RequestRefused
-            503 where the broker does not acknowledge it.
+        Raises RequestRefused: 503 where the broker does not acknowledge it.
         """
         assert self._output is not None
         assert record.key is not None
@@ -302,13 +291,7 @@ class GatewayApi:
 
 
 def _require_same_site(request: web.Request) -> None:
-    """Refuse what a page of another site made the browser send.
-
-    Raises
-    ------
-    RequestRefused
-        403.
-    """
+    """Refuse what a page of another site made the browser send. Raises RequestRefused: 403."""
     if is_cross_site(request.headers):
         raise RequestRefused(403, "cross_site", "requests from pages of other sites are refused")
 
@@ -316,10 +299,7 @@ def _require_same_site(request: web.Request) -> None:
 def _require_json(request: web.Request) -> None:
     """Refuse a body of another media type, which a page may send without asking, and a compressed one.
 
-    Raises
-    ------
-    RequestRefused
-        415.
+    Raises RequestRefused: 415.
     """
     if request.content_type != "application/json":
         message = f"Content-Type: {request.content_type!r} is not taken here: send application/json"

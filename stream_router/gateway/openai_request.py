@@ -89,13 +89,7 @@ class Workloads(NamedTuple):
 
 
 def read_call(endpoint: Endpoint, body: bytes, workloads: Workloads, given_id: str | None, made_id: str) -> Call:
-    """Read the body of a request.
-
-    Raises
-    ------
-    RequestRefused
-        400 or 404, naming field, value and remedy.
-    """
+    """Read the body of a request. Raises RequestRefused: 400 or 404, naming field, value and remedy."""
     document = _document(body)
     workload = _workload(document.get("model"), workloads)
     ignored = _checked(document, endpoint)

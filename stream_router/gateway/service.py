@@ -131,12 +131,8 @@ class GatewayService:
     def take_over(self, found: Settings) -> Reread:
         """Apply what may change from a reloaded file; in the event loop.
 
-        Queries in flight end as they began; those to come go by the new settings.
-
-        Raises
-        ------
-        ConfigError
-            Nothing has changed then.
+        Queries in flight end as they began; those to come go by the new settings. Raises ConfigError; nothing has
+        changed then.
         """
         done = taken_over(self._settings, found, OF_GATEWAY, self._answerer, self._active)
         self._settings = done.settings

@@ -78,12 +78,7 @@ class ModelConnection:
         """Ask for the list of models, and wait no longer than 2 s; see :meth:`models`.
 
         Answering costs the server nothing, and proves only that somebody listens: whatever the status, the server is
-        there.
-
-        Raises
-        ------
-        UnreachableError, TimedOutError, TransientError
-            When nothing came back.
+        there. Raises UnreachableError, TimedOutError or TransientError when nothing came back.
         """
         status, body = await self._list_models(min(_GREETING_S, self._timeout_s))
         return read_models(body) if status == _OK else {}

@@ -38,10 +38,7 @@ def ask_group_offsets(
 ) -> GroupOffsets:
     """Read a group's offsets, with patience: the coordinator may be on its way back.
 
-    Raises
-    ------
-    BrokerError
-        When it did not answer within a minute, or before the end, or refuses.
+    Raises BrokerError when it did not answer within a minute, or before the end, or refuses.
     """
     asked = [TopicPartition(source.topic, source.partition) for source in sources]
     if not asked:

@@ -49,10 +49,7 @@ class Lifeline:
     def is_cut(self, consumer: Consumer, source: Input) -> bool:
         """Return whether the consumer is to be replaced; asks, and blocks for some seconds at most, where that is due.
 
-        Raises
-        ------
-        CutOff
-            Where the one before it was cut off, too.
+        Raises CutOff where the one before it was cut off, too.
         """
         now_s = time.monotonic()
         if not self.contact.is_due(now_s):

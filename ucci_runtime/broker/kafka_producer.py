@@ -73,9 +73,7 @@ class TransactionalProducer:
     def start(self) -> None:
         """Fence any earlier producer of this id, and end what it left open; blocks up to ``START_BUDGET_S``.
 
-        Raises
-        ------
-        BrokerError
+        Raises BrokerError.
         """
         self._opened_at_s = self._calls_since_s = time.monotonic()
         self._connect()
@@ -85,12 +83,7 @@ class TransactionalProducer:
         self._transaction.advance(Event.INITIALISED)
 
     def begin(self) -> None:
-        """Begin a transaction.
-
-        Raises
-        ------
-        BrokerError
-        """
+        """Begin a transaction. Raises BrokerError."""
         self._opened_at_s = self._calls_since_s = time.monotonic()
         self.acknowledged = []
         self._call(self._producer.begin_transaction)
@@ -99,9 +92,7 @@ class TransactionalProducer:
     def produce(self, record: OutputRecord) -> bool:
         """Produce a record; False when the client refuses it as too large, which leaves the transaction unharmed.
 
-        Raises
-        ------
-        BrokerError
+        Raises BrokerError.
         """
         headers: Any = list(record.headers) or None
         on_delivery = partial(_acknowledge, self.acknowledged, record)
@@ -123,10 +114,7 @@ class TransactionalProducer:
     def commit(self, offsets: Mapping[Input, OffsetCommit], group: object) -> None:
         """Commit what was produced since :meth:`begin` together with the group's offsets, in one go.
 
-        Raises
-        ------
-        BrokerError
-            The state says whether the transaction is still to be aborted.
+        Raises BrokerError: the state says whether the transaction is still to be aborted.
         """
         positions = [
             TopicPartition(source.topic, source.partition, found.offset, found.metadata)
@@ -138,13 +126,7 @@ class TransactionalProducer:
         self._transaction.advance(Event.COMMITTED)
 
     def abort(self) -> None:
-        """Abort the transaction after a failure.
-
-        Raises
-        ------
-        BrokerError
-            When that fails too: its end is then unknown.
-        """
+        """Abort the transaction after a failure. Raises BrokerError when that fails too: its end is then unknown."""
         self._transaction.advance(Event.FAILED)
         self._calls_since_s = time.monotonic()
         self._call(self._producer.abort_transaction, CALL_TIMEOUT_S)

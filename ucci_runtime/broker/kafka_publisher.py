@@ -35,10 +35,7 @@ class KafkaPublisher:
     async def send(self, topic: str, key: bytes, value: bytes, headers: Mapping[str, bytes] | None = None) -> None:
         """Send one record and wait until the broker has it.
 
-        Raises
-        ------
-        BrokerUnreachable
-            When it was not acknowledged in time; it may have come in all the same.
+        Raises BrokerUnreachable when it was not acknowledged in time; it may have come in all the same.
         """
         await self.queue(topic, key, value, headers)
 

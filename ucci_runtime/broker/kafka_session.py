@@ -105,9 +105,7 @@ class KafkaTransactionSession:
     def start(self) -> None:
         """Fence the process that ran under this id before, and end what it left open; again until it works or closes.
 
-        Raises
-        ------
-        Fenced, AccessDenied
+        Raises Fenced or AccessDenied.
         """
         with self._busy():
             while not self._closing.is_set():
@@ -119,9 +117,7 @@ class KafkaTransactionSession:
     ) -> CommitEnd:
         """Produce the records and commit them with the offsets, in one go; blocks up to some 20 s.
 
-        Raises
-        ------
-        Fenced, AccessDenied
+        Raises Fenced or AccessDenied.
         """
         with self._busy():
             return self._committed(records, offsets, group)

@@ -37,13 +37,7 @@ class _NoLog:
 
 
 def require_kafka(settings: Settings) -> None:
-    """Check the ``[kafka]`` table.
-
-    Raises
-    ------
-    ConfigError
-        With one line for each fault.
-    """
+    """Check the ``[kafka]`` table. Raises ConfigError with one line for each fault."""
     if faults := kafka_faults(settings):
         raise ConfigError(faults)
 

@@ -73,12 +73,7 @@ class KafkaTopicReader:
         return len(self._reached) == len(self._positions)
 
     def poll(self, timeout_s: float) -> Iterator[Record]:
-        """Yield what has come; blocks up to ``timeout_s`` while nothing has.
-
-        Raises
-        ------
-        AccessDenied, CutOff
-        """
+        """Yield what has come; blocks up to ``timeout_s`` while nothing has. Raises AccessDenied or CutOff."""
         self._keep_contact()
         first = self._consumer.poll(timeout_s)
         if first is None:
@@ -91,9 +86,7 @@ class KafkaTopicReader:
     def up_to_end(self) -> Iterator[Record]:
         """Yield all records up to the ends as of now; blocks, with patience for a broker on its way back.
 
-        Raises
-        ------
-        AccessDenied, BrokerUnreachable
+        Raises AccessDenied or BrokerUnreachable.
         """
         deadline_s = time.monotonic() + _BUDGET_S
         ends = {source: self._end(source, deadline_s) for source in self._positions}
@@ -201,9 +194,7 @@ class KafkaTailReader:
     def poll(self, timeout_s: float) -> Iterator[Record]:
         """Yield what has come; blocks at most some seconds, and that only until the topic's ends are known.
 
-        Raises
-        ------
-        AccessDenied, CutOff
+        Raises AccessDenied or CutOff.
         """
         if self._lifeline.is_cut(self._consumer, next(iter(self._positions), Input(self._topic, 0))):
             _log.warning("the broker answers others, and not this client; recreating it", client=self._name)

@@ -188,10 +188,7 @@ def _ask(admin: AdminClient, names: Sequence[str]) -> _Found:
 def _configs(described: Mapping[ConfigResource, Future[Any]]) -> dict[str, Any]:
     """Return each topic's configuration.
 
-    Raises
-    ------
-    AccessDenied
-        Naming every topic whose configuration we may not read.
+    Raises AccessDenied, naming every topic whose configuration we may not read.
     """
     configs, denied = {}, []
     for resource, future in described.items():

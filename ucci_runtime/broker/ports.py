@@ -183,9 +183,7 @@ class TransactionSession(Protocol):
     def start(self) -> None:
         """Fence the process that ran under this name before, and end what it left open; blocks until that worked.
 
-        Raises
-        ------
-        Fenced, AccessDenied
+        Raises Fenced or AccessDenied.
         """
         ...
 
@@ -194,9 +192,7 @@ class TransactionSession(Protocol):
     ) -> CommitEnd:
         """Write the records and commit them with the offsets, in one go; blocks up to some 20 s.
 
-        Raises
-        ------
-        Fenced, AccessDenied
+        Raises Fenced or AccessDenied.
         """
         ...
 
@@ -218,20 +214,13 @@ class TopicReader(Protocol):
         ...
 
     def poll(self, timeout_s: float) -> Iterator[Record]:
-        """Yield what has come; blocks up to ``timeout_s`` while nothing has.
-
-        Raises
-        ------
-        AccessDenied
-        """
+        """Yield what has come; blocks up to ``timeout_s`` while nothing has. Raises AccessDenied."""
         ...
 
     def up_to_end(self) -> Iterator[Record]:
         """Yield all records up to the ends as of now; blocks, with patience for a broker on its way back.
 
-        Raises
-        ------
-        AccessDenied, BrokerUnreachable
+        Raises AccessDenied or BrokerUnreachable.
         """
         ...
 
@@ -246,10 +235,7 @@ class Publisher(Protocol):
     async def send(self, topic: str, key: bytes, value: bytes, headers: Mapping[str, bytes] | None = None) -> None:
         """Send one record and wait until the broker has it.
 
-        Raises
-        ------
-        BrokerUnreachable
-            When it was not acknowledged in time; it may have come in all the same.
+        Raises BrokerUnreachable when it was not acknowledged in time; it may have come in all the same.
         """
         ...
 

@@ -146,10 +146,7 @@ class Transaction:
     def advance(self, event: Event) -> State:
         """Go to the next state.
 
-        Raises
-        ------
-        IllegalTransition
-            When the event has no place here; the state is then as before.
+        Raises IllegalTransition when the event has no place here; the state is then as before.
         """
         following = TRANSITIONS[self._state].get(event)
         if following is None:

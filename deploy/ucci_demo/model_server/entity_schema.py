@@ -37,10 +37,7 @@ class Property:
 def read_schema(schema: Any) -> tuple[Property, ...]:
     """Return the properties of an entities schema, in order.
 
-    Raises
-    ------
-    UnsupportedSchemaError
-        Naming the first part that is not supported.
+    Raises UnsupportedSchemaError, naming the first part that is not supported.
 
     Examples
     --------

@@ -20,7 +20,7 @@ _MAX_KEPT = 16
 
 
 class Vocabulary:
-    """The bytes of every token."""
+    """The bytes of every token, by id; empty for those that must not be generated under a guide, such as padding."""
 
     def __init__(self, tokens: list[bytes], eos_id: int) -> None:
         self.eos_id = eos_id
@@ -94,13 +94,7 @@ class Grammars:
         self._kept: dict[str, Grammar] = {}
 
     def of(self, schema: Any) -> Grammar:
-        """Return the grammar of a schema.
-
-        Raises
-        ------
-        UnsupportedSchemaError
-            See there.
-        """
+        """Return the grammar of a schema. Raises UnsupportedSchemaError; see there."""
         key = json.dumps(schema)
         grammar = self._kept.get(key)
         if grammar is None:

@@ -35,10 +35,7 @@ class Shape:
     def read(cls, folder: Path) -> Shape:
         """Read ``config.json``.
 
-        Raises
-        ------
-        ValueError
-            If the checkpoint is of another architecture than this file implements.
+        Raises ValueError if the checkpoint is of another architecture than this file implements.
         """
         config = json.loads((folder / "config.json").read_text(encoding="utf-8"))
         if config["model_type"] != "llama" or config["num_key_value_heads"] != config["num_attention_heads"]:

@@ -48,13 +48,7 @@ class Asked:
 
 
 def read_request(api: Api, body: Any, served_model: str) -> Asked:
-    """Validate a decoded request body.
-
-    Raises
-    ------
-    ProtocolError
-        With the status that vLLM answers.
-    """
+    """Validate a decoded request body. Raises ProtocolError with the status that vLLM answers."""
     if not isinstance(body, dict):
         raise ProtocolError(BAD_REQUEST, "the body must be a JSON object")
     if body.get("model") != served_model:

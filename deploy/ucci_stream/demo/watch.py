@@ -110,25 +110,13 @@ class Watcher(threading.Thread):
         self.seen.killed_router = instance_id
 
     def await_first_version(self, timeout_s: float) -> CalibrationVersion:
-        """Block until the first calibration version is published.
-
-        Raises
-        ------
-        StackFailed
-            When none came in time.
-        """
+        """Block until the first calibration version is published. Raises StackFailed when none came in time."""
         if not self._await(lambda: bool(self.seen.versions), timeout_s):
             raise StackFailed(f"no calibration version was published within {timeout_s:g} s of the bootstrap")
         return self.seen.versions[0].version
 
     def await_labels(self, count: int, timeout_s: float) -> None:
-        """Block until the service has taken in so many labels.
-
-        Raises
-        ------
-        StackFailed
-            When it has not in time.
-        """
+        """Block until the service has taken in so many labels. Raises StackFailed when it has not in time."""
         seen = self.seen
         if not self._await(lambda: seen.status is not None and seen.status.labels.received >= count, timeout_s):
             raise StackFailed(f"the {count} labels of the bootstrap were not taken in within {timeout_s:g} s")

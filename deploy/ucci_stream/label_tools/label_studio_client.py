@@ -35,13 +35,7 @@ class LabelStudioFailed(LabelToolFailed):
 
 
 class LabelStudio:
-    """One Label Studio server; an asynchronous context manager.
-
-    Raises
-    ------
-    ConfigError
-        When the address is none.
-    """
+    """One Label Studio server; an asynchronous context manager. Raises ConfigError when the address is none."""
 
     def __init__(self, url: str, token: str, closing: asyncio.Event | None = None) -> None:
         if urlsplit(url).scheme not in {"http", "https"}:
@@ -70,12 +64,7 @@ class LabelStudio:
         return list(found["results"])
 
     async def project(self, number: int) -> dict[str, Any]:
-        """Return one project.
-
-        Raises
-        ------
-        LabelStudioFailed
-        """
+        """Return one project. Raises LabelStudioFailed."""
         return dict(await self._call("GET", f"/api/projects/{number}/"))
 
     async def create_project(self, content: Mapping[str, Any]) -> dict[str, Any]:

@@ -125,10 +125,7 @@ def project_title(workload: str) -> str:
 def hook_headers(settings: Settings, key: str | None) -> dict[str, str]:
     """Return the headers by which the API knows Label Studio.
 
-    Raises
-    ------
-    ConfigError
-        When the API asks for a key, and this one, or every label that it brings, would be refused.
+    Raises ConfigError when the API asks for a key, and this one, or every label that it brings, would be refused.
     """
     if not settings.recalibrator.api_keys:
         return {} if key is None else {_KEY_HEADER: key}
@@ -154,9 +151,7 @@ def _may_name_annotators(name: str, key: ApiKey) -> bool:
 def hook_address(given: str) -> str:
     """Return the full address of the webhook; without a path, that of the API is meant.
 
-    Raises
-    ------
-    ConfigError
+    Raises ConfigError.
 
     Examples
     --------
@@ -176,13 +171,7 @@ async def find_project(studio: LabelStudio, title: str) -> int | None:
 
 
 async def require_project(studio: LabelStudio, workload: str, number: int | None) -> int:
-    """Return the project of a workload.
-
-    Raises
-    ------
-    LabelStudioFailed
-        When there is none.
-    """
+    """Return the project of a workload. Raises LabelStudioFailed when there is none."""
     if number is not None:
         return int((await studio.project(number))["id"])
     title = project_title(workload)

@@ -192,10 +192,7 @@ class Rounds:
     async def run(self, connect: Connect) -> None:
         """Run until done, or until SIGTERM or SIGINT.
 
-        Raises
-        ------
-        LabelToolFailed, BrokerError, FeedStopped
-            Where one round was asked for, or waiting cannot fix it.
+        Raises LabelToolFailed, BrokerError or FeedStopped where one round was asked for, or waiting cannot fix it.
         """
         loop = asyncio.get_running_loop()
         for number in (signal.SIGTERM, signal.SIGINT):

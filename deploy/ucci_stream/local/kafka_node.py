@@ -127,12 +127,7 @@ class LocalBroker(RunsInBlock):
         return self._process.pid
 
     def require_alive(self) -> None:
-        """Raise where the node has ended by itself.
-
-        Raises
-        ------
-        BrokerUnavailable
-        """
+        """Raise BrokerUnavailable where the node has ended by itself."""
         if self._process is None or self._process.exit_code is not None:
             raise BrokerUnavailable(f"the broker has ended; see {self.directory / 'broker.log'}")
 
@@ -214,10 +209,7 @@ def open_broker(spec: str, directory: Path) -> Iterator[Broker]:
 def run_broker(directory: Path, port: int, started: Callable[[str], None]) -> None:
     """Run a local node until SIGINT or SIGTERM.
 
-    Raises
-    ------
-    BrokerUnavailable
-        When it does not come up, or has ended by itself.
+    Raises BrokerUnavailable when it does not come up, or has ended by itself.
     """
     stop = Event()
     with unwound_by_signals(), LocalBroker(directory, port=port) as node:

@@ -68,10 +68,7 @@ def ensure_side_environment(name: str, version: str, *, size: str, requirement: 
 def ensure_small_environment(name: str, version: str, *, size: str) -> Path:
     """Return the same for a program of few wheels, which pip installs without the help of a faster installer.
 
-    Raises
-    ------
-    StackFailed
-        With what the installer said.
+    Raises StackFailed with what the installer said.
     """
     python = side_python(name, version)
     argv = [str(python), *_PIP_INSTALL, "--only-binary", ":all:", "--require-hashes", "-r", str(LOCKS / f"{name}.lock")]
@@ -99,10 +96,7 @@ def _made_once(python: Path, what: str, size: str, install: Callable[[], None]) 
 def ensure_vllm() -> Path:
     """Return the Python that can start vLLM, installing it the first time.
 
-    Raises
-    ------
-    StackFailed
-        With what the installer said.
+    Raises StackFailed with what the installer said.
     """
     return ensure_side_environment(_VLLM, VLLM_VERSION, size="3 GB")
 

@@ -33,10 +33,8 @@ class Act(NamedTuple):
 async def perform(api: RecalibratorApi, workload: str, act: Act) -> dict[str, Any]:
     """Command the fit and return the API's answer; it names the outcome.
 
-    Raises
-    ------
-    ApiFailed
-        When the API or the fit refuses, when no outcome came in time, or when there is no version to act on.
+    Raises ApiFailed when the API or the fit refuses, when no outcome came in time, or when there is no version to act
+    on.
     """
     version = act.version
     if version is None and act.action in ("activate", "pin"):

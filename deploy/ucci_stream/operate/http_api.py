@@ -37,13 +37,7 @@ class Place(NamedTuple):
 
 
 def place_of(settings: Settings | None, url: str | None, key: str | None) -> Place:
-    """Return where the API is: as given, else as configured.
-
-    Raises
-    ------
-    ConfigError
-        When the address is none.
-    """
+    """Return where the API is: as given, else as configured. Raises ConfigError when the address is none."""
     if url is None:
         options = Settings().recalibrator if settings is None else settings.recalibrator
         host = _ANY_ADDRESS.get(options.http_host, options.http_host)

@@ -65,9 +65,7 @@ class ReplayFailed(UcciError):
 def read_letters(settings: Settings, selection: Selection) -> Iterator[Letter]:
     """Yield the dead letters that are meant, partition by partition, up to the topic's end as of now; blocks.
 
-    Raises
-    ------
-    BrokerError, ReplayFailed
+    Raises BrokerError or ReplayFailed.
     """
     prefix = settings.topics.prefix
     topic, group_id = DEAD_LETTERS.name(prefix), f"{prefix}-{_GROUP}"
@@ -107,9 +105,7 @@ def replay_letters(
 ) -> Replay:
     """Write the records of dead letters to where they came from, but for those that have been or are answered.
 
-    Raises
-    ------
-    BrokerError, ReplayFailed
+    Raises BrokerError or ReplayFailed.
     """
     prefix = settings.topics.prefix
     topic = DEAD_LETTERS.name(prefix)

@@ -74,10 +74,7 @@ def register(settings: Settings) -> list[Registered]:
 def look_up(settings: Settings) -> list[Registered]:
     """Return what the registry has of the schemas of all shared topics; writes nothing.
 
-    Raises
-    ------
-    ConfigError, RegistryFailed
-        As :func:`register`.
+    Raises ConfigError or RegistryFailed as :func:`register`.
     """
     found = []
     with _client(settings) as client:
