@@ -39,15 +39,8 @@ def derived_id(root: Path) -> str:
 class StateDirectory:
     """The state directory of one process.
 
-    Parameters
-    ----------
-    instance_id : str, optional
-        ``recalibrator.instance_id``; by default the one that lies in the directory.
-
-    Raises
-    ------
-    ConfigError
-        When it cannot be written.
+    ``instance_id``: ``recalibrator.instance_id``; by default the one that lies in the directory. Raises ConfigError
+    when it cannot be written.
     """
 
     def __init__(self, root: Path, instance_id: str | None = None) -> None:

@@ -119,12 +119,8 @@ class Service:
     def run(self, between: Callable[[], None] = lambda: None) -> None:
         """Run until :meth:`end` or a failure; blocks, and calls ``between`` twice a second.
 
-        Raises
-        ------
-        UcciError
-            When something that only a person can fix ended it.
-        OSError
-            When the HTTP address is taken or a disk is full.
+        Raises UcciError when something that only a person can fix ended it; raises OSError when the HTTP address is
+        taken or a disk is full.
         """
         # More threads for matrices of a few hundred cells only spin, and take the cores from everybody else. Besides,
         # sums of more than 10,000 labels differ in their last digits with the number of threads.

@@ -53,13 +53,7 @@ class NotCommitted(UcciError):
 def commit(
     session: TransactionSession, records: Sequence[OutputRecord], offsets: Mapping[Input, int], group: object
 ) -> None:
-    """Commit records and offsets; blocks.
-
-    Raises
-    ------
-    NotCommitted
-    Fenced, AccessDenied
-    """
+    """Commit records and offsets; blocks. Raises NotCommitted; raises Fenced or AccessDenied."""
     end = session.commit(records, {source: OffsetCommit(offset) for source, offset in offsets.items()}, group)
     if not isinstance(end, Committed):
         raise NotCommitted(end.reason)

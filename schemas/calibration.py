@@ -92,15 +92,7 @@ class CalibrationMap(Part):
     def at(self, uncertainty: float | NDArray[np.float64]) -> float | NDArray[np.float64]:
         """Read the map: linear between knots, clipped outside (paper, section 4.2).
 
-        Parameters
-        ----------
-        uncertainty : float or ndarray of float, any shape
-            u, in [0, 1].
-
-        Raises
-        ------
-        ValueError
-            If the map has no knots, as in a cold start.
+        ``uncertainty``: u, in [0, 1]. Raises ValueError if the map has no knots, as in a cold start.
 
         Examples
         --------
@@ -399,17 +391,8 @@ class CalibrationVersion(Event):
     def decide(self, uncertainty: float | None, query_id: str, draw: float | None = None) -> Decision:
         """Decide for one query: escalate iff u > ``uncertainty_threshold``, or when exploration draws it.
 
-        Pure and deterministic: the draw is a hash of the query's id and the workload's name.
-
-        Parameters
-        ----------
-        uncertainty : float or None
-            u, in [0, 1]; None when the small model failed, which always escalates.
-
-        Raises
-        ------
-        ValueError
-            If u is not a number in [0, 1].
+        Pure and deterministic: the draw is a hash of the query's id and the workload's name. ``uncertainty``: u, in [0,
+        1]; None when the small model failed, which always escalates. Raises ValueError if u is not a number in [0, 1].
         """
         if uncertainty is not None and not 0.0 <= uncertainty <= 1.0:
             raise ValueError(f"uncertainty: must lie in [0, 1] (got {uncertainty})")
@@ -503,13 +486,9 @@ class CalibrationVersion(Event):
         """Decide whether people are asked for this query's gold entities, and which people.
 
         Exploration is drawn inside the label draw (the same hash), so explored queries are always labelled, and their
-        marginal probability given u is that of the kept side: while an audit is open, trusted people are asked for
-        them all. Above the threshold an audit is drawn by another hash, which adds to the probability of a label.
-
-        Returns
-        -------
-        LabelRequest
-            ``probability`` is that of being labelled for any reason, given u.
+        marginal probability given u is that of the kept side: while an audit is open, trusted people are asked for them
+        all. Above the threshold an audit is drawn by another hash, which adds to the probability of a label. Returns
+        ``probability`` is that of being labelled for any reason, given u.
         """
         audit = self.audit_probability if decision.reason in ("threshold", "infeasible") else 0.0
         audited = audit > 0.0 and uniform(query_id, _AUDIT_SALT + self.workload) < audit

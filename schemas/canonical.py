@@ -28,20 +28,8 @@ _LEAST_POWER, _POWERS = -6, 21
 def digest(document: Mapping[str, Any]) -> str:
     """Hash a JSON object without its own ``digest``.
 
-    Parameters
-    ----------
-    document : mapping
-        Plain JSON values. Numbers must be finite and integers at most 2**53 in size.
-
-    Returns
-    -------
-    str
-        Lower-case hex SHA-256 of the RFC 8785 form.
-
-    Raises
-    ------
-    ValueError
-        If a value has no canonical form.
+    ``document``: plain JSON values. Numbers must be finite and integers at most 2**53 in size. Returns lower-case hex
+    SHA-256 of the RFC 8785 form. Raises ValueError if a value has no canonical form.
 
     Examples
     --------

@@ -106,11 +106,8 @@ class CostRate(Part):
 def query_cost(costs: ModelCosts, *, escalated: bool, small: TokenUse, large: Sequence[TokenUse]) -> QueryCost:
     """Return both costs of one query.
 
-    Parameters
-    ----------
-    large : sequence of TokenUse
-        Of each call of the large model, that which was to be served first; more than one where it was asked again
-        without handoff, or alone, to compare.
+    ``large``: of each call of the large model, that which was to be served first; more than one where it was asked
+    again without handoff, or alone, to compare.
 
     Examples
     --------

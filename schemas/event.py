@@ -235,16 +235,9 @@ class Event(Part):
     def from_json(cls, data: bytes | str) -> Self:
         """Parse and validate one JSON object.
 
-        Parameters
-        ----------
-        data : bytes or str
-            UTF-8 JSON without a byte order mark, at most ``MAX_RECORD_BYTES`` long.
-
-        Raises
-        ------
-        DecodeError
-            Naming the first faulty field, its value and what is expected. Reason ``too_large``, ``not_json``,
-            ``missing_field``, ``invalid_field`` or ``duplicate_key``.
+        ``data``: UTF-8 JSON without a byte order mark, at most ``MAX_RECORD_BYTES`` long. Raises DecodeError, naming
+        the first faulty field, its value and what is expected. Reason ``too_large``, ``not_json``, ``missing_field``,
+        ``invalid_field`` or ``duplicate_key``.
         """
         raw = _encoded(data)
         if len(raw) > MAX_RECORD_BYTES:

@@ -61,11 +61,8 @@ class FeedbackEvent(Event):
     def identity(self) -> str:
         """Return the idempotency key: the given one, or a hash of what was said.
 
-        Returns
-        -------
-        str
-            ``feedback_id``, or lower-case hex sha256 over RFC 8785 JSON of (query_id, labeler, revision,
-            entities), with ``retracted`` added for a withdrawal so that it is not taken for a repetition.
+        Returns ``feedback_id``, or lower-case hex sha256 over RFC 8785 JSON of (query_id, labeler, revision, entities),
+        with ``retracted`` added for a withdrawal so that it is not taken for a repetition.
         """
         if self.feedback_id is not None:
             return self.feedback_id

@@ -54,15 +54,8 @@ class Reread(NamedTuple):
     def of(cls, running: Settings, found: Settings, parts: Collection[str]) -> Self:
         """Apply what may change from a reloaded file.
 
-        Parameters
-        ----------
-        parts : collection of str
-            Tables and keys at the top of the file that the service uses.
-
-        Raises
-        ------
-        ConfigError
-            When what is taken over and what waits do not go together.
+        ``parts``: tables and keys at the top of the file that the service uses. Raises ConfigError when what is taken
+        over and what waits do not go together.
         """
         merged = _merged(running, found, parts)
         try:
@@ -111,10 +104,7 @@ def differing_keys(before: Settings, after: Settings, parts: Collection[str]) ->
 def running_settings(settings: Settings, parts: Collection[str]) -> dict[str, str]:
     """Return what a service says that it runs with: what differs from the defaults, secrets redacted.
 
-    Returns
-    -------
-    dict of str to str
-        JSON by dotted key; of a prompt its digest, of API keys whose they are. What names a single process is left out.
+    JSON by dotted key; of a prompt its digest, of API keys whose they are. What names a single process is left out.
     """
     return {
         ".".join(path): _rendered(path, value)

@@ -98,10 +98,7 @@ class HttpListener:
     async def close(self, grace_s: float = 0.0) -> None:
         """End all connections: those that wait for a request at once, those that are being answered after a grace.
 
-        Parameters
-        ----------
-        grace_s : float
-            Longest time for handlers to return, and as long again for their answers to be sent.
+        ``grace_s``: longest time for handlers to return, and as long again for their answers to be sent.
         """
         self.stop_accepting()
         for connection in list(self._waiting):

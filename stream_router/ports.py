@@ -40,14 +40,8 @@ class Answerer(Protocol):
         """Run the cascade for one query.
 
         Waits, however long, while neither model server can answer, unless it was made not to; may be cancelled at any
-        time.
-
-        Raises
-        ------
-        ModelsFailed
-            When both models fail on this query while the servers answer others.
-        ServersDown
-            Where it does not wait.
+        time. Raises ModelsFailed when both models fail on this query while the servers answer others; raises
+        ServersDown where it does not wait.
         """
         ...
 

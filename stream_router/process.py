@@ -183,10 +183,7 @@ def open_feed(
 ) -> None:
     """Give the calibration feed its topics and, where one is configured, its file; blocks.
 
-    Parameters
-    ----------
-    owner : (str, str or None)
-        The process's instance id, and the directory of its versions.
+    ``owner``: the process's instance id, and the directory of its versions.
     """
     versions = [topic for topic in (CALIBRATION, CALIBRATION_TRIAL) if topic not in checked.missing]
     prefix = settings.topics.prefix
@@ -201,12 +198,8 @@ def open_feed(
 async def await_calibration(feed: CalibrationFeed, active: ActiveVersions, ending: asyncio.Event, clock: Clock) -> bool:
     """Wait for the calibration topic's end: the first query must not be routed by less than what is known.
 
-    Where the topic does not come and every workload has a version from disk, the one that it had, these do.
-
-    Returns
-    -------
-    bool
-        Whether queries are answered by the versions from disk for now.
+    Where the topic does not come and every workload has a version from disk, the one that it had, these do. Returns
+    whether queries are answered by the versions from disk for now.
     """
     patience_s = clock.monotonic() + TOPIC_PATIENCE_S
     while not (ending.is_set() or await asyncio.to_thread(feed.await_caught_up, _POLL_S)):

@@ -150,12 +150,8 @@ class Service:
     async def run(self) -> None:
         """Run until :meth:`end` or a failure.
 
-        Raises
-        ------
-        UcciError
-            When something that only a person can fix ended it.
-        OSError
-            When the status server's address is taken.
+        Raises UcciError when something that only a person can fix ended it; raises OSError when the status server's
+        address is taken.
         """
         self._ending.begin()
         broker = self._broker = self._connect(

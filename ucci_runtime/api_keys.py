@@ -49,15 +49,8 @@ class Quotas:
     def spend(self, caller: str, amount: int, now_s: float) -> int:
         """Take from a caller's quota.
 
-        Parameters
-        ----------
-        amount : int
-            More than one may go into debt: refused part by part, a large batch would never get through.
-
-        Returns
-        -------
-        int
-            0, or how many seconds to wait: nothing was taken then.
+        ``amount``: more than one may go into debt: refused part by part, a large batch would never get through. Returns
+        0, or how many seconds to wait: nothing was taken then.
         """
         quota = self._per_minute.get(caller)
         if quota is None:
@@ -80,10 +73,7 @@ class Quotas:
 def presented_key(headers: Mapping[str, str]) -> bytes | None:
     """Find a request's key: bearer, header of its own, or the password by which a browser asks for it.
 
-    Parameters
-    ----------
-    headers : mapping
-        Names in lower case, or looked up without regard to case; values are bytes that were read as Latin-1.
+    ``headers``: names in lower case, or looked up without regard to case; values are bytes that were read as Latin-1.
     """
     if (own := headers.get("x-api-key")) is not None:
         return own.encode("latin-1", "replace")

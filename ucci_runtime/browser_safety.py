@@ -75,10 +75,7 @@ class RequestHosts:
     def refusal(header: str | None, setting: str) -> str:
         """Return one line for people that names the header's value and the remedy.
 
-        Parameters
-        ----------
-        setting : str
-            Which one allows further names.
+        ``setting``: which one allows further names.
         """
         return (
             f"Host: {(header or '')[:_SHOWN_CHARS]!r} is not served here: use 127.0.0.1, or add the name to {setting}"
@@ -88,10 +85,7 @@ class RequestHosts:
 def is_cross_site(headers: Mapping[str, str]) -> bool:
     """Return whether a page of another site made the browser send a request.
 
-    Parameters
-    ----------
-    headers : mapping
-        Names in lower case, or looked up without regard to case.
+    ``headers``: names in lower case, or looked up without regard to case.
 
     Examples
     --------

@@ -19,15 +19,7 @@ EXTRAS: dict[str, tuple[str, ...]] = {
 def require_extra(extra: str, needed_by: str) -> None:
     """Check that an extra is installed, without importing it.
 
-    Parameters
-    ----------
-    extra : str
-        One of :data:`EXTRAS`.
-
-    Raises
-    ------
-    ConfigError
-        Naming what is missing and how to install it.
+    ``extra``: one of :data:`EXTRAS`. Raises ConfigError, naming what is missing and how to install it.
     """
     missing = [package for package in EXTRAS[extra] if find_spec(package) is None]
     if missing:

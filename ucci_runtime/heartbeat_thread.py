@@ -29,10 +29,7 @@ class Beat(NamedTuple):
 class HeartbeatThread(Thread):
     """The thread that sends the status.
 
-    Parameters
-    ----------
-    status : callable
-        Returns the status as of now, None to leave this one out; called in this thread.
+    ``status``: returns the status as of now, None to leave this one out; called in this thread.
     """
 
     def __init__(self, publisher: Publisher, topic: str, status: Callable[[], Beat | None], closing: Event) -> None:

@@ -167,11 +167,8 @@ class Hangup:
     def watch(self, loop: asyncio.AbstractEventLoop | None = None) -> None:
         """Take SIGHUPs from now on; called in the main thread.
 
-        Parameters
-        ----------
-        loop : asyncio.AbstractEventLoop, optional
-            Serves each at once. Without one they are noted, and :meth:`serve` is to be called from time to time: a
-            handler may interrupt the main thread anywhere, with a logger's lock taken.
+        ``loop``: serves each at once. Without one they are noted, and :meth:`serve` is to be called from time to time:
+        a handler may interrupt the main thread anywhere, with a logger's lock taken.
         """
         if loop is None:
             signal.signal(signal.SIGHUP, lambda _number, _frame: self._has_come.set())

@@ -94,10 +94,7 @@ class Joining:
     def join(self, before: QueryState, event: Event, record: Record, now_ms: int, *, is_live: bool) -> Consequences:
         """Join one event with what is known of its query.
 
-        Parameters
-        ----------
-        is_live : bool
-            Whether outputs go out; while a partition catches up they are in the topics already.
+        ``is_live``: whether outputs go out; while a partition catches up they are in the topics already.
         """
         arrived_ms = broker_time_ms(record.timestamp_ms, now_ms, by_broker=record.by_broker)
         touched_ms = _touched_ms(record, arrived_ms, now_ms, is_live=is_live)

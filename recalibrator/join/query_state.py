@@ -144,15 +144,8 @@ _NO_VERDICT = _Verdict(None, 0)
 def take_result(state: QueryState, routed: RoutedEvent, rules: Rules, arrived_at: datetime | None = None) -> Joined:
     """Take a query's result.
 
-    Parameters
-    ----------
-    arrived_at : datetime, optional
-        When its record came; the age of its label request counts from then.
-
-    Returns
-    -------
-    Joined
-        With an example when a label has waited for this result.
+    ``arrived_at``: when its record came; the age of its label request counts from then. With an example when a label
+    has waited for this result.
     """
     if state.routed is not None:
         return Joined(state, None, ("duplicate_result",))

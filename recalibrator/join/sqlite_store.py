@@ -242,13 +242,8 @@ class SqliteJoinStore:
     ) -> None:
         """Store rows and offsets, and add to the labelers' counts, in one transaction.
 
-        A row's time of touch never moves backwards, whatever time a late record carries.
-
-        Raises
-        ------
-        StoreDamaged
-        OSError
-            When the disk takes no more.
+        A row's time of touch never moves backwards, whatever time a late record carries. Raises StoreDamaged; raises
+        OSError when the disk takes no more.
         """
         with self._writing():
             self._database.executemany(
@@ -315,28 +310,14 @@ class SqliteJoinStore:
     def overdue_requests(self, partitions: Iterable[int], before_ms: int, most: int) -> list[RequestKey]:
         """Return open label requests that should be open no longer; at most 20,000 at a time, oldest first.
 
-        Parameters
-        ----------
-        most : int
-            The oldest beyond so many of a workload.
-
-        Raises
-        ------
-        StoreDamaged
+        ``most``: the oldest beyond so many of a workload. Raises StoreDamaged.
         """
         with self._guarded():
             arguments = (json.dumps(sorted(partitions)), before_ms, most, _EXPIRED_AT_ONCE)
             return [RequestKey(*found) for found in self._database.execute(_OVERDUE, arguments)]
 
     def close_requests(self, keys: Iterable[RequestKey]) -> None:
-        """Forget these label requests.
-
-        Raises
-        ------
-        StoreDamaged
-        OSError
-            When the disk takes no more.
-        """
+        """Forget these label requests. Raises StoreDamaged; raises OSError when the disk takes no more."""
         with self._writing():
             self._delete_requests((key.partition, key.query_id) for key in keys)
 

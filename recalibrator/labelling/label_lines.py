@@ -124,13 +124,7 @@ class LabelLinesReader:
 
 
 def task_line(request: LabelRequested, added_at: datetime, *, prefill: bool) -> dict[str, Any]:
-    """Return the line that asks for a label.
-
-    Parameters
-    ----------
-    prefill : bool
-        Whether ``meta`` shows the served answer.
-    """
+    """Return the line that asks for a label. ``prefill``: whether ``meta`` shows the served answer."""
     meta: dict[str, Any] = {
         "query_id": request.query_id,
         "workload": request.workload,

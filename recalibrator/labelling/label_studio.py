@@ -51,14 +51,8 @@ class LabelStudioReader:
     def feedback(self, hook: JsonDocument) -> FeedbackEvent | None:
         """Return the feedback of one webhook.
 
-        Returns
-        -------
-        FeedbackEvent or None
-            None for what says nothing of a query: projects, tasks, and deletions, which name no query.
-
-        Raises
-        ------
-        InvalidAnnotation
+        None for what says nothing of a query: projects, tasks, and deletions, which name no query. Raises
+        InvalidAnnotation.
         """
         if _action(hook) not in _TAKEN:
             return None
@@ -145,12 +139,7 @@ class RecentAnnotations:
     """The latest event of each annotation, so that a deletion, which names no query, can withdraw its label.
 
     Bounded, and of this process alone: a deletion that is not known here is found by ``ucci-stream label-studio sync``.
-    Used by one event loop.
-
-    Parameters
-    ----------
-    most : int
-        Annotations remembered; the one that was sent longest ago goes first.
+    Used by one event loop. ``most``: annotations remembered; the one that was sent longest ago goes first.
     """
 
     def __init__(self, most: int = MAX_REMEMBERED) -> None:

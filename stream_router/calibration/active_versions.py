@@ -157,15 +157,7 @@ class ActiveVersions:
     def offer(self, key: bytes | None, value: bytes | None, now: datetime) -> Activated | Rejected | None:
         """Put a record in force or reject it.
 
-        Parameters
-        ----------
-        key, value : bytes or None
-            As read from the topic.
-
-        Returns
-        -------
-        Activated, Rejected or None
-            None when it is the version in force once more.
+        ``key``, ``value``: as read from the topic. None when it is the version in force once more.
         """
         outcome = self._check(key, value)
         if isinstance(outcome, Rejected):
@@ -194,10 +186,7 @@ class ActiveVersions:
     def topic_read(self, now: datetime) -> list[Activated | Rejected]:
         """Note that the topic was read to its end: what it holds takes the place of what came from disk.
 
-        Returns
-        -------
-        list of Activated or Rejected
-            What became of each version that came from the topic and was not in force yet.
+        Returns what became of each version that came from the topic and was not in force yet.
         """
         self._is_topic_read = True
         waiting = [one for name, one in self._from_topic.items() if self._in_force[name].source == "disk"]
@@ -345,10 +334,7 @@ class TrialChange(NamedTuple):
 class ActiveTrials:
     """The trials under way, by workload.
 
-    Parameters
-    ----------
-    jump : callable
-        Returns why a trial may not act beside the version in force, or None; asked anew, since that one changes.
+    ``jump``: returns why a trial may not act beside the version in force, or None; asked anew, since that one changes.
     """
 
     def __init__(
@@ -367,10 +353,7 @@ class ActiveTrials:
     def offer(self, key: bytes | None, value: bytes | None) -> TrialChange | None:
         """Take a record, which replaces the workload's trial whatever it holds.
 
-        Returns
-        -------
-        TrialChange or None
-            None when its key is of no workload configured here.
+        None when its key is of no workload configured here.
         """
         workload = (key or b"").decode("utf-8", "replace")
         wanted = self._wanted.get(workload)

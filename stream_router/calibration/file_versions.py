@@ -76,10 +76,7 @@ class VersionFile:
     def save(self) -> bool:
         """Write what was kept; blocks for the disk.
 
-        Returns
-        -------
-        bool
-            False where the disk refused, logged once; what was written before stays.
+        False where the disk refused, logged once; what was written before stays.
         """
         marks = self._fingerprints
         entries = {name: {"settings": marks[name], "record": record} for name, record in sorted(self._kept.items())}

@@ -118,14 +118,9 @@ class CascadeAnswerer:
         """Run the cascade for one query.
 
         Waits, however long, while neither model server can answer, unless it was made not to; may be cancelled at any
-        time. What a query may spend at servers that do answer others is bounded by ``router.query_deadline_s``.
-
-        Raises
-        ------
-        ModelsFailed
-            When both models fail on this query while the servers answer others.
-        ServersDown
-            Where it does not wait.
+        time. What a query may spend at servers that do answer others is bounded by ``router.query_deadline_s``. Raises
+        ModelsFailed when both models fail on this query while the servers answer others; raises ServersDown where it
+        does not wait.
         """
         models = self._models[workload]
         draws_by = drawn_as(query.query_id, self._draw_key)

@@ -36,15 +36,8 @@ class OffsetRange(NamedTuple):
 def encode(committed: int, ranges: Sequence[OffsetRange]) -> str:
     """Write ranges as commit metadata.
 
-    Parameters
-    ----------
-    committed : int
-        The offset that is committed with them, at least 0.
-
-    Returns
-    -------
-    str
-        Empty when there are no ranges. May exceed ``MAX_METADATA_CHARS``: see :func:`fits`.
+    ``committed``: the offset that is committed with them, at least 0. Empty when there are no ranges. May exceed
+    ``MAX_METADATA_CHARS``: see :func:`fits`.
 
     Examples
     --------
@@ -68,15 +61,8 @@ def encode(committed: int, ranges: Sequence[OffsetRange]) -> str:
 def decode(committed: int, text: str | None) -> tuple[OffsetRange, ...] | None:
     """Read ranges back from commit metadata.
 
-    Parameters
-    ----------
-    committed : int
-        The offset that was committed with the text.
-
-    Returns
-    -------
-    tuple of OffsetRange or None
-        Empty when there is no metadata; None when the text is not ours, damaged, or belongs to another offset.
+    ``committed``: the offset that was committed with the text. Empty when there is no metadata; None when the text is
+    not ours, damaged, or belongs to another offset.
 
     Examples
     --------

@@ -76,13 +76,7 @@ class Output(NamedTuple):
 
 
 class GatewayApi:
-    """Answers requests by the cascade.
-
-    Parameters
-    ----------
-    answerer : Answerer
-        One that does not wait for servers that are down.
-    """
+    """Answers requests by the cascade. ``answerer``: one that does not wait for servers that are down."""
 
     def __init__(
         self,

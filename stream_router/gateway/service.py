@@ -67,10 +67,8 @@ def _with_own_draws(settings: Settings) -> Settings:
 class GatewayService:
     """One gateway.
 
-    Parameters
-    ----------
-    build_answerer : callable
-        See :class:`~stream_router.process.AnswererFactory`; what it builds does not wait for servers that are down.
+    ``build_answerer``: see :class:`~stream_router.process.AnswererFactory`; what it builds does not wait for servers
+    that are down.
     """
 
     def __init__(
@@ -143,12 +141,7 @@ class GatewayService:
     async def run(self) -> None:
         """Run until :meth:`end` or a failure.
 
-        Raises
-        ------
-        UcciError
-            When something that only a person can fix ended it.
-        OSError
-            When the address is taken.
+        Raises UcciError when something that only a person can fix ended it; raises OSError when the address is taken.
         """
         self._ending.begin()
         broker = self._broker = self._connect(

@@ -42,10 +42,8 @@ def parse_answer(
 ) -> ModelRun:
     """Return one model's run: valid when the answer is whole, has probabilities, and is one JSON object.
 
-    Parameters
-    ----------
-    with_margins : bool
-        Whether the run says how sure the model was of each field, where it is known where the tokens stand.
+    ``with_margins``: whether the run says how sure the model was of each field, where it is known where the tokens
+    stand.
     """
     entities = margins = None
     error = _defect(reply)
@@ -89,15 +87,8 @@ def _defect(reply: Reply) -> str | None:
 def read_entities(text: str, fields: Sequence[str]) -> EntityAnswer:
     """Parse a model's text.
 
-    Returns
-    -------
-    dict
-        Every field, in order; null where the answer leaves it out.
-
-    Raises
-    ------
-    InvalidAnswerError
-        When the text is no such object.
+    Returns every field, in order; null where the answer leaves it out. Raises InvalidAnswerError when the text is no
+    such object.
 
     Examples
     --------

@@ -39,15 +39,8 @@ class CallSlots:
     async def acquire(self, timeout_s: float | None = None) -> bool:
         """Take a place, in turn; False, and no place, when the queue was turned away.
 
-        Parameters
-        ----------
-        timeout_s : float, optional
-            Longest wait; without it a caller waits until it gets a place or is turned away.
-
-        Raises
-        ------
-        NoPlaceError
-            When the wait took too long.
+        ``timeout_s``: longest wait; without it a caller waits until it gets a place or is turned away. Raises
+        NoPlaceError when the wait took too long.
         """
         if self._taken < self._count:
             self._taken += 1

@@ -86,12 +86,8 @@ class ModelConnection:
     async def models(self) -> dict[str, str]:
         """Return the names of the models that the server lists, and what each is made of where it says so.
 
-        Empty where the server offers no such list.
-
-        Raises
-        ------
-        MisconfiguredError, TimedOutError, UnreachableError, TransientError
-            See there.
+        Empty where the server offers no such list. Raises MisconfiguredError, TimedOutError, UnreachableError or
+        TransientError; see there.
         """
         status, body = await self._list_models(self._timeout_s)
         if status in _FORBIDDEN:
@@ -113,10 +109,8 @@ class ModelConnection:
     async def attempt(self, request: ModelRequest, headers: Mapping[str, str] | None = None) -> Reply:
         """Make one call.
 
-        Raises
-        ------
-        RefusedError, MisconfiguredError, OverloadedError, TimedOutError, UnreachableError, TransientError
-            See there.
+        Raises RefusedError, MisconfiguredError, OverloadedError, TimedOutError, UnreachableError or TransientError; see
+        there.
         """
         try:
             status, body, streamed = await self._post(request, headers)

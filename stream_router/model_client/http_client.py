@@ -113,13 +113,7 @@ class _Attempts:
 
 
 class ModelClient:
-    """The client of one model server.
-
-    Parameters
-    ----------
-    limit : ConcurrencyLimit, optional
-        By default one up to the endpoint's ``max_concurrency``.
-    """
+    """The client of one model server. ``limit``: by default one up to the endpoint's ``max_concurrency``."""
 
     def __init__(
         self,

@@ -167,15 +167,8 @@ class Breaker:
     def advance(self, event: HealthEvent, now_s: float) -> HealthState:
         """Take one event and return the state after it.
 
-        Parameters
-        ----------
-        now_s : float
-            Monotonic seconds.
-
-        Raises
-        ------
-        IllegalTransitionError
-            If a probe is sent while there is no doubt; the breaker stays as it was.
+        ``now_s``: monotonic seconds. Raises IllegalTransitionError if a probe is sent while there is no doubt; the
+        breaker stays as it was.
 
         Examples
         --------

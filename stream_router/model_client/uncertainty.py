@@ -45,16 +45,9 @@ class UncertaintySignal(Protocol):
     def of(self, tokens: Collection[Collection[float]]) -> float | None:
         """Return u in [0, 1], or None without tokens.
 
-        Parameters
-        ----------
-        tokens : collection of collection of float
-            Natural logarithms of the alternatives of each token, the end of sequence included, in any order. There may
-            be more than asked for. A server writes -9999 for an impossible token, whose probability is 0.
-
-        Raises
-        ------
-        ValueError
-            If a value is not a number.
+        ``tokens``: natural logarithms of the alternatives of each token, the end of sequence included, in any order.
+        There may be more than asked for. A server writes -9999 for an impossible token, whose probability is 0. Raises
+        ValueError if a value is not a number.
         """
         ...
 

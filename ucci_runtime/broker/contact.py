@@ -105,10 +105,7 @@ class Contact:
 def health(contacts: Iterable[Contact], now_s: float, now_utc_s: float, busy_s: Iterable[float | None] = ()) -> Health:
     """Return how a process's clients stand, by the one that has heard nothing for longest.
 
-    Parameters
-    ----------
-    now_s, now_utc_s : float
-        Now, on the contacts' clock and as a Unix time.
+    ``now_s``, ``now_utc_s``: now, on the contacts' clock and as a Unix time.
     """
     found = list(contacts)
     stuck = [contact.name for contact in found if contact.is_cut_off]

@@ -55,13 +55,9 @@ def reason_of(letter: OutputRecord) -> str:
 def cut_to(record: OutputRecord, limit_bytes: int) -> OutputRecord:
     """Cut a dead letter that is larger than its topic takes.
 
-    The value is cut first, then the original headers go, then the key is cut; ``dlq.truncated`` names the original
-    size of the value and what else went.
-
-    Parameters
-    ----------
-    limit_bytes : int
-        Largest record that the producer takes; at least 4,000 for the ``dlq.`` headers to stay whole.
+    The value is cut first, then the original headers go, then the key is cut; ``dlq.truncated`` names the original size
+    of the value and what else went. ``limit_bytes``: largest record that the producer takes; at least 4,000 for the
+    ``dlq.`` headers to stay whole.
     """
     if record.size_bytes <= limit_bytes:
         return record

@@ -33,12 +33,9 @@ def reports(
 ) -> Properties:
     """Return a client's ``error_cb`` and ``logger``; both are served when the client is polled.
 
-    Parameters
-    ----------
-    on_session_lost : callable, optional
-        Of a group's consumer: called when it gives its session up because the group has not answered. The fencing of
-        such a client is final; a transactional producer's own calls report its fencing, and know whether it is ours to
-        mend.
+    ``on_session_lost``: of a group's consumer: called when it gives its session up because the group has not answered.
+    The fencing of such a client is final; a transactional producer's own calls report its fencing, and know whether it
+    is ours to mend.
     """
     seen: Counter[str] = Counter()
     is_member = on_session_lost is not None

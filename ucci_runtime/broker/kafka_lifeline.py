@@ -34,10 +34,7 @@ _NOT_SERVING = frozenset(
 class Lifeline:
     """Whether one consumer is to be replaced; used by its thread.
 
-    Parameters
-    ----------
-    is_member : bool
-        Whether it waits for a group to give it partitions.
+    ``is_member``: whether it waits for a group to give it partitions.
     """
 
     def __init__(self, name: str, properties: Properties, *, is_member: bool = False) -> None:

@@ -52,10 +52,7 @@ T = TypeVar("T")
 class TransactionalProducer:
     """One client under a transactional id; used by one thread.
 
-    Parameters
-    ----------
-    is_patient : bool, optional
-        Whether to wait longer before a call is left behind.
+    ``is_patient``: whether to wait longer before a call is left behind.
     """
 
     def __init__(

@@ -184,10 +184,7 @@ def reader_properties(settings: Settings, group_id: str) -> Properties:
 def transactional_properties(settings: Settings, names: ClientNames, name: str, max_record_bytes: int) -> Properties:
     """Return the properties of a transactional producer.
 
-    Parameters
-    ----------
-    max_record_bytes : int
-        Largest record, and batch, that every output topic takes.
+    ``max_record_bytes``: largest record, and batch, that every output topic takes.
     """
     given = {k: v for k, v in user_properties(settings).items() if not _is_consumers(k)}
     return (

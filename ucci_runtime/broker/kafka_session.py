@@ -71,10 +71,7 @@ class _Sent(NamedTuple):
 class KafkaTransactionSession:
     """A transactional id; see :class:`~ucci_runtime.broker.ports.TransactionSession`. Used by one thread.
 
-    Parameters
-    ----------
-    max_record_bytes : int
-        Largest record that every output topic takes, as of now.
+    ``max_record_bytes``: largest record that every output topic takes, as of now.
     """
 
     def __init__(self, name: str, clients: SessionClients, max_record_bytes: int, count: Count, closing: Event) -> None:

@@ -39,10 +39,7 @@ _ENDED_AT_SHUTDOWN = "closed while a topic was read to its end"
 class KafkaTopicReader:
     """A consumer of whole topics; see :class:`~ucci_runtime.broker.ports.TopicReader`. Used by one thread.
 
-    Parameters
-    ----------
-    partitions : int
-        Of each topic; compacted ones have one, so that their records are in one order.
+    ``partitions``: of each topic; compacted ones have one, so that their records are in one order.
     """
 
     def __init__(
@@ -156,12 +153,8 @@ class KafkaTopicReader:
 class KafkaTailReader:
     """A consumer of the end of one topic, its latest records and then what comes; used by one thread.
 
-    For what is shown to people: a partition added later is read after a restart.
-
-    Parameters
-    ----------
-    most : int
-        Records of the past, over all partitions.
+    For what is shown to people: a partition added later is read after a restart. ``most``: records of the past, over
+    all partitions.
     """
 
     def __init__(

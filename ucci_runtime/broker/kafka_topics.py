@@ -55,17 +55,9 @@ def check_topics(
 ) -> CheckedTopics:
     """Compare the broker's topics with the table of :mod:`schemas.topics`; blocks up to some 20 s.
 
-    Parameters
-    ----------
-    optional : sequence of Topic
-        Newer than others: a service that was there before goes on without them until somebody creates them.
-
-    Raises
-    ------
-    TopicsUnusable
-        Naming every fault at once.
-    BrokerUnreachable, AccessDenied
-        When the broker does not answer, or not to us.
+    ``optional``: newer than others: a service that was there before goes on without them until somebody creates them.
+    Raises TopicsUnusable, naming every fault at once; raises BrokerUnreachable or AccessDenied when the broker does not
+    answer, or not to us.
     """
     reported: list[KafkaError] = []
     admin = AdminClient(admin_properties(settings) | {"error_cb": reported.append})

@@ -34,15 +34,8 @@ _GONE = frozenset({KafkaError._AUTO_OFFSET_RESET, KafkaError._LOG_TRUNCATION})  
 def visible(properties: Mapping[str, Any], places: Collection[Place], closing: Event) -> frozenset[Place]:
     """Return the places whose records a reader of committed records gets; blocks up to a minute.
 
-    Parameters
-    ----------
-    places : collection of Place
-        Of records that were acknowledged.
-
-    Raises
-    ------
-    BrokerError
-        When a partition was not read up to its last place in time, or may not be read.
+    ``places``: of records that were acknowledged. Raises BrokerError when a partition was not read up to its last place
+    in time, or may not be read.
     """
     wanted = defaultdict[Input, list[int]](list)
     for source, offset in places:

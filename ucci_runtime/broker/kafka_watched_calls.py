@@ -49,12 +49,8 @@ class WatchedCalls:
     def call(self, deadline_s: float, function: Callable[..., T], *args: Any) -> T:
         """Make a call; blocks for at most ``deadline_s``.
 
-        Raises
-        ------
-        CallStuck
-            When it has not returned by then. Use no instance again that raised it.
-        Exception
-            Whatever the call raises.
+        Raises CallStuck when it has not returned by then. Use no instance again that raised it; raises whatever the
+        call raises.
         """
         future: Future[T] = Future()
         self._work.put((function, args, future))

@@ -50,10 +50,7 @@ class Assignee(Protocol):
     def assigned(self, committed: GroupOffsets) -> Mapping[Input, int]:
         """Take over these partitions, in place of all before; return the offset to read each from.
 
-        Parameters
-        ----------
-        committed : mapping of Input to OffsetCommit or None
-            The group's offsets: everything below was taken, and its outputs are committed.
+        ``committed``: the group's offsets: everything below was taken, and its outputs are committed.
         """
         ...
 
@@ -80,13 +77,8 @@ class GroupReader(Protocol):
         """Return what has come; blocks up to ``timeout_s`` while nothing has.
 
         Nothing of an earlier assignment is ever among it. Records that the log has deleted before the group took them
-        are counted (``records_lost``).
-
-        Raises
-        ------
-        Fenced, AccessDenied
-        OffsetsBeyondLog
-            When the group has taken more than the log holds.
+        are counted (``records_lost``). Raises Fenced or AccessDenied; raises OffsetsBeyondLog when the group has taken
+        more than the log holds.
         """
         ...
 
@@ -113,10 +105,7 @@ class GroupReader(Protocol):
     def lag(self, reached: Mapping[Input, int] | None = None) -> Mapping[Input, Lag]:
         """Return how far each partition is behind its end, as last heard; never blocks.
 
-        Parameters
-        ----------
-        reached : mapping of Input to int, optional
-            Offsets to count from, such as the committed ones; by default those that were read.
+        ``reached``: offsets to count from, such as the committed ones; by default those that were read.
         """
         ...
 
@@ -262,16 +251,8 @@ class Broker(Protocol):
     ) -> CheckedTopics:
         """Compare the topics with the table of :mod:`schemas.topics`; to be called before anything else.
 
-        Parameters
-        ----------
-        optional : sequence of Topic
-            Newer than others: a service that was there before goes on without them until somebody creates them.
-
-        Raises
-        ------
-        TopicsUnusable
-            Naming every fault at once.
-        BrokerUnreachable, AccessDenied
+        ``optional``: newer than others: a service that was there before goes on without them until somebody creates
+        them. Raises TopicsUnusable, naming every fault at once; raises BrokerUnreachable or AccessDenied.
         """
         ...
 

@@ -73,10 +73,7 @@ class UnansweredRequests:
     def sent(self, kind: str, connection: str, number: int) -> None:
         """Note a request that has left completely.
 
-        Parameters
-        ----------
-        number : int
-            By which its answer is known on this connection; it may be reused after the connection broke.
+        ``number``: by which its answer is known on this connection; it may be reused after the connection broke.
         """
         if kind in TRANSACTIONAL:
             self._overtaken |= (connection, number) in self._waiting

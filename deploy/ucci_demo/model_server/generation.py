@@ -59,10 +59,7 @@ class Generation:
 class ContinuousBatch:
     """The scheduler around one model; stepped by one thread.
 
-    Parameters
-    ----------
-    slots : int
-        The same number that the model was made with.
+    ``slots``: the same number that the model was made with.
     """
 
     def __init__(self, model: Llama, slots: int) -> None:

@@ -75,15 +75,8 @@ class Memo:
     ) -> list[GeneratedToken] | None:
         """Return what follows a prompt that ends with the beginning of an answer, where it follows from a recording.
 
-        Parameters
-        ----------
-        prompt_ids : list of int
-            Its tokens, which may be other ones than those that the model once generated for the same text.
-
-        Returns
-        -------
-        list of GeneratedToken or None
-            None unless the tokens are those of a recorded prompt and the first ones of its recorded answer.
+        ``prompt_ids``: its tokens, which may be other ones than those that the model once generated for the same text.
+        None unless the tokens are those of a recorded prompt and the first ones of its recorded answer.
         """
         asked = "".join(prompt.partition(_TAIL)[:2])
         recorded = self.find(asked)

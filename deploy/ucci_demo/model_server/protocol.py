@@ -193,10 +193,7 @@ def _document(asked: Asked, generated: Generated, kind: str) -> dict[str, Any]:
 class EventStream:
     """The documents of a stream: one a token, with the text that it completes, and the numbers of tokens at the end.
 
-    Parameters
-    ----------
-    generated : Generated
-        Without its tokens, which come one by one.
+    ``generated``: without its tokens, which come one by one.
     """
 
     def __init__(self, asked: Asked, generated: Generated, texts: TokenTexts) -> None:

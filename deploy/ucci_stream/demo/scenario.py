@@ -92,10 +92,7 @@ def plan_stream(traffic: Sequence[RecordedQuery], scenario: Scenario) -> list[Pl
 def plan_label(query_id: str, scenario: Scenario, *, is_audit: bool) -> LabelPlan:
     """Draw how one label comes; the same query gets the same plan in every run.
 
-    Parameters
-    ----------
-    is_audit : bool
-        Whether the label was requested for an audit, which is left to the trusted labeler.
+    ``is_audit``: whether the label was requested for an audit, which is left to the trusted labeler.
     """
     draw = random.Random(int(uniform(query_id, f"label-{scenario.seed}") * 2**53))
     delay = draw.expovariate(1.0 / scenario.label_delay)
@@ -114,15 +111,8 @@ def wrong_gold(gold: dict[str, str | None]) -> dict[str, str | None]:
 def offline_calibration(queries: Sequence[RecordedQuery], target: float) -> tuple[CalibrationMap, float]:
     """Fit g by isotonic regression and choose the cheapest threshold that meets the target (paper, section 4).
 
-    Parameters
-    ----------
-    target : float
-        micro-F1 to reach on these very queries, without a margin, as the paper does.
-
-    Returns
-    -------
-    uncertainty_threshold : float
-        The largest u that meets the target; all escalate where none does.
+    ``target``: micro-F1 to reach on these very queries, without a margin, as the paper does. Returns the largest u that
+    meets the target; all escalate where none does.
     """
     answered = [(q.small.uncertainty, q) for q in queries if q.small.valid and q.small.uncertainty is not None]
     ordered = sorted(answered, key=lambda pair: pair[0])
@@ -156,10 +146,7 @@ def offline_examples(
 ) -> Iterator[LabelledExample]:
     """Turn recorded queries into the labelled file of an offline calibration, one a second, both models run.
 
-    Parameters
-    ----------
-    handoff : str, optional
-        Under which the large model answered them.
+    ``handoff``: under which the large model answered them.
     """
     for index, query in enumerate(queries):
         moment = last_routed_at - timedelta(seconds=len(queries) - index)

@@ -90,10 +90,8 @@ class LabelStudio:
     async def tasks(self, project: int, changed_after: datetime | None = None) -> AsyncIterator[dict[str, Any]]:
         """Yield a project's tasks with their annotations and drafts, in order of id.
 
-        Parameters
-        ----------
-        changed_after : datetime, optional
-            Only tasks whose ``updated_at`` is above this; making, changing or deleting an annotation changes its task.
+        ``changed_after``: only tasks whose ``updated_at`` is above this; making, changing or deleting an annotation
+        changes its task.
         """
         last = 0
         while True:

@@ -267,10 +267,7 @@ _TEXT_TAG = "query"
 def labeling_config(fields: Sequence[str]) -> str:
     """Return the labeling configuration of a workload.
 
-    Returns
-    -------
-    str
-        XML; equal fields give equal text.
+    XML; equal fields give equal text.
 
     Examples
     --------
@@ -295,10 +292,7 @@ def labeling_config(fields: Sequence[str]) -> str:
 def task_of(request: LabelRequested, fields: Sequence[str], *, prefill: bool) -> dict[str, Any]:
     """Return the task that asks for a label.
 
-    Parameters
-    ----------
-    prefill : bool
-        Whether the served entities stand in the fields to begin with.
+    ``prefill``: whether the served entities stand in the fields to begin with.
     """
     data = {
         "query_id": request.query_id,

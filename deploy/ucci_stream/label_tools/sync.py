@@ -116,12 +116,8 @@ class Synchroniser:
     async def round(self) -> Round:
         """Do one round.
 
-        Raises
-        ------
-        LabelToolFailed, FeedStopped, BrokerError
-            What was done before it stays done.
-        Interrupted
-            When asked to end.
+        Raises LabelToolFailed, FeedStopped or BrokerError; what was done before it stays done; raises Interrupted when
+        asked to end.
         """
         now, options = self._now(), self._options
         try:

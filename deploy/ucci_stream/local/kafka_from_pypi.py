@@ -44,15 +44,7 @@ def java_runtime() -> Path:
 def fetch_jars(coordinates: Sequence[str], folder: Path) -> None:
     """Fetch jars, and all that they need at run time, into a new folder.
 
-    Parameters
-    ----------
-    coordinates : sequence of str
-        ``group:artifact:version`` of each.
-
-    Raises
-    ------
-    StackFailed
-        With the last line of what went wrong.
+    ``coordinates``: ``group:artifact:version`` of each. Raises StackFailed with the last line of what went wrong.
     """
     python = _environment("jgo", size="3 MB")
     folder.mkdir()

@@ -89,14 +89,9 @@ def machine_java() -> str:
 def kafka_jars() -> Path:
     """Return the folder of the broker's jars, fetching them the first time (about half a minute).
 
-    Two processes may call this at once; one fetches, the other waits for it.
-
-    Raises
-    ------
-    BrokerNotInstalled
-        When they are not in the cache, Maven is missing, and a resolver from PyPI cannot fetch them either.
-    BrokerUnavailable
-        When Maven cannot fetch them, or a jar is not the one that was pinned.
+    Two processes may call this at once; one fetches, the other waits for it. Raises BrokerNotInstalled when they are
+    not in the cache, Maven is missing, and a resolver from PyPI cannot fetch them either; raises BrokerUnavailable when
+    Maven cannot fetch them, or a jar is not the one that was pinned.
     """
     target = _jars_folder()
     if target.is_dir():

@@ -65,15 +65,9 @@ class LocalBroker(RunsInBlock):
     def start(self) -> None:
         """Start the node and block until it answers; on its previous ports if it ran before.
 
-        Call it from a thread that lives as long as the node is wanted: Linux ends a child with the thread that
-        started it.
-
-        Raises
-        ------
-        BrokerNotInstalled
-            When Java or the jars are missing, and PyPI is no way to them either.
-        BrokerUnavailable
-            When the node does not come up; with the end of its log.
+        Call it from a thread that lives as long as the node is wanted: Linux ends a child with the thread that started
+        it. Raises BrokerNotInstalled when Java or the jars are missing, and PyPI is no way to them either; raises
+        BrokerUnavailable when the node does not come up; with the end of its log.
         """
         if self._process is not None and self._process.exit_code is None:
             raise BrokerUnavailable(f"the broker on {self.bootstrap} is running; stop it first")
@@ -183,18 +177,10 @@ class LocalBroker(RunsInBlock):
 def open_broker(spec: str, directory: Path) -> Iterator[Broker]:
     """Resolve ``--broker``: use a running broker, or start a local one.
 
-    Parameters
-    ----------
-    spec : str
-        ``auto``: that of ``$KAFKA_BOOTSTRAP_SERVERS`` if set, else a local node. ``kafka``: a local node, whatever the
-        environment says. ``HOST:PORT``: a running broker. What a local node lacks of Java and Maven comes from PyPI.
-
-    Raises
-    ------
-    ConfigError
-        When ``spec`` is none of these.
-    BrokerUnavailable
-        Saying what to install, or which address does not answer.
+    ``spec``: ``auto``: that of ``$KAFKA_BOOTSTRAP_SERVERS`` if set, else a local node. ``kafka``: a local node,
+    whatever the environment says. ``HOST:PORT``: a running broker. What a local node lacks of Java and Maven comes from
+    PyPI. Raises ConfigError when ``spec`` is none of these. Raises BrokerUnavailable, saying what to install, or which
+    address does not answer.
     """
     source, address = _address(spec)
     if address:

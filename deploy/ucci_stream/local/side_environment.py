@@ -48,15 +48,8 @@ def side_python(name: str, version: str) -> Path:
 def ensure_side_environment(name: str, version: str, *, size: str, requirement: str | None = None) -> Path:
     """Return the Python of a program's environment, making it the first time.
 
-    Parameters
-    ----------
-    requirement : str, optional
-        What to install of a program without a lock; by default exactly what the lock of this name holds.
-
-    Raises
-    ------
-    StackFailed
-        With what the installer said.
+    ``requirement``: what to install of a program without a lock; by default exactly what the lock of this name holds.
+    Raises StackFailed with what the installer said.
     """
     python = side_python(name, version)
     what = (

@@ -63,10 +63,7 @@ def explanation(
 ) -> dict[str, Any]:
     """Return everything about one query as JSON values.
 
-    Parameters
-    ----------
-    key : bytes, optional
-        Of the routers' draws; what was drawn with another is not repeatable.
+    ``key``: of the routers' draws; what was drawn with another is not repeatable.
     """
     found: dict[str, Any] = {
         "query_id": query_id,

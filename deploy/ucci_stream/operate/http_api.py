@@ -91,14 +91,7 @@ class RecalibratorApi:
     ) -> dict[str, Any]:
         """Command the fit, and return the answer.
 
-        Parameters
-        ----------
-        what : str
-            What follows the workload in the address, such as ``/7:activate`` or ``:pause``.
-
-        Raises
-        ------
-        ApiFailed
+        ``what``: what follows the workload in the address, such as ``/7:activate`` or ``:pause``. Raises ApiFailed.
         """
         query = f"?wait_s={wait_s:g}" + ("" if share is None else f"&share={share:g}")
         path = f"/v1/calibrations/{_segment(workload)}{what}{query}"

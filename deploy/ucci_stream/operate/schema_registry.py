@@ -52,12 +52,8 @@ class Registered(NamedTuple):
 def register(settings: Settings) -> list[Registered]:
     """Register the schemas of all shared topics, each subject FORWARD compatible; safe to repeat.
 
-    Raises
-    ------
-    ConfigError
-        When no registry is configured, or its client refuses the table.
-    RegistryFailed
-        Naming the subject and what the registry says.
+    Raises ConfigError when no registry is configured, or its client refuses the table; raises RegistryFailed, naming
+    the subject and what the registry says.
     """
     done = []
     with _client(settings) as client:

@@ -56,10 +56,7 @@ class Change(NamedTuple):
 def changes(settings: Settings, running: Running, now: datetime) -> list[Change]:
     """Return what the file changes, workloads first.
 
-    Parameters
-    ----------
-    now : datetime
-        Services that have not reported for a minute before it do not run.
+    ``now``: services that have not reported for a minute before it do not run.
     """
     routers = [one for one in running.routers if (now - one.updated_at).total_seconds() <= SILENT_S]
     recalibrators = [one for one in running.recalibrators if (now - one.updated_at).total_seconds() <= SILENT_S]
