@@ -22,11 +22,11 @@ _log = logging.getLogger("socketserver")
 
 _ACCEPT_AGAIN_S = 1.0
 _JSON: Final = "application/json"
+#: The longest wait for a client's next byte; then its connection is closed.
 STRAY_TIMEOUT_S = 10.0
-"""The longest wait for a client's next byte; then its connection is closed."""
 
+#: The most open at once: each takes a thread and a file. A probe ends in milliseconds, so the oldest is none.
 MAX_CONNECTIONS = 64
-"""The most open at once: each takes a thread and a file. A probe ends in milliseconds, so the oldest is none."""
 
 
 class ProbeServer:

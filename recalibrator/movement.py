@@ -28,17 +28,17 @@ from schemas.event import rfc3339
 from schemas.routed import ModelRun, RoutedEvent
 from ucci_runtime.broker.records import Record
 
+#: Expected share of false ones among the movements, at most.
 FALSE_SHARE = 0.01
-"""Expected share of false ones among the movements, at most."""
 
+#: A smaller one explains nothing; of large samples the tests notice any.
 LEAST_EFFECT = 0.05
-"""A smaller one explains nothing; of large samples the tests notice any."""
 
+#: Of each sample.
 LEAST_QUERIES = 100
-"""Of each sample."""
 
+#: Names of the quantiles that stand for a property which is a number.
 NUMBERS = ("5 %", "median", "95 %")
-"""Names of the quantiles that stand for a property which is a number."""
 
 _MILLISECONDS = 1_000
 _DRAW = "what moved"
@@ -53,11 +53,11 @@ _FOLLOWS = 0.5
 _CLEARLY = 0.1
 _WORD = re.compile(r"\w+")
 
+#: Where a property arises: nothing follows what arises later. Another language, say, brings other words.
 _METADATA, _TEXTS, _VOCABULARY, _MODELS, _ANSWERS, _SIGNALS = range(6)
-"""Where a property arises: nothing follows what arises later. Another language, say, brings other words."""
 
+#: From a text to the code of its language; None where languages are left out.
 Language = Callable[[str], str] | None
-"""From a text to the code of its language; None where languages are left out."""
 
 Value = str | float | None
 Codes = NDArray[np.int64]
@@ -67,21 +67,20 @@ Codes = NDArray[np.int64]
 class Movement:
     """A property that moved."""
 
+    #: Such as ``language`` or ``field camera``.
     what: str
-    """Such as ``language`` or ``field camera``."""
+    #: Of categories the total variation distance of their shares, of numbers the largest distance of the distribution
+    #: functions (Kolmogorov and Smirnov): the share of queries that differ, at least. From 0 to 1.
     effect: float
-    """Of categories the total variation distance of their shares, of numbers the largest distance of the distribution
-    functions (Kolmogorov and Smirnov): the share of queries that differ, at least. From 0 to 1."""
+    #: Of the test, adjusted by Benjamini and Hochberg.
     p: float
-    """Of the test, adjusted by Benjamini and Hochberg."""
+    #: Shares of those categories that differ most; of numbers the 5 %, 50 % and 95 % quantiles.
     before: dict[str, float]
     after: dict[str, float]
-    """Shares of those categories that differ most; of numbers the 5 %, 50 % and 95 % quantiles."""
+    #: The movement that explains at least half of this one: among queries alike in that, less than half of it is left.
     follows: str | None
-    """The movement that explains at least half of this one: among queries alike in that, less than half of it is left.
-    """
+    #: Ids of queries after the change that show it.
     examples: tuple[str, ...]
-    """Ids of queries after the change that show it."""
 
 
 class TooFewQueries(UcciError):

@@ -62,8 +62,8 @@ if TYPE_CHECKING:
 
 _log = structlog.get_logger()
 
+#: For all stages together, so that a SIGTERM ends within 20 s.
 END_TIMEOUT_S = 17.0
-"""For all stages together, so that a SIGTERM ends within 20 s."""
 
 _WRITTEN = (OBSERVATIONS, CALIBRATION, CALIBRATION_HISTORY, STATUS, DEAD_LETTERS)
 _TOUCHED = (RESULTS, FEEDBACK, ROUTERS, *_WRITTEN)

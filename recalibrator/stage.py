@@ -21,12 +21,11 @@ from schemas.status import LabelerStatus, RecalibratorStatus, StageStatus, Topic
 from ucci_runtime.broker.ports import Committed, TransactionSession
 from ucci_runtime.broker.records import Input, Lag, OffsetCommit, OutputRecord
 
+#: How long a turn takes records; then it lets its group hear of it, and reads the rest of them again.
+#:
+#: A group gives up a member that does not poll for ``max.poll.interval.ms``, and so all that was taken since its last
+#: commit. Polls return up to thousands of records, of which each may lead to a commit.
 TURN_S = 5.0
-"""How long a turn takes records; then it lets its group hear of it, and reads the rest of them again.
-
-A group gives up a member that does not poll for ``max.poll.interval.ms``, and so all that was taken since its last
-commit. Polls return up to thousands of records, of which each may lead to a commit.
-"""
 
 
 class StageName(StrEnum):
@@ -72,12 +71,12 @@ class StageReport:
 class News:
     """Something that happened in a stage, as a log line says it."""
 
+    #: In a few words, the same whenever it happens.
     event: str
-    """In a few words, the same whenever it happens."""
-    facts: Mapping[str, JsonValue]
 
+    facts: Mapping[str, JsonValue]
+    #: Whether somebody should look at it.
     is_bad: bool = False
-    """Whether somebody should look at it."""
 
 
 class Stage(Protocol):

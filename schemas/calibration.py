@@ -42,14 +42,14 @@ from schemas.handoff import Handoff
 from schemas.routed import Decision, DecisionReason, Decisions, LabelReason, LabelRequest
 
 MAX_KNOTS = 4_096
+#: The highest number that is taken into force or followed: above it, the next versions would run out of numbers.
 HIGHEST_VERSION = 2**53 - 2**20
-"""The highest number that is taken into force or followed: above it, the next versions would run out of numbers."""
 
 ESCALATE_ALL = -1.0
 ESCALATE_NONE = 1.0
 
+#: Begins the salt of the audit's draw, which makes it independent of those of exploration and labels.
 _AUDIT_SALT = "audit:"
-"""Begins the salt of the audit's draw, which makes it independent of those of exploration and labels."""
 
 CalibrationState = Literal["active", "cold_start", "infeasible"]
 
@@ -128,13 +128,13 @@ class CalibrationMap(Part):
         return min(found, nextafter(knots[right], knot))
 
 
+#: What can bind, by the keys of the target; ``FIELD_PREFIX`` begins the name of a field.
 CAP, BUDGET, QUALITY = "max_escalation", "cost", "micro_f1"
-"""What can bind, by the keys of the target; ``FIELD_PREFIX`` begins the name of a field."""
 
 FIELD_PREFIX = "fields."
 
+#: Of micro-F1, or of queries: what is promised lies strictly inside.
 TargetShare = Annotated[Real, Field(gt=0.0, lt=1.0)]
-"""Of micro-F1, or of queries: what is promised lies strictly inside."""
 
 
 def _is_absent(value: object) -> bool:
@@ -149,17 +149,17 @@ class Target(Part):
     buys (``cost``). ``max_escalation`` limits either.
     """
 
+    #: micro-F1 of the served answers.
     micro_f1: Annotated[TargetShare | None, Field(exclude_if=_is_absent)] = None
-    """micro-F1 of the served answers."""
+    #: Standard errors by which the estimate must exceed the target.
     safety: Annotated[Real, Field(ge=0.0, le=10.0)] = 0.65
-    """Standard errors by which the estimate must exceed the target."""
+    #: Largest share of queries that the large model may answer, exploration included: a cap for scarce servers, which
+    #: comes before the quality.
     max_escalation: Annotated[TargetShare | None, Field(exclude_if=_is_absent)] = None
-    """Largest share of queries that the large model may answer, exploration included: a cap for scarce servers, which
-    comes before the quality."""
+    #: Budget: the mean sequential cost of a query, in the unit of the workload's ``cost``.
     cost: Annotated[Price | None, Field(exclude_if=_is_absent)] = None
-    """Budget: the mean sequential cost of a query, in the unit of the workload's ``cost``."""
+    #: micro-F1 of single fields, each to be met beside ``micro_f1`` where both are given.
     fields: Annotated[Members[str, TargetShare], Field(exclude_if=_is_absent)] = Field(default_factory=dict)
-    """micro-F1 of single fields, each to be met beside ``micro_f1`` where both are given."""
 
     @property
     def is_plain(self) -> bool:
@@ -187,12 +187,12 @@ class Target(Part):
 class Atom(Part):
     """A value of u that so many queries share that no threshold parts them: a draw does."""
 
+    #: The queries with ``above`` < u ≤ ``most``.
     above: Annotated[Real, Field(ge=ESCALATE_ALL, lt=1.0)]
     most: Uncertainty
-    """The queries with ``above`` < u ≤ ``most``."""
+    #: Share of them that is kept where they lie below the threshold, before exploration. The others escalate, drawn and
+    #: recorded as explored queries are. A router of an earlier release keeps them all.
     keep_probability: Probability
-    """Share of them that is kept where they lie below the threshold, before exploration. The others escalate, drawn
-    and recorded as explored queries are. A router of an earlier release keeps them all."""
 
 
 class Signal(Part):
@@ -211,31 +211,32 @@ class Interval(Part):
     upper: Real
 
 
+#: So many standard errors from an estimate the bounds of a 95 % interval lie.
 Z95 = 1.959963984540054
-"""So many standard errors from an estimate the bounds of a 95 % interval lie."""
 
 
 class BudgetStanding(Part):
     """How a budget is kept, in the unit of the workload's ``cost``."""
 
+    #: What the next queries may cost on average: the budget, and what was spent too little or too much before.
     allowed: NonNegative
-    """What the next queries may cost on average: the budget, and what was spent too little or too much before."""
+    #: Mean sequential cost of the latest queries that a version has decided.
     realised: NonNegative | None = None
-    """Mean sequential cost of the latest queries that a version has decided."""
+    #: How many these are.
     queries: Count = 0
-    """How many these are."""
 
 
 class TargetStanding(Part):
     """How a threshold stands to a target that is more than a micro-F1."""
 
+    #: What keeps the threshold where it is: ``micro_f1``, a field's name after ``fields.``, ``max_escalation`` or
+    #: ``cost``; null where nothing does, since no query would have to escalate.
     binds: str | None = None
-    """What keeps the threshold where it is: ``micro_f1``, a field's name after ``fields.``, ``max_escalation`` or
-    ``cost``; null where nothing does, since no query would have to escalate."""
+    #: Share of queries that the large model would answer without the cap.
     wanted_escalation: Probability | None = None
-    """Share of queries that the large model would answer without the cap."""
+    #: micro-F1 of each field with a target of its own, with the interval of ``micro_f1``.
     fields: Members[str, Interval] = Field(default_factory=dict)
-    """micro-F1 of each field with a target of its own, with the interval of ``micro_f1``."""
+
     budget: BudgetStanding | None = None
 
     @property
@@ -247,34 +248,34 @@ class TargetStanding(Part):
 class Evidence(Part):
     """The numbers behind a version."""
 
+    #: Why this version was made, for example ``bootstrap``, ``threshold_moved``, ``drift``, ``maximum_age``.
     trigger: str
-    """Why this version was made, for example ``bootstrap``, ``threshold_moved``, ``drift``, ``maximum_age``."""
+    #: Span of routing times of the labels used.
     window_from: Timestamp | None = None
     window_to: Timestamp | None = None
-    """Span of routing times of the labels used."""
+    #: Labelled queries in the window, and those of them where both models ran.
     labels: Count = 0
     pairs: Count = 0
-    """Labelled queries in the window, and those of them where both models ran."""
+    #: Kish sample sizes after weighting.
     effective_labels: NonNegative = 0.0
     effective_pairs: NonNegative = 0.0
-    """Kish sample sizes after weighting."""
+    #: Prequential: each label scored by the version that routed it.
     ece: Interval | None = None
     brier: Interval | None = None
-    """Prequential: each label scored by the version that routed it."""
+    #: Estimate at the chosen threshold; ``lower`` is the bound that the choice rests on.
     micro_f1: Interval | None = None
-    """Estimate at the chosen threshold; ``lower`` is the bound that the choice rests on."""
+    #: Expected share of queries with u above the threshold.
     escalation_rate: Probability | None = None
-    """Expected share of queries with u above the threshold."""
+
     expected_cost: CostRate | None = None
-
+    #: The highest estimate that any threshold reaches, given when the target is infeasible.
     best_micro_f1: Probability | None = None
-    """The highest estimate that any threshold reaches, given when the target is infeasible."""
-    drift_state: str | None = None
 
+    drift_state: str | None = None
+    #: Further numbers by name, for people and plots.
     details: JsonObject = Field(default_factory=dict)
-    """Further numbers by name, for people and plots."""
+    #: Absent where the target is a micro-F1 alone.
     standing: Annotated[TargetStanding | None, Field(exclude_if=lambda standing: standing is None)] = None
-    """Absent where the target is a micro-F1 alone."""
 
 
 class Hold(Part):
@@ -286,8 +287,8 @@ class Hold(Part):
     reason: str
 
 
+#: What keeps new fits from being published: ``paused`` until ``resume``, ``pinned`` until ``unpin``.
 Holds = Members[str, Hold]
-"""What keeps new fits from being published: ``paused`` until ``resume``, ``pinned`` until ``unpin``."""
 
 
 class CalibrationVersion(Event):

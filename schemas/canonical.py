@@ -21,8 +21,8 @@ from schemas.event import MAX_INTEGER
 DIGEST_FIELD = "digest"
 
 _TEXT, _INTEGERS, _FLOATS = {str}, {int}, {float}
+#: Powers of ten from where on, and up to where, JSON writes a number without one.
 _LEAST_POWER, _POWERS = -6, 21
-"""Powers of ten from where on, and up to where, JSON writes a number without one."""
 
 
 def digest(document: Mapping[str, Any]) -> str:

@@ -15,8 +15,8 @@ from schemas.event import MAX_INTEGER, NonNegative, Part, Real
 
 Price = Annotated[Real, Field(gt=0.0, le=float(MAX_INTEGER))]
 
+#: What a call costs whose server says that it used no token, or more than there are; sums of a few stay exact.
 LEAST_CALL, MOST_CALL = 1e-9, 2.0**50
-"""What a call costs whose server says that it used no token, or more than there are; sums of a few stay exact."""
 
 
 class TokenUse(NamedTuple):
@@ -29,19 +29,19 @@ class TokenUse(NamedTuple):
 class ModelCosts(Part):
     """What one call of each model costs, or one token; where all costs are relative, only the ratio matters."""
 
+    #: One call of the small model, or one token that it generates.
     small: Price = 1.0
-    """One call of the small model, or one token that it generates."""
+    #: The same of the large model.
     large: Price
-    """The same of the large model."""
     # Former versions lack these, and must keep their digest when they are written again.
+    #: ``call`` prices calls, whatever their length; ``token`` prices tokens, so that shorter answers cost less.
     unit: Annotated[Literal["call", "token"], Field(exclude_if=lambda unit: unit == "call")] = "call"
-    """``call`` prices calls, whatever their length; ``token`` prices tokens, so that shorter answers cost less."""
+    #: One token that a model reads; with ``unit = "token"``.
     prompt_small: Annotated[NonNegative, Field(exclude_if=lambda price: not price)] = 0.0
     prompt_large: Annotated[NonNegative, Field(exclude_if=lambda price: not price)] = 0.0
-    """One token that a model reads; with ``unit = "token"``."""
+    #: One call of the large model that no small answer begins, where that is dearer (see ``handoff``); with ``unit =
+    #: "call"``.
     large_alone: Annotated[Price | None, Field(exclude_if=lambda price: price is None)] = None
-    """One call of the large model that no small answer begins, where that is dearer (see ``handoff``); with
-    ``unit = "call"``."""
 
     @model_validator(mode="after")
     def _of_one_unit(self) -> Self:

@@ -11,8 +11,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+#: Of one error's line; a dead letter's header holds no more.
 MAX_ERROR_CHARS = 1_000
-"""Of one error's line; a dead letter's header holds no more."""
 
 _MAX_FIELD_CHARS = 400
 

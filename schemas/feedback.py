@@ -11,12 +11,11 @@ from pydantic import AfterValidator, Field
 from schemas.entities import Entities
 from schemas.event import MAX_ID_CHARS, MAX_NAME_CHARS, Event, Flag, QueryId, Timestamp
 
+#: The highest revision that is taken.
+#:
+#: A revision outranks all lower ones. Counts of corrections and seconds stay far below this bound; a number near the
+#: end of all integers would only serve to make every later correction stale.
 MAX_REVISION = 2**31
-"""The highest revision that is taken.
-
-A revision outranks all lower ones. Counts of corrections and seconds stay far below this bound; a number near the end
-of all integers would only serve to make every later correction stale.
-"""
 
 
 def _within_reach(value: int) -> int:
@@ -41,22 +40,21 @@ class FeedbackEvent(Event):
     """
 
     query_id: QueryId
-
+    #: The gold entities; null when the labeler skipped the query. Required, so that a forgotten field is not read as a
+    #: skip.
     entities: Entities | None
-    """The gold entities; null when the labeler skipped the query. Required, so that a forgotten field is not
-    read as a skip."""
+
     labeler: LabelerName | None = None
-
+    #: Defaults to the record's arrival.
     labelled_at: Timestamp | None = None
-    """Defaults to the record's arrival."""
-    source: Annotated[str, Field(max_length=MAX_NAME_CHARS)] | None = None
 
+    source: Annotated[str, Field(max_length=MAX_NAME_CHARS)] | None = None
+    #: Idempotency key; defaults to :meth:`identity`.
     feedback_id: Annotated[str, Field(min_length=1, max_length=MAX_ID_CHARS)] | None = None
-    """Idempotency key; defaults to :meth:`identity`."""
+    #: Counts the labeler's corrections, from 1 to 2^31.
     revision: Revision = 1
-    """Counts the labeler's corrections, from 1 to 2^31."""
+    #: Withdraws the labeler's earlier feedback on this query.
     retracted: Flag = False
-    """Withdraws the labeler's earlier feedback on this query."""
 
     def identity(self) -> str:
         """Return the idempotency key: the given one, or a hash of what was said.

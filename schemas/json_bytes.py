@@ -16,8 +16,8 @@ from typing import Any, Protocol
 
 from pydantic_core import from_json
 
+#: Above it, JSON is long. Below, pydantic validates while it parses, which is the faster the fewer fields it keeps.
 LONG_BYTES = 32_768
-"""Above it, JSON is long. Below, pydantic validates while it parses, which is the faster the fewer fields it keeps."""
 
 
 class Validator(Protocol):

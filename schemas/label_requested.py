@@ -8,8 +8,8 @@ from schemas.entities import Entities
 from schemas.event import Event, Probability, QueryId, Timestamp, WorkloadName
 from schemas.routed import LabelReason, ModelRole, RoutedEvent
 
+#: How long people are asked for a query's label.
 REQUEST_RETENTION_S = 7 * 24 * 3_600.0
-"""How long people are asked for a query's label."""
 
 RequestReason = Literal["exploration", "monitoring", "audit"]
 
@@ -20,24 +20,23 @@ class LabelRequested(Event):
     """A query that waits for a label, with all that a labeler needs (key: query_id)."""
 
     sent_by_others: ClassVar[bool] = False
-
+    #: What the feedback must name.
     query_id: QueryId
-    """What the feedback must name."""
-    workload: WorkloadName
 
+    workload: WorkloadName
+    #: The query.
     text: str
-    """The query."""
+    #: The served answer, to start from.
     entities: Entities
-    """The served answer, to start from."""
+    #: Which model gave it.
     answered_by: ModelRole
-    """Which model gave it."""
+    #: ``exploration``: the large model was run to compare; ``monitoring``: drawn at random, to watch the quality
+    #: served; ``audit``: labels so far contradict each other or the models, and this one is to decide.
     reason: RequestReason
-    """``exploration``: the large model was run to compare; ``monitoring``: drawn at random, to watch the quality
-    served; ``audit``: labels so far contradict each other or the models, and this one is to decide."""
+    #: With which the request was drawn, whatever the answer.
     probability: Probability
-    """With which the request was drawn, whatever the answer."""
+    #: When the query was routed.
     requested_at: Timestamp
-    """When the query was routed."""
 
     @classmethod
     def from_result(cls, routed: RoutedEvent) -> Self:

@@ -61,54 +61,53 @@ class LabelledExample(Event):
     error_probability: Probability | None = None
     calibration_version: Count | None = None
     small_exact: Flag
-
+    #: ``large`` is null when the large model did not run. A model that ran and failed has zero counts.
     small: OutcomeCounts
     large: OutcomeCounts | None
-    """``large`` is null when the large model did not run. A model that ran and failed has zero counts."""
+    #: Number of gold pairs.
     gold_count: Count
-    """Number of gold pairs."""
+    #: Propensities: that the large model ran, and that the label was requested.
     large_probability: Probability
     label_probability: Probability
-    """Propensities: that the large model ran, and that the label was requested."""
+
     label_requested: Flag
-
+    #: Why the label was requested: that of an ``audit`` comes from people whom the operator trusts.
     label_reason: LabelReason | None = None
-    """Why the label was requested: that of an ``audit`` comes from people whom the operator trusts."""
-    reason: DecisionReason
 
+    reason: DecisionReason
+    #: Whether both models gave equal entities; null where one of them was not called or gave no valid answer.
     agree: Flag | None = None
-    """Whether both models gave equal entities; null where one of them was not called or gave no valid answer."""
+
     routed_at: Timestamp
     labelled_at: Timestamp
-
+    #: Contributions of one query replace each other by the highest revision.
     revision: Ordinal = 1
-    """Contributions of one query replace each other by the highest revision."""
+    #: The query's earlier contribution is taken out and nothing put in its place.
     retracted: Flag = False
-    """The query's earlier contribution is taken out and nothing put in its place."""
+    #: Whose label it is; null where nobody is named, and in records of earlier releases.
     labeler: LabelerName | None = None
-    """Whose label it is; null where nobody is named, and in records of earlier releases."""
+    #: Whether the workload names this labeler in ``trusted_labelers``; null where it names nobody, and in records of
+    #: earlier releases.
     trusted: Flag | None = None
-    """Whether the workload names this labeler in ``trusted_labelers``; null where it names nobody, and in records of
-    earlier releases."""
+    #: Number of other labelers whose own label of this query, neither withdrawn nor skipped, differs from this one.
     disputed: Count = 0
-    """Number of other labelers whose own label of this query, neither withdrawn nor skipped, differs from this one."""
+    #: Counts of the served answer by field, for the status page and for targets of single fields.
     per_field: Members[str, FieldCounts] | None = None
-    """Counts of the served answer by field, for the status page and for targets of single fields."""
+    #: How u was measured, such as ``token_margin``; labels of another signal than the workload's do not count.
     signal: SignalName = DEFAULT_SIGNAL
-    """How u was measured, such as ``token_margin``; labels of another signal than the workload's do not count."""
+    #: Under which handoff the large model answered, such as ``field@0.9``; null: under none. Labels under another one
+    #: than that in force do not count.
     handoff: HandoffName | None = None
-    """Under which handoff the large model answered, such as ``field@0.9``; null: under none. Labels under another one
-    than that in force do not count."""
+    #: Of the large model's answer without handoff, where the query was drawn to compare both.
     large_alone: OutcomeCounts | None = None
-    """Of the large model's answer without handoff, where the query was drawn to compare both."""
+    #: Of the small model's answer by field, for the fields with a target of their own; absent where the small answer
+    #: was served, whose counts ``per_field`` has.
     small_per_field: Annotated[Members[str, OutcomeCounts] | None, Field(exclude_if=lambda counts: counts is None)] = (
         None
     )
-    """Of the small model's answer by field, for the fields with a target of their own; absent where the small answer
-    was served, whose counts ``per_field`` has."""
+    #: Mark of what the answers rest on: prompt, fields, models. Labels of another one than the workload's do not count;
+    #: null in records of earlier releases, which do.
     basis: BasisMark | None = None
-    """Mark of what the answers rest on: prompt, fields, models. Labels of another one than the workload's do not
-    count; null in records of earlier releases, which do."""
 
     @model_validator(mode="after")
     def _consistent(self) -> Self:

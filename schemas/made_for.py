@@ -15,23 +15,22 @@ MisfitReason = Literal["foreign_signal", "foreign_basis", "foreign_handoff"]
 class MadeFor(NamedTuple):
     """What a version must have been made for, to decide the queries of a workload."""
 
+    #: What u is measured on.
     signal: Signal
-    """What u is measured on."""
+    #: What is handed over; None: nothing.
     handoff: Handoff | None = None
-    """What is handed over; None: nothing."""
+    #: What answers rest on; None: not compared.
     basis: Basis | None = None
-    """What answers rest on; None: not compared."""
 
 
 class Misfit(NamedTuple):
     """Why a version must not decide."""
 
     reason: MisfitReason
-
+    #: What the version was made for, and what is configured.
     problem: str
-    """What the version was made for, and what is configured."""
+    #: Names of what is not alike: of the settings, or of the parts of a signal.
     differing: tuple[str, ...]
-    """Names of what is not alike: of the settings, or of the parts of a signal."""
 
 
 def made_for(workload: WorkloadSettings) -> MadeFor:

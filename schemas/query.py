@@ -25,13 +25,13 @@ Metadata = Annotated[JsonObject, AfterValidator(_bounded)]
 class QueryEvent(Event):
     """One query to answer."""
 
+    #: Unique; 1 to 512 characters.
     query_id: QueryId
-    """Unique; 1 to 512 characters."""
+    #: 1 to 32,768 characters.
     text: Annotated[str, Field(min_length=1, max_length=MAX_TEXT_CHARS)]
-    """1 to 32,768 characters."""
+    #: May be left out where one workload is configured, or a default one.
     workload: WorkloadName | None = None
-    """May be left out where one workload is configured, or a default one."""
+    #: RFC 3339 with an offset.
     created_at: Timestamp | None = None
-    """RFC 3339 with an offset."""
+    #: Handed through to the result untouched; at most 64 KiB of JSON.
     metadata: Metadata | None = None
-    """Handed through to the result untouched; at most 64 KiB of JSON."""

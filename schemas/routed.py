@@ -40,54 +40,53 @@ TrialMode = Literal["shadow", "canary"]
 class TrialDecision(Part):
     """What a version on trial decided for the same query, beside what the version in force decided."""
 
+    #: The one on trial.
     version: Ordinal
-    """The one on trial."""
+    #: ``shadow`` or ``canary``.
     mode: TrialMode
-    """``shadow`` or ``canary``."""
+    #: Its decision.
     escalated: Flag
-    """Its decision."""
+    #: The one in force.
     base_version: Ordinal
-    """The one in force."""
+    #: Its decision.
     base_escalated: Flag
-    """Its decision."""
+    #: Whether the trial's decision was the one acted on; the fields around this one are the trial's then.
     acted: Flag
-    """Whether the trial's decision was the one acted on; the fields around this one are the trial's then."""
 
 
 class Decision(Part):
     """What the cascade decided for one query, and with which probability it would have run the large model."""
 
+    #: Whether the large model was called.
     escalated: Flag
-    """Whether the large model was called."""
+    #: One of ``threshold``, ``exploration``, ``cold_start``, ``infeasible``, ``small_failed``, ``kept``, ``degraded``.
     reason: DecisionReason
-    """One of ``threshold``, ``exploration``, ``cold_start``, ``infeasible``, ``small_failed``, ``kept``,
-    ``degraded``."""
+    #: u of the small model's answer, in [0, 1], as the result's ``signal`` measures it; null when it failed.
     uncertainty: Uncertainty | None = None
-    """u of the small model's answer, in [0, 1], as the result's ``signal`` measures it; null when it failed."""
+    #: g(u) of the version in force.
     error_probability: Probability | None = None
-    """g(u) of the version in force."""
+    #: theta = g(uncertainty_threshold), for people.
     threshold: Probability | None = None
-    """theta = g(uncertainty_threshold), for people."""
+    #: Null before the first version.
     calibration_version: Count | None = None
-    """Null before the first version."""
+    #: The propensity: probability, under the policy in force, that the large model ran for this query.
     large_probability: Probability
-    """The propensity: probability, under the policy in force, that the large model ran for this query."""
+    #: While a version is on trial. Where it was acted on, everything else here is that version's.
     trial: TrialDecision | None = None
-    """While a version is on trial. Where it was acted on, everything else here is that version's."""
 
 
 @dataclass(frozen=True, slots=True)
 class Decisions:
     """Decisions on many queries, shape (queries,) each."""
 
+    #: Whether the large model is called, exploration included.
     escalated: NDArray[np.bool_]
-    """Whether the large model is called, exploration included."""
+    #: Whether exploration alone calls it.
     explored: NDArray[np.bool_]
-    """Whether exploration alone calls it."""
+    #: g(u); NaN where u is unknown, and in a cold start.
     error_probability: NDArray[np.float64]
-    """g(u); NaN where u is unknown, and in a cold start."""
+    #: The propensity.
     large_probability: NDArray[np.float64]
-    """The propensity."""
 
 
 class ModelRun(Part):
@@ -113,22 +112,22 @@ class ModelRun(Part):
 class QueryHandoff(Part):
     """What was handed over for one query, while handing over is on; the large run is the answer made of both parts."""
 
+    #: The handoff that the query was routed under, such as ``field@0.9``.
     name: HandoffName
-    """The handoff that the query was routed under, such as ``field@0.9``."""
+    #: Of the small answer that the large model went on from; 0 where it began anew or did not run. The large run's
+    #: ``completion_tokens`` are those that it generated itself.
     characters: Count = 0
     tokens: Count = 0
-    """Of the small answer that the large model went on from; 0 where it began anew or did not run. The large run's
-    ``completion_tokens`` are those that it generated itself."""
+    #: Whether going on led to no valid answer, so that the large model was asked once more, alone.
     asked_again: Flag = False
-    """Whether going on led to no valid answer, so that the large model was asked once more, alone."""
+    #: Generated and read in vain before it was asked again.
     lost_tokens: Count = 0
     lost_prompt_tokens: Count = 0
-    """Generated and read in vain before it was asked again."""
+    #: Whether the query was drawn to compare with the large model alone.
     guarded: Flag = False
-    """Whether the query was drawn to compare with the large model alone."""
+    #: The large model's answer without handoff, which was not served; null where the query was not drawn, or where
+    #: nothing was handed over for it, so that the large run is this answer already.
     alone: ModelRun | None = None
-    """The large model's answer without handoff, which was not served; null where the query was not drawn, or where
-    nothing was handed over for it, so that the large run is this answer already."""
 
 
 class LabelRequest(Part):
@@ -157,15 +156,14 @@ class RoutedEvent(Event):
     routed_at: Timestamp
     routed_by: str
     metadata: Metadata | None = None
-
+    #: How u was measured, such as ``token_margin``.
     signal: SignalName = DEFAULT_SIGNAL
-    """How u was measured, such as ``token_margin``."""
+    #: Null where nothing is handed over: not configured, or switched off in the version that decided.
     handoff: QueryHandoff | None = None
-    """Null where nothing is handed over: not configured, or switched off in the version that decided."""
+    #: Mark of what the answers rest on: prompt, fields, models. Null in records of earlier releases.
     basis: BasisMark | None = None
-    """Mark of what the answers rest on: prompt, fields, models. Null in records of earlier releases."""
+    #: Mark of the key that label, exploration and trial were drawn with; absent where there was none.
     drawn_with: Annotated[str | None, Field(pattern=r"^[0-9a-f]{8}$", exclude_if=lambda mark: mark is None)] = None
-    """Mark of the key that label, exploration and trial were drawn with; absent where there was none."""
 
     @property
     def large_alone(self) -> ModelRun | None:

@@ -51,50 +51,50 @@ __all__ = [
 
 BOOTSTRAP_KEY = "bootstrap.servers"
 DEFAULT_BOOTSTRAP = "127.0.0.1:9092"
+#: Leaves three attempts to a large model that may take 30 s, after a small one that failed.
 DEFAULT_QUERY_DEADLINE_S = 120.0
-"""Leaves three attempts to a large model that may take 30 s, after a small one that failed."""
 
 
 class TopicSettings(Section):
     """``[topics]``: how the topics are called and created."""
 
+    #: What every topic's name begins with, before a dot.
     prefix: Annotated[str, Field(pattern=r"^[A-Za-z0-9._-]{1,200}$")] = "ucci"
-    """What every topic's name begins with, before a dot."""
+    #: Partitions that ``topics create`` gives to topics that are not compacted.
     partitions: Annotated[Integer, Field(ge=1, le=10_000)] = 6
-    """Partitions that ``topics create`` gives to topics that are not compacted."""
+    #: Copies of each partition; -1 leaves it to the broker.
     replication_factor: Annotated[Integer, Field(ge=-1, le=100)] = -1
-    """Copies of each partition; -1 leaves it to the broker."""
 
 
 class RouterSettings(Section):
     """``[router]``: one router instance."""
 
+    #: Names the transactional.id: must differ between running instances and stay the same over restarts.
     instance_id: Annotated[str, Field(pattern=r"^[A-Za-z0-9._-]{1,200}$")] = "router-0"
-    """Names the transactional.id: must differ between running instances and stay the same over restarts."""
+    #: Queries that are worked on at a time.
     max_in_flight: Annotated[Integer, Field(ge=1, le=100_000), REREAD] = 256
-    """Queries that are worked on at a time."""
+    #: Time between transactions; a result is seen after at most about this long.
     commit_interval_ms: Annotated[Integer, Field(ge=10, le=5_000)] = 200
-    """Time between transactions; a result is seen after at most about this long."""
+    #: Address to listen at.
     http_host: Host = "127.0.0.1"
-    """Address to listen at."""
+    #: Port of /healthz, /readyz, /metrics and /v1/status; 0 takes a free one.
     http_port: Port = 8081
-    """Port of /healthz, /readyz, /metrics and /v1/status; 0 takes a free one."""
+    #: When the large model's server is down: ``serve_small`` serves valid small answers as degraded, ``wait`` stops the
+    #: stream until it is back.
     large_outage: Annotated[Literal["serve_small", "wait"], REREAD] = "serve_small"
-    """When the large model's server is down: ``serve_small`` serves valid small answers as degraded, ``wait``
-    stops the stream until it is back."""
+    #: Longest time that one query may spend at model servers, retries included, before it counts as failed there. Each
+    #: model has one attempt of its whole ``timeout_s`` in any case. Time in a queue and time in which a server is down
+    #: do not count.
     query_deadline_s: Annotated[Seconds, REREAD] = DEFAULT_QUERY_DEADLINE_S
-    """Longest time that one query may spend at model servers, retries included, before it counts as failed there. Each
-    model has one attempt of its whole ``timeout_s`` in any case. Time in a queue and time in which a server is
-    down do not count."""
+    #: Directory in which the router keeps the last good calibration version of each workload, to decide by until the
+    #: calibration topic brings one. Without it a router keeps nothing on disk.
     state_dir: Annotated[str, Field(min_length=1)] | None = None
-    """Directory in which the router keeps the last good calibration version of each workload, to decide by until the
-    calibration topic brings one. Without it a router keeps nothing on disk."""
+    #: Names under which requests may ask for this router, as ``recalibrator.allowed_hosts`` does for the API.
     allowed_hosts: tuple[HostName, ...] = ()
-    """Names under which requests may ask for this router, as ``recalibrator.allowed_hosts`` does for the API."""
+    #: Which queries are labelled, explored and tried is drawn with this secret and the query's id. The same for all
+    #: routers and gateways; at least 32 random characters. Without it producers can choose ids by their draws, while a
+    #: gateway draws by a secret that ends with it.
     draw_key: SecretStr | None = None
-    """Which queries are labelled, explored and tried is drawn with this secret and the query's id. The same for all
-    routers and gateways; at least 32 random characters. Without it producers can choose ids by their draws, while
-    a gateway draws by a secret that ends with it."""
 
     @field_validator("draw_key")
     @classmethod
@@ -110,26 +110,26 @@ class RouterSettings(Section):
 class GatewaySettings(Section):
     """``[gateway]``: one gateway, which answers queries over HTTP in OpenAI's protocol."""
 
+    #: ``routed_by`` of its results; must differ between running gateways, and from every router's.
     instance_id: Annotated[str, Field(pattern=r"^[A-Za-z0-9._-]{1,200}$")] = "gateway-0"
-    """``routed_by`` of its results; must differ between running gateways, and from every router's."""
+    #: Address to listen at; one that others reach needs ``api_keys``.
     http_host: Host = "127.0.0.1"
-    """Address to listen at; one that others reach needs ``api_keys``."""
+    #: Port of /v1/completions, /v1/chat/completions, /v1/models, /v1/status, /healthz, /readyz and /metrics; 0 takes a
+    #: free one.
     http_port: Port = 8082
-    """Port of /v1/completions, /v1/chat/completions, /v1/models, /v1/status, /healthz, /readyz and /metrics; 0 takes
-    a free one."""
+    #: Callers by name; none leaves the gateway open to this machine alone.
     api_keys: Annotated[dict[KeyName, CallerKey], REREAD] = Field(default_factory=dict)
-    """Callers by name; none leaves the gateway open to this machine alone."""
+    #: Queries that are worked on at a time, those that wait for a model included; more are refused (429).
     max_in_flight: Annotated[Integer, Field(ge=1, le=100_000)] = 1_000
-    """Queries that are worked on at a time, those that wait for a model included; more are refused (429)."""
+    #: Longest time that a caller waits; then the query is given up (504), without a result.
     answer_timeout_s: Seconds = 60.0
-    """Longest time that a caller waits; then the query is given up (504), without a result."""
+    #: Connections kept open, at most a quarter as many as the process may open files; beyond it the one that has waited
+    #: longest for a request makes room.
     max_connections: Annotated[Integer, Field(ge=1, le=100_000)] = 2_048
-    """Connections kept open, at most a quarter as many as the process may open files; beyond it the one that has
-    waited longest for a request makes room."""
+    #: Directory in which the gateway keeps the last good calibration versions, as ``router.state_dir`` does.
     state_dir: Annotated[str, Field(min_length=1)] | None = None
-    """Directory in which the gateway keeps the last good calibration versions, as ``router.state_dir`` does."""
+    #: Names under which requests may ask for this gateway, as ``recalibrator.allowed_hosts`` does for the API.
     allowed_hosts: tuple[HostName, ...] = ()
-    """Names under which requests may ask for this gateway, as ``recalibrator.allowed_hosts`` does for the API."""
 
     @model_validator(mode="after")
     def _closed_to_others(self) -> Self:
@@ -163,22 +163,22 @@ def dotted_properties(table: Mapping[str, Any], prefix: str = "") -> dict[str, A
 class Settings(Section):
     """The whole of ``ucci.toml``."""
 
+    #: Any librdkafka property by its own name, handed through verbatim.
     kafka: dict[str, Annotated[JsonValue, AfterValidator(_only_scalar)]] = Field(default_factory=dict)
-    """Any librdkafka property by its own name, handed through verbatim."""
+
     topics: TopicSettings = TopicSettings()
     router: RouterSettings = RouterSettings()
     gateway: GatewaySettings = GatewaySettings()
     recalibrator: RecalibratorSettings = RecalibratorSettings()
     calibration: CalibrationSettings = CalibrationSettings()
     notify: NotifySettings = NotifySettings()
-
+    #: A registry that speaks Confluent's protocol, by the names of its clients' properties.
     schema_registry: dict[str, Annotated[JsonValue, AfterValidator(_only_scalar)]] = Field(default_factory=dict)
-    """A registry that speaks Confluent's protocol, by the names of its clients' properties."""
-    workloads: dict[str, WorkloadSettings] = Field(default_factory=dict)
 
+    workloads: dict[str, WorkloadSettings] = Field(default_factory=dict)
+    #: Workload of queries that name none, where several are configured; without it they become dead letters. In the
+    #: file it stands above the first table.
     default_workload: Annotated[str, Field(min_length=1, max_length=MAX_NAME_CHARS)] | None = None
-    """Workload of queries that name none, where several are configured; without it they become dead letters. In the
-    file it stands above the first table."""
 
     @model_validator(mode="before")
     @classmethod

@@ -10,12 +10,12 @@ from pydantic import Field, SecretStr, field_validator, model_validator
 
 from schemas.settings_section import LOOPBACK_HOSTS, MIN_KEY_CHARS, Integer, Section, Speaker
 
+#: What hashing an unset variable gives.
 _HASHES_OF_NOTHING = frozenset(sha256(text).hexdigest() for text in (b"", b"\n"))
-"""What hashing an unset variable gives."""
 
 
+#: Of the keys of versions and draws: anybody who reads the topics can try keys offline, without limit.
 MIN_SIGNING_KEY_CHARS = 32
-"""Of the keys of versions and draws: anybody who reads the topics can try keys offline, without limit."""
 
 
 def long_enough(value: SecretStr | tuple[SecretStr, ...] | None) -> Any:
@@ -29,12 +29,12 @@ def long_enough(value: SecretStr | tuple[SecretStr, ...] | None) -> Any:
 class CallerKey(Section):
     """One caller's key; give its hash rather than the key itself."""
 
+    #: The key itself, of at least 16 characters; either this or ``key_sha256``.
     key: SecretStr | None = None
-    """The key itself, of at least 16 characters; either this or ``key_sha256``."""
+    #: Lower-case hex SHA-256 of the key.
     key_sha256: Annotated[str, Field(pattern=r"^[0-9a-f]{64}$")] | None = None
-    """Lower-case hex SHA-256 of the key."""
+    #: Requests allowed; a full minute's may come at once.
     quota_per_minute: Annotated[Integer, Field(ge=1)] = 6_000
-    """Requests allowed; a full minute's may come at once."""
 
     @field_validator("key")
     @classmethod
@@ -69,11 +69,11 @@ class ApiKey(CallerKey):
         Events allowed; a full minute's may come at once.
     """
 
+    #: What the caller may do: ``read`` what is known, give ``feedback`` as the key's own labelers, ``relay`` feedback
+    #: of any labeler (Label Studio, tools), or ``admin``.
     scopes: frozenset[Literal["read", "feedback", "relay", "admin"]] = frozenset({"read"})
-    """What the caller may do: ``read`` what is known, give ``feedback`` as the key's own labelers, ``relay`` feedback
-    of any labeler (Label Studio, tools), or ``admin``."""
+    #: Whom feedback with this key may name as its labeler; by default the key's own name alone.
     labelers: tuple[Speaker, ...] | None = None
-    """Whom feedback with this key may name as its labeler; by default the key's own name alone."""
 
     @field_validator("labelers")
     @classmethod

@@ -28,11 +28,11 @@ OF_ROUTER: tuple[str, ...] = (
     "default_workload",
 )
 OF_GATEWAY = (*OF_ROUTER, "gateway")
+#: The tables and keys at the top of the file that each service goes by.
 OF_RECALIBRATOR: tuple[str, ...] = ("kafka", "topics", "recalibrator", "calibration", "notify", "workloads")
-"""The tables and keys at the top of the file that each service goes by."""
 
+#: What names and places a single process, and how it reaches the broker; the environment may give each its own.
 OWN_SETTINGS = frozenset({"kafka", "instance_id", "http_host", "http_port", "probe_host", "probe_port", "state_dir"})
-"""What names and places a single process, and how it reaches the broker; the environment may give each its own."""
 
 _PROMPT, _WORKLOADS, _API_KEYS = "prompt", "workloads", "api_keys"
 _Table = TypeVar("_Table", bound=Section)
@@ -41,14 +41,14 @@ _Table = TypeVar("_Table", bound=Section)
 class Reread(NamedTuple):
     """Outcome of reloading a file."""
 
+    #: From now on: as before, but for what was taken over.
     settings: Settings
-    """From now on: as before, but for what was taken over."""
+    #: Keys that differ in the file: taken over, and in need of a restart. A workload that came or went is named as a
+    #: whole.
     applied: tuple[str, ...]
     waiting: tuple[str, ...]
-    """Keys that differ in the file: taken over, and in need of a restart. A workload that came or went is named as a
-    whole."""
+    #: Those of them that the file no longer sets: a file that was cut short is valid as often as not.
     gone: tuple[str, ...] = ()
-    """Those of them that the file no longer sets: a file that was cut short is valid as often as not."""
 
     @classmethod
     def of(cls, running: Settings, found: Settings, parts: Collection[str]) -> Self:

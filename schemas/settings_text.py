@@ -24,15 +24,15 @@ _SECRET_PROPERTY = re.compile(
     r"passw|passphrase|pwd|secret|token|jaas|key\.pem|user\.info|oauthbearer\.config|credential|api.?key"
 )
 _SECRET_KEYS = frozenset({"key", "api_key", "signing_key", "former_keys", "draw_key", "secret"})
+#: To the last @: a password may hold one, or a slash, where it was not percent-encoded.
 _USER_INFO = re.compile(r"(?<=://)\S*@")
-"""To the last @: a password may hold one, or a slash, where it was not percent-encoded."""
 
 _ADDRESSES = frozenset({"base_url", "url"})
 _MAY_HIDE = re.compile(r"[@?#]")
 _SHOWN_CHARS = 80
 _MOST_FAULTS = 100
+#: Of parameters, as in ``gemma-3-4b-it``.
 _BILLIONS = re.compile(r"(?<![a-z0-9.])(\d+(?:\.\d+)?)b(?![a-z0-9])", re.IGNORECASE)
-"""Of parameters, as in ``gemma-3-4b-it``."""
 
 
 def load_settings(path: Path | None, environ: Mapping[str, str]) -> Settings:

@@ -31,17 +31,17 @@ class BasicCredentials(NamedTuple):
 class ModelEndpoint(Section):
     """One model server; a router needs both, ``small`` and ``large``."""
 
+    #: OpenAI-compatible root, ``/v1`` included. A user and a password in it (``http://user:password@host/v1``, each
+    #: percent-encoded) are sent as basic authentication and shown nowhere.
     base_url: Annotated[str, Field(pattern=r"^https?://[^\s]+$")]
-    """OpenAI-compatible root, ``/v1`` included. A user and a password in it (``http://user:password@host/v1``, each
-    percent-encoded) are sent as basic authentication and shown nowhere."""
+    #: Name of the model as the server knows it.
     model: Annotated[str, Field(min_length=1)]
-    """Name of the model as the server knows it."""
+    #: Longest time for one attempt.
     timeout_s: Seconds = 10.0
-    """Longest time for one attempt."""
+    #: Requests open at this server at a time.
     max_concurrency: Annotated[Integer, Field(ge=1, le=10_000)] = 256
-    """Requests open at this server at a time."""
+    #: Sent as a bearer token.
     api_key: SecretStr | None = None
-    """Sent as a bearer token."""
 
     @field_validator("base_url")
     @classmethod
@@ -84,13 +84,13 @@ class ModelEndpoint(Section):
 class Sampling(Section):
     """What is explored and what people are asked to label."""
 
+    #: Share of kept queries that run the large model too, after a change; while all is quiet a version asks for less.
+    #: Must not exceed either label probability.
     exploration_probability: Share = 0.03
-    """Share of kept queries that run the large model too, after a change; while all is quiet a version asks for less.
-    Must not exceed either label probability."""
+    #: Share of queries below the threshold for which a label is requested.
     label_probability_kept: Share = 0.05
-    """Share of queries below the threshold for which a label is requested."""
+    #: Share of queries above the threshold for which a label is requested.
     label_probability_escalated: Share = 0.10
-    """Share of queries above the threshold for which a label is requested."""
 
     @model_validator(mode="after")
     def _labels_both_sides(self) -> Self:
@@ -144,17 +144,17 @@ def _checked_cost(value: object) -> object:
 class HandoffSettings(Section):
     """``[workloads.NAME.handoff]``: the large model goes on from what the small one was certain of."""
 
+    #: What is handed over ends before the first token of the small model's answer whose p1 - p2 lies below it.
     margin: Annotated[Number, Field(gt=0.0, le=1.0)] = 0.9
-    """What is handed over ends before the first token of the small model's answer whose p1 - p2 lies below it."""
+    #: ``field`` hands over whole fields alone; ``token`` everything up to that token, which saves more and costs more
+    #: quality.
     granularity: Granularity = "field"
-    """``field`` hands over whole fields alone; ``token`` everything up to that token, which saves more and costs more
-    quality."""
+    #: Share of escalated queries for which the large model also answers alone, unserved, so that it is known what
+    #: handing over changes.
     guard_share: Share = 0.01
-    """Share of escalated queries for which the large model also answers alone, unserved, so that it is known what
-    handing over changes."""
+    #: micro-F1 on escalated queries that handing over may cost. Where labels show that it costs more, with 95 %
+    #: confidence, it is switched off; 1 never switches it off.
     micro_f1_loss: Share = 0.002
-    """micro-F1 on escalated queries that handing over may cost. Where labels show that it costs more, with 95 %
-    confidence, it is switched off; 1 never switches it off."""
 
     @property
     def handoff(self) -> Handoff:
@@ -166,49 +166,47 @@ class WorkloadSettings(Section):
     """``[workloads.NAME]``: what one kind of query asks for, of which models, and what is promised."""
 
     name: Annotated[str, Field(min_length=1, max_length=255)]
-
+    #: Text sent to both models; ``{text}`` is replaced literally by the query's text.
     prompt: Annotated[str, Field(max_length=100_000)] = TEXT_PLACEHOLDER
-    """Text sent to both models; ``{text}`` is replaced literally by the query's text."""
+    #: Entities to extract.
     fields: Annotated[tuple[Annotated[str, Field(min_length=1, max_length=255)], ...], Field(min_length=1)]
-    """Entities to extract."""
+    #: Which endpoint of the server is called; ``chat`` sends one user message.
     api: Literal["completions", "chat"] = "completions"
-    """Which endpoint of the server is called; ``chat`` sends one user message."""
+    #: ``json_schema`` has the server force the shape of the answer.
     decoding: Literal["free", "json_schema"] = "free"
-    """``json_schema`` has the server force the shape of the answer."""
+    #: How the uncertainty of an answer is measured from its tokens: ``token_margin`` is 1 - mean(p1 - p2), ``entropy``
+    #: the mean normalised entropy of the five most probable alternatives and the rest, ``max_probability`` 1 -
+    #: mean(p1). Versions, labels and traffic of another signal do not count: after a change the workload starts cold.
     uncertainty: SignalKind = DEFAULT_SIGNAL
-    """How the uncertainty of an answer is measured from its tokens: ``token_margin`` is 1 - mean(p1 - p2), ``entropy``
-    the mean normalised entropy of the five most probable alternatives and the rest, ``max_probability``
-    1 - mean(p1). Versions, labels and traffic of another signal do not count: after a change the workload starts
-    cold."""
+    #: Longest completion.
     max_tokens: Annotated[Integer, Field(ge=1, le=100_000)] = 256
-    """Longest completion."""
+    #: The two models' servers.
     small: ModelEndpoint | None = None
     large: ModelEndpoint | None = None
-    """The two models' servers."""
+    #: The promise that the threshold must hold: a quality at the least cost, or the best quality that a budget buys.
     target: Annotated[Target, BeforeValidator(_checked_target), REREAD]
-    """The promise that the threshold must hold: a quality at the least cost, or the best quality that a budget buys."""
+    #: Exploration and labels.
     sampling: Annotated[Sampling, REREAD] = Sampling()
-    """Exploration and labels."""
+    #: What one call or one token of each model costs; measured from latency when left out.
     cost: Annotated[ModelCosts | None, BeforeValidator(_checked_cost), REREAD] = None
-    """What one call or one token of each model costs; measured from latency when left out."""
+    #: Labelers whose answers to an audit decide. Where none is named, only somebody who gave none of the suspected
+    #: labels decides.
     trusted_labelers: Annotated[tuple[Speaker, ...], REREAD] = ()
-    """Labelers whose answers to an audit decide. Where none is named, only somebody who gave none of the suspected
-    labels decides."""
+    #: Which of our drift detectors watch the workload.
     detectors: tuple[DetectorName, ...] = DEFAULT_DETECTORS
-    """Which of our drift detectors watch the workload."""
+    #: Detectors of the river library beside them, ``ADWIN``, ``PageHinkley`` or ``KSWIN``, each with the arguments that
+    #: river documents: ``{ ADWIN = { delta = 0.002 } }``.
     river: dict[RiverName, RiverArguments] = Field(default_factory=dict)
-    """Detectors of the river library beside them, ``ADWIN``, ``PageHinkley`` or ``KSWIN``, each with the arguments
-    that river documents: ``{ ADWIN = { delta = 0.002 } }``."""
+    #: How g is fitted. ``isotonic`` follows whatever shape the errors have; ``platt`` is a logistic curve of two
+    #: parameters, for workloads with so few labels that a shape cannot be learnt.
     calibration_map: Literal["isotonic", "platt"] = "isotonic"
-    """How g is fitted. ``isotonic`` follows whatever shape the errors have; ``platt`` is a logistic curve of two
-    parameters, for workloads with so few labels that a shape cannot be learnt."""
+    #: Has the large model go on from the part of an answer that the small one was certain of, instead of beginning
+    #: anew. Small calls are streamed then. Versions and labels made under another handoff do not count: after a change
+    #: the workload starts cold. Needs ``decoding = "free"``.
     handoff: HandoffSettings | None = None
-    """Has the large model go on from the part of an answer that the small one was certain of, instead of beginning
-    anew. Small calls are streamed then. Versions and labels made under another handoff do not count: after a change
-    the workload starts cold. Needs ``decoding = "free"``."""
+    #: Has small calls streamed, as ``handoff`` does, so that results say how sure the small model was of each field.
+    #: Streaming costs the router about three times the CPU time.
     field_margins: bool = False
-    """Has small calls streamed, as ``handoff`` does, so that results say how sure the small model was of each field.
-    Streaming costs the router about three times the CPU time."""
 
     @field_validator("prompt")
     @classmethod

@@ -42,10 +42,10 @@ WorkloadState = Literal[
     "paused",
     "pinned",
 ]
+#: Those that need somebody.
 BAD_STATES: frozenset[WorkloadState] = frozenset(
     {"infeasible", "bad_labels_suspected", "label_starved", "labels_one_sided", "stale"}
 )
-"""Those that need somebody."""
 
 SilentSide = Literal["kept", "escalated"]
 DriftState = Literal["ok", "suspected", "drifted", "insufficient_labels", "stale"]
@@ -81,16 +81,17 @@ class DelayQuantiles(Part):
 class LabelerCounts(Part):
     """What one labeler has said, and how often others said the same."""
 
+    #: Answers given, corrections included; and queries skipped or answers withdrawn.
     labels: Count = 0
     skipped: Count = 0
-    """Answers given, corrections included; and queries skipped or answers withdrawn."""
+    #: Answers to queries that another labeler had answered, and those equal to all of theirs.
     compared: Count = 0
     agreeing: Count = 0
-    """Answers to queries that another labeler had answered, and those equal to all of theirs."""
+    #: Answers to queries on which both models agreed, and those equal to the models' answer. A person who often
+    #: contradicts two models that agree is likely to err, unless both models fail alike.
     unanimous: Count = 0
     confirmed: Count = 0
-    """Answers to queries on which both models agreed, and those equal to the models' answer. A person who often
-    contradicts two models that agree is likely to err, unless both models fail alike."""
+
     last_at: Timestamp | None = None
 
 
@@ -109,22 +110,22 @@ class LabelStatus(Part):
         Since the first query.
     """
 
+    #: When traffic was first seen.
     since: Timestamp | None = None
-    """When traffic was first seen."""
+
     requested: Count = 0
     received: Count = 0
-
+    #: Kish's size of the weighted sample behind the estimate.
     effective: NonNegative = 0.0
-    """Kish's size of the weighted sample behind the estimate."""
+
     pending: Count = 0
     delay_s: DelayQuantiles = DelayQuantiles()
-
+    #: Labels of recent queries by their routing time.
     per_hour: NonNegative | None = None
-    """Labels of recent queries by their routing time."""
+    #: Share of recent queries for which a label was asked.
     requested_share: Probability | None = None
-    """Share of recent queries for which a label was asked."""
+    #: The busiest first; filled in where it is served.
     by_labeler: Many[LabelerStatus] = ()
-    """The busiest first; filled in where it is served."""
 
 
 class ReliabilityBin(Part):
@@ -153,13 +154,13 @@ class UncertaintyHistogram(Part):
 class CostQualityCurve(Part):
     """What other thresholds would give: some policies "escalate u above the threshold", from all to none."""
 
+    #: Parallel; the cost is empty while it is unknown.
     threshold: Many[Real] = ()
     escalation_rate: Many[Probability] = ()
     micro_f1: Many[Real] = ()
     sequential_cost: Many[NonNegative] = ()
-    """Parallel; the cost is empty while it is unknown."""
+    #: Index of the policy in force.
     chosen: Count | None = None
-    """Index of the policy in force."""
 
 
 class Saving(Part):
@@ -215,14 +216,14 @@ class ModelHealth(Part):
 
 
 VersionSource = Literal["topic", "disk"]
+#: ``first``: none was in force before. ``follows``: it was made while that one was in force. ``skips``: it was made
+#: after versions that this router has not seen, as after a restart. ``forks``: the fit that made it did not know the
+#: version in force, for it names an earlier parent or none; two fits may be at work, or one went on from old state.
 VersionLineage = Literal["first", "follows", "skips", "forks"]
-"""``first``: none was in force before. ``follows``: it was made while that one was in force. ``skips``: it was made
-after versions that this router has not seen, as after a restart. ``forks``: the fit that made it did not know the
-version in force, for it names an earlier parent or none; two fits may be at work, or one went on from old state."""
 
 
+#: Where queries come from: the queries topic, or callers of a gateway, who wait for the answer.
 Served = Literal["topic", "http"]
-"""Where queries come from: the queries topic, or callers of a gateway, who wait for the answer."""
 
 
 class VersionInUse(Part):
@@ -265,16 +266,17 @@ class OutageStatus(Part):
 class CommandOutcome(Part):
     """What became of an operator's command."""
 
+    #: As the command names itself.
     command_id: str | None = None
-    """As the command names itself."""
-    action: Action
 
+    action: Action
+    #: Whether nothing was done, for the reason in ``note``.
     is_refused: Flag = False
-    """Whether nothing was done, for the reason in ``note``."""
+    #: In force after the command; of ``shadow`` and ``canary``, the one on trial.
     version: Count | None = None
-    """In force after the command; of ``shadow`` and ``canary``, the one on trial."""
+    #: In a few words, for people.
     note: str
-    """In a few words, for people."""
+
     issued_by: str
     issued_at: Timestamp
 
@@ -282,23 +284,23 @@ class CommandOutcome(Part):
 class HandoffStatus(Part):
     """What handing the small model's certain part to the large one changes."""
 
+    #: As configured, such as ``field@0.9``.
     name: str
-    """As configured, such as ``field@0.9``."""
+    #: False after the fit has switched it off.
     active: Flag
-    """False after the fit has switched it off."""
+    #: Of the recent calls of the large model: those that went on from a small answer, and those that had to be asked
+    #: again.
     handed_over_share: Probability | None = None
     asked_again_share: Probability | None = None
-    """Of the recent calls of the large model: those that went on from a small answer, and those that had to be asked
-    again."""
+    #: Queries for which it is known what the large model says alone as well.
     guarded: Count = 0
-    """Queries for which it is known what the large model says alone as well."""
+    #: Share of those with equal answers.
     agreement: Probability | None = None
-    """Share of those with equal answers."""
+    #: Labelled ones among those that the threshold escalated.
     labels: Count = 0
-    """Labelled ones among those that the threshold escalated."""
+    #: micro-F1 of the large model alone less that with handoff, on escalated queries; the 95 % interval holds at any
+    #: time, however often one looks.
     micro_f1_loss: Interval | None = None
-    """micro-F1 of the large model alone less that with handoff, on escalated queries; the 95 % interval holds at any
-    time, however often one looks."""
 
 
 class WorkloadStatus(Event):

@@ -38,18 +38,19 @@ class GridSpec(Part):
 class VersionTraffic(Part):
     """Counts of the queries that one calibration version routed, u of which was measured one way."""
 
+    #: Null before the first version.
     calibration_version: Count | None
-    """Null before the first version."""
+    #: All results, those without u included.
     queries: Count
-    """All results, those without u included."""
+    #: Indices of the grid cells that are not empty, increasing.
     cell: _Counts = ()
-    """Indices of the grid cells that are not empty, increasing."""
+    #: Parallel to ``cell``: queries with u, queries where both models answered validly, those of them with equal
+    #: answers, and those of the pairs that exploration (or cold start) drew rather than the threshold.
     count: _Counts = ()
     pairs: _Counts = ()
     agreeing: _Counts = ()
     pairs_explored: _Counts = ()
-    """Parallel to ``cell``: queries with u, queries where both models answered validly, those of them with equal
-    answers, and those of the pairs that exploration (or cold start) drew rather than the threshold."""
+
     escalated: Count = 0
     explored: Count = 0
     small_failed: Count = 0
@@ -57,36 +58,34 @@ class VersionTraffic(Part):
     labels_requested: Count = 0
     small_calls: Count = 0
     large_calls: Count = 0
-
+    #: Sums, in the unit of the configured prices.
     cost_sequential: NonNegative = 0.0
     cost_paper: NonNegative = 0.0
-    """Sums, in the unit of the configured prices."""
+    #: Sums over calls, in seconds.
     small_latency_s: NonNegative = 0.0
     large_latency_s: NonNegative = 0.0
-    """Sums over calls, in seconds."""
+    #: How u was measured, such as ``token_margin``.
     signal: SignalName = DEFAULT_SIGNAL
-    """How u was measured, such as ``token_margin``."""
+    #: Under which handoff the large model answered, such as ``field@0.9``; null: under none.
     handoff: HandoffName | None = None
-    """Under which handoff the large model answered, such as ``field@0.9``; null: under none."""
+    #: Queries for which the large model went on from the small answer, and those of them for which it was asked again.
     handed_over: Count = 0
     asked_again: Count = 0
-    """Queries for which the large model went on from the small answer, and those of them for which it was asked again.
-    """
+    #: Queries for which it is known what the large model says alone as well, and those of them with equal answers.
     guarded: Count = 0
     guard_agreeing: Count = 0
-    """Queries for which it is known what the large model says alone as well, and those of them with equal answers."""
+    #: Generated and read; the large model's without those of comparisons.
     small_tokens: Count = 0
     small_prompt_tokens: Count = 0
     large_tokens: Count = 0
     large_prompt_tokens: Count = 0
-    """Generated and read; the large model's without those of comparisons."""
+    #: Of small answers that the large model went on from: it read them instead of generating them.
     handed_over_tokens: Count = 0
-    """Of small answers that the large model went on from: it read them instead of generating them."""
+    #: Of large calls that gave no valid answer under a handoff; they are among the large model's.
     lost_tokens: Count = 0
     lost_prompt_tokens: Count = 0
-    """Of large calls that gave no valid answer under a handoff; they are among the large model's."""
+    #: Mark of what the answers rest on: prompt, fields, models. Null in records of earlier releases.
     basis: BasisMark | None = None
-    """Mark of what the answers rest on: prompt, fields, models. Null in records of earlier releases."""
 
     @model_validator(mode="after")
     def _parallel(self) -> Self:
@@ -110,17 +109,17 @@ class VersionTraffic(Part):
 class TrialTraffic(Part):
     """Counts of the queries for which a version on trial decided too."""
 
+    #: The one on trial.
     version: Ordinal
-    """The one on trial."""
+    #: For which both decisions are known.
     queries: Count
-    """For which both decisions are known."""
+    #: Of those: escalated by the version on trial, and by the one in force.
     escalated: Count = 0
     base_escalated: Count = 0
-    """Of those: escalated by the version on trial, and by the one in force."""
+    #: With equal decisions.
     agreeing: Count = 0
-    """With equal decisions."""
+    #: Decided by the version on trial.
     acted: Count = 0
-    """Decided by the version on trial."""
 
 
 class TrafficSummary(Event):

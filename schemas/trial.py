@@ -24,23 +24,22 @@ class CalibrationTrial(Event):
     sent_by_others: ClassVar[bool] = False
 
     workload: WorkloadName
-
+    #: ``shadow``: routers compute and report its decisions and act on none. ``canary``: they act on those of a share of
+    #: queries.
     mode: TrialMode
-    """``shadow``: routers compute and report its decisions and act on none. ``canary``: they act on those of a share
-    of queries."""
+    #: Of queries, in (0, 1]; null for a shadow.
     share: Share | None = None
-    """Of queries, in (0, 1]; null for a shadow."""
+    #: What is tried, sealed under a number of its own, which is never in force.
     version: CalibrationVersion
-    """What is tried, sealed under a number of its own, which is never in force."""
+    #: The version in force when the trial began.
     base_version: Count | None = None
-    """The version in force when the trial began."""
-    started_at: Timestamp
 
+    started_at: Timestamp
+    #: Who, and why.
     issued_by: Annotated[str, Field(min_length=1, max_length=MAX_NAME_CHARS)]
     reason: Annotated[str, Field(max_length=4_096)] = ""
-    """Who, and why."""
+    #: Lower-case hex HMAC-SHA256 of all the rest, where the fit has a key; else empty.
     signature: str = ""
-    """Lower-case hex HMAC-SHA256 of all the rest, where the fit has a key; else empty."""
 
     @model_validator(mode="after")
     def _consistent(self) -> Self:
@@ -65,22 +64,22 @@ class CalibrationTrial(Event):
 class TrialArm(Part):
     """One of the two versions that a trial compares."""
 
+    #: Of the base: the one in force now.
     version: Count | None = None
-    """Of the base: the one in force now."""
+    #: Share of all compared queries that this version escalated, or would have.
     escalation_rate: Probability | None = None
-    """Share of all compared queries that this version escalated, or would have."""
+    #: Mean cost of a query at that rate.
     cost: CostRate | None = None
-    """Mean cost of a query at that rate."""
+    #: As the fit estimates it for the threshold, with 95 % bounds.
     estimated_micro_f1: Interval | None = None
-    """As the fit estimates it for the threshold, with 95 % bounds."""
+    #: Queries decided by it since the trial began.
     queries: Count = 0
-    """Queries decided by it since the trial began."""
+    #: Requested labels of those.
     labels: Count = 0
-    """Requested labels of those."""
+    #: Of the answers served to those, by inverse label propensity, with 95 % bounds; null below 20 labels. An answer
+    #: errs when one of its pairs is wrong or missing.
     micro_f1: Interval | None = None
     error_rate: Interval | None = None
-    """Of the answers served to those, by inverse label propensity, with 95 % bounds; null below 20 labels. An answer
-    errs when one of its pairs is wrong or missing."""
 
 
 class TrialStatus(Part):
@@ -89,22 +88,22 @@ class TrialStatus(Part):
     mode: TrialMode
     share: Probability | None = None
     version: Count
-
+    #: The version whose content is tried.
     content_of: Count | None = None
-    """The version whose content is tried."""
+
     base_version: Count | None = None
     started_at: Timestamp
-
+    #: Null while it runs.
     ended_at: Timestamp | None = None
-    """Null while it runs."""
+    #: ``promote``, ``stop_trial``, or the act that took its place: ``activate``, ``pin``, ``shadow``, ``canary``.
     ended_by: str | None = None
-    """``promote``, ``stop_trial``, or the act that took its place: ``activate``, ``pin``, ``shadow``, ``canary``."""
+
     issued_by: str
     reason: str = ""
-
+    #: Queries for which both decisions are known.
     compared: Count = 0
-    """Queries for which both decisions are known."""
+    #: Share of those with equal decisions.
     agreement: Probability | None = None
-    """Share of those with equal decisions."""
+
     trial: TrialArm
     base: TrialArm

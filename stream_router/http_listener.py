@@ -22,38 +22,38 @@ from ucci_runtime.process import affordable_connections
 
 _log = structlog.get_logger()
 
+#: How long a connection is kept after an answer, for the next request: longer than clients and load balancers keep
+#: theirs, commonly up to 60 s. One that ends here first breaks under a request that is on its way.
 KEPT_S = 75.0
-"""How long a connection is kept after an answer, for the next request: longer than clients and load balancers keep
-theirs, commonly up to 60 s. One that ends here first breaks under a request that is on its way."""
 
 _BACKLOG: Final = 512
+#: Connections accepted in one turn of the loop: the limit sees each before the next one takes a file.
 _ACCEPTED: Final = 1
-"""Connections accepted in one turn of the loop: the limit sees each before the next one takes a file."""
 
 _NAME: Final = "stream-router"
+#: Statuses of a path, or of a method on it, that is not there.
 NOWHERE: Final = (404, 405)
-"""Statuses of a path, or of a method on it, that is not there."""
 
 _PATH_CHARS: Final = 100
 _FORBIDDEN: Final = 403
 _INTERNAL: Final = 500
 
 Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
+#: Makes an error's answer of its code, its line for people, and its status.
 ErrorShape = Callable[[str, str, int], web.Response]
-"""Makes an error's answer of its code, its line for people, and its status."""
 
 
 class Bounds(NamedTuple):
     """What the callers of a listener may keep."""
 
+    #: Beyond it, or beyond a quarter of the files of the process, the one that has waited longest makes room; a request
+    #: whose body has not come counts as waiting, after all others.
     connections: int
-    """Beyond it, or beyond a quarter of the files of the process, the one that has waited longest makes room; a
-    request whose body has not come counts as waiting, after all others."""
+    #: How long a connection lasts without a request that is being answered.
     patience_s: float
-    """How long a connection lasts without a request that is being answered."""
+    #: Whether a connection lasts as long as its answer takes, and ``KEPT_S`` after it; otherwise it ends when its
+    #: patience does, whatever happens on it.
     spares_answers: bool
-    """Whether a connection lasts as long as its answer takes, and ``KEPT_S`` after it; otherwise it ends when its
-    patience does, whatever happens on it."""
 
 
 class HttpListener:

@@ -18,11 +18,11 @@ from stream_router.http_listener import Bounds, HttpListener, add_headers, guard
 from ucci_runtime.broker.contact import Health
 from ucci_runtime.browser_safety import RequestHosts
 
+#: Of a connection, whatever happens on it; callers who keep theirs make another one.
 LIFETIME_S = 60.0
-"""Of a connection, whatever happens on it; callers who keep theirs make another one."""
 
+#: Beyond it the oldest connection makes room: probes and scrapers need one for milliseconds.
 MAX_CONNECTIONS = 128
-"""Beyond it the oldest connection makes room: probes and scrapers need one for milliseconds."""
 
 _UNAVAILABLE = 503
 

@@ -14,11 +14,11 @@ from schemas.status import ModelHealth
 from schemas.trial import CalibrationTrial
 from ucci_runtime.broker.records import Header, Record
 
+#: By this name a broker makes the routers' group and the session that commits for it.
 GROUP = "router"
-"""By this name a broker makes the routers' group and the session that commits for it."""
 
+#: By this name a broker makes the reader of versions.
 CALIBRATION_READER = "calibration"
-"""By this name a broker makes the reader of versions."""
 
 
 class Calibrations(Protocol):
@@ -78,17 +78,16 @@ class Reply:
     """What a model said."""
 
     text: str
-
+    #: ``stop`` is a whole answer; ``length`` and ``abort`` are cut ones, though the status is 200.
     finish_reason: str | None
-    """``stop`` is a whole answer; ``length`` and ``abort`` are cut ones, though the status is 200."""
-    completion_tokens: int
 
+    completion_tokens: int
+    #: u in [0, 1]; None when no token carries probabilities.
     uncertainty: float | None
-    """u in [0, 1]; None when no token carries probabilities."""
+    #: Read by the model; 0 where the server does not count them.
     prompt_tokens: int = 0
-    """Read by the model; 0 where the server does not count them."""
+    #: Of the tokens, in order; of a streamed reply alone. Tokens that came together share one start.
     marks: tuple[TokenMark, ...] = ()
-    """Of the tokens, in order; of a streamed reply alone. Tokens that came together share one start."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -30,14 +30,14 @@ from ucci_runtime.process import Hangup, end_on_signals
 
 _log = structlog.get_logger()
 
+#: Longest drain, whatever is configured: a SIGTERM ends within 20 s.
 MAX_DRAIN_S = 12.0
-"""Longest drain, whatever is configured: a SIGTERM ends within 20 s."""
 
+#: How long a start waits for the calibration topic where every workload has a version from disk.
 TOPIC_PATIENCE_S = 10.0
-"""How long a start waits for the calibration topic where every workload has a version from disk."""
 
+#: How long a status may take to be made.
 STATUS_S = 1.0
-"""How long a status may take to be made."""
 
 _POLL_S = 0.2
 

@@ -56,8 +56,8 @@ from ucci_runtime.tally import Tally
 
 _log = structlog.get_logger()
 
+#: For the last transaction, after the drain.
 FINAL_COMMIT_S = 3.0
-"""For the last transaction, after the drain."""
 
 _TOUCHED = (QUERIES, RESULTS, DEAD_LETTERS, CALIBRATION, ROUTERS)
 _LEAVE_S = LEAVE_S + 1.5

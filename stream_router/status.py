@@ -24,8 +24,8 @@ class Readiness:
     has_producer: bool
     can_answer: bool
     is_draining: bool = False
+    #: Why the broker could not be asked for its topics; None once it has answered.
     broker_away: str | None = None
-    """Why the broker could not be asked for its topics; None once it has answered."""
 
     @property
     def missing(self) -> tuple[str, ...]:
@@ -61,10 +61,10 @@ class Versions(NamedTuple):
 class Backlog(NamedTuple):
     """What is not answered or not committed yet."""
 
+    #: Queries being answered.
     in_flight: int
-    """Queries being answered."""
+    #: How far the commits are behind the log's end.
     lag: Mapping[int, Lag]
-    """How far the commits are behind the log's end."""
 
 
 def router_status(

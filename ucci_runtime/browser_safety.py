@@ -16,6 +16,7 @@ from schemas.settings import LOOPBACK_HOSTS
 ANY = "*"
 _SHOWN_CHARS = 60
 
+#: Of every answer that does not set them itself.
 SECURITY_HEADERS: Mapping[str, str] = MappingProxyType(
     {
         # Of an answer that is no page: nothing in it is run, loaded or shown within another site's page.
@@ -27,15 +28,14 @@ SECURITY_HEADERS: Mapping[str, str] = MappingProxyType(
         "Cross-Origin-Resource-Policy": "same-origin",
     }
 )
-"""Of every answer that does not set them itself."""
 
 
 @dataclass(frozen=True, slots=True)
 class RequestHosts:
     """The names under which a service may be asked for."""
 
+    #: In lower case; None allows any.
     names: frozenset[str] | None
-    """In lower case; None allows any."""
 
     @classmethod
     def of(cls, http_host: str, allowed: Collection[str]) -> RequestHosts:

@@ -6,6 +6,7 @@ from importlib.util import find_spec
 
 from schemas.errors import ConfigError
 
+#: The packages that an extra of the distribution brings, by its name.
 EXTRAS: dict[str, tuple[str, ...]] = {
     "api": ("fastapi", "jinja2", "matplotlib", "uvicorn"),
     "demo": ("ucci_demo", "fastapi", "jinja2", "matplotlib", "uvicorn", "scipy"),
@@ -13,7 +14,6 @@ EXTRAS: dict[str, tuple[str, ...]] = {
     "schema-registry": ("attrs", "authlib", "cachetools", "certifi", "httpx2"),
     "what-moved": ("py3langid", "scipy"),
 }
-"""The packages that an extra of the distribution brings, by its name."""
 
 
 def require_extra(extra: str, needed_by: str) -> None:

@@ -12,8 +12,8 @@ from typing import NamedTuple
 from ucci_runtime.broker.ports import Publisher
 
 INTERVAL_S = 2.0
+#: By this name a broker's publisher drops what it cannot send soon.
 PUBLISHER = "heartbeat"
-"""By this name a broker's publisher drops what it cannot send soon."""
 
 _FIRST_S = 0.5
 _CLOSE_S = 1.0

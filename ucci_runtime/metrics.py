@@ -13,12 +13,13 @@ from typing import Literal
 class MetricSpec:
     """One metric."""
 
+    #: As scraped; or, where the service's table says so, without the prefix and the ``_total`` of counters.
     name: str
-    """As scraped; or, where the service's table says so, without the prefix and the ``_total`` of counters."""
+    #: ``counter``, ``gauge`` or ``histogram``.
     kind: Literal["counter", "gauge", "histogram"]
-    """``counter``, ``gauge`` or ``histogram``."""
+    #: What one is.
     unit: str
-    """What one is."""
+    #: What it counts, and what a rise means.
     help: str
-    """What it counts, and what a rise means."""
+
     labels: tuple[str, ...] = ()

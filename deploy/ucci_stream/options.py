@@ -22,12 +22,12 @@ from schemas.errors import ConfigError
 from schemas.settings import Settings, WorkloadSettings
 from schemas.settings_text import load_settings
 
+#: Where ``demo`` and ``up`` keep their configuration, logs and results.
 STACK_DIRECTORY = Path("ucci-demo")
-"""Where ``demo`` and ``up`` keep their configuration, logs and results."""
 
 KEY_VARIABLE = "UCCI_API_KEY"
+#: The environment variables of the recalibrator's API: a key to show, and where it is.
 URL_VARIABLE = "UCCI_API_URL"
-"""The environment variables of the recalibrator's API: a key to show, and where it is."""
 
 ConfigOption = Annotated[
     Path | None,
@@ -87,8 +87,8 @@ def _chosen(config: Path | None, workload: str | None) -> Chosen:
 
 
 _NAMED = Annotated[str, typer.Option("--workload", help="The workload that is meant.")]
+#: The options that say which workload is meant, with their defaults.
 CHOICE: Mapping[str, tuple[Any, Any]] = {"config": (ConfigOption, None), "workload": (WorkloadOption, None)}
-"""The options that say which workload is meant, with their defaults."""
 
 _SOURCES: dict[type, tuple[Mapping[str, tuple[Any, Any]], Callable[..., Any]]] = {
     Settings: ({"config": (ConfigOption, None)}, settings_of),

@@ -25,16 +25,16 @@ from ucci_runtime.broker.records import EndReached, Input, OutputRecord, Record
 class CoPartition:
     """The two inputs of one partition number."""
 
+    #: The next offsets to take.
     positions: dict[Input, int]
-    """The next offsets to take."""
+    #: Offsets below which outputs are in the topics already.
     limits: dict[Input, int]
-    """Offsets below which outputs are in the topics already."""
+    #: Called with one word when the log is not what its offsets say.
     note: Callable[[str], None]
-    """Called with one word when the log is not what its offsets say."""
+    #: Offsets that the group and the store know.
     committed: dict[Input, int] = field(default_factory=dict)
-    """Offsets that the group and the store know."""
+    #: Whether outputs go out.
     is_live: bool = False
-    """Whether outputs go out."""
 
     @property
     def has_caught_up(self) -> bool:
@@ -77,30 +77,30 @@ class CoPartition:
         return True
 
 
+#: The partition and the id of a query.
 QueryKey = tuple[int, str]
-"""The partition and the id of a query."""
 
 
 @dataclass(slots=True)
 class Uncommitted:
     """What was taken since the last commit; dropped whole when a commit fails."""
 
+    #: The states that were loaded or changed.
     states: dict[QueryKey, QueryState] = field(default_factory=dict)
-    """The states that were loaded or changed."""
+    #: The queries that the store does not have.
     absent: set[QueryKey] = field(default_factory=set)
-    """The queries that the store does not have."""
+    #: The changed queries, each with the latest time of its records in Unix milliseconds.
     touched: dict[QueryKey, int] = field(default_factory=dict)
-    """The changed queries, each with the latest time of its records in Unix milliseconds."""
+    #: Counts to add to those of the labelers.
     agreement: dict[LabelerKey, LabelerCounts] = field(default_factory=dict)
-    """Counts to add to those of the labelers."""
+
     outputs: list[OutputRecord] = field(default_factory=list)
-
+    #: The counter of each workload's results.
     traffic: dict[str, TrafficSummarizer] = field(default_factory=dict)
-    """The counter of each workload's results."""
-    records: int = 0
 
+    records: int = 0
+    #: When the first record was taken, by the monotonic clock; infinite where there is nothing to commit.
     since_s: float = math.inf
-    """When the first record was taken, by the monotonic clock; infinite where there is nothing to commit."""
 
     def is_known(self, key: QueryKey) -> bool:
         """Return whether the store need not be asked for this query."""

@@ -49,17 +49,17 @@ class Counted(NamedTuple):
 class Consequences(NamedTuple):
     """What follows from one event."""
 
+    #: The same object as before where the event changed nothing.
     state: QueryState
-    """The same object as before where the event changed nothing."""
+    #: As of when the row is fresh, in Unix milliseconds.
     touched_ms: int
-    """As of when the row is fresh, in Unix milliseconds."""
+    #: Counts to add to those of the labelers.
     agreement: tuple[tuple[str | None, LabelerCounts], ...]
-    """Counts to add to those of the labelers."""
+
     outputs: tuple[OutputRecord, ...] = ()
     counts: tuple[Counted, ...] = ()
-
+    #: A result to count in its workload's traffic.
     traffic: RoutedEvent | None = None
-    """A result to count in its workload's traffic."""
 
 
 class Joining:

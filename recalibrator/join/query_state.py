@@ -26,14 +26,14 @@ from schemas.labelled import LabelledExample
 from schemas.routed import RoutedEvent
 from schemas.settings import WorkloadSettings
 
+#: Labelers of one query; feedback of one more is refused.
 MAX_LABELERS = 64
-"""Labelers of one query; feedback of one more is refused."""
 
+#: Bytes of all labels of one query, long values as digests; feedback that would take more is refused.
 MAX_OPINION_BYTES = 100_000
-"""Bytes of all labels of one query, long values as digests; feedback that would take more is refused."""
 
+#: Feedback ids remembered for one query.
 MAX_SEEN = 256
-"""Feedback ids remembered for one query."""
 
 _ID_CHARS = 16
 
@@ -42,12 +42,12 @@ _ID_CHARS = 16
 class LabelRules:
     """By what a workload's labels are read."""
 
+    #: Entities in others do not count.
     fields: tuple[str, ...]
-    """Entities in others do not count."""
+    #: Those whose answers to an audit decide; empty where nobody is named.
     trusted_labelers: frozenset[str] = frozenset()
-    """Those whose answers to an audit decide; empty where nobody is named."""
+    #: Those with a target of their own.
     target_fields: tuple[str, ...] = ()
-    """Those with a target of their own."""
 
     @classmethod
     def of(cls, workload: WorkloadSettings) -> Self:
@@ -59,40 +59,39 @@ class LabelRules:
         )
 
 
+#: The rules of each workload.
 Rules = Mapping[str, LabelRules]
-"""The rules of each workload."""
 
 
 class Opinion(Part):
     """What one labeler says of one query at last."""
 
     labeler: str | None = None
-
+    #: Long values as digests; None when it was withdrawn or skipped.
     entities: Entities | None = None
-    """Long values as digests; None when it was withdrawn or skipped."""
+    #: Whether the labeler looked and left it.
     skipped: bool = False
-    """Whether the labeler looked and left it."""
-    labelled_at: Timestamp
 
+    labelled_at: Timestamp
+    #: The labeler's own count.
     revision: Annotated[int, Field(ge=1)] = 1
-    """The labeler's own count."""
+    #: As which of the query's feedback events it was taken.
     order: Annotated[int, Field(ge=1)]
-    """As which of the query's feedback events it was taken."""
 
 
 class QueryState(Part):
     """All that is kept of one query."""
 
+    #: The result, without what the fit does not need; None while only feedback has come.
     routed: RoutedEvent | None = None
-    """The result, without what the fit does not need; None while only feedback has come."""
+    #: One for each labeler, in order of labeler.
     opinions: Many[Opinion] = ()
-    """One for each labeler, in order of labeler."""
+    #: Feedback events taken; the revision of the next example.
     received: Count = 0
-    """Feedback events taken; the revision of the next example."""
+    #: Short hashes of the ids of the feedback events taken, oldest first.
     seen: Many[str] = ()
-    """Short hashes of the ids of the feedback events taken, oldest first."""
+    #: When the result came, if its label was requested: the age of a request does not rest on the router's clock.
     asked_at: Timestamp | None = None
-    """When the result came, if its label was requested: the age of a request does not rest on the router's clock."""
 
     @property
     def standing(self) -> Opinion | None:

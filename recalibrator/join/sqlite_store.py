@@ -34,16 +34,16 @@ from ucci_runtime.broker.records import Input
 
 _log = structlog.get_logger()
 
+#: What a row takes in the file besides its state and twice its query id: in the table, in the index and as slack.
 _ROW_BYTES = 100
-"""What a row takes in the file besides its state and twice its query id: in the table, in the index and as slack."""
 
 
+#: Labelers' rows, one for a labeler, workload and partition; the longest silent go first, since names are the senders'
+#: to choose.
 MOST_LABELERS = 2_000
-"""Labelers' rows, one for a labeler, workload and partition; the longest silent go first, since names are the senders'
-to choose."""
 
+#: Labelers of one workload in a status.
 MOST_SHOWN = 50
-"""Labelers of one workload in a status."""
 
 _COUNTS = ("labels", "skipped", "compared", "agreeing", "unanimous", "confirmed")
 _MILLISECONDS = 1_000
@@ -149,12 +149,12 @@ DELETE FROM labelers WHERE last_ms < ? OR (partition, workload, labeler) NOT IN 
     SELECT partition, workload, labeler FROM labelers ORDER BY last_ms DESC LIMIT ?
 )
 """
+#: In the order in which they are given up.
 KINDS = ("feedback_without_result", "result_without_label", "joined", "requested_without_label")
-"""In the order in which they are given up."""
 
+#: Share of the bounds up to which a kind is spared for the sake of those after it: without it, requests that nobody
+#: answers would fill the file, and no other label would find its result.
 _SPARED = 0.1
-"""Share of the bounds up to which a kind is spared for the sake of those after it: without it, requests that nobody
-answers would fill the file, and no other label would find its result."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -165,11 +165,11 @@ class RowBounds:
     bytes: int = 4_000_000_000
 
 
+#: How long to wait for another process that has the file locked.
 LOCK_TIMEOUT_S = 5.0
-"""How long to wait for another process that has the file locked."""
 
+#: What SQLite reports of a file that no later start could read either.
 _DAMAGE = frozenset({sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB})
-"""What SQLite reports of a file that no later start could read either."""
 
 _REMEDIES = {
     sqlite3.SQLITE_BUSY: "end the other process that uses it",

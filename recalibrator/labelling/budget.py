@@ -14,21 +14,22 @@ _SECONDS_PER_DAY = 86_400.0
 class LabelBudget:
     """How many labels a workload asks for, gets and would need."""
 
+    #: Labels asked for since traffic was first seen.
     requested: int
-    """Labels asked for since traffic was first seen."""
+    #: The mean since then; None without traffic.
     requested_per_day: float | None
-    """The mean since then; None without traffic."""
+    #: Of the requested ones, in [0, 1]; None before the first request.
     received_share: float | None
-    """Of the requested ones, in [0, 1]; None before the first request."""
-    pending: int
 
+    pending: int
+    #: Seconds from routing to label.
     delay_p50_s: float | None
     delay_p90_s: float | None
-    """Seconds from routing to label."""
+    #: Labels behind the estimate, weighted by age and by the traffic that they stand for.
     effective: float
-    """Labels behind the estimate, weighted by age and by the traffic that they stand for."""
+    #: Upper minus lower end of the 95 % interval of the estimated micro-F1; None where none is quoted.
     interval_width: float | None
-    """Upper minus lower end of the 95 % interval of the estimated micro-F1; None where none is quoted."""
+
     interval_width_with_twice_the_labels: float | None
 
 

@@ -53,8 +53,8 @@ class Line(NamedTuple):
 class LabelLinesReader:
     """Reads the answers to one workload's tasks."""
 
+    #: Answers to tasks of others are left alone.
     workload: str
-    """Answers to tasks of others are left alone."""
     source = SOURCE
 
     @property

@@ -31,8 +31,8 @@ from schemas.feedback import FeedbackEvent
 
 SOURCE = "label-studio"
 DELETED = "ANNOTATIONS_DELETED"
+#: Stands for the project of a webhook that names none; Label Studio counts from 1.
 UNKNOWN_PROJECT = 0
-"""Stands for the project of a webhook that names none; Label Studio counts from 1."""
 
 MAX_REMEMBERED = 20_000
 _TAKEN = frozenset({"ANNOTATION_CREATED", "ANNOTATION_UPDATED"})
@@ -44,8 +44,8 @@ _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 class LabelStudioReader:
     """Reads webhooks and listed tasks."""
 
+    #: The project of annotations that do not name theirs.
     default_project: int | None = None
-    """The project of annotations that do not name theirs."""
     source = SOURCE
 
     def feedback(self, hook: JsonDocument) -> FeedbackEvent | None:

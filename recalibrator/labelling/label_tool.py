@@ -18,11 +18,11 @@ from schemas.errors import one_line
 from schemas.feedback import FeedbackEvent
 from schemas.label_requested import LabelRequested
 
+#: A JSON object as the tool writes it.
 JsonDocument = Mapping[str, Any]
-"""A JSON object as the tool writes it."""
 
+#: What a tool calls one of its tasks.
 TaskId = str
-"""What a tool calls one of its tasks."""
 
 _RETRACTED = "retracted"
 _ID_PARTS = 4
@@ -75,24 +75,24 @@ class Annotation(NamedTuple):
 class Task:
     """One task of a project."""
 
+    #: Which document of the listing it was read from.
     document_id: str
-    """Which document of the listing it was read from."""
+    #: None where only answers are left of it, so that it can neither wait nor be removed.
     task_id: TaskId | None
-    """None where only answers are left of it, so that it can neither wait nor be removed."""
+    #: None for tasks that were not made of a label request.
     query_id: str | None
-    """None for tasks that were not made of a label request."""
+
     annotations: tuple[Annotation, ...]
-
+    #: Whether nobody has annotated it or begun to.
     is_untouched: bool
-    """Whether nobody has annotated it or begun to."""
+    #: Whether nothing is lost when it is removed.
     may_leave: bool
-    """Whether nothing is lost when it is removed."""
-    created_at: datetime
 
+    created_at: datetime
+    #: When it, or one of its annotations, changed last.
     changed_at: datetime
-    """When it, or one of its annotations, changed last."""
+    #: A line for each annotation that says nothing clear.
     faults: tuple[str, ...] = ()
-    """A line for each annotation that says nothing clear."""
 
 
 class AnnotationReader(Protocol):

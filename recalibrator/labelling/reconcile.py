@@ -27,11 +27,11 @@ from recalibrator.labelling.label_tool import (
 from schemas.feedback import FeedbackEvent
 from schemas.label_requested import LabelRequested
 
+#: A query_id and a labeler.
 Author = tuple[str, str | None]
-"""A query_id and a labeler."""
 
+#: Stands for the time of an annotation that carries none: its revision and its content alone order it.
 _LONG_AGO = datetime.min.replace(tzinfo=UTC)
-"""Stands for the time of an annotation that carries none: its revision and its content alone order it."""
 
 
 class Sent(NamedTuple):
@@ -46,15 +46,15 @@ class Sent(NamedTuple):
 class Plan:
     """What is still to do."""
 
+    #: Requests without a task, newest first.
     push: tuple[LabelRequested, ...]
-    """Requests without a task, newest first."""
+    #: Tasks whose request is over and that nothing is lost with.
     remove: tuple[TaskId, ...]
-    """Tasks whose request is over and that nothing is lost with."""
+    #: What annotators said and the topic does not hold.
     send: tuple[FeedbackEvent, ...]
-    """What annotators said and the topic does not hold."""
+    #: What to send where an annotation that was sent is really gone: a listing may miss one, and a label that is
+    #: withdrawn by mistake is lost.
     if_gone: tuple[tuple[AnnotationKey, FeedbackEvent], ...]
-    """What to send where an annotation that was sent is really gone: a listing may miss one, and a label that is
-    withdrawn by mistake is lost."""
 
 
 def note_sent(sent: dict[Author, Sent], event: FeedbackEvent, source: str, project: str) -> None:

@@ -16,8 +16,8 @@ from schemas.settings import NoticeKind
 from schemas.status import BAD_STATES, WorkloadStatus
 
 _ALARMED = frozenset({"suspected", "drifted"})
+#: The value of a condition of which there is nothing to say.
 FINE = "ok"
-"""The value of a condition of which there is nothing to say."""
 
 _ID_CHARS = 32
 _MOST_NAMED = 5
@@ -27,12 +27,12 @@ _MOST_NAMED = 5
 class Condition:
     """How a workload stands in one respect."""
 
+    #: One word, or a few.
     value: str
-    """One word, or a few."""
-    is_bad: bool
 
+    is_bad: bool
+    #: RFC 3339 time of the status that first showed it.
     since: str
-    """RFC 3339 time of the status that first showed it."""
 
 
 @dataclass(frozen=True, slots=True)

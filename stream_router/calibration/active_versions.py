@@ -33,48 +33,48 @@ _SIGNATURE_FAULTS: Mapping[SignatureFault, str] = {
 class RejectionReason(StrEnum):
     """Why a record was not put in force."""
 
+    #: Not a calibration version, or one that contradicts itself or its key.
     MALFORMED = "malformed"
-    """Not a calibration version, or one that contradicts itself or its key."""
 
+    #: The digest is missing or belongs to something else: altered or cut.
     DIGEST = "digest"
-    """The digest is missing or belongs to something else: altered or cut."""
 
+    #: Not configured here; normal where routers serve different workloads.
     UNKNOWN_WORKLOAD = "unknown_workload"
-    """Not configured here; normal where routers serve different workloads."""
 
+    #: Made for another uncertainty signal, small model or decoding.
     FOREIGN_SIGNAL = "foreign_signal"
-    """Made for another uncertainty signal, small model or decoding."""
 
+    #: Made with another prompt, other fields, another model or another form of request than configured here.
     FOREIGN_BASIS = "foreign_basis"
-    """Made with another prompt, other fields, another model or another form of request than configured here."""
 
+    #: Made for another handoff, or for none where one is configured.
     FOREIGN_HANDOFF = "foreign_handoff"
-    """Made for another handoff, or for none where one is configured."""
 
+    #: Without a signature, where a key is configured.
     UNSIGNED = "unsigned"
-    """Without a signature, where a key is configured."""
 
+    #: Signed with a key that is not configured, or for another cluster or topic, or altered since.
     BAD_SIGNATURE = "bad_signature"
-    """Signed with a key that is not configured, or for another cluster or topic, or altered since."""
 
+    #: Above any number that the fit gives: in force, it would shut out every version to come.
     NUMBER_TOO_HIGH = "number_too_high"
-    """Above any number that the fit gives: in force, it would shut out every version to come."""
 
+    #: Not above the version in force.
     OLDER = "older"
-    """Not above the version in force."""
 
+    #: Expected to escalate a share of queries too far from that of the version in force.
     ESCALATION_JUMP = "escalation_jump"
-    """Expected to escalate a share of queries too far from that of the version in force."""
 
+    #: A tombstone: the last good version stays.
     DELETED = "deleted"
-    """A tombstone: the last good version stays."""
 
 
+#: Decimals to which rates are compared.
 _PLACES = 9
-"""Decimals to which rates are compared."""
 
+#: Triggers of versions that a person asked for.
 BY_COMMAND = frozenset({"activate", "pin", "promote", "bootstrap"})
-"""Triggers of versions that a person asked for."""
 
 
 class Activated(NamedTuple):
@@ -326,9 +326,8 @@ class TrialChange(NamedTuple):
 
     workload: str
     trial: CalibrationTrial | None
-
+    #: Why the record was rejected.
     problem: str | None = None
-    """Why the record was rejected."""
 
 
 class ActiveTrials:

@@ -21,8 +21,8 @@ from ucci_runtime.file_replace import replace_file
 
 _log = structlog.get_logger()
 _FORMAT = 1
+#: Of the file: a hundred workloads with the longest records there can be.
 _MAX_BYTES = 100_000_000
-"""Of the file: a hundred workloads with the longest records there can be."""
 
 
 class KeptVersion(NamedTuple):

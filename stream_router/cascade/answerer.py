@@ -31,8 +31,8 @@ from stream_router.otel_tracing import PassedOn
 from stream_router.ports import Calibrations, CascadeMetrics, ModelCall, ModelCallMetrics, ServerName, Tracing
 from ucci_runtime.clock import Clock
 
+#: Stands in for large over small, where no cost is configured, until both models have answered something.
 UNMEASURED_COST_RATIO = 3.0
-"""Stands in for large over small, where no cost is configured, until both models have answered something."""
 
 
 class CascadeAnswerer:

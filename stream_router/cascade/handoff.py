@@ -22,28 +22,28 @@ from schemas.settings import HandoffSettings, WorkloadSettings
 from stream_router.cascade.lever import Asked, Drawn, Lever, RunEnd
 from stream_router.ports import CascadeMetrics, TokenMark
 
+#: Kept of the text of an answer that is not served.
 _RAW_CHARS_ALONE = 4_096
-"""Kept of the text of an answer that is not served."""
 
+#: Why a query may have escalated that is drawn to compare. Explored ones and those of a cold start are not served so
+#: once the threshold decides.
 _COMPARED: frozenset[DecisionReason] = frozenset({"threshold", "infeasible", "small_failed"})
-"""Why a query may have escalated that is drawn to compare. Explored ones and those of a cold start are not served so
-once the threshold decides."""
 
+#: What bytes that make no character are decoded to.
 _REPLACEMENT = "\N{REPLACEMENT CHARACTER}"
-"""What bytes that make no character are decoded to."""
 
+#: A string that is not whole ends behind its last whole character, escape, or surrogate pair of escapes.
 _LEXEME = re.compile(
     r"""(?P<white>\s+)|(?P<sign>[{}\[\],:])|(?P<scalar>[^\s,:\[\]{}"\\]+)|"""
     r"""(?P<string>"(?:[^"\\]|\\u[dD][89abAB][0-9a-fA-F]{2}\\u[dD][c-fC-F][0-9a-fA-F]{2}"""
     r"""|\\u(?![dD][89abAB])[0-9a-fA-F]{4}|\\[^u])*"?)"""
 )
-"""A string that is not whole ends behind its last whole character, escape, or surrogate pair of escapes."""
 
+#: An answer is an object that may hold lists.
 _DEEPEST = 2
-"""An answer is an object that may hold lists."""
 
+#: A high surrogate at the end of a text, whose low one may follow.
 _HALF_PAIR = re.compile(r"\\u[dD][89abAB][0-9a-fA-F]{2}(?:\\(?:u[0-9a-fA-F]{0,3})?)?$")
-"""A high surrogate at the end of a text, whose low one may follow."""
 
 
 class HandoffLever(Lever):
@@ -190,15 +190,15 @@ def _is_beginning(text: str) -> bool:
 class _Places:
     """The last places of an answer's beginning at which it may be cut."""
 
+    #: Behind the comma of each field that is whole.
     fields: list[int] = field(default_factory=list)
-    """Behind the comma of each field that is whole."""
+    #: The last place of all.
     anywhere: int = 0
-    """The last place of all."""
 
+    #: How many brackets are open.
     depth: int = 0
-    """How many brackets are open."""
+    #: Whether the object has ended.
     is_closed: bool = False
-    """Whether the object has ended."""
 
     def read(self, text: str) -> bool:
         """Find the places; False where no answer begins so: not one object, or one with others inside."""

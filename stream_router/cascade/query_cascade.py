@@ -59,6 +59,7 @@ Step = Ask | WaitFor | Serve | GiveUp
 
 _WAIT_FOR_LARGE = WaitFor(("large",))
 
+#: By how the small and the large run ended.
 _AFTER_BOTH: dict[tuple[RunEnd, RunEnd], Step] = {
     (RunEnd.VALID, RunEnd.VALID): Serve("large"),
     (RunEnd.VALID, RunEnd.FAILED): Serve("small"),
@@ -70,10 +71,9 @@ _AFTER_BOTH: dict[tuple[RunEnd, RunEnd], Step] = {
     (RunEnd.DOWN, RunEnd.FAILED): WaitFor(("small",)),
     (RunEnd.DOWN, RunEnd.DOWN): WaitFor(("small", "large")),
 }
-"""By how the small and the large run ended."""
 
+#: Where the small answer is served while the large server is down.
 _SMALL_STANDS_IN = (RunEnd.VALID, RunEnd.DOWN)
-"""Where the small answer is served while the large server is down."""
 
 
 class QueryCascade:

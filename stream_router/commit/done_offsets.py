@@ -16,8 +16,8 @@ from collections.abc import Sequence
 from typing import NamedTuple
 from zlib import crc32
 
+#: Longest text written, where the broker takes it: Kafka's default ``offset.metadata.max.bytes`` is 4,096.
 MAX_METADATA_CHARS = 4_000
-"""Longest text written, where the broker takes it: Kafka's default ``offset.metadata.max.bytes`` is 4,096."""
 
 _VERSION = "1"
 _CRC_BYTES = 4

@@ -49,12 +49,12 @@ class CommittedOffsets(NamedTuple):
 class Load(NamedTuple):
     """How much the router holds now."""
 
+    #: Queries being answered.
     in_flight: int
-    """Queries being answered."""
+    #: Queries answered and not committed.
     uncommitted: int
-    """Queries answered and not committed."""
+    #: Bytes held by their answers.
     uncommitted_bytes: int
-    """Bytes held by their answers."""
 
 
 class EntryState(Enum):
@@ -76,10 +76,11 @@ class _Entry:
 class CommitBatch:
     """What one transaction commits."""
 
+    #: The input records whose results it holds.
     ids: tuple[RecordId, ...]
-    """The input records whose results it holds."""
+    #: Parallel to ``ids``.
     outcomes: tuple[Outcome, ...]
-    """Parallel to ``ids``."""
+
     offsets: Mapping[int, OffsetCommit]
 
 

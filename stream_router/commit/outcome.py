@@ -38,11 +38,10 @@ class OutputTopics(NamedTuple):
 
     results: str
     dead_letters: str
-
+    #: Stands in front of results, if there is one.
     schema_id: int | None = None
-    """Stands in front of results, if there is one."""
+    #: Which part of the service dead letters name.
     stage: str = STAGE
-    """Which part of the service dead letters name."""
 
     def result(self, source: Record, routed: RoutedEvent, trace: tuple[Header, ...] = ()) -> OutputRecord:
         """Return the result's record: keyed by query_id, with a trace context as its headers.

@@ -16,8 +16,8 @@ from stream_router.commit.ledger import CommitBatch, CommittedOffsets, Ledger, L
 from stream_router.commit.outcome import Outcome
 from ucci_runtime.broker.records import Record
 
+#: Answers held while they cannot be committed; intake stops above it.
 MAX_UNCOMMITTED_BYTES = 64 * 1024 * 1024
-"""Answers held while they cannot be committed; intake stops above it."""
 
 _MIN_UNCOMMITTED = 10_000
 _MANY_SHARE = 4

@@ -16,11 +16,11 @@ from contextlib import asynccontextmanager, contextmanager
 from ucci_runtime.refusals import RequestRefused
 
 RETRY_AFTER_S = 1
+#: After how long a write is given up.
 BROKER_RETRY_AFTER_S = 5
-"""After how long a write is given up."""
 
+#: Of all bodies still arriving, besides the longest allowed.
 COMING_BYTES = 64_000_000
-"""Of all bodies still arriving, besides the longest allowed."""
 
 _TOO_MANY, _UNAVAILABLE = 429, 503
 

@@ -50,15 +50,15 @@ from ucci_runtime.refusals import RequestRefused
 _log = structlog.get_logger()
 
 MAX_BODY_BYTES = 1_000_000
+#: How long a body may take to come.
 BODY_TIMEOUT_S = 20.0
-"""How long a body may take to come."""
 
+#: How long a connection may send, or be silent, before its first request is being answered.
 STRAY_TIMEOUT_S = 10.0
-"""How long a connection may send, or be silent, before its first request is being answered."""
 
 SERVERS_RETRY_AFTER_S = 2
+#: Counts callers who left before they were answered, as proxies number them.
 _LEFT = "499"
-"""Counts callers who left before they were answered, as proxies number them."""
 
 _PATHS: Mapping[str, Endpoint] = {"/v1/chat/completions": "chat", "/v1/completions": "completions"}
 _MODELS = "/v1/models"
@@ -70,9 +70,8 @@ class Output(NamedTuple):
     """Where results go."""
 
     publisher: Publisher
-
+    #: Largest record that the topics, and the publisher, take.
     max_record_bytes: int
-    """Largest record that the topics, and the publisher, take."""
 
 
 class GatewayApi:

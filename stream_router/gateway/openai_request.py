@@ -19,11 +19,11 @@ from ucci_runtime.refusals import RequestRefused
 
 Endpoint = Literal["completions", "chat"]
 
+#: May stand before a workload's name, for callers who route by a model's name.
 MODEL_PREFIX = "ucci:"
-"""May stand before a workload's name, for callers who route by a model's name."""
 
+#: Means the default workload.
 DEFAULT_MODEL = "ucci"
-"""Means the default workload."""
 
 ID_HEADER = "X-Query-Id"
 
@@ -38,8 +38,9 @@ _USER = "user"
 class Refused(NamedTuple):
     """A parameter that is not offered."""
 
+    #: Values that ask for nothing.
     harmless: tuple[Any, ...]
-    """Values that ask for nothing."""
+
     remedy: str
 
 
@@ -76,9 +77,8 @@ class Call(NamedTuple):
 
     query: QueryEvent
     workload: str
-
+    #: What the request asked for without effect, by name.
     ignored: tuple[str, ...]
-    """What the request asked for without effect, by name."""
 
 
 class Workloads(NamedTuple):

@@ -49,8 +49,8 @@ from ucci_runtime.process import SystemClock
 
 _log = structlog.get_logger()
 
+#: By this name a broker makes the publisher of results.
 RESULTS_PUBLISHER = "gateway"
-"""By this name a broker makes the publisher of results."""
 
 _TOUCHED = (RESULTS, DEAD_LETTERS, CALIBRATION, ROUTERS)
 _CLOSE_S = 1.0

@@ -16,8 +16,8 @@ from schemas.routed import ModelRun
 from stream_router.model_client.field_margins import field_margins
 from stream_router.ports import Reply
 
+#: As long as a query may be; keeps a result, which holds an answer up to five times, below a record's limit.
 MAX_ANSWER_CHARS = 32_768
-"""As long as a query may be; keeps a result, which holds an answer up to five times, below a record's limit."""
 
 _WHOLE = "stop"
 
@@ -134,5 +134,5 @@ def _refuse(name: str) -> NoReturn:
     raise ValueError(f"{name} is not JSON")
 
 
+#: Kept: to make one takes as long as to read a short answer.
 _ANSWERS = json.JSONDecoder(parse_int=_Number, parse_float=_Number, parse_constant=_refuse)
-"""Kept: to make one takes as long as to read a short answer."""

@@ -25,20 +25,20 @@ from stream_router.model_client.reply import StreamedReply, read_models, read_re
 from stream_router.model_client.request import ModelRequest
 from stream_router.ports import Reply
 
+#: Below the 5 s after which vLLM closes idle connections: else a call may meet a closing one.
 KEEPALIVE_S = 4.0
-"""Below the 5 s after which vLLM closes idle connections: else a call may meet a closing one."""
 
 _CONNECT_S = 5.0
 _GREETING_S = 2.0
 _BASE_REPLY_BYTES = 1_000_000
+#: Of a reply with log-probabilities; vLLM 0.32 was seen to send 100 (completions) and 242 (chat).
 _BYTES_A_TOKEN = 2_000
-"""Of a reply with log-probabilities; vLLM 0.32 was seen to send 100 (completions) and 242 (chat)."""
 
 _OK = 200
+#: vLLM sends 503 when its queue is full. One that shuts down does too; that it answers nobody gives it away.
 _TOO_MUCH = frozenset({429, 503})
-"""vLLM sends 503 when its queue is full. One that shuts down does too; that it answers nobody gives it away."""
+#: A proxy waited in vain for the server behind it.
 _TOO_LATE = frozenset({408, 504})
-"""A proxy waited in vain for the server behind it."""
 _REDIRECTS = range(300, 400)
 _REFUSALS = frozenset({400, 413, 422})
 _FORBIDDEN = frozenset({401, 403})

@@ -50,15 +50,15 @@ from ucci_runtime.process import affordable_connections
 
 _log = structlog.get_logger()
 
+#: For one query, the first included.
 MAX_ATTEMPTS = 3
-"""For one query, the first included."""
 
+#: Outages at which a query may have been in flight before it counts as their cause. Also, how many times as many
+#: attempts may end by overload as may fail otherwise: where half of all attempts do, 1 query in 512 is wrongly blamed.
 MAX_ROUNDS = 3
-"""Outages at which a query may have been in flight before it counts as their cause. Also, how many times as many
-attempts may end by overload as may fail otherwise: where half of all attempts do, 1 query in 512 is wrongly blamed."""
 
+#: Probes in flight. They overlap, since what a hung server was sent may stay unanswered for good.
 MAX_PROBES = 32
-"""Probes in flight. They overlap, since what a hung server was sent may stay unanswered for good."""
 
 _SHOWN_MODELS = 8
 _FULL_PAUSE_S = 1.0
@@ -88,18 +88,17 @@ class _Attempts:
     """Outcome of one query's attempts."""
 
     began_s: float
-
+    #: Of the server when the first attempt began; -1 before.
     successes: int = -1
-    """Of the server when the first attempt began; -1 before."""
+    #: Attempts that may be the query's fault, and those that ended by overload.
     failed: int = 0
     overloaded: int = 0
-    """Attempts that may be the query's fault, and those that ended by overload."""
+    #: Whether the server saw any of them.
     delivered: bool = False
-    """Whether the server saw any of them."""
-    last: TransientError | None = None
 
+    last: TransientError | None = None
+    #: Time of the attempts and of the pauses between them; neither the queue nor an outage is the query's.
     at_server_s: float = 0.0
-    """Time of the attempts and of the pauses between them; neither the queue nor an outage is the query's."""
 
     def add(self, error: TransientError, *, by_overload: bool) -> None:
         self.last = error

@@ -42,13 +42,13 @@ class Probed:
     """What one server said."""
 
     role: ModelRole
-
+    #: Empty where all is well.
     findings: tuple[Finding, ...]
-    """Empty where all is well."""
+    #: Names of the models that the server lists, and what each is made of, where it says so.
     served: Mapping[str, str] = field(default_factory=dict)
-    """Names of the models that the server lists, and what each is made of, where it says so."""
+    #: Its answer to the sample query.
     reply: Reply | None = None
-    """Its answer to the sample query."""
+
     latency_s: float = 0.0
 
 

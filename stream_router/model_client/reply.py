@@ -134,8 +134,8 @@ class StreamedReply:
         )
 
 
+#: What reading something that is no completion as one gives.
 _MISSHAPEN = (KeyError, IndexError, TypeError, AttributeError, ValueError)
-"""What reading something that is no completion as one gives."""
 
 
 def _is_count(value: Any) -> TypeGuard[int]:

@@ -35,8 +35,8 @@ def summary(model: type) -> str:
 def parameter_texts(model: type) -> dict[str, str]:
     """Return the text of each field, those of its bases included.
 
-    It stands below the field, or below the last of several that stand together without a blank line; where several
-    fields that stand apart share a text, it stands in the ``Parameters`` section of the class.
+    It stands above the field, in a comment that begins with ``#:``, and holds for those that follow without another
+    one or a blank line; where fields that stand apart share a text, it stands in the ``Parameters`` section.
 
     Examples
     --------
@@ -48,7 +48,7 @@ def parameter_texts(model: type) -> dict[str, str]:
     for owner in reversed(model.__mro__):
         if owner.__module__ == "builtins":
             continue
-        texts |= _section_texts(owner) | _texts_below_fields(owner)
+        texts |= _section_texts(owner) | _texts_above_fields(owner)
     return texts
 
 
@@ -70,22 +70,26 @@ def _section_texts(model: type) -> dict[str, str]:
     return {name: text for name, lines in found.items() if (text := " ".join(lines).strip())}
 
 
-def _texts_below_fields(model: type) -> dict[str, str]:
-    (body,) = ast.parse(textwrap.dedent(inspect.getsource(model))).body
+def _texts_above_fields(model: type) -> dict[str, str]:
+    source = textwrap.dedent(inspect.getsource(model))
+    (body,) = ast.parse(source).body
     assert isinstance(body, ast.ClassDef)
+    fields = {statement.lineno: statement for statement in body.body if isinstance(statement, ast.AnnAssign)}
     found: dict[str, str] = {}
-    names: list[str] = []
-    end = 0
-    for statement in body.body:
-        if statement.lineno > end + 1:
-            names = []
-        end = statement.end_lineno or statement.lineno
-        match statement:
-            case ast.AnnAssign(target=ast.Name(id=name)):
-                names.append(name)
-            case ast.Expr(value=ast.Constant(value=str(text))):
-                found |= dict.fromkeys(names, " ".join(text.split()))
-                names = []
-            case _:
-                names = []
+    comment: list[str] = []
+    names_before = False
+    number = 0
+    lines = source.splitlines()
+    while number < len(lines):
+        number += 1
+        line = lines[number - 1].strip()
+        if line.startswith("#:"):
+            comment, names_before = ([] if names_before else comment), False
+            comment.append(line.removeprefix("#:").strip())
+        elif number in fields and comment:
+            found[ast.unparse(fields[number].target)] = " ".join(comment)
+            number = fields[number].end_lineno or number
+            names_before = True
+        else:
+            comment = []
     return found

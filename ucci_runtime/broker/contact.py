@@ -13,15 +13,15 @@ from datetime import UTC, datetime
 from http import HTTPStatus
 from typing import Literal, NamedTuple
 
+#: Silence after which a client is asked, and time between two questions: one small request from idle clients.
 ASK_S = 10.0
-"""Silence after which a client is asked, and time between two questions: one small request from idle clients."""
 
+#: How long a member may wait for its partitions while its group's coordinator answers. A rebalance takes as long as its
+#: slowest member needs to commit, up to 20 s; one that was killed without a successor keeps its place for a session.
 UNASSIGNED_S = 30.0
-"""How long a member may wait for its partitions while its group's coordinator answers. A rebalance takes as long as its
-slowest member needs to commit, up to 20 s; one that was killed without a successor keeps its place for a session."""
 
+#: Silence that `/healthz` reports: two questions without an answer.
 SILENT_S = 20.0
-"""Silence that `/healthz` reports: two questions without an answer."""
 
 
 class Health(NamedTuple):

@@ -24,8 +24,8 @@ from ucci_runtime.broker.kafka_topics import check_topics
 from ucci_runtime.broker.ports import CheckedTopics, Connect
 from ucci_runtime.broker.records import Count
 
+#: The publisher whose records nobody waits for.
 HEARTBEAT = "heartbeat"
-"""The publisher whose records nobody waits for."""
 
 
 class KafkaBroker:

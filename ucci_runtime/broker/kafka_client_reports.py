@@ -20,8 +20,8 @@ from ucci_runtime.broker.records import Count
 
 _log = structlog.get_logger()
 _LOGGED_EACH = 3
+#: The client says this nowhere else.
 _SESSION_LOST = "SESSTMOUT"
-"""The client says this nowhere else."""
 
 
 def reports(

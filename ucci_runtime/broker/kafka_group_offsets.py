@@ -29,8 +29,8 @@ _log = structlog.get_logger()
 _ASK_TIMEOUT_S = 5.0
 _BUDGET_S = 60.0
 _RETRY_WAIT_S = 0.1
+#: Attempts between two lines that say that it still does not work.
 _PATIENCE = 50
-"""Attempts between two lines that say that it still does not work."""
 
 
 def ask_group_offsets(

@@ -17,10 +17,11 @@ from ucci_runtime.broker.kafka_errors import kafka_error
 from ucci_runtime.broker.kafka_properties import Properties, outsider
 from ucci_runtime.broker.records import Input
 
+#: How long each client may take to be answered: the same for the silent one as for the others, or a slow machine would
+#: make it look cut off.
 _ANSWER_S = 3.0
-"""How long each client may take to be answered: the same for the silent one as for the others, or a slow machine would
-make it look cut off."""
 
+#: Refusals by which a broker that has just started says that it serves no member yet.
 _NOT_SERVING = frozenset(
     {
         KafkaError.COORDINATOR_LOAD_IN_PROGRESS,
@@ -28,7 +29,6 @@ _NOT_SERVING = frozenset(
         KafkaError.NOT_COORDINATOR,
     }
 )
-"""Refusals by which a broker that has just started says that it serves no member yet."""
 
 
 class Lifeline:

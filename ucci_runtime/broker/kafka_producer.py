@@ -24,24 +24,24 @@ from ucci_runtime.broker.records import Input, OffsetCommit, OutputRecord, Place
 from ucci_runtime.broker.transaction_states import Event, Remedy, State, Transaction, remedy
 from ucci_runtime.broker.unanswered import UnansweredRequests
 
+#: What the client library is asked to keep to.
 CALL_TIMEOUT_S = 2.0
-"""What the client library is asked to keep to."""
 
+#: When a call that does not keep to it is left behind: after a broker's death a new client finds its way sooner than
+#: one that waits for the dead one, and calls take milliseconds otherwise.
 WATCHDOG_S = 3.0
-"""When a call that does not keep to it is left behind: after a broker's death a new client finds its way sooner than
-one that waits for the dead one, and calls take milliseconds otherwise."""
 
+#: The same, where the last new clients fared no better: the broker is slow.
 PATIENT_WATCHDOG_S = 7.0
-"""The same, where the last new clients fared no better: the broker is slow."""
 
+#: How long a start waits for its first connection before it goes on to what waits longer.
 CONNECT_TIMEOUT_S = 1.0
-"""How long a start waits for its first connection before it goes on to what waits longer."""
 
+#: How old a transaction may grow by repeating calls: below its time-out at the coordinator.
 REPEAT_BUDGET_S = 8.0
-"""How old a transaction may grow by repeating calls: below its time-out at the coordinator."""
 
+#: How long a start is repeated on the same client: one that is left behind may finish later and fence the next.
 START_BUDGET_S = 60.0
-"""How long a start is repeated on the same client: one that is left behind may finish later and fence the next."""
 
 _REPEAT_WAIT_S = 0.05
 _QUEUE_WAIT_S = 0.05

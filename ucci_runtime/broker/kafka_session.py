@@ -39,25 +39,25 @@ from ucci_runtime.broker.records import Count, Input, OffsetCommit, OutputRecord
 
 _log = structlog.get_logger()
 
+#: First and longest wait after a transaction that failed.
 BACKOFF_S = (0.02, 2.0)
-"""First and longest wait after a transaction that failed."""
 
+#: After so many failures in a row the next producer's calls are waited for longer.
 PATIENT_AFTER = 2
-"""After so many failures in a row the next producer's calls are waited for longer."""
 
+#: How often the rest of a transaction that was half committed is tried; a group that has moved on refuses each.
 MENDS = 5
-"""How often the rest of a transaction that was half committed is tried; a group that has moved on refuses each."""
 
 
 class SessionClients(NamedTuple):
     """What a session makes its clients of."""
 
+    #: Returns the producer's properties for the largest record that every output topic takes.
     transactional: Callable[[int], Properties]
-    """Returns the producer's properties for the largest record that every output topic takes."""
+    #: Properties of the consumer that asks for the group's offsets.
     offsets: Properties
-    """Properties of the consumer that asks for the group's offsets."""
+    #: Asks the broker for the largest record again; blocks.
     max_record_bytes: Callable[[], int]
-    """Asks the broker for the largest record again; blocks."""
 
 
 class _Sent(NamedTuple):

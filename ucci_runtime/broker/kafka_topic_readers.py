@@ -30,8 +30,8 @@ _TAIL_ASK_TIMEOUT_S = 2.0
 _TAIL_RETRY_S = 5.0
 _POLL_S = 0.05
 _RETRY_WAIT_S = 0.1
+#: Attempts between two lines that say that it still does not work.
 _PATIENCE = 50
-"""Attempts between two lines that say that it still does not work."""
 _BUDGET_S = 240.0
 _ENDED_AT_SHUTDOWN = "closed while a topic was read to its end"
 

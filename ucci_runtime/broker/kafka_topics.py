@@ -24,8 +24,8 @@ REQUEST_TIMEOUT_S = 10.0
 
 _DEFAULT_MAX_BYTES = 1_048_588
 _MIN_MAX_BYTES = 8_192
+#: The broker's limit for the note beside an offset, in which a router keeps what is done beyond it.
 METADATA_LIMIT = "offset.metadata.max.bytes"
-"""The broker's limit for the note beside an offset, in which a router keeps what is done beyond it."""
 
 WANTED_METADATA_BYTES = 4_096
 # The producer's limit lies below the topics': the batch's own frame counts there, but not here.
@@ -43,11 +43,10 @@ class _Found(NamedTuple):
     """What the broker says of all topics that were asked for."""
 
     cluster_id: str
-
+    #: Of the topics that it shows.
     facts: dict[str, TopicFacts]
-    """Of the topics that it shows."""
+    #: Topics that it does not show to us, whether they exist or not.
     hidden: frozenset[str]
-    """Topics that it does not show to us, whether they exist or not."""
 
 
 def check_topics(

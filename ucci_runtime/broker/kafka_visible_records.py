@@ -24,8 +24,8 @@ from ucci_runtime.broker.kafka_properties import outsider
 from ucci_runtime.broker.kafka_records import source_of
 from ucci_runtime.broker.records import Input, Place
 
+#: Above what another transaction may hold these partitions back: its time-out, and the coordinator's next look.
 _BUDGET_S = 60.0
-"""Above what another transaction may hold these partitions back: its time-out, and the coordinator's next look."""
 
 _POLL_S = 0.5
 _GONE = frozenset({KafkaError._AUTO_OFFSET_RESET, KafkaError._LOG_TRUNCATION})  # noqa: SLF001 client-side codes

@@ -18,11 +18,11 @@ from typing import Any, TypeVar
 
 import structlog
 
+#: How long a client may take to end before it is left behind.
 CLOSE_S = 10.0
-"""How long a client may take to end before it is left behind."""
 
+#: When a close that holds the interpreter's lock, so that nobody can leave it behind, ends the process.
 FROZEN_S = 2 * CLOSE_S
-"""When a close that holds the interpreter's lock, so that nobody can leave it behind, ends the process."""
 
 _log = structlog.get_logger()
 T = TypeVar("T")

@@ -18,30 +18,29 @@ from ucci_runtime.broker.contact import Health
 from ucci_runtime.broker.errors import BrokerError
 from ucci_runtime.broker.records import Count, EndReached, Input, Lag, OffsetCommit, OutputRecord, Record
 
+#: Most records that one poll returns, unless it asks for fewer.
 MAX_POLLED = 2_000
-"""Most records that one poll returns, unless it asks for fewer."""
 
+#: How long a member that ends may wait until its departure is on its way to the group.
 LEAVE_S = 6.0
-"""How long a member that ends may wait until its departure is on its way to the group."""
 
 
 class CheckedTopics(NamedTuple):
     """What a service needs to know of the cluster."""
 
     cluster_id: str
-
+    #: Largest record, in bytes, that every topic it writes takes.
     max_record_bytes: int
-    """Largest record, in bytes, that every topic it writes takes."""
+    #: Those that it can do without and that are not there.
     missing: frozenset[Topic] = frozenset()
-    """Those that it can do without and that are not there."""
+    #: What could be better, one line each, though everything works without.
     warnings: tuple[str, ...] = ()
-    """What could be better, one line each, though everything works without."""
+    #: Longest note beside an offset that the broker takes; None where it does not say.
     max_metadata_chars: int | None = None
-    """Longest note beside an offset that the broker takes; None where it does not say."""
 
 
+#: What a group has committed; None where it has committed nothing yet.
 GroupOffsets = Mapping[Input, OffsetCommit | None]
-"""What a group has committed; None where it has committed nothing yet."""
 
 
 class Assignee(Protocol):
@@ -125,8 +124,8 @@ class GroupReader(Protocol):
 class Committed:
     """The transaction took place."""
 
+    #: What was written for each record: itself, or what it named for where it is too large.
     written: tuple[OutputRecord, ...]
-    """What was written for each record: itself, or what it named for where it is too large."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -134,9 +133,8 @@ class Aborted:
     """The transaction did not take place; nothing of it will ever be read."""
 
     reason: str
-
+    #: Whether the broker refused the note beside an offset: the same commit will never take place.
     is_metadata_too_long: bool = False
-    """Whether the broker refused the note beside an offset: the same commit will never take place."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -144,10 +142,9 @@ class Unknown:
     """Nobody saw how the transaction ended; it has ended."""
 
     reason: str
-
+    #: What the group has committed of the partitions in question, asked afterwards: this is how it ended. None when the
+    #: process closes before the group has answered.
     offsets: GroupOffsets | None
-    """What the group has committed of the partitions in question, asked afterwards: this is how it ended. None when
-    the process closes before the group has answered."""
 
 
 CommitEnd = Committed | Aborted | Unknown

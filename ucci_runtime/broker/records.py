@@ -23,8 +23,8 @@ class Input(NamedTuple):
     partition: int
 
 
+#: A partition and an offset in it.
 Place = tuple[Input, int]
-"""A partition and an offset in it."""
 
 
 class OffsetCommit(NamedTuple):
@@ -41,15 +41,14 @@ class Record(NamedTuple):
     offset: int
     key: bytes | None
     value: bytes | None
-
+    #: 0 where there is none.
     timestamp_ms: int = 0
-    """0 where there is none."""
-    headers: tuple[Header, ...] = ()
 
+    headers: tuple[Header, ...] = ()
+    #: Whether the broker dated it (``LogAppendTime``), rather than its producer.
     by_broker: bool = False
-    """Whether the broker dated it (``LogAppendTime``), rather than its producer."""
+    #: Why its headers cannot be read; ``headers`` is empty then.
     headers_fault: str | None = None
-    """Why its headers cannot be read; ``headers`` is empty then."""
 
 
 class EndReached(NamedTuple):
@@ -62,10 +61,10 @@ class EndReached(NamedTuple):
 class Lag(NamedTuple):
     """How far a reader is behind the end of one partition."""
 
+    #: In offsets.
     records: int
-    """In offsets."""
+    #: Age of the newest record taken, by the clocks of those who wrote it; 0 at the end, None before the first.
     seconds: float | None
-    """Age of the newest record taken, by the clocks of those who wrote it; 0 at the end, None before the first."""
 
 
 def next_offset(found: OffsetCommit | None) -> int:
@@ -81,9 +80,8 @@ class OutputRecord:
     key: bytes | None
     value: bytes | None
     headers: tuple[Header, ...] = ()
-
+    #: Given the largest size that the topics take, returns what is written where this record is larger.
     instead: Callable[[int], OutputRecord] | None = field(default=None, compare=False, repr=False)
-    """Given the largest size that the topics take, returns what is written where this record is larger."""
 
     @property
     def size_bytes(self) -> int:

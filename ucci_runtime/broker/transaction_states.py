@@ -62,17 +62,17 @@ class Event(Enum):
 class Remedy(Enum):
     """What to do after a failed call."""
 
+    #: Make the same call again.
     REPEAT = "repeat"
-    """Make the same call again."""
 
+    #: Abort the transaction; its results go into the next one.
     ABORT = "abort"
-    """Abort the transaction; its results go into the next one."""
 
+    #: Leave this producer, make one under the same transactional id, and ask the group what was committed.
     ABANDON = "abandon"
-    """Leave this producer, make one under the same transactional id, and ask the group what was committed."""
 
+    #: End the process with the error.
     STOP = "stop"
-    """End the process with the error."""
 
 
 TRANSITIONS: dict[State, dict[Event, State]] = {

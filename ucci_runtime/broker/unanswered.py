@@ -33,8 +33,8 @@ from __future__ import annotations
 
 INITIALISE = "InitProducerId"
 END = "EndTxn"
+#: Kinds of requests, by their names in the protocol, that carry the producer's id and epoch.
 TRANSACTIONAL = frozenset({INITIALISE, "AddPartitionsToTxn", "AddOffsetsToTxn", "TxnOffsetCommit", "Produce", END})
-"""Kinds of requests, by their names in the protocol, that carry the producer's id and epoch."""
 
 
 class UnansweredRequests:

@@ -88,11 +88,11 @@ def _keywords(schema: Any, where: str, known: set[str]) -> dict[str, Any]:
 class Automaton:
     """States and the byte that leads from one to another."""
 
+    #: The next state, ``DEAD`` where there is none.
     table: NDArray[np.int32]
-    """The next state, ``DEAD`` where there is none."""
+    #: The answer is complete in ``accepting`` alone, and nothing may follow there.
     start: int
     accepting: int
-    """The answer is complete in ``accepting`` alone, and nothing may follow there."""
 
     def run(self, text: bytes) -> int:
         """Return the state after a text, or ``DEAD``."""

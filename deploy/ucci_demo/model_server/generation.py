@@ -18,8 +18,8 @@ from ucci_demo.model_server.guide import Guide
 from ucci_demo.model_server.llama import Llama
 
 FinishReason = Literal["stop", "length", "abort"]
+#: How many alternatives are kept for each token: the most that the protocol lets a client ask for.
 TOP = 20
-"""How many alternatives are kept for each token: the most that the protocol lets a client ask for."""
 
 
 @dataclass(slots=True)
@@ -37,15 +37,15 @@ class Generation:
     """One request on its way."""
 
     prompt_ids: list[int]
-
+    #: Cut to what the context leaves.
     max_tokens: int
-    """Cut to what the context leaves."""
+    #: Called once, from the thread that steps the batch.
     on_finished: Callable[[Generation], None]
-    """Called once, from the thread that steps the batch."""
+    #: Holds the answer to a schema; None decodes freely.
     guide: Guide | None = None
-    """Holds the answer to a schema; None decodes freely."""
+    #: Called with each token, the last one included, from that thread.
     on_token: Callable[[GeneratedToken], None] | None = None
-    """Called with each token, the last one included, from that thread."""
+
     tokens: list[GeneratedToken] = field(default_factory=list)
     finish_reason: FinishReason | None = None
     cancelled: bool = False

@@ -13,8 +13,8 @@ from numpy.typing import NDArray
 
 from ucci_demo.model_server.entity_schema import DEAD, Automaton, compile_schema, read_schema
 
+#: What vLLM reports for a token that cannot be.
 IMPOSSIBLE = np.float32(-9999.0)
-"""What vLLM reports for a token that cannot be."""
 
 _MAX_KEPT = 16
 

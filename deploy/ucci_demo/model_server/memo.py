@@ -19,8 +19,8 @@ from ucci_demo.model_server.generation import GeneratedToken, Generation
 RECORDED = Path(__file__).parent.parent / "recorded"
 MEMO_NAME = "memo_{role}.npz"
 ALTERNATIVES = 2
+#: What ends a prompt; an answer's beginning may follow.
 _TAIL = PROMPT.partition("{text}")[2]
-"""What ends a prompt; an answer's beginning may follow."""
 
 
 def pack_memo(generations: Mapping[str, Generation], path: Path) -> None:

@@ -34,17 +34,16 @@ class Asked:
     api: Api
     prompt: str
     max_tokens: int
-
+    #: Alternatives a token; None without log-probabilities.
     alternatives: int | None
-    """Alternatives a token; None without log-probabilities."""
+    #: Name tokens ``token_id:N``.
     as_ids: bool
-    """Name tokens ``token_id:N``."""
+    #: The JSON Schema that the answer must fit; None decodes freely.
     schema: Any = None
-    """The JSON Schema that the answer must fit; None decodes freely."""
+    #: Send each token as an event, as soon as it is there.
     streams: bool = False
-    """Send each token as an event, as soon as it is there."""
+    #: End the stream with the numbers of tokens.
     counts_usage: bool = False
-    """End the stream with the numbers of tokens."""
 
 
 def read_request(api: Api, body: Any, served_model: str) -> Asked:
@@ -134,12 +133,12 @@ def error_body(error: ProtocolError) -> dict[str, Any]:
 class TokenTexts:
     """How tokens read as text."""
 
+    #: The end of sequence, which has no text.
     eos_id: int
-    """The end of sequence, which has no text."""
+    #: Token ids → text.
     decode: Callable[[list[int]], str]
-    """Token ids → text."""
+    #: Token id → its own text.
     name_token: Callable[[int], str]
-    """Token id → its own text."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -148,9 +147,9 @@ class Generated:
 
     model: str
     request_id: str
-
+    #: Seconds since 1970.
     created: int
-    """Seconds since 1970."""
+
     prompt_tokens: int
     tokens: Sequence[GeneratedToken]
     finish_reason: FinishReason

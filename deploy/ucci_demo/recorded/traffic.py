@@ -21,8 +21,9 @@ TEXTS = FOLDER / "traffic.jsonl.gz"
 NUMBERS = FOLDER / "traffic.npz"
 HANDED_OVER = FOLDER / "handed_over.npz"
 ROLES = ("small", "large")
+#: The first clean queries: the offline calibration set, which no stream shows.
 OFFLINE_EXAMPLES = 4_000
-"""The first clean queries: the offline calibration set, which no stream shows."""
+#: What is packed of each answer; the last four are means (or the minimum) over tokens of rival signals.
 COLUMNS = (
     "true_positives",
     "predicted",
@@ -35,31 +36,30 @@ COLUMNS = (
     "min_margin",
     "negative_log_likelihood",
 )
-"""What is packed of each answer; the last four are means (or the minimum) over tokens of rival signals."""
+#: What is packed of the large model's answers behind a handoff.
 HANDED_OVER_COLUMNS = ("true_positives", "predicted", "exact", "valid", "tokens")
-"""What is packed of the large model's answers behind a handoff."""
 
 
 @dataclass(frozen=True, slots=True)
 class RecordedAnswer:
     """One model's answer, reduced to counts and token statistics."""
 
+    #: (field, value) pairs against the gold ones.
     true_positives: int
     predicted: int
-    """(field, value) pairs against the gold ones."""
+    #: All fields right.
     exact: bool
-    """All fields right."""
+    #: The text is one JSON object.
     valid: bool
-    """The text is one JSON object."""
+    #: End of sequence included.
     tokens: int
-    """End of sequence included."""
+    #: u = 1 - mean(p1 - p2); None when the answer is not valid.
     uncertainty: float | None
-    """u = 1 - mean(p1 - p2); None when the answer is not valid."""
+    #: Rival signals, from the same token probabilities.
     entropy: float
     max_probability: float
     min_margin: float
     negative_log_likelihood: float
-    """Rival signals, from the same token probabilities."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,14 +67,14 @@ class RecordedQuery:
     """One query with its gold entities and both answers."""
 
     text: str
-
+    #: ``none``, ``typos`` or ``new_names``.
     shift: str
-    """``none``, ``typos`` or ``new_names``."""
+
     gold: dict[str, str | None]
     gold_count: int
-
+    #: Both models gave equal entities.
     agree: bool
-    """Both models gave equal entities."""
+
     small: RecordedAnswer
     large: RecordedAnswer
 

@@ -34,20 +34,21 @@ class Saved:
 class Lever:
     """The handoff over the whole stream."""
 
+    #: Share of the large calls that went on from a small answer.
     used: float
-    """Share of the large calls that went on from a small answer."""
-    saved: Saved
 
+    saved: Saved
+    #: What the service itself says of it at the end.
     status: HandoffStatus
-    """What the service itself says of it at the end."""
 
 
 @dataclass(frozen=True, slots=True)
 class Levers:
     """What the lever did."""
 
+    #: The service's mean cost of a query in each phase, had it made the same calls whole.
     whole_calls: Mapping[str, QueryCost]
-    """The service's mean cost of a query in each phase, had it made the same calls whole."""
+
     handoff: Lever
 
 

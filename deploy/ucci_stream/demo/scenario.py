@@ -22,8 +22,8 @@ from ucci_demo.recorded.traffic import OFFLINE_EXAMPLES, RecordedAnswer, Recorde
 
 CLEAN, TYPOS = "none", "typos"
 LABELERS = ("ada", "bob", "cleo")
+#: Who answers audits; the demo's workload names her in ``trusted_labelers``.
 TRUSTED_LABELER = "ada"
-"""Who answers audits; the demo's workload names her in ``trusted_labelers``."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,20 +31,20 @@ class Scenario:
     """The knobs of the story."""
 
     queries: int
-
+    #: Share of the queries after which typos are mixed in.
     drift_at: float = 0.35
-    """Share of the queries after which typos are mixed in."""
-    typo_share: float = 0.25
 
+    typo_share: float = 0.25
+    #: Mean delay of an ordinary label, in queries answered meanwhile: by the clock, a slow machine would get its labels
+    #: sooner in the stream than a fast one, and end with other figures.
     label_delay: float = 120.0
-    """Mean delay of an ordinary label, in queries answered meanwhile: by the clock, a slow machine would get its
-    labels sooner in the stream than a fast one, and end with other figures."""
+    #: Share of labels that come late, and the mean of their further delay, in queries.
     late_share: float = 0.10
     late_delay: float = 1_440.0
-    """Share of labels that come late, and the mean of their further delay, in queries."""
+    #: Shares of labels that are wrong, and that are sent twice.
     wrong_share: float = 0.01
     twice_share: float = 0.05
-    """Shares of labels that are wrong, and that are sent twice."""
+
     seed: int = 1
 
     @property

@@ -30,8 +30,8 @@ from ucci_stream.topics.admin import client_properties
 
 _SETTLE_S = 1.0
 _POLL_S = 0.05
+#: Queries between a label and its copy.
 _TWICE_AFTER = 120
-"""Queries between a label and its copy."""
 _LABELS_AHEAD = 60
 _WAIT_S = 5.0
 _DRIFT_STATES = frozenset({"suspected", "drifted"})

@@ -24,8 +24,8 @@ _TASK_FIELDS = "id,data,annotations,drafts,created_at,updated_at,project,result,
 _TIMEOUT = aiohttp.ClientTimeout(total=120.0, connect=10.0)
 _CREATED, _NO_CONTENT, _UNAUTHORISED, _NOT_FOUND, _FAILED = 201, 204, 401, 404, 400
 _DETAIL_CHARS = 300
+#: The only one that the server's filters take; any other is answered with 500.
 _TIME_FORMAT = "%Y-%m-%dT%H:%M:%S.%fZ"
-"""The only one that the server's filters take; any other is answered with 500."""
 
 _JWT_PARTS = 3
 

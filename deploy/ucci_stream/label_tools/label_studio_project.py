@@ -98,11 +98,10 @@ class SetUp:
     project: int
     title: str
     created: bool
-
+    #: The labeling configuration: ``generated``, ``replaced``, or ``kept`` where it differs from the generated one.
     config: str
-    """The labeling configuration: ``generated``, ``replaced``, or ``kept`` where it differs from the generated one."""
+    #: ``created``, ``changed``, ``unchanged`` or ``none`` where no address was given.
     webhook: str
-    """``created``, ``changed``, ``unchanged`` or ``none`` where no address was given."""
 
 
 def project_title(workload: str) -> str:
@@ -252,8 +251,8 @@ async def _set_up_hook(studio: LabelStudio, project: int, url: str, headers: Map
     return "changed"
 
 
+#: The version under which served answers stand as predictions.
 SERVED = "served"
-"""The version under which served answers stand as predictions."""
 
 INSTRUCTION = (
     "<p>Give the right value of each field, as the text means it. The fields are filled in with the answer that was "

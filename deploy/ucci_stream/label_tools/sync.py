@@ -30,19 +30,19 @@ from ucci_stream.topics.feed import FeedStopped
 
 T = TypeVar("T")
 
+#: Between full listings a round asks only for tasks that have changed.
 FULL_LISTING_S = 900.0
-"""Between full listings a round asks only for tasks that have changed."""
 
+#: Of listings: a change may become visible later than one that it precedes.
 _OVERLAP = timedelta(seconds=60)
-"""Of listings: a change may become visible later than one that it precedes."""
 
 _AT_ONCE = 100
+#: What waiting may fix: a tool or a broker that is away.
 _MAY_PASS = (LabelToolFailed, BrokerError, FeedStopped)
-"""What waiting may fix: a tool or a broker that is away."""
 
 
+#: Connects to a tool until an event is set; what it yields opens the project, and may be tried again.
 Connect = Callable[[asyncio.Event], AbstractAsyncContextManager[Callable[[], Awaitable[LabelTool]]]]
-"""Connects to a tool until an event is set; what it yields opens the project, and may be tried again."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,13 +50,12 @@ class SyncOptions:
     """How a project is kept in step."""
 
     most: int = 1_000
-
+    #: Seconds that a task stays when its request is over, since somebody may have it open.
     grace_s: float = 600.0
-    """Seconds that a task stays when its request is over, since somebody may have it open."""
+    #: Seconds between rounds; one round by default.
     every_s: float | None = None
-    """Seconds between rounds; one round by default."""
+    #: Whether each round is reported as a line of JSON.
     as_json: bool = False
-    """Whether each round is reported as a line of JSON."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,9 +68,9 @@ class Round:
     revised: int = 0
     skipped: int = 0
     retracted: int = 0
-
+    #: Annotations that say nothing clear, a line each; they are sent once they are corrected.
     faults: tuple[str, ...] = ()
-    """Annotations that say nothing clear, a line each; they are sent once they are corrected."""
+
     waiting: int = 0
 
     def as_dict(self) -> dict[str, object]:

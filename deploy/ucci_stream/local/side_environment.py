@@ -26,8 +26,8 @@ VLLM_ENVIRONMENT = {
     "OMP_NUM_THREADS": "1",
 }
 _VLLM = "vllm"
+#: Every package of each environment by version and hash; ``make lock-side`` resolves them again.
 LOCKS = Path(__file__).parent / "locks"
-"""Every package of each environment by version and hash; ``make lock-side`` resolves them again."""
 
 _PIP_INSTALL = ("-m", "pip", "install", "--quiet", "--disable-pip-version-check")
 _INSTALL_TIMEOUT_S = 1_800.0

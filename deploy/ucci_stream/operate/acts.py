@@ -21,13 +21,12 @@ class Act(NamedTuple):
     action: Action
     reason: str
     wait_s: float
-
+    #: None: as :func:`perform` finds it for the action.
     version: int | None = None
-    """None: as :func:`perform` finds it for the action."""
-    share: float | None = None
 
+    share: float | None = None
+    #: Of a roll-back: until unpinned, or until the next fit.
     hold: bool | None = None
-    """Of a roll-back: until unpinned, or until the next fit."""
 
 
 async def perform(api: RecalibratorApi, workload: str, act: Act) -> dict[str, Any]:

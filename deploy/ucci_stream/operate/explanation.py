@@ -36,19 +36,19 @@ class Said(NamedTuple):
 class Traces:
     """The records that name a query."""
 
+    #: In the order of their topic; the first one is what the join keeps.
     results: list[RoutedEvent] = field(default_factory=list)
-    """In the order of their topic; the first one is what the join keeps."""
+
     feedback: list[Said] = field(default_factory=list)
     examples: list[LabelledExample] = field(default_factory=list)
-
+    #: Whether people are asked for its label at this moment.
     is_open: bool = False
-    """Whether people are asked for its label at this moment."""
+    #: That decided, where the history still has it.
     version: CalibrationVersion | None = None
-    """That decided, where the history still has it."""
-    status: WorkloadStatus | None = None
 
+    status: WorkloadStatus | None = None
+    #: Records of this query that were set aside.
     letters: list[Letter] = field(default_factory=list)
-    """Records of this query that were set aside."""
 
 
 class Verdict(NamedTuple):

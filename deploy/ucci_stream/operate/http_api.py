@@ -15,8 +15,8 @@ from schemas.settings import Settings
 from ucci_stream.options import KEY_VARIABLE
 
 _KEY_HEADER = "X-Api-Key"
+#: For an answer beyond the time that it is asked to wait.
 _MARGIN_S = 10.0
-"""For an answer beyond the time that it is asked to wait."""
 
 _UNAUTHORISED, _FORBIDDEN, _REFUSED = 401, 403, 400
 _ANY_ADDRESS = {"0.0.0.0": "127.0.0.1", "::": "::1"}  # noqa: S104 where a server listens, turned into where it is

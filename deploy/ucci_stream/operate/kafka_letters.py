@@ -37,23 +37,23 @@ from ucci_stream.operate.letters import (
 from ucci_stream.topics.admin import ANSWER_TIMEOUT_S, broker_failures, client_properties, partition_counts
 from ucci_stream.topics.kafka_reading import topic_reader
 
+#: Letters of one replay; they are held in memory.
 MOST_REPLAYED = 100_000
-"""Letters of one replay; they are held in memory."""
 
+#: Of their records.
 MOST_BYTES = 256_000_000
-"""Of their records."""
 
+#: After which the broker ends the transaction of a replay that died, where readers of the topic wait for it.
 TRANSACTION_TIMEOUT_MS = 10_000
-"""After which the broker ends the transaction of a replay that died, where readers of the topic wait for it."""
 
 _MOST_BATCH = 500
+#: How far the clocks of services, of this machine and of the broker may be apart.
 _CLOCKS_DIFFER = timedelta(hours=1)
-"""How far the clocks of services, of this machine and of the broker may be apart."""
 
 _MILLISECONDS = 1_000
 _GROUP = "dead-letters"
+#: In place of a partition: the client chooses one by the record's key.
 _BY_KEY = -1
-"""In place of a partition: the client chooses one by the record's key."""
 
 
 class ReplayFailed(UcciError):

@@ -32,8 +32,8 @@ from ucci_runtime.broker.records import Header, Record
 
 _DLQ_PREFIX = "dlq."
 _MILLISECONDS = 1_000
+#: The last day of the year 9999: producers choose the times of their records.
 _LAST_MS = 253_402_214_400_000
-"""The last day of the year 9999: producers choose the times of their records."""
 
 UNKNOWN = "unknown"
 
@@ -42,20 +42,21 @@ UNKNOWN = "unknown"
 class Letter:
     """One dead letter."""
 
+    #: Where it stands in its own topic: ``partition/offset``.
     place: str
-    """Where it stands in its own topic: ``partition/offset``."""
-    at: datetime
 
+    at: datetime
+    #: Who set the record aside, in a word why, and in a sentence.
     stage: str
     reason: str
     error: str
-    """Who set the record aside, in a word why, and in a sentence."""
+
     topic: str
     partition: str
     offset: str
-
+    #: What of the record is missing, or empty.
     truncated: str
-    """What of the record is missing, or empty."""
+
     record: Record
 
     def document(self, *, whole: bool) -> dict[str, Any]:
@@ -162,12 +163,12 @@ def grouped(letters: Iterable[Letter]) -> list[Group]:
 class Past(NamedTuple):
     """What the topics say has happened to letters and queries already."""
 
+    #: Identities of letters whose record was written again.
     replayed: frozenset[str]
-    """Identities of letters whose record was written again."""
-    answered: frozenset[str]
 
+    answered: frozenset[str]
+    #: Of a letter of which ``replayed`` still tells: records of that time may have expired before.
     oldest: datetime | None = None
-    """Of a letter of which ``replayed`` still tells: records of that time may have expired before."""
 
 
 def refusal(letter: Letter, prefix: str, topic: str, past: Past) -> str | None:

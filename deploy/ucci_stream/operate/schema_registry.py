@@ -24,8 +24,8 @@ from schemas.settings import Settings
 from schemas.topics import FEEDBACK, LABEL_REQUESTS, QUERIES, RESULTS, Topic
 
 COMPATIBILITY = "FORWARD"
+#: The topics that other systems write or read; all others pass between our own processes.
 SHARED: tuple[Topic, ...] = (QUERIES, FEEDBACK, RESULTS, LABEL_REQUESTS)
-"""The topics that other systems write or read; all others pass between our own processes."""
 
 _OURS = (SCHEMA_ID_KEY, AUTO_REGISTER_KEY)
 _NOT_FOUND = 404
@@ -42,11 +42,10 @@ class Registered(NamedTuple):
 
     subject: str
     event: str
-
+    #: None where the registry does not have this schema.
     schema_id: int | None
-    """None where the registry does not have this schema."""
+    #: Level of the subject itself; None where the registry's own is in force.
     compatibility: str | None
-    """Level of the subject itself; None where the registry's own is in force."""
 
 
 def register(settings: Settings) -> list[Registered]:

@@ -20,8 +20,8 @@ from ucci_stream.operate.findings import SILENT_S
 
 Effect = Literal["dead_letters", "cold_start", "unknown", "moved", "refit", "restart", "reload", "none"]
 
+#: What no query should meet unawares: it is set aside, or runs both models.
 HARMFUL: frozenset[Effect] = frozenset({"dead_letters", "cold_start"})
-"""What no query should meet unawares: it is set aside, or runs both models."""
 
 _LONGEST_CHARS = 60
 _DEFAULT_WORKLOAD = "default_workload"
@@ -40,17 +40,17 @@ class Running(NamedTuple):
 class Change(NamedTuple):
     """One thing that the file changes."""
 
+    #: ``dead_letters``: queries are set aside. ``cold_start``: every query runs both models until there are labels
+    #: enough. ``unknown``: nothing that runs says enough to compare. ``moved``: queries go to another workload.
+    #: ``refit``: a new version at the next event, given labels enough. ``restart``, ``reload``: a setting that needs a
+    #: restart, or that SIGHUP puts in force. ``none``: nothing to fear.
     effect: Effect
-    """``dead_letters``: queries are set aside. ``cold_start``: every query runs both models until there are labels
-    enough. ``unknown``: nothing that runs says enough to compare. ``moved``: queries go to another workload.
-    ``refit``: a new version at the next event, given labels enough. ``restart``, ``reload``: a setting that needs
-    a restart, or that SIGHUP puts in force. ``none``: nothing to fear."""
+    #: A workload, a setting by its dotted key, or a process.
     subject: str
-    """A workload, a setting by its dotted key, or a process."""
-    message: str
 
+    message: str
+    #: What makes it safe; empty where nothing has to be done.
     act: str = ""
-    """What makes it safe; empty where nothing has to be done."""
 
 
 def changes(settings: Settings, running: Running, now: datetime) -> list[Change]:
