@@ -39,26 +39,20 @@ weights, their squares, and the fast weights by inverse propensity; labels and e
 
 @dataclass(frozen=True, slots=True)
 class DecayedSums:
-    """Sums over all contributions that count, those routed before a change separate from those since.
+    """Sums over all contributions that count, those routed before a change separate from those since."""
 
-    Parameters
-    ----------
-    before, since : ndarray, shape (``SUMS``, groups)
-        The newest label weighs 1. Before is None where nothing has changed.
-    current : ndarray, shape (2, groups)
-        Fast weights of those that the current traffic has brought: of all, and of pairs.
-    labels, pairs, fresh : int
-        Contributions that count; of these, where both models ran; of these, those since the change.
-    window_us : tuple of int or None
-        First and last routing time of what counts.
-    """
-
+    #: ``before`` and ``since``, shape (``SUMS``, groups): the newest label weighs 1. Before is None where nothing has
+    #: changed.
     before: Floats | None
     since: Floats
+    #: Shape (2, groups): fast weights of those that the current traffic has brought: of all, and of pairs.
     current: Floats
+    #: ``labels``, ``pairs`` and ``fresh``: contributions that count; of these, where both models ran; of these, those
+    #: since the change.
     labels: int
     pairs: int
     fresh: int
+    #: First and last routing time of what counts.
     window_us: tuple[int, int] | None
 
 
@@ -114,10 +108,7 @@ def label_weights(labels: LabelTable, half_life: float) -> Floats:
 
     What does not count weighs nothing.
 
-    Parameters
-    ----------
-    half_life : float
-        In queries.
+    ``half_life``: in queries.
     """
     order, columns = labels.by_time()
     weight = np.zeros(len(labels))

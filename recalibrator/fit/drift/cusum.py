@@ -31,37 +31,24 @@ from recalibrator.fit.drift.overdispersion import Overdispersion
 
 
 class CusumRules(NamedTuple):
-    """What a CUSUM is set to.
+    """What a CUSUM is set to."""
 
-    Parameters
-    ----------
-    odds : float
-        k > 1, the change in odds that is found fastest.
-    bound : float
-        Of the log likelihood ratio.
-    both_ways : bool
-        Whether falling odds are watched too.
-    """
-
+    #: k > 1, the change in odds that is found fastest.
     odds: float
+    #: Of the log likelihood ratio.
     bound: float
+    #: Whether falling odds are watched too.
     both_ways: bool
 
 
 @dataclass(slots=True)
 class _Sum:
-    """The log likelihood ratio in one direction since it left zero.
+    """The log likelihood ratio in one direction since it left zero."""
 
-    Parameters
-    ----------
-    ratio, leverage : float
-        As if what is expected were exact, and n / m.
-    scatter : float
-        Overdispersion when it left zero: what it gathers may be a change, and says nothing of scatter.
-    """
-
+    #: ``ratio`` and ``leverage``: as if what is expected were exact, and n / m.
     ratio: float = 0.0
     leverage: float = 0.0
+    #: Overdispersion when it left zero: what it gathers may be a change, and says nothing of scatter.
     scatter: float = 1.0
     since_us: int | None = None
 

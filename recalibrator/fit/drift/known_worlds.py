@@ -53,24 +53,17 @@ class Block:
 
 
 class Past(NamedTuple):
-    """Full blocks by time, with what is compared again and again.
+    """Full blocks by time, with what is compared again and again."""
 
-    Parameters
-    ----------
-    begins_us, ends_us : ndarray of int, shape (blocks,)
-        ``ends_us``: none before it ended later.
-    tables : ndarray, shape (blocks, 3, bins)
-    of_mix, of_outcomes : ndarray, shape (blocks,) and (blocks, bins)
-        The information in u, and in agreement by bin.
-    apart : ndarray, shape (blocks - 1,)
-        G statistic by degree of freedom of the u of one block and that of the next.
-    """
-
+    #: Shape (blocks,). No block ended later than one after it.
     begins_us: Ints
     ends_us: Ints
+    #: Shape (blocks, 3, bins).
     tables: Floats
+    #: The information in u, shape (blocks,), and in agreement by bin, shape (blocks, bins).
     of_mix: Floats
     of_outcomes: Floats
+    #: Shape (blocks - 1,): G statistic by degree of freedom of the u of one block and that of the next.
     apart: Floats
 
     @property

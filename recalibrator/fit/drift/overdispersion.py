@@ -21,13 +21,6 @@ _PRIOR_BLOCKS = 4.0
 class Overdispersion:
     """The decayed variance of the sums of blocks, over that of independent observations.
 
-    Parameters
-    ----------
-    squares, blocks : float
-        Decayed sums over blocks: of squared standardised residuals, and of 1.
-    residual, variance, observations : float
-        Of the block that is not full yet; the variance as if its observations were independent.
-
     Examples
     --------
     >>> bursts = Overdispersion()
@@ -37,8 +30,11 @@ class Overdispersion:
     35
     """
 
+    #: ``squares`` and ``blocks``: decayed sums over blocks: of squared standardised residuals, and of 1.
     squares: float = 0.0
     blocks: float = 0.0
+    #: ``residual``, ``variance`` and ``observations``: of the block that is not full yet; the variance as if its
+    #: observations were independent.
     residual: float = 0.0
     variance: float = 0.0
     observations: float = 0.0

@@ -51,18 +51,12 @@ _TRAFFIC_WANTED = 1_000.0
 
 @dataclass(frozen=True, slots=True)
 class Expected:
-    """What is expected of the answer that one way of serving gives, shape (cells,) each.
+    """What is expected of the answer that one way of serving gives, shape (cells,) each."""
 
-    Parameters
-    ----------
-    value, size : ndarray
-        E[z | u] and E[d | u].
-    spread : ndarray
-        What each cell adds to the variance of a sum over current traffic.
-    """
-
+    #: ``value`` and ``size``: E[z | u] and E[d | u].
     value: Floats
     size: Floats
+    #: What each cell adds to the variance of a sum over current traffic.
     spread: Floats
 
 
@@ -78,87 +72,60 @@ class Failed:
 
 @dataclass(frozen=True, slots=True)
 class Support:
-    """How much evidence there is.
+    """How much evidence there is."""
 
-    Parameters
-    ----------
-    labels, pairs : int
-        Contributions that count, and those of them where both models ran.
-    effective_labels, effective_pairs : float
-        Kish's sample sizes after weighting.
-    window_us : tuple of int or None
-        First and last routing time.
-    error_given_agreement : float or None
-        P(the small answer is wrong | both answers are equal).
-    """
-
+    #: ``labels`` and ``pairs``: contributions that count, and those of them where both models ran.
     labels: int
     pairs: int
+    #: ``effective_labels`` and ``effective_pairs``: Kish's sample sizes after weighting.
     effective_labels: float
     effective_pairs: float
+    #: First and last routing time.
     window_us: tuple[int, int] | None
+    #: P(the small answer is wrong | both answers are equal).
     error_given_agreement: float | None
 
 
 @dataclass(frozen=True, slots=True)
 class Estimate:
-    """What is expected of each way of serving at each u, now.
+    """What is expected of each way of serving at each u, now."""
 
-    Parameters
-    ----------
-    traffic : ndarray, shape (cells,)
-        Share of current queries in each cell, summing to 1 less the failed share.
-    traffic_queries : float
-        Queries behind it, those of unknown u left out of account.
-    rectifier, tilt, shift
-        The corrections that are in the curves, for their standard errors.
-    error_given : ndarray, shape (2, cells)
-        P(the small answer is wrong | u, the answers differ), and where they are equal; labels are held against it.
-    """
-
+    #: Shape (cells,): share of current queries in each cell, summing to 1 less the failed share.
     traffic: Floats
+    #: Queries behind it, those of unknown u left out of account.
     traffic_queries: float
     kept: Expected
     escalated: Expected
     failed: Failed
+    #: ``rectifier``, ``tilt`` and ``shift``: the corrections that are in the curves, for their standard errors.
     rectifier: Rectifier
     tilt: Tilt
     shift: Shift
     map: CalibrationMap
     support: Support
+    #: Shape (2, cells): P(the small answer is wrong | u, the answers differ), and where they are equal; labels are
+    #: held against it.
     error_given: Floats
 
 
 class Circumstances(NamedTuple):
-    """What is believed of the world when an estimate is made.
+    """What is believed of the world when an estimate is made."""
 
-    Parameters
-    ----------
-    serving_threshold : float or None
-        On u; the rectifier works on either side of it. None before the first version.
-    changed_us : int or None
-        From when on the world is believed to be another: what recent labels add is measured on those since.
-    discounted : bool
-        Whether labels routed before then are to count for little.
-    settled : bool
-        Whether they are to count for little in ``error_given`` too.
-    is_quiet : bool
-        Whether nothing has changed lately, and nothing is suspected to.
-    is_new_mix : bool
-        Whether few labels are known of a new mix of queries.
-    silent_side : {"kept", "escalated"}, optional
-        The side of the serving threshold from which hardly a label comes.
-    spans : tuple of Span or None
-        When the queries were routed whose labels count; None: whenever.
-    """
-
+    #: On u; the rectifier works on either side of it. None before the first version.
     serving_threshold: float | None
+    #: From when on the world is believed to be another: what recent labels add is measured on those since.
     changed_us: int | None = None
+    #: Whether labels routed before then are to count for little.
     discounted: bool = True
+    #: Whether they are to count for little in ``error_given`` too.
     settled: bool = True
+    #: Whether nothing has changed lately, and nothing is suspected to.
     is_quiet: bool = False
+    #: Whether few labels are known of a new mix of queries.
     is_new_mix: bool = False
+    #: The side of the serving threshold from which hardly a label comes.
     silent_side: SilentSide | None = None
+    #: When the queries were routed whose labels count; None: whenever.
     spans: tuple[Span, ...] | None = None
 
 
@@ -171,10 +138,7 @@ def estimate_outcomes(
 ) -> Estimate:
     """Estimate what is expected of each way of serving.
 
-    Parameters
-    ----------
-    fitter : MapFitter
-        Of the map g.
+    ``fitter``: of the map g.
     """
     changed_us, grid, target = circumstances.changed_us, labels.grid, labels.target
     # The tilt is that of the current traffic. Labels of queries routed before it knew nothing of what it says and would
@@ -331,10 +295,7 @@ def _expected(
 def degraded(estimate: Estimate, share: float) -> Estimate:
     """Return what is served while a share of the large model's calls ends with the small answer.
 
-    Parameters
-    ----------
-    share : float
-        In [0, 1].
+    ``share``: in [0, 1].
 
     Returns
     -------

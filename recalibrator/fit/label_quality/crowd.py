@@ -48,76 +48,50 @@ _CARRIED_SHARE = 2.0 / 3.0
 
 
 class Expected(NamedTuple):
-    """What labels are compared with: outcomes as they were before the suspicion.
+    """What labels are compared with: outcomes as they were before the suspicion."""
 
-    Parameters
-    ----------
-    agreement : ndarray, shape (cells,)
-        P(agree | u).
-    error_given : ndarray, shape (2, cells)
-        P(the small answer is wrong | u, the answers differ), and where they are equal, by labels as they stand.
-    """
-
+    #: Shape (cells,): P(agree | u).
     agreement: Floats
+    #: Shape (2, cells): P(the small answer is wrong | u, the answers differ), and where they are equal, by labels as
+    #: they stand.
     error_given: Floats
 
 
 @dataclass(frozen=True, slots=True)
 class Audit:
-    """An open audit.
-
-    Parameters
-    ----------
-    opened_us : int
-    probability : float
-        With which routers ask for an audit of a query that both models answer.
-    asked : float
-        Pairs of the suspected kind drawn so far, in expectation.
-    """
+    """An open audit."""
 
     opened_us: int
+    #: With which routers ask for an audit of a query that both models answer.
     probability: float
+    #: Pairs of the suspected kind drawn so far, in expectation.
     asked: float = 0.0
 
 
 @dataclass(frozen=True, slots=True)
 class Suspicion:
-    """What is suspected of labels, since when, and what speaks for them.
+    """What is suspected of labels, since when, and what speaks for them."""
 
-    Parameters
-    ----------
-    agreeing : bool
-        Whether errors are too many where answers agree, or too few where they differ.
-    began_us : int
-        When labels began to contradict what was expected.
-    expected : Expected
-    log_odds : float
-        Of the factor that labels put on the odds of an error.
-    carried, evidence : float
-        Log odds that labels are right: before the open audit, and now.
-    answers : int
-        By trusted people, so far.
-    audit : Audit or None
-        None between two.
-    ordinary, seen : int
-        Labels since the last audit was opened or closed; labels of the suspected kind.
-    release : float
-        CUSUM of the log likelihood ratio of "errors as before" over "errors as suspected".
-    release_since_us : int or None
-        Since when that sum is positive.
-    """
-
+    #: Whether errors are too many where answers agree, or too few where they differ.
     agreeing: bool
+    #: When labels began to contradict what was expected.
     began_us: int
     expected: Expected
+    #: Of the factor that labels put on the odds of an error.
     log_odds: float = 0.0
+    #: ``carried`` and ``evidence``: log odds that labels are right: before the open audit, and now.
     carried: float = 0.0
     evidence: float = 0.0
+    #: By trusted people, so far.
     answers: int = 0
+    #: None between two.
     audit: Audit | None = None
+    #: ``ordinary`` and ``seen``: labels since the last audit was opened or closed; labels of the suspected kind.
     ordinary: int = 0
     seen: int = 0
+    #: CUSUM of the log likelihood ratio of "errors as before" over "errors as suspected".
     release: float = 0.0
+    #: Since when that sum is positive.
     release_since_us: int | None = None
 
     @property
@@ -207,24 +181,16 @@ class Suspected(NamedTuple):
 
 
 class LabelSeen(NamedTuple):
-    """The first label of a query, which the label table has taken in.
-
-    Parameters
-    ----------
-    audited : bool
-        Whether it answers an audit.
-    cell : int or None
-        Of u; None where the query has none.
-    agree : bool or None
-    error : float
-        1 where the small answer is wrong.
-    """
+    """The first label of a query, which the label table has taken in."""
 
     routed_us: int
     now_us: int
+    #: Whether it answers an audit.
     audited: bool
+    #: Of u; None where the query has none.
     cell: int | None
     agree: bool | None
+    #: 1 where the small answer is wrong.
     error: float
     labels: LabelTable
     recent: RecentPairs
@@ -245,23 +211,15 @@ Evidence = Suspected | LabelSeen | AuditsDrawn | PeopleJudged
 
 
 class Effects(NamedTuple):
-    """What the fold is to do.
+    """What the fold is to do."""
 
-    Parameters
-    ----------
-    news : str or None
-        A suspicion was judged this way: a reason for a new version.
-    from_us : int
-        Since when labels are wrong, or right again.
-    retract : bool
-        Take back a change of outcomes that these labels had reported.
-    changed : bool
-        Outcomes are believed to have changed then, given agreement too.
-    """
-
+    #: A suspicion was judged this way: a reason for a new version.
     news: News | None = None
+    #: Since when labels are wrong, or right again.
     from_us: int = 0
+    #: Take back a change of outcomes that these labels had reported.
     retract: bool = False
+    #: Outcomes are believed to have changed then, given agreement too.
     changed: bool = False
 
 
