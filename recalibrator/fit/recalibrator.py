@@ -179,10 +179,7 @@ class Recalibrator:
     def observe(self, event: Observation) -> CalibrationVersion | None:
         """Take one event in.
 
-        Returns
-        -------
-        CalibrationVersion or None
-            A new version when this event brings one about.
+        Returns a new version when this event brings one about.
 
         Raises
         ------
