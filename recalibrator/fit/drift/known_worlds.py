@@ -171,10 +171,10 @@ class KnownWorlds:
         self._unseen = 0.0
         since_us, latest = list[int](), list[Floats]()
         for batches in traffic.latest(_LATEST, self.since_us):
-            cells, counts = (
-                np.concatenate([getattr(one, of) for one in batches], axis=-1) for of in ("cell", "counts")
-            )
-            since_us.append(batches[-1].first_us)
+            # Empty where the summaries before hold as many queries as this distance needs, too.
+            cells = np.concatenate([np.zeros(0, np.intp), *(one.cell for one in batches)])
+            counts = np.concatenate([np.zeros((3, 0), np.int64), *(one.counts for one in batches)], axis=1)
+            since_us.append(batches[-1].first_us if batches else since_us[-1])
             latest.append(_binned(self._place[cells], counts) + (latest[-1] if latest else 0.0))
         if not latest:
             return False
