@@ -26,8 +26,7 @@ from stream_router.commit.ledger import CommittedOffsets
 from stream_router.commit.outcome import Outcome, OutputTopics
 from stream_router.commit.shared_ledger import SharedLedger
 from stream_router.intake.decode import decode_query
-from stream_router.model_client.answer import parse_answer
-from stream_router.model_client.field_margins import field_margins
+from stream_router.model_client.answer import field_margins, parse_answer
 from stream_router.model_client.reply import read_reply
 from stream_router.model_client.request import build_request
 from stream_router.model_client.uncertainty import TOKEN_MARGIN

@@ -518,7 +518,7 @@ def check_config(
     warn(*(f"warning: {warning}" for warning in settings_warnings(settings)))
     code = 0
     if against_running:
-        from ucci_stream.operate.running_config import compare
+        from ucci_stream.operate.settings_changes import compare
 
         found = compare(settings)
         code = found.code

@@ -12,9 +12,13 @@ from __future__ import annotations
 
 from base64 import urlsafe_b64decode, urlsafe_b64encode
 from binascii import Error as Base64Error
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import NamedTuple
 from zlib import crc32
+
+from stream_router.commit.ledger import CommittedOffsets
+from ucci_runtime.broker.ports import GroupOffsets
+from ucci_runtime.broker.records import Input, OffsetCommit
 
 #: Longest text written, where the broker takes it: Kafka's default ``offset.metadata.max.bytes`` is 4,096.
 MAX_METADATA_CHARS = 4_000
@@ -118,3 +122,24 @@ def _ranges(committed: int, body: bytes) -> tuple[OffsetRange, ...] | None:
         end = first + length + 1
         ranges.append(OffsetRange(first, end - 1))
     return tuple(ranges) if end <= _MAX_OFFSET else None
+
+
+def committed_offsets(
+    found: GroupOffsets, on_foreign: Callable[[Input, OffsetCommit], None]
+) -> dict[int, CommittedOffsets]:
+    """Read a group's offsets of one topic, by partition.
+
+    ``on_foreign``: called with each offset whose metadata is not this router's: nothing beyond it counts as done.
+    """
+    return {source.partition: _committed(source, commit, on_foreign) for source, commit in found.items()}
+
+
+def _committed(
+    source: Input, commit: OffsetCommit | None, on_foreign: Callable[[Input, OffsetCommit], None]
+) -> CommittedOffsets:
+    if commit is None:
+        return CommittedOffsets(None)
+    done = decode(commit.offset, commit.metadata)
+    if done is None:
+        on_foreign(source, commit)
+    return CommittedOffsets(commit.offset, done or ())

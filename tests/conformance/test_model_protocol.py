@@ -33,18 +33,18 @@ from tests.support.demo_models import FIELDS, SCHEMA, generate, ids, workload
 from ucci_demo.model_server import PROMPT
 from ucci_demo.recorded.traffic import RecordedQuery, load_traffic
 from ucci_runtime.process import SystemClock
-from ucci_stream.local.model_servers import recorded_servers, vllm_servers
+from ucci_stream.local.stack import recorded_servers, vllm_servers
 
 ROLES: tuple[ModelRole, ...] = ("small", "large")
 URL_VARIABLES = {"small": "UCCI_VLLM_SMALL_URL", "large": "UCCI_VLLM_LARGE_URL"}
+#: Of u in float32: sums in another order. Seen between two engines on 400 answers: 3.3e-7.
 UNCERTAINTY_TOLERANCE = 1e-5
-"""Of u in float32: sums in another order. Seen between two engines on 400 answers: 3.3e-7."""
 
+#: Of both servers together; vLLM starts in half a minute on an idle machine, in ten where others are at work.
 READY_S = 850.0
-"""Of both servers together; vLLM starts in half a minute on an idle machine, in ten where others are at work."""
 
+#: The most tries for one that the server has not ended when it is closed.
 STOPPED_CALLS = 20
-"""The most tries for one that the server has not ended when it is closed."""
 
 KNOWN = load_traffic()[3_000:11_000:500]
 TYPOS = tuple(query for query in load_traffic() if query.shift == "typos")[:400:100]

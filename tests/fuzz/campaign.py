@@ -26,8 +26,8 @@ from typing import Any
 from tests.fuzz.mutations import GIANT_BYTES, GIANT_SHARE, mutated
 from tests.fuzz.targets import Target
 
+#: CPU time that no input of at most 1 MB may take.
 SLOW_S = 0.1
-"""CPU time that no input of at most 1 MB may take."""
 
 _ROOT = str(Path(__file__).parents[2])
 _TRACED_SHARE = 1 / 25

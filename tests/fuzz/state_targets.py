@@ -16,8 +16,7 @@ from recalibrator.api.http_requests import parse_object
 from recalibrator.core import Recalibrator
 from recalibrator.fit.file_snapshots import SnapshotFiles
 from recalibrator.fit.ports import FitState
-from recalibrator.join.query_state import QueryState
-from recalibrator.join.row_codec import decoded, encoded
+from recalibrator.join.query_state import QueryState, decoded, encoded
 from recalibrator.labelling.label_lines import LabelLinesReader, Line, documents_of, task_line
 from recalibrator.labelling.label_studio import LabelStudioReader
 from recalibrator.labelling.label_tool import InvalidAnnotation
@@ -44,8 +43,8 @@ from ucci_stream.topics.feed import FeedStopped, decoded_lines
 
 NOW = datetime(2026, 1, 31, 12, tzinfo=UTC)
 _ROOT = Path(__file__).parents[2]
+#: Of one fault of the configuration: it may list every valid key.
 _FAULT_CHARS = 2_000
-"""Of one fault of the configuration: it may list every valid key."""
 
 
 def state_targets() -> Iterator[Target]:

@@ -24,8 +24,8 @@ pytestmark = pytest.mark.broker
 DEADLINE_S = 30.0
 STILL_S = 0.5
 BACKLOG = 20_000
+#: Records that a partition may wait for behind those of another one: a fraction of the backlog.
 TURN = 4_000
-"""Records that a partition may wait for behind those of another one: a fraction of the backlog."""
 
 
 class FromTheBeginning:

@@ -32,8 +32,8 @@ pytestmark = [pytest.mark.broker, pytest.mark.slow]
 
 QUERIES = 3_000
 KILLS = 4
+#: Before the restart after this kill the state directory is deleted.
 STATE_LOST_AT = 3
-"""Before the restart after this kill the state directory is deleted."""
 
 SEED = 20260214
 DEADLINE_S = 100.0

@@ -27,8 +27,8 @@ from ucci_stream.local.kafka_node import LocalBroker
 
 pytestmark = [pytest.mark.broker, pytest.mark.slow]
 
+#: Labels before the roll-back, and after its release.
 BEFORE, AFTER = 600, 600
-"""Labels before the roll-back, and after its release."""
 
 DEADLINE_S = 120.0
 

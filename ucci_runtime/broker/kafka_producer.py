@@ -7,6 +7,8 @@ producer because the transaction's end is unknown (:class:`~ucci_runtime.broker.
 
 from __future__ import annotations
 
+import logging
+import re
 import time
 from collections.abc import Callable, Mapping
 from functools import partial
@@ -18,11 +20,45 @@ from ucci_runtime.broker.errors import BrokerError, RecreateProducer
 from ucci_runtime.broker.kafka_errors import Side, kafka_error, translate
 from ucci_runtime.broker.kafka_properties import TRANSACTION_TIMEOUT_S, Properties
 from ucci_runtime.broker.kafka_records import source_of
-from ucci_runtime.broker.kafka_request_log import with_request_log
 from ucci_runtime.broker.kafka_watched_calls import CallStuck, WatchedCalls
 from ucci_runtime.broker.records import Input, OffsetCommit, OutputRecord, Place
 from ucci_runtime.broker.transaction_states import Event, Remedy, State, Transaction, remedy
 from ucci_runtime.broker.unanswered import UnansweredRequests
+
+_FACILITIES = frozenset({"SEND", "RECV"})
+_LINE = re.compile(r"(?:\[thrd:.*?\]: )?(\S+): (Sent|Received) (\w+?)Re(?:quest|sponse) \(.*CorrId (\d+)")
+
+
+class RequestLog:
+    """The ``logger`` of a transactional producer: takes the lines about requests, and passes on what is for people.
+
+    ``others``: the logger for all other lines.
+    """
+
+    def __init__(self, requests: UnansweredRequests, others: Any, least: int = logging.INFO) -> None:
+        self._requests = requests
+        self._others = others
+        self._least = least
+
+    def log(self, level: int, template: str, *parts: str) -> None:
+        """Take one line: its facility, the client's own name, the text."""
+        if str(parts[0]) not in _FACILITIES:
+            if level >= self._least and self._others is not None:
+                self._others.log(level, template, *parts)
+            return
+        found = _LINE.match(str(parts[-1]))
+        if found is not None:
+            connection, what, kind, number = found.groups()
+            note = self._requests.sent if what == "Sent" else self._requests.answered
+            note(kind, connection, int(number))
+
+
+def with_request_log(properties: Properties, requests: UnansweredRequests) -> Properties:
+    """Return a client's properties with its requests noted; what the user wants to debug is passed on as before."""
+    wanted = str(properties.get("debug", ""))
+    logger = RequestLog(requests, properties.get("logger"), logging.DEBUG if wanted else logging.INFO)
+    return dict(properties) | {"debug": f"{wanted},protocol".lstrip(","), "logger": logger}
+
 
 #: What the client library is asked to keep to.
 CALL_TIMEOUT_S = 2.0

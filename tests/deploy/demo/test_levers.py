@@ -27,7 +27,6 @@ from tests.support.broker import unique_prefix
 from tests.support.recalibrator_events import routed
 from tests.support.workload_statuses import status
 from ucci_demo.recorded.traffic import load_traffic, with_handoff
-from ucci_stream.demo.levers import Answered, levers_of
 from ucci_stream.demo.run import publish_offline
 from ucci_stream.demo.scenario import (
     PlannedQuery,
@@ -37,11 +36,10 @@ from ucci_stream.demo.scenario import (
     offline_set,
     plan_stream,
 )
-from ucci_stream.demo.summary import Observations, SeenResult, Terms, print_summary, summarise
+from ucci_stream.demo.summary import Answered, Observations, SeenResult, Terms, levers_of, print_summary, summarise
 from ucci_stream.demo.watch import Watcher
 from ucci_stream.local.kafka_node import LocalBroker
-from ucci_stream.local.model_servers import recorded_servers
-from ucci_stream.local.stack import HANDOFF, WORKLOAD, Stack, StackOptions, config_text
+from ucci_stream.local.stack import HANDOFF, WORKLOAD, Stack, StackOptions, config_text, recorded_servers
 
 COSTS = ModelCosts(unit="token", small=1.0, large=3.0)
 DEADLINE_S = 60.0

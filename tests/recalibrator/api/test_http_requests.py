@@ -19,8 +19,8 @@ from tests.support.versions import sealed_version
 
 AT_ONCE = 50
 LONGEST_MESSAGE = 1_000
+#: The page's form answers a person, in HTML, and stands in no document.
 OF_THE_FORM = {303, 403, 404, 413, 415, 422}
-"""The page's form answers a person, in HTML, and stands in no document."""
 
 
 def _api() -> Api:

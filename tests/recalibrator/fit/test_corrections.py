@@ -18,8 +18,8 @@ from schemas.draws import uniform
 from tests.support.cascade_stream import FIELDS, drive, settings, typo_world
 
 QUERIES = 6_000
+#: Events after which a correction comes.
 LATER = 400
-"""Events after which a correction comes."""
 
 WORLD = typo_world(QUERIES, QUERIES, seed=12)
 Event = LabelledExample | TrafficSummary

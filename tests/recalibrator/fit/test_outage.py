@@ -13,11 +13,11 @@ from tests.support.cascade_stream import Run, World, drive, settings, typo_world
 BEFORE, OUTAGE, AFTER = 6_000, 3_000, 6_000
 QUERIES = BEFORE + OUTAGE + AFTER
 _RECENT_CALLS = 100
+#: Queries of an outage until it is known.
 _UNTIL_KNOWN = 150
-"""Queries of an outage until it is known."""
 
+#: Seeds of every run; with 4, labels were set aside when unknown agreement alone had been mended.
 OFTEN = (3, 4)
-"""Seeds of every run; with 4, labels were set aside when unknown agreement alone had been mended."""
 SEEDS = [pytest.param(seed, marks=() if seed in OFTEN else pytest.mark.thorough) for seed in range(20)]
 
 

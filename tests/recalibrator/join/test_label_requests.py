@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from recalibrator.join.label_requests import closing_records, request_change
+from recalibrator.join.joining import closing_records, request_change
 from recalibrator.join.ports import RequestKey
 from recalibrator.join.query_state import NOTHING_KNOWN, LabelRules, QueryState, take_feedback, take_result
 from schemas.event import MAX_RECORD_BYTES

@@ -7,7 +7,7 @@ from functools import reduce
 from hypothesis import given
 from hypothesis import strategies as st
 
-from recalibrator.join.labeler_agreement import add, count_agreement
+from recalibrator.join.joining import add, count_agreement
 from recalibrator.join.query_state import NOTHING_KNOWN, LabelRules, QueryState, take_feedback, take_result
 from schemas.feedback import FeedbackEvent
 from schemas.routed import RoutedEvent

@@ -7,8 +7,15 @@ import zlib
 import pytest
 from hypothesis import given
 
-from recalibrator.join.query_state import NOTHING_KNOWN, LabelRules, QueryState, take_feedback, take_result
-from recalibrator.join.row_codec import decoded, encoded
+from recalibrator.join.query_state import (
+    NOTHING_KNOWN,
+    LabelRules,
+    QueryState,
+    decoded,
+    encoded,
+    take_feedback,
+    take_result,
+)
 from schemas.routed import RoutedEvent
 from tests.support import strategies
 from tests.support.recalibrator_events import FIELDS, START, feedback, routed

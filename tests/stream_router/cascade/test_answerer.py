@@ -45,12 +45,12 @@ def entropy(p1: float) -> float:
     return -sum(p * math.log(p) for p in (p1, 1.0 - p1) if p > 0.0) / math.log(6)
 
 
+#: By name: the alternatives to ask for, and u of a token whose two alternatives have p1 and 1 - p1.
 SIGNALS: Mapping[str, tuple[int, Callable[[float], float]]] = {
     "token_margin": (2, lambda p1: 1.0 - (p1 - (1.0 - p1))),
     "entropy": (5, entropy),
     "max_probability": (1, lambda p1: 1.0 - p1),
 }
-"""By name: the alternatives to ask for, and u of a token whose two alternatives have p1 and 1 - p1."""
 
 
 @pytest.mark.parametrize("api", ["completions", "chat"])

@@ -22,8 +22,8 @@ GROUP = "router"
 TOPICS = OutputTopics(RESULTS.name("ucci"), DEAD_LETTERS.name("ucci"))
 TOPIC = QUERIES.name("ucci")
 PARTITIONS = (0, 1)
+#: To each partition.
 QUERIES_SENT = 200
-"""To each partition."""
 
 TICKS = 20
 

@@ -13,8 +13,8 @@ from stream_router.commit.shared_ledger import SharedLedger
 from ucci_runtime.broker.records import Input, OutputRecord, Record
 
 BOUND_S = 20.0
+#: A wait that would fail the test, where nobody wakes the thread that waits.
 LONG_S = 60.0
-"""A wait that would fail the test, where nobody wakes the thread that waits."""
 
 SLOTS = 8
 QUERIES = [Record(Input("queries", 0), offset, b"key", b"{}") for offset in range(SLOTS)]

@@ -8,8 +8,8 @@ import pytest
 
 from schemas.query import QueryEvent
 from schemas.routed import ModelRun, RoutedEvent
-from stream_router.gateway import openai_answer
-from stream_router.gateway.openai_request import Endpoint
+from stream_router.gateway import openai_protocol
+from stream_router.gateway.openai_protocol import Endpoint
 from tests.support.answerers import ROUTED_AT, routed
 
 
@@ -24,7 +24,7 @@ def escalated() -> RoutedEvent:
 
 @pytest.mark.parametrize(("endpoint", "kind"), [("completions", "text_completion"), ("chat", "chat.completion")])
 def test_a_completion_holds_the_entities_as_its_text(endpoint: Endpoint, kind: str) -> None:
-    found = json.loads(openai_answer.completion(endpoint, escalated(), ["temperature"]))
+    found = json.loads(openai_protocol.completion(endpoint, escalated(), ["temperature"]))
     (choice,) = found["choices"]
     text = choice["message"]["content"] if endpoint == "chat" else choice["text"]
     assert json.loads(text) == found["ucci"]["entities"] == {"camera": "Canon", "lens": None}
@@ -35,12 +35,12 @@ def test_a_completion_holds_the_entities_as_its_text(endpoint: Endpoint, kind: s
 
 
 def test_usage_counts_what_both_models_read_and_wrote() -> None:
-    found = json.loads(openai_answer.completion("chat", escalated(), ()))
+    found = json.loads(openai_protocol.completion("chat", escalated(), ()))
     assert found["usage"] == {"prompt_tokens": 21, "completion_tokens": 10, "total_tokens": 31}
 
 
 def test_the_decision_stands_beside_the_answer() -> None:
-    found = json.loads(openai_answer.completion("chat", escalated(), ()))
+    found = json.loads(openai_protocol.completion("chat", escalated(), ()))
     decision = found["ucci"]
     assert (decision["answered_by"], decision["escalated"], decision["reason"]) == ("large", True, "small_failed")
     assert decision["calibration_version"] == 7
@@ -49,14 +49,14 @@ def test_the_decision_stands_beside_the_answer() -> None:
 
 def test_a_cold_start_has_a_fingerprint_of_its_own() -> None:
     one = routed(QueryEvent(query_id="q-1", text="canon"), "photo")
-    assert json.loads(openai_answer.completion("chat", one, ()))["system_fingerprint"] == "ucci-photo-cold-start"
+    assert json.loads(openai_protocol.completion("chat", one, ()))["system_fingerprint"] == "ucci-photo-cold-start"
 
 
 def test_workloads_are_listed_as_models() -> None:
-    found = json.loads(openai_answer.models(["reviews", "photo"], ROUTED_AT))
+    found = json.loads(openai_protocol.models(["reviews", "photo"], ROUTED_AT))
     assert found["object"] == "list"
     assert [one["id"] for one in found["data"]] == ["photo", "reviews"]
-    assert found["data"][0] == json.loads(openai_answer.model("photo", ROUTED_AT))
+    assert found["data"][0] == json.loads(openai_protocol.model("photo", ROUTED_AT))
 
 
 @pytest.mark.parametrize(
@@ -64,7 +64,7 @@ def test_workloads_are_listed_as_models() -> None:
     [(400, "invalid_request_error"), (401, "authentication_error"), (429, "rate_limit_error"), (503, "server_error")],
 )
 def test_errors_name_their_kind(status: int, kind: str) -> None:
-    assert json.loads(openai_answer.error("code", "line", status, "field"))["error"] == {
+    assert json.loads(openai_protocol.error("code", "line", status, "field"))["error"] == {
         "message": "line",
         "type": kind,
         "param": "field",

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from stream_router.gateway.openai_request import Call, Endpoint, Workloads, read_call
+from stream_router.gateway.openai_protocol import Call, Endpoint, Workloads, read_call
 from ucci_runtime.refusals import RequestRefused
 
 ONE = Workloads(frozenset({"photo"}), "photo")

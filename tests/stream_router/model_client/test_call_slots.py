@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from stream_router.model_client.call_slots import CallSlots, NoPlaceError
+from stream_router.model_client.concurrency_limit import CallSlots, NoPlaceError
 
 
 async def settle() -> None:

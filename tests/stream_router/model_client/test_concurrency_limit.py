@@ -13,8 +13,8 @@ from hypothesis import strategies as st
 from stream_router.model_client.concurrency_limit import LEAST_ROUND, ConcurrencyLimit
 
 TIMEOUT_S = 10.0
+#: Seconds that a call takes, by the calls in flight when it begins; beyond the time-out it fails there.
 Latency = Callable[[int], float]
-"""Seconds that a call takes, by the calls in flight when it begins; beyond the time-out it fails there."""
 
 
 class Callers:

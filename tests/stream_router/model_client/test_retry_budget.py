@@ -5,7 +5,7 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from stream_router.model_client.retry_budget import MOST_SAVED, RETRIES_A_SUCCESS, RetryBudget
+from stream_router.model_client.concurrency_limit import MOST_SAVED, RETRIES_A_SUCCESS, RetryBudget
 
 
 @given(st.lists(st.booleans(), max_size=500))
