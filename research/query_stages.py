@@ -22,7 +22,7 @@ from schemas.event import refuse_duplicate_keys
 from schemas.query import QueryEvent
 from stream_router.cascade.lever import Asked, RunEnd
 from stream_router.cascade.query_cascade import QueryCascade
-from stream_router.commit.ledger import CommittedOffsets
+from stream_router.commit.done_offsets import CommittedOffsets
 from stream_router.commit.outcome import Outcome, OutputTopics
 from stream_router.commit.shared_ledger import SharedLedger
 from stream_router.intake.decode import decode_query

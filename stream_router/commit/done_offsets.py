@@ -16,7 +16,6 @@ from collections.abc import Callable, Sequence
 from typing import NamedTuple
 from zlib import crc32
 
-from stream_router.commit.ledger import CommittedOffsets
 from ucci_runtime.broker.ports import GroupOffsets
 from ucci_runtime.broker.records import Input, OffsetCommit
 
@@ -35,6 +34,19 @@ class OffsetRange(NamedTuple):
 
     first: int
     last: int
+
+
+class CommittedOffsets(NamedTuple):
+    """What the group has committed for one partition: the next offset, None at first, and what is done beyond it."""
+
+    offset: int | None
+    done: tuple[OffsetRange, ...] = ()
+
+    def covers(self, offset: int) -> bool:
+        """Whether the offset's result is committed."""
+        if self.offset is None:
+            return False
+        return offset < self.offset or any(first <= offset <= last for first, last in self.done)
 
 
 def encode(committed: int, ranges: Sequence[OffsetRange]) -> str:

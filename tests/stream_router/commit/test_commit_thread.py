@@ -8,7 +8,7 @@ import pytest
 
 from schemas.topics import DEAD_LETTERS, QUERIES, RESULTS
 from stream_router.commit.commit_thread import CommitThread
-from stream_router.commit.ledger import CommittedOffsets
+from stream_router.commit.done_offsets import CommittedOffsets
 from stream_router.commit.outcome import Outcome, OutputTopics
 from stream_router.commit.shared_ledger import SharedLedger
 from stream_router.prometheus_metrics import Metrics

@@ -9,8 +9,8 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
-from stream_router.commit.done_offsets import MAX_METADATA_CHARS, OffsetRange, decode
-from stream_router.commit.ledger import CommitBatch, CommittedOffsets, Ledger, RecordId
+from stream_router.commit.done_offsets import MAX_METADATA_CHARS, CommittedOffsets, OffsetRange, decode
+from stream_router.commit.ledger import CommitBatch, Ledger, RecordId
 from stream_router.commit.outcome import Outcome
 from stream_router.errors import OffsetsWentBack
 from ucci_runtime.broker.records import Input, OutputRecord, Record

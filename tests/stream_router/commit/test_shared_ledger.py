@@ -7,7 +7,7 @@ from threading import Event
 
 import pytest
 
-from stream_router.commit.ledger import CommittedOffsets
+from stream_router.commit.done_offsets import CommittedOffsets
 from stream_router.commit.outcome import Outcome
 from stream_router.commit.shared_ledger import SharedLedger
 from ucci_runtime.broker.records import Input, OutputRecord, Record
