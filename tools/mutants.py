@@ -129,11 +129,11 @@ def outcome(mutant: Mutant, copy: Path) -> str:
         return "gone"
     path.write_text(changed, encoding="utf-8")
     folder = next(tests for folder, tests in FOLDERS.items() if mutant.file.startswith(folder))
-    own = next(iter(sorted((copy / folder).rglob(f"test_{path.stem}.py"))), None)
+    own = [str(one) for one in (copy / folder).rglob(f"test_{path.stem}.py")]
     environ = {**os.environ, "PYTHONPATH": f"{copy}{os.pathsep}{copy / 'deploy'}", "PYTHONDONTWRITEBYTECODE": "1"}
     command = [sys.executable, "-m", "pytest", "-x", "-q", "-p", "no:cacheprovider", "-m", FAST]
     try:
-        for tests in filter(None, (own and str(own), folder)):
+        for tests in (*own, folder):
             done = subprocess.run(  # noqa: S603
                 [*command, tests], cwd=copy, env=environ, capture_output=True, check=False, timeout=TIMEOUT_S
             )

@@ -13,8 +13,16 @@ from typing import Literal, NamedTuple
 from recalibrator.decoding import decode_feedback, decode_result
 from recalibrator.join.broker_time import BEHIND_MS, broker_time_ms, dated_feedback, dated_result, from_ms, is_behind
 from recalibrator.join.ports import RequestKey
-from recalibrator.join.query_state import Joined, LabelRules, Opinion, QueryState, Rules, take_feedback, take_result
-from recalibrator.join.row_content import reduced
+from recalibrator.join.query_state import (
+    Joined,
+    LabelRules,
+    Opinion,
+    QueryState,
+    Rules,
+    reduced,
+    take_feedback,
+    take_result,
+)
 from schemas.entities import Entities, equal
 from schemas.errors import DecodeError
 from schemas.feedback import FeedbackEvent

@@ -21,8 +21,8 @@ from ucci_runtime.broker.errors import BrokerError
 from ucci_runtime.broker.kafka_client_reports import reports
 from ucci_runtime.broker.kafka_errors import kafka_error
 from ucci_runtime.broker.kafka_group_reader import KafkaGroupReader
+from ucci_runtime.broker.kafka_producer import KafkaPublisher
 from ucci_runtime.broker.kafka_properties import Properties
-from ucci_runtime.broker.kafka_publisher import KafkaPublisher
 from ucci_runtime.broker.kafka_session import KafkaTransactionSession, SessionClients
 from ucci_runtime.broker.kafka_topic_readers import KafkaTailReader, KafkaTopicReader
 from ucci_runtime.broker.kafka_topics import check_topics

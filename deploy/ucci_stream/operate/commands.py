@@ -17,7 +17,7 @@ from schemas.event import rfc3339
 from schemas.schema_registry import SCHEMA_ID_KEY
 from schemas.settings import Settings
 from schemas.topics import RESULTS
-from ucci_runtime.extras import require_extra
+from ucci_runtime.cli import require_extra
 from ucci_stream.options import (
     CHOICE,
     KEY_VARIABLE,
@@ -229,8 +229,7 @@ def explain(
 
     Example: ucci-stream explain q-17 --since 2026-01-31T12:00:00Z --html q-17.html
     """
-    from ucci_stream.operate.explanation import lines
-    from ucci_stream.operate.explanation_page import explanation_page
+    from ucci_stream.operate.explanation import explanation_page, lines
     from ucci_stream.operate.kafka_traces import explain as explain_query
 
     found = explain_query(settings, query_id, moment_of(since) or datetime.now(UTC) - timedelta(days=1))

@@ -7,11 +7,9 @@ whether a setting is taken over on SIGHUP of :mod:`schemas.settings_reread`, as 
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from datetime import UTC, datetime
+from collections.abc import Iterator, Mapping, Sequence
+from datetime import datetime
 from typing import Literal, NamedTuple
-
-from rich.text import Text
 
 from schemas.calibration import CalibrationVersion
 from schemas.made_for import made_for, misfit, outdated
@@ -19,9 +17,6 @@ from schemas.settings import Settings, WorkloadSettings
 from schemas.settings_reread import OF_RECALIBRATOR, OF_ROUTER, is_reread, running_settings
 from schemas.status import RecalibratorStatus, RouterStatus
 from ucci_stream.operate.findings import SILENT_S
-from ucci_stream.operate.kafka_diagnosis import read_running
-from ucci_stream.options import Outcome
-from ucci_stream.topics.admin import broker_failures
 
 Effect = Literal["dead_letters", "cold_start", "unknown", "moved", "refit", "restart", "reload", "none"]
 
@@ -186,27 +181,3 @@ def _short(rendered: str | None) -> str:
     if rendered is None:
         return _NOT_SET
     return rendered if len(rendered) <= _LONGEST_CHARS else rendered[:_LONGEST_CHARS] + "…"
-
-
-_STYLES = {"moved": "yellow", "unknown": "yellow", "refit": "yellow", "restart": "yellow", "none": "green"}
-
-
-def compare(settings: Settings) -> Outcome:
-    """Return what the file changes for the services that run; blocks up to a minute.
-
-    Raises UcciError when the broker does not answer, or has no topics of this prefix.
-    """
-    with broker_failures(settings):
-        running = read_running(settings)
-    found = changes(settings, running, datetime.now(UTC))
-    code = exit_code(found)
-    return Outcome({"safe": not code, "changes": [change._asdict() for change in found]}, _lines(found), code)
-
-
-def _lines(found: Iterable[Change]) -> Iterator[Text]:
-    for change in found:
-        style = "red" if change.effect in HARMFUL else _STYLES.get(change.effect, "")
-        mark = (f"{change.effect.replace('_', ' '):<13}", style)
-        yield Text.assemble(mark, f" {change.subject}: {change.message}")
-        if change.act:
-            yield Text(f"{'':<14}→ {change.act}", style="dim")

@@ -29,8 +29,7 @@ from tests.support.scripted_label_studio import LEGACY_TOKEN, ScriptedLabelStudi
 from ucci_stream.cli import app
 from ucci_stream.label_tools.label_studio_client import LabelStudio
 from ucci_stream.label_tools.label_studio_project import LabelStudioProject, set_up
-from ucci_stream.label_tools.sync import Synchroniser, SyncOptions
-from ucci_stream.label_tools.topics import SyncTopics
+from ucci_stream.label_tools.sync import Synchroniser, SyncOptions, SyncTopics
 from ucci_stream.local.kafka_node import LocalBroker
 from ucci_stream.local.processes import free_port
 

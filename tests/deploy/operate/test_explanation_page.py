@@ -9,8 +9,7 @@ from schemas.labelled import LabelledExample
 from schemas.routed import LabelRequest
 from tests.support.recalibrator_events import feedback, routed
 from tests.support.versions import sealed_version
-from ucci_stream.operate.explanation import Said, Traces, explanation
-from ucci_stream.operate.explanation_page import explanation_page
+from ucci_stream.operate.explanation import Said, Traces, explanation, explanation_page
 
 HOSTILE = "<script>alert('u')</script> & \"quoted\""
 ROUTED = routed(1).model_copy(update={"label": LabelRequest(requested=True, probability=0.1, reason="random")})

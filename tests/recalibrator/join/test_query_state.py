@@ -15,10 +15,10 @@ from recalibrator.join.query_state import (
     Joined,
     LabelRules,
     QueryState,
+    compact,
     take_feedback,
     take_result,
 )
-from recalibrator.join.row_content import compact
 from schemas.entities import Entities, equal
 from schemas.feedback import FeedbackEvent
 from schemas.labelled import LabelledExample

@@ -7,7 +7,7 @@ from typing import Any
 from hypothesis import given
 from hypothesis import strategies as st
 
-from recalibrator.join.row_content import LONGEST_VALUE, compact, comparable, reduced
+from recalibrator.join.query_state import LONGEST_VALUE, compact, comparable, reduced
 from schemas.entities import count_pairs
 from schemas.feedback import FeedbackEvent
 from schemas.labelled import LabelledExample
