@@ -179,7 +179,6 @@ async def test_an_answer_held_to_the_schema_fits_it(servers: Servers, api: str) 
 
 
 async def test_forced_token_has_an_impossible_runner_up(servers: Servers) -> None:
-    """A token that the schema forces has a runner-up of probability zero."""
     _, document = await post(
         servers.small, "/completions", completion_body(KNOWN[0].text, response_format=SCHEMA_FORMAT)
     )
@@ -188,7 +187,6 @@ async def test_forced_token_has_an_impossible_runner_up(servers: Servers) -> Non
 
 
 async def test_tokens_are_named_by_id_with_the_end(servers: Servers) -> None:
-    """Tokens are named by id, and the end-of-sequence token is among them."""
     (generation,) = generate("small", [KNOWN[0].text])
     status, document = await post(servers.small, "/completions", completion_body(KNOWN[0].text))
     choice = document["choices"][0]

@@ -219,8 +219,6 @@ WITNESS = "router-0"
 
 @dataclass
 class Soak:
-    """What a soak has shown."""
-
     rows: list[Row]
     memory: dict[str, Slope]
     minutes: float

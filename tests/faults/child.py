@@ -154,7 +154,6 @@ class Child:
 
     @property
     def process(self) -> multiprocessing.context.ForkServerProcess:
-        """The process; it was started."""
         assert self._process is not None, f"{self.name} was not started"
         return self._process
 
@@ -176,7 +175,6 @@ class Child:
         return pid
 
     def signal(self, number: int) -> None:
-        """Send it a signal."""
         os.kill(self.pid, number)
 
     def kill(self) -> None:

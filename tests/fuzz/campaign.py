@@ -52,14 +52,11 @@ class Finding:
     input_bytes: int
 
     def input(self) -> bytes:
-        """Return the input."""
         return b64decode(self.input_base64)
 
 
 @dataclass(slots=True)
 class TargetReport:
-    """What happened to one target."""
-
     cases: int = 0
     outcomes: int = 0
     lines: int = 0

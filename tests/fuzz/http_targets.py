@@ -33,7 +33,6 @@ _TARGET_BYTES = 60_000
 
 
 def http_targets() -> Iterator[Target]:
-    """Yield the targets."""
     for signal in SIGNALS.values():
         yield Target(f"model reply, {signal.kind}", _REPLIES, partial(_reply, signal))
     yield Target("API, bodies", _posts(), _Api().answer, 0.15)

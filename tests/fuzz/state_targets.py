@@ -48,7 +48,6 @@ _FAULT_CHARS = 2_000
 
 
 def state_targets() -> Iterator[Target]:
-    """Yield the targets."""
     example = (_ROOT / "deploy" / "ucci.example.toml").read_bytes()
     yield Target("configuration", (example + PART, *_CONFIGURATIONS), _configuration, 2.0)
     rows = tuple(encoded(state) for state in _states())
@@ -198,7 +197,6 @@ class _Files:
         return self._read(data, lambda: decoded_lines(self._path, _feedback_line))
 
     def replayed(self, data: bytes) -> str:
-        """Replay a file."""
         return self._read(data, lambda: replay(SETTINGS, self._path))
 
     def bootstrapped(self, data: bytes) -> str:

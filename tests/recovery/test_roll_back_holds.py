@@ -57,7 +57,6 @@ class Cluster:
             return dict(json.load(answer))
 
     def router_version(self) -> int | None:
-        """Return the version that the router decides by."""
         found: int | None = next((one["version"] for one in self.status()["routers"]), None)
         return found
 

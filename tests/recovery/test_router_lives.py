@@ -374,7 +374,6 @@ def test_the_checker_finds_an_unseen_commit_taken_for_none(
 
 
 def read_everything(log: PartitionLog, position: int, most: int) -> tuple[list[Record], int]:
-    """Read as isolation "read uncommitted" does."""
     found = [record for record in log._records if record.offset >= position]
     taken = found[:most] if most > 0 else found
     return taken, taken[-1].offset + 1 if len(taken) < len(found) else log.end

@@ -44,8 +44,6 @@ _FLEXIBLE_FROM = {PRODUCE: 9, INIT_PRODUCER_ID: 2, ADD_PARTITIONS: 3, ADD_OFFSET
 
 @dataclass(frozen=True, slots=True)
 class Request:
-    """One request."""
-
     #: Its name in the protocol, or its number where the name is not known here.
     kind: str
 

@@ -15,8 +15,6 @@ FAULTY: list[list[object]] = [[]]
 
 
 class MappingPlace(NamedTuple):
-    """One mapping of a model."""
-
     #: Keys and indices from the record down to it, with keys that it and its holders take.
     path: Path
     #: A key that it takes; longer ones begin with it where any text is one.

@@ -45,8 +45,6 @@ _RESOURCES = {
 
 @dataclass(frozen=True)
 class User:
-    """A user of the broker."""
-
     name: str
     password: str
 

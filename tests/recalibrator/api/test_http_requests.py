@@ -67,7 +67,6 @@ def _assert_taken(request: MalformedRequest, answer: Any) -> None:
 @given(st.integers(0, 2**32 - 1))
 @seed(5)
 def test_a_malformed_body_is_refused_or_taken_whole(of: int) -> None:
-    """A malformed body is refused in the one shape or taken whole."""
     for request in malformed_requests(of, AT_ONCE):
         API.producer.records.clear()
         answer = _send(request)

@@ -88,7 +88,6 @@ def test_a_failing_large_server_is_not_sent_more_calls() -> None:
 
 
 def test_status_names_an_outage_and_its_effect_on_quality() -> None:
-    """The status names an outage and counts what it does to quality."""
     world, core = steady_world(3), Recalibrator(settings())
     drive(core, world.draw, BEFORE)
     before = core.status()

@@ -218,7 +218,6 @@ TestLedgerMachine.settings = settings(max_examples=40, stateful_step_count=50)
 
 
 def test_done_offsets_beyond_the_metadata_wait() -> None:
-    """Done offsets that do not fit the metadata wait, and their partition is stopped."""
     ledger = Ledger()
     ledger.assigned({0: CommittedOffsets(0), 1: CommittedOffsets(0)})
     for offset in range(200):
@@ -281,7 +280,6 @@ def test_the_end_of_the_log_behind_a_marker_is_committed_once() -> None:
 
 
 def test_answer_after_revocation_is_dropped() -> None:
-    """An answer that comes after its partition is gone is dropped."""
     ledger = Ledger()
     ledger.assigned({0: CommittedOffsets(0)})
     ledger.delivered(0, 0)

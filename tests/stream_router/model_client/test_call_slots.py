@@ -39,7 +39,6 @@ async def test_slots_are_granted_in_order() -> None:
 
 
 async def test_turned_away_callers_leak_no_slot() -> None:
-    """Queued callers are turned away without a slot, and the count of slots stays right."""
     slots = CallSlots(1)
     assert await slots.acquire()
     waiting = [asyncio.create_task(slots.acquire()) for _ in range(3)]

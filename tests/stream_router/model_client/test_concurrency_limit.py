@@ -143,7 +143,6 @@ def test_slow_uncongested_server_keeps_its_limit() -> None:
 
 @pytest.mark.parametrize("demand", [1, 3])
 def test_slow_answers_when_idle_keep_the_limit(demand: int) -> None:
-    """A few slow answers from an almost idle server do not lower the limit."""
     callers = Callers(64)
     callers.ask(lambda _: 0.1, 300)
     idle = Callers(64, demand)

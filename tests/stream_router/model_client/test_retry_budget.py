@@ -22,7 +22,6 @@ def test_retries_stay_within_the_budget(events: list[bool]) -> None:
 
 
 def test_five_answers_earn_one_retry() -> None:
-    """Five answers from a server earn one retry."""
     budget = RetryBudget()
     while budget.take():
         pass

@@ -352,7 +352,6 @@ class MemoryCluster:
 
 
 def create_topics(cluster: MemoryCluster, partitions: int) -> None:
-    """Create every topic of :mod:`schemas.topics`."""
     for topic in TOPICS:
         config = TopicConfig(topic.partitions or partitions, "compact" in topic.policies, topic.by_broker)
         cluster.create(topic.name(cluster.prefix), config)
@@ -416,7 +415,6 @@ class MemoryBroker:
         return MemoryTopicReader(self.cluster, topics, tail)
 
     def publisher(self, name: str) -> MemoryPublisher:
-        """Return a publisher."""
         return MemoryPublisher(self.cluster)
 
     def health(self) -> Health:
@@ -810,7 +808,6 @@ class MemoryPublisher:
         self._cluster = cluster
 
     async def send(self, topic: str, key: bytes, value: bytes, headers: Mapping[str, bytes] | None = None) -> None:
-        """Send one record."""
         await self.queue(topic, key, value, headers)
 
     def queue(

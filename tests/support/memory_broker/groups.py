@@ -53,8 +53,6 @@ class Member:
 
 @dataclass(eq=False, slots=True)
 class Group:
-    """One consumer group."""
-
     name: str
     #: Every partition of the topics that it reads.
     sources: Sequence[Input] = ()

@@ -55,8 +55,6 @@ class TopicConfig:
 
 
 class PartitionLog:
-    """One partition."""
-
     def __init__(self, source: Input) -> None:
         self.source = source
         self.start = 0

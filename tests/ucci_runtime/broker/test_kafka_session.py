@@ -91,7 +91,6 @@ def answer(_properties: object, sources: Iterable[Input], **_: Any) -> GroupOffs
 
 
 def stage_counts() -> Count:
-    """Return counts of one stage."""
     totals = Counts()
 
     def count(name: str, amount: float = 1.0, **labels: str) -> None:

@@ -97,7 +97,6 @@ def test_sums_and_weights_are_those_of_their_definition(
 
 
 def test_many_half_lives_neither_overflow_nor_lose_labels() -> None:
-    """A window of many half lives neither overflows nor loses the newest labels."""
     labels, half_lives = window(capacity=2_000), HalfLives(1.0, 0.5, 1.0)
     for number in range(2_000):
         labels.offer(example(WORLD.draw(number % 400), f"q-{number}", "w", START + timedelta(seconds=number))[1])

@@ -72,7 +72,6 @@ def test_without_labels_the_small_model_bears_the_tilt() -> None:
 
 
 def test_more_agreement_credits_both_models() -> None:
-    """More agreement is never credited to the small model alone."""
     (shared, change), (found, _) = moved(0.7, unlabelled=0.0), moved(0.7, unlabelled=1.0)
     assert change > 0.0
     assert (found.small_value == shared.small_value).all()
