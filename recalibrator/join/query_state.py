@@ -232,8 +232,8 @@ _NO_VERDICT = _Verdict(None, 0)
 def take_result(state: QueryState, routed: RoutedEvent, rules: Rules, arrived_at: datetime | None = None) -> Joined:
     """Take a query's result.
 
-    ``arrived_at``: when its record came; the age of its label request counts from then. The outcome holds an example where
-    a label has waited for this result.
+    ``arrived_at``: when its record came; the age of its label request counts from then. The outcome
+    holds an example where a label has waited for this result.
     """
     if state.routed is not None:
         return Joined(state, None, ("duplicate_result",))
