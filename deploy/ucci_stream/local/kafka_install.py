@@ -165,13 +165,13 @@ def _require_pinned(jars: Path) -> None:
         )
 
 
-def broker_properties(data: str, port: int, controller_port: int, listen_host: str = NODE_HOST) -> dict[str, str]:
+def broker_properties(data: str, port: int, controller_port: int) -> dict[str, str]:
     """Return the settings of a node that is broker and controller in one."""
     return {
         "process.roles": "broker,controller",
         "node.id": "1",
         "controller.quorum.voters": f"1@{NODE_HOST}:{controller_port}",
-        "listeners": f"PLAINTEXT://{listen_host}:{port},CONTROLLER://{NODE_HOST}:{controller_port}",
+        "listeners": f"PLAINTEXT://{NODE_HOST}:{port},CONTROLLER://{NODE_HOST}:{controller_port}",
         "advertised.listeners": f"PLAINTEXT://{NODE_HOST}:{port}",
         "controller.listener.names": "CONTROLLER",
         "listener.security.protocol.map": "CONTROLLER:PLAINTEXT,PLAINTEXT:PLAINTEXT",
