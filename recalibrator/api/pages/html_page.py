@@ -35,6 +35,7 @@ TONES = {
     "label_starved": "warn",
     "stale": "warn",
     "labels_one_sided": "warn",
+    "label_free": "calm",
     "bad_labels_suspected": "bad",
 }
 """How each state is coloured; the word itself is always shown too."""
