@@ -30,7 +30,6 @@ from recalibrator.fit.decide.candidate import (
     Threshold,
     View,
     evaluate,
-    exploration_probability,
     reason_to_publish,
 )
 from recalibrator.fit.decide.pacer import Pacer
@@ -179,10 +178,7 @@ class Recalibrator:
     def observe(self, event: Observation) -> CalibrationVersion | None:
         """Take one event in.
 
-        Returns
-        -------
-        CalibrationVersion or None
-            A new version when this event brings one about.
+        Returns a new version when this event brings one about.
 
         Raises
         ------
@@ -337,8 +333,7 @@ class Recalibrator:
             return False
         if self._labels.counting < self.constants.calm_labels or outdated(current, self.settings):
             return False
-        most = self.settings.sampling.exploration_probability
-        at_rest = exploration_probability(most, self.constants, is_quiet=True)
+        at_rest = self.settings.sampling.exploration_probability * self.constants.quiet_exploration
         return current.exploration_probability == at_rest and self._monitor.is_calm
 
     def _labels_between_fits(self, effective: float) -> int:

@@ -64,9 +64,13 @@ class View:
 
     @property
     def exploration(self) -> float:
-        """The exploration probability of a version made now."""
-        most, is_quiet = self.settings.sampling.exploration_probability, self.circumstances.is_quiet
-        return exploration_probability(most, self.constants, is_quiet=is_quiet)
+        """The exploration probability of a version made now.
+
+        Exploration is paid with every query and needed where outcomes have changed: there the large model's answers
+        below the threshold must be learnt again. While nothing changes, labels that age slowly still show them.
+        """
+        most = self.settings.sampling.exploration_probability
+        return most * self.constants.quiet_exploration if self.circumstances.is_quiet else most
 
     def weigh(self, labels: LabelTable, target: float) -> tuple[Estimate, Policies]:
         """Estimate outcomes from these labels, and weigh all thresholds by them."""
@@ -149,15 +153,6 @@ def evaluate(view: View, parts: dict[str, Part]) -> Candidate:
     for part in parts.values():
         candidate = part.contribute(candidate, view) or candidate
     return candidate
-
-
-def exploration_probability(most: float, constants: MethodConstants, *, is_quiet: bool) -> float:
-    """Return the exploration probability of the next version.
-
-    Exploration is paid with every query and needed where outcomes have changed: there the large model's answers below
-    the threshold must be learnt again. While nothing changes, labels that age slowly still show them.
-    """
-    return most * constants.quiet_exploration if is_quiet else most
 
 
 def reason_to_publish(
