@@ -3,8 +3,7 @@
     python -m tools.mutants --count 40 --seed 1 --json before.json
     python -m tools.mutants --again before.json
 
-The same seed over the same code draws the same mutants; ``--again`` takes those of an earlier report, by file, function
-and text, so that a suite can be compared with itself after tests were cut. They are made in a copy of the tree.
+``--again`` takes the mutants of a report, by function and text, to compare a suite with itself. A copy is changed.
 """
 
 from __future__ import annotations
@@ -122,13 +121,14 @@ def drawn(count: int, seed: int) -> list[Mutant]:
 
 def outcome(mutant: Mutant, copy: Path) -> str:
     """Put a mutant into the copy, run its tests and take it out again: ``killed``, ``survived`` or ``gone``."""
-    path = copy / mutant.file
-    source = path.read_text(encoding="utf-8")
-    changed = mutated(source, mutant)
-    if changed is None:
+    room, folder = next((room, tests) for room, tests in FOLDERS.items() if mutant.file.startswith(room))
+    for path in (copy / mutant.file, *sorted((copy / room).rglob("*.py"))):
+        source = path.read_text(encoding="utf-8") if path.exists() else ""
+        if (changed := mutated(source, mutant)) is not None:
+            break
+    else:
         return "gone"
     path.write_text(changed, encoding="utf-8")
-    folder = next(tests for folder, tests in FOLDERS.items() if mutant.file.startswith(folder))
     own = [str(one) for one in (copy / folder).rglob(f"test_{path.stem}.py")]
     environ = {**os.environ, "PYTHONPATH": f"{copy}{os.pathsep}{copy / 'deploy'}", "PYTHONDONTWRITEBYTECODE": "1"}
     command = [sys.executable, "-m", "pytest", "-x", "-q", "-p", "no:cacheprovider", "-m", FAST]
