@@ -192,6 +192,8 @@ class RoutedEvent(Event):
         Mark of what the answers rest on: prompt, fields, models. Null in records of earlier releases.
     drawn_with : str or None
         Mark of the key that label, exploration and trial were drawn with; absent where there was none.
+    caller : str or None
+        Name of the gateway's key that the query came by (``gateway.api_keys.NAME``); absent without one.
     """
 
     sent_by_others: ClassVar[bool] = False
@@ -213,6 +215,7 @@ class RoutedEvent(Event):
     handoff: QueryHandoff | None = None
     basis: BasisMark | None = None
     drawn_with: Annotated[str | None, Field(pattern=r"^[0-9a-f]{8}$", exclude_if=lambda mark: mark is None)] = None
+    caller: Annotated[str | None, Field(exclude_if=lambda name: name is None)] = None
 
     @property
     def large_alone(self) -> ModelRun | None:

@@ -131,7 +131,7 @@ class Joining:
         outputs, counts = self._outputs(before, joined)
         if joined.refusal is not None:
             letter, counted = self.dead_letter(record, *joined.refusal)
-            outputs, counts = [letter], [counted]
+            outputs, counts = [*outputs, letter], [*counts, counted]
         counts = [*(Counted("join_notes", {"note": note}) for note in (*remarks, *joined.notes)), *counts]
         traffic = event if isinstance(event, RoutedEvent) else None
         if traffic is not None:

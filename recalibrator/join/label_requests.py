@@ -13,7 +13,7 @@ from recalibrator.join.query_state import QueryState
 from schemas.label_requested import LabelRequested
 from ucci_runtime.broker.records import OutputRecord
 
-Outcome = Literal["opened", "answered", "too_large"]
+Outcome = Literal["opened", "answered", "expired", "too_large"]
 
 
 class RequestChange(NamedTuple):
@@ -42,7 +42,8 @@ def request_change(topic: str, before: QueryState, after: QueryState, max_record
     assert routed is not None
     key = routed.query_id.encode()
     if not after.awaits_label:
-        return RequestChange("answered", routed.workload, OutputRecord(topic, key, None))
+        outcome: Outcome = "expired" if after.conflicting else "answered"
+        return RequestChange(outcome, routed.workload, OutputRecord(topic, key, None))
     record = OutputRecord(topic, key, LabelRequested.from_result(routed).to_json())
     if record.size_bytes > max_record_bytes:
         return RequestChange("too_large", routed.workload, None)

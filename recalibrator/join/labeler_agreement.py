@@ -23,7 +23,7 @@ def count_agreement(before: QueryState, after: QueryState, rules: Rules) -> Iter
     rules : mapping of workload to its rules
         Entities in other fields are not compared.
     """
-    if after.routed is None or not after.opinions or after is before:
+    if after.routed is None or not after.opinions or after.conflicting or after is before:
         return
     if after.routed.workload not in rules:
         return

@@ -5,7 +5,8 @@ each example carries a ``revision`` above all those before it, and names the lab
 
 The rules: a feedback event is taken once (by its id); of each labeler the highest revision stands, among equals the
 last to arrive; among labelers the latest ``labelled_at``. A withdrawn or skipped opinion does not stand, and lets the
-earlier one stand again. Of several results under one query_id the first is kept.
+earlier one stand again. Of several results under one query_id the first is kept, if their texts are equal. Where they
+differ, nobody can know which of them a label is about: no label of that id counts, before or after.
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ from typing import Annotated, NamedTuple, Self
 
 from pydantic import Field
 
-from recalibrator.join.row_content import compact, comparable, reduced
+from recalibrator.join.row_content import compact, comparable, is_of_same_query, reduced
 from schemas.entities import Entities, equal
 from schemas.event import Count, Many, Part, Timestamp
 from schemas.feedback import MAX_REVISION, FeedbackEvent
@@ -108,6 +109,8 @@ class QueryState(Part):
         Short hashes of the ids of the feedback events taken, oldest first.
     asked_at : datetime or None
         When the result came, if its label was requested: the age of a request does not rest on the router's clock.
+    conflicting : bool
+        Whether results with different texts, or of different workloads, came under this id.
     """
 
     routed: RoutedEvent | None = None
@@ -115,22 +118,23 @@ class QueryState(Part):
     received: Count = 0
     seen: Many[str] = ()
     asked_at: Timestamp | None = None
+    conflicting: bool = False
 
     @property
     def standing(self) -> Opinion | None:
         """The opinion that counts, if any does."""
-        return _standing(self.opinions)
+        return None if self.conflicting else _standing(self.opinions)
 
     @property
     def awaits_label(self) -> bool:
         """Whether a label was requested and nobody has given one or skipped; a withdrawal leaves it awaited again."""
-        if self.routed is None or not self.routed.label.requested:
+        if self.routed is None or not self.routed.label.requested or self.conflicting:
             return False
         return not any(opinion.entities is not None or opinion.skipped for opinion in self.opinions)
 
 
 class Refusal(NamedTuple):
-    """Why feedback is more than its query may hold: a machine-readable reason, and a line that names the limit."""
+    """Why an event does not count: a machine-readable reason, and a line that names the limit, or who sent it."""
 
     reason: str
     error: str
@@ -141,7 +145,8 @@ class Joined(NamedTuple):
 
     ``notes`` name what is worth counting: ``duplicate_result``, ``duplicate_feedback``, ``stale_revision``,
     ``disagreement``, ``skipped``, ``withdrawn``, ``withdrawn_unknown``, ``unknown_fields``, ``unknown_workload`` (a
-    label of a workload that the settings no longer name). ``refusal`` is why nothing was taken.
+    label of a workload that the settings no longer name), ``conflicting_result`` (results that differ under one id, and
+    labels of it). ``refusal`` is why the event does not count.
     """
 
     state: QueryState
@@ -151,6 +156,7 @@ class Joined(NamedTuple):
 
 
 NOTHING_KNOWN = QueryState()
+_CONFLICT = "conflicting_result"
 
 
 class _Verdict(NamedTuple):
@@ -178,12 +184,15 @@ def take_result(state: QueryState, routed: RoutedEvent, rules: Rules, arrived_at
     Returns
     -------
     Joined
-        With an example when a label has waited for this result.
+        With an example when a label has waited for this result, or one that takes out the label that stood where this
+        result is not of the query that the first one was of; the first such result is refused.
     """
-    if state.routed is not None:
-        return Joined(state, None, ("duplicate_result",))
-    asked_at = arrived_at if routed.label.requested else None
     ours = rules[routed.workload]
+    if state.routed is not None:
+        if is_of_same_query(state.routed, routed):
+            return Joined(state, None, ("duplicate_result",))
+        return _conflict(state, state.routed, routed, rules)
+    asked_at = arrived_at if routed.label.requested else None
     following = state.model_copy(update={"routed": compact(routed), "asked_at": asked_at})
     return _change(following, _NO_VERDICT, ours, ())
 
@@ -231,12 +240,29 @@ def take_feedback(state: QueryState, feedback: FeedbackEvent, arrived_at: dateti
         }
     )
     notes = _remarks(feedback, taken, earlier, others)
-    if state.routed is None:
-        return Joined(following, None, notes)
+    if state.routed is None or state.conflicting:
+        return Joined(following, None, (*notes, _CONFLICT) if state.conflicting else notes)
     ours = rules.get(state.routed.workload)
     if ours is None:
         return Joined(following, None, (*notes, "unknown_workload"))
     return _change(following, _verdict(state, ours), ours, notes)
+
+
+def _conflict(state: QueryState, first: RoutedEvent, second: RoutedEvent, rules: Rules) -> Joined:
+    """Count neither result of one id, and take out the label that stood."""
+    if state.conflicting:
+        return Joined(state, None, (_CONFLICT,))
+    # The count is one of events; what takes the label out must come after the example that put it in.
+    following = state.model_copy(update={"conflicting": True, "received": state.received + 1})
+    ours = rules.get(first.workload)
+    example = None if ours is None else _change(following, _verdict(state, ours), ours, ()).example
+    senders = " and ".join(_sender(one) for one in (first, second))
+    error = f"query_id: {first.query_id!r} has results of different queries, {senders}: no label of this id counts"
+    return Joined(following, example, (_CONFLICT,), Refusal(_CONFLICT, f"{error}; give each query an id of its own"))
+
+
+def _sender(routed: RoutedEvent) -> str:
+    return "one without a gateway key" if routed.caller is None else f"one by gateway key {routed.caller!r}"
 
 
 def _identity(feedback: FeedbackEvent) -> str:

@@ -17,18 +17,21 @@ LONGEST_VALUE = 32
 """Characters of a normal form above which its digest is kept."""
 
 _DIGEST_CHARS = 24
+_TEXT_DIGEST_CHARS = 16
 _NO_COST = QueryCost(sequential=0.0, paper=0.0)
 
 
 def compact(routed: RoutedEvent) -> RoutedEvent:
-    """Return the result without what the join does not need: metadata, costs, latencies, texts that nobody labels.
+    """Return the result without what the join does not need: metadata, costs, latencies.
+
+    Of a text that nobody labels a digest is kept.
 
     The :func:`comparable` form of what is returned equals that of the whole one, costs and texts aside.
     """
     asked = routed.label.requested
     return routed.model_copy(
         update={
-            "text": routed.text if asked else "",
+            "text": routed.text if asked else _text_digest(routed.text),
             "entities": routed.entities if asked else reduced(routed.entities),
             "small": _bare(routed.small, whole=asked),
             "large": _bare(routed.large, whole=asked),
@@ -38,6 +41,20 @@ def compact(routed: RoutedEvent) -> RoutedEvent:
             "handoff": _bare_handoff(routed.handoff, whole=asked),
         }
     )
+
+
+def is_of_same_query(kept: RoutedEvent, routed: RoutedEvent) -> bool:
+    """Return whether a result is of the workload and text that a kept one of its id is of.
+
+    Earlier releases kept no digest; nothing differs from a text that is not known.
+
+    Parameters
+    ----------
+    kept : RoutedEvent
+        As :func:`compact` returns it.
+    """
+    text = routed.text if kept.label.requested else _text_digest(routed.text)
+    return kept.workload == routed.workload and kept.text in ("", text)
 
 
 def comparable(routed: RoutedEvent) -> RoutedEvent:
@@ -71,6 +88,10 @@ def reduced(entities: Entities) -> Entities:
         else tuple(dict.fromkeys(map(_reduced_text, value)))
         for name, value in entities.items()
     }
+
+
+def _text_digest(text: str) -> str:
+    return sha256(text.encode()).hexdigest()[:_TEXT_DIGEST_CHARS]
 
 
 def _reduced_text(text: str) -> str:

@@ -181,6 +181,45 @@ def test_of_two_results_under_one_id_the_first_is_kept() -> None:
     assert examples[0].routed_at == routed(1).routed_at
 
 
+NONSENSE = {"text": "x" * 40, "entities": {}, "caller": "shop"}
+
+
+@pytest.mark.parametrize("asked", [True, False])
+@given(st.permutations(["nonsense", "truth", "label", "later label"]))
+def test_a_gateway_key_makes_true_labels_the_models_errors(asked: bool, order: list[str]) -> None:
+    """By nonsense under ids of the stream: in whatever order they come, nothing counts in the end."""
+    label = LabelRequest(requested=asked, probability=0.1)
+    truth = routed(1, label=label)
+    events = {
+        "nonsense": truth.model_copy(update=NONSENSE),
+        "truth": truth,
+        "label": feedback(1),
+        "later label": feedback(1, labeler="bo", labelled_at=START + timedelta(days=1)),
+    }
+    state, examples = fold([events[name] for name in order])
+    assert contribution(examples) is None
+    assert not state.awaits_label
+    revisions = [example.revision for example in examples]
+    assert revisions == sorted(set(revisions))
+    assert take(state, feedback(1, revision=2)).notes == ("conflicting_result",)
+    assert (take(state, truth).state, take(state, truth).example) == (state, None)
+
+
+def test_who_sent_conflicting_results_stays_unknown() -> None:
+    joined = take(fold([routed(1)])[0], routed(1).model_copy(update=NONSENSE))
+    assert joined.notes == ("conflicting_result",)
+    assert joined.refusal is not None
+    assert "one without a gateway key and one by gateway key 'shop'" in joined.refusal.error
+
+
+def test_rows_of_earlier_releases_conflict_with_every_result() -> None:
+    """They kept nothing of the text of a query that nobody was asked about."""
+    state, _ = fold([routed(1, label=NOT_REQUESTED)])
+    assert state.routed is not None
+    earlier = state.model_copy(update={"routed": state.routed.model_copy(update={"text": ""})})
+    assert take(earlier, routed(1, label=NOT_REQUESTED)).notes == ("duplicate_result",)
+
+
 def test_disagreement_and_unknown_fields_are_counted() -> None:
     state, _ = fold([routed(1), feedback(1, RIGHT)])
     joined = take(state, feedback(1, {**WRONG, "flash": "on"}, labeler="bo", labelled_at=START + timedelta(days=1)))
@@ -202,7 +241,7 @@ def test_the_labelers_of_one_query_are_bounded() -> None:
 def test_a_compact_result_gives_the_example_of_the_whole() -> None:
     whole = routed(1, metadata={"user": "u"})
     bare = compact(whole)
-    assert compact(whole.model_copy(update={"label": NOT_REQUESTED})).text == ""
+    assert compact(whole.model_copy(update={"label": NOT_REQUESTED})).text != whole.text
     assert bare.text == whole.text, "whom a withdrawal has asked again needs the text"
     assert bare.metadata is None
     assert LabelledExample.from_events(bare, feedback(1), fields=FIELDS) == LabelledExample.from_events(

@@ -46,6 +46,6 @@ def test_a_requested_query_keeps_its_text_and_its_answers() -> None:
     asked = routed(1, entities=long)
     assert (compact(asked).text, compact(asked).entities) == (asked.text, long)
     other = compact(asked.model_copy(update={"label": LabelRequest(requested=False, probability=0.1)}))
-    assert other.text == ""
+    assert asked.text not in other.text
     assert other.entities == reduced(long) != long
     assert feedback(1).query_id == other.query_id
