@@ -94,11 +94,15 @@ class CalibrationSettings(Section):
         Most by which a version's expected escalation rate may differ from that of the version in force; routers refuse
         one that differs more, unless a person asked for it (``activate``, ``pin``, ``promote``, ``bootstrap``). A
         canary's share of that difference counts. Without it any difference is taken.
+    max_age_s : float, optional
+        How long ago a version may have been made for a router to take it that knows none: one that starts without
+        ``router.state_dir``. Older ones may have been sent again by somebody; it begins cold. Seconds.
     """
 
     signing_key: SecretStr | None = None
     former_keys: tuple[SecretStr, ...] = ()
     max_escalation_jump: Annotated[Share | None, REREAD] = None
+    max_age_s: Annotated[Number, Field(gt=0.0)] | None = None
 
     @field_validator("signing_key", "former_keys")
     @classmethod
