@@ -32,6 +32,7 @@ from ucci_stream.options import (
     command,
     err,
     out,
+    print_json,
     say,
     settings_of,
     show,
@@ -296,8 +297,7 @@ def results(
     try:
         for routed in read_results(settings, last, endless=follow):
             if as_json:
-                sys.stdout.write(routed.to_json().decode() + "\n")
-                sys.stdout.flush()
+                print_json(routed.to_json())
             else:
                 out.print(result_line(routed), highlight=False, soft_wrap=True)
     except KeyboardInterrupt:
@@ -355,7 +355,7 @@ def replay(
     for line, version in replay_file(chosen.workload, file):
         versions.append((line, version))
         if as_json:
-            sys.stdout.write(version.to_json().decode() + "\n")
+            print_json(version.to_json())
         else:
             table.add_row(str(line), *_version_row(version))
     if not as_json:

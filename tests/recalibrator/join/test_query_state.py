@@ -190,7 +190,7 @@ def test_a_gateway_key_makes_true_labels_the_models_errors(asked: bool, order: l
     """By nonsense under ids of the stream: in whatever order they come, nothing counts in the end."""
     label = LabelRequest(requested=asked, probability=0.1)
     truth = routed(1, label=label)
-    events = {
+    events: dict[str, RoutedEvent | FeedbackEvent] = {
         "nonsense": truth.model_copy(update=NONSENSE),
         "truth": truth,
         "label": feedback(1),
