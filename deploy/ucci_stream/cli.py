@@ -277,7 +277,7 @@ def label(
     from ucci_stream.topics.outcomes import OF_LABELS, sent_and_followed
 
     wanted = OF_LABELS if wait else None
-    return _fed(*sent_and_followed(settings, lambda known: send_feedback(known, file, err), wanted, timeout))
+    return _fed(*sent_and_followed(settings, lambda known: send_feedback(known, file), wanted, timeout))
 
 
 @command(app, "results")

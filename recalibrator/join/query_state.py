@@ -37,6 +37,7 @@ MAX_SEEN = 256
 """Feedback ids remembered for one query."""
 
 _ID_CHARS = 16
+_NAMES_CHARS = 200
 
 
 @dataclass(frozen=True, slots=True)
@@ -193,8 +194,10 @@ def take_result(state: QueryState, routed: RoutedEvent, rules: Rules, arrived_at
             return Joined(state, None, ("duplicate_result",))
         return _conflict(state, state.routed, routed, rules)
     asked_at = arrived_at if routed.label.requested else None
-    following = state.model_copy(update={"routed": compact(routed), "asked_at": asked_at})
-    return _change(following, _NO_VERDICT, ours, ())
+    opinions = tuple(one for one in state.opinions if _names_any(one, ours.fields))
+    notes: tuple[str, ...] = () if len(opinions) == len(state.opinions) else ("unknown_fields",)
+    following = state.model_copy(update={"routed": compact(routed), "asked_at": asked_at, "opinions": opinions})
+    return _change(following, _NO_VERDICT, ours, notes)
 
 
 def take_feedback(state: QueryState, feedback: FeedbackEvent, arrived_at: datetime, rules: Rules) -> Joined:
@@ -211,7 +214,7 @@ def take_feedback(state: QueryState, feedback: FeedbackEvent, arrived_at: dateti
     -------
     Joined
         With an example when the result is known, and the standing opinion or the number of those against it changed;
-        with a refusal when the query would hold too many labelers or bytes.
+        with a refusal when the query would hold too many labelers or bytes, or no field of the label is known.
     """
     identity = _identity(feedback)
     if identity in state.seen:
@@ -229,7 +232,7 @@ def take_feedback(state: QueryState, feedback: FeedbackEvent, arrived_at: dateti
         order=state.received + 1,
     )
     others = tuple(o for o in state.opinions if o.labeler != feedback.labeler)
-    refusal = _refusal(feedback.query_id, state.opinions, (*others, taken))
+    refusal = _refusal(feedback.query_id, state.opinions, (*others, taken)) or _misspelt(state, taken, rules)
     if refusal is not None:
         return Joined(state, None, (), refusal)
     following = state.model_copy(
@@ -274,6 +277,21 @@ def _identity(feedback: FeedbackEvent) -> str:
 def _standing(opinions: Iterable[Opinion]) -> Opinion | None:
     valid = [opinion for opinion in opinions if opinion.entities is not None]
     return max(valid, key=lambda opinion: (opinion.labelled_at, opinion.order), default=None)
+
+
+def _names_any(opinion: Opinion, fields: Iterable[str]) -> bool:
+    """Return whether a label names one of these fields, or names none at all, which says that the query does not."""
+    return not opinion.entities or not opinion.entities.keys().isdisjoint(fields)
+
+
+def _misspelt(state: QueryState, opinion: Opinion, rules: Rules) -> Refusal | None:
+    """Return why a label of other fields is none: counted, it would say that the query has nothing in any of ours."""
+    ours = rules.values() if state.routed is None else filter(None, (rules.get(state.routed.workload),))
+    fields = sorted({name for one in ours for name in one.fields})
+    if not fields or _names_any(opinion, fields):
+        return None
+    named, wanted = (", ".join(map(repr, names))[:_NAMES_CHARS] for names in (opinion.entities or (), fields))
+    return Refusal("unknown_fields", f"entities: {named}: none is a field here; the fields are {wanted}")
 
 
 def _refusal(query_id: str, before: Sequence[Opinion], after: Sequence[Opinion]) -> Refusal | None:

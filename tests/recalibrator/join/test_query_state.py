@@ -15,6 +15,7 @@ from recalibrator.join.query_state import (
     Joined,
     LabelRules,
     QueryState,
+    Rules,
     take_feedback,
     take_result,
 )
@@ -43,10 +44,10 @@ def opinions(draw: st.DrawFn) -> FeedbackEvent:
     ).model_copy(update={"entities": draw(st.sampled_from([RIGHT, WRONG, {}, None]))})
 
 
-def take(state: QueryState, event: RoutedEvent | FeedbackEvent) -> Joined:
+def take(state: QueryState, event: RoutedEvent | FeedbackEvent, rules: Rules = WORKLOADS) -> Joined:
     if isinstance(event, RoutedEvent):
-        return take_result(state, event, WORKLOADS)
-    return take_feedback(state, event, START, WORKLOADS)
+        return take_result(state, event, rules)
+    return take_feedback(state, event, START, rules)
 
 
 def fold(events: list[RoutedEvent | FeedbackEvent]) -> tuple[QueryState, list[LabelledExample]]:
@@ -179,6 +180,27 @@ def test_of_two_results_under_one_id_the_first_is_kept() -> None:
     assert joined.notes == ("duplicate_result",)
     _, examples = fold([routed(1), second, feedback(1)])
     assert examples[0].routed_at == routed(1).routed_at
+
+
+@given(st.permutations(["result", "misspelt", "correction"]), st.sampled_from(["photo", "audio"]))
+def test_a_misspelt_field_says_that_a_query_has_nothing(order: list[str], field_of: str) -> None:
+    """In any order with the result, also where the field is another workload's; a correction counts."""
+    rules = {"photo": LabelRules(FIELDS), "audio": LabelRules(("track",))}
+    said = {"bugg": "1"} if field_of == "photo" else {"track": "1"}
+    events: dict[str, RoutedEvent | FeedbackEvent] = {"misspelt": feedback(1, said), "result": routed(1)}
+    events["correction"] = feedback(1, RIGHT, revision=2)
+    state, examples = NOTHING_KNOWN, list[LabelledExample]()
+    for event in (events[name] for name in order if field_of == "audio" or name != "correction"):
+        found = take(state, event, rules)
+        state, examples = found.state, [*examples, *([] if found.example is None else [found.example])]
+        if event is events["misspelt"] and field_of == "photo":
+            assert found.refusal is not None
+            assert found.refusal.reason == "unknown_fields"
+            assert "'bugg'" in found.refusal.error
+    if field_of == "photo":
+        assert (examples, state.awaits_label) == ([], True)
+    else:
+        assert [one.gold_count for one in examples] == [len(RIGHT)]
 
 
 NONSENSE = {"text": "x" * 40, "entities": {}, "caller": "shop"}
