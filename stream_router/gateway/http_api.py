@@ -178,7 +178,7 @@ class GatewayApi:
         return response
 
     def _authorise(self, request: web.Request, *, only_reads: bool = False) -> str | None:
-        """Find the caller, take from its quota, return its key's name, if any. Raises RequestRefused: 401, 403 or 429."""
+        """Find the caller, take from its quota; return its name, if any. Raises RequestRefused: 401, 403 or 429."""
         if self._ring is None:
             _require_same_site(request)
             return None
