@@ -22,7 +22,7 @@ SPECS = (
         "join_notes",
         "counter",
         "event",
-        "What the join noticed: duplicates, stale revisions, disagreement, skips, withdrawals, "
+        "What the join noticed: duplicates, conflicting results, stale revisions, disagreement, skips, withdrawals, "
         "senders' clocks ahead (dated as of arrival then) or behind, logs recreated.",
         ("note",),
     ),

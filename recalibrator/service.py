@@ -320,6 +320,7 @@ class Service:
 
         server = waiting_server(self._settings, Shared(self.metrics, self._clock, self.missing, self.health))
         server.start()
+        _log.info("serving the status page", url=f"http://{self._settings.recalibrator.http_host}:{server.port}/")
         return server
 
     def _api_stage(self, broker: Broker, checked: CheckedTopics) -> Stage:

@@ -164,6 +164,8 @@ class RoutedEvent(Event):
     basis: BasisMark | None = None
     #: Mark of the key that label, exploration and trial were drawn with; absent where there was none.
     drawn_with: Annotated[str | None, Field(pattern=r"^[0-9a-f]{8}$", exclude_if=lambda mark: mark is None)] = None
+    #: Name of the gateway's key that the query came by (``gateway.api_keys.NAME``); absent without one.
+    caller: Annotated[str | None, Field(exclude_if=lambda name: name is None)] = None
 
     @property
     def large_alone(self) -> ModelRun | None:

@@ -76,6 +76,9 @@ class CalibrationSettings(Section):
     #: one that differs more, unless a person asked for it (``activate``, ``pin``, ``promote``, ``bootstrap``). A
     #: canary's share of that difference counts. Without it any difference is taken.
     max_escalation_jump: Annotated[Share | None, REREAD] = None
+    #: How long ago, in seconds, a version may have been made for a router to take it that knows none: one that starts
+    #: without ``router.state_dir``. Older ones may have been sent again by somebody; it begins cold.
+    max_age_s: Annotated[Number, Field(gt=0.0)] | None = None
 
     @field_validator("signing_key", "former_keys")
     @classmethod

@@ -99,14 +99,14 @@ def check_config(config: ConfigOption = Path("ucci.toml"), probe: ProbeOption = 
 def echo_probe(settings: Settings) -> bool:
     """Ask both models of every workload one query and print what is found, a line each; return whether any is a fault.
 
-    A fault can only be fixed in the file or at the server. A server that is down is a warning: a router waits for it.
+    A server that is down is a fault here, though a router waits for it: who asks wants to know whether it answers.
     """
     findings = asyncio.run(probe_settings(settings))
     for finding in findings:
-        typer.echo(f"{'fault' if finding.kind == 'fault' else 'warning'}: {finding.line}", err=True)
+        typer.echo(f"{'warning' if finding.kind == 'doubt' else 'fault'}: {finding.line}", err=True)
     if not findings:
         typer.echo("both models of every workload answer, with log-probabilities", err=True)
-    return any(finding.kind == "fault" for finding in findings)
+    return any(finding.kind != "doubt" for finding in findings)
 
 
 def main() -> None:

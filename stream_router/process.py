@@ -152,7 +152,7 @@ def active_versions(settings: Settings) -> ActiveVersions:
     """Return what accepts the versions that were made for these settings."""
     wanted = {name: made_for(workload) for name, workload in settings.workloads.items()}
     calibration = settings.calibration
-    return ActiveVersions(wanted, calibration.accepted_keys, calibration.max_escalation_jump)
+    return ActiveVersions(wanted, calibration.accepted_keys, calibration.max_escalation_jump, calibration.max_age_s)
 
 
 async def await_topics(

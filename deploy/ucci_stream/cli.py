@@ -17,6 +17,7 @@ from schemas.errors import ConfigError, UcciError
 from schemas.label_requested import RequestReason
 from schemas.settings import Settings
 from schemas.settings_text import render_settings, require_models, settings_warnings
+from schemas.topics import OBSERVATIONS
 from ucci_runtime.cli import require_extra, version_option
 from ucci_runtime.process import LogFormat, configure_logging
 from ucci_stream.label_tools.commands import files_app, studio_app
@@ -31,6 +32,7 @@ from ucci_stream.options import (
     command,
     err,
     out,
+    print_json,
     say,
     settings_of,
     show,
@@ -191,7 +193,11 @@ def init(
     made = first_config(given, os.environ, _ask_at_terminal)
     warn(*(f"warning: {warning}" for warning in made.warnings))
     out_path.write_text(made.text, encoding="utf-8")
-    say(f"written: {out_path}", f"next: ucci-stream calibrate {gold or 'gold.jsonl'} --workload {workload}")
+    config = "" if out_path == Path("ucci.toml") else f" --config {out_path}"
+    following = ("topics create", f"calibrate {gold or 'gold.jsonl'} --workload {workload}")
+    services = (f"{one} --config {out_path}" for one in ("stream-router run", "recalibrator run"))
+    say(f"written: {out_path}", *(f"next: ucci-stream {one}{config}" for one in following))
+    say(*(f"then: {one}" for one in services))
 
 
 def _ask_at_terminal(option: str, question: str, default: str | None) -> str:
@@ -275,7 +281,7 @@ def label(
     from ucci_stream.topics.outcomes import OF_LABELS, sent_and_followed
 
     wanted = OF_LABELS if wait else None
-    return _fed(*sent_and_followed(settings, lambda known: send_feedback(known, file, err), wanted, timeout))
+    return _fed(*sent_and_followed(settings, lambda known: send_feedback(known, file), wanted, timeout))
 
 
 @command(app, "results")
@@ -295,8 +301,7 @@ def results(
     try:
         for routed in read_results(settings, last, endless=follow):
             if as_json:
-                sys.stdout.write(routed.to_json().decode() + "\n")
-                sys.stdout.flush()
+                print_json(routed.to_json())
             else:
                 out.print(result_line(routed), highlight=False, soft_wrap=True)
     except KeyboardInterrupt:
@@ -354,7 +359,7 @@ def replay(
     for line, version in replay_file(chosen.workload, file):
         versions.append((line, version))
         if as_json:
-            sys.stdout.write(version.to_json().decode() + "\n")
+            print_json(version.to_json())
         else:
             table.add_row(str(line), *_version_row(version))
     if not as_json:
@@ -427,11 +432,17 @@ def calibrate(
     ] = None,
     plot: PlotOption = None,
     what_if: Annotated[bool, typer.Option("--what-if", help="Show other targets and cost ratios.")] = False,
-    publish: Annotated[bool, typer.Option("--publish/--no-publish", help="Make it the first version.")] = True,
+    publish: Annotated[
+        bool | None,
+        typer.Option(
+            "--publish/--no-publish", help="Make it the first version; by default unless it misses the target."
+        ),
+    ] = None,
 ) -> Outcome:
     """Ask both models about gold lines, fit the first version of a workload, and say what it will cost.
 
     A killed run goes on where it was: every answer is kept beside FILE as soon as it comes, and is not asked for again.
+    A target out of reach is not published without --publish, and ends with exit code 1.
 
     Example: ucci-stream calibrate gold.jsonl --workload photo-search --plot first.png --what-if
     """
@@ -444,18 +455,21 @@ def calibrate(
 
     (settings, workload), now, picture = chosen, datetime.now(UTC), _picture(plot)
     require_models(settings)
-    if publish:
-        require_broker(settings)  # before thousands of calls, not after them
+    if publish is not False:
+        require_broker(settings, OBSERVATIONS)  # before thousands of calls, not after them
     files = CalibrateFiles.beside(file, workload.name, examples)
     done = calibrate_workload(workload, files, concurrency, now, err)
     promises = other_targets(done.settings, done.examples, done.version) if what_if else []
     if picture is not None:
         err.print(f"drawn: {draw(done, picture)}", highlight=False)
-    topic = bootstrap_workload(settings, files.examples, workload.name, now).topic if publish else None
+    is_missed = publish is None and done.version.state == "infeasible"
+    sends = publish or not (is_missed or publish is False)
+    topic = bootstrap_workload(settings, files.examples, workload.name, now).topic if sends else None
     kept = f"written: {files.examples}, for ucci-stream bootstrap"
+    kept += "; not published, since the target is out of reach: look at FILE and target, or give --publish" * is_missed
     sent = f"{len(done.examples)} examples sent to {topic}; the fit stage publishes the version"
     document = {**report(done, promises), "written": str(files.examples), "topic": topic}
-    return Outcome(document, [*lines(done, promises), kept if topic is None else sent])
+    return Outcome(document, [*lines(done, promises), kept if topic is None else sent], int(is_missed))
 
 
 @command(app, "measure-costs")

@@ -46,6 +46,13 @@ class Console(rich.console.Console):
             yield segment if segment.control else segment._replace(text="".join(map(_escaped, segment.text)))
 
 
+def print_json(content: bytes) -> None:
+    """Write a JSON document on a line of its own; characters that steer a terminal are escaped within it."""
+    text = content.decode()
+    sys.stdout.write((text if text.isprintable() else "".join(map(_escaped, text))) + "\n")
+    sys.stdout.flush()
+
+
 def _escaped(character: str) -> str:
     if character.isprintable() or character == "\n":
         return character
@@ -143,7 +150,7 @@ def command(app: typer.Typer, name: str) -> Callable[[Work], Work]:
 def show(done: Outcome, *, as_json: bool) -> None:
     """Print an outcome; a code other than 0 ends the command with it."""
     if as_json:
-        sys.stdout.write(to_json(done.document).decode() + "\n")
+        print_json(to_json(done.document))
     else:
         say(*done.lines)
     if done.code:

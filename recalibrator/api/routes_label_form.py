@@ -6,7 +6,7 @@ What is filled in becomes feedback as over ``POST /v1/feedback``: the same keys,
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Annotated, Any, Literal, NamedTuple
 from urllib.parse import quote, urlencode
 
@@ -17,11 +17,12 @@ from starlette.responses import HTMLResponse, RedirectResponse, Response
 
 from recalibrator.api.http_context import Context
 from recalibrator.api.http_forms import PAGE_HEADERS, form_credentials, read_form
-from recalibrator.api.pages.html_label_form import DONE, LabelForm, Said
+from recalibrator.api.pages.html_label_form import DONE, NAMES_NONE, LabelForm, Said
 from recalibrator.api.routes_feedback import FeedbackRoutes, unavailable
-from recalibrator.labelling.form import IN_LINE, IN_LINES, filled_in
+from recalibrator.labelling.form import filled_in
 from recalibrator.labelling.queue import QueuePage, cursor_after, cursor_at
 from recalibrator.labelling.recent_revisions import revision_at
+from schemas.entities import EntityValue
 from schemas.event import MAX_ID_CHARS, MAX_NAME_CHARS
 from schemas.label_requested import RequestReason
 from ucci_runtime.broker.errors import BrokerUnreachable
@@ -110,7 +111,7 @@ class LabelFormRoutes:
         fields, now = self._context.settings.workloads[workload].fields, self._context.clock.now()
         return {
             "query_id": form.get("query_id", ""),
-            "entities": filled_in(form, fields) if said == "labelled" else None,
+            "entities": _entities(form, fields) if said == "labelled" else None,
             "labeler": form.get("labeler") or None,
             "labelled_at": now,
             "source": SOURCE,
@@ -172,7 +173,15 @@ def _said(form: Mapping[str, str]) -> Said:
     if act not in DONE:
         known = ", ".join(DONE)
         raise RequestRefused(_UNPROCESSABLE, "invalid_field", f"act: {act[:60]!r} is none of {known}", "act")
-    if DONE[act] == "labelled" and not any(name.startswith((IN_LINE, IN_LINES)) for name in form):
-        message = "the form came without any field, which would say that the query names none: reload it"
-        raise RequestRefused(_UNPROCESSABLE, "malformed_form", message)
     return DONE[act]
+
+
+def _entities(form: Mapping[str, str], fields: Sequence[str]) -> dict[str, EntityValue]:
+    """Return what the form says; that a query names nothing is said by a button of its own, never by a slip."""
+    if form.get("act") == NAMES_NONE:
+        return dict.fromkeys(fields)
+    entities = filled_in(form, fields)
+    if not any(entities.values()):
+        message = "every field is empty: fill one in, or, if the query names none of them, press Names none"
+        raise RequestRefused(_UNPROCESSABLE, "empty_label", message)
+    return entities

@@ -37,7 +37,7 @@ from ucci_runtime.broker.records import OutputRecord, Record
 
 def count_agreement(before: QueryState, after: QueryState, rules: Rules) -> Iterator[tuple[str | None, LabelerCounts]]:
     """Yield (labeler, counts) of the opinions that became joined to a result between two states of a query."""
-    if after.routed is None or not after.opinions or after is before:
+    if after.routed is None or not after.opinions or after.conflicting or after is before:
         return
     if after.routed.workload not in rules:
         return
@@ -96,7 +96,7 @@ def add(one: LabelerCounts | None, other: LabelerCounts) -> LabelerCounts:
     )
 
 
-Outcome = Literal["opened", "answered", "too_large"]
+Outcome = Literal["opened", "answered", "expired", "too_large"]
 
 
 class RequestChange(NamedTuple):
@@ -115,7 +115,8 @@ def request_change(topic: str, before: QueryState, after: QueryState, max_record
     assert routed is not None
     key = routed.query_id.encode()
     if not after.awaits_label:
-        return RequestChange("answered", routed.workload, OutputRecord(topic, key, None))
+        outcome: Outcome = "expired" if after.conflicting else "answered"
+        return RequestChange(outcome, routed.workload, OutputRecord(topic, key, None))
     record = OutputRecord(topic, key, LabelRequested.from_result(routed).to_json())
     if record.size_bytes > max_record_bytes:
         return RequestChange("too_large", routed.workload, None)
@@ -212,7 +213,7 @@ class Joining:
         outputs, counts = self._outputs(before, joined)
         if joined.refusal is not None:
             letter, counted = self.dead_letter(record, *joined.refusal)
-            outputs, counts = [letter], [counted]
+            outputs, counts = [*outputs, letter], [*counts, counted]
         counts = [*(Counted("join_notes", {"note": note}) for note in (*remarks, *joined.notes)), *counts]
         traffic = event if isinstance(event, RoutedEvent) else None
         if traffic is not None:

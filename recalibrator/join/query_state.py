@@ -5,7 +5,8 @@ each example carries a ``revision`` above all those before it, and names the lab
 
 The rules: a feedback event is taken once (by its id); of each labeler the highest revision stands, among equals the
 last to arrive; among labelers the latest ``labelled_at``. A withdrawn or skipped opinion does not stand, and lets the
-earlier one stand again. Of several results under one query_id the first is kept.
+earlier one stand again. Of several results under one query_id the first is kept, if their texts are equal. Where they
+differ, nobody can know which of them a label is about: no label of that id counts, before or after.
 """
 
 from __future__ import annotations
@@ -32,18 +33,21 @@ from schemas.settings import WorkloadSettings
 LONGEST_VALUE = 32
 
 _DIGEST_CHARS = 24
+_TEXT_DIGEST_CHARS = 16
 _NO_COST = QueryCost(sequential=0.0, paper=0.0)
 
 
 def compact(routed: RoutedEvent) -> RoutedEvent:
-    """Return the result without what the join does not need: metadata, costs, latencies, texts that nobody labels.
+    """Return the result without what the join does not need: metadata, costs, latencies.
+
+    Of a text that nobody labels a digest is kept.
 
     The :func:`comparable` form of what is returned equals that of the whole one, costs and texts aside.
     """
     asked = routed.label.requested
     return routed.model_copy(
         update={
-            "text": routed.text if asked else "",
+            "text": routed.text if asked else _text_digest(routed.text),
             "entities": routed.entities if asked else reduced(routed.entities),
             "small": _bare(routed.small, whole=asked),
             "large": _bare(routed.large, whole=asked),
@@ -53,6 +57,15 @@ def compact(routed: RoutedEvent) -> RoutedEvent:
             "handoff": _bare_handoff(routed.handoff, whole=asked),
         }
     )
+
+
+def is_of_same_query(kept: RoutedEvent, routed: RoutedEvent) -> bool:
+    """Return whether a result is of the workload and text that a compact one of its id is of.
+
+    Earlier releases kept no digest; nothing differs from a text that is not known.
+    """
+    text = routed.text if kept.label.requested else _text_digest(routed.text)
+    return kept.workload == routed.workload and kept.text in ("", text)
 
 
 def comparable(routed: RoutedEvent) -> RoutedEvent:
@@ -86,6 +99,10 @@ def reduced(entities: Entities) -> Entities:
         else tuple(dict.fromkeys(map(_reduced_text, value)))
         for name, value in entities.items()
     }
+
+
+def _text_digest(text: str) -> str:
+    return sha256(text.encode()).hexdigest()[:_TEXT_DIGEST_CHARS]
 
 
 def _reduced_text(text: str) -> str:
@@ -125,6 +142,7 @@ MAX_OPINION_BYTES = 100_000
 MAX_SEEN = 256
 
 _ID_CHARS = 16
+_NAMES_CHARS = 200
 
 
 @dataclass(frozen=True, slots=True)
@@ -181,22 +199,24 @@ class QueryState(Part):
     seen: Many[str] = ()
     #: When the result came, if its label was requested: the age of a request does not rest on the router's clock.
     asked_at: Timestamp | None = None
+    #: Whether results with different texts, or of different workloads, came under this id.
+    conflicting: bool = False
 
     @property
     def standing(self) -> Opinion | None:
         """The opinion that counts, if any does."""
-        return _standing(self.opinions)
+        return None if self.conflicting else _standing(self.opinions)
 
     @property
     def awaits_label(self) -> bool:
         """Whether a label was requested and nobody has given one or skipped; a withdrawal leaves it awaited again."""
-        if self.routed is None or not self.routed.label.requested:
+        if self.routed is None or not self.routed.label.requested or self.conflicting:
             return False
         return not any(opinion.entities is not None or opinion.skipped for opinion in self.opinions)
 
 
 class Refusal(NamedTuple):
-    """Why feedback is more than its query may hold: a machine-readable reason, and a line that names the limit."""
+    """Why an event does not count: a machine-readable reason, and a line that names the limit, or who sent it."""
 
     reason: str
     error: str
@@ -207,7 +227,8 @@ class Joined(NamedTuple):
 
     ``notes`` name what is worth counting: ``duplicate_result``, ``duplicate_feedback``, ``stale_revision``,
     ``disagreement``, ``skipped``, ``withdrawn``, ``withdrawn_unknown``, ``unknown_fields``, ``unknown_workload`` (a
-    label of a workload that the settings no longer name). ``refusal`` is why nothing was taken.
+    label of a workload that the settings no longer name), ``conflicting_result`` (results that differ under one id, and
+    labels of it). ``refusal`` is why the event does not count.
     """
 
     state: QueryState
@@ -217,6 +238,7 @@ class Joined(NamedTuple):
 
 
 NOTHING_KNOWN = QueryState()
+_CONFLICT = "conflicting_result"
 
 
 class _Verdict(NamedTuple):
@@ -232,15 +254,20 @@ _NO_VERDICT = _Verdict(None, 0)
 def take_result(state: QueryState, routed: RoutedEvent, rules: Rules, arrived_at: datetime | None = None) -> Joined:
     """Take a query's result.
 
-    ``arrived_at``: when its record came; the age of its label request counts from then. The outcome
-    holds an example where a label has waited for this result.
+    ``arrived_at``: when its record came; the age of its label request counts from then. The outcome holds an example
+    where a label has waited for this result, or one that takes out the label that stood where this result is not of the
+    query that the first one was of; the first such result is refused.
     """
-    if state.routed is not None:
-        return Joined(state, None, ("duplicate_result",))
-    asked_at = arrived_at if routed.label.requested else None
     ours = rules[routed.workload]
-    following = state.model_copy(update={"routed": compact(routed), "asked_at": asked_at})
-    return _change(following, _NO_VERDICT, ours, ())
+    if state.routed is not None:
+        if is_of_same_query(state.routed, routed):
+            return Joined(state, None, ("duplicate_result",))
+        return _conflict(state, state.routed, routed, rules)
+    asked_at = arrived_at if routed.label.requested else None
+    opinions = tuple(one for one in state.opinions if _names_any(one, ours.fields))
+    notes: tuple[str, ...] = () if len(opinions) == len(state.opinions) else ("unknown_fields",)
+    following = state.model_copy(update={"routed": compact(routed), "asked_at": asked_at, "opinions": opinions})
+    return _change(following, _NO_VERDICT, ours, notes)
 
 
 def take_feedback(state: QueryState, feedback: FeedbackEvent, arrived_at: datetime, rules: Rules) -> Joined:
@@ -257,7 +284,7 @@ def take_feedback(state: QueryState, feedback: FeedbackEvent, arrived_at: dateti
     -------
     Joined
         With an example when the result is known, and the standing opinion or the number of those against it changed;
-        with a refusal when the query would hold too many labelers or bytes.
+        with a refusal when the query would hold too many labelers or bytes, or no field of the label is known.
     """
     identity = _identity(feedback)
     if identity in state.seen:
@@ -275,7 +302,7 @@ def take_feedback(state: QueryState, feedback: FeedbackEvent, arrived_at: dateti
         order=state.received + 1,
     )
     others = tuple(o for o in state.opinions if o.labeler != feedback.labeler)
-    refusal = _refusal(feedback.query_id, state.opinions, (*others, taken))
+    refusal = _refusal(feedback.query_id, state.opinions, (*others, taken)) or _misspelt(state, taken, rules)
     if refusal is not None:
         return Joined(state, None, (), refusal)
     following = state.model_copy(
@@ -286,12 +313,29 @@ def take_feedback(state: QueryState, feedback: FeedbackEvent, arrived_at: dateti
         }
     )
     notes = _remarks(feedback, taken, earlier, others)
-    if state.routed is None:
-        return Joined(following, None, notes)
+    if state.routed is None or state.conflicting:
+        return Joined(following, None, (*notes, _CONFLICT) if state.conflicting else notes)
     ours = rules.get(state.routed.workload)
     if ours is None:
         return Joined(following, None, (*notes, "unknown_workload"))
     return _change(following, _verdict(state, ours), ours, notes)
+
+
+def _conflict(state: QueryState, first: RoutedEvent, second: RoutedEvent, rules: Rules) -> Joined:
+    """Count neither result of one id, and take out the label that stood."""
+    if state.conflicting:
+        return Joined(state, None, (_CONFLICT,))
+    # The count is one of events; what takes the label out must come after the example that put it in.
+    following = state.model_copy(update={"conflicting": True, "received": state.received + 1})
+    ours = rules.get(first.workload)
+    example = None if ours is None else _change(following, _verdict(state, ours), ours, ()).example
+    senders = " and ".join(_sender(one) for one in (first, second))
+    error = f"query_id: {first.query_id!r} has results of different queries, {senders}: no label of this id counts"
+    return Joined(following, example, (_CONFLICT,), Refusal(_CONFLICT, f"{error}; give each query an id of its own"))
+
+
+def _sender(routed: RoutedEvent) -> str:
+    return "one without a gateway key" if routed.caller is None else f"one by gateway key {routed.caller!r}"
 
 
 def _identity(feedback: FeedbackEvent) -> str:
@@ -303,6 +347,21 @@ def _identity(feedback: FeedbackEvent) -> str:
 def _standing(opinions: Iterable[Opinion]) -> Opinion | None:
     valid = [opinion for opinion in opinions if opinion.entities is not None]
     return max(valid, key=lambda opinion: (opinion.labelled_at, opinion.order), default=None)
+
+
+def _names_any(opinion: Opinion, fields: Iterable[str]) -> bool:
+    """Return whether a label names one of these fields, or names none at all, which says that the query does not."""
+    return not opinion.entities or not opinion.entities.keys().isdisjoint(fields)
+
+
+def _misspelt(state: QueryState, opinion: Opinion, rules: Rules) -> Refusal | None:
+    """Return why a label of other fields is none: counted, it would say that the query has nothing in any of ours."""
+    ours = rules.values() if state.routed is None else filter(None, (rules.get(state.routed.workload),))
+    fields = sorted({name for one in ours for name in one.fields})
+    if not fields or _names_any(opinion, fields):
+        return None
+    named, wanted = (", ".join(map(repr, names))[:_NAMES_CHARS] for names in (opinion.entities or (), fields))
+    return Refusal("unknown_fields", f"entities: {named}: none is a field here; the fields are {wanted}")
 
 
 def _refusal(query_id: str, before: Sequence[Opinion], after: Sequence[Opinion]) -> Refusal | None:

@@ -51,13 +51,16 @@ def feedback_warnings(
 
 def _unknown_fields(event: FeedbackEvent, fields: Mapping[str, Collection[str]]) -> list[FeedbackWarning]:
     known = {name for names in fields.values() for name in names}
-    unknown = [name for name in event.entities or () if name not in known][:_MOST_UNKNOWN]
+    unknown = [name for name in event.entities or () if name not in known]
     configured = ", ".join(sorted(known))
+    ignored = (
+        "and no other is one: the label becomes a dead letter" if len(unknown) == len(event.entities or ()) else ""
+    )
     return [
         FeedbackWarning(
             "unknown_field",
-            f"entities.{name[:_SHOWN_CHARS]}: no such field, and ignored; the fields are {configured}",
+            f"entities.{name[:_SHOWN_CHARS]}: no such field, {ignored or 'and ignored'}; the fields are {configured}",
             f"entities.{name[:_SHOWN_CHARS]}",
         )
-        for name in unknown
+        for name in unknown[:_MOST_UNKNOWN]
     ]

@@ -3,9 +3,9 @@
 The highest valid version that belongs to this router's configuration is in force. A rejected record changes nothing:
 the last good version stays, and so it does when its record is deleted. A version from the router's own disk stands in
 until the topic brings one: it passes the same checks, and as soon as the topic was read to its end, whatever version
-that holds takes its place, be its number lower. A trial never decides whether queries are
-answered: without one, or with one that does not fit, the version in force decides alone, as it does in routers that do
-not know of trials.
+that holds takes its place, be its number lower, unless it was made earlier as well. A trial never decides whether
+queries are answered: without one, or with one that does not fit, the version in force decides alone, as it does in
+routers that do not know of trials.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from __future__ import annotations
 import json
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
-from datetime import datetime
+from datetime import datetime, timedelta
 from enum import StrEnum
 from typing import NamedTuple
 
@@ -60,8 +60,11 @@ class RejectionReason(StrEnum):
     #: Above any number that the fit gives: in force, it would shut out every version to come.
     NUMBER_TOO_HIGH = "number_too_high"
 
-    #: Not above the version in force.
+    #: Not above the version in force, or lower than the one from disk and made earlier.
     OLDER = "older"
+
+    #: Made longer ago than is taken where no version is known.
+    TOO_OLD = "too_old"
 
     #: Expected to escalate a share of queries too far from that of the version in force.
     ESCALATION_JUMP = "escalation_jump"
@@ -107,6 +110,8 @@ class ActiveVersions:
         One of which must have signed a version; empty: none need be signed.
     max_jump : float, optional
         Most by which the escalation rate of a version may differ from that of the one in force.
+    max_age_s : float, optional
+        How long ago a version may have been made where none is in force.
 
     Attributes
     ----------
@@ -119,10 +124,13 @@ class ActiveVersions:
         wanted: Mapping[str, MadeFor],
         keys: Sequence[bytes] = (),
         max_jump: float | None = None,
+        max_age_s: float | None = None,
     ) -> None:
         self._wanted = dict(wanted)
         self._keys = tuple(keys)
         self._max_jump = max_jump
+        self._max_age_s = max_age_s
+        self._too_old: dict[str, Rejected] = {}
         self._in_force: dict[str, _InForce] = {}
         self._from_topic: dict[str, CalibrationVersion] = {}
         self._restored: set[str] = set()
@@ -157,9 +165,15 @@ class ActiveVersions:
     def offer(self, key: bytes | None, value: bytes | None, now: datetime) -> Activated | Rejected | None:
         """Put a record in force or reject it.
 
-        ``key``, ``value``: as read from the topic. None when it is the version in force once more.
+        ``key``, ``value``: as read from the topic. None when it is the version in force once more,
+        or one too old that the topic may hold a newer one than.
         """
         outcome = self._check(key, value)
+        if isinstance(outcome, CalibrationVersion) and (aged := self._aged(outcome, now)) is not None:
+            if not self._is_topic_read:
+                self._too_old[outcome.workload] = aged
+                return None
+            outcome = aged
         if isinstance(outcome, Rejected):
             self._rejected[outcome.reason] += 1
             return outcome
@@ -190,10 +204,23 @@ class ActiveVersions:
         """
         self._is_topic_read = True
         waiting = [one for name, one in self._from_topic.items() if self._in_force[name].source == "disk"]
-        return [self._settle(version, now) for version in waiting]
+        too_old = [one for name, one in self._too_old.items() if name not in self._in_force]
+        self._rejected.update(one.reason for one in too_old)
+        return [*(self._settle(version, now) for version in waiting), *too_old]
+
+    def _aged(self, version: CalibrationVersion, now: datetime) -> Rejected | None:
+        """Refuse an old version where nothing shows whether it was the newest: somebody may have sent it again."""
+        limit_s = self._max_age_s
+        if limit_s is None or version.workload in self._in_force or now - version.created_at <= timedelta(0, limit_s):
+            return None
+        problem = (
+            f"created_at: version {version.version} is of {version.created_at:%Y-%m-%d %H:%M}: calibration.max_age_s "
+            f"allows {limit_s:g} s where no version is known; have the fit publish another (`refit`)"
+        )
+        return Rejected(RejectionReason.TOO_OLD, problem)
 
     def _settle(self, version: CalibrationVersion, now: datetime) -> Activated | Rejected:
-        outcome = self._compare_rates(version, self._in_force[version.workload].version)
+        outcome = self._compare_with(version, self._in_force[version.workload].version)
         if isinstance(outcome, Rejected):
             self._rejected[outcome.reason] += 1
             return outcome
@@ -267,7 +294,7 @@ class ActiveVersions:
         is_judged = self._is_topic_read or version.workload in self._restored
         if present is None or not is_judged or self._stands_in(present, version):
             return version
-        return self._compare_rates(version, present.version)
+        return self._compare_with(version, present.version)
 
     def _of_other_settings(self, version: CalibrationVersion) -> Rejected | None:
         """Refuse a version that was made for another workload, or for other answers than are asked for here."""
@@ -278,8 +305,11 @@ class ActiveVersions:
         found = misfit(version, wanted)
         return None if found is None else Rejected(RejectionReason(found.reason), found.problem)
 
-    def _compare_rates(self, version: CalibrationVersion, present: CalibrationVersion) -> CalibrationVersion | Rejected:
-        """Refuse a version that changes too much at once, unless a person asked for it or it is the present one."""
+    def _compare_with(self, version: CalibrationVersion, present: CalibrationVersion) -> CalibrationVersion | Rejected:
+        """Refuse a version of before the present one, and, unless a person asked for it, one that changes too much."""
+        if version.version < present.version and version.created_at < present.created_at:
+            problem = f"version {version.version} was made before {present.version}, which is in force"
+            return Rejected(RejectionReason.OLDER, problem)
         limit, found, usual = self._max_jump, escalation_rate(version), escalation_rate(present)
         is_wanted = version.evidence.trigger in BY_COMMAND or version.digest == present.digest
         if limit is None or found is None or usual is None or is_wanted or round(abs(found - usual), _PLACES) <= limit:

@@ -182,12 +182,12 @@ class GatewayApi:
         began_s, workload, status = self._clock.monotonic(), "", _LEFT
         query_id: str | None = None
         try:
-            self._authorise(request)
+            caller = self._authorise(request)
             self._admission.check()
             call = await self._read(endpoint, request)
             workload, query_id = call.workload, call.query.query_id
             with self._admission.place():
-                routed = await self._routed(call, _trace_headers(request))
+                routed = await self._routed(call, caller, _trace_headers(request))
             response = _answer(endpoint, routed, call)
             status = str(_OK)
         except RequestRefused as refused:
@@ -203,11 +203,11 @@ class GatewayApi:
             response.force_close()
         return response
 
-    def _authorise(self, request: web.Request, *, only_reads: bool = False) -> None:
-        """Find the caller and take from its quota. Raises RequestRefused: 401, 403 or 429."""
+    def _authorise(self, request: web.Request, *, only_reads: bool = False) -> str | None:
+        """Find the caller, take from its quota; return its name, if any. Raises RequestRefused: 401, 403 or 429."""
         if self._ring is None:
             _require_same_site(request)
-            return
+            return None
         presented = presented_key(request.headers)
         if presented is None:
             raise RequestRefused(401, "key_missing", "send a key: Authorization: Bearer KEY, or X-Api-Key: KEY")
@@ -215,13 +215,14 @@ class GatewayApi:
         if caller is None:
             raise RequestRefused(401, "key_unknown", "this key is not known here: see gateway.api_keys")
         if only_reads:
-            return
+            return caller
         if is_added_by_browsers(request.headers):
             _require_same_site(request)
         if wait_s := self._quotas.spend(caller, 1, self._clock.monotonic()):
             quota = self._options.api_keys[caller].quota_per_minute
             message = f"over the quota of {quota} requests a minute; try again in {wait_s} s"
             raise RequestRefused(429, "over_quota", message, None, wait_s)
+        return caller
 
     async def _read(self, endpoint: Endpoint, request: web.Request) -> Call:
         _require_json(request)
@@ -241,7 +242,7 @@ class GatewayApi:
             raise RequestRefused(400, "invalid_body", f"the body could not be read: {error}") from None
         return read_call(endpoint, bytes(body), self._workloads, request.headers.get(ID_HEADER), f"gw-{uuid4()}")
 
-    async def _routed(self, call: Call, headers: tuple[Header, ...]) -> RoutedEvent:
+    async def _routed(self, call: Call, caller: str | None, headers: tuple[Header, ...]) -> RoutedEvent:
         """Return the result of a query, once the broker has it.
 
         Raises RequestRefused: 502 where both models failed, 503 where no server or broker answers, 504 where it took
@@ -263,6 +264,7 @@ class GatewayApi:
                 await self._write(self._topics.dead_letter(source, error.reason, str(error)))
                 message = f"both models failed on this query; why is in its dead letter on {self._topics.dead_letters}"
                 raise RequestRefused(502, error.reason, message) from None
+            routed = routed.model_copy(update={"caller": caller})
             trace.answered(routed)
             source = as_record(call.query, self._prefix)
             written = await self._write(self._topics.result(source, routed, as_headers(trace.headers)))

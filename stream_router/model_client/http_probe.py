@@ -2,7 +2,7 @@
 
 A probe is one GET of the list of models and one completion of a sample query with the workload's own prompt. Its
 findings are for people, one line each: a *fault* can only be fixed in the configuration or at the server, a *doubt*
-may pass by itself or be intended. Nothing waits for a probe: a server that is down is a doubt.
+may pass by itself or be intended. Nothing waits for a probe: a server that is *away* may come back by itself.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ _SHOWN_CHARS = 80
 class Finding:
     """One thing that a person should know of a model server, in one line."""
 
-    kind: Literal["fault", "doubt"]
+    kind: Literal["fault", "away", "doubt"]
     role: ModelRole
     line: str
 
@@ -94,7 +94,7 @@ async def _probe(workload: WorkloadSettings, role: ModelRole, endpoint: ModelEnd
     except (MisconfiguredError, RefusedError) as error:
         return Probed(role, (Finding("fault", role, f"{key}: {error}"),))
     except CallError as error:
-        return Probed(role, (Finding("doubt", role, f"{key}: {endpoint.public_url} does not answer ({error})"),))
+        return Probed(role, (Finding("away", role, f"{key}: {endpoint.public_url} does not answer ({error})"),))
     finally:
         await connection.close()
     findings = (Finding(kind, role, f"{key}: {line}") for kind, line in _of_reply(workload, role, endpoint, reply))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import traceback
 from collections.abc import Callable
@@ -9,13 +10,23 @@ from typing import Any
 
 import pytest
 import structlog
+from opentelemetry.sdk.trace import TracerProvider
+from opentelemetry.sdk.trace.export import SimpleSpanProcessor
+from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
+from prometheus_client import generate_latest
 
 from schemas.errors import ConfigError
+from schemas.query import QueryEvent
 from schemas.settings import Settings
 from schemas.settings_reread import OF_GATEWAY, OF_RECALIBRATOR, Reread, running_settings
 from schemas.settings_text import parse_settings, render_settings, settings_warnings
+from stream_router.calibration.active_versions import ActiveVersions
+from stream_router.cascade.answerer import CascadeAnswerer
+from stream_router.errors import ServersDown
+from stream_router.otel_tracing import OpenTelemetry
+from stream_router.prometheus_metrics import Metrics
 from ucci_runtime.broker.kafka_settings import require_kafka
-from ucci_runtime.process import LogFormat, configure_logging
+from ucci_runtime.process import LogFormat, SystemClock, configure_logging
 
 WORKLOAD = """
 [workloads.photo]
@@ -31,8 +42,8 @@ SECRETS = {
     "a key of the gateway": '[gateway.api_keys.ada]\nkey = "hunter2-hunter2-hunter2"',
     "the signing key": '[calibration]\nsigning_key = "hunter2-hunter2-hunter2-hunter2-hunter2"',
     "a webhook": '[notify.webhooks.ops]\nurl = "https://hooks/hunter2"\nsecret = "hunter2-hunter2-hunter2"',
-    "a model's key": WORKLOAD + 'small = { base_url = "http://s/v1", model = "s", api_key = "hunter2" }',
-    "a model's password": WORKLOAD + 'small = { base_url = "http://u:hunter2@s/v1", model = "s" }',
+    "a model's key": WORKLOAD + 'small = { base_url = "http://127.0.0.1:9/v1", model = "s", api_key = "hunter2" }',
+    "a model's password": WORKLOAD + 'small = { base_url = "http://u:hunter2@127.0.0.1:9/v1", model = "s" }',
 }
 MISTYPED = {
     "one slash": WORKLOAD + 'small = { base_url = "http:/u:hun hunter2@s/v1", model = "s" }',
@@ -68,11 +79,40 @@ def _said_on_hangup(settings: Settings) -> str:
     return str([one[1:] for one in done])
 
 
+def _exported(settings: Settings) -> str:
+    """Return all that a router lets out of queries whose model servers are away: traces, metrics, health and faults."""
+    return asyncio.run(_asked(settings))
+
+
+async def _asked(settings: Settings) -> str:
+    workloads = {
+        name: one.model_copy(update={"large": one.small}) for name, one in settings.workloads.items() if one.small
+    }
+    with_models = settings.model_copy(update={"workloads": workloads})
+    exporter, provider, metrics, said = InMemorySpanExporter(), TracerProvider(), Metrics(), []
+    provider.add_span_processor(SimpleSpanProcessor(exporter))
+    tracing = OpenTelemetry(provider)
+    answerer = CascadeAnswerer(
+        with_models, ActiveVersions({}), SystemClock(), "r", metrics=metrics, tracing=tracing, waits=False
+    )
+    await answerer.start()
+    for name in workloads:
+        with tracing.serving((), "q-1", name) as trace:
+            with pytest.raises(ServersDown) as away:
+                await answerer.answer(QueryEvent(query_id="q-1", text="canon"), name, trace.headers)
+            trace.failed("model_servers_down", str(away.value))
+        said.append("".join(traceback.format_exception(away.value)))
+    said += [str(answerer.health()), str(answerer.outages), generate_latest(metrics.registry).decode()]
+    await answerer.close()
+    return "".join([*said, *(span.to_json() for span in exporter.get_finished_spans())])
+
+
 PLACES: dict[str, Callable[[Settings], Any]] = {
     "config output": render_settings,
     "status": _status,
     "logs and their tracebacks": _logged,
     "SIGHUP": _said_on_hangup,
+    "traces and exports": _exported,
     "a model's public address": lambda settings: [
         one.small.public_url for one in settings.workloads.values() if one.small
     ],
@@ -82,7 +122,7 @@ PLACES: dict[str, Callable[[Settings], Any]] = {
 @pytest.mark.parametrize("secret", SECRETS)
 @pytest.mark.parametrize("place", PLACES)
 def test_a_secret_stands_nowhere(secret: str, place: str, capsys: pytest.CaptureFixture[str]) -> None:
-    """Config output, status (which metrics, exports and the page draw on), logs, tracebacks, and model addresses."""
+    """Config output, status (which the page draws on), logs, tracebacks, traces, metrics, and model addresses."""
     shown = str(PLACES[place](parse_settings(SECRETS[secret], {})))
     assert "hunter2" not in shown + "".join(capsys.readouterr())
 

@@ -206,7 +206,7 @@ def send_events(settings: Settings, workload: str, events: Iterable[LabelledExam
     """
     topic = OBSERVATIONS.name(settings.topics.prefix)
     identity = f"{settings.topics.prefix}-bootstrap-{workload}"
-    require_broker(settings)
+    require_broker(settings, OBSERVATIONS)
     producer = Producer(client_properties(settings, transactional_id=identity, transaction_timeout_ms=60_000))
     sends = Sends(producer, topic)
     with broker_failures(settings):

@@ -127,12 +127,16 @@ def calibrate(
             "of answers that it only goes on with; leave handoff out here and let the stream learn it"
         )
         raise ConfigError([line])
-    queries = read_gold(files.gold)
-    warnings = list(unknown_fields(queries, workload.fields))
+    lines = read_gold(files.gold)
+    queries = tuple({query.query_id: query for query in reversed(lines)}.values())[::-1]
+    warnings = list(unknown_fields(lines, workload.fields))
+    if repeated := len(lines) - len(queries):
+        warnings.append(f"{repeated} of {len(lines)} lines repeat the text of another, of which the first alone counts")
     for warning in warnings:
         console.print(f"warning: {warning}", style="yellow", markup=False, highlight=False, soft_wrap=True)
-    if not any(field in query.line.entities for query in queries for field in workload.fields):
-        raise ConfigError([f"{files.gold}: no line has one of the fields {', '.join(workload.fields)}"])
+    if not any(query.line.entities.get(field) for query in queries for field in workload.fields):
+        names = ", ".join(workload.fields)
+        raise ConfigError([f"{files.gold}: no line has a value for one of the fields {names}: is the file right?"])
     with open_answers(files.answers) as answers:
         _ask(workload, queries, answers, concurrency, console)
         pairs = [(query, *_runs(workload, query, answers)) for query in queries]
@@ -161,11 +165,17 @@ def _ask(
     calls = {role: [call_of(workload, role, query.line.text) for query in queries] for role in ROLES}
     first = {role: text for role in ROLES if (text := _first_missing(calls[role], queries, answers)) is not None}
     if not first:
+        console.print(f"asking no model: all{_known(answers)}", highlight=False, soft_wrap=True)
         return
     asyncio.run(_require_servers(workload, first, answers, console))
     missing = {role: sum(answers.get(call.key) is None for call in calls[role]) for role in ROLES}
-    with _progress(missing, len(queries), console) as progress:
+    with _progress(missing, len(queries), _known(answers), console) as progress:
         asyncio.run(ask_missing(workload, calls, answers, concurrency, progress.advance))
+
+
+def _known(answers: AnswerFile) -> str:
+    dated = "" if answers.dated is None else f" by {answers.dated:%Y-%m-%d %H:%M} UTC, in {answers.path}"
+    return f" answers are known{dated}"
 
 
 def _first_missing(calls: Sequence[Call], queries: Sequence[GoldQuery], answers: AnswerFile) -> str | None:
@@ -276,12 +286,13 @@ class _Bars:
 
 
 @contextmanager
-def _progress(missing: Mapping[ModelRole, int], queries: int, console: Console) -> Iterator[_Bars]:
+def _progress(missing: Mapping[ModelRole, int], queries: int, known: str, console: Console) -> Iterator[_Bars]:
     """Show how many calls are answered and how long the rest will take; one line alone where nobody watches."""
     asked = sum(missing.values())
     kept = len(missing) * queries - asked
-    known = f", {kept} answers are known" if kept else ""
-    console.print(f"asking both models: {asked} calls{known}", highlight=False, soft_wrap=True)
+    console.print(
+        f"asking both models: {asked} calls" + (f", {kept}{known}" if kept else ""), highlight=False, soft_wrap=True
+    )
     columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
     left = (TextColumn("left"), TimeRemainingColumn())
     with Progress(*columns, *left, console=console, transient=True, disable=not console.is_terminal) as progress:

@@ -14,7 +14,7 @@ from rich.text import Text
 
 from schemas.calibration import CalibrationVersion, Target
 from schemas.costs import CostRate, ModelCosts, expected_cost
-from schemas.labelled import LabelledExample
+from schemas.labelled import LabelledExample, OutcomeCounts
 from schemas.settings import WorkloadSettings
 from schemas.target_words import of_cap, of_fields
 from ucci_stream.offline.bootstrap import first_version
@@ -195,9 +195,34 @@ def report(done: Calibrated, promises: Sequence[Promise]) -> dict[str, Any]:
         "large_failures": done.large_failures,
         "left_out": done.left_out,
         "measured_cost": done.measured_cost,
+        "doubts": doubts(done),
         "version": json.loads(done.version.to_json()),
         "what_if": [one.as_json() for one in promises],
     }
+
+
+def doubts(done: Calibrated) -> list[str]:
+    """Return what speaks against publishing: a file that no model agrees with, a cascade that does not pay."""
+    found, promise = [], promise_of(done.version, _in_force(done.settings))
+    if not any(one.small_exact or (one.large and _is_exact(one.large, one)) for one in done.examples):
+        found.append(f"not one of {len(done.examples)} gold lines agrees with either model: is the file right?")
+    for ratio, rate in promise.costs:
+        if rate.sequential < rate.large_only:
+            continue
+        large_runs = (rate.sequential - 1.0) / ratio
+        ways = [f"from large = {1.0 / (1.0 - large_runs):.2f} small calls on"] if large_runs < 1.0 else []
+        ways += [
+            f"at target {_goal(other.target)}"
+            for other in what_if(done.settings, done.examples, done.version)[::-1]
+            if other.costs[0][1].sequential < other.costs[0][1].large_only
+        ][:1]
+        line = f"does not pay: {rate.sequential:.2f} a query, where the large model alone costs {rate.large_only:.2f}"
+        found.append(f"{line}; it would {' or '.join(ways)}" if ways else line)
+    return found
+
+
+def _is_exact(counts: OutcomeCounts, example: LabelledExample) -> bool:
+    return counts.true_positives == counts.predicted == example.gold_count
 
 
 def lines(done: Calibrated, promises: Sequence[Promise]) -> list[RenderableType]:
@@ -208,7 +233,7 @@ def lines(done: Calibrated, promises: Sequence[Promise]) -> list[RenderableType]
     if done.left_out:
         counts += f", {done.left_out} left out because neither model gave one"
     said = sentence(promise_of(done.version, _in_force(done.settings)))
-    found: list[RenderableType] = [Text(said, style="bold"), counts]
+    found: list[RenderableType] = [Text(said, style="bold"), *doubts(done), counts]
     if done.measured_cost and done.settings.cost is not None:
         found.append(
             f"cost: large = {done.settings.cost.large:g} small calls, by the mean latencies of this run; set "

@@ -45,7 +45,7 @@ class GoldQuery:
     Parameters
     ----------
     query_id : str
-        Made of the text, so that lines that are calibrated with again count once.
+        Made of the text, so that a text counts once, in one file and in several.
     """
 
     number: int
@@ -65,7 +65,6 @@ def read_gold(path: Path) -> tuple[GoldQuery, ...]:
     """
     queries: list[GoldQuery] = []
     faults: list[str] = []
-    repeated: Counter[str] = Counter()
     with open_lines(path) as lines:
         for number, raw in lines:
             if not raw.strip():
@@ -76,9 +75,6 @@ def read_gold(path: Path) -> tuple[GoldQuery, ...]:
                 faults.append(f"{path}:{number}: {error}")
                 continue
             query_id = f"gold-{sha256(line.text.encode()).hexdigest()[:_ID_CHARS]}"
-            repeated[query_id] += 1
-            if repeated[query_id] > 1:
-                query_id = f"{query_id}-{repeated[query_id]}"
             queries.append(GoldQuery(number, query_id, line))
     if faults:
         more = [f"{path}: {len(faults) - _MOST_FAULTS} more lines are faulty"] if len(faults) > _MOST_FAULTS else []

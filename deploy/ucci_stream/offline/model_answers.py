@@ -2,7 +2,7 @@
 
 The answers lie in a file of their own. A call that is answered there is never made again, so that a run that was
 killed goes on where it was. An answer belongs to the request that brought it: another prompt, model or length asks
-anew.
+anew, and so does another address: what is kept says nothing of another server.
 """
 
 from __future__ import annotations
@@ -15,6 +15,8 @@ import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass
+from datetime import UTC, datetime
+from errno import ENOSPC
 from hashlib import sha256
 from pathlib import Path
 from typing import Any
@@ -77,6 +79,7 @@ class AnswerFile:
 
     def __init__(self, path: Path, descriptor: int, answers: dict[str, Answer]) -> None:
         self.path = path
+        self.dated = datetime.fromtimestamp(os.fstat(descriptor).st_mtime, UTC) if answers else None
         self._descriptor = descriptor
         self._answers = answers
         self._synced_s = time.monotonic()
@@ -89,16 +92,26 @@ class AnswerFile:
         """Keep an answer."""
         self._answers[key] = answer
         line = json.dumps({"key": key, **asdict(answer)}, separators=(",", ":")).encode() + b"\n"
-        written = os.write(self._descriptor, line)
-        if written != len(line):
-            raise AskingStopped(f"{self.path}: the disk is full; make room and run this again")
+        with self._writing():
+            if os.write(self._descriptor, line) != len(line):
+                raise OSError(ENOSPC, os.strerror(ENOSPC))
         if time.monotonic() - self._synced_s >= _SYNC_S:
             self.sync()
 
     def sync(self) -> None:
         """Have all that was written outlast the machine."""
-        os.fsync(self._descriptor)
+        with self._writing():
+            os.fsync(self._descriptor)
         self._synced_s = time.monotonic()
+
+    @contextmanager
+    def _writing(self) -> Iterator[None]:
+        try:
+            yield
+        except OSError as error:
+            raise AskingStopped(
+                f"{self.path}: cannot be written: {error.strerror}; make room and run this again"
+            ) from None
 
 
 @contextmanager
@@ -137,15 +150,17 @@ def _read(path: Path, whole: bytes) -> Iterator[tuple[str, Answer]]:
             found: Mapping[str, Any] = json.loads(line)
             reply = found["reply"]
             answer = Answer(None if reply is None else Reply(**reply), found["refusal"], found["latency_s"])
+            answer.run("", ())  # What an edited line says must be what a model can say.
             yield found["key"], answer
-        except (ValueError, KeyError, TypeError):
+        except (ValueError, KeyError, TypeError, AttributeError):
             raise AskingStopped(f"{path}:{number}: is no kept answer; remove the file to ask again") from None
 
 
 def call_of(workload: WorkloadSettings, role: ModelRole, text: str) -> Call:
     """Return the call that the router would make of one model about one query."""
-    request = build_request(workload, _endpoint(workload, role), text)
-    identity = f"{role}\0{request.path}\0{request.signal.kind}\0".encode() + request.body
+    endpoint = _endpoint(workload, role)
+    request = build_request(workload, endpoint, text)
+    identity = f"{role}\0{endpoint.public_url}\0{request.path}\0{request.signal.kind}\0".encode() + request.body
     return Call(request, sha256(identity).hexdigest())
 
 

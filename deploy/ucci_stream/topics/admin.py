@@ -170,18 +170,22 @@ def check_topics(settings: Settings) -> tuple[str, ...]:
     return kafka_topics.check_topics(settings, TOPICS, TOPICS).warnings
 
 
-def require_broker(settings: Settings) -> None:
-    """Check that a broker answers: a client that is only given records waits minutes for one without a word.
+def require_broker(settings: Settings, topic: Topic | None = None) -> None:
+    """Check that a broker answers, and has a topic: a client that is given records waits long for both without a word.
 
     Raises
     ------
     BrokerUnreachable, AccessDenied
         When the broker does not answer, or not to us.
+    TopicsUnusable
+        When it has no such topic.
     ConfigError
         When librdkafka refuses the ``[kafka]`` table.
     """
     require_kafka(settings)
-    partition_counts(settings)
+    found = partition_counts(settings)
+    if topic is not None and (name := topic.name(settings.topics.prefix)) not in found:
+        raise TopicsUnusable((f"{name}: does not exist; make it first: ucci-stream topics create",))
 
 
 def partition_counts(settings: Settings) -> dict[str, int]:

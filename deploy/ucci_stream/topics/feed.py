@@ -1,6 +1,6 @@
 """``ucci-stream send`` and ``label``: send a file of events to a topic and wait until the broker acknowledges them.
 
-A bad line stops the feed and is named by its number; the good ones before it stay sent.
+A bad line is named by its number. It stops queries, and the good ones before it stay sent; of labels none is sent then.
 """
 
 from __future__ import annotations
@@ -62,18 +62,55 @@ def send_queries(settings: Settings, path: Path, console: Console) -> Fed:
     FeedStopped
         Naming the bad line, or the broker's refusal.
     """
-    return _feed(settings, path, QUERIES, QueryEvent, console)
+    sends = _new_sends(settings, QUERIES)
+    stopped: FeedStopped | None = None
+    query_ids: set[str] = set()
+    with open_lines(path) as lines, _progress(path, console) as advance:
+        for number, line in lines:
+            advance(len(line))
+            if not line.strip():
+                continue
+            try:
+                event = QueryEvent.from_json(line.strip())
+            except DecodeError as error:
+                stopped = FeedStopped(f"{path}:{number}: {error}")
+                break
+            sends.send(event.query_id, event.to_json())
+            query_ids.add(event.query_id)
+    sends.finish()
+    if stopped is not None:
+        raise FeedStopped(f"{stopped}; the {sends.acknowledged} records before it stay sent")
+    return Fed(sends.topic, sends.acknowledged, frozenset(query_ids))
 
 
-def send_feedback(settings: Settings, path: Path, console: Console) -> Fed:
-    """Send a JSONL file of :class:`FeedbackEvent` to the feedback topic.
+def send_feedback(settings: Settings, path: Path) -> Fed:
+    """Send a JSONL file of :class:`FeedbackEvent` to the feedback topic; it is read and checked whole before that.
 
     Raises
     ------
     FeedStopped
-        Naming the bad line, or the broker's refusal.
+        Naming the first bad line, and how many there are, or the broker's refusal.
     """
-    return _feed(settings, path, FEEDBACK, FeedbackEvent, console)
+    events, faults, unknown = [], [], Counter[str]()
+    known = {name for workload in settings.workloads.values() for name in workload.fields}
+    with open_lines(path) as lines:
+        for number, line in lines:
+            try:
+                events += [FeedbackEvent.from_json(line.strip())] if line.strip() else []
+            except DecodeError as error:
+                faults.append(f"{path}:{number}: {error}")
+                continue
+            named = set(events[-1].entities or ()) if line.strip() and known else set[str]()
+            unknown.update(named - known)
+            if named and not named & known:
+                fields = ", ".join(sorted(known))
+                faults.append(f"{path}:{number}: entities: has none of the fields, which are {fields}")
+    if faults:
+        more = f"; {len(faults) - 1} more lines are faulty" if len(faults) > 1 else ""
+        raise FeedStopped(f"{faults[0]}{more}; nothing was sent")
+    topic = FEEDBACK.name(settings.topics.prefix)
+    count = send_events(settings, FEEDBACK, ((event.query_id, event) for event in events))
+    return Fed(topic, count, frozenset(event.query_id for event in events), unknown)
 
 
 def send_events(settings: Settings, topic: Topic, events: Iterable[tuple[str, Event]]) -> int:
@@ -89,34 +126,6 @@ def send_events(settings: Settings, topic: Topic, events: Iterable[tuple[str, Ev
         sends.send(key, event.to_json())
     sends.finish()
     return sends.acknowledged
-
-
-def _feed(
-    settings: Settings, path: Path, topic: Topic, kind: type[QueryEvent | FeedbackEvent], console: Console
-) -> Fed:
-    sends = _new_sends(settings, topic)
-    stopped: FeedStopped | None = None
-    query_ids: set[str] = set()
-    unknown: Counter[str] = Counter()
-    known = {name for workload in settings.workloads.values() for name in workload.fields}
-    with open_lines(path) as lines, _progress(path, console) as advance:
-        for number, line in lines:
-            advance(len(line))
-            if not line.strip():
-                continue
-            try:
-                event = kind.from_json(line.strip())
-            except DecodeError as error:
-                stopped = FeedStopped(f"{path}:{number}: {error}")
-                break
-            sends.send(event.query_id, event.to_json())
-            query_ids.add(event.query_id)
-            if isinstance(event, FeedbackEvent) and known:
-                unknown.update(set(event.entities or ()) - known)
-    sends.finish()
-    if stopped is not None:
-        raise FeedStopped(f"{stopped}; the {sends.acknowledged} records before it stay sent")
-    return Fed(sends.topic, sends.acknowledged, frozenset(query_ids), unknown)
 
 
 def _new_sends(settings: Settings, topic: Topic) -> Sends:

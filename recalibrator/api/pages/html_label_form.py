@@ -11,7 +11,8 @@ from schemas.label_requested import LabelRequested
 
 Said = Literal["labelled", "skipped", "withdrawn"]
 
-DONE: dict[str, Said] = {"label": "labelled", "skip": "skipped", "undo": "withdrawn"}
+NAMES_NONE = "none"
+DONE: dict[str, Said] = {"label": "labelled", NAMES_NONE: "labelled", "skip": "skipped", "undo": "withdrawn"}
 """What each button of the form has done once it is pressed."""
 
 

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import asyncio
 import json
+import os
 import signal
 import sys
 from collections import Counter
 from collections.abc import AsyncIterator
 from dataclasses import dataclass
+from errno import ENOSPC
 from pathlib import Path
 from typing import Any
 
@@ -191,6 +193,86 @@ async def test_bad_lines_are_all_named_before_any_call(desk: Desk) -> None:
     for words, fault in zip([*named, "gold.jsonl:5: entities.iso: must be"], done.exception.faults, strict=True):
         assert words in fault
     assert desk.small.seen.calls == 0
+
+
+async def test_a_gold_file_of_nulls_is_believed(desk: Desk) -> None:
+    desk.gold.write_text('{"text": "x", "entities": {"iso": null}}\n' * 30, encoding="utf-8")
+    done = await desk.calibrate()
+    assert "is the file right?" in str(done.exception)
+    assert desk.small.seen.calls == 0
+
+
+@pytest.mark.broker
+async def test_a_wrong_gold_file_is_published(desk: Desk, broker: LocalBroker, topic_prefix: str) -> None:
+    """Another notation: its target is out of reach, and it is published only by an explicit word."""
+    desk.configure(broker=broker.bootstrap, prefix=topic_prefix)
+    wrong = ({"text": f"query {n}", "entities": dict.fromkeys(FIELDS, "other")} for n in range(LINES))
+    desk.gold.write_text("".join(json.dumps(line) + "\n" for line in wrong), encoding="utf-8")
+    missing = await asyncio.to_thread(CliRunner().invoke, app, desk.arguments())
+    assert "topics create" in str(missing.exception)
+    assert desk.small.seen.calls == 0
+    topic = OBSERVATIONS.name(topic_prefix)
+    create(broker.bootstrap, {topic: 1})
+    done = await asyncio.to_thread(CliRunner().invoke, app, desk.arguments("--json"))
+    assert (done.exit_code, read_all(broker.bootstrap, topic)) == (1, [])
+    assert f"not one of {LINES} gold lines agrees with either model: is the file right?" in done.stdout
+    forced = await asyncio.to_thread(CliRunner().invoke, app, desk.arguments("--json", "--publish"))
+    assert outcome(forced)["topic"] == topic
+
+
+async def test_repeated_lines_make_a_result_look_certain(desk: Desk) -> None:
+    desk.write([f"query {number}" for number in range(LINES)] * 3)
+    done = await desk.calibrate("--json")
+    assert outcome(done)["examples"] == LINES
+    assert f"{2 * LINES} of {3 * LINES} lines repeat the text of another" in done.stderr
+
+
+async def test_kept_answers_are_believed_for_another_server(desk: Desk) -> None:
+    outcome(await desk.calibrate("--json"))
+    assert "asking no model: all answers are known by 2" in (await desk.calibrate("--json")).stderr
+    async with ScriptedModelServer("small") as moved:
+        desk.small = moved
+        desk.configure()
+        outcome(await desk.calibrate("--json"))
+        assert moved.seen.calls == LINES
+
+
+@pytest.mark.parametrize("edited", ['"text":7', '"uncertainty":7'])
+async def test_an_edited_answer_is_a_traceback(desk: Desk, edited: str) -> None:
+    outcome(await desk.calibrate("--json"))
+    kept = desk.folder / "gold.w.answers.jsonl"
+    first, rest = kept.read_text().split("\n", 1)
+    line = json.loads(first)
+    line["reply"] |= json.loads("{" + edited + "}")
+    kept.write_text(f"{json.dumps(line)}\n{rest}")
+    assert "answers.jsonl:1: is no kept answer" in str((await desk.calibrate()).exception)
+
+
+async def test_a_full_disk_is_a_group_of_tracebacks(desk: Desk, monkeypatch: pytest.MonkeyPatch) -> None:
+    def full(*_: object) -> int:
+        raise OSError(ENOSPC, "No space left on device")
+
+    monkeypatch.setattr(os, "write", full)
+    done = await desk.calibrate()
+    assert isinstance(done.exception, AskingStopped)
+    assert "No space left on device; make room" in str(done.exception)
+
+
+async def test_a_cascade_that_does_not_pay_is_recommended(desk: Desk) -> None:
+    path = desk.folder / "ucci.toml"
+    path.write_text(path.read_text().replace("large = 3.02", "large = 1.05"))
+    said = outcome(await desk.calibrate("--json"))
+    (doubt,) = said["doubts"]
+    assert doubt.startswith(f"does not pay: {said['costs'][0]['sequential']:.2f} a query, where the large model alone")
+    assert "it would from large = " in doubt
+
+
+async def test_a_dead_server_passes_the_probe(desk: Desk) -> None:
+    await desk.small.stop()
+    arguments = ["check-config", "--probe", "--config", str(desk.folder / "ucci.toml")]
+    done = await asyncio.to_thread(CliRunner().invoke, app, arguments)
+    assert done.exit_code == 1
+    assert "fault: workloads.w.small" in done.stderr
 
 
 async def test_a_field_of_no_workload_is_warned_of(desk: Desk) -> None:

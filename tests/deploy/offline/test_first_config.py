@@ -41,6 +41,7 @@ def gold(folder: Path) -> str:
 async def test_models_and_fields_need_not_be_named(servers: Servers, tmp_path: Path) -> None:
     done = await init(servers, tmp_path, "--gold", gold(tmp_path), "--workload", "photo search")
     assert done.exit_code == 0, done.exception
+    assert done.stdout.index("topics create") < done.stdout.index("calibrate") < done.stdout.index("recalibrator run")
     workload = load_settings(tmp_path / "ucci.toml", {}).workloads["photo search"]
     assert (workload.small and workload.small.model, workload.large and workload.large.model) == ("small", "large")
     assert set(workload.fields) == set(FIELDS)

@@ -173,7 +173,7 @@ def test_one_hostile_letter_ends_every_replay(lab: Lab) -> None:
     assert len(lab.queries()) == 5
 
 
-@pytest.mark.parametrize("command", [["list"], ["show", "1/0"]])
+@pytest.mark.parametrize("command", [["list"], ["show", "1/0"], ["show", "1/0", "--json"]])
 def test_a_letter_steers_the_operators_terminal(lab: Lab, command: list[str]) -> None:
     lab.add_hostile()
     printed = lab.printed(*command)

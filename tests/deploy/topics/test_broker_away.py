@@ -40,14 +40,14 @@ def _impatient(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) 
         lambda file: admin.create_topics(SETTINGS),
         lambda file: ask(SETTINGS, "canon 5d", None, 30.0),
         lambda file: feed.send_queries(SETTINGS, file, QUIET),
-        lambda file: feed.send_feedback(SETTINGS, file, QUIET),
+        lambda file: feed.send_feedback(SETTINGS, file),
         lambda file: bootstrap.send_events(SETTINGS, "w", []),
     ],
     ids=["topics create", "ask", "send", "label", "bootstrap"],
 )
 def test_unreachable_broker_is_one_line(tmp_path: Path, call: Callable[[Path], object]) -> None:
     file = tmp_path / "events.jsonl"
-    file.write_bytes(b'{"query_id": "q", "text": "canon 5d"}')
+    file.write_bytes(b'{"query_id": "q", "text": "canon 5d", "entities": {}}')
     with pytest.raises(BrokerUnreachable) as caught:
         call(file)
     line = str(caught.value)

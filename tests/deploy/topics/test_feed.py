@@ -8,7 +8,7 @@ import pytest
 from rich.console import Console
 
 from schemas.query import QueryEvent
-from schemas.settings import Settings
+from schemas.settings import Settings, WorkloadSettings
 from tests.support.broker import create, key_of, read_all
 from ucci_stream.local.kafka_node import LocalBroker
 from ucci_stream.topics.feed import FeedStopped, send_feedback, send_queries
@@ -34,13 +34,28 @@ def test_queries_of_a_file_are_acknowledged_and_keyed_by_id(settings: Settings, 
 
 
 def test_bad_line_is_named_and_those_before_it_stay_sent(settings: Settings, tmp_path: Path) -> None:
-    file = tmp_path / "gold.jsonl"
-    good = b'{"query_id": "q-1", "entities": {"iso": "100"}}'
+    file = tmp_path / "queries.jsonl"
+    good = b'{"query_id": "q-1", "text": "canon"}'
     file.write_bytes(b"\n".join([good, good, b'{"query_id": "q-2"}', good]))
-    with pytest.raises(FeedStopped, match=r"gold.jsonl:3: entities: is required and missing; the 2 records"):
-        send_feedback(settings, file, QUIET)
-    stored = read_all(str(settings.kafka["bootstrap.servers"]), f"{settings.topics.prefix}.feedback")
+    with pytest.raises(FeedStopped, match=r"queries.jsonl:3: text: is required and missing; the 2 records"):
+        send_queries(settings, file, QUIET)
+    stored = read_all(str(settings.kafka["bootstrap.servers"]), f"{settings.topics.prefix}.queries")
     assert len(stored) == 2
+
+
+def test_a_misspelt_field_says_that_a_query_has_nothing(settings: Settings, tmp_path: Path) -> None:
+    """The file is checked whole before a line is sent."""
+    photo = WorkloadSettings.model_validate({"name": "photo", "fields": ["iso"], "target": {"micro_f1": 0.9}})
+    settings = settings.model_copy(update={"workloads": {"photo": photo}})
+    file = tmp_path / "gold.jsonl"
+    good = b'{"query_id": "q-1", "entities": {"iso": "100", "lens": "85 mm"}}'
+    file.write_bytes(good + b'\n\n{"query_id": "q-1", "entities": {"isso": "100"}}\n{"query_id": "q-2"}')
+    with pytest.raises(FeedStopped, match=r"3: entities: .* are iso; 1 more lines are faulty; nothing was sent"):
+        send_feedback(settings, file)
+    assert read_all(str(settings.kafka["bootstrap.servers"]), f"{settings.topics.prefix}.feedback") == []
+    file.write_bytes(good + b'\n{"query_id": "q-2", "entities": {}}')
+    assert (sent := send_feedback(settings, file)).records == 2
+    assert (set(sent.query_ids), dict(sent.unknown_fields)) == ({"q-1", "q-2"}, {"lens": 1})
 
 
 def test_a_missing_file_is_one_clear_line(settings: Settings, tmp_path: Path) -> None:

@@ -13,7 +13,6 @@ from typing import Literal
 import aiohttp
 import pytest
 from confluent_kafka import KafkaError, Message, Producer
-from rich.console import Console
 
 from recalibrator import service as recalibrator_service
 from recalibrator.stage import ReaderName, StageName
@@ -132,7 +131,7 @@ def label(broker: SecuredBroker, prefix: str, query_id: str, folder: Path) -> No
     settings = settings_as(broker, "labeler", prefix)
     file = folder / "gold.jsonl"
     file.write_text(f'{{"query_id": "{query_id}", "entities": {{"camera": "canon", "lens": null}}, "labeler": "ada"}}')
-    assert send_feedback(settings, file, Console(quiet=True)).records == 1
+    assert send_feedback(settings, file).records == 1
     read_queue(settings, "photo", 10, None)
     deadline_s = time.monotonic() + DEADLINE_S
     while not any(b'"labelled"' in (m.value() or b"") for m in read_all(broker.bootstrap, f"{prefix}.observations")):

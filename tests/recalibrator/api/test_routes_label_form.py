@@ -85,8 +85,11 @@ def test_an_answer_left_as_it_is_confirms_the_model(api: Api) -> None:
 def test_a_form_without_fields_says_that_there_are_none(api: Api) -> None:
     form = form_of(api.client.get(PATH).text)
     bare = {name: value for name, value in form.items() if not name.startswith(("value:", "lines:"))}
-    assert "without any field" in api.client.post(PATH, data=bare).text
+    for emptied in (bare, form | {"value:camera": " | "}):
+        assert "every field is empty" in api.client.post(PATH, data=emptied).text
     assert sent(api) == []
+    api.client.post(PATH, data=form | {"act": "none"})
+    assert sent(api)[0].entities == {"camera": None, "lens": None}
 
 
 def test_a_label_of_nothing_that_is_asked_for_looks_like_any(api: Api) -> None:

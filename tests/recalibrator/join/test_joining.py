@@ -115,6 +115,21 @@ def test_a_refused_label_gives_a_dead_letter_alone() -> None:
     assert follow(state, feedback(1, labeler="one more"), is_live=False).outputs == ()
 
 
+def test_a_conflicting_result_ends_the_request_and_is_told() -> None:
+    """The label that stood is taken out, and the dead letter names who sent the second result; once for each id."""
+    other = routed(1).model_copy(update={"text": "x", "caller": "shop"})
+    found = follow(follow(NOTHING_KNOWN, routed(1)).state, other)
+    assert topics_of(found) == ["label-requests", "dead-letters"]
+    assert b"'shop'" in (dict(found.outputs[1].headers)["dlq.error"] or b"")
+    assert topics_of(follow(found.state, other)) == []
+    labelled = follow(follow(NOTHING_KNOWN, routed(1)).state, feedback(1)).state
+    example, letter = follow(labelled, other).outputs
+    assert json.loads(example.value or b"")["retracted"] is True
+    assert letter.topic == "dead-letters"
+    late = follow(found.state, feedback(1))
+    assert (late.outputs, late.agreement) == ((), ())
+
+
 def test_a_duplicate_changes_nothing_and_is_counted() -> None:
     state = follow(NOTHING_KNOWN, feedback(1)).state
     found = follow(state, feedback(1))

@@ -18,6 +18,7 @@ from recalibrator.join.query_state import (
     Joined,
     LabelRules,
     QueryState,
+    Rules,
     compact,
     comparable,
     decoded,
@@ -51,10 +52,10 @@ def opinions(draw: st.DrawFn) -> FeedbackEvent:
     ).model_copy(update={"entities": draw(st.sampled_from([RIGHT, WRONG, {}, None]))})
 
 
-def take(state: QueryState, event: RoutedEvent | FeedbackEvent) -> Joined:
+def take(state: QueryState, event: RoutedEvent | FeedbackEvent, rules: Rules = WORKLOADS) -> Joined:
     if isinstance(event, RoutedEvent):
-        return take_result(state, event, WORKLOADS)
-    return take_feedback(state, event, START, WORKLOADS)
+        return take_result(state, event, rules)
+    return take_feedback(state, event, START, rules)
 
 
 def fold(events: list[RoutedEvent | FeedbackEvent]) -> tuple[QueryState, list[LabelledExample]]:
@@ -189,6 +190,66 @@ def test_of_two_results_under_one_id_the_first_is_kept() -> None:
     assert examples[0].routed_at == routed(1).routed_at
 
 
+@given(st.permutations(["result", "misspelt", "correction"]), st.sampled_from(["photo", "audio"]))
+def test_a_misspelt_field_says_that_a_query_has_nothing(order: list[str], field_of: str) -> None:
+    """In any order with the result, also where the field is another workload's; a correction counts."""
+    rules = {"photo": LabelRules(FIELDS), "audio": LabelRules(("track",))}
+    said = {"bugg": "1"} if field_of == "photo" else {"track": "1"}
+    events: dict[str, RoutedEvent | FeedbackEvent] = {"misspelt": feedback(1, said), "result": routed(1)}
+    events["correction"] = feedback(1, RIGHT, revision=2)
+    state, examples = NOTHING_KNOWN, list[LabelledExample]()
+    for event in (events[name] for name in order if field_of == "audio" or name != "correction"):
+        found = take(state, event, rules)
+        state, examples = found.state, [*examples, *([] if found.example is None else [found.example])]
+        if event is events["misspelt"] and field_of == "photo":
+            assert found.refusal is not None
+            assert found.refusal.reason == "unknown_fields"
+            assert "'bugg'" in found.refusal.error
+    if field_of == "photo":
+        assert (examples, state.awaits_label) == ([], True)
+    else:
+        assert [one.gold_count for one in examples] == [len(RIGHT)]
+
+
+NONSENSE = {"text": "x" * 40, "entities": {}, "caller": "shop"}
+
+
+@pytest.mark.parametrize("asked", [True, False])
+@given(st.permutations(["nonsense", "truth", "label", "later label"]))
+def test_a_gateway_key_makes_true_labels_the_models_errors(asked: bool, order: list[str]) -> None:
+    """By nonsense under ids of the stream: in whatever order they come, nothing counts in the end."""
+    label = LabelRequest(requested=asked, probability=0.1)
+    truth = routed(1, label=label)
+    events: dict[str, RoutedEvent | FeedbackEvent] = {
+        "nonsense": truth.model_copy(update=NONSENSE),
+        "truth": truth,
+        "label": feedback(1),
+        "later label": feedback(1, labeler="bo", labelled_at=START + timedelta(days=1)),
+    }
+    state, examples = fold([events[name] for name in order])
+    assert contribution(examples) is None
+    assert not state.awaits_label
+    revisions = [example.revision for example in examples]
+    assert revisions == sorted(set(revisions))
+    assert take(state, feedback(1, revision=2)).notes == ("conflicting_result",)
+    assert (take(state, truth).state, take(state, truth).example) == (state, None)
+
+
+def test_who_sent_conflicting_results_stays_unknown() -> None:
+    joined = take(fold([routed(1)])[0], routed(1).model_copy(update=NONSENSE))
+    assert joined.notes == ("conflicting_result",)
+    assert joined.refusal is not None
+    assert "one without a gateway key and one by gateway key 'shop'" in joined.refusal.error
+
+
+def test_rows_of_earlier_releases_conflict_with_every_result() -> None:
+    """They kept nothing of the text of a query that nobody was asked about."""
+    state, _ = fold([routed(1, label=NOT_REQUESTED)])
+    assert state.routed is not None
+    earlier = state.model_copy(update={"routed": state.routed.model_copy(update={"text": ""})})
+    assert take(earlier, routed(1, label=NOT_REQUESTED)).notes == ("duplicate_result",)
+
+
 def test_disagreement_and_unknown_fields_are_counted() -> None:
     state, _ = fold([routed(1), feedback(1, RIGHT)])
     joined = take(state, feedback(1, {**WRONG, "flash": "on"}, labeler="bo", labelled_at=START + timedelta(days=1)))
@@ -210,7 +271,7 @@ def test_the_labelers_of_one_query_are_bounded() -> None:
 def test_a_compact_result_gives_the_example_of_the_whole() -> None:
     whole = routed(1, metadata={"user": "u"})
     bare = compact(whole)
-    assert compact(whole.model_copy(update={"label": NOT_REQUESTED})).text == ""
+    assert compact(whole.model_copy(update={"label": NOT_REQUESTED})).text != whole.text
     assert bare.text == whole.text, "whom a withdrawal has asked again needs the text"
     assert bare.metadata is None
     assert LabelledExample.from_events(bare, feedback(1), fields=FIELDS) == LabelledExample.from_events(
@@ -397,6 +458,6 @@ def test_a_requested_query_keeps_its_text_and_its_answers() -> None:
     asked = routed(1, entities=long)
     assert (compact(asked).text, compact(asked).entities) == (asked.text, long)
     other = compact(asked.model_copy(update={"label": LabelRequest(requested=False, probability=0.1)}))
-    assert other.text == ""
+    assert asked.text not in other.text
     assert other.entities == reduced(long) != long
     assert feedback(1).query_id == other.query_id

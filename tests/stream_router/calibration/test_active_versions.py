@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import pytest
@@ -50,6 +50,23 @@ def test_a_map_of_another_uncertainty_signal_is_rejected() -> None:
     own = sealed_version(version=8, signal=entropy)
     assert active.offer(b"photo", own.to_json(), NOW) == Activated(own)
     assert (active.versions()["photo"].version, active.versions()["photo"].signal) == (8, "entropy")
+
+
+def test_an_old_version_sent_again_is_taken_without_a_disk() -> None:
+    """Beyond ``max_age_s`` it is not; older versions before the newest of the topic are none of anybody's business."""
+    week_s, old = 7 * 86_400.0, BASE.created_at + timedelta(days=8)
+    fresh = sealed_version(version=8, created_at=old)
+    active = ActiveVersions(WANTED, max_age_s=week_s)
+    assert [active.offer(b"photo", BASE.to_json(), old), active.in_force("photo")] == [None, None]
+    (refused,) = active.topic_read(old)
+    assert isinstance(refused, Rejected)
+    assert (refused.reason, active.rejected()) == (RejectionReason.TOO_OLD, {"too_old": 1})
+    assert active.offer(b"photo", BASE.to_json(), old) == refused
+    assert active.offer(b"photo", fresh.to_json(), old) == Activated(fresh)
+
+    active = ActiveVersions(WANTED, max_age_s=week_s)
+    assert [active.offer(b"photo", one.to_json(), old) for one in (BASE, fresh)] == [None, Activated(fresh)]
+    assert (active.topic_read(old), active.rejected()) == ([], {})
 
 
 def test_unknown_signal_is_foreign_not_malformed() -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import stat
 from collections.abc import Callable, Iterator, Sequence
+from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
@@ -18,7 +19,7 @@ from stream_router.calibration.active_versions import ActiveVersions
 from stream_router.calibration.feed_thread import CalibrationFeed
 from stream_router.calibration.file_versions import VersionFile
 from stream_router.prometheus_metrics import Metrics
-from tests.support.versions import sealed_version
+from tests.support.versions import CREATED_AT, sealed_version
 from ucci_runtime.broker.records import Input, Record
 from ucci_runtime.process import SystemClock
 
@@ -119,6 +120,16 @@ def test_a_topic_made_anew_wins_over_the_disk_by_any_number(tmp_path: Path) -> N
     again.topic.waiting = [again.topic.record(version(2))]
     assert again.turn().decides_by == (2, "topic")
     assert Router(tmp_path, Topic()).decides_by == (2, "disk")
+
+
+@pytest.mark.parametrize("overwritten", ["before the start", "after it"])
+def test_an_old_version_sent_again_wins_over_the_disk(tmp_path: Path, overwritten: str) -> None:
+    before = version(56, created_at=CREATED_AT - timedelta(minutes=1))
+    Router(tmp_path, Topic([version(57)])).turn()
+    again = Router(tmp_path, Topic([before] if overwritten == "before the start" else [])).turn()
+    again.topic.waiting = [again.topic.record(before)]
+    assert again.turn().decides_by == (57, "disk")
+    assert again.active.rejected() == {"older": 2 if overwritten == "before the start" else 1}
 
 
 @pytest.mark.parametrize(

@@ -279,7 +279,8 @@ async def test_a_caller_who_left_costs_the_models_no_more() -> None:
 
 async def test_keys_are_asked_for_where_they_are_configured() -> None:
     """Probes, metrics and the status are open, as a router's are."""
-    async with gateway(gateway_settings(gateway={"api_keys": KEYS})) as running:
+    topics = cluster()
+    async with gateway(gateway_settings(gateway={"api_keys": KEYS}), topics) as running:
         body = {"model": "photo", "prompt": "canon"}
         assert (await running.post("/v1/completions", body)).code == "key_missing"
         assert (await running.post("/v1/completions", body, X_Api_Key="another-key-of-some-length")).status == 401
@@ -292,6 +293,8 @@ async def test_keys_are_asked_for_where_they_are_configured() -> None:
         assert int(spent.headers["Retry-After"]) > 0
         for path in ("/healthz", "/readyz", "/metrics", "/v1/status"):
             assert (await running.get(path)).status == 200
+    assert [result.caller for result in results(topics)] == ["shop"] * 2
+    assert KEY not in "".join(str(record.value) for record in topics.records("ucci.results"))
 
 
 async def test_a_key_that_leaked_is_good_until_a_restart() -> None:
