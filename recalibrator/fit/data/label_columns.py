@@ -19,11 +19,17 @@ OUTCOMES = 9
     LABELER,
     FIRST_ERROR,
     SERIAL,
-) = range(OUTCOMES, OUTCOMES + 10)
-COLUMNS = OUTCOMES + 10
+    SERVED_SMALL,
+    SERVED_LARGE,
+) = range(OUTCOMES, OUTCOMES + 12)
+COLUMNS = OUTCOMES + 12
 """Then the facts; all integers among them are exact in a float. ``PREDICTED`` is NaN where g(u) is unknown, ``LABELER``
 is the labeler's number (``NOBODY`` where none is named), ``FIRST_ERROR`` the error by the query's first label,
-``SERIAL`` as which label it came, and ``STANDING`` a :class:`Standing`."""
+``SERIAL`` as which label it came, ``STANDING`` a :class:`Standing`, and ``SERVED_SMALL`` and ``SERVED_LARGE`` how many
+queries the label stands for that were served the small model's answer, and the large one's."""
+
+LEAST_PROPENSITY = 1e-3
+"""A label weighs no more than a thousand queries, however seldom it was asked for."""
 
 NOBODY, OTHERS = -1.0, 0.0
 """No labeler is named; one of the labelers beyond those kept separately by name."""
