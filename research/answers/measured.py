@@ -27,11 +27,11 @@ from research.answers.policies import ours
 from research.answers.scoring import expected_by_block
 from research.answers.shifts import CLEAN
 from research.answers.streams import Judged, draw_judged, draw_quiet
+from research.paper.tables import table
 from research.recorded.scoring import BLOCK
 from research.recorded.service import time_of
 from research.recorded.simulate import Routed, simulate
 from research.recorded.stream import Floats
-from research.paper.tables import table
 from research.results_json import receipt
 from schemas.calibration import Interval
 from schemas.status import WorkloadStatus
@@ -158,8 +158,11 @@ def page(drift: dict[str, Any], quiet: dict[str, Any], made: dict[str, Any]) -> 
     ]
     head = ("first ten blocks after", *(f"{name} {what}" for what in ("covers", "off", "±") for name in FIGURES))
     fired = [
-        [name, *(f"{alerts[name][at]} of {alerts[what]}" for at, what in enumerate(("missing", "held")))]
-        + [f"{quiet['alerts'][name]} of {quiet['weeks']}"]
+        [
+            name,
+            *(f"{alerts[name][at]} of {alerts[what]}" for at, what in enumerate(("missing", "held"))),
+            f"{quiet['alerts'][name]} of {quiet['weeks']}",
+        ]
         for name in ("expected", "measured")
     ]
     header = (

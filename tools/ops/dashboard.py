@@ -60,6 +60,7 @@ ROWS: dict[str, tuple[Panel, ...]] = {
                 "{{workload}}": _status("micro_f1"),
                 "{{workload}}, 95 % from": _status("micro_f1_lower"),
                 "{{workload}}, to": _status("micro_f1_upper"),
+                "served by {{workload}}, {{window}}": _status("measured_micro_f1", "window"),
                 "target of {{workload}}": _status("micro_f1_target"),
             },
             text="Estimated of what is served; above its target but for the time between a drift and its labels.",
