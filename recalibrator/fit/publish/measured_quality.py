@@ -36,7 +36,8 @@ from schemas.labelled import LabelledExample
 from schemas.status import MeasuredMicroF1
 from schemas.traffic import TrafficSummary
 
-WINDOWS: dict[Literal["fast", "slow"], int] = {"fast": 250, "slow": 1_000}
+Window = Literal["fast", "slow"]
+WINDOWS: dict[Window, int] = {"fast": 250, "slow": 1_000}
 """Labels after which the next window begins; one is shown until its follower has so many, hence with up to twice."""
 
 _LEAST_LABELS = 50
@@ -71,12 +72,16 @@ class MeasuredQuality(Part):
                     self._labels[window] = 0
 
     def status(self, view: View, policies: Policies | None) -> dict[str, Any]:  # noqa: ARG002
-        """Return what the labels of each window show, where they are enough to quote."""
-        found = {window: measured(view.labels, since_us, WINDOWS[window]) for window, since_us in self._windows}
-        return {"measured": {window: one for window, one in found.items() if one is not None}}
+        """Return what the labels of each window show."""
+        return {"measured": self.shown(view.labels)}
+
+    def shown(self, labels: LabelTable) -> dict[Window, MeasuredMicroF1]:
+        """Return what these labels show of each window, where they are enough to quote."""
+        found = {window: measured(labels, since_us, WINDOWS[window]) for window, since_us in self._windows}
+        return {window: one for window, one in found.items() if one is not None}
 
     @property
-    def _windows(self) -> list[tuple[Literal["fast", "slow"], int]]:
+    def _windows(self) -> list[tuple[Window, int]]:
         return [(window, self._shown_us[window]) for window in WINDOWS if window in self._shown_us]
 
 
