@@ -250,8 +250,8 @@ class AlertSpec(NamedTuple):
 
 ALERTS = (
     AlertSpec(
-        "What was served is below its target with confidence, for long and still",
-        "max by (workload) (ucci_workload_measured_micro_f1_upper) < max by (workload) (ucci_workload_micro_f1_target)",
+        "What was served is below its target with confidence",
+        "min by (workload) (ucci_workload_measured_micro_f1_upper) < max by (workload) (ucci_workload_micro_f1_target)",
         ("UcciTargetMissed", "UcciTargetAtRisk", "UcciTargetCapped"),
     ),
     AlertSpec(
