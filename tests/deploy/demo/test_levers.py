@@ -108,12 +108,12 @@ def test_summary_says_what_was_saved_and_static_calls_are_whole() -> None:
     pairs = [answered(n, small=20, large=20, handed=9) for n in range(20)]
     results = {query.query_id: SeenResult(routed, 1.0) for query, routed in pairs}
     stream, seen = [query for query, _ in pairs], Observations(results=results, status=STATUS)
-    found = summarise(stream, seen, Scenario(queries=20), Terms(0.91, COSTS, static_threshold=-1.0))
-    whole = found.levers.whole_calls["whole_stream"] if found.levers is not None else None
+    found = summarise(stream, seen, Scenario(queries=20), Terms(0.91, COSTS, static_thresholds={0.0: -1.0}))
+    whole = found.levers.whole_calls["whole stream"] if found.levers is not None else None
     assert whole is not None
-    assert found.service["whole_stream"].cost_sequential == pytest.approx(80.0)
-    assert found.static["whole_stream"].cost_sequential == pytest.approx(whole.sequential)
-    assert found.static["whole_stream"].cost_paper == pytest.approx(found.large_only_cost)
+    assert found.service["whole stream"].cost_sequential == pytest.approx(80.0)
+    assert found.rivals["static calibration"]["whole stream"].cost_sequential == pytest.approx(whole.sequential)
+    assert found.rivals["static calibration"]["whole stream"].cost_paper == pytest.approx(found.large_only_cost)
     document = json.loads(json.dumps(found.to_document()))
     assert document["levers"]["handoff"]["saved"]["paper"] > 0.0
     console = Console(width=200, record=True, quiet=False, file=io.StringIO())
