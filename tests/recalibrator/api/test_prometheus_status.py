@@ -26,7 +26,10 @@ STATUS: dict[str, Any] = {
     "uncertainty_threshold": 0.25,
     "target": {"micro_f1": 0.9},
     "micro_f1": INTERVAL,
-    "measured": {"fast": INTERVAL | {"labels": 300, "since": START}, "slow": INTERVAL | {"labels": 900, "since": START}},
+    "measured": {
+        "fast": INTERVAL | {"labels": 300, "since": START},
+        "slow": INTERVAL | {"labels": 900, "since": START},
+    },
     "per_field": {"camera": 0.95},
     "escalation_rate": 0.3,
     "cost": {"sequential": 1.9, "paper": 1.6, "large_only": 3.0},
