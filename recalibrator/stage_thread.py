@@ -14,7 +14,7 @@ from recalibrator.stage import NotCommitted, Stage, StageReport
 from schemas.settings import Settings
 from schemas.status import WorkloadStatus
 from ucci_runtime.broker.errors import AbortTransaction, BrokerUnreachable, RecreateProducer, RetryCall
-from ucci_runtime.tally import Tally
+from ucci_runtime.process import Tally
 
 _log = structlog.get_logger()
 _MEASURE_INTERVAL_S = 1.0
@@ -26,14 +26,8 @@ class StageThread(Thread):
 
     Parameters
     ----------
-    name : str
-        Of the stage.
     build : callable
         Makes the stage; called in the thread, since clients belong to one.
-    closing : threading.Event
-        Set by the service when it ends.
-    on_failure : callable
-        Called with the error that ended this thread.
     on_status : callable, optional
         Called with every status that the stage has committed; must not wait.
     """

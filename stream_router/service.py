@@ -51,13 +51,12 @@ from ucci_runtime.broker.records import Input, OffsetCommit, Record
 from ucci_runtime.browser_safety import RequestHosts
 from ucci_runtime.clock import Clock
 from ucci_runtime.heartbeat_thread import PUBLISHER, Beat, HeartbeatThread
-from ucci_runtime.process import SystemClock
-from ucci_runtime.tally import Tally
+from ucci_runtime.process import SystemClock, Tally
 
 _log = structlog.get_logger()
 
+#: For the last transaction, after the drain.
 FINAL_COMMIT_S = 3.0
-"""For the last transaction, after the drain."""
 
 _TOUCHED = (QUERIES, RESULTS, DEAD_LETTERS, CALIBRATION, ROUTERS)
 _LEAVE_S = LEAVE_S + 1.5
@@ -66,13 +65,7 @@ _MILLISECONDS = 1_000
 
 
 class Service:
-    """One router instance.
-
-    Parameters
-    ----------
-    build_answerer : callable
-        See :class:`AnswererFactory`.
-    """
+    """One router instance."""
 
     def __init__(
         self,
@@ -144,12 +137,8 @@ class Service:
     def take_over(self, found: Settings) -> Reread:
         """Apply what may change from a reloaded file; in the event loop.
 
-        Queries in flight end as they began; those to come go by the new settings.
-
-        Raises
-        ------
-        ConfigError
-            Nothing has changed then.
+        Queries in flight end as they began; those to come go by the new settings. Raises ConfigError; nothing has
+        changed then.
         """
         done = taken_over(self._settings, found, OF_ROUTER, self._answerer, self._active)
         self._settings = done.settings
@@ -160,12 +149,8 @@ class Service:
     async def run(self) -> None:
         """Run until :meth:`end` or a failure.
 
-        Raises
-        ------
-        UcciError
-            When something that only a person can fix ended it.
-        OSError
-            When the status server's address is taken.
+        Raises UcciError when something that only a person can fix ended it; raises OSError when the status server's
+        address is taken.
         """
         self._ending.begin()
         broker = self._broker = self._connect(

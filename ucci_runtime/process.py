@@ -11,9 +11,10 @@ import resource
 import signal
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from datetime import UTC, datetime
 from enum import StrEnum
+from math import inf
 from threading import Event
 from types import FrameType
 from typing import Any
@@ -25,23 +26,92 @@ from schemas.settings import Settings
 from schemas.settings_reread import Reread
 from schemas.settings_text import settings_warnings
 
+INTERVAL_S = 60.0
+
+
+class Tally:
+    """What was counted since the last line.
+
+    Examples
+    --------
+    >>> tally = Tally()
+    >>> tally.grown({"not_json": 2}, now_s=0.0)
+    {'not_json': 2}
+    >>> tally.grown({"not_json": 9}, now_s=1.0)
+    {}
+    >>> tally.grown({"not_json": 9, "empty": 1}, now_s=60.0)
+    {'not_json': 7, 'empty': 1}
+    """
+
+    def __init__(self, interval_s: float = INTERVAL_S) -> None:
+        self._interval_s = interval_s
+        self._said: dict[str, int] = {}
+        self._said_s = -inf
+
+    def grown(self, totals: Mapping[str, int], now_s: float) -> dict[str, int]:
+        """Return by how much each count has grown since the last line; empty while nothing has or no line is due."""
+        more = {name: total - self._said.get(name, 0) for name, total in totals.items()}
+        more = {name: count for name, count in more.items() if count > 0}
+        if not more or now_s < self._said_s + self._interval_s:
+            return {}
+        self._said, self._said_s = dict(totals), now_s
+        return more
+
+
+FIRST_WAIT_S, LONGEST_WAIT_S = 0.5, 10.0
+SAID_EVERY_S = 60.0
+
+_MOST_DOUBLINGS = 10
+
+
+class Absence:
+    """How a start goes on while no broker answers.
+
+    Examples
+    --------
+    >>> absence = Absence()
+    >>> [absence.failed(at_s) for at_s in (0.0, 1.0, 60.0)]
+    [True, False, True]
+    >>> absence.wait_s
+    2.0
+    """
+
+    def __init__(self) -> None:
+        self._failures = 0
+        self._said_at_s: float | None = None
+
+    @property
+    def wait_s(self) -> float:
+        """Seconds until the broker is to be asked again; they double with each failure, up to ten."""
+        doublings = min(max(self._failures - 1, 0), _MOST_DOUBLINGS)
+        return min(FIRST_WAIT_S * float(2**doublings), LONGEST_WAIT_S)
+
+    def failed(self, now_s: float) -> bool:
+        """Note that nothing answered; return whether it is to be logged now: at first, then once a minute."""
+        self._failures += 1
+        is_due = self._said_at_s is None or now_s - self._said_at_s >= SAID_EVERY_S
+        if is_due:
+            self._said_at_s = now_s
+        return is_due
+
+
+#: Files that a server's process asks to be allowed to open: Kafka clients, stores and snapshots need theirs as well.
 WANTED_FILES = 8_192
-"""Files that a server's process asks to be allowed to open: Kafka clients, stores and snapshots need theirs as well."""
 
+#: New containers between two searches for cycles, instead of Python's 700: a thousand queries in flight are some tens
+#: of thousands, and each search looks at those again that have not ended. A query with its model call took 283 µs of
+#: CPU with 700, 276 with 700 and a frozen start, 267 with 5,000, 244 with 10,000 and 231 with 50,000 (least of three
+#: runs of ``research/model_calls.py`` in turn, on a busy machine). More would save little, and holds more garbage.
 NEW_OBJECTS = 10_000
-"""New containers between two searches for cycles, instead of Python's 700: a thousand queries in flight are some tens
-of thousands, and each search looks at those again that have not ended. A query with its model call took 283 µs of CPU
-with 700, 276 with 700 and a frozen start, 267 with 5,000, 244 with 10,000 and 231 with 50,000 (least of three runs of
-``research/model_calls.py`` in turn, on a busy machine). More would save little, and holds more garbage."""
 
+#: The files of a process go in equal parts to its callers, to each of the two models of a workload, and to what must
+#: never lack them: Kafka's clients, whose library ends the process then, the store, and everything else.
 _SHARES = 4
-"""The files of a process go in equal parts to its callers, to each of the two models of a workload, and to what must
-never lack them: Kafka's clients, whose library ends the process then, the store, and everything else."""
 
 REPEATED_AFTER_S = 60.0
 _MOST_TEMPLATES = 1_000
+#: They write of refused connections and of broken requests, a line or a traceback each.
 _LOGGERS = ("asyncio", "uvicorn.error", "aiohttp.server", "socketserver")
-"""They write of refused connections and of broken requests, a line or a traceback each."""
 
 
 def raise_file_limit(connections: int = 0) -> None:
@@ -60,13 +130,7 @@ def affordable_connections(most: int) -> int:
 
 
 class RepeatedLines(logging.Filter):
-    """Lets a log line through once a minute, and says how often it came in between.
-
-    Parameters
-    ----------
-    clock : callable
-        Returns seconds that never go back.
-    """
+    """Lets a log line through once a minute, and says how often it came in between."""
 
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
         super().__init__()
@@ -94,8 +158,8 @@ class RepeatedLines(logging.Filter):
         return True
 
 
+#: One for all servers of the process: a logger takes the same filter once.
 _REPEATED = RepeatedLines()
-"""One for all servers of the process: a logger takes the same filter once."""
 
 
 def search_cycles_seldom() -> None:
@@ -173,11 +237,8 @@ class Hangup:
     def watch(self, loop: asyncio.AbstractEventLoop | None = None) -> None:
         """Take SIGHUPs from now on; called in the main thread.
 
-        Parameters
-        ----------
-        loop : asyncio.AbstractEventLoop, optional
-            Serves each at once. Without one they are noted, and :meth:`serve` is to be called from time to time: a
-            handler may interrupt the main thread anywhere, with a logger's lock taken.
+        ``loop``: serves each at once. Without one they are noted, and :meth:`serve` is to be called from time to time:
+        a handler may interrupt the main thread anywhere, with a logger's lock taken.
         """
         if loop is None:
             signal.signal(signal.SIGHUP, lambda _number, _frame: self._has_come.set())

@@ -9,8 +9,8 @@ from schemas.feedback import MAX_REVISION, FeedbackEvent
 
 MAX_REMEMBERED = 20_000
 _MOST_IDS = 4
+#: Label Studio is no older; counted from here, seconds stay within the bound of revisions until 2088.
 _REVISION_ONE = datetime(2020, 1, 1, tzinfo=UTC)
-"""Label Studio is no older; counted from here, seconds stay within the bound of revisions until 2088."""
 
 
 def revision_at(moment: datetime) -> int:
@@ -21,8 +21,7 @@ def revision_at(moment: datetime) -> int:
 class RecentRevisions:
     """The highest revision of each labeler's latest feedback on a query; bounded, and of this process alone."""
 
-    def __init__(self, most: int = MAX_REMEMBERED) -> None:
-        self._most = most
+    def __init__(self) -> None:
         self._taken: OrderedDict[tuple[str, str | None], tuple[int, tuple[str, ...]]] = OrderedDict()
 
     def following(self, event: FeedbackEvent) -> int:
@@ -40,7 +39,7 @@ class RecentRevisions:
         key = (event.query_id, event.labeler)
         self._taken[key] = (max(known, event.revision), (*ids, event.identity())[-_MOST_IDS:])
         self._taken.move_to_end(key)
-        if len(self._taken) > self._most:
+        if len(self._taken) > MAX_REMEMBERED:
             self._taken.popitem(last=False)
 
     def _known(self, event: FeedbackEvent) -> tuple[int, tuple[str, ...]]:

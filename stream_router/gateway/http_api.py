@@ -16,14 +16,16 @@ from uuid import uuid4
 import structlog
 from aiohttp import web
 
+from schemas.query import QueryEvent
 from schemas.routed import RoutedEvent
 from schemas.settings import Settings
+from schemas.topics import DEAD_LETTERS, QUERIES, RESULTS
 from stream_router.cascade.trial import trial_labels
-from stream_router.commit.outcome import TOO_LARGE
+from stream_router.commit.outcome import TOO_LARGE, OutputTopics
 from stream_router.errors import ModelsFailed, ServersDown
-from stream_router.gateway import openai_answer
+from stream_router.gateway import openai_protocol
 from stream_router.gateway.admission import BROKER_RETRY_AFTER_S, RETRY_AFTER_S, Admission
-from stream_router.gateway.openai_request import (
+from stream_router.gateway.openai_protocol import (
     DEFAULT_MODEL,
     ID_HEADER,
     MODEL_PREFIX,
@@ -32,7 +34,6 @@ from stream_router.gateway.openai_request import (
     Workloads,
     read_call,
 )
-from stream_router.gateway.records import as_record, fitting, gateway_topics
 from stream_router.http_listener import NOWHERE, Bounds, HttpListener, add_headers, guarded
 from stream_router.http_status import StatusRoutes
 from stream_router.ports import Answerer, QueryTrace, Tracing
@@ -42,23 +43,48 @@ from ucci_runtime.api_keys import KeyRing, Quotas, is_added_by_browsers, present
 from ucci_runtime.broker.dead_letters import reason_of
 from ucci_runtime.broker.errors import BrokerUnreachable
 from ucci_runtime.broker.ports import Publisher
-from ucci_runtime.broker.records import Header, OutputRecord
+from ucci_runtime.broker.records import Header, Input, OutputRecord, Record
 from ucci_runtime.browser_safety import RequestHosts, is_cross_site
 from ucci_runtime.clock import Clock
 from ucci_runtime.refusals import RequestRefused
 
+STAGE = "gateway"
+#: The partition and offset of a query that never stood in its topic.
+_NO_PLACE = -1
+
+
+def gateway_topics(prefix: str, schema_id: int | None = None) -> OutputTopics:
+    """Return the topics that a gateway writes to."""
+    return OutputTopics(RESULTS.name(prefix), DEAD_LETTERS.name(prefix), schema_id, STAGE)
+
+
+def as_record(query: QueryEvent, prefix: str) -> Record:
+    """Return a query as its topic would hold it: its dead letter, replayed, is answered by a router."""
+    return Record(Input(QUERIES.name(prefix), _NO_PLACE), _NO_PLACE, query.query_id.encode(), query.to_json())
+
+
+def fitting(record: OutputRecord, limit_bytes: int) -> OutputRecord:
+    """Return the record, or what it names to be written instead where it is larger than the topics take."""
+    while record.size_bytes > limit_bytes and record.instead is not None:
+        smaller = record.instead(limit_bytes)
+        if smaller == record:
+            return record
+        record = smaller
+    return record
+
+
 _log = structlog.get_logger()
 
 MAX_BODY_BYTES = 1_000_000
+#: How long a body may take to come.
 BODY_TIMEOUT_S = 20.0
-"""How long a body may take to come."""
 
+#: How long a connection may send, or be silent, before its first request is being answered.
 STRAY_TIMEOUT_S = 10.0
-"""How long a connection may send, or be silent, before its first request is being answered."""
 
 SERVERS_RETRY_AFTER_S = 2
+#: Counts callers who left before they were answered, as proxies number them.
 _LEFT = "499"
-"""Counts callers who left before they were answered, as proxies number them."""
 
 _PATHS: Mapping[str, Endpoint] = {"/v1/chat/completions": "chat", "/v1/completions": "completions"}
 _MODELS = "/v1/models"
@@ -67,26 +93,15 @@ _VISIBLE = "".join(chr(code) for code in range(0x21, 0x7F))
 
 
 class Output(NamedTuple):
-    """Where results go.
-
-    Parameters
-    ----------
-    max_record_bytes : int
-        Largest record that the topics, and the publisher, take.
-    """
+    """Where results go."""
 
     publisher: Publisher
+    #: Largest record that the topics, and the publisher, take.
     max_record_bytes: int
 
 
 class GatewayApi:
-    """Answers requests by the cascade.
-
-    Parameters
-    ----------
-    answerer : Answerer
-        One that does not wait for servers that are down.
-    """
+    """Answers requests by the cascade. ``answerer``: one that does not wait for servers that are down."""
 
     def __init__(
         self,
@@ -140,7 +155,7 @@ class GatewayApi:
         self._admission.open()
 
     async def _models(self, request: web.Request) -> web.Response:
-        return await self._listed(request, lambda: openai_answer.models(self._workloads.names, self._since))
+        return await self._listed(request, lambda: openai_protocol.models(self._workloads.names, self._since))
 
     async def _model(self, request: web.Request) -> web.Response:
         name = request.match_info["model"]
@@ -152,7 +167,7 @@ class GatewayApi:
             if workload not in self._workloads.names:
                 message = f"model: {name[:60]!r} is not a configured workload: GET /v1/models lists them"
                 raise RequestRefused(404, "model_not_found", message, "model")
-            return openai_answer.model(workload, self._since)
+            return openai_protocol.model(workload, self._since)
 
         return await self._listed(request, found)
 
@@ -189,13 +204,7 @@ class GatewayApi:
         return response
 
     def _authorise(self, request: web.Request, *, only_reads: bool = False) -> None:
-        """Find the caller and take from its quota.
-
-        Raises
-        ------
-        RequestRefused
-            401, 403 or 429.
-        """
+        """Find the caller and take from its quota. Raises RequestRefused: 401, 403 or 429."""
         if self._ring is None:
             _require_same_site(request)
             return
@@ -235,10 +244,8 @@ class GatewayApi:
     async def _routed(self, call: Call, headers: tuple[Header, ...]) -> RoutedEvent:
         """Return the result of a query, once the broker has it.
 
-        Raises
-        ------
-        RequestRefused
-            502 where both models failed, 503 where no server or broker answers, 504 where it took too long.
+        Raises RequestRefused: 502 where both models failed, 503 where no server or broker answers, 504 where it took
+        too long.
         """
         with self._tracing.serving(headers, call.query.query_id, call.workload) as trace:
             try:
@@ -277,10 +284,7 @@ class GatewayApi:
     async def _write(self, record: OutputRecord) -> OutputRecord:
         """Write a record, or what stands in for one that is too large; return what was written.
 
-        Raises
-        ------
-        RequestRefused
-            503 where the broker does not acknowledge it.
+        Raises RequestRefused: 503 where the broker does not acknowledge it.
         """
         assert self._output is not None
         assert record.key is not None
@@ -306,13 +310,7 @@ class GatewayApi:
 
 
 def _require_same_site(request: web.Request) -> None:
-    """Refuse what a page of another site made the browser send.
-
-    Raises
-    ------
-    RequestRefused
-        403.
-    """
+    """Refuse what a page of another site made the browser send. Raises RequestRefused: 403."""
     if is_cross_site(request.headers):
         raise RequestRefused(403, "cross_site", "requests from pages of other sites are refused")
 
@@ -320,10 +318,7 @@ def _require_same_site(request: web.Request) -> None:
 def _require_json(request: web.Request) -> None:
     """Refuse a body of another media type, which a page may send without asking, and a compressed one.
 
-    Raises
-    ------
-    RequestRefused
-        415.
+    Raises RequestRefused: 415.
     """
     if request.content_type != "application/json":
         message = f"Content-Type: {request.content_type!r} is not taken here: send application/json"
@@ -343,7 +338,7 @@ def _trace_headers(request: web.Request) -> tuple[Header, ...]:
 
 
 def _answer(endpoint: Endpoint, routed: RoutedEvent, call: Call) -> web.Response:
-    body = openai_answer.completion(endpoint, routed, call.ignored)
+    body = openai_protocol.completion(endpoint, routed, call.ignored)
     return web.Response(body=body, content_type="application/json", headers=_named(routed.query_id))
 
 
@@ -360,11 +355,13 @@ def _refusal(refused: RequestRefused, query_id: str | None = None) -> web.Respon
     elif refused.status == _BAD_GATEWAY:
         # OpenAI's clients repeat any 5xx; here both models have failed on the query, and would again.
         headers["X-Should-Retry"] = "false"
-    body = openai_answer.error(refused.code, str(refused), refused.status, refused.field)
+    body = openai_protocol.error(refused.code, str(refused), refused.status, refused.field)
     return web.Response(body=body, status=refused.status, content_type="application/json", headers=headers)
 
 
 def _fault(code: str, message: str, status: int) -> web.Response:
     if status in NOWHERE:
         message += f": POST {', '.join(_PATHS)}; GET {_MODELS}; base_url is the address up to /v1"
-    return web.Response(body=openai_answer.error(code, message, status), status=status, content_type="application/json")
+    return web.Response(
+        body=openai_protocol.error(code, message, status), status=status, content_type="application/json"
+    )

@@ -21,6 +21,9 @@ from collections import deque
 from enum import Enum
 from typing import Literal
 
+#: From the first failure to the first probe, and between probes at most; each pause is 1.6 times the one before.
+FIRST_PAUSE_S, MAX_PAUSE_S = 0.2, 1.0
+
 Health = Literal["up", "probing", "down"]
 Quantile = Literal["p50", "p90", "p99"]
 
@@ -47,21 +50,22 @@ _HEALTH: dict[HealthState, Health] = {
 class HealthEvent(Enum):
     """What can happen to a breaker."""
 
+    #: A call or a probe was answered.
     SUCCESS = "success"
-    """A call or a probe was answered."""
+    #: A call failed after the server had received it; whose fault that is remains open.
     FAILURE = "failure"
-    """A call failed after the server had received it; whose fault that is remains open."""
+    #: No connection: that is never the fault of a query, so it counts like a failed probe.
     UNREACHABLE = "unreachable"
-    """No connection: that is never the fault of a query, so it counts like a failed probe."""
     PROBE_SENT = "probe_sent"
+    #: A probe got an error.
     PROBE_FAILED = "probe_failed"
-    """A probe got an error."""
+    #: A probe was sent away (429, 503) or not answered in time: the server may be busy with calls sent before.
     PROBE_DELAYED = "probe_delayed"
-    """A probe was sent away (429, 503) or not answered in time: the server may be busy with calls sent before."""
+    #: Nobody can be answered as configured: a wrong address, model name or key.
     OUTAGE = "outage"
-    """Nobody can be answered as configured: a wrong address, model name or key."""
 
 
+#: Besides, SUSPECT becomes OPEN with the failure that reaches the limit, and with a probe delayed beyond patience.
 _NEXT: dict[HealthState, dict[HealthEvent, HealthState]] = {
     HealthState.CLOSED: {
         HealthEvent.SUCCESS: HealthState.CLOSED,
@@ -99,7 +103,6 @@ _NEXT: dict[HealthState, dict[HealthEvent, HealthState]] = {
         HealthEvent.OUTAGE: HealthState.OPEN,
     },
 }
-"""Besides, SUSPECT becomes OPEN with the failure that reaches the limit, and with a probe delayed beyond patience."""
 
 _COUNTED = frozenset({HealthEvent.UNREACHABLE, HealthEvent.PROBE_FAILED})
 
@@ -120,8 +123,6 @@ class Breaker:
         Failed probes and refused connections in a row, nothing being answered between them, that count as absence. Of a
         server that fails each call with probability .3, three in a row are 3 %, and only if no other call is answered
         within the second that three probes take.
-    first_pause_s, max_pause_s : float
-        From the first failure to the first probe, and between probes at most; each pause is 1.6 times the one before.
 
     Attributes
     ----------
@@ -131,19 +132,11 @@ class Breaker:
         When the state was entered, on the clock of ``now_s``.
     """
 
-    def __init__(
-        self,
-        patience_s: float = 0.0,
-        failure_limit: int = 3,
-        first_pause_s: float = 0.2,
-        max_pause_s: float = 1.0,
-    ) -> None:
+    def __init__(self, patience_s: float = 0.0, failure_limit: int = 3) -> None:
         self._patience_s = patience_s
         self._failure_limit = failure_limit
-        self._first_pause_s = first_pause_s
-        self._max_pause_s = max_pause_s
         self._failures_in_a_row = 0
-        self._pause_s = first_pause_s
+        self._pause_s = FIRST_PAUSE_S
         self._probe_at_s = 0.0
         self.state = HealthState.CLOSED
         self.successes = 0
@@ -167,15 +160,8 @@ class Breaker:
     def advance(self, event: HealthEvent, now_s: float) -> HealthState:
         """Take one event and return the state after it.
 
-        Parameters
-        ----------
-        now_s : float
-            Monotonic seconds.
-
-        Raises
-        ------
-        IllegalTransitionError
-            If a probe is sent while there is no doubt; the breaker stays as it was.
+        ``now_s``: monotonic seconds. Raises IllegalTransitionError if a probe is sent while there is no doubt; the
+        breaker stays as it was.
 
         Examples
         --------
@@ -192,14 +178,14 @@ class Breaker:
             self.successes += 1
             self._failures_in_a_row = 0
         elif event is HealthEvent.PROBE_SENT:
-            self._pause_s = min(self._max_pause_s, self._pause_s * 1.6)
+            self._pause_s = min(MAX_PAUSE_S, self._pause_s * 1.6)
             self._probe_at_s = now_s + self._pause_s
         else:
             self._failures_in_a_row += event in _COUNTED
         if before is HealthState.SUSPECT and self._is_gone(event, now_s):
             after = HealthState.OPEN
         if before is HealthState.CLOSED and after is not HealthState.CLOSED:
-            self._pause_s = self._first_pause_s
+            self._pause_s = FIRST_PAUSE_S
             self._probe_at_s = now_s + self._pause_s
         if after is not before:
             self.state, self.since_s = after, now_s
@@ -217,11 +203,6 @@ class Breaker:
 
 class LatencyWindow:
     """The last calls' latencies.
-
-    Parameters
-    ----------
-    size : int
-        Calls kept.
 
     Examples
     --------

@@ -28,6 +28,7 @@ from typing import cast
 import structlog
 from confluent_kafka import Consumer, KafkaError, KafkaException, Message, TopicPartition
 
+from ucci_runtime.broker.contact import Standstill
 from ucci_runtime.broker.errors import AccessDenied, BrokerError, Fenced, OffsetsBeyondLog, without_frames
 from ucci_runtime.broker.kafka_client_reports import reports
 from ucci_runtime.broker.kafka_errors import Side, is_fatal, kafka_error, translate
@@ -38,7 +39,6 @@ from ucci_runtime.broker.kafka_records import record_of, source_of
 from ucci_runtime.broker.kafka_watched_calls import close_or_leave
 from ucci_runtime.broker.ports import LEAVE_S, MAX_POLLED, Assignee
 from ucci_runtime.broker.records import Count, EndReached, Input, Lag, Record
-from ucci_runtime.broker.standstill import Standstill
 
 _log = structlog.get_logger()
 
@@ -52,18 +52,8 @@ _MILLISECONDS = 1_000.0
 class KafkaGroupReader:
     """A consumer group's member; see :class:`~ucci_runtime.broker.ports.GroupReader`. Used by one thread.
 
-    Parameters
-    ----------
-    name : str
-        Of the client in logs and metrics.
-    topics : sequence of str
-        Co-partitioned where there are several.
-    properties : mapping
-        See :func:`~ucci_runtime.broker.kafka_properties.group_properties`.
-    on_final : callable
-        Called with an error that waiting cannot fix.
-    has_successors : callable
-        Whether the group has other members, who would take the partitions over; asked as this member ends.
+    ``has_successors``: whether the group has other members, who would take the partitions over; asked as this member
+    ends.
     """
 
     def __init__(
@@ -114,9 +104,7 @@ class KafkaGroupReader:
     def poll(self, timeout_s: float, most: int = MAX_POLLED) -> Sequence[Record | EndReached]:
         """Return what has come; blocks up to ``timeout_s`` while nothing has.
 
-        Raises
-        ------
-        Fenced, AccessDenied, OffsetsBeyondLog, CutOff
+        Raises Fenced, AccessDenied, OffsetsBeyondLog or CutOff.
         """
         if self._misplaced:
             self._find_places()

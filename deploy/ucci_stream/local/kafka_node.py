@@ -8,16 +8,21 @@ from __future__ import annotations
 
 import atexit
 import os
+import random
 import re
 import signal
+import socket
+import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from threading import Event
 
+from confluent_kafka import KafkaException
+from confluent_kafka.admin import AdminClient
+
 from schemas.errors import ConfigError
-from ucci_stream.local.broker_probe import await_cluster, cluster_at, pick_port, port_is_free
 from ucci_stream.local.kafka_install import (
     BrokerUnavailable,
     broker_properties,
@@ -28,6 +33,63 @@ from ucci_stream.local.kafka_install import (
     random_kafka_id,
 )
 from ucci_stream.local.processes import ChildProcess, RunsInBlock, unwound_by_signals
+
+# Below the range from which the kernel gives out ports for outgoing connections (32768 on Linux, 49152 elsewhere):
+# a connection that another process opens while the broker is down can never take its port.
+_PORTS = range(15_000, 32_000)
+_PORT_TRIES = 200
+_PROBE_TIMEOUT_S = 1.0
+_PAUSE_S = 0.05
+
+
+def pick_port() -> int:
+    """Return a loopback port that was free a moment ago and that no outgoing connection can take.
+
+    Raises OSError when 200 draws found none.
+    """
+    for _ in range(_PORT_TRIES):
+        port = random.choice(_PORTS)
+        if port_is_free(port):
+            return port
+    raise OSError(f"no free port found between {_PORTS.start} and {_PORTS.stop}")
+
+
+def port_is_free(port: int) -> bool:
+    """Return whether a server could listen on this loopback port now."""
+    with socket.socket() as probe:
+        # As the broker itself does: connections of an earlier run that the kernel still remembers are no obstacle.
+        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        try:
+            probe.bind(("127.0.0.1", port))
+        except OSError:
+            return False
+        return True
+
+
+def cluster_at(bootstrap: str, timeout_s: float) -> str | None:
+    """Return the id of the cluster that answers a metadata request here, None when none answers in time."""
+    # The client's own log would repeat "connection refused" for every probe.
+    admin = AdminClient({"bootstrap.servers": bootstrap, "log_level": 0, "reconnect.backoff.ms": 20})
+    try:
+        metadata = admin.list_topics(timeout=timeout_s)
+    except KafkaException:
+        return None
+    return str(metadata.cluster_id) if metadata.brokers else None
+
+
+def await_cluster(process: ChildProcess, bootstrap: str, cluster_id: str, timeout_s: float) -> bool:
+    """Block until the broker of this process answers as this cluster.
+
+    False when the process has ended, another cluster answers on its port, or the time is up.
+    """
+    deadline = time.monotonic() + timeout_s
+    while time.monotonic() < deadline and process.exit_code is None:
+        found = cluster_at(bootstrap, _PROBE_TIMEOUT_S)
+        if found is not None:
+            return found == cluster_id
+        time.sleep(_PAUSE_S)
+    return False
+
 
 _START_TIMEOUT_S = 100.0
 _STOP_TIMEOUT_S = 20.0
@@ -52,17 +114,7 @@ class Broker:
 
 
 class LocalBroker(RunsInBlock):
-    """One Kafka node as a child process; a context manager.
-
-    Parameters
-    ----------
-    directory : Path
-        Data, configuration and ``broker.log``; created where missing, kept afterwards. Data of a former run is used.
-    heap_mb : int
-        Heap of the JVM, in MiB.
-    port : int, optional
-        Of the clients' listener; a free one is chosen where it is None.
-    """
+    """One Kafka node as a child process; a context manager."""
 
     def __init__(self, directory: Path, heap_mb: int = 512, port: int | None = None) -> None:
         self.directory = directory.resolve()
@@ -75,15 +127,9 @@ class LocalBroker(RunsInBlock):
     def start(self) -> None:
         """Start the node and block until it answers; on its previous ports if it ran before.
 
-        Call it from a thread that lives as long as the node is wanted: Linux ends a child with the thread that
-        started it.
-
-        Raises
-        ------
-        BrokerNotInstalled
-            When Java or the jars are missing, and PyPI is no way to them either.
-        BrokerUnavailable
-            When the node does not come up; with the end of its log.
+        Call it from a thread that lives as long as the node is wanted: Linux ends a child with the thread that started
+        it. Raises BrokerNotInstalled when Java or the jars are missing, and PyPI is no way to them either; raises
+        BrokerUnavailable when the node does not come up; with the end of its log.
         """
         if self._process is not None and self._process.exit_code is None:
             raise BrokerUnavailable(f"the broker on {self.bootstrap} is running; stop it first")
@@ -137,12 +183,7 @@ class LocalBroker(RunsInBlock):
         return self._process.pid
 
     def require_alive(self) -> None:
-        """Raise where the node has ended by itself.
-
-        Raises
-        ------
-        BrokerUnavailable
-        """
+        """Raise BrokerUnavailable where the node has ended by itself."""
         if self._process is None or self._process.exit_code is not None:
             raise BrokerUnavailable(f"the broker has ended; see {self.directory / 'broker.log'}")
 
@@ -198,18 +239,10 @@ class LocalBroker(RunsInBlock):
 def open_broker(spec: str, directory: Path) -> Iterator[Broker]:
     """Resolve ``--broker``: use a running broker, or start a local one.
 
-    Parameters
-    ----------
-    spec : str
-        ``auto``: that of ``$KAFKA_BOOTSTRAP_SERVERS`` if set, else a local node. ``kafka``: a local node, whatever the
-        environment says. ``HOST:PORT``: a running broker. What a local node lacks of Java and Maven comes from PyPI.
-
-    Raises
-    ------
-    ConfigError
-        When ``spec`` is none of these.
-    BrokerUnavailable
-        Saying what to install, or which address does not answer.
+    ``spec``: ``auto``: that of ``$KAFKA_BOOTSTRAP_SERVERS`` if set, else a local node. ``kafka``: a local node,
+    whatever the environment says. ``HOST:PORT``: a running broker. What a local node lacks of Java and Maven comes from
+    PyPI. Raises ConfigError when ``spec`` is none of these. Raises BrokerUnavailable, saying what to install, or which
+    address does not answer.
     """
     source, address = _address(spec)
     if address:
@@ -224,15 +257,7 @@ def open_broker(spec: str, directory: Path) -> Iterator[Broker]:
 def run_broker(directory: Path, port: int, started: Callable[[str], None]) -> None:
     """Run a local node until SIGINT or SIGTERM.
 
-    Parameters
-    ----------
-    started : callable
-        Called with the node's address once it answers.
-
-    Raises
-    ------
-    BrokerUnavailable
-        When it does not come up, or has ended by itself.
+    Raises BrokerUnavailable when it does not come up, or has ended by itself.
     """
     stop = Event()
     with unwound_by_signals(), LocalBroker(directory, port=port) as node:

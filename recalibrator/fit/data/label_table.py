@@ -8,7 +8,7 @@ their order.
 from __future__ import annotations
 
 import struct
-from typing import Literal
+from typing import Literal, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -18,7 +18,6 @@ from recalibrator.fit.codec import Kept
 from recalibrator.fit.data.label_columns import (
     COLUMNS,
     ERROR,
-    FIRST_ERROR,
     GROUP,
     HITS_LARGE,
     HITS_SMALL,
@@ -39,7 +38,6 @@ from recalibrator.fit.data.label_columns import (
     STANDING,
     Standing,
 )
-from recalibrator.fit.data.overruled import Contribution, Overruled
 from recalibrator.fit.data.revisions import Flips, Revisions
 from recalibrator.fit.data.slips import Slips
 from recalibrator.grid import Grid
@@ -78,6 +76,23 @@ _ROW = struct.Struct(f"{COLUMNS}d")
 _STANDINGS = {float(one): one for one in Standing}
 
 
+class Contribution(NamedTuple):
+    """One label as the table keeps it: its row, and its counts by field."""
+
+    row: Floats
+    per_field: Numbers
+
+    @property
+    def labeler(self) -> float:
+        """The labeler's number."""
+        return float(self.row[LABELER])
+
+    @property
+    def revision(self) -> float:
+        """Its place among the query's labels."""
+        return float(self.row[REVISION])
+
+
 class LabelTable:
     """The latest contributions, one a query, of bounded number.
 
@@ -109,7 +124,9 @@ class LabelTable:
     slips: Kept[tuple[Slips, ...]] = ()
     _labelers: Kept[dict[str, int]]
     distrust: Kept[Distrust]
-    overruled: Kept[Overruled]
+    #: By query, the latest label that another labeler's stands before. Of several opinions the latest counts; where
+    #: its labeler is set aside, the one before it has to count again.
+    overruled: Kept[dict[str, Contribution]]
     revisions: Kept[Revisions]
 
     def __init__(
@@ -129,12 +146,13 @@ class LabelTable:
         self._counts_of_field = _SERVED + (_OF_SMALL if by_model else 0)
         self._per_field = np.zeros((self.room, len(fields), self._counts_of_field), dtype=np.int32)
         self._use_bytes()
+        self._by_time: tuple[Ints, Floats] | None = None
         self._field_row = struct.Struct(f"{self._counts_of_field * len(fields)}i")
         self._ids = []
         self._slots: dict[str, int] = {}
         self._labelers = {}
         self.distrust = {}
-        self.overruled = Overruled()
+        self.overruled = {}
         self.revisions = Revisions(half_life)
 
     def __len__(self) -> int:
@@ -153,6 +171,17 @@ class LabelTable:
     def counting(self) -> int:
         """How many of them count."""
         return int(np.count_nonzero(self.table[:, STANDING] > 0.0))
+
+    def by_time(self) -> tuple[Ints, Floats]:
+        """Return where the contributions that count are, by routing time, and their columns; to read.
+
+        Those of equal times stand as they came. Until something changes they are sorted once.
+        """
+        if self._by_time is None:
+            counting = np.flatnonzero(self.table[:, STANDING] > 0.0)
+            order = counting[np.argsort(self.table[counting, ROUTED_US], kind="stable")]
+            self._by_time = order, np.ascontiguousarray(self.table.take(order, axis=0).T)
+        return self._by_time
 
     @property
     def per_field(self) -> NDArray[np.int32]:
@@ -183,21 +212,15 @@ class LabelTable:
     def offer(self, example: LabelledExample, explored: float | None = None) -> Change:
         """Take one example in; O(1) amortised.
 
-        Parameters
-        ----------
-        explored : float, optional
-            The exploration probability of the version that routed it, where that draws an atom as well.
-
-        Returns
-        -------
-        str
-            ``added``; ``corrected`` or ``withdrawn`` when the query had contributed before; ``overruled`` when another
-            labeler's contribution stays in place; ``duplicate`` when what is known is at least as new; ``too_late``
-            when its time has been dropped from the window.
+        ``explored`` is the exploration probability of the version that routed it, where that draws an atom as well.
+        Returns ``added``; ``corrected`` or ``withdrawn`` when the query had contributed before; ``overruled`` when
+        another labeler's contribution stays in place; ``duplicate`` when what is known is at least as new; ``too_late``
+        when its time has been dropped from the window.
         """
         times = to_us(example.routed_at), to_us(example.labelled_at)
         slot, labeler = self._slots.get(example.query_id), self._number(example.labeler)
         served = _served(example, explored)
+        self._by_time = None
         if slot is None:
             return self._take_first(example, *times, labeler, served)
         return self._take_another(slot, example, *times, labeler, served)
@@ -232,7 +255,7 @@ class LabelTable:
         overruled = stale or unlike
         if another and overruled and revision != held[0]:
             made = self._contribution(slot, example, routed_us, labelled_us, labeler, served)
-            self.overruled.put(example.query_id, made)
+            self._overrule(example.query_id, made)
             return "overruled"
         if stale:
             return "duplicate"
@@ -260,9 +283,14 @@ class LabelTable:
         """Keep what another labeler said before; where that labeler speaks again, nothing older is kept."""
         kept = self.overruled.get(query_id)
         if kept is not None and kept.labeler == labeler:
-            self.overruled.drop(query_id)
+            del self.overruled[query_id]
         elif another:
-            self.overruled.put(query_id, self._held(slot))
+            self._overrule(query_id, self._held(slot))
+
+    def _overrule(self, query_id: str, label: Contribution) -> None:
+        kept = self.overruled.get(query_id)
+        if kept is None or kept.revision < label.revision:
+            self.overruled[query_id] = label
 
     def _held(self, slot: int) -> Contribution:
         return Contribution(self._table[slot].copy(), self._per_field[slot].copy())
@@ -275,7 +303,7 @@ class LabelTable:
         self._per_field[slot] = 0
         self._write(slot, example, routed_us, labelled_us, labeler, served)
         made = self._held(slot)
-        made.row[[FIRST_ERROR, SERIAL]] = standing.row[[FIRST_ERROR, SERIAL]]
+        made.row[SERIAL] = standing.row[SERIAL]
         self._table[slot], self._per_field[slot] = standing
         return made
 
@@ -286,7 +314,7 @@ class LabelTable:
         if heard and not heard_before:
             self.revisions.first(row.item(ERROR))
             return
-        row[FIRST_ERROR], row[SERIAL] = before[FIRST_ERROR], before[SERIAL]
+        row[SERIAL] = before[SERIAL]
         if heard and heard_before:
             self.revisions.moved(row.item(SERIAL), row.item(ERROR))
         elif heard_before:
@@ -320,13 +348,12 @@ class LabelTable:
         again, the later does.
         """
         self.distrust = distrust
-        for query_id in self.overruled.queries():
-            slot, kept = self._slots[query_id], self.overruled.get(query_id)
-            assert kept is not None
+        for query_id, kept in self.overruled.items():
+            slot = self._slots[query_id]
             here = self._held(slot)
             ranks = [(not self._is_distrusted(one.labeler, one.row[ROUTED_US]), one.revision) for one in (here, kept)]
             if here.row[STANDING] != Standing.WITHDRAWN and ranks[1] > ranks[0]:
-                self.overruled.replace(query_id, here)
+                self.overruled[query_id] = here
                 self._table[slot], self._per_field[slot] = kept
         self._set_standing()
 
@@ -337,6 +364,7 @@ class LabelTable:
         table = self.table
         counts, routed_us = table[:, STANDING], table[:, ROUTED_US]
         counts[counts == Standing.DISTRUSTED] = Standing.COUNTED
+        self._by_time = None
         believed = (counts > Standing.UNREQUESTED) & (counts != Standing.AUDITED)
         for labeler, spans in self.distrust.items():
             counts[believed & (table[:, LABELER] == labeler) & are_in(routed_us, spans)] = Standing.DISTRUSTED
@@ -424,10 +452,7 @@ class LabelTable:
     ) -> Standing:
         """Note one contribution as numbers, z² of both answers for the target in force included.
 
-        Returns
-        -------
-        Standing
-            As what it counts.
+        Returns as what it counts.
         """
         large, uncertainty, predicted = example.large, example.uncertainty, example.error_probability
         target, gold, error = self.target, example.gold_count, _error(example)
@@ -454,7 +479,7 @@ class LabelTable:
             *(group, routed_us, labelled_us, min(example.revision, _REVISION_MOST), counts),
             _UNKNOWN if predicted is None else predicted,
             example.label_probability,
-            *(labeler, error, self.revisions.serial, *served),
+            *(labeler, self.revisions.serial, *served),
         )
         if example.per_field is not None or self._counts_of_field > _SERVED:
             self._write_fields(slot, example, is_pair=pair > 0.0)
@@ -498,7 +523,7 @@ class LabelTable:
             columns[self.capacity :] = 0
         self._ids = [self._ids[slot] for slot in kept.tolist()]
         self._slots = {query_id: slot for slot, query_id in enumerate(self._ids)}
-        self.overruled.keep_only(self._slots)
+        self.overruled = {query_id: one for query_id, one in self.overruled.items() if query_id in self._slots}
         self.slips = tuple(one for one in self.slips if one.ended_us is None or one.ended_us > self._floor_us)
 
     def retarget(self, target: float) -> None:
@@ -508,14 +533,16 @@ class LabelTable:
             self._score_anew()
 
     def _score_anew(self) -> None:
-        table = self.table
+        table, self._by_time = self.table, None
         for square, hits, size in ((SQUARE_SMALL, HITS_SMALL, SIZE_SMALL), (SQUARE_LARGE, HITS_LARGE, SIZE_LARGE)):
             table[:, square] = np.square(table[:, hits] - self.target * table[:, size])
 
     def restored(self) -> None:
         """Compute what follows from the state; the target, and which counts are kept, may have changed since."""
         self._per_field = self._with_counts(self._per_field)
-        self.overruled.convert(self._with_counts)
+        self.overruled = {
+            one: Contribution(row, self._with_counts(held)) for one, (row, held) in self.overruled.items()
+        }
         self._slots = {query_id: slot for slot, query_id in enumerate(self._ids)}
         self._use_bytes()
         self._score_anew()

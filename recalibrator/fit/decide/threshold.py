@@ -21,23 +21,16 @@ class Policies:
     """Every threshold policy "escalate u above t" at once, t at the cells' edges: shape (cells + 1,) each.
 
     Index 0 escalates all, index k keeps the cells below k, the last index keeps all that have a u.
-
-    Parameters
-    ----------
-    thresholds : ndarray
-        On u.
-    value, error : ndarray
-        F(t) = E[z] of what is served, and its standard error.
-    size : ndarray
-        E[d].
-    escalation_rate : ndarray
-        Share of queries for which the large model runs, exploration left out.
     """
 
+    #: On u.
     thresholds: Floats
+    #: ``value`` and ``error``: F(t) = E[z] of what is served, and its standard error.
     value: Floats
     error: Floats
+    #: E[d].
     size: Floats
+    #: Share of queries for which the large model runs, exploration left out.
     escalation_rate: Floats
     target: float
 
@@ -80,6 +73,9 @@ def weigh(
 ) -> Policies:
     """Weigh all thresholds by the current traffic.
 
+    F(t) = E[z_small; u ≤ t] + E[z_large; u > t], the failed small answers and the explored queries among the latter.
+    The standard error holds the curves' noise, that of both corrections, and that of the traffic as a sample.
+
     Parameters
     ----------
     edges : ndarray, shape (cells - 1,)
@@ -90,13 +86,6 @@ def weigh(
         Share of the kept queries that the large model answers all the same.
     atom : Atom, optional
         Queries of which a share escalates by draw.
-
-    Returns
-    -------
-    Policies
-        F(t) = E[z_small; u ≤ t] + E[z_large; u > t], the failed small answers and the explored queries among the
-        latter. The standard error holds the curves' noise, that of both corrections, and that of the traffic as a
-        sample.
     """
     shares, kept, escalated, failed = estimate.traffic, estimate.kept, estimate.escalated, estimate.failed
     small, large = estimate.shift.jacobian
@@ -191,10 +180,7 @@ def safety_of_few(safety: float, labels: float) -> float:
     A standard error made of few labels is itself uncertain, and of all thresholds that seem to meet the target the
     largest is the luckiest: the fewer labels, the more so.
 
-    Parameters
-    ----------
-    safety : float
-        Margin where labels are many.
+    ``safety``: margin where labels are many.
 
     Examples
     --------

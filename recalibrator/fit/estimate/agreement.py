@@ -17,7 +17,7 @@ from recalibrator.fit.data.label_columns import ERROR, PAIR
 from recalibrator.fit.estimate.logistic import line_basis, newton_step
 from recalibrator.fit.estimate.outcome_curves import Smoothed, cell_sums
 from recalibrator.fit.estimate.smoothing import Family, shrunk_local_linear
-from recalibrator.fit.method_constants import SmoothingConstants
+from recalibrator.fit.method_constants import MethodConstants
 
 _NEWTON_STEPS = 6
 _SETTLED = 1e-9
@@ -30,16 +30,11 @@ _LEAST_ERROR = 0.005
 
 @dataclass(frozen=True, slots=True)
 class Tilt:
-    """Two parameters on the logit of P(agree | u): level, and slope over the standardised logit of u.
-
-    Parameters
-    ----------
-    covariance : ndarray, shape (2, 2)
-        Of both, given the labelled pairs.
-    """
+    """Two parameters on the logit of P(agree | u): level, and slope over the standardised logit of u."""
 
     level: float
     slope: float
+    #: Shape (2, 2): of both, given the labelled pairs.
     covariance: Floats
 
 
@@ -104,6 +99,10 @@ def shift_by(
 ) -> Shift:
     """Return what moving P(agree | u) from ``base`` by ``tilt`` does to each curve.
 
+    E[· | u] changes by (A_now - A_labelled) · (E[· | u, agree] - E[· | u, disagree]): new disagreements are as often
+    the small model's fault as those that labels know. Where no label can say so, the small model is to blame for all
+    of them: what is unknown is read on the safe side.
+
     Parameters
     ----------
     base, place : ndarray, shape (cells,)
@@ -114,13 +113,6 @@ def shift_by(
         τ.
     unlabelled : float
         Share of the labels that the current traffic should have and has not, in [0, 1].
-
-    Returns
-    -------
-    Shift
-        E[· | u] changes by (A_now - A_labelled) · (E[· | u, agree] - E[· | u, disagree]): new disagreements are
-        as often the small model's fault as those that labels know. Where no label can say so, the small model is to
-        blame for all of them: what is unknown is read on the safe side.
     """
     apart, alike = smoothed.related
     gap = alike - apart if smoothed.is_related else np.zeros_like(apart)
@@ -150,18 +142,13 @@ def shift_by(
     )
 
 
-def error_given_agreement(groups: Floats, constants: SmoothingConstants) -> Floats:
+def error_given_agreement(groups: Floats, constants: MethodConstants) -> Floats:
     """Return P(the small answer is wrong | u, the answers differ), and the same where they are equal.
 
-    Parameters
-    ----------
-    groups : ndarray, shape (``SUMS``, groups)
-        Of labels, in the groups of :class:`~recalibrator.fit.data.label_table.LabelTable`.
+    ``groups``, shape (``SUMS``, groups): of labels, in the groups of
+    :class:`~recalibrator.fit.data.label_table.LabelTable`.
 
-    Returns
-    -------
-    ndarray, shape (2, cells)
-        In [0.005, 0.995].
+    Shape (2, cells): in [0.005, 0.995].
     """
     sums = cell_sums(groups[SLOW], groups[SLOW_SQUARE])
     related, wide = sums.by_relation[1:], constants.wide_bandwidth_cells
@@ -191,20 +178,13 @@ def multiply_odds(chance: Floats, factor: float | Floats) -> Floats:
 
 
 class Chances(NamedTuple):
-    """P(error) of each label when the odds of some errors are multiplied: rest + weight · that of these errors.
+    """P(error) of each label when the odds of some errors are multiplied: rest + weight · that of these errors."""
 
-    Parameters
-    ----------
-    rest : ndarray
-        P(an error outside the kind of queries whose errors are multiplied).
-    weight : ndarray
-        P(the query is of that kind): 1 where it is known to be, else by P(agree | u).
-    error : ndarray
-        P(error | that kind), inside (0, 1).
-    """
-
+    #: P(an error outside the kind of queries whose errors are multiplied).
     rest: Floats
+    #: P(the query is of that kind): 1 where it is known to be, else by P(agree | u).
     weight: Floats
+    #: P(error | that kind), inside (0, 1).
     error: Floats
 
     def at(self, log_odds: float | Floats) -> Floats:

@@ -29,39 +29,26 @@ _ALONE = 1.0 + 1e-9
 
 @dataclass(frozen=True, slots=True)
 class Rectifier:
-    """Corrections of both curves.
+    """Corrections of both curves."""
 
-    Parameters
-    ----------
-    small, large : ndarray, shape (cells,)
-        What to add to E[z | u].
-    variance : ndarray, shape (2, 2)
-        Squared standard errors: small and large, below and above the serving threshold.
-    split : int
-        Cells up to this one lie below the serving threshold.
-    """
-
+    #: ``small`` and ``large``, shape (cells,): what to add to E[z | u].
     small: Floats
     large: Floats
+    #: Shape (2, 2): squared standard errors: small and large, below and above the serving threshold.
     variance: Floats
+    #: Cells up to this one lie below the serving threshold.
     split: int
 
 
 class Change(NamedTuple):
-    """What is expected beforehand of a change that no detector has seen.
+    """What is expected beforehand of a change that no detector has seen."""
 
-    Parameters
-    ----------
-    typical, unseen : float
-        Sizes in micro-F1: the typical one, by which labels are believed, and the one that may lie in what they leave
-        unknown.
-    unlabelled : tuple of float
-        Below and above the serving threshold, the share of the labels that the current traffic should have and has
-        not, in [0, 1].
-    """
-
+    #: ``typical`` and ``unseen``: sizes in micro-F1: the typical one, by which labels are believed, and the one that
+    #: may lie in what they leave unknown.
     typical: float
     unseen: float
+    #: Below and above the serving threshold, the share of the labels that the current traffic should have and has not,
+    #: in [0, 1].
     unlabelled: tuple[float, ...]
 
 
@@ -93,6 +80,8 @@ def _residual(sums: Floats, curve: Floats, model: _Model, target: float) -> tupl
 def centred(curves: Stratified, sums: CellSums, target: float, split: int) -> Stratified:
     """Take out of both curves what smoothing has put in: their mean residual on either side of the serving threshold.
 
+    Where a curve bends, a kernel's mean lies below or above it; the mean of the labels themselves does not.
+
     Parameters
     ----------
     sums : CellSums
@@ -101,11 +90,6 @@ def centred(curves: Stratified, sums: CellSums, target: float, split: int) -> St
         τ.
     split : int
         Last cell below the serving threshold.
-
-    Returns
-    -------
-    Stratified
-        Where a curve bends, a kernel's mean lies below or above it; the mean of the labels themselves does not.
     """
     moved = []
     for curve, model in ((curves.small, _SMALL), (curves.large, _LARGE)):
@@ -131,6 +115,12 @@ def rectify(
 ) -> Rectifier:
     """Compare recent labels with the curves.
 
+    Each mean residual with standard error s is shrunk by m² / (m² + s²), m = typical·E[d] being the change of E[z]
+    that is expected beforehand: the posterior mean under a normal prior. Most changes are small, but not all, so that
+    the variance which remains is M² s² / (M² + s²), M = unseen·E[d]: the fewer labels, the wider the margin, and M²
+    where none come. A cut-off at one standard error instead (James and Stein's positive part) would ignore a moderate
+    change on all four parts at once.
+
     Parameters
     ----------
     recent : CellSums
@@ -147,15 +137,6 @@ def rectify(
         Last cell below the serving threshold, -1 when everything escalates.
     change : Change
         What is expected of the world beforehand.
-
-    Returns
-    -------
-    Rectifier
-        Each mean residual with standard error s is shrunk by m² / (m² + s²), m = typical·E[d] being the change of E[z]
-        that is expected beforehand: the posterior mean under a normal prior. Most changes are small, but not all, so
-        that the variance which remains is M² s² / (M² + s²), M = unseen·E[d]: the fewer labels, the wider the margin,
-        and M² where none come. A cut-off at one standard error instead (James and Stein's positive part) would
-        ignore a moderate change on all four parts at once.
     """
     pair_square = recent.square[1] + recent.square[2]
     corrections = np.zeros((2, len(curves[0])))

@@ -24,10 +24,7 @@ _LEAST_SQUARE = 1e-12
 def kernel_sums(rows: Floats, width: int) -> Floats:
     """Sum each row over the cells around each cell, with triangular weights that are 1 at the centre.
 
-    Parameters
-    ----------
-    width : int
-        Cells until the weight has fallen to 0, odd.
+    ``width``: cells until the weight has fallen to 0, odd.
 
     Examples
     --------
@@ -58,24 +55,16 @@ def kernel_mean(row: Floats, width: int) -> Floats:
 
 @dataclass(frozen=True, slots=True)
 class Family:
-    """What groups of curves under one kernel are fitted to.
+    """What groups of curves under one kernel are fitted to."""
 
-    Parameters
-    ----------
-    width : int
-        Support of the kernel, in cells.
-    weight, weight_square : ndarray, shape (groups, cells)
-        Sums of the weights and of their squares.
-    responses : ndarray, shape (responses, cells)
-        Weighted sums.
-    owner : ndarray of int, shape (responses,)
-        The group of each response.
-    """
-
+    #: Support of the kernel, in cells.
     width: int
+    #: ``weight`` and ``weight_square``, shape (groups, cells): sums of the weights and of their squares.
     weight: Floats
     weight_square: Floats
+    #: Shape (responses, cells): weighted sums.
     responses: Floats
+    #: Shape (responses,): the group of each response.
     owner: Ints
 
 
@@ -89,6 +78,8 @@ class Fitted(NamedTuple):
 def shrunk_local_linear(families: Sequence[Family], wide: int, prior: float, ridge: float = 0.1) -> list[Fitted]:
     """Fit a line around each cell and read it there; where labels are few, lean on a wider kernel, then on the mean.
 
+    Returns the fits in the order of ``families``.
+
     Parameters
     ----------
     families : sequence of Family
@@ -99,11 +90,6 @@ def shrunk_local_linear(families: Sequence[Family], wide: int, prior: float, rid
         Labels that the wider curve is worth under the narrower one, and the mean under the wider.
     ridge : float
         Penalty on the slope, relative to a full kernel's spread; keeps lines flat where all data lie in few cells.
-
-    Returns
-    -------
-    list of Fitted
-        As ``families``.
     """
     part = _reach(families, wide)
     place = _places(families[0].weight.shape[1])[part]
@@ -135,11 +121,8 @@ def shrunk_local_linear(families: Sequence[Family], wide: int, prior: float, rid
 def _smoothed_moments(families: Sequence[Family], part: slice, place: Floats, wide: int) -> list[tuple[Floats, Floats]]:
     """Return what lies under the wide and under the narrow kernel at each cell, of each family.
 
-    Returns
-    -------
-    list of tuple of ndarray, shape (4 * groups + 2 * responses, cells)
-        Sums of the weights alone, times place and times its square, and of the squared weights; then of the responses,
-        and of these times place.
+    Shape (4 * groups + 2 * responses, cells): sums of the weights alone, times place and times its square, and of the
+    squared weights; then of the responses, and of these times place.
     """
     sums = []
     for family in families:

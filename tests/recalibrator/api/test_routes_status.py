@@ -182,7 +182,6 @@ def test_readiness_names_what_is_missing() -> None:
 
 @pytest.mark.parametrize("state", ["active", "infeasible"])
 def test_the_page_says_the_state_and_loads_nothing_foreign(api: Api, state: str) -> None:
-    """The page says the state and loads nothing from elsewhere."""
     api.cache.take("ucci.status", WORKLOAD.encode(), _status(90, state=state, sentence=f"It is <{state}>.").to_json())
     answer = api.client.get("/")
 
@@ -251,7 +250,6 @@ def test_links_to_a_workload_with_a_slash_lead_to_its_pages() -> None:
 
 
 def test_requests_are_counted_by_route_not_by_workload() -> None:
-    """Requests are counted by their route and not by the workload."""
     api = make_api()
     api.client.get(f"/v1/status/{WORKLOAD}")
 

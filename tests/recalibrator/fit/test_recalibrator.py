@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from unittest.mock import patch
 
 import numpy as np
 import pytest
 
 from recalibrator.core import Recalibrator
-from recalibrator.fit.method_constants import DEFAULT, MethodConstants, with_constants
+from recalibrator.fit.method_constants import DEFAULT, MethodConstants
 from schemas import CalibrationVersion, Command, LabelledExample, TrafficSummary
 from tests.support.cascade_stream import START, Run, World, drive, example, in_turn, settings, typo_world
 
@@ -39,7 +39,6 @@ def drifted() -> Drifted:
 
 
 def test_everything_escalates_before_the_first_version(drifted: Drifted) -> None:
-    """Before the first version everything escalates and the first is active."""
     number, first = drifted.run.versions[0]
     assert (drifted.thresholds[: number + 1] == -1.0).all()
     assert (first.version, first.state, first.parent_version) == (1, "active", None)
@@ -50,7 +49,6 @@ def test_everything_escalates_before_the_first_version(drifted: Drifted) -> None
 def test_target_is_held_before_drift_and_again_after_it(
     drifted: Drifted,
 ) -> None:
-    """The target is held before drift and again after it while a static version falls below."""
     before, after = slice(1_000, DRIFT_AT), slice(DRIFT_AT + 1_500, QUERIES)
     world, served = drifted.world, drifted.thresholds
     static = float(served[DRIFT_AT - 1])
@@ -61,7 +59,6 @@ def test_target_is_held_before_drift_and_again_after_it(
 
 
 def test_target_is_held_for_less_than_the_large_model_costs(drifted: Drifted) -> None:
-    """The target is held for less than the large model alone costs."""
     before = slice(2_000, DRIFT_AT)
     large_runs = (drifted.world.uncertainty[before] > drifted.thresholds[before]).mean()
     assert 1.0 + 3.02 * float(large_runs) < 3.02
@@ -100,7 +97,7 @@ def test_most_refits_of_a_quiet_stream_publish_nothing(drifted: Drifted) -> None
 def test_refits_wait_while_nothing_moves() -> None:
     """Once much is known, a quiet stream is fitted seldom; a drift brings a version as soon as without the wait."""
     fits, reacted = [], []
-    for most in (0, DEFAULT.refit.refits_put_off):
+    for most in (0, DEFAULT.refits_put_off):
         world, core = typo_world(14_000, 12_000, seed=6), Recalibrator(settings(), _putting_off(most))
         drive(core, world.draw, 6_000)
         with patch.object(core, "evaluate", wraps=core.evaluate) as evaluate:
@@ -122,7 +119,7 @@ def test_a_refit_is_not_put_off_for_new_settings() -> None:
 
 
 def _putting_off(most: int) -> MethodConstants:
-    return with_constants(DEFAULT, refits_put_off=most)
+    return replace(DEFAULT, refits_put_off=most)
 
 
 def test_exploration_rests_until_a_change_is_detected(drifted: Drifted) -> None:
@@ -131,13 +128,12 @@ def test_exploration_rests_until_a_change_is_detected(drifted: Drifted) -> None:
     rates = {number: version.exploration_probability for number, version in drifted.run.versions}
     before = [rate for number, rate in rates.items() if number < DRIFT_AT]
     told = [rate for number, rate in rates.items() if DRIFT_AT < number < DRIFT_AT + 1_500]
-    assert set(rates.values()) == {configured, configured * drifted.core.constants.publish.quiet_exploration}
+    assert set(rates.values()) == {configured, configured * drifted.core.constants.quiet_exploration}
     assert before[-1] < configured
     assert configured in told
 
 
 def test_a_new_mix_widens_the_margin_until_labels_come() -> None:
-    """A new mix of queries widens the margin until labels of it come and a restart does not change that."""
     before, after = typo_world(4_000, 4_000, seed=3), typo_world(12_000, 0, seed=4, harm=0.0)
     world, core = in_turn(before, after), Recalibrator(settings())
     margins = []
@@ -155,7 +151,6 @@ def test_a_new_mix_widens_the_margin_until_labels_come() -> None:
 
 
 def test_infeasible_ends_when_the_target_is_in_reach_again() -> None:
-    """A target out of reach is said to be and forgotten when it is back in reach."""
     world = in_turn(
         typo_world(2_500, 9_999, seed=1),
         typo_world(3_000, 9_999, seed=2, large_right=0.88),
