@@ -24,7 +24,7 @@ PYTEST := $(BIN)/python -m pytest -q -n $(WORKERS) --dist loadfile --no-loadscop
 HANGS  := -o faulthandler_timeout=500 -o faulthandler_exit_on_timeout=true
 
 .PHONY: help setup demo demo-vllm up clean docs pictures results bench lint format
-.PHONY: test test-thorough test-fast test-browser test-vllm test-label-studio test-image test-ops chaos fuzz audit
+.PHONY: test test-all test-thorough test-fast test-browser test-vllm test-label-studio test-image test-ops chaos fuzz audit
 .PHONY: test-three-brokers lock lock-side image chart
 .DEFAULT_GOAL := help
 
@@ -54,6 +54,9 @@ test: lint       ## lint, then every test that needs no extra install
 
 test-thorough: lint ## the same with more drawn examples and the corners that take minutes
 	HYPOTHESIS_PROFILE=thorough $(PYTEST) --timeout 1200 -m "$(ON_REQUEST)"
+
+test-all: $(STAMP) ## what `make test` leaves out, part after part to the end; some install gigabytes, some need docker or promtool
+	$(MAKE) --keep-going test-thorough test-three-brokers chaos fuzz test-ops test-label-studio test-vllm test-image
 
 test-fast: $(STAMP) ## unit tests alone: no broker, no kill storms
 	$(PYTEST) $(HANGS) -m "not broker and not browser and not slow and not thorough and $(ON_REQUEST)"

@@ -113,9 +113,13 @@ _W = ("workload",)
 WORKLOAD_SPECS = (
     MetricSpec("state", "gauge", "bool", "1 for the state that the workload is in, 0 for the others.", (*_W, "state")),
     MetricSpec("status_timestamp_seconds", "gauge", "second", "When the fit wrote the status, in Unix time.", _W),
-    MetricSpec("micro_f1", "gauge", "1", "Micro-F1 of the served answers, as estimated.", _W),
+    MetricSpec("micro_f1", "gauge", "1", "Micro-F1 that the version in force is expected to serve.", _W),
     MetricSpec("micro_f1_lower", "gauge", "1", "Lower bound of its 95 % interval.", _W),
     MetricSpec("micro_f1_upper", "gauge", "1", "Upper bound of its 95 % interval.", _W),
+    MetricSpec("measured_micro_f1", "gauge", "1", "Micro-F1 of what was served, by its labels.", (*_W, "window")),
+    MetricSpec("measured_micro_f1_lower", "gauge", "1", "Its lower bound, which holds at any time.", (*_W, "window")),
+    MetricSpec("measured_micro_f1_upper", "gauge", "1", "Its upper bound, which holds at any time.", (*_W, "window")),
+    MetricSpec("measured_labels", "gauge", "label", "Labels behind it.", (*_W, "window")),
     MetricSpec("micro_f1_target", "gauge", "1", "The target.", _W),
     MetricSpec("field_micro_f1_target", "gauge", "1", "The target of one field.", (*_W, "field")),
     MetricSpec("escalation_cap", "gauge", "1", "Largest share of queries that the large model may answer.", _W),
@@ -240,8 +244,8 @@ class AlertSpec(NamedTuple):
 #: What operators want to be alerted of, in one place for the rules of Prometheus and for the documents.
 ALERTS = (
     AlertSpec(
-        "Quality is below its target with confidence",
-        "max by (workload) (ucci_workload_micro_f1_upper) < max by (workload) (ucci_workload_micro_f1_target)",
+        "What was served is below its target with confidence",
+        "min by (workload) (ucci_workload_measured_micro_f1_upper) < max by (workload) (ucci_workload_micro_f1_target)",
         ("UcciTargetMissed", "UcciTargetAtRisk", "UcciTargetCapped"),
     ),
     AlertSpec(

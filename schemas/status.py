@@ -304,11 +304,23 @@ class HandoffStatus(Part):
     micro_f1_loss: Interval | None = None
 
 
+class MeasuredMicroF1(Interval):
+    """The micro-F1 of what was served since a time, by the labels of these answers alone.
+
+    The 95 % interval holds at any time until a later window takes this one's place, however often one looks.
+    """
+
+    labels: Count
+    since: Timestamp
+
+
 class WorkloadStatus(Event):
     """How one workload keeps its promise, in one word, one sentence and numbers (key: workload).
 
     ``version``, ``routers``, ``dead_letters``, ``labels.by_labeler``, ``lag.records`` and ``lag.seconds`` come from
     other topics than the rest: they are null or empty on ``status``, and filled in where the status is served.
+    ``micro_f1`` is what the version in force is expected to serve, by the estimate that chose it; ``measured`` what was
+    served, over the latest 250 to 500 labels (``fast``) and 1,000 to 2,000 (``slow``).
     ``commands`` holds the outcomes of the latest commands, oldest first. ``standing`` is how the version in force meets
     a target that is more than a micro-F1, and what would bind a new one; absent otherwise.
     """
@@ -343,6 +355,7 @@ class WorkloadStatus(Event):
     outage: OutageStatus | None = None
     commands: Many[CommandOutcome] = ()
     handoff: HandoffStatus | None = None
+    measured: Members[Literal["fast", "slow"], MeasuredMicroF1] = Field(default_factory=dict)
     standing: Annotated[TargetStanding | None, Field(exclude_if=lambda standing: standing is None)] = None
 
     @classmethod

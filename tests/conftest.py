@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gc
 import os
+import secrets
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -15,8 +16,9 @@ from tests.support.broker import running_broker, unique_prefix
 from ucci_stream.local.kafka_node import LocalBroker
 
 # `make test` must end within minutes on two slow cores; HYPOTHESIS_PROFILE=thorough draws ten times as much.
-settings.register_profile("quick", deadline=None, max_examples=20, derandomize=bool(os.environ.get("CI")))
-settings.register_profile("thorough", deadline=None, max_examples=200)
+# Every run draws anew, in continuous integration too: what is found there becomes an `@example` of its test.
+settings.register_profile("quick", deadline=None, max_examples=20, print_blob=True)
+settings.register_profile("thorough", deadline=None, max_examples=200, print_blob=True)
 settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "quick"))
 
 # Collecting thousands of tests makes objects that live to the end: to look for garbage among them took a fifth of the
@@ -64,6 +66,18 @@ def pytest_collection_finish() -> None:
     gc.enable()
 
 
+@pytest.hookimpl(tryfirst=True, specname="pytest_configure")
+def pytest_draw_a_seed(config: pytest.Config) -> None:
+    """Give Hypothesis a seed that the report names; workers of one run get the same."""
+    if getattr(config.option, "hypothesis_seed", 0) is None:
+        config.option.hypothesis_seed = str(secrets.randbelow(2**32))
+
+
+def pytest_report_header(config: pytest.Config) -> str:
+    """Name the seed by which this run's examples can be drawn again."""
+    return f"drawn by --hypothesis-seed={config.option.hypothesis_seed}"
+
+
 @pytest.hookimpl(trylast=True)
 def pytest_configure(config: pytest.Config) -> None:
     """Name what fails as it fails: a run that is cut short never comes to its summary."""
@@ -73,13 +87,14 @@ def pytest_configure(config: pytest.Config) -> None:
 
 
 class _NamesFailures:
-    """Writes a line for each failure; in the process that talks to the terminal alone."""
+    """Writes a line for each failure, and what no broker ran; in the process that talks to the terminal alone."""
 
     def __init__(self, reporter: pytest.TerminalReporter) -> None:
-        self._reporter = reporter
+        self._reporter, self._without_broker = reporter, 0
 
     def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
         """Name the test, and what ended it in a line; a process that was ended with its test reports so too."""
+        self._without_broker += report.skipped and "broker" in report.keywords
         # "rerun" is no outcome of pytest's own.
         if report.failed or str(report.outcome) == "rerun":
             crash = getattr(report.longrepr, "reprcrash", None)
@@ -87,6 +102,12 @@ class _NamesFailures:
             first_line = said.strip().partition("\n")[0]
             again = "" if report.failed else " (run again)"
             self._reporter.write_line(f"\n{report.nodeid}{again}: {first_line[:200]}")
+
+    @pytest.hookimpl(trylast=True)
+    def pytest_unconfigure(self) -> None:
+        """End with what was left out for want of a broker: green says nothing of it."""
+        if self._without_broker:
+            self._reporter.write_line(f"NOT RUN for want of a Kafka broker: {self._without_broker} tests", yellow=True)
 
 
 @pytest.fixture(autouse=True)

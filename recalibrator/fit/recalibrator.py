@@ -42,6 +42,7 @@ from recalibrator.fit.label_quality.crowd import details as label_details
 from recalibrator.fit.method_constants import DEFAULT, MethodConstants
 from recalibrator.fit.publish.evidence import costs, evidence, target_standing
 from recalibrator.fit.publish.handoff_watch import HandoffWatch
+from recalibrator.fit.publish.measured_quality import MeasuredQuality
 from recalibrator.fit.publish.trial import Trials
 from recalibrator.fit.publish.versions import Content, VersionRegistry, content_of, interpret
 from recalibrator.fit.status import Counters, WorkloadFacts, workload_status
@@ -135,7 +136,7 @@ class Recalibrator:
     def _made_parts(self) -> dict[str, Part]:
         """Return what this workload has, in the order in which it adds to a candidate."""
         target = self.settings.target
-        parts: dict[str, Part] = {"trial": self._trials, "handoff": self._handoff}
+        parts: dict[str, Part] = {"trial": self._trials, "handoff": self._handoff, "measured": MeasuredQuality()}
         if target.fields:
             parts["fields"] = FieldTargets()
         if target.cost is not None:
@@ -236,7 +237,9 @@ class Recalibrator:
         self._now_us = max(self._now_us, routed_us)
         if self._trials.hides(example):
             example = example.model_copy(update={"error_probability": None})
-        change = self._labels.offer(example)
+        former = self._published.find(example.calibration_version)
+        drawn = None if former is None or former.atom is None else former.exploration_probability
+        change = self._labels.offer(example, drawn)
         self._counters.count("unrequested" if change == "added" and not example.label_requested else change)
         for part in self._parts.values():
             part.take(example, change)
@@ -246,7 +249,6 @@ class Recalibrator:
         self._labels_until_fit -= standing.counts or change == "withdrawn"
         reaction = NO_REACTION
         if change == "added":
-            former = self._published.find(example.calibration_version)
             reaction = self._monitor.on_label(
                 example,
                 standing,

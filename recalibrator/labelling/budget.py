@@ -1,8 +1,7 @@
-"""The label budget: how many labels a workload gets, and how much narrower the interval would be with more."""
+"""The label budget: how many labels a workload asks for and gets, and how well micro-F1 is known by them."""
 
 from __future__ import annotations
 
-import math
 from dataclasses import dataclass
 
 from schemas.status import WorkloadStatus
@@ -27,17 +26,12 @@ class LabelBudget:
     delay_p90_s: float | None
     #: Labels behind the estimate, weighted by age and by the traffic that they stand for.
     effective: float
-    #: Upper minus lower end of the 95 % interval of the estimated micro-F1; None where none is quoted.
+    #: Upper minus lower end of the 95 % interval of the expected micro-F1; None where none is quoted.
     interval_width: float | None
-
-    interval_width_with_twice_the_labels: float | None
 
 
 def label_budget(status: WorkloadStatus) -> LabelBudget:
     """Return the label budget of a workload.
-
-    The standard error of a mean over n labels goes with 1/√n, and the interval's width with it: twice as many labels
-    narrow it to 1/√2 ≈ 0.71 of what it is.
 
     Examples
     --------
@@ -46,8 +40,8 @@ def label_budget(status: WorkloadStatus) -> LabelBudget:
     >>> quality = Interval(estimate=0.91, lower=0.90, upper=0.92)
     >>> status = WorkloadStatus(workload="w", state="active", sentence="", target=Target(micro_f1=0.9),
     ...                         drift=DriftStatus(state="ok"), micro_f1=quality)
-    >>> round(label_budget(status).interval_width_with_twice_the_labels, 4)
-    0.0141
+    >>> round(label_budget(status).interval_width, 4)
+    0.02
     """
     labels, quality = status.labels, status.micro_f1
     days = 0.0
@@ -63,5 +57,4 @@ def label_budget(status: WorkloadStatus) -> LabelBudget:
         delay_p90_s=labels.delay_s.p90,
         effective=labels.effective,
         interval_width=width,
-        interval_width_with_twice_the_labels=None if width is None else width / math.sqrt(2.0),
     )

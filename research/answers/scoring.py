@@ -44,7 +44,7 @@ def score(routed: Routed, judged: Judged) -> Blocks:
     """Score by block what was routed."""
     stream = judged.stream
     phase = stream.phase[::BLOCK]
-    expected = _expected(routed, judged)
+    expected = expected_by_block(routed, judged)
     goal = np.array([oracle.goal for oracle in judged.oracles])[phase]
     least = np.array([oracle.threshold for oracle in judged.oracles])[stream.phase]
     return Blocks(
@@ -59,7 +59,7 @@ def _by_block(ran: Mask) -> Floats:
     return np.asarray(ran.reshape(-1, BLOCK).mean(axis=1))
 
 
-def _expected(routed: Routed, judged: Judged) -> Floats:
+def expected_by_block(routed: Routed, judged: Judged) -> Floats:
     """Return each block's micro-F1 over all draws from the pool, given what was in force in its batches."""
     stream, parts = judged.stream, np.empty((len(routed.rows) // BATCH, 2))
     threshold, explored, phase = (one[::BATCH] for one in (routed.threshold, routed.exploration, stream.phase))

@@ -98,6 +98,18 @@ def draw_judged(half: str, seed: int, *, scale: float = 1.0, labels: float = 1.0
     return Judged(pair, stream, offline, target, known)
 
 
+def draw_quiet(seed: int, queries: int) -> Judged:
+    """Draw a stream in which nothing changes; pairs take turns by seed."""
+    pool = load_pool()
+    names = [name for name in PAIRS if name in pool]
+    pair = names[seed % len(names)]
+    answers, target, rng = pool[pair], PAIRS[pair].target, np.random.default_rng(seed)
+    offline = answers.clean.take(rng.permutation(len(answers.clean))[: rng.choice(OFFLINE)])
+    clean = answers.without(f"{CLEAN}/base", answers.base[offline.recording])
+    stream = drawn_from([(clean, clean)], [Phase("clean", f"{CLEAN}/base")], [queries], seed, rng)
+    return Judged(pair, stream, offline, target, (oracle_of(clean, clean, 0.0, target),))
+
+
 def _drawn_drifts(
     answers: Answers, clean: Outcomes, half: str, target: float, drifts: int, rng: np.random.Generator
 ) -> list[Phase]:

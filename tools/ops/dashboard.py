@@ -60,9 +60,11 @@ ROWS: dict[str, tuple[Panel, ...]] = {
                 "{{workload}}": _status("micro_f1"),
                 "{{workload}}, 95 % from": _status("micro_f1_lower"),
                 "{{workload}}, to": _status("micro_f1_upper"),
+                "served by {{workload}}, {{window}}": _status("measured_micro_f1", "window"),
+                "served by {{workload}}, {{window}}, at most": _status("measured_micro_f1_upper", "window"),
                 "target of {{workload}}": _status("micro_f1_target"),
             },
-            text="Estimated of what is served; above its target but for the time between a drift and its labels.",
+            text="Expected of the version in force, and measured of what was served, over a fast and a slow window.",
         ),
         Panel(
             "Escalated",

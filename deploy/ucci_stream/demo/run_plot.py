@@ -21,7 +21,7 @@ Counts = NDArray[np.float64]
 def plot_run(stream: Sequence[PlannedQuery], seen: Observations, scenario: Scenario, terms: Terms, path: Path) -> Path:
     """Draw the run and write it as PNG or SVG, by the path's ending."""
     figure, top, bottom = over_time((10.0, 6.2))
-    served, static = _served_counts(stream, seen), _static_counts(stream, terms.static_threshold)
+    served, static = _served_counts(stream, seen), _static_counts(stream, terms.static_thresholds[0.0])
     index = np.arange(len(stream))
     top.plot(index, _rolling_f1(static[:, :3]), color=GOAL, lw=1.4, label="static calibration")
     bottom.plot(index, _rolling_mean(static[:, 3]), color=GOAL, lw=1.4)
@@ -34,7 +34,7 @@ def plot_run(stream: Sequence[PlannedQuery], seen: Observations, scenario: Scena
     _mark(top, bottom, stream, seen, scenario)
     top.legend(loc="lower left", frameon=False)
     top.margins(x=0.01)
-    top.set_title("Traffic drifts at the first dotted line; each tick is a calibration version", loc="left")
+    top.set_title("Traffic changes at each dotted line; each tick is a calibration version", loc="left")
     return write(figure, path)
 
 
@@ -42,15 +42,17 @@ def _mark(top, bottom, stream, seen, scenario) -> None:  # type: ignore[no-untyp
     """Mark the drift, the kill and the versions; matplotlib's axes carry no useful types."""
     order = np.array(sorted(result.seen_s for result in seen.results.values()))
     for axes in (top, bottom):
-        axes.axvline(scenario.drift_index, color=INK, lw=1.0, ls=":")
-    top.annotate(
-        f"{scenario.typo_share:.0%} typos from here",
-        (scenario.drift_index, 1.0),
-        xycoords=("data", "axes fraction"),
-        xytext=(6, -12),
-        textcoords="offset points",
-        color=INK,
-    )
+        for start in scenario.starts[1:]:
+            axes.axvline(start, color=INK, lw=1.0, ls=":")
+    for start, one in zip(scenario.starts, scenario.stretches, strict=True):
+        top.annotate(
+            one.title,
+            (start, 1.0),
+            xycoords=("data", "axes fraction"),
+            xytext=(6, -12),
+            textcoords="offset points",
+            color=INK,
+        )
     if seen.killed_s is not None:
         killed = int(np.searchsorted(order, seen.killed_s))
         for axes in (top, bottom):

@@ -1,15 +1,18 @@
 """What happens in the demo: its offline calibration, which queries come when, and how people label them.
 
-Pure: the same recordings and seed give the same plan. The stream drifts part of the way through; each requested label
-has a plan of its delay and faults.
+Pure: the same recordings and seed give the same plan. The stream drifts, comes back and drifts in another way; each
+requested label has a plan of its delay and faults.
 """
 
 from __future__ import annotations
 
 import random
+from bisect import bisect_right
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
+from itertools import accumulate
+from typing import NamedTuple
 
 import numpy as np
 from scipy.optimize import isotonic_regression
@@ -20,10 +23,19 @@ from schemas.handoff import HandoffName
 from schemas.labelled import LabelledExample, OutcomeCounts
 from ucci_demo.recorded.traffic import OFFLINE_EXAMPLES, RecordedAnswer, RecordedQuery
 
-CLEAN, TYPOS = "none", "typos"
+CLEAN = "none"
 LABELERS = ("ada", "bob", "cleo")
 #: Who answers audits; the demo's workload names her in ``trusted_labelers``.
 TRUSTED_LABELER = "ada"
+
+
+class Stretch(NamedTuple):
+    """A phase of the stream: its share of the queries, and the share of them that is shifted, and how."""
+
+    title: str
+    length: float
+    shift: str = CLEAN
+    shifted: float = 0.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,10 +43,13 @@ class Scenario:
     """The knobs of the story."""
 
     queries: int
-    #: Share of the queries after which typos are mixed in.
-    drift_at: float = 0.35
-
-    typo_share: float = 0.25
+    #: Harder, easier again, then harder in another way.
+    stretches: tuple[Stretch, ...] = (
+        Stretch("clean", 0.15),
+        Stretch("25 % typos", 0.4, "typos", 0.25),
+        Stretch("clean again", 0.2),
+        Stretch("8 % new names", 0.25, "new_names", 0.08),
+    )
     #: Mean delay of an ordinary label, in queries answered meanwhile: by the clock, a slow machine would get its labels
     #: sooner in the stream than a fast one, and end with other figures.
     label_delay: float = 120.0
@@ -48,9 +63,15 @@ class Scenario:
     seed: int = 1
 
     @property
+    def starts(self) -> tuple[int, ...]:
+        """Index of the first query of each stretch."""
+        lengths = (one.length for one in self.stretches[:-1])
+        return tuple(round(self.queries * share) for share in accumulate(lengths, initial=0.0))
+
+    @property
     def drift_index(self) -> int:
-        """Index of the first query after the drift."""
-        return int(self.queries * self.drift_at)
+        """Index of the first query after the first drift."""
+        return self.starts[1]
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,14 +99,15 @@ def offline_set(traffic: Sequence[RecordedQuery]) -> list[RecordedQuery]:
 
 
 def plan_stream(traffic: Sequence[RecordedQuery], scenario: Scenario) -> list[PlannedQuery]:
-    """Draw the stream: clean queries first, from ``drift_index`` on with typos among them."""
-    draw = random.Random(scenario.seed)
-    clean = [query for query in traffic if query.shift == CLEAN][OFFLINE_EXAMPLES:]
-    typos = [query for query in traffic if query.shift == TYPOS]
+    """Draw the stream: in each stretch its share of shifted queries among clean ones."""
+    draw, starts = random.Random(scenario.seed), scenario.starts
+    pools = {one.shift: [query for query in traffic if query.shift == one.shift] for one in scenario.stretches}
+    pools[CLEAN] = [query for query in traffic if query.shift == CLEAN][OFFLINE_EXAMPLES:]
     stream = []
     for index in range(scenario.queries):
-        drifted = index >= scenario.drift_index and draw.random() < scenario.typo_share
-        stream.append(PlannedQuery(f"demo-{index:06d}", index, draw.choice(typos if drifted else clean)))
+        now = scenario.stretches[bisect_right(starts, index) - 1]
+        pool = pools[now.shift if now.shifted > 0.0 and draw.random() < now.shifted else CLEAN]
+        stream.append(PlannedQuery(f"demo-{index:06d}", index, draw.choice(pool)))
     return stream
 
 

@@ -86,12 +86,8 @@ def budget_lines(budget: LabelBudget) -> list[str]:
             f"{budget.requested_per_day:,.0f} labels requested a day, {budget.received_share:.0%} of them received; "
             f"median delay {_duration(budget.delay_p50_s)}"
         )
-    width, narrower = budget.interval_width, budget.interval_width_with_twice_the_labels
-    if width is not None and narrower is not None:
-        lines.append(
-            f"micro-F1 is known to ±{width / 2:.4f} (95 %); with twice as many labels it would be ±{narrower / 2:.4f}, "
-            "since the standard error goes with 1/√labels"
-        )
+    if budget.interval_width is not None:
+        lines.append(f"the expected micro-F1 is known to ±{budget.interval_width / 2:.4f} (95 %)")
     return lines or ["no labels have been requested yet"]
 
 

@@ -49,6 +49,9 @@ def workload_samples(status: WorkloadStatus) -> Iterator[Sample]:
     yield from _one_of("state", (), status.state, get_args(WorkloadState))
     yield from _target(status)
     yield from _interval("micro_f1", status.micro_f1)
+    for window, measured in status.measured.items():
+        yield from _interval("measured_micro_f1", measured, (window,))
+        yield Sample("measured_labels", (window,), measured.labels)
     for field, value in status.per_field.items():
         yield Sample("field_micro_f1", (field,), value)
     yield Sample("queries", (), status.queries)
@@ -100,11 +103,11 @@ def _known(name: str, value: float | None) -> Iterator[Sample]:
         yield Sample(name, (), value)
 
 
-def _interval(name: str, interval: Interval | None) -> Iterator[Sample]:
+def _interval(name: str, interval: Interval | None, labels: tuple[str, ...] = ()) -> Iterator[Sample]:
     if interval is not None:
-        yield Sample(name, (), interval.estimate)
-        yield Sample(f"{name}_lower", (), interval.lower)
-        yield Sample(f"{name}_upper", (), interval.upper)
+        yield Sample(name, labels, interval.estimate)
+        yield Sample(f"{name}_lower", labels, interval.lower)
+        yield Sample(f"{name}_upper", labels, interval.upper)
 
 
 def _one_of(name: str, labels: tuple[str, ...], state: str, states: tuple[str, ...]) -> Iterator[Sample]:

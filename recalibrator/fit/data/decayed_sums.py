@@ -18,15 +18,13 @@ from recalibrator.fit.data.label_columns import (
     ERROR,
     GROUP,
     LABEL_PROBABILITY,
+    LEAST_PROPENSITY,
     OUTCOMES,
     PAIR,
     ROUTED_US,
 )
 from recalibrator.fit.data.label_table import LabelTable, Span, are_in
 from recalibrator.fit.method_constants import MethodConstants
-
-LEAST_PROPENSITY = 1e-3
-"""A label weighs no more than a thousand queries, however seldom it was asked for."""
 
 SLOW = slice(0, OUTCOMES)
 SLOW_SQUARE, SLOW_SQUARE_PAIR = OUTCOMES, OUTCOMES + 1

@@ -18,11 +18,17 @@ OUTCOMES = 9
     LABEL_PROBABILITY,
     LABELER,
     SERIAL,
-) = range(OUTCOMES, OUTCOMES + 9)
-COLUMNS = OUTCOMES + 9
+    SERVED_SMALL,
+    SERVED_LARGE,
+) = range(OUTCOMES, OUTCOMES + 11)
+COLUMNS = OUTCOMES + 11
 """Then the facts; all integers among them are exact in a float. ``PREDICTED`` is NaN where g(u) is unknown, ``LABELER``
-is the labeler's number (``NOBODY`` where none is named), ``SERIAL`` as which label it came, and
-``STANDING`` a :class:`Standing`."""
+is the labeler's number (``NOBODY`` where none is named), ``SERIAL`` as which label it came, ``STANDING`` a
+:class:`Standing`, and ``SERVED_SMALL`` and ``SERVED_LARGE`` how many queries the label stands for that were served the
+small model's answer, and the large one's."""
+
+#: A label weighs no more than a thousand queries, however seldom it was asked for.
+LEAST_PROPENSITY = 1e-3
 
 NOBODY, OTHERS = -1.0, 0.0
 """No labeler is named; one of the labelers beyond those kept separately by name."""

@@ -23,6 +23,7 @@ from recalibrator.fit.data.label_columns import (
     HITS_SMALL,
     LABELER,
     LABELLED_US,
+    LEAST_PROPENSITY,
     NOBODY,
     OTHERS,
     OUTCOMES,
@@ -68,6 +69,9 @@ _SERVED, _OF_SMALL = 3, 2
 _NOT_KNOWN = (-1, -1)
 
 _NO_LABELERS: Floats = np.zeros(0)
+_Served = tuple[float, float]
+"""So many queries a label stands for that were served the small model's answer, and the large one's."""
+
 _ROW = struct.Struct(f"{COLUMNS}d")
 _STANDINGS = {float(one): one for one in Standing}
 
@@ -205,34 +209,38 @@ class LabelTable:
         found._score_anew()
         return found
 
-    def offer(self, example: LabelledExample) -> Change:
+    def offer(self, example: LabelledExample, explored: float | None = None) -> Change:
         """Take one example in; O(1) amortised.
 
+        ``explored`` is the exploration probability of the version that routed it, where that draws an atom as well.
         Returns ``added``; ``corrected`` or ``withdrawn`` when the query had contributed before; ``overruled`` when
         another labeler's contribution stays in place; ``duplicate`` when what is known is at least as new; ``too_late``
         when its time has been dropped from the window.
         """
         times = to_us(example.routed_at), to_us(example.labelled_at)
         slot, labeler = self._slots.get(example.query_id), self._number(example.labeler)
+        served = _served(example, explored)
         self._by_time = None
         if slot is None:
-            return self._take_first(example, *times, labeler)
-        return self._take_another(slot, example, *times, labeler)
+            return self._take_first(example, *times, labeler, served)
+        return self._take_another(slot, example, *times, labeler, served)
 
-    def _take_first(self, example: LabelledExample, routed_us: int, labelled_us: int, labeler: float) -> Change:
+    def _take_first(
+        self, example: LabelledExample, routed_us: int, labelled_us: int, labeler: float, served: _Served
+    ) -> Change:
         if routed_us <= self._floor_us:
             return "too_late"
         if len(self._ids) == self.room:
             self._drop_oldest()
         slot = self._slots[example.query_id] = len(self._ids)
         self._ids.append(example.query_id)
-        standing = self._write(slot, example, routed_us, labelled_us, labeler)
+        standing = self._write(slot, example, routed_us, labelled_us, labeler, served)
         if standing > 0.0:
             self.revisions.first(_error(example))
         return "withdrawn" if example.retracted else "added"
 
     def _take_another(
-        self, slot: int, example: LabelledExample, routed_us: int, labelled_us: int, labeler: float
+        self, slot: int, example: LabelledExample, routed_us: int, labelled_us: int, labeler: float, served: _Served
     ) -> Change:
         # Two questions at once. Which of both labels is the query's by its number: the higher revision, of equal ones
         # the later. And may the newer be believed: one labeler's word is not to outweigh everybody else's where that
@@ -246,14 +254,15 @@ class LabelTable:
         unlike = self._is_distrusted(labeler, routed_us) and not self._is_distrusted(held_labeler, held_routed_us)
         overruled = stale or unlike
         if another and overruled and revision != held[0]:
-            self._overrule(example.query_id, self._contribution(slot, example, routed_us, labelled_us, labeler))
+            made = self._contribution(slot, example, routed_us, labelled_us, labeler, served)
+            self._overrule(example.query_id, made)
             return "overruled"
         if stale:
             return "duplicate"
         self._keep_overruled(slot, example.query_id, labeler, another=another and counts != Standing.WITHDRAWN)
         before = self._table[slot].copy()
         self._per_field[slot] = 0
-        self._write(slot, example, routed_us, labelled_us, labeler)
+        self._write(slot, example, routed_us, labelled_us, labeler, served)
         self._follow(slot, before)
         # A label sent again for something that changes no outcome, such as who disagrees with it, corrects nothing.
         if np.array_equal(before[_SAID], self._table[slot, _SAID]):
@@ -287,12 +296,12 @@ class LabelTable:
         return Contribution(self._table[slot].copy(), self._per_field[slot].copy())
 
     def _contribution(
-        self, slot: int, example: LabelledExample, routed_us: int, labelled_us: int, labeler: float
+        self, slot: int, example: LabelledExample, routed_us: int, labelled_us: int, labeler: float, served: _Served
     ) -> Contribution:
         """Return an example as it would stand in a slot, which keeps what it holds."""
         standing = self._held(slot)
         self._per_field[slot] = 0
-        self._write(slot, example, routed_us, labelled_us, labeler)
+        self._write(slot, example, routed_us, labelled_us, labeler, served)
         made = self._held(slot)
         made.row[SERIAL] = standing.row[SERIAL]
         self._table[slot], self._per_field[slot] = standing
@@ -438,7 +447,9 @@ class LabelTable:
         relation, cell = np.divmod(table[rows, GROUP].astype(np.intp), self.grid.cells)
         return relation, cell, table[rows, ERROR]
 
-    def _write(self, slot: int, example: LabelledExample, routed_us: int, labelled_us: int, labeler: float) -> Standing:
+    def _write(
+        self, slot: int, example: LabelledExample, routed_us: int, labelled_us: int, labeler: float, served: _Served
+    ) -> Standing:
         """Note one contribution as numbers, z² of both answers for the target in force included.
 
         Returns as what it counts.
@@ -468,7 +479,7 @@ class LabelTable:
             *(group, routed_us, labelled_us, min(example.revision, _REVISION_MOST), counts),
             _UNKNOWN if predicted is None else predicted,
             example.label_probability,
-            *(labeler, self.revisions.serial),
+            *(labeler, self.revisions.serial, *served),
         )
         if example.per_field is not None or self._counts_of_field > _SERVED:
             self._write_fields(slot, example, is_pair=pair > 0.0)
@@ -544,6 +555,24 @@ class LabelTable:
         kept = min(held.shape[-1], self._counts_of_field)
         found[..., :kept] = held[..., :kept]
         return found
+
+
+def _served(example: LabelledExample, explored: float | None) -> _Served:
+    """Return how many queries a label stands for by whose answer they were served.
+
+    Of queries of one u that are labelled, those that explore are a far larger share than of all, since the same draw
+    decides both. So every label tells of the small answer, which all of them have, and those with a pair tell of the
+    large one, each by the inverse of its own propensity. Within an atom a second draw sends queries to the large model.
+    """
+    labelled, large = max(example.label_probability, LEAST_PROPENSITY), example.large_probability
+    small = (1.0 - large) / labelled
+    if example.large is None or large <= 0.0:
+        return small, 0.0
+    both = min(large, labelled)
+    if explored is not None and explored < large < 1.0:
+        both = explored + max(0.0, labelled - explored) * (large - explored) / (1.0 - explored)
+    stands_for = large / max(both, LEAST_PROPENSITY)
+    return (small + stands_for, 0.0) if example.reason == "degraded" else (small, stands_for)
 
 
 def _error(example: LabelledExample) -> float:

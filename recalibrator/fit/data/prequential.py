@@ -8,8 +8,19 @@ from __future__ import annotations
 import numpy as np
 
 from recalibrator.fit.arrays import Floats
-from recalibrator.fit.data.decayed_sums import LEAST_PROPENSITY, label_weights
-from recalibrator.fit.data.label_columns import ERROR, LABEL_PROBABILITY, LABELLED_US, ROUTED_US, STANDING, Standing
+from recalibrator.fit.data.decayed_sums import label_weights
+from recalibrator.fit.data.label_columns import (
+    ERROR,
+    LABEL_PROBABILITY,
+    LABELLED_US,
+    LEAST_PROPENSITY,
+    PAIR,
+    ROUTED_US,
+    SERVED_LARGE,
+    SERVED_SMALL,
+    STANDING,
+    Standing,
+)
 from recalibrator.fit.data.label_table import LabelTable
 from schemas.calibration import Z95, Interval
 from schemas.status import CalibrationError, DelayQuantiles, ReliabilityBin
@@ -114,7 +125,13 @@ def served_per_field(labels: LabelTable, half_life: float) -> dict[str, float]:
 
     A field in which nothing was predicted and nothing was to be found is left out.
     """
-    weight = label_weights(labels, half_life) / np.maximum(labels.table[:, LABEL_PROBABILITY], LEAST_PROPENSITY)
+    asked, small, large = labels.table[:, [LABEL_PROBABILITY, SERVED_SMALL, SERVED_LARGE]].T
+    asked = np.maximum(asked, LEAST_PROPENSITY)
+    # Here the served answer alone is known. Of kept queries those that explore are labelled by the same draw, so that
+    # the others are labelled less often than all of them.
+    explored = np.maximum(1.0 - small * asked, 0.0)
+    others = asked * small / np.where(explored < asked, asked - explored, 1.0)
+    weight = label_weights(labels, half_life) * np.where(labels.table[:, PAIR] > 0.0, large, others)
     counts = np.einsum("n,nfk->fk", weight, labels.per_field.astype(np.float64))
     return {
         name: _unit(2.0 * float(hits) / float(predicted + gold))

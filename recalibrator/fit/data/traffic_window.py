@@ -64,7 +64,6 @@ class Batch:
 
     last_us: int
     first_us: int
-    serial: int
     cell: Ints = field(compare=False)
     counts: Counts = field(compare=False)
     sums: dict[str, float] = field(compare=False)
@@ -84,7 +83,6 @@ class TrafficWindow:
     #: Shape (3, cells): queries of known u, pairs, and agreeing pairs.
     counts: Kept[Counts]
     _batches: Kept[list[Batch]]
-    _serial: Kept[int] = 0
     recent: Kept[dict[str, float]]
     total: Kept[dict[str, float]]
     first_us: Kept[int | None] = None
@@ -181,9 +179,8 @@ class TrafficWindow:
             totals = [tuple(min(value, _SUM_MOST) for value in values) for values in totals]
         whole = totals[0] if len(totals) == 1 else map(sum, zip(*totals, strict=True))
         sums = dict(zip(_SUMS, map(float, whole), strict=True))
-        self._serial += 1
         last, first = to_us(summary.last_routed_at), to_us(summary.first_routed_at)
-        return Batch(last, first, self._serial, filled, counts, sums)
+        return Batch(last, first, filled, counts, sums)
 
     def _move(self, spec: GridSpec) -> Ints:
         if spec not in self._moves:

@@ -1,8 +1,7 @@
 """What handing over costs, from queries that the large model answered alone as well; and when it must end.
 
 Both answers are to the same query, so that most differences are 0 and few labels show much. The interval of the loss is
-an asymptotic confidence sequence (Waudby-Smith, Arbour, Sinha, Kennedy and Ramdas, 2024, theorem 2.2): with a chance of
-95 % it holds the loss at all times together, and looking after every label costs nothing.
+a :mod:`~recalibrator.fit.confidence_sequence`.
 """
 
 from __future__ import annotations
@@ -14,6 +13,7 @@ import numpy as np
 
 from recalibrator.fit.arrays import Floats
 from recalibrator.fit.codec import Kept, load
+from recalibrator.fit.confidence_sequence import standard_errors
 from recalibrator.fit.data.label_table import Change
 from recalibrator.fit.decide.candidate import Part, View
 from recalibrator.fit.decide.threshold import Policies
@@ -32,11 +32,9 @@ LEAST_DIFFERING = 10
 KEPT_LABELS = 20_000
 """Labelled queries that are compared, the latest to arrive; none of those before can be corrected."""
 
-_ALPHA = 0.05
 _TIGHTEST_AT = 500.0
 """Labels at which the sequence is to be tightest."""
 
-_SPREAD = math.sqrt((-2.0 * math.log(_ALPHA) + math.log(1.0 - 2.0 * math.log(_ALPHA))) / _TIGHTEST_AT)
 _RECENT_CALLS = 5_000.0
 """Half-life of the shares in the status, in calls of the large model."""
 
@@ -142,8 +140,7 @@ class HandoffWatch(Part):
         alone, begun = hits_alone / size_alone, hits / size
         influence = labels * np.array([1.0 / size_alone, -alone / size_alone, -1.0 / size, begun / size])
         variance = max(0.0, float(influence @ self._squares @ influence)) / labels
-        scale = labels * _SPREAD**2 + 1.0
-        width = math.sqrt(variance * 2.0 * scale / (labels * _SPREAD) ** 2 * math.log(math.sqrt(scale) / _ALPHA))
+        width = math.sqrt(variance / labels) * standard_errors(labels, _TIGHTEST_AT)
         loss = alone - begun
         return Interval(estimate=loss, lower=loss - width, upper=loss + width)
 

@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from recalibrator.fit.codec import Kept
-from recalibrator.fit.data.decayed_sums import LEAST_PROPENSITY
+from recalibrator.fit.data.label_columns import LEAST_PROPENSITY
 from recalibrator.fit.data.label_table import Change
 from recalibrator.fit.decide.candidate import Part, View
 from recalibrator.fit.decide.threshold import Policies

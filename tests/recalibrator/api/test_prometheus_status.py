@@ -26,6 +26,10 @@ STATUS: dict[str, Any] = {
     "uncertainty_threshold": 0.25,
     "target": {"micro_f1": 0.9},
     "micro_f1": INTERVAL,
+    "measured": {
+        "fast": INTERVAL | {"labels": 300, "since": START},
+        "slow": INTERVAL | {"labels": 900, "since": START},
+    },
     "per_field": {"camera": 0.95},
     "escalation_rate": 0.3,
     "cost": {"sequential": 1.9, "paper": 1.6, "large_only": 3.0},
@@ -114,6 +118,8 @@ def test_metrics_say_what_the_status_says(api: Api) -> None:
         "routers_on_other_version": 1.0,
     }
     assert {name: value(found, name) for name in numbers} == numbers
+    assert value(found, "measured_micro_f1_upper", window="slow") == 0.93
+    assert value(found, "measured_labels", window="fast") == 300.0
     assert value(found, "state", state="active") == 1.0
     assert value(found, "state", state="stale") == 0.0
     assert value(found, "saving", accounting="sequential") == 0.36

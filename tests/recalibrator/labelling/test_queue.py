@@ -158,7 +158,7 @@ def test_the_answer_lists_requests_with_reason_and_the_budget(api: Api) -> None:
     budget = document["budget"]
     assert (budget["requested_per_day"], budget["received_share"], budget["pending"]) == (200.0, 0.75, 100)
     assert budget["delay_p50_s"] == 60.0
-    assert budget["interval_width_with_twice_the_labels"] == pytest.approx(0.02 / 2**0.5)
+    assert budget["interval_width"] == pytest.approx(0.02)
 
 
 @pytest.mark.parametrize(

@@ -3,6 +3,10 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from threading import Event
+from typing import NoReturn
 
 import pytest
 
@@ -86,3 +90,72 @@ def test_broker_with_short_metadata_stopped_all_commits(max_metadata_chars: int)
     assert router.results() == Counter(name(n, offset) for n in PARTITIONS for offset in range(QUERIES_SENT))
     for partition in PARTITIONS:
         assert router.cluster.group(GROUP).offsets[Input(TOPIC, partition)] == OffsetCommit(QUERIES_SENT)
+
+
+BOUND_S, LONG_S = 20.0, 3_600.0
+"""What a test waits for at most, and a wait that nobody's patience outlasts."""
+
+
+@pytest.fixture
+def thread(monkeypatch: pytest.MonkeyPatch) -> Iterator[CommitThread]:
+    """A thread that commits once an hour unless it is asked to."""
+    made = Router(100)._thread
+    monkeypatch.setattr(made, "_interval_s", LONG_S)
+    yield made
+    with made._turn:
+        made._closing = True
+        made._turn.notify_all()
+
+
+def test_a_flush_waits_for_the_commit_it_asked_for(thread: CommitThread, monkeypatch: pytest.MonkeyPatch) -> None:
+    """In a revocation, what is finished must be committed before the partitions go."""
+    begun, may_end, order = Event(), Event(), list[str]()
+
+    def slow_tick() -> None:
+        begun.set()
+        assert may_end.wait(BOUND_S)
+        order.append("committed")
+
+    def flush() -> None:
+        assert thread.flush(BOUND_S)
+        order.append("flushed")
+
+    monkeypatch.setattr(thread, "tick", slow_tick)
+    thread.start()
+    with ThreadPoolExecutor(1) as pool:
+        flushed = pool.submit(flush)
+        assert begun.wait(BOUND_S)
+        may_end.set()
+        flushed.result(BOUND_S)
+    assert order == ["committed", "flushed"]
+
+
+def test_a_flush_does_not_wait_for_a_thread_that_is_dead(thread: CommitThread, monkeypatch: pytest.MonkeyPatch) -> None:
+    def failing() -> NoReturn:
+        raise OSError("no broker")
+
+    monkeypatch.setattr(thread._session, "start", failing)
+    monkeypatch.setattr(thread, "_on_failure", lambda error: None)
+    thread.start()
+    thread.join(BOUND_S)
+    waited = list[float | None]()
+    monkeypatch.setattr(thread._turn, "wait", lambda timeout=None: waited.append(timeout))
+    thread.flush(0.0)
+    assert waited == []
+
+
+def test_a_thread_that_waits_ends_as_soon_as_it_is_closed(
+    thread: CommitThread, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    waits, wait = Event(), thread._turn.wait
+
+    def noted(timeout: float | None = None) -> bool:
+        waits.set()
+        return wait(timeout)
+
+    monkeypatch.setattr(thread._turn, "wait", noted)
+    thread.start()
+    assert waits.wait(BOUND_S)
+    thread.close()
+    thread.join(BOUND_S)
+    assert not thread.is_alive()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor
 from threading import Event
 
@@ -77,3 +78,37 @@ def test_a_single_free_slot_is_taken_after_a_short_wait(full: SharedLedger) -> N
     """A router whose other queries take long does not stand still for a quarter of its slots."""
     end(full, QUERIES[0])
     assert full.await_slots(LONG_S) == 1
+
+
+def test_the_end_of_the_last_query_wakes_who_waits_for_it(full: SharedLedger, monkeypatch: pytest.MonkeyPatch) -> None:
+    """At its end a router waits for the queries in flight, and no longer than they take."""
+    waits, wait = Event(), full._idle.wait
+
+    def noted(timeout: float | None = None) -> bool:
+        waits.set()
+        return wait(timeout)
+
+    monkeypatch.setattr(full._idle, "wait", noted)
+    with ThreadPoolExecutor(1) as pool:
+        idle = pool.submit(full.await_idle, LONG_S)
+        assert waits.wait(BOUND_S)
+        for query in QUERIES:
+            end(full, query)
+        assert idle.result(BOUND_S)
+
+
+def test_a_full_router_sleeps_until_a_slot_is_free(full: SharedLedger, monkeypatch: pytest.MonkeyPatch) -> None:
+    """After the short wait for a quarter of the slots it waits for one as long as it was asked to."""
+    waits, wait_for = Event(), full._slot_freed.wait_for
+
+    def noted(predicate: Callable[[], bool], timeout: float | None = None) -> bool:
+        if timeout == LONG_S:
+            waits.set()
+        return wait_for(predicate, timeout)
+
+    monkeypatch.setattr(full._slot_freed, "wait_for", noted)
+    with ThreadPoolExecutor(1) as pool:
+        free = pool.submit(full.await_slots, LONG_S)
+        assert waits.wait(BOUND_S)
+        end(full, QUERIES[0])
+        assert free.result(BOUND_S) == 1
