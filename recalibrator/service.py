@@ -181,6 +181,9 @@ class Service:
         found = [thread.name for thread in self._threads if not thread.is_ready]
         if self._broker_away is not None:
             found.append(f"waiting for the broker: {self._broker_away}")
+        # The API hears its own status every 2 s; other stages may work for longer without a word from Kafka.
+        elif StageName.API in self._stages and (heard := self.health().heard) is not None and heard.is_away:
+            found.append("kafka")
         return [*found, "closing"] if self._closing.is_set() else found
 
     def health(self) -> Health:
