@@ -259,7 +259,7 @@ class Service:
             thread.start()
 
     def _new_notifier(self, directory: Path) -> DeliveryThread:
-        return DeliveryThread(self._settings.notify, OutboxFile(directory), clock=self._clock, count=self.metrics.count)
+        return DeliveryThread(self._settings, OutboxFile(directory), clock=self._clock, count=self.metrics.count)
 
     def _new_heartbeat(self, broker: Broker, state: StateDirectory) -> HeartbeatThread:
         # Processes that share a state directory, one for each stage, each have a status of their own.
