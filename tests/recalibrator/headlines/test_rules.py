@@ -126,7 +126,7 @@ CASES = {
         "small_worse",
         "bad",
         (
-            "The small model answers worse since 01 Mar 10:00 UTC: the small one wrong on 52% of labelled queries, "
+            "The small model answers worse since 01 Mar 10:00 UTC: the small one wrong on 52% of labelled queries, 27%",
             "27% before; the large one as ever",
         ),
         "/workloads/photo/what-moved?since=2026-03-01T10%3A00%3A00Z",
@@ -307,7 +307,8 @@ CASES = {
         "escalation_jump",
         "warn",
         (
-            "Version 7 escalates much since 01 Mar 10:00 UTC: 40.0% of queries, for 2.20 small calls each, far more than before (15.0% over",
+            "Version 7 escalates much since 01 Mar 10:00 UTC: 40.0% of queries, for 2.20 small calls each, far more",
+            "than before (15.0% over",
         ),
         "/workloads/photo#versions",
         status(frontier=curve(0.4)),
