@@ -1,4 +1,4 @@
-"""The status of a workload: one word, the numbers behind it, and the sentence that the headline's rules make of both."""
+"""The status of a workload: one word, the numbers behind it, and the sentence that the headlines' rules make of it."""
 
 from __future__ import annotations
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+from rich.console import RenderableType
 from rich.table import Table
 
 from ucci_stream.options import Outcome
@@ -20,7 +21,7 @@ def stands(status: Mapping[str, Any], url: str) -> Outcome:
     numbers = _numbers(status)
     table = Table(*numbers, box=None, pad_edge=False)
     table.add_row(*numbers.values())
-    lines = [f"{status['workload']}: {one['sentence']}", *([act] if act else []), table]
+    lines: list[RenderableType] = [f"{status['workload']}: {one['sentence']}", *([act] if act else []), table]
     return Outcome({"workload": status["workload"], "headline": one, "numbers": numbers}, lines, CODES[one["severity"]])
 
 

@@ -17,8 +17,8 @@ from schemas.calibration import CalibrationMap, CalibrationVersion, Evidence, In
 from schemas.command import Command
 from schemas.event import rfc3339
 from schemas.status import (
-    CommandOutcome,
     CalibrationError,
+    CommandOutcome,
     DriftStatus,
     HandoffStatus,
     ReliabilityBin,

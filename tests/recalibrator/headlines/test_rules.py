@@ -65,7 +65,9 @@ def alarmed(*names: str, state: DriftState = "drifted") -> DriftStatus:
 
 def changed(small: Sequence[float], large: Sequence[float], labels: int = 300) -> dict[str, JsonValue]:
     """What the fit says of how often labels call either model wrong, before a change and since."""
-    sides = {name: [was, labels, now, labels] for name, (was, now) in (("small", small), ("large", large))}
+    sides: dict[str, JsonValue] = {
+        name: [was, labels, now, labels] for name, (was, now) in (("small", small), ("large", large))
+    }
     return {"outcomes_changed": {"since": "2026-03-01T10:00:00+00:00", **sides}}
 
 
