@@ -26,14 +26,8 @@ class StageThread(Thread):
 
     Parameters
     ----------
-    name : str
-        Of the stage.
     build : callable
         Makes the stage; called in the thread, since clients belong to one.
-    closing : threading.Event
-        Set by the service when it ends.
-    on_failure : callable
-        Called with the error that ended this thread.
     on_status : callable, optional
         Called with every status that the stage has committed; must not wait.
     """

@@ -109,17 +109,17 @@ class WorkloadFacts(NamedTuple):
     @property
     def is_stale(self) -> bool:
         """Whether labels are asked for, and none comes."""
-        return self.counters.requested_since_label >= self.view.constants.support.stale_requests
+        return self.counters.requested_since_label >= self.view.constants.stale_requests
 
 
 def workload_status(facts: WorkloadFacts) -> WorkloadStatus:
     """Put the status together."""
     view, counters, monitor = facts.view, facts.counters, facts.monitor
     labels, traffic, current, quality = view.labels, view.traffic, view.current, facts.quality
-    half_life = view.constants.estimate.decay.half_life_fast
+    half_life = view.constants.half_life_fast
     state, outage, cost = _state(facts), _outage(traffic), _cost(view)
     remarks = _cut(view) + _decided(facts) + monitor.labelers.sentence(labels) + facts.remarks
-    is_known = facts.effective >= view.constants.support.minimum_labels
+    is_known = facts.effective >= view.constants.minimum_labels
     expected = None if quality is None else facts.policies
     found: dict[str, Any] = {"standing": facts.standing}
     if current is not None:
@@ -156,7 +156,7 @@ def workload_status(facts: WorkloadFacts) -> WorkloadStatus:
 def _details(facts: WorkloadFacts, state: WorkloadState) -> dict[str, JsonValue]:
     view, monitor = facts.view, facts.monitor
     signal, began_us = view.settings.uncertainty, monitor.change.began_us
-    needed = round(view.constants.support.minimum_labels - facts.effective)
+    needed = round(view.constants.minimum_labels - facts.effective)
     return {
         **({"silent_side": facts.silent_side} if state == "labels_one_sided" else {}),
         **({"labels_needed": max(0, needed)} if state in ("cold_start", "label_starved") else {}),
@@ -193,7 +193,7 @@ def _state(facts: WorkloadFacts) -> WorkloadState:
         (suspected, "bad_labels_suspected"),
         (facts.silent_side is not None, "labels_one_sided"),
         (current is not None and current.state == "infeasible", "infeasible"),
-        (facts.effective < facts.view.constants.support.minimum_labels, "label_starved"),
+        (facts.effective < facts.view.constants.minimum_labels, "label_starved"),
         (facts.is_stale, "stale"),
     )
     return next((state for applies, state in rules if applies), "active")

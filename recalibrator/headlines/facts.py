@@ -14,11 +14,11 @@ from schemas.settings import WorkloadSettings
 from schemas.status import RecalibratorStatus, RouterStatus, WorkloadStatus
 from ucci_runtime.broker.contact import Heard
 
+#: An instance sends its status every 2 s.
 SILENT_AFTER = timedelta(seconds=30)
-"""An instance sends its status every 2 s."""
 
+#: Labels on either side below which a model is not judged, and standard errors from which it counts as moved.
 _LEAST_LABELS, _NORMAL = 30, 2.0
-"""Labels on either side below which a model is not judged, and standard errors from which it counts as moved."""
 
 
 class Facts(NamedTuple):

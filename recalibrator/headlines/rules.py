@@ -33,18 +33,18 @@ from schemas.status import (
 from schemas.target_words import estimated, is_held, of_budget, of_cap, of_fields
 from schemas.topics import QUERIES
 
+#: Without a query for so long, traffic has stopped.
 QUIET_AFTER = timedelta(minutes=10)
-"""Without a query for so long, traffic has stopped."""
 
+#: By how much a version may escalate more than recent traffic did before that is worth a sentence.
 ESCALATION_JUMP = 0.15
-"""By how much a version may escalate more than recent traffic did before that is worth a sentence."""
 
+#: Fewer dead letters in an hour are a stray producer, not a trend.
 FEW_LETTERS = 5
-"""Fewer dead letters in an hour are a stray producer, not a trend."""
 
 _ORDER: tuple[Severity, ...] = ("bad", "warn", "calm", "good")
+#: States in which the estimate of the version in force is compared with the target.
 _DECIDING = ("active", "stale", "label_starved")
-"""States in which the estimate of the version in force is compared with the target."""
 
 _OF_MIX = frozenset({"uncertainty_median", "uncertainty_tail"})
 _HOURS_A_DAY = 24.0
@@ -88,7 +88,7 @@ def _say(
     # Kafka's silence is a matter of seconds.
     when = "" if since is None else f" since {f'{since:%d %b %H:%M:%S} UTC' if kind == 'kafka' else _at(since)}"
     severity = _SEVERITIES.get(kind, "bad")
-    link = more.get("link", _section(status, "service", "Service") if kind in _OF_SERVICE else None)
+    link = more.get("link", _section(status, "service", "Service") if kind in OBSERVED else None)
     said = f"{cause}{when}{f': {effect}' if effect else ''}."
     return Headline.model_validate(
         {"kind": kind, "severity": severity, "cause": cause, "since": since, "effect": effect, "sentence": said}
@@ -496,6 +496,7 @@ _RULES: tuple[Callable[[WorkloadStatus, Facts], Headline | None], ...] = (
     *(_dear, _infeasible, _capped, _below_target, _letters, _cold_start, _starved, _suspected, _held, _quiet),
     _well,
 )
+#: Every kind of headline, the gravest first.
 KINDS = (
     *("kafka", "fit_silent", "join_silent", "routers_silent", "models_down", "outage", "routers_not_ready"),
     *("overload", "stuck", "router_silent"),
@@ -503,12 +504,11 @@ KINDS = (
     *("traffic_moved", "dear", "infeasible", "escalation_jump", "capped", "below_target", "dead_letters"),
     *("label_starvation", "suspected", "cold_start", "held", "no_traffic", "well"),
 )
-"""Every kind of headline, the gravest first."""
 
+#: What services have seen themselves; the rest is concluded from labels and traffic.
 OBSERVED = frozenset(KINDS[: KINDS.index("both_worse")])
-"""What services have seen themselves; the rest is concluded from labels and traffic."""
 
-_OF_SERVICE = OBSERVED
+#: Of the kinds that are not ``bad``.
 _SEVERITIES: dict[str, Severity] = {
     **dict.fromkeys(("cold_start", "held", "no_traffic"), "calm"),
     **dict.fromkeys(
@@ -518,7 +518,6 @@ _SEVERITIES: dict[str, Severity] = {
     **dict.fromkeys(("dead_letters", "label_starvation", "suspected", "labels_one_sided"), "warn"),
     "well": "good",
 }
-"""Of the kinds that are not ``bad``."""
 
 
 def _price(status: WorkloadStatus, facts: Facts) -> str:

@@ -31,15 +31,7 @@ class Taken(NamedTuple):
 
 
 class Outbox:
-    """Notices on their way.
-
-    Parameters
-    ----------
-    most : int
-        Notices that wait for one webhook; beyond it the oldest is dropped.
-    workloads : mapping, optional
-        Their settings: headlines name model servers.
-    """
+    """Notices on their way. ``most``: notices that wait for one webhook; beyond it the oldest is dropped."""
 
     def __init__(
         self,
@@ -59,10 +51,7 @@ class Outbox:
     def take(self, status: WorkloadStatus, now: datetime) -> None:
         """Take a status in; what has changed is announced by :meth:`settle`, once it has lasted.
 
-        Parameters
-        ----------
-        now : datetime
-            Stands in for the time of a status that has none.
+        ``now``: stands in for the time of a status that has none.
         """
         self._latest[status.workload] = status
         known = self._known.setdefault(status.workload, {})
@@ -124,10 +113,7 @@ class Outbox:
     def load(self, state: bytes) -> None:
         """Take a former :meth:`state` back; webhooks that are configured no longer are left out.
 
-        Raises
-        ------
-        ValueError
-            When it is none.
+        Raises ValueError when it is none.
         """
         found = _STATE.validate_json(state)
         self._known = found.known

@@ -19,8 +19,8 @@ from ucci_stream.local.broker_probe import pick_port
 pytestmark = [pytest.mark.broker, pytest.mark.slow, pytest.mark.timeout(300)]
 
 DEADLINE_S = 90.0
+#: Long enough for a service that is heard no more to be called silent.
 AGAIN_S = 40.0
-"""Long enough for a service that is heard no more to be called silent."""
 
 
 class Looks:

@@ -10,8 +10,8 @@ from rich.table import Table
 
 from ucci_stream.options import Outcome
 
+#: Exit codes by severity; 1 and 2 stay with what could not be asked.
 CODES = {"good": 0, "calm": 0, "warn": 3, "bad": 4}
-"""Exit codes by severity; 1 and 2 stay with what could not be asked."""
 
 
 def stands(status: Mapping[str, Any], url: str) -> Outcome:

@@ -27,11 +27,11 @@ from schemas.status import CalibrationError, DelayQuantiles, ReliabilityBin
 
 _BINS = 10
 _LEAST_LABELS = 20
+#: Mean size of a standard normal.
 _FOLDED = float(np.sqrt(2.0 / np.pi))
-"""Mean size of a standard normal."""
 _TINY = 1e-12
+#: Ranges of u.
 _STRATA = 10
-"""Ranges of u."""
 
 
 def calibration_error(labels: LabelTable, half_life: float) -> CalibrationError:
