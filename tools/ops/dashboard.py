@@ -100,6 +100,7 @@ ROWS: dict[str, tuple[Panel, ...]] = {
                 "routers and gateways": "sum(ucci_router_ready)",
                 "{{stage}}": "sum by (stage) (ucci_recalibrator_ready)",
                 "scraped": 'sum(up{job=~".*(ucci|router|recalibrator).*"})',
+                "hear Kafka": "sum(time() - ucci_kafka_contact_timestamp_seconds < bool 30)",
             },
         ),
     ),

@@ -26,6 +26,8 @@ class VersionLine:
 
     Parameters
     ----------
+    is_sound : bool
+        Whether it was made while no alarm, audit or outage was open.
     sampled : tuple of float
         g at a few u, from which follows how far the map moved.
     content_of : int or None
@@ -47,6 +49,7 @@ class VersionLine:
     parent_version: int | None
     content_of: int | None
     sampled: tuple[float, ...]
+    is_sound: bool = True
 
 
 def version_line(version: CalibrationVersion) -> VersionLine:
@@ -70,8 +73,14 @@ def version_line(version: CalibrationVersion) -> VersionLine:
         labels=evidence.labels,
         parent_version=version.parent_version,
         content_of=content_of if isinstance(content_of, int) else None,
+        is_sound=version.state == "active" and evidence.drift_state in (None, "ok") and not _audited(version),
         sampled=tuple(sampled.tolist()),
     )
+
+
+def _audited(version: CalibrationVersion) -> bool:
+    audit = version.evidence.details.get("label_audit")
+    return version.audit_probability > 0.0 or (isinstance(audit, dict) and audit.get("suspected") is not None)
 
 
 def changes(line: VersionLine, parent: VersionLine | None) -> dict[str, tuple[JsonValue, JsonValue]]:

@@ -18,6 +18,7 @@ from schemas.command import Command
 from schemas.event import rfc3339
 from schemas.status import (
     CalibrationError,
+    CommandOutcome,
     DriftStatus,
     HandoffStatus,
     ReliabilityBin,
@@ -182,11 +183,16 @@ def test_readiness_names_what_is_missing() -> None:
 
 @pytest.mark.parametrize("state", ["active", "infeasible"])
 def test_the_page_says_the_state_and_loads_nothing_foreign(api: Api, state: str) -> None:
-    api.cache.take("ucci.status", WORKLOAD.encode(), _status(90, state=state, sentence=f"It is <{state}>.").to_json())
+    """The page says the state, takes no name for markup and loads nothing from elsewhere."""
+    pause = CommandOutcome(action="pause", note="so", issued_by="<ann>", issued_at=START)
+    for given in (_status(89, state="paused", commands=[pause]), _status(90, state=state)):
+        api.cache.take("ucci.status", WORKLOAD.encode(), given.to_json())
+        assert ("by &lt;ann&gt;" in api.client.get("/").text) is (given.state == "paused")
+        api.clock.advance(1.0)
     answer = api.client.get("/")
 
     assert answer.status_code == 200
-    assert f"It is &lt;{state}&gt;." in answer.text
+    assert f"{state}</span>" in answer.text
     assert answer.text.count("<svg ") == 3
     assert not re.findall(r"""(?:src|href|action)=["'](?:https?:)?//""", answer.text)
     assert "default-src 'none'" in answer.headers["content-security-policy"]
@@ -200,7 +206,7 @@ def test_the_page_stands_before_anything_has_come() -> None:
     answer = make_api().client.get("/")
 
     assert answer.status_code == 200
-    assert "Nothing has come in yet" in answer.text
+    assert "no query has come in" in answer.text
 
 
 def test_a_confirmed_form_becomes_a_command(api: Api) -> None:
