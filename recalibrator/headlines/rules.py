@@ -286,7 +286,8 @@ def _label_free(status: WorkloadStatus, facts: Facts) -> Headline | None:
     cause = "No labels are asked for"
     effect = "u and how often both models agree show that traffic changes, not how good "
     effect += f"answers are{_price(status, facts)}"
-    return _say(status, "label_free", cause, effect, "", since=facts.state_since)
+    act = "Set labels.per_day of the workload to have some answers judged"
+    return _say(status, "label_free", cause, effect, act, since=facts.state_since)
 
 
 def _drifted(status: WorkloadStatus, facts: Facts) -> Headline | None:

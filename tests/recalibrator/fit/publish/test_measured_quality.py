@@ -116,7 +116,7 @@ def test_a_withdrawn_label_is_measured_no_more() -> None:
     assert after.labels == before.labels - 100
 
 
-def test_a_degraded_answer_counts_as_the_small_one_that_was_served() -> None:
+def test_a_degraded_answer_counts_as_the_small_one() -> None:
     table = LabelTable(Grid(GridSpec()), 0.9, ("iso",), 100)
     for number in range(60):
         answers = Answers(0.9, (3, FIELDS), (0, 0), FIELDS, agree=False)
