@@ -141,7 +141,7 @@ _MARGINS = tuple(0.0025 * step for step in range(13))
 
 
 def run_demo(options: DemoOptions, console: Console) -> int:
-    """Run the demo and return its exit code: 0 when nothing was lost or doubled."""
+    """Run the demo and return its exit code: 0 when nothing was lost and the target was held again."""
     stack_options = StackOptions(
         directory=options.directory,
         broker=options.broker,

@@ -167,6 +167,8 @@ class Summary:
     rivals : dict
         By name each policy's phases, on the very same queries: the paper's static calibration, that with the cheapest
         margin that serves the whole stream as well as the service did (known afterwards alone), and a fixed rate.
+    held : bool
+        Whether the target was held again, within the tolerance: from half-way through the first drift to the end.
     """
 
     queries: int
@@ -184,6 +186,7 @@ class Summary:
     drift_detected_after_queries: int | None
     router_kill_to_first_commit_s: float | None
     labels_sent: int
+    held: bool
     seed: int
     cost_unit: str
     levers: Levers | None = None
@@ -192,8 +195,8 @@ class Summary:
 
     @property
     def succeeded(self) -> bool:
-        """Whether nothing was lost or doubled."""
-        return not (self.missing or self.duplicated or self.dead_letters)
+        """Whether nothing was lost or doubled and the target was held again."""
+        return self.held and not (self.missing or self.duplicated or self.dead_letters)
 
     def to_document(self) -> dict[str, Any]:
         """Return the summary as plain JSON values."""
@@ -223,6 +226,8 @@ def summarise(stream: Sequence[PlannedQuery], seen: Observations, scenario: Scen
     The rivals are on the very same queries; the recorded answers show what they would have served.
     """
     bounds = phase_bounds(scenario)
+    drift, over = scenario.starts[1:3]
+    again = _service_phase(_answered(stream[(drift + over) // 2 :], seen))
     service = {name: _service_phase(_answered(stream[slice(*at)], seen)) for name, at in bounds.items()}
     return Summary(
         queries=len(stream),
@@ -230,7 +235,7 @@ def summarise(stream: Sequence[PlannedQuery], seen: Observations, scenario: Scen
         duplicated=seen.duplicated,
         dead_letters=seen.dead_letters,
         target=terms.target,
-        tolerance=2.0 * SE_FACTOR / math.sqrt(max(1, len(stream))),
+        tolerance=(tolerance := 2.0 * SE_FACTOR / math.sqrt(max(1, again.queries))),
         service=service,
         rivals=_rivals(stream, bounds, terms, service[WHOLE].micro_f1),
         large_only_cost=_large_only(stream, terms.costs),
@@ -240,6 +245,7 @@ def summarise(stream: Sequence[PlannedQuery], seen: Observations, scenario: Scen
         drift_detected_after_queries=_detection_delay(stream, seen, scenario),
         router_kill_to_first_commit_s=_difference(seen.first_commit_after_kill_s, seen.killed_s),
         labels_sent=seen.labels_sent,
+        held=again.micro_f1 >= terms.target - tolerance,
         seed=scenario.seed,
         cost_unit=f"small calls of {1.0 / terms.costs.small:.0f} tokens",
         levers=levers_of(_answered(stream, seen), bounds, terms.costs, seen.status),
@@ -390,6 +396,7 @@ def _facts(summary: Summary) -> list[tuple[str, str]]:
     kill = summary.router_kill_to_first_commit_s
     return [
         ("queries", f"{summary.queries}, {summary.missing} missing, {summary.duplicated} duplicated"),
+        ("held again after the first drift", "yes" if summary.held else "no"),
         ("labels sent", str(summary.labels_sent)),
         (
             "versions published",
