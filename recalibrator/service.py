@@ -41,6 +41,7 @@ from schemas.topics import (
     CALIBRATION_TRIAL,
     DEAD_LETTERS,
     FEEDBACK,
+    HAPPENINGS,
     LABEL_REQUESTS,
     OBSERVATIONS,
     RECALIBRATORS,
@@ -67,7 +68,7 @@ END_TIMEOUT_S = 17.0
 
 _WRITTEN = (OBSERVATIONS, CALIBRATION, CALIBRATION_HISTORY, STATUS, DEAD_LETTERS)
 _TOUCHED = (RESULTS, FEEDBACK, ROUTERS, *_WRITTEN)
-_OPTIONAL = (RECALIBRATORS, LABEL_REQUESTS, CALIBRATION_TRIAL)
+_OPTIONAL = (RECALIBRATORS, LABEL_REQUESTS, CALIBRATION_TRIAL, HAPPENINGS)
 _WAIT_S = 0.5
 
 
@@ -313,6 +314,7 @@ class Service:
             self._topic(STATUS),
             self._topic(DEAD_LETTERS),
             trial=None if CALIBRATION_TRIAL in checked.missing else self._topic(CALIBRATION_TRIAL),
+            happenings=None if HAPPENINGS in checked.missing else self._topic(HAPPENINGS),
         )
         numbered = [topic for topic in (topics.calibration, topics.trial) if topic is not None]
         versions = broker.topic_reader(ReaderName.VERSIONS.value, numbered)

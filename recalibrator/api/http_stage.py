@@ -23,6 +23,7 @@ from schemas.settings import Settings
 from schemas.topics import (
     CALIBRATION_HISTORY,
     DEAD_LETTERS,
+    HAPPENINGS,
     LABEL_REQUESTS,
     RECALIBRATORS,
     RESULTS,
@@ -37,8 +38,8 @@ from ucci_runtime.clock import Clock
 
 _POLL_S = 0.1
 
-VIEWED = (STATUS, ROUTERS, RECALIBRATORS, CALIBRATION_HISTORY, LABEL_REQUESTS)
-"""The compacted topics that the API serves."""
+VIEWED = (STATUS, ROUTERS, RECALIBRATORS, CALIBRATION_HISTORY, HAPPENINGS, LABEL_REQUESTS)
+"""The topics that the API serves whole."""
 
 
 @dataclass(frozen=True, slots=True)

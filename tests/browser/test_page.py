@@ -173,7 +173,7 @@ def test_page_shows_live_data_from_its_own_host(live: Live, visit: Visitor) -> N
     page = visitor.page
 
     expect(page.get_by_role("heading", level=1)).to_have_text(WORKLOAD)
-    expect(page.locator(".sentence")).to_contain_text("its target of micro-F1 0.91")
+    expect(page.locator(".tiles")).to_contain_text("target 0.91")
     plots = page.locator("svg[role=img]")
     expect(plots).to_have_count(PLOTS, timeout=DEADLINE_S * 1_000)
     for index in range(PLOTS):
@@ -183,7 +183,7 @@ def test_page_shows_live_data_from_its_own_host(live: Live, visit: Visitor) -> N
         assert plots.nth(index).locator("path, polyline").count() > 0
     expect(page.locator("#labels").get_by_role("rowheader", name="bob")).to_be_visible()
     expect(page.locator("#dead-letters")).to_contain_text("not json")
-    expect(page.locator("#service")).to_contain_text("router-1")
+    expect(page.locator("#headline")).to_contain_text("router-1")
     ids = page.evaluate("[...document.querySelectorAll('[id]')].map((one) => one.id)")
     assert len(ids) == len(set(ids))
     assert visitor.complaints == []
@@ -193,21 +193,21 @@ def test_page_shows_live_data_from_its_own_host(live: Live, visit: Visitor) -> N
 def test_the_page_updates_itself(live: Live, visit: Visitor) -> None:
     visitor = visit()
     page = visitor.page
-    requested = page.locator("#labels dd").nth(1)
+    requested = page.locator("#label-queue")
     before = requested.text_content() or ""
-    page.locator("#versions summary").first.click()
+    page.locator("#details summary").first.click()
 
     live.send(QUERIES_SENT)
 
     expect(requested).not_to_have_text(before, timeout=DEADLINE_S * 1_000)
-    expect(page.locator("#versions details[open]")).to_have_count(1)
+    expect(page.locator("#details details[open]")).to_have_count(1)
     assert visitor.complaints == []
 
 
 def test_a_roll_back_from_the_page_reaches_the_routers(live: Live, visit: Visitor) -> None:
-    # The page lists the latest versions only; of these an early one differs most from the one in force.
-    before, wanted = live.status()["calibration_version"], live.versions()[:10][-1]
-    visitor = visit()
+    # A run of refits shows the latest few; of these an early one differs most from the one in force.
+    before, wanted = live.status()["calibration_version"], live.versions()[:6][-1]
+    visitor = visit(f"/workloads/{WORKLOAD}/versions")
     page = visitor.page
 
     folded = page.locator("details.run", has=page.locator(f"[aria-label='Roll back to version {wanted}']"))
@@ -249,7 +249,7 @@ def test_a_person_labels_by_keyboard_alone(live: Live, visit: Visitor, *, script
     visitor = visit(java_script_enabled=scripts)
     page = visitor.page
 
-    tab_onto(page, page.locator("#label-queue").get_by_role("link", name="Label now"))
+    tab_onto(page, page.locator("#labels").get_by_role("link", name="Label now"))
     page.keyboard.press("Enter")
     expect(page.get_by_role("heading", level=1)).to_have_text(f"Label {WORKLOAD}")
     expect(page.locator("#field-1")).to_be_focused()

@@ -5,19 +5,32 @@ Only the line of a version is kept parsed; its record stays compressed, since te
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from datetime import datetime
+from datetime import datetime, timedelta
+from itertools import pairwise
+from typing import get_args
 
 import numpy as np
 from pydantic import JsonValue
 
 from schemas.calibration import CalibrationVersion, Interval
 from schemas.costs import CostRate
+from schemas.routed import TrialMode
 from schemas.status import VersionSummary
 
 _SAMPLED_U = (1e-5, 1e-4, 1e-3, 3e-3, 0.01, 0.02, 0.03, 0.05, 0.07, 0.1, 0.15, 0.2, 0.25, 0.3, 0.4, 0.5, 0.6, 0.8, 0.95)
 _NOTABLE = 0.005
 """Smallest change of g(u) that is reported."""
+
+HELD = timedelta(hours=1)
+"""A version that decided for so long has stood the test of traffic."""
+
+VISIBLE = 0.05
+"""Change of the share escalated from which a chart marks the version that made it."""
+
+_TRIALS = frozenset(get_args(TrialMode))
+_DOUBTFUL = frozenset({"suspected", "drifted"})
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,6 +39,8 @@ class VersionLine:
 
     Parameters
     ----------
+    drift : str
+        What the detectors said when it was made.
     sampled : tuple of float
         g at a few u, from which follows how far the map moved.
     content_of : int or None
@@ -47,6 +62,7 @@ class VersionLine:
     parent_version: int | None
     content_of: int | None
     sampled: tuple[float, ...]
+    drift: str = "ok"
 
 
 def version_line(version: CalibrationVersion) -> VersionLine:
@@ -71,6 +87,7 @@ def version_line(version: CalibrationVersion) -> VersionLine:
         parent_version=version.parent_version,
         content_of=content_of if isinstance(content_of, int) else None,
         sampled=tuple(sampled.tolist()),
+        drift=evidence.drift_state or "ok",
     )
 
 
@@ -111,3 +128,45 @@ def summary(line: VersionLine, parent: VersionLine | None) -> VersionSummary:
         parent_version=line.parent_version,
         changed=changes(line, parent),
     )
+
+
+def last_that_held(lines: Sequence[VersionLine], current: int | None) -> VersionLine | None:
+    """Return the newest version before the one in force that decided for :data:`HELD`, made while nothing was in doubt.
+
+    Parameters
+    ----------
+    lines : sequence of VersionLine
+        Newest first.
+    """
+    decided = [line for line in lines if line.trigger not in _TRIALS]
+    return next(
+        (
+            line
+            for after, line in pairwise(decided)
+            if after.created_at - line.created_at >= HELD
+            and line.state == "active"
+            and line.drift not in _DOUBTFUL
+            and (current is None or line.version < current)
+        ),
+        None,
+    )
+
+
+def visible_moves(lines: Sequence[VersionLine]) -> Iterator[VersionLine]:
+    """Yield the versions that escalate visibly more or less than the last one yielded, oldest first.
+
+    Parameters
+    ----------
+    lines : sequence of VersionLine
+        Newest first.
+    """
+    shown: float | None = None
+    for line in reversed(lines):
+        rate = line.escalation_rate
+        if rate is None or line.trigger in _TRIALS:
+            continue
+        if shown is not None and abs(rate - shown) < VISIBLE:
+            continue
+        if shown is not None:
+            yield line
+        shown = rate

@@ -1,0 +1,33 @@
+"""HappeningEvent: what changed for a workload at one moment, as an operator wants to read it the morning after."""
+
+from __future__ import annotations
+
+from typing import ClassVar
+
+from schemas.event import Event, Flag, Timestamp, WorkloadName
+
+
+class HappeningEvent(Event):
+    """Something that began, ended or was done; written by the fit with the status that shows it first.
+
+    Parameters
+    ----------
+    kind : str
+        ``outage``, ``alarm``, ``audit`` and ``set_aside``; the same with ``_over`` for their ends; ``act``. Later
+        releases may write others.
+    sentence : str
+        In plain words.
+    is_bad : bool
+        Whether somebody should look at it.
+    labeler : str, optional
+        Whose labels are set aside, or count again.
+    """
+
+    sent_by_others: ClassVar[bool] = False
+
+    workload: WorkloadName
+    at: Timestamp
+    kind: str
+    sentence: str
+    is_bad: Flag = False
+    labeler: str | None = None
