@@ -7,6 +7,7 @@ is read again at the next start. On SIGTERM each stage commits what it has taken
 
 from __future__ import annotations
 
+import socket
 import time
 from collections.abc import Callable, Collection
 from concurrent.futures import Future, ThreadPoolExecutor
@@ -55,7 +56,7 @@ from ucci_runtime.broker.contact import Health
 from ucci_runtime.broker.errors import BrokerUnreachable
 from ucci_runtime.broker.ports import Broker, CheckedTopics, Connect, TransactionSession, health_of
 from ucci_runtime.heartbeat_thread import PUBLISHER, Beat, HeartbeatThread
-from ucci_runtime.process import Hangup, SystemClock, end_on_signals
+from ucci_runtime.process import Hangup, SystemClock, end_on_signals, listen
 
 if TYPE_CHECKING:
     # An optional extra, which a process without the stage api does not need.
@@ -136,7 +137,7 @@ class Service:
         UcciError
             When something that only a person can fix ended it.
         OSError
-            When the HTTP address is taken or a disk is full.
+            When the HTTP address is taken or a disk cannot be used.
         """
         # More threads for matrices of a few hundred cells only spin, and take the cores from everybody else. Besides,
         # sums of more than 10,000 labels differ in their last digits with the number of threads.
@@ -157,9 +158,11 @@ class Service:
             for stage in sorted(self._stages - {StageName.API}):
                 state.lock(stage)
             if StageName.API in self._stages:
+                # Bound before anything else: who finds the address taken must not have joined a group.
+                listening = listen(options.http_host, options.http_port)
                 # The web and plotting libraries take long to load; join and fit do not wait for them.
                 loader = ThreadPoolExecutor(1, "http-start")
-                self._server = loader.submit(self._waiting_server)
+                self._server = loader.submit(self._waiting_server, listening)
                 loader.shutdown(wait=False)
             broker = self._broker = self._connect(
                 state.instance_id, count=self.metrics.count, on_final=self._fail, closing=self._closing
@@ -179,7 +182,11 @@ class Service:
         """Return what is not ready yet: a word for each stage, or why the broker could not be asked."""
         if self._broker_away is None and not self._threads:
             return ["start"]
-        found = [thread.name for thread in self._threads if not thread.is_ready]
+        found = [
+            f"{thread.name}: {thread.report.trouble}" if thread.report.trouble else thread.name
+            for thread in self._threads
+            if not thread.is_ready
+        ]
         if self._broker_away is not None:
             found.append(f"waiting for the broker: {self._broker_away}")
         return [*found, "closing"] if self._closing.is_set() else found
@@ -198,9 +205,6 @@ class Service:
                 self._broker_away = str(error)
                 if absence.failed(self._clock.monotonic()):
                     _log.warning("waiting for the broker", error=self._broker_away)
-                if self._server is not None and self._server.done():
-                    # An address that is taken ends the process now, not once there is a broker.
-                    self._server.result()
                 self._closing.wait(absence.wait_s)
             else:
                 self._broker_away = None
@@ -334,10 +338,11 @@ class Service:
             count=self.metrics.count,
         )
 
-    def _waiting_server(self) -> HttpServer:
+    def _waiting_server(self, listening: socket.socket) -> HttpServer:
         from recalibrator.api.http_stage import Shared, waiting_server
 
-        server = waiting_server(self._settings, Shared(self.metrics, self._clock, self.missing, self.health))
+        shared = Shared(self.metrics, self._clock, self.missing, self.health)
+        server = waiting_server(self._settings, shared, listening)
         server.start()
         return server
 

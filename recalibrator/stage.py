@@ -74,11 +74,12 @@ def commit(
 
 @dataclass(frozen=True, slots=True)
 class StageReport:
-    """A stage as its thread saw it last."""
+    """A stage as its thread saw it last; ``trouble`` as in :class:`~schemas.status.StageStatus`."""
 
     is_ready: bool = False
     lag: Mapping[Input, Lag] = field(default_factory=dict)
     labelers: Mapping[str, tuple[LabelerStatus, ...]] = field(default_factory=dict)
+    trouble: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -126,6 +127,10 @@ class Stage(Protocol):
         """Return what labelers have said, by workload."""
         return {}
 
+    def trouble(self) -> str:
+        """Return what will soon keep it from its work, in a few words; nothing where all is well."""
+        return ""
+
     def statuses(self) -> Sequence[WorkloadStatus]:
         """Return the statuses of workloads that were committed since the last call, oldest first."""
         return ()
@@ -154,7 +159,10 @@ def recalibrator_status(
         instance_id=instance_id,
         started_at=started_at,
         updated_at=now,
-        stages={name: StageStatus(ready=report.is_ready, lag=_by_topic(report)) for name, report in stages.items()},
+        stages={
+            name: StageStatus(ready=report.is_ready, lag=_by_topic(report), trouble=report.trouble)
+            for name, report in stages.items()
+        },
         labelers={workload: found for report in stages.values() for workload, found in report.labelers.items()},
         settings=dict(settings),
     )

@@ -195,6 +195,8 @@ class WorkloadSettings(Section):
         Text sent to both models; ``{text}`` is replaced literally by the query's text.
     fields : list of str
         Entities to extract.
+    field_help : table
+        A sentence for labelers beside each field it names: ``{ iso = "without the word ISO" }``.
     api : str
         Which endpoint of the server is called; ``chat`` sends one user message.
     decoding : str
@@ -237,6 +239,7 @@ class WorkloadSettings(Section):
     name: Annotated[str, Field(min_length=1, max_length=255)]
     prompt: Annotated[str, Field(max_length=100_000)] = TEXT_PLACEHOLDER
     fields: Annotated[tuple[Annotated[str, Field(min_length=1, max_length=255)], ...], Field(min_length=1)]
+    field_help: Annotated[dict[str, Annotated[str, Field(max_length=500)]], REREAD] = Field(default_factory=dict)
     api: Literal["completions", "chat"] = "completions"
     decoding: Literal["free", "json_schema"] = "free"
     uncertainty: SignalKind = DEFAULT_SIGNAL
@@ -275,6 +278,12 @@ class WorkloadSettings(Section):
         if twice:
             raise ValueError(f"must not name a detector twice: {', '.join(twice)}")
         return value
+
+    @model_validator(mode="after")
+    def _helps_with_its_fields(self) -> Self:
+        if unknown := sorted(self.field_help.keys() - set(self.fields)):
+            raise ValueError(f"field_help names {', '.join(unknown)}, which is none of the fields")
+        return self
 
     @model_validator(mode="after")
     def _two_models(self) -> Self:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import socket
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
@@ -60,18 +61,12 @@ class Shared:
     health: Callable[[], Health] = Health
 
 
-def waiting_server(settings: Settings, shared: Shared) -> HttpServer:
-    """Return a server, not started yet, that answers probes until an :class:`ApiStage` takes it over.
-
-    Raises
-    ------
-    OSError
-        When the address is taken.
-    """
+def waiting_server(settings: Settings, shared: Shared, listening: socket.socket) -> HttpServer:
+    """Return a server, not started yet, that answers probes until an :class:`ApiStage` takes it over."""
     options = settings.recalibrator
     hosts = RequestHosts.of(options.http_host, options.allowed_hosts)
     app = create_waiting_app(shared.missing, shared.metrics, hosts, shared.health)
-    return HttpServer(app, options.http_host, options.http_port)
+    return HttpServer(app, options.http_host, options.http_port, listening)
 
 
 class ApiStage(Stage):

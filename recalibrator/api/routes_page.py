@@ -23,7 +23,7 @@ from ucci_runtime.refusals import RequestRefused
 
 _MAX_FORM_BYTES = 10_000
 _SEE_OTHER, _UNPROCESSABLE = 303, 422
-_FILES = {"page.css": "text/css", "page.js": "text/javascript"}
+_FILES = {"page.css": "text/css", "page.js": "text/javascript", "label.js": "text/javascript"}
 
 
 class PageRoutes:

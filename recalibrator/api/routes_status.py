@@ -141,6 +141,7 @@ def _line(line: VersionLine, parent: VersionLine | None) -> dict[str, Any]:
         "uncertainty_threshold": line.uncertainty_threshold,
         "threshold": line.threshold,
         "micro_f1": None if line.micro_f1 is None else line.micro_f1.model_dump(),
+        "micro_f1_95": None if line.micro_f1_95 is None else line.micro_f1_95.model_dump(),
         "escalation_rate": line.escalation_rate,
         "labels": line.labels,
         "parent_version": line.parent_version,

@@ -1,4 +1,4 @@
-"""What an operator should read of what the fit does: two statuses → what has changed between them, as lines and events."""
+"""What an operator should read of what the fit does: two statuses → what has changed between them."""
 
 from __future__ import annotations
 
@@ -125,28 +125,29 @@ def happening(news: News, at: datetime) -> HappeningEvent | None:
 
 def _happened(event: str, facts: Mapping[str, JsonValue]) -> tuple[str, str] | None:
     """Return kind and sentence."""
+    found: tuple[str, str] | None = None
     match event:
         case "model outage":
-            failing = {role: facts[f"{role}_failing"] for role in ("small", "large")}
-            worse = max(failing, key=lambda role: float(str(failing[role])))
-            return "outage", f"The {worse} model fails on {float(str(failing[worse])):.0%} of calls"
+            failing = {role: float(str(facts[f"{role}_failing"])) for role in ("small", "large")}
+            role = max(failing, key=lambda one: failing[one])
+            found = "outage", f"The {role} model fails on {failing[role]:.0%} of calls"
         case "model outage over":
-            return "outage_over", "The models answer again"
-        case "drift state" if (facts["state"] in _BAD_DRIFT) is not (facts["before"] in _BAD_DRIFT):
+            found = "outage_over", "The models answer again"
+        case "drift state" if facts["state"] in _BAD_DRIFT and facts["before"] not in _BAD_DRIFT:
             alarmed = facts["detectors"]
             names = ", ".join(str(one).replace("_", " ") for one in alarmed) if isinstance(alarmed, list) else ""
-            if facts["state"] in _BAD_DRIFT:
-                return "alarm", f"Drift is suspected{f': {names}' if names else ''}"
-            return "alarm_over", "Drift is suspected no longer"
+            found = "alarm", f"Drift is suspected{f': {names}' if names else ''}"
+        case "drift state" if facts["before"] in _BAD_DRIFT and facts["state"] not in _BAD_DRIFT:
+            found = "alarm_over", "Drift is suspected no longer"
         case "bad labels suspected":
-            return "audit", "Labels may be wrong: an audit begins"
+            found = "audit", "Labels may be wrong: an audit begins"
         case "suspected labels judged":
-            return "audit_over", f"The audit's verdict: the suspected labels are {facts.get('verdict')}"
+            found = "audit_over", f"The audit's verdict: the suspected labels are {facts.get('verdict')}"
         case "labels of a labeler set aside":
-            return "set_aside", f"Labels of {facts['labeler']} are set aside"
+            found = "set_aside", f"Labels of {facts['labeler']} are set aside"
         case "labels of a labeler count again":
-            return "set_aside_over", f"Labels of {facts['labeler']} count again"
+            found = "set_aside_over", f"Labels of {facts['labeler']} count again"
         case "command applied":
             came = "" if facts["version"] is None else f", version {facts['version']}"
-            return "act", f"{facts['issued_by']}: {facts['note']}{came}"
-    return None
+            found = "act", f"{facts['issued_by']}: {facts['note']}{came}"
+    return found

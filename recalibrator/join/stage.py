@@ -12,6 +12,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 
+from recalibrator.errors import LOW_FREE_BYTES, DiskFull
 from recalibrator.join.co_partition import CoPartition, Uncommitted
 from recalibrator.join.joining import Event, Joining
 from recalibrator.join.label_requests import closing_records
@@ -108,8 +109,14 @@ class JoinStage(Stage):
         return {
             "rows": float(self._store.rows),
             "row_bytes": float(self._store.row_bytes),
+            "disk_free_bytes": float(self._store.free_bytes),
             "label_requests_open": float(sum(self._store.open_requests.values())),
         }
+
+    def trouble(self) -> str:
+        """Return that the disk is nearly full, before it is."""
+        free = self._store.free_bytes
+        return "" if free >= LOW_FREE_BYTES else f"only {free / 1e9:.2f} GB left on its disk: free some"
 
     def start(self) -> None:
         """End what an earlier process left open, then join the group."""
@@ -118,12 +125,17 @@ class JoinStage(Stage):
 
     def turn(self) -> None:
         """Take what has come and commit what is due; blocks up to 0.1 s, or for a transaction."""
-        self._take(self._log.poll(min(self._due_in_s(), _POLL_S)))
-        self._release()
-        if self._due_in_s() <= 0.0:
-            self.commit()
-        if self._clock.monotonic() >= self._expiry_due_s:
-            self._expire()
+        try:
+            self._take(self._log.poll(min(self._due_in_s(), _POLL_S)))
+            self._release()
+            if self._due_in_s() <= 0.0:
+                self.commit()
+            if self._clock.monotonic() >= self._expiry_due_s:
+                self._expire()
+        except DiskFull:
+            # The outputs are in the topics already: committed again, as at the close, they would be there twice.
+            self.lost()
+            raise
 
     def use(self, settings: Settings) -> None:
         """Join what comes from now on under these settings: labels by who is trusted now."""

@@ -7,8 +7,9 @@ from threading import Event
 
 import pytest
 
+from recalibrator import stage_thread
 from recalibrator.core import Recalibrator
-from recalibrator.errors import RecalibratorError
+from recalibrator.errors import DiskFull, RecalibratorError
 from recalibrator.prometheus_metrics import Metrics
 from recalibrator.stage import News, NotCommitted, Stage
 from recalibrator.stage_thread import StageThread
@@ -131,3 +132,23 @@ def test_news_and_dead_letters_are_logged_by_reason(capsys: pytest.CaptureFixtur
     assert "1000" in letters
     assert "2000" not in letters
     assert any("drift state" in line and "drifted" in line for line in lines)
+
+
+def test_a_full_disk_ends_no_process(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The stage is closed, says what it waits for, and is built again once there is room."""
+    monkeypatch.setattr(stage_thread, "AGAIN_S", 0.0)
+    closing, failures, troubles = Event(), list[BaseException](), list[str]()
+    full = ScriptedStage(closing, in_turn=DiskFull("join.sqlite3: full"), in_close=NotCommitted("unseen"))
+    stages = [full, full, ScriptedStage(closing)]
+
+    def build() -> Stage:
+        troubles.append(thread.report.trouble)
+        return stages.pop(0)
+
+    thread = StageThread("join", build, closing=closing, on_failure=failures.append, metrics=Metrics())
+    thread.run()
+
+    assert failures == []
+    assert troubles == ["", "join.sqlite3: full", "join.sqlite3: full"]
+    assert full.calls == 2 * ["start", "turn", "close"]
+    assert thread.report.trouble == ""

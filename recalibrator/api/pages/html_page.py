@@ -29,19 +29,6 @@ SHOWN_REQUESTS = 3
 SHOWN_HAPPENINGS = 20
 _HOUR = timedelta(hours=1)
 
-TONES = {
-    "active": "good",
-    "pinned": "calm",
-    "paused": "calm",
-    "cold_start": "calm",
-    "infeasible": "bad",
-    "label_starved": "warn",
-    "stale": "warn",
-    "labels_one_sided": "warn",
-    "bad_labels_suspected": "bad",
-}
-"""How each state is coloured; the word itself is always shown too."""
-
 ACTIONS = {
     "activate": (
         "Roll back",
@@ -111,7 +98,6 @@ class WorkloadPanel:
     held: VersionLine | None
     span: TrafficSpan | None
     prices_tokens: bool
-    tone: str
     versions: int
     figures: Figures
     sparklines: Sequence[Sparkline]
@@ -142,7 +128,6 @@ class Page:
         self._queue = queue
         self._figures = FigureStore(cache)
         self._environment = environment(
-            tones=TONES,
             actions=ACTIONS,
             detectors=DETECTORS,
             detected=DETECTED,
@@ -158,7 +143,13 @@ class Page:
         statuses = [self._documents.workload(name, now) for name in self._cache.workloads]
         facts = [self._facts(status, now) for status in statuses]
         rows = [
-            (one, headline(one, around), in_force(one, around), traffic(self._cache.points(one.workload), now))
+            (
+                one,
+                headline(one, around),
+                in_force(one, around),
+                traffic(self._cache.points(one.workload), now),
+                deciding(one),
+            )
             for one, around in zip(statuses, facts, strict=True)
         ]
         rows.sort(key=lambda row: urgency(row[1]))
@@ -223,7 +214,7 @@ class Page:
     def _panel(self, workload: str, now: datetime) -> WorkloadPanel:
         status = self._documents.workload(workload, now)
         facts, current = self._facts(status, now), deciding(status)
-        first, tone = headline(status, facts), TONES[status.state]
+        first = headline(status, facts)
         lines, points = self._cache.versions(workload), self._cache.points(workload)
         happened, moves = self._cache.happened(workload), visible_moves(lines)
         in_doubt = first.severity in ("bad", "warn") and first.kind not in ("dear", "escalation_jump", "dead_letters")
@@ -238,8 +229,6 @@ class Page:
             held=None if in_doubt else last_that_held(lines, current),
             span=traffic_span(status),
             prices_tokens=facts.prices_tokens,
-            # No green next to what needs attention.
-            tone="calm" if tone == "good" != first.severity else tone,
             versions=len(lines),
             figures=self._figures.of(status),
             sparklines=sparklines(points, status.target.micro_f1, now, happened, _moved(moves)),

@@ -13,6 +13,8 @@ from schemas.status import ModelHealth, RecalibratorStatus, WorkloadRouter, Work
 _MOST_ROUTERS = 3
 """More that are well are counted."""
 
+_TONES = {"probing": "warn", "down": "bad"}
+
 
 class Chip(NamedTuple):
     """A part of the service: its name, how it is in a few words, and a tone of the page."""
@@ -50,13 +52,13 @@ def strip(status: WorkloadStatus, recalibrators: Sequence[RecalibratorStatus], n
 def _model(role: str, seen: Sequence[ModelHealth]) -> Chip:
     """Return a model as the router that sees it worst reports it."""
     states = {one.state for one in seen}
-    state = next(one for one in ("down", "probing", "up") if one in states)
+    state = next(one for one in (*reversed(_TONES), "up") if one in states)
     slowest = max((one.latency_s.get("p99", 0.0) for one in seen), default=0.0)
     usual = max((one.latency_s.get("p50", 0.0) for one in seen), default=0.0)
     speed = f", half within {usual:.2g} s, nearly all within {slowest:.2g} s" if slowest else ""
     if state == "up" and any(one.overloaded for one in seen):
         return Chip(f"{role} model", f"overloaded, {sum(one.queued for one in seen)} calls wait{speed}", "bad")
-    return Chip(f"{role} model", f"{state}{speed}", {"up": "good", "probing": "warn"}.get(state, "bad"))
+    return Chip(f"{role} model", f"up{speed}", "good") if state == "up" else Chip(f"{role} model", state, _TONES[state])
 
 
 def _router(one: WorkloadRouter, usual: int | None) -> Chip:

@@ -45,9 +45,7 @@ class FigureStore:
             frontier_plot(status.frontier, frontier, status.target.micro_f1, large_only),
         )
 
-    def _read(
-        self, workload: str, version: int
-    ) -> tuple[CostQualityCurve | None, UncertaintyHistogram | None]:
+    def _read(self, workload: str, version: int) -> tuple[CostQualityCurve | None, UncertaintyHistogram | None]:
         record = self._cache.version_json(workload, version)
         if record is None:
             return None, None

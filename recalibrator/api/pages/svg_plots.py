@@ -1,4 +1,4 @@
-"""What holds now: reliability, the histogram of u, and cost against quality; a few shapes each, in the page's colours."""
+"""What holds now: reliability, the histogram of u, and cost against quality, in the page's colours."""
 
 from __future__ import annotations
 
@@ -179,7 +179,11 @@ def frontier_plot(
 
 
 def _frontier_parts(
-    chart: _Chart, now: CostQualityCurve, at_fit: CostQualityCurve | None, target: float | None, large_only: float | None
+    chart: _Chart,
+    now: CostQualityCurve,
+    at_fit: CostQualityCurve | None,
+    target: float | None,
+    large_only: float | None,
 ) -> Iterator[str]:
     has_cost = bool(now.sequential_cost)
     across = _across(now, has_cost=has_cost)

@@ -113,7 +113,7 @@ def throughput(points: Sequence[HistoryPoint]) -> list[tuple[float, float]]:
     if len(known) < _LEAST_POINTS or known[-1][0] <= known[0][0]:
         return []
     close, found = (known[-1][0] - known[0][0]) / _BINS, []
-    at, count, grown = *known[0], 0
+    at, grown = known[0][0], 0
     for (_, before), (later, queries) in pairwise(known):
         grown += queries if queries < before else queries - before
         if later - at >= close or later == known[-1][0]:
@@ -130,9 +130,7 @@ def _gaps(points: Sequence[HistoryPoint], end: float) -> list[tuple[float, float
     return [(a, b) for a, b in pairwise(times) if b - a > max(usual, often if end - a <= recent_s else seldom)]
 
 
-def _sparkline(
-    name: str, values: _Values, texts: Sequence[str], frame: Frame, goal: float | None = None
-) -> Sparkline:
+def _sparkline(name: str, values: _Values, texts: Sequence[str], frame: Frame, goal: float | None = None) -> Sparkline:
     if len(values) < _LEAST_POINTS or values[-1][0] <= values[0][0]:
         return Sparkline(name, texts[-1] if texts else "–", "nothing to draw yet", Markup())
     heights = [value for _, value in values]

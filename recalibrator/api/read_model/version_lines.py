@@ -12,7 +12,7 @@ from itertools import pairwise
 from typing import get_args
 
 import numpy as np
-from pydantic import JsonValue
+from pydantic import JsonValue, ValidationError
 
 from schemas.calibration import CalibrationVersion, Interval
 from schemas.costs import CostRate
@@ -39,6 +39,8 @@ class VersionLine:
 
     Parameters
     ----------
+    micro_f1, micro_f1_95 : Interval or None
+        With the bounds of the safety margin, and with those of 95 %.
     drift : str
         What the detectors said when it was made.
     sampled : tuple of float
@@ -63,6 +65,7 @@ class VersionLine:
     content_of: int | None
     sampled: tuple[float, ...]
     drift: str = "ok"
+    micro_f1_95: Interval | None = None
 
 
 def version_line(version: CalibrationVersion) -> VersionLine:
@@ -88,7 +91,16 @@ def version_line(version: CalibrationVersion) -> VersionLine:
         content_of=content_of if isinstance(content_of, int) else None,
         sampled=tuple(sampled.tolist()),
         drift=evidence.drift_state or "ok",
+        micro_f1_95=interval_95(version),
     )
+
+
+def interval_95(version: CalibrationVersion) -> Interval | None:
+    """Return the 95 % interval; versions of earlier releases know the one of their safety margin alone."""
+    try:
+        return Interval.model_validate(version.evidence.details["micro_f1_95"])
+    except (KeyError, ValidationError):
+        return version.evidence.micro_f1
 
 
 def changes(line: VersionLine, parent: VersionLine | None) -> dict[str, tuple[JsonValue, JsonValue]]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from datetime import UTC, datetime
+from itertools import pairwise
 from typing import Any
 
 from recalibrator.fit.news import happening, status_news
@@ -88,10 +89,16 @@ def test_what_happened_is_kept_in_plain_words() -> None:
     down = status().model_copy(update={"outage": OutageStatus(large_failing=0.8)})
     aside = status().model_copy(update={"details": {"labelers_set_aside": {"bob": {"labels": 40}}}})
     steps = (status(), down, status(), status(drift="suspected"), status(drift="drifted"), status(), aside, status())
-    pairs = zip(steps, steps[1:], strict=False)
-    found = [event for pair in pairs for new in status_news(*pair) if (event := happening(new, at))]
+    found = [event for pair in pairwise(steps) for new in status_news(*pair) if (event := happening(new, at))]
 
-    assert [one.kind for one in found] == ["outage", "outage_over", "alarm", "alarm_over", "set_aside", "set_aside_over"]
+    assert [one.kind for one in found] == [
+        "outage",
+        "outage_over",
+        "alarm",
+        "alarm_over",
+        "set_aside",
+        "set_aside_over",
+    ]
     assert found[0].sentence == "The large model fails on 80% of calls"
     assert found[2].sentence == "Drift is suspected: outcomes"
     assert {one.labeler for one in found[4:]} == {"bob"}

@@ -396,5 +396,5 @@ def test_what_somebody_did_is_still_known_after_a_restart(fit: Fit) -> None:
     fit.begin()
     fit.settle()
 
-    kept = [HappeningEvent.from_json(value) for value in fit.broker.values(TOPICS.happenings)]
+    kept = [HappeningEvent.from_json(value) for value in fit.broker.values("happenings")]
     assert [(one.kind, one.sentence.split(":")[0]) for one in kept] == [("act", "test")]

@@ -127,7 +127,9 @@ def test_the_page_stays_light_while_versions_come() -> None:
     api.cache.take("ucci.recalibrators", b"recalibrator-1", joined.to_json())
     for number in range(19, 1_019):
         made = NOW + timedelta(seconds=number)
-        evidence = Evidence(trigger="activate" if number % 7 == 0 else "threshold_moved", escalation_rate=number % 9 / 9)
+        evidence = Evidence(
+            trigger="activate" if number % 7 == 0 else "threshold_moved", escalation_rate=number % 9 / 9
+        )
         version = sealed_version(
             workload=WORKLOAD,
             version=number,

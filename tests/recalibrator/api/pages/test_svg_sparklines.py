@@ -72,7 +72,9 @@ def test_what_happened_is_marked_on_every_line() -> None:
     )
     before = outage.model_copy(update={"at": NOW - timedelta(hours=9)})
     moved = {NOW - timedelta(minutes=5): "Version 9 escalates 60 %"}
-    for line in sparklines(points((60, counts(1)), (30, counts(9)), (0, counts(20))), None, NOW, [before, outage], moved):
+    for line in sparklines(
+        points((60, counts(1)), (30, counts(9)), (0, counts(20))), None, NOW, [before, outage], moved
+    ):
         assert line.drawing.count('class="mark') == 2
         assert 'class="mark fault"' in line.drawing
         assert "<title>The &lt;large&gt; fails</title>" in line.drawing
