@@ -24,34 +24,19 @@ _OBSERVATION: TypeAdapter[Observation] = TypeAdapter(Annotated[Observation, Fiel
 
 
 def decode_result(value: bytes | None, workloads: Collection[str]) -> RoutedEvent:
-    """Return a record of the results.
-
-    Raises
-    ------
-    DecodeError
-    """
+    """Return a record of the results. Raises DecodeError."""
     routed = RoutedEvent.from_record(_present(value))
     _check_workload(routed.workload, workloads)
     return routed
 
 
 def decode_feedback(value: bytes | None) -> FeedbackEvent:
-    """Return a record of the feedback; its workload is known by its result alone.
-
-    Raises
-    ------
-    DecodeError
-    """
+    """Return a record of the feedback; its workload is known by its result alone. Raises DecodeError."""
     return FeedbackEvent.from_record(_present(value))
 
 
 def decode_observation(value: bytes | None, workloads: Collection[str]) -> Observation:
-    """Return a record of the observations, of whichever kind.
-
-    Raises
-    ------
-    DecodeError
-    """
+    """Return a record of the observations, of whichever kind. Raises DecodeError."""
     present = _present(value)
     if len(present) > MAX_RECORD_BYTES:
         raise DecodeError("too_large", f"record of {len(present)} bytes exceeds {MAX_RECORD_BYTES}: send less")

@@ -37,5 +37,5 @@ class DiskFull(RecalibratorError, OSError):
     exit_code = 1
 
 
+#: Free space of a disk below which somebody should be told, before it is full.
 LOW_FREE_BYTES = 1_000_000_000
-"""Free space of a disk below which somebody should be told, before it is full."""

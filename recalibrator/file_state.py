@@ -39,17 +39,8 @@ def derived_id(root: Path) -> str:
 class StateDirectory:
     """The state directory of one process.
 
-    Parameters
-    ----------
-    root : Path
-        ``recalibrator.state_dir``; created where missing.
-    instance_id : str, optional
-        ``recalibrator.instance_id``; by default the one that lies in the directory.
-
-    Raises
-    ------
-    ConfigError
-        When it cannot be written.
+    ``instance_id``: ``recalibrator.instance_id``; by default the one that lies in the directory. Raises ConfigError
+    when it cannot be written.
     """
 
     def __init__(self, root: Path, instance_id: str | None = None) -> None:
@@ -63,13 +54,7 @@ class StateDirectory:
             raise ConfigError([fault]) from None
 
     def lock(self, stage: str) -> None:
-        """Claim this directory for one stage until the process ends.
-
-        Raises
-        ------
-        StateInUse
-            When another process has it.
-        """
+        """Claim this directory for one stage until the process ends. Raises StateInUse when another process has it."""
         handle = os.open(self._root / f"{stage}.lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
         try:
             fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)

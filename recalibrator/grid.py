@@ -18,10 +18,7 @@ from schemas.traffic import GridSpec
 class Grid:
     """Logit-spaced cells of u.
 
-    Parameters
-    ----------
-    spec : GridSpec
-        Number of cells, and the u between which they lie; the outermost cells take what lies beyond.
+    ``spec``: number of cells, and the u between which they lie; the outermost cells take what lies beyond.
 
     Examples
     --------

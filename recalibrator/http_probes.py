@@ -22,32 +22,18 @@ _log = logging.getLogger("socketserver")
 
 _ACCEPT_AGAIN_S = 1.0
 _JSON: Final = "application/json"
+#: The longest wait for a client's next byte; then its connection is closed.
 STRAY_TIMEOUT_S = 10.0
-"""The longest wait for a client's next byte; then its connection is closed."""
 
+#: The most open at once: each takes a thread and a file. A probe ends in milliseconds, so the oldest is none.
 MAX_CONNECTIONS = 64
-"""The most open at once: each takes a thread and a file. A probe ends in milliseconds, so the oldest is none."""
 
 
 class ProbeServer:
     """Serves ``/healthz``, ``/readyz`` and ``/metrics`` on a thread of its own.
 
     ``/healthz`` answers while the process runs, 503 only where the broker answers others and not this process;
-    ``/readyz`` names what is not ready.
-
-    Parameters
-    ----------
-    host, port : str, int
-        Port 0 takes a free one; see :attr:`port`.
-    missing : callable
-        Returns what is missing for being ready; empty when ready. Called in the server's threads.
-    health : callable, optional
-        Returns whether the process and the broker talk. Called in the server's threads.
-
-    Raises
-    ------
-    OSError
-        When the address is taken.
+    ``/readyz`` names what is not ready. Raises OSError when the address is taken.
     """
 
     def __init__(

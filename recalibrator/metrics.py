@@ -110,6 +110,7 @@ SPECS = (
 WORKLOAD_PREFIX = "ucci_workload_"
 _W = ("workload",)
 
+#: What the status says of each workload, from every process that runs the API; names without prefix and ``_total``.
 WORKLOAD_SPECS = (
     MetricSpec("state", "gauge", "bool", "1 for the state that the workload is in, 0 for the others.", (*_W, "state")),
     MetricSpec("status_timestamp_seconds", "gauge", "second", "When the fit wrote the status, in Unix time.", _W),
@@ -214,37 +215,30 @@ WORKLOAD_SPECS = (
         (*_W, "stage", "reason"),
     ),
 )
-"""What the status says of each workload, from every process that runs the API; names without prefix and ``_total``."""
 
 SERVICE_PREFIX = "ucci_"
 
+#: How far the services are behind, over all instances.
 BACKLOG_SPECS = (
     MetricSpec(
         "backlog_records", "gauge", "record", "Records on a topic that all its readers have yet to take.", ("topic",)
     ),
     MetricSpec("backlog_seconds", "gauge", "second", "How old the newest record taken of a topic is.", ("topic",)),
 )
-"""How far the services are behind, over all instances."""
 
 
 class AlertSpec(NamedTuple):
-    """What an alert may rest on.
+    """What an alert may rest on."""
 
-    Parameters
-    ----------
-    condition : str
-        What is wrong, for people.
-    expression : str
-        In PromQL; several processes that run the API tell the same, hence ``max by``.
-    rules : tuple of str
-        Alerts of ``deploy/monitoring/rules.yml`` that fire for it; none where a threshold depends on the deployment.
-    """
-
+    #: What is wrong, for people.
     condition: str
+    #: In PromQL; several processes that run the API tell the same, hence ``max by``.
     expression: str
+    #: Alerts of ``deploy/monitoring/rules.yml`` that fire for it; none where a threshold depends on the deployment.
     rules: tuple[str, ...] = ()
 
 
+#: What operators want to be alerted of, in one place for the rules of Prometheus and for the documents.
 ALERTS = (
     AlertSpec(
         "Quality is below its target with confidence",
@@ -323,7 +317,6 @@ ALERTS = (
         'increase(ucci_recalibrator_notifications_total{outcome=~"refused|given_up|dropped"}[1h]) > 0',
     ),
 )
-"""What operators want to be alerted of, in one place for the rules of Prometheus and for the documents."""
 
 
 def exposed_name(spec: MetricSpec, prefix: str = PREFIX) -> str:

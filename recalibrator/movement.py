@@ -28,17 +28,17 @@ from schemas.event import rfc3339
 from schemas.routed import ModelRun, RoutedEvent
 from ucci_runtime.broker.records import Record
 
+#: Expected share of false ones among the movements, at most.
 FALSE_SHARE = 0.01
-"""Expected share of false ones among the movements, at most."""
 
+#: A smaller one explains nothing; of large samples the tests notice any.
 LEAST_EFFECT = 0.05
-"""A smaller one explains nothing; of large samples the tests notice any."""
 
+#: Of each sample.
 LEAST_QUERIES = 100
-"""Of each sample."""
 
+#: Names of the quantiles that stand for a property which is a number.
 NUMBERS = ("5 %", "median", "95 %")
-"""Names of the quantiles that stand for a property which is a number."""
 
 _MILLISECONDS = 1_000
 _DRAW = "what moved"
@@ -53,11 +53,11 @@ _FOLLOWS = 0.5
 _CLEARLY = 0.1
 _WORD = re.compile(r"\w+")
 
+#: Where a property arises: nothing follows what arises later. Another language, say, brings other words.
 _METADATA, _TEXTS, _VOCABULARY, _MODELS, _ANSWERS, _SIGNALS = range(6)
-"""Where a property arises: nothing follows what arises later. Another language, say, brings other words."""
 
+#: From a text to the code of its language; None where languages are left out.
 Language = Callable[[str], str] | None
-"""From a text to the code of its language; None where languages are left out."""
 
 Value = str | float | None
 Codes = NDArray[np.int64]
@@ -65,31 +65,21 @@ Codes = NDArray[np.int64]
 
 @dataclass(frozen=True)
 class Movement:
-    """A property that moved.
+    """A property that moved."""
 
-    Parameters
-    ----------
-    what : str
-        Such as ``language`` or ``field camera``.
-    effect : float
-        Of categories the total variation distance of their shares, of numbers the largest distance of the distribution
-        functions (Kolmogorov and Smirnov): the share of queries that differ, at least. From 0 to 1.
-    p : float
-        Of the test, adjusted by Benjamini and Hochberg.
-    before, after : dict
-        Shares of those categories that differ most; of numbers the 5 %, 50 % and 95 % quantiles.
-    follows : str or None
-        The movement that explains at least half of this one: among queries alike in that, less than half of it is left.
-    examples : tuple of str
-        Ids of queries after the change that show it.
-    """
-
+    #: Such as ``language`` or ``field camera``.
     what: str
+    #: Of categories the total variation distance of their shares, of numbers the largest distance of the distribution
+    #: functions (Kolmogorov and Smirnov): the share of queries that differ, at least. From 0 to 1.
     effect: float
+    #: Of the test, adjusted by Benjamini and Hochberg.
     p: float
+    #: Shares of those categories that differ most; of numbers the 5 %, 50 % and 95 % quantiles.
     before: dict[str, float]
     after: dict[str, float]
+    #: The movement that explains at least half of this one: among queries alike in that, less than half of it is left.
     follows: str | None
+    #: Ids of queries after the change that show it.
     examples: tuple[str, ...]
 
 
@@ -126,12 +116,7 @@ class Sides:
             (self._before if is_before else self._after).offer(record)
 
     def compared(self, start: datetime, language: Language) -> dict[str, Any]:
-        """Return what moved, as a document; what is older than ``start`` does not count.
-
-        Raises
-        ------
-        TooFewQueries
-        """
+        """Return what moved, as a document; what is older than ``start`` does not count. Raises TooFewQueries."""
         start_ms = int(start.timestamp() * _MILLISECONDS)
         sides = [one.results(self._workload, start_ms) for one in (self._before, self._after)]
         begun, since, until = map(rfc3339, (start, self._since, self._until))

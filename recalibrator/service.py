@@ -64,8 +64,8 @@ if TYPE_CHECKING:
 
 _log = structlog.get_logger()
 
+#: For all stages together, so that a SIGTERM ends within 20 s.
 END_TIMEOUT_S = 17.0
-"""For all stages together, so that a SIGTERM ends within 20 s."""
 
 _WRITTEN = (OBSERVATIONS, CALIBRATION, CALIBRATION_HISTORY, STATUS, DEAD_LETTERS)
 _TOUCHED = (RESULTS, FEEDBACK, ROUTERS, *_WRITTEN)
@@ -74,15 +74,7 @@ _WAIT_S = 0.5
 
 
 class Service:
-    """One recalibrator process.
-
-    Parameters
-    ----------
-    connect : Connect
-        Makes the broker.
-    stages : collection of StageName
-        By default all of them.
-    """
+    """One recalibrator process."""
 
     def __init__(self, settings: Settings, connect: Connect, stages: Collection[StageName] = tuple(StageName)) -> None:
         self._settings = settings
@@ -114,10 +106,7 @@ class Service:
     def take_over(self, found: Settings) -> Reread:
         """Apply what may change from a reloaded file; every stage does so after its present turn.
 
-        Raises
-        ------
-        ConfigError
-            Nothing has changed then.
+        Raises ConfigError; nothing has changed then.
         """
         done = Reread.of(self._settings, found, OF_RECALIBRATOR)
         self._settings = done.settings
@@ -132,12 +121,8 @@ class Service:
     def run(self, between: Callable[[], None] = lambda: None) -> None:
         """Run until :meth:`end` or a failure; blocks, and calls ``between`` twice a second.
 
-        Raises
-        ------
-        UcciError
-            When something that only a person can fix ended it.
-        OSError
-            When the HTTP address is taken or a disk cannot be used.
+        Raises UcciError when something that only a person can fix ended it; raises OSError when the HTTP address is
+        taken or a disk cannot be used.
         """
         # More threads for matrices of a few hundred cells only spin, and take the cores from everybody else. Besides,
         # sums of more than 10,000 labels differ in their last digits with the number of threads.
@@ -375,12 +360,7 @@ class Service:
 def run_until_signalled(service: Service, read: Callable[[], Settings]) -> None:
     """Run a service; the first SIGTERM or SIGINT drains it, the second ends the process at once.
 
-    SIGHUP has the configuration reloaded by ``read``.
-
-    Raises
-    ------
-    UcciError, OSError
-        See :meth:`Service.run`.
+    SIGHUP has the configuration reloaded by ``read``. Raises UcciError or OSError; see :meth:`Service.run`.
     """
     end_on_signals(lambda _: service.end())
     hangup = Hangup(read, service.take_over)

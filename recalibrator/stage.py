@@ -21,12 +21,11 @@ from schemas.status import LabelerStatus, RecalibratorStatus, StageStatus, Topic
 from ucci_runtime.broker.ports import Committed, TransactionSession
 from ucci_runtime.broker.records import Input, Lag, OffsetCommit, OutputRecord
 
+#: How long a turn takes records; then it lets its group hear of it, and reads the rest of them again.
+#:
+#: A group gives up a member that does not poll for ``max.poll.interval.ms``, and so all that was taken since its last
+#: commit. Polls return up to thousands of records, of which each may lead to a commit.
 TURN_S = 5.0
-"""How long a turn takes records; then it lets its group hear of it, and reads the rest of them again.
-
-A group gives up a member that does not poll for ``max.poll.interval.ms``, and so all that was taken since its last
-commit. Polls return up to thousands of records, of which each may lead to a commit.
-"""
 
 
 class StageName(StrEnum):
@@ -53,20 +52,7 @@ class NotCommitted(UcciError):
 def commit(
     session: TransactionSession, records: Sequence[OutputRecord], offsets: Mapping[Input, int], group: object
 ) -> None:
-    """Commit records and offsets; blocks.
-
-    Parameters
-    ----------
-    offsets : mapping of Input to int
-        The next record to read of each partition.
-    group : object
-        The consumer group's metadata as of now.
-
-    Raises
-    ------
-    NotCommitted
-    Fenced, AccessDenied
-    """
+    """Commit records and offsets; blocks. Raises NotCommitted; raises Fenced or AccessDenied."""
     end = session.commit(records, {source: OffsetCommit(offset) for source, offset in offsets.items()}, group)
     if not isinstance(end, Committed):
         raise NotCommitted(end.reason)
@@ -84,18 +70,13 @@ class StageReport:
 
 @dataclass(frozen=True, slots=True)
 class News:
-    """Something that happened in a stage, as a log line says it.
+    """Something that happened in a stage, as a log line says it."""
 
-    Parameters
-    ----------
-    event : str
-        In a few words, the same whenever it happens.
-    is_bad : bool
-        Whether somebody should look at it.
-    """
-
+    #: In a few words, the same whenever it happens.
     event: str
+
     facts: Mapping[str, JsonValue]
+    #: Whether somebody should look at it.
     is_bad: bool = False
 
 

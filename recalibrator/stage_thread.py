@@ -23,8 +23,8 @@ from ucci_runtime.tally import Tally
 
 _log = structlog.get_logger()
 _MEASURE_INTERVAL_S = 1.0
+#: How long a stage waits for room on its disk before it tries again.
 AGAIN_S = 5.0
-"""How long a stage waits for room on its disk before it tries again."""
 
 _CUT_SHORT = (AbortTransaction, BrokerUnreachable, RecreateProducer, RetryCall, NotCommitted)
 
@@ -34,14 +34,8 @@ class StageThread(Thread):
 
     Parameters
     ----------
-    name : str
-        Of the stage.
     build : callable
         Makes the stage; called in the thread, since clients belong to one.
-    closing : threading.Event
-        Set by the service when it ends.
-    on_failure : callable
-        Called with the error that ended this thread.
     on_status : callable, optional
         Called with every status that the stage has committed; must not wait.
     """

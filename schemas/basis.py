@@ -16,32 +16,27 @@ from pydantic import Field
 from schemas.canonical import digest
 from schemas.event import Count, Many, Part
 
+#: A basis as results, labels and traffic name it, which may be one of a later release.
 BasisMark = Annotated[str, Field(min_length=1, max_length=64)]
-"""A basis as results, labels and traffic name it, which may be one of a later release."""
 
 _MARK_CHARS = 16
 _PROMPT_CHARS = 16
+#: Results carry the mark of their basis: it is worked out once for each workload.
 _KEPT = 256
-"""Results carry the mark of their basis: it is worked out once for each workload."""
 
 
 class Basis(Part):
-    """What the answers of a workload rest on; where servers listen and what is promised are not part of it.
+    """What the answers of a workload rest on; where servers listen and what is promised are not part of it."""
 
-    Parameters
-    ----------
-    prompt : str
-        The first 16 hex characters of the prompt's SHA-256.
-    small_model, large_model : str
-        As their servers know them.
-    """
-
+    #: The first 16 hex characters of the prompt's SHA-256.
     prompt: str
+
     fields: Many[str]
     api: str
     decoding: str
     uncertainty: str
     max_tokens: Count
+    #: As their servers know them.
     small_model: str
     large_model: str
 
@@ -58,15 +53,7 @@ def prompt_digest(prompt: str) -> str:
 
 @lru_cache(maxsize=_KEPT)
 def basis_of(prompt: str, fields: tuple[str, ...], form: tuple[str, str, str, int], models: tuple[str, str]) -> Basis:
-    """Return the basis of a workload's settings.
-
-    Parameters
-    ----------
-    form : tuple
-        ``api``, ``decoding``, ``uncertainty`` and ``max_tokens``.
-    models : tuple
-        Names of the small and the large model.
-    """
+    """Return the basis of a workload's settings."""
     api, decoding, uncertainty, max_tokens = form
     small_model, large_model = models
     return Basis(

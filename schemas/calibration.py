@@ -42,14 +42,14 @@ from schemas.handoff import Handoff
 from schemas.routed import Decision, DecisionReason, Decisions, LabelReason, LabelRequest
 
 MAX_KNOTS = 4_096
+#: The highest number that is taken into force or followed: above it, the next versions would run out of numbers.
 HIGHEST_VERSION = 2**53 - 2**20
-"""The highest number that is taken into force or followed: above it, the next versions would run out of numbers."""
 
 ESCALATE_ALL = -1.0
 ESCALATE_NONE = 1.0
 
+#: Begins the salt of the audit's draw, which makes it independent of those of exploration and labels.
 _AUDIT_SALT = "audit:"
-"""Begins the salt of the audit's draw, which makes it independent of those of exploration and labels."""
 
 CalibrationState = Literal["active", "cold_start", "infeasible"]
 
@@ -92,20 +92,7 @@ class CalibrationMap(Part):
     def at(self, uncertainty: float | NDArray[np.float64]) -> float | NDArray[np.float64]:
         """Read the map: linear between knots, clipped outside (paper, section 4.2).
 
-        Parameters
-        ----------
-        uncertainty : float or ndarray of float, any shape
-            u, in [0, 1].
-
-        Returns
-        -------
-        float or ndarray of the same shape
-            P(error | u), in [0, 1].
-
-        Raises
-        ------
-        ValueError
-            If the map has no knots, as in a cold start.
+        ``uncertainty``: u, in [0, 1]. Raises ValueError if the map has no knots, as in a cold start.
 
         Examples
         --------
@@ -141,13 +128,13 @@ class CalibrationMap(Part):
         return min(found, nextafter(knots[right], knot))
 
 
+#: What can bind, by the keys of the target; ``FIELD_PREFIX`` begins the name of a field.
 CAP, BUDGET, QUALITY = "max_escalation", "cost", "micro_f1"
-"""What can bind, by the keys of the target; ``FIELD_PREFIX`` begins the name of a field."""
 
 FIELD_PREFIX = "fields."
 
+#: Of micro-F1, or of queries: what is promised lies strictly inside.
 TargetShare = Annotated[Real, Field(gt=0.0, lt=1.0)]
-"""Of micro-F1, or of queries: what is promised lies strictly inside."""
 
 
 def _is_absent(value: object) -> bool:
@@ -160,26 +147,18 @@ class Target(Part):
 
     Either a quality is held at the least cost (``micro_f1``, ``fields``, or both), or the best quality that a budget
     buys (``cost``). ``max_escalation`` limits either.
-
-    Parameters
-    ----------
-    micro_f1 : float, optional
-        micro-F1 of the served answers.
-    safety : float
-        Standard errors by which the estimate must exceed the target.
-    max_escalation : float, optional
-        Largest share of queries that the large model may answer, exploration included: a cap for scarce servers, which
-        comes before the quality.
-    cost : float, optional
-        Budget: the mean sequential cost of a query, in the unit of the workload's ``cost``.
-    fields : table, optional
-        micro-F1 of single fields, each to be met beside ``micro_f1`` where both are given.
     """
 
+    #: micro-F1 of the served answers.
     micro_f1: Annotated[TargetShare | None, Field(exclude_if=_is_absent)] = None
+    #: Standard errors by which the estimate must exceed the target.
     safety: Annotated[Real, Field(ge=0.0, le=10.0)] = 0.65
+    #: Largest share of queries that the large model may answer, exploration included: a cap for scarce servers, which
+    #: comes before the quality.
     max_escalation: Annotated[TargetShare | None, Field(exclude_if=_is_absent)] = None
+    #: Budget: the mean sequential cost of a query, in the unit of the workload's ``cost``.
     cost: Annotated[Price | None, Field(exclude_if=_is_absent)] = None
+    #: micro-F1 of single fields, each to be met beside ``micro_f1`` where both are given.
     fields: Annotated[Members[str, TargetShare], Field(exclude_if=_is_absent)] = Field(default_factory=dict)
 
     @property
@@ -206,19 +185,13 @@ class Target(Part):
 
 
 class Atom(Part):
-    """A value of u that so many queries share that no threshold parts them: a draw does.
+    """A value of u that so many queries share that no threshold parts them: a draw does."""
 
-    Parameters
-    ----------
-    above, most : float
-        The queries with ``above`` < u ≤ ``most``.
-    keep_probability : float
-        Share of them that is kept where they lie below the threshold, before exploration. The others escalate, drawn
-        and recorded as explored queries are. A router of an earlier release keeps them all.
-    """
-
+    #: The queries with ``above`` < u ≤ ``most``.
     above: Annotated[Real, Field(ge=ESCALATE_ALL, lt=1.0)]
     most: Uncertainty
+    #: Share of them that is kept where they lie below the threshold, before exploration. The others escalate, drawn and
+    #: recorded as explored queries are. A router of an earlier release keeps them all.
     keep_probability: Probability
 
 
@@ -238,45 +211,32 @@ class Interval(Part):
     upper: Real
 
 
+#: So many standard errors from an estimate the bounds of a 95 % interval lie.
 Z95 = 1.959963984540054
-"""So many standard errors from an estimate the bounds of a 95 % interval lie."""
 
 
 class BudgetStanding(Part):
-    """How a budget is kept, in the unit of the workload's ``cost``.
+    """How a budget is kept, in the unit of the workload's ``cost``."""
 
-    Parameters
-    ----------
-    allowed : float
-        What the next queries may cost on average: the budget, and what was spent too little or too much before.
-    realised : float or None
-        Mean sequential cost of the latest queries that a version has decided.
-    queries : int
-        How many these are.
-    """
-
+    #: What the next queries may cost on average: the budget, and what was spent too little or too much before.
     allowed: NonNegative
+    #: Mean sequential cost of the latest queries that a version has decided.
     realised: NonNegative | None = None
+    #: How many these are.
     queries: Count = 0
 
 
 class TargetStanding(Part):
-    """How a threshold stands to a target that is more than a micro-F1.
+    """How a threshold stands to a target that is more than a micro-F1."""
 
-    Parameters
-    ----------
-    binds : str or None
-        What keeps the threshold where it is: ``micro_f1``, a field's name after ``fields.``, ``max_escalation`` or
-        ``cost``; null where nothing does, since no query would have to escalate.
-    wanted_escalation : float or None
-        Share of queries that the large model would answer without the cap.
-    fields : dict
-        micro-F1 of each field with a target of its own, with the interval of ``micro_f1``.
-    """
-
+    #: What keeps the threshold where it is: ``micro_f1``, a field's name after ``fields.``, ``max_escalation`` or
+    #: ``cost``; null where nothing does, since no query would have to escalate.
     binds: str | None = None
+    #: Share of queries that the large model would answer without the cap.
     wanted_escalation: Probability | None = None
+    #: micro-F1 of each field with a target of its own, with the interval of ``micro_f1``.
     fields: Members[str, Interval] = Field(default_factory=dict)
+
     budget: BudgetStanding | None = None
 
     @property
@@ -286,47 +246,35 @@ class TargetStanding(Part):
 
 
 class Evidence(Part):
-    """The numbers behind a version.
+    """The numbers behind a version."""
 
-    Parameters
-    ----------
-    trigger : str
-        Why this version was made, for example ``bootstrap``, ``threshold_moved``, ``drift``, ``maximum_age``.
-    window_from, window_to : datetime or None
-        Span of routing times of the labels used.
-    labels, pairs : int
-        Labelled queries in the window, and those of them where both models ran.
-    effective_labels, effective_pairs : float
-        Kish sample sizes after weighting.
-    ece, brier : Interval or None
-        Prequential: each label scored by the version that routed it.
-    micro_f1 : Interval or None
-        Estimate at the chosen threshold; ``lower`` is the bound that the choice rests on.
-    escalation_rate : float or None
-        Expected share of queries with u above the threshold.
-    best_micro_f1 : float or None
-        The highest estimate that any threshold reaches, given when the target is infeasible.
-    details : dict
-        Further numbers by name, for people and plots.
-    standing : TargetStanding or None
-        Absent where the target is a micro-F1 alone.
-    """
-
+    #: Why this version was made, for example ``bootstrap``, ``threshold_moved``, ``drift``, ``maximum_age``.
     trigger: str
+    #: Span of routing times of the labels used.
     window_from: Timestamp | None = None
     window_to: Timestamp | None = None
+    #: Labelled queries in the window, and those of them where both models ran.
     labels: Count = 0
     pairs: Count = 0
+    #: Kish sample sizes after weighting.
     effective_labels: NonNegative = 0.0
     effective_pairs: NonNegative = 0.0
+    #: Prequential: each label scored by the version that routed it.
     ece: Interval | None = None
     brier: Interval | None = None
+    #: Estimate at the chosen threshold; ``lower`` is the bound that the choice rests on.
     micro_f1: Interval | None = None
+    #: Expected share of queries with u above the threshold.
     escalation_rate: Probability | None = None
+
     expected_cost: CostRate | None = None
+    #: The highest estimate that any threshold reaches, given when the target is infeasible.
     best_micro_f1: Probability | None = None
+
     drift_state: str | None = None
+    #: Further numbers by name, for people and plots.
     details: JsonObject = Field(default_factory=dict)
+    #: Absent where the target is a micro-F1 alone.
     standing: Annotated[TargetStanding | None, Field(exclude_if=lambda standing: standing is None)] = None
 
 
@@ -339,8 +287,8 @@ class Hold(Part):
     reason: str
 
 
+#: What keeps new fits from being published: ``paused`` until ``resume``, ``pinned`` until ``unpin``.
 Holds = Members[str, Hold]
-"""What keeps new fits from being published: ``paused`` until ``resume``, ``pinned`` until ``unpin``."""
 
 
 class CalibrationVersion(Event):
@@ -419,15 +367,7 @@ class CalibrationVersion(Event):
     def sealed(cls, **content: Any) -> Self:
         """Construct a version from its content and put the digest on it.
 
-        Parameters
-        ----------
-        **content
-            All fields but ``digest``.
-
-        Raises
-        ------
-        pydantic.ValidationError
-            If the content contradicts itself.
+        Raises pydantic.ValidationError if the content contradicts itself.
         """
         return cls(**content).altered()
 
@@ -452,19 +392,8 @@ class CalibrationVersion(Event):
     def decide(self, uncertainty: float | None, query_id: str, draw: float | None = None) -> Decision:
         """Decide for one query: escalate iff u > ``uncertainty_threshold``, or when exploration draws it.
 
-        Pure and deterministic: the draw is a hash of the query's id and the workload's name.
-
-        Parameters
-        ----------
-        uncertainty : float or None
-            u, in [0, 1]; None when the small model failed, which always escalates.
-        draw : float, optional
-            That hash as :func:`schemas.draws.uniform` gives it, where it is known.
-
-        Raises
-        ------
-        ValueError
-            If u is not a number in [0, 1].
+        Pure and deterministic: the draw is a hash of the query's id and the workload's name. ``uncertainty``: u, in [0,
+        1]; None when the small model failed, which always escalates. Raises ValueError if u is not a number in [0, 1].
         """
         if uncertainty is not None and not 0.0 <= uncertainty <= 1.0:
             raise ValueError(f"uncertainty: must lie in [0, 1] (got {uncertainty})")
@@ -558,13 +487,9 @@ class CalibrationVersion(Event):
         """Decide whether people are asked for this query's gold entities, and which people.
 
         Exploration is drawn inside the label draw (the same hash), so explored queries are always labelled, and their
-        marginal probability given u is that of the kept side: while an audit is open, trusted people are asked for
-        them all. Above the threshold an audit is drawn by another hash, which adds to the probability of a label.
-
-        Returns
-        -------
-        LabelRequest
-            ``probability`` is that of being labelled for any reason, given u.
+        marginal probability given u is that of the kept side: while an audit is open, trusted people are asked for them
+        all. Above the threshold an audit is drawn by another hash, which adds to the probability of a label. Returns
+        ``probability`` is that of being labelled for any reason, given u.
         """
         audit = self.audit_probability if decision.reason in ("threshold", "infeasible") else 0.0
         audited = audit > 0.0 and uniform(query_id, _AUDIT_SALT + self.workload) < audit

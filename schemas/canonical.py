@@ -21,27 +21,15 @@ from schemas.event import MAX_INTEGER
 DIGEST_FIELD = "digest"
 
 _TEXT, _INTEGERS, _FLOATS = {str}, {int}, {float}
+#: Powers of ten from where on, and up to where, JSON writes a number without one.
 _LEAST_POWER, _POWERS = -6, 21
-"""Powers of ten from where on, and up to where, JSON writes a number without one."""
 
 
 def digest(document: Mapping[str, Any]) -> str:
     """Hash a JSON object without its own ``digest``.
 
-    Parameters
-    ----------
-    document : mapping
-        Plain JSON values. Numbers must be finite and integers at most 2**53 in size.
-
-    Returns
-    -------
-    str
-        Lower-case hex SHA-256 of the RFC 8785 form.
-
-    Raises
-    ------
-    ValueError
-        If a value has no canonical form.
+    ``document``: plain JSON values. Numbers must be finite and integers at most 2**53 in size. Returns lower-case hex
+    SHA-256 of the RFC 8785 form. Raises ValueError if a value has no canonical form.
 
     Examples
     --------
@@ -54,14 +42,7 @@ def digest(document: Mapping[str, Any]) -> str:
 def canonical(value: Any) -> bytes:
     """Return the RFC 8785 form of a JSON value.
 
-    Parameters
-    ----------
-    value : dict, list, tuple, str, int, float, bool or None
-
-    Raises
-    ------
-    ValueError
-        If it has none.
+    Raises ValueError if it has none.
 
     Examples
     --------

@@ -42,49 +42,42 @@ class Command(Event):
 
     Parameters
     ----------
-    action : str
-        ``bootstrap`` publishes a first version: of ``map`` and ``uncertainty_threshold`` where they are given, else
-        fitted on the labelled examples before it in the log. ``activate`` publishes version ``version`` anew under
-        a new number, with ``hold`` until ``unpin``, else until a refit replaces it. ``pin`` publishes a version anew
-        and keeps it until ``unpin``. ``pause`` stops publishing fits until ``resume``. These publish the version in
-        force anew, with what holds it now. ``refit`` fits and publishes at once. ``shadow`` and ``canary`` begin a
-        trial of version ``version``: routers report what it would decide, or decide a ``share`` of queries by it.
-        ``promote`` publishes the version on trial under a new number, ``stop_trial`` ends the trial.
-    version : int, optional
-        For ``activate``, ``pin``, ``shadow`` and ``canary``; ``pin`` without one pins the version in force.
-    hold : bool, optional
-        For ``activate``: whether refits are held back until ``unpin``. The HTTP API holds unless asked not to;
-        commands of earlier releases, which lack it, do not.
-    share : float, optional
-        For ``canary``: of queries, in (0, 1].
-    map, uncertainty_threshold, error_probability_threshold : optional
-        For ``bootstrap`` from a finished calibration; the threshold on u wins over the one on g. With ``activate``,
-        ``pin``, ``shadow`` and ``canary`` the content of ``version``, for when the fit keeps it no longer.
-    signal : str
-        How u of ``map`` is measured; a map of another signal than the workload's is refused.
-    basis : Basis, optional
-        What the answers behind ``map`` rest on; a map of another basis than the workload's is refused.
     issued_by, reason : str
         Who, and why.
-    command_id : str, optional
-        By which the status names what became of the command.
     """
 
     kind: Literal["command"] = "command"
     workload: WorkloadName
+    #: ``bootstrap`` publishes a first version: of ``map`` and ``uncertainty_threshold`` where they are given, else
+    #: fitted on the labelled examples before it in the log. ``activate`` publishes version ``version`` anew under a new
+    #: number, with ``hold`` until ``unpin``, else until a refit replaces it. ``pin`` publishes a version anew and keeps
+    #: it until ``unpin``. ``pause`` stops publishing fits until ``resume``. These publish the version in force anew,
+    #: with what holds it now. ``refit`` fits and publishes at once. ``shadow`` and ``canary`` begin a trial of version
+    #: ``version``: routers report what it would decide, or decide a ``share`` of queries by it. ``promote`` publishes
+    #: the version on trial under a new number, ``stop_trial`` ends the trial.
     action: Action
+    #: For ``activate``, ``pin``, ``shadow`` and ``canary``; ``pin`` without one pins the version in force.
     version: Ordinal | None = None
+    #: For ``activate``: whether refits are held back until ``unpin``. The HTTP API holds unless asked not to; commands
+    #: of earlier releases, which lack it, do not.
     hold: Flag | None = None
+    #: For ``canary``: of queries, in (0, 1].
     share: Annotated[Real, Field(gt=0.0, le=1.0)] | None = None
+    #: For ``bootstrap`` from a finished calibration; the threshold on u wins over the one on g. With ``activate``,
+    #: ``pin``, ``shadow`` and ``canary`` the content of ``version``, for when the fit keeps it no longer.
     map: CalibrationMap | None = None
     uncertainty_threshold: Annotated[Real, Field(ge=ESCALATE_ALL, le=ESCALATE_NONE)] | None = None
     error_probability_threshold: Probability | None = None
+    #: How u of ``map`` is measured; a map of another signal than the workload's is refused.
     signal: SignalName = DEFAULT_SIGNAL
+    #: What the answers behind ``map`` rest on; a map of another basis than the workload's is refused.
     basis: Basis | None = None
+
     examples: Count | None = None
     issued_by: Annotated[str, Field(min_length=1, max_length=MAX_NAME_CHARS)]
     issued_at: Timestamp
     reason: Annotated[str, Field(max_length=4_096)] = ""
+    #: By which the status names what became of the command.
     command_id: Annotated[str, Field(min_length=1, max_length=MAX_NAME_CHARS)] | None = None
 
     @model_validator(mode="after")

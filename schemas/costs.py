@@ -15,8 +15,8 @@ from schemas.event import MAX_INTEGER, NonNegative, Part, Real
 
 Price = Annotated[Real, Field(gt=0.0, le=float(MAX_INTEGER))]
 
+#: What a call costs whose server says that it used no token, or more than there are; sums of a few stay exact.
 LEAST_CALL, MOST_CALL = 1e-9, 2.0**50
-"""What a call costs whose server says that it used no token, or more than there are; sums of a few stay exact."""
 
 
 class TokenUse(NamedTuple):
@@ -27,29 +27,20 @@ class TokenUse(NamedTuple):
 
 
 class ModelCosts(Part):
-    """What one call of each model costs, or one token; where all costs are relative, only the ratio matters.
+    """What one call of each model costs, or one token; where all costs are relative, only the ratio matters."""
 
-    Parameters
-    ----------
-    small : float
-        One call of the small model, or one token that it generates.
-    large : float
-        The same of the large model.
-    unit : str
-        ``call`` prices calls, whatever their length; ``token`` prices tokens, so that shorter answers cost less.
-    prompt_small, prompt_large : float
-        One token that a model reads; with ``unit = "token"``.
-    large_alone : float, optional
-        One call of the large model that no small answer begins, where that is dearer (see ``handoff``); with
-        ``unit = "call"``.
-    """
-
+    #: One call of the small model, or one token that it generates.
     small: Price = 1.0
+    #: The same of the large model.
     large: Price
     # Former versions lack these, and must keep their digest when they are written again.
+    #: ``call`` prices calls, whatever their length; ``token`` prices tokens, so that shorter answers cost less.
     unit: Annotated[Literal["call", "token"], Field(exclude_if=lambda unit: unit == "call")] = "call"
+    #: One token that a model reads; with ``unit = "token"``.
     prompt_small: Annotated[NonNegative, Field(exclude_if=lambda price: not price)] = 0.0
     prompt_large: Annotated[NonNegative, Field(exclude_if=lambda price: not price)] = 0.0
+    #: One call of the large model that no small answer begins, where that is dearer (see ``handoff``); with ``unit =
+    #: "call"``.
     large_alone: Annotated[Price | None, Field(exclude_if=lambda price: price is None)] = None
 
     @model_validator(mode="after")
@@ -75,11 +66,6 @@ class ModelCosts(Part):
 
     def of_calls(self, small: TokenUse, large: TokenUse, alone: TokenUse) -> ModelCosts:
         """Return what one call costs.
-
-        Parameters
-        ----------
-        small, large, alone : TokenUse
-            The mean tokens of a small call, of a large one, and of a large one that begins anew.
 
         Examples
         --------
@@ -120,11 +106,8 @@ class CostRate(Part):
 def query_cost(costs: ModelCosts, *, escalated: bool, small: TokenUse, large: Sequence[TokenUse]) -> QueryCost:
     """Return both costs of one query.
 
-    Parameters
-    ----------
-    large : sequence of TokenUse
-        Of each call of the large model, that which was to be served first; more than one where it was asked again
-        without handoff, or alone, to compare.
+    ``large``: of each call of the large model, that which was to be served first; more than one where it was asked
+    again without handoff, or alone, to compare.
 
     Examples
     --------
@@ -140,13 +123,6 @@ def query_cost(costs: ModelCosts, *, escalated: bool, small: TokenUse, large: Se
 
 def expected_cost(costs: ModelCosts, escalation_rate: float, exploration_probability: float = 0.0) -> CostRate:
     """Return the mean costs of a policy that escalates a share of queries and explores among the rest.
-
-    Parameters
-    ----------
-    escalation_rate : float
-        Share of queries above the threshold, in [0, 1].
-    exploration_probability : float
-        Probability that one of the others runs the large model too.
 
     Examples
     --------

@@ -12,10 +12,10 @@ DetectorName = Literal[
     "error_given_agreement",
     "right_given_disagreement",
 ]
+#: Those in use where a workload names none; those without labels first.
 DEFAULT_DETECTORS: tuple[DetectorName, ...] = get_args(DetectorName)
-"""Those in use where a workload names none; those without labels first."""
 
+#: River's detectors of a mean or a distribution that are deterministic, KSWIN by its seed.
 RiverName = Literal["ADWIN", "PageHinkley", "KSWIN"]
-"""River's detectors of a mean or a distribution that are deterministic, KSWIN by its seed."""
 
 RiverArguments = dict[str, int | float | str]

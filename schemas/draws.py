@@ -22,10 +22,7 @@ _MAX_KEY_BYTES = 64
 def uniform(query_id: str, salt: str) -> float:
     """Hash a query's id to a number that is uniform on [0, 1) with 53 bits.
 
-    Parameters
-    ----------
-    salt : str
-        Keeps the draws of different workloads independent; its first 64 UTF-8 bytes count.
+    ``salt``: keeps the draws of different workloads independent; its first 64 UTF-8 bytes count.
 
     Examples
     --------
@@ -53,10 +50,7 @@ def second(draw: Draw) -> Draw:
 def drawn_as(query_id: str, key: bytes | None) -> str:
     """Return what stands for a query's id in its draws, so that nobody without the key can choose ids by their draws.
 
-    Parameters
-    ----------
-    key : bytes or None
-        ``router.draw_key``, the same on every router; None leaves the id as it is, and the draws public.
+    ``key``: ``router.draw_key``, the same on every router; None leaves the id as it is, and the draws public.
 
     Examples
     --------

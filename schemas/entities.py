@@ -33,8 +33,8 @@ class _OneMessage:
 
 EntityText = Annotated[str, Field(max_length=MAX_VALUE_CHARS)]
 EntityValue = Annotated[EntityText | Annotated[Many[EntityText], Field(max_length=MAX_VALUES)] | None, _OneMessage()]
+#: ``{field: text | [text, ...] | null}``.
 Entities = Annotated[Members[Annotated[str, Field(max_length=255)], EntityValue], Field(max_length=MAX_FIELDS)]
-"""``{field: text | [text, ...] | null}``."""
 
 EntityMapping = Mapping[str, str | tuple[str, ...] | list[str] | None]
 

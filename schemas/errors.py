@@ -11,8 +11,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+#: Of one error's line; a dead letter's header holds no more.
 MAX_ERROR_CHARS = 1_000
-"""Of one error's line; a dead letter's header holds no more."""
 
 _MAX_FIELD_CHARS = 400
 
@@ -42,13 +42,7 @@ class UcciError(Exception):
 
 
 class ConfigError(UcciError):
-    """The configuration is wrong; nothing was started.
-
-    Parameters
-    ----------
-    faults : sequence of str
-        One line for each fault, each naming the key, the value and the remedy.
-    """
+    """The configuration is wrong; nothing was started."""
 
     exit_code = 2
 

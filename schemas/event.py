@@ -34,16 +34,16 @@ from schemas.errors import DecodeError, one_line
 from schemas.json_bytes import LONG_BYTES, Validator, collector_paused, validated
 from schemas.wire_format import unframed
 
+#: The longest record that is parsed at all, in bytes; Kafka's own default limit.
 MAX_RECORD_BYTES = 1_000_000
-"""The longest record that is parsed at all, in bytes; Kafka's own default limit."""
 
+#: Levels of nesting in free-form JSON.
 MAX_DEPTH = 64
-"""Levels of nesting in free-form JSON."""
 
 MAX_ID_CHARS = 512
 MAX_NAME_CHARS = 255
+#: The largest integer that every JSON reader takes exactly, and that canonical JSON knows (RFC 8785, RFC 7493).
 MAX_INTEGER = 2**53 - 1
-"""The largest integer that every JSON reader takes exactly, and that canonical JSON knows (RFC 8785, RFC 7493)."""
 
 _SHOWN_CHARS = 60
 _INTEGER_BITS = 64
@@ -84,14 +84,13 @@ def rfc3339(moment: datetime) -> str:
     return moment.astimezone(UTC).isoformat().replace("+00:00", "Z")
 
 
+#: An RFC 3339 time in UTC. Of such a time pydantic itself writes what :func:`rfc3339` returns, in a third of the time.
 Timestamp = Annotated[
     datetime,
     BeforeValidator(_only_text_or_datetime, json_schema_input_type=str),
     AfterValidator(_in_utc),
     WithJsonSchema({"type": "string", "format": "date-time"}),
 ]
-"""An RFC 3339 time in UTC. Of such a time pydantic itself writes what :func:`rfc3339` returns, in a third of the
-time."""
 
 QueryId = Annotated[str, Field(min_length=1, max_length=MAX_ID_CHARS)]
 WorkloadName = Annotated[str, Field(min_length=1, max_length=MAX_NAME_CHARS)]
@@ -102,31 +101,23 @@ Probability = Annotated[Real, Field(ge=0.0, le=1.0)]
 Uncertainty = Annotated[Real, Field(ge=0.0, le=1.0)]
 Count = Annotated[int, Field(strict=True, ge=0, le=MAX_INTEGER)]
 Ordinal = Annotated[int, Field(strict=True, ge=1, le=MAX_INTEGER)]
+#: Bounded, so that a sum of many stays finite.
 NonNegative = Annotated[Real, Field(ge=0.0, le=float(MAX_INTEGER))]
-"""Bounded, so that a sum of many stays finite."""
 
+#: The ways to measure u that a workload can choose from.
 SignalKind = Literal["token_margin", "entropy", "max_probability"]
-"""The ways to measure u that a workload can choose from."""
 
+#: The way u was measured, which may be one of a later release.
 SignalName = Annotated[str, Field(min_length=1, max_length=MAX_NAME_CHARS)]
-"""The way u was measured, which may be one of a later release."""
 
+#: Also how u was measured in every record that does not say so: earlier releases knew no other way.
 DEFAULT_SIGNAL: Final = "token_margin"
-"""Also how u was measured in every record that does not say so: earlier releases knew no other way."""
 
 
 def readable(value: dict[str, Any]) -> dict[str, Any]:
     """Check a JSON object that is carried along.
 
-    Parameters
-    ----------
-    value : dict
-        What may be plain JSON values.
-
-    Raises
-    ------
-    ValueError
-        Naming the first value that a JSON reader somewhere would refuse or read as another.
+    Raises ValueError, naming the first value that a JSON reader somewhere would refuse or read as another.
 
     Examples
     --------
@@ -208,18 +199,18 @@ class _AsJsonValues:
 
 _JSON_VALUES = TypeAdapter(dict[str, JsonValue])
 
+#: A JSON object whose members are the sender's own. :func:`readable` alone looks at them: pydantic's own type for JSON
+#: values calls Python for each of hundreds of numbers, when it validates and when it writes.
 JsonObject = Annotated[dict[str, Any], AfterValidator(readable), _AsJsonValues]
-"""A JSON object whose members are the sender's own. :func:`readable` alone looks at them: pydantic's own type for JSON
-values calls Python for each of hundreds of numbers, when it validates and when it writes."""
 
 
 Key = TypeVar("Key", bound=str)
 Item = TypeVar("Item")
+#: A list whose first faulty item ends its validation: one is named; to find all in a megabyte of them took seconds.
 Many = Annotated[tuple[Item, ...], Field(fail_fast=True)]
-"""A list whose first faulty item ends its validation: one is named; to find all in a megabyte of them took seconds."""
 
+#: A JSON object with keys of the sender's choice, whose first faulty member ends its validation; see :data:`Many`.
 Members = Annotated[dict[Key, Item], Field(fail_fast=True)]
-"""A JSON object with keys of the sender's choice, whose first faulty member ends its validation; see :data:`Many`."""
 
 
 class Part(BaseModel):
@@ -231,17 +222,11 @@ class Part(BaseModel):
 class Event(Part):
     """A record of one topic, or a line of one file."""
 
+    #: Whether other programs write it, so that a key given twice must be looked for (as costly as the parsing).
     sent_by_others: ClassVar[bool] = True
-    """Whether other programs write it, so that a key given twice must be looked for (as costly as the parsing)."""
 
     def to_json(self) -> bytes:
-        """Return the event as compact UTF-8 JSON, fields in the order of declaration.
-
-        Returns
-        -------
-        bytes
-            Equal events give equal bytes.
-        """
+        """Return the event as compact UTF-8 JSON, fields in the order of declaration."""
         # `model_dump_json` would decode these bytes, and its twenty arguments cost as much as a nested model.
         return self.__pydantic_serializer__.to_json(self)
 
@@ -249,16 +234,9 @@ class Event(Part):
     def from_json(cls, data: bytes | str) -> Self:
         """Parse and validate one JSON object.
 
-        Parameters
-        ----------
-        data : bytes or str
-            UTF-8 JSON without a byte order mark, at most ``MAX_RECORD_BYTES`` long.
-
-        Raises
-        ------
-        DecodeError
-            Naming the first faulty field, its value and what is expected. Reason ``too_large``, ``not_json``,
-            ``missing_field``, ``invalid_field`` or ``duplicate_key``.
+        ``data``: UTF-8 JSON without a byte order mark, at most ``MAX_RECORD_BYTES`` long. Raises DecodeError, naming
+        the first faulty field, its value and what is expected. Reason ``too_large``, ``not_json``, ``missing_field``,
+        ``invalid_field`` or ``duplicate_key``.
         """
         raw = _encoded(data)
         if len(raw) > MAX_RECORD_BYTES:
@@ -274,10 +252,7 @@ class Event(Part):
     def from_record(cls, value: bytes) -> Self:
         """Parse the value of a record that others may have sent through a schema registry; see :mod:`.wire_format`.
 
-        Raises
-        ------
-        DecodeError
-            As :meth:`from_json`.
+        Raises DecodeError as :meth:`from_json`.
         """
         return cls.from_json(unframed(value))
 
@@ -292,13 +267,7 @@ def _encoded(data: bytes | str) -> bytes:
 
 
 def decoded(validator: Validator, raw: bytes) -> Any:
-    """Return what a validator makes of JSON.
-
-    Raises
-    ------
-    DecodeError
-        As :meth:`Event.from_json`.
-    """
+    """Return what a validator makes of JSON. Raises DecodeError as :meth:`Event.from_json`."""
     if len(raw) > LONG_BYTES:
         with collector_paused():
             return _decoded_long(validator, raw)
@@ -320,10 +289,7 @@ def _decoded_long(validator: Validator, raw: bytes) -> Any:
 def refuse_duplicate_keys(raw: bytes) -> None:
     """Refuse what one reader would take by its first value and the next by its last (RFC 8259, section 4).
 
-    Raises
-    ------
-    DecodeError
-        Reason ``duplicate_key`` or ``not_json``.
+    Raises DecodeError: reason ``duplicate_key`` or ``not_json``.
     """
     try:
         if len(raw) <= LONG_BYTES:
@@ -349,10 +315,7 @@ def _search_long(text: str) -> None:
 def distinct_members(members: list[tuple[str, Any]]) -> dict[str, Any]:
     """Return the members of a JSON object as a dictionary.
 
-    Raises
-    ------
-    DecodeError
-        Reason ``duplicate_key``, naming the first key that is given twice.
+    Raises DecodeError: reason ``duplicate_key``, naming the first key that is given twice.
     """
     document = dict(members)
     if len(document) != len(members):
@@ -384,13 +347,13 @@ def decode_error(error: ValidationError) -> DecodeError:
     return DecodeError("invalid_field", f"{field or 'record'}: {message} (got {shown})", field)
 
 
+#: What was sent was JSON, also where it was validated as Python's values.
 _IN_JSON = {
     "dict_type": "Input should be an object",
     "model_type": "Input should be an object",
     "model_attributes_type": "Input should be an object",
     "tuple_type": "Input should be a valid array",
 }
-"""What was sent was JSON, also where it was validated as Python's values."""
 
 
 def _beginning(value: Any) -> Any:
@@ -412,8 +375,8 @@ def _beginning(value: Any) -> Any:
 
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+#: Year 2255: whole numbers up to here are exact in a float, and every one of them is a datetime.
 _MOST_US = 2**53
-"""Year 2255: whole numbers up to here are exact in a float, and every one of them is a datetime."""
 
 
 def to_us(moment: datetime) -> int:

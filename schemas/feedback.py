@@ -11,12 +11,11 @@ from pydantic import AfterValidator, Field
 from schemas.entities import Entities
 from schemas.event import MAX_ID_CHARS, MAX_NAME_CHARS, Event, Flag, QueryId, Timestamp
 
+#: The highest revision that is taken.
+#:
+#: A revision outranks all lower ones. Counts of corrections and seconds stay far below this bound; a number near the
+#: end of all integers would only serve to make every later correction stale.
 MAX_REVISION = 2**31
-"""The highest revision that is taken.
-
-A revision outranks all lower ones. Counts of corrections and seconds stay far below this bound; a number near the end
-of all integers would only serve to make every later correction stale.
-"""
 
 
 def _within_reach(value: int) -> int:
@@ -36,38 +35,32 @@ class FeedbackEvent(Event):
 
     Parameters
     ----------
-    entities : dict or None
-        The gold entities; null when the labeler skipped the query. Required, so that a forgotten field is not
-        read as a skip.
     labeler, source : str, optional
         Who labelled, and with which tool. Over HTTP a key names only labelers that it is bound to.
-    labelled_at : datetime, optional
-        Defaults to the record's arrival.
-    feedback_id : str, optional
-        Idempotency key; defaults to :meth:`identity`.
-    revision : int, optional
-        Counts the labeler's corrections, from 1 to 2^31.
-    retracted : bool, optional
-        Withdraws the labeler's earlier feedback on this query.
     """
 
     query_id: QueryId
+    #: The gold entities; null when the labeler skipped the query. Required, so that a forgotten field is not read as a
+    #: skip.
     entities: Entities | None
+
     labeler: LabelerName | None = None
+    #: Defaults to the record's arrival.
     labelled_at: Timestamp | None = None
+
     source: Annotated[str, Field(max_length=MAX_NAME_CHARS)] | None = None
+    #: Idempotency key; defaults to :meth:`identity`.
     feedback_id: Annotated[str, Field(min_length=1, max_length=MAX_ID_CHARS)] | None = None
+    #: Counts the labeler's corrections, from 1 to 2^31.
     revision: Revision = 1
+    #: Withdraws the labeler's earlier feedback on this query.
     retracted: Flag = False
 
     def identity(self) -> str:
         """Return the idempotency key: the given one, or a hash of what was said.
 
-        Returns
-        -------
-        str
-            ``feedback_id``, or lower-case hex sha256 over RFC 8785 JSON of (query_id, labeler, revision,
-            entities), with ``retracted`` added for a withdrawal so that it is not taken for a repetition.
+        Returns ``feedback_id``, or lower-case hex sha256 over RFC 8785 JSON of (query_id, labeler, revision, entities),
+        with ``retracted`` added for a withdrawal so that it is not taken for a repetition.
         """
         if self.feedback_id is not None:
             return self.feedback_id

@@ -13,25 +13,18 @@ from schemas.event import MAX_NAME_CHARS, Flag, Part, Real
 
 Granularity = Literal["field", "token"]
 
+#: A handoff as results, labels and traffic name it, which may be one of a later release.
 HandoffName = Annotated[str, Field(min_length=1, max_length=MAX_NAME_CHARS)]
-"""A handoff as results, labels and traffic name it, which may be one of a later release."""
 
 
 class Handoff(Part):
-    """How much of the small model's answer the large one goes on from.
+    """How much of the small model's answer the large one goes on from."""
 
-    Parameters
-    ----------
-    margin : float
-        What is handed over ends before the first token whose p1 - p2 lies below it, in (0, 1].
-    granularity : str
-        ``field`` hands over whole fields alone, ``token`` everything up to that token.
-    active : bool
-        False in a version after the fit has switched it off, since it cost too much quality.
-    """
-
+    #: What is handed over ends before the first token whose p1 - p2 lies below it, in (0, 1].
     margin: Annotated[Real, Field(gt=0.0, le=1.0)]
+    #: ``field`` hands over whole fields alone, ``token`` everything up to that token.
     granularity: Granularity = "field"
+    #: False in a version after the fit has switched it off, since it cost too much quality.
     active: Flag = True
 
     @property

@@ -8,26 +8,18 @@ from schemas.event import Event, Flag, Timestamp, WorkloadName
 
 
 class HappeningEvent(Event):
-    """Something that began, ended or was done; written by the fit with the status that shows it first.
-
-    Parameters
-    ----------
-    kind : str
-        ``outage``, ``alarm``, ``audit`` and ``set_aside``; the same with ``_over`` for their ends; ``act``. Later
-        releases may write others.
-    sentence : str
-        In plain words.
-    is_bad : bool
-        Whether somebody should look at it.
-    labeler : str, optional
-        Whose labels are set aside, or count again.
-    """
+    """Something that began, ended or was done; written by the fit with the status that shows it first."""
 
     sent_by_others: ClassVar[bool] = False
 
     workload: WorkloadName
     at: Timestamp
+    #: ``outage``, ``alarm``, ``audit`` and ``set_aside``; the same with ``_over`` for their ends; ``act``. Later releases
+    #: may write others.
     kind: str
+    #: In plain words.
     sentence: str
+    #: Whether somebody should look at it.
     is_bad: Flag = False
+    #: Whose labels are set aside, or count again.
     labeler: str | None = None

@@ -16,8 +16,8 @@ from typing import Any, Protocol
 
 from pydantic_core import from_json
 
+#: Above it, JSON is long. Below, pydantic validates while it parses, which is the faster the fewer fields it keeps.
 LONG_BYTES = 32_768
-"""Above it, JSON is long. Below, pydantic validates while it parses, which is the faster the fewer fields it keeps."""
 
 
 class Validator(Protocol):
@@ -49,11 +49,6 @@ def collector_paused() -> Iterator[None]:
 def parsed(raw: bytes) -> Any:
     """Return JSON as Python's own values.
 
-    Raises
-    ------
-    ValueError
-        For what is no JSON.
-
     Examples
     --------
     >>> parsed(b'{"a": [1, null]}')
@@ -68,10 +63,8 @@ def parsed(raw: bytes) -> Any:
 def validated(validator: Validator, raw: bytes) -> Any:
     """Return what a validator makes of JSON.
 
-    Raises
-    ------
-    pydantic.ValidationError
-        Where the JSON is long, in the words for Python's values, and of a key given twice the last value alone counts.
+    Raises pydantic.ValidationError where the JSON is long, in the words for Python's values, and of a key given twice
+    the last value alone counts.
     """
     if len(raw) <= LONG_BYTES:
         return validator.validate_json(raw)

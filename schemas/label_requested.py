@@ -8,8 +8,8 @@ from schemas.entities import Entities
 from schemas.event import Event, Probability, QueryId, Timestamp, WorkloadName
 from schemas.routed import LabelReason, ModelRole, RoutedEvent
 
+#: How long people are asked for a query's label.
 REQUEST_RETENTION_S = 7 * 24 * 3_600.0
-"""How long people are asked for a query's label."""
 
 RequestReason = Literal["exploration", "monitoring", "audit"]
 
@@ -17,47 +17,30 @@ _REASONS: dict[LabelReason, RequestReason] = {"exploration": "exploration", "ran
 
 
 class LabelRequested(Event):
-    """A query that waits for a label, with all that a labeler needs (key: query_id).
-
-    Parameters
-    ----------
-    query_id : str
-        What the feedback must name.
-    text : str
-        The query.
-    entities : dict
-        The served answer, to start from.
-    answered_by : str
-        Which model gave it.
-    reason : str
-        ``exploration``: the large model was run to compare; ``monitoring``: drawn at random, to watch the quality
-        served; ``audit``: labels so far contradict each other or the models, and this one is to decide.
-    probability : float
-        With which the request was drawn, whatever the answer.
-    requested_at : datetime
-        When the query was routed.
-    """
+    """A query that waits for a label, with all that a labeler needs (key: query_id)."""
 
     sent_by_others: ClassVar[bool] = False
-
+    #: What the feedback must name.
     query_id: QueryId
+
     workload: WorkloadName
+    #: The query.
     text: str
+    #: The served answer, to start from.
     entities: Entities
+    #: Which model gave it.
     answered_by: ModelRole
+    #: ``exploration``: the large model was run to compare; ``monitoring``: drawn at random, to watch the quality
+    #: served; ``audit``: labels so far contradict each other or the models, and this one is to decide.
     reason: RequestReason
+    #: With which the request was drawn, whatever the answer.
     probability: Probability
+    #: When the query was routed.
     requested_at: Timestamp
 
     @classmethod
     def from_result(cls, routed: RoutedEvent) -> Self:
-        """Return the request that a result carries.
-
-        Parameters
-        ----------
-        routed : RoutedEvent
-            With ``label.requested`` true.
-        """
+        """Return the request that a result carries."""
         return cls(
             query_id=routed.query_id,
             workload=routed.workload,

@@ -52,47 +52,7 @@ class FieldCounts(Part):
 
 
 class LabelledExample(Event):
-    """One routed query together with its gold entities, reduced to counts.
-
-    Parameters
-    ----------
-    small, large : OutcomeCounts
-        ``large`` is null when the large model did not run. A model that ran and failed has zero counts.
-    gold_count : int
-        Number of gold pairs.
-    large_probability, label_probability : float
-        Propensities: that the large model ran, and that the label was requested.
-    label_reason : str or None
-        Why the label was requested: that of an ``audit`` comes from people whom the operator trusts.
-    agree : bool or None
-        Whether both models gave equal entities; null where one of them was not called or gave no valid answer.
-    revision : int
-        Contributions of one query replace each other by the highest revision.
-    retracted : bool
-        The query's earlier contribution is taken out and nothing put in its place.
-    labeler : str or None
-        Whose label it is; null where nobody is named, and in records of earlier releases.
-    trusted : bool or None
-        Whether the workload names this labeler in ``trusted_labelers``; null where it names nobody, and in records of
-        earlier releases.
-    disputed : int
-        Number of other labelers whose own label of this query, neither withdrawn nor skipped, differs from this one.
-    per_field : dict, optional
-        Counts of the served answer by field, for the status page and for targets of single fields.
-    signal : str
-        How u was measured, such as ``token_margin``; labels of another signal than the workload's do not count.
-    handoff : str or None
-        Under which handoff the large model answered, such as ``field@0.9``; null: under none. Labels under another one
-        than that in force do not count.
-    large_alone : OutcomeCounts or None
-        Of the large model's answer without handoff, where the query was drawn to compare both.
-    small_per_field : dict, optional
-        Of the small model's answer by field, for the fields with a target of their own; absent where the small answer
-        was served, whose counts ``per_field`` has.
-    basis : str or None
-        Mark of what the answers rest on: prompt, fields, models. Labels of another one than the workload's do not
-        count; null in records of earlier releases, which do.
-    """
+    """One routed query together with its gold entities, reduced to counts."""
 
     kind: Literal["labelled"] = "labelled"
     query_id: QueryId
@@ -101,29 +61,52 @@ class LabelledExample(Event):
     error_probability: Probability | None = None
     calibration_version: Count | None = None
     small_exact: Flag
+    #: ``large`` is null when the large model did not run. A model that ran and failed has zero counts.
     small: OutcomeCounts
     large: OutcomeCounts | None
+    #: Number of gold pairs.
     gold_count: Count
+    #: Propensities: that the large model ran, and that the label was requested.
     large_probability: Probability
     label_probability: Probability
+
     label_requested: Flag
+    #: Why the label was requested: that of an ``audit`` comes from people whom the operator trusts.
     label_reason: LabelReason | None = None
+
     reason: DecisionReason
+    #: Whether both models gave equal entities; null where one of them was not called or gave no valid answer.
     agree: Flag | None = None
+
     routed_at: Timestamp
     labelled_at: Timestamp
+    #: Contributions of one query replace each other by the highest revision.
     revision: Ordinal = 1
+    #: The query's earlier contribution is taken out and nothing put in its place.
     retracted: Flag = False
+    #: Whose label it is; null where nobody is named, and in records of earlier releases.
     labeler: LabelerName | None = None
+    #: Whether the workload names this labeler in ``trusted_labelers``; null where it names nobody, and in records of
+    #: earlier releases.
     trusted: Flag | None = None
+    #: Number of other labelers whose own label of this query, neither withdrawn nor skipped, differs from this one.
     disputed: Count = 0
+    #: Counts of the served answer by field, for the status page and for targets of single fields.
     per_field: Members[str, FieldCounts] | None = None
+    #: How u was measured, such as ``token_margin``; labels of another signal than the workload's do not count.
     signal: SignalName = DEFAULT_SIGNAL
+    #: Under which handoff the large model answered, such as ``field@0.9``; null: under none. Labels under another one
+    #: than that in force do not count.
     handoff: HandoffName | None = None
+    #: Of the large model's answer without handoff, where the query was drawn to compare both.
     large_alone: OutcomeCounts | None = None
+    #: Of the small model's answer by field, for the fields with a target of their own; absent where the small answer
+    #: was served, whose counts ``per_field`` has.
     small_per_field: Annotated[Members[str, OutcomeCounts] | None, Field(exclude_if=lambda counts: counts is None)] = (
         None
     )
+    #: Mark of what the answers rest on: prompt, fields, models. Labels of another one than the workload's do not count;
+    #: null in records of earlier releases, which do.
     basis: BasisMark | None = None
 
     @model_validator(mode="after")
@@ -151,16 +134,8 @@ class LabelledExample(Event):
         ----------
         feedback : FeedbackEvent
             Skipped or retracted feedback gives an example with ``retracted`` true.
-        fields : iterable of str, optional
-            The workload's fields; gold entities in others are ignored. By default all count.
-        revision : int, optional
-            Overrides the labeler's own count, where several labelers share a query.
-        arrived_at : datetime, optional
-            Stands in for a missing ``labelled_at``; by default the time of routing does.
         trusted_labelers : collection of str, optional
             The workload's; where it names nobody, ``trusted`` stays null.
-        disputed : int, optional
-            How many other labelers hold another label.
 
         Raises
         ------
@@ -208,15 +183,7 @@ class LabelledExample(Event):
         )
 
     def with_small_counts(self, routed: RoutedEvent, feedback: FeedbackEvent, fields: Collection[str]) -> Self:
-        """Return the example with the small answer's counts in some fields, where the large one was served.
-
-        Parameters
-        ----------
-        feedback : FeedbackEvent
-            Of which the example was made.
-        fields : collection of str
-            Those with a target of their own.
-        """
+        """Return the example with the small answer's counts in some fields, where the large one was served."""
         if not fields or routed.answered_by == "small":
             return self
         counted = {field: _outcome(routed.small, feedback.entities or {}, (field,))[0] for field in fields}

@@ -13,36 +13,23 @@ MisfitReason = Literal["foreign_signal", "foreign_basis", "foreign_handoff"]
 
 
 class MadeFor(NamedTuple):
-    """What a version must have been made for, to decide the queries of a workload.
+    """What a version must have been made for, to decide the queries of a workload."""
 
-    Parameters
-    ----------
-    signal : Signal
-        What u is measured on.
-    handoff : Handoff or None
-        What is handed over; None: nothing.
-    basis : Basis or None
-        What answers rest on; None: not compared.
-    """
-
+    #: What u is measured on.
     signal: Signal
+    #: What is handed over; None: nothing.
     handoff: Handoff | None = None
+    #: What answers rest on; None: not compared.
     basis: Basis | None = None
 
 
 class Misfit(NamedTuple):
-    """Why a version must not decide.
-
-    Parameters
-    ----------
-    problem : str
-        What the version was made for, and what is configured.
-    differing : tuple of str
-        Names of what is not alike: of the settings, or of the parts of a signal.
-    """
+    """Why a version must not decide."""
 
     reason: MisfitReason
+    #: What the version was made for, and what is configured.
     problem: str
+    #: Names of what is not alike: of the settings, or of the parts of a signal.
     differing: tuple[str, ...]
 
 

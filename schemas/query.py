@@ -23,24 +23,15 @@ Metadata = Annotated[JsonObject, AfterValidator(_bounded)]
 
 
 class QueryEvent(Event):
-    """One query to answer.
+    """One query to answer."""
 
-    Parameters
-    ----------
-    query_id : str
-        Unique; 1 to 512 characters.
-    text : str
-        1 to 32,768 characters.
-    workload : str, optional
-        May be left out where one workload is configured, or a default one.
-    created_at : datetime, optional
-        RFC 3339 with an offset.
-    metadata : dict, optional
-        Handed through to the result untouched; at most 64 KiB of JSON.
-    """
-
+    #: Unique; 1 to 512 characters.
     query_id: QueryId
+    #: 1 to 32,768 characters.
     text: Annotated[str, Field(min_length=1, max_length=MAX_TEXT_CHARS)]
+    #: May be left out where one workload is configured, or a default one.
     workload: WorkloadName | None = None
+    #: RFC 3339 with an offset.
     created_at: Timestamp | None = None
+    #: Handed through to the result untouched; at most 64 KiB of JSON.
     metadata: Metadata | None = None

@@ -38,85 +38,54 @@ TrialMode = Literal["shadow", "canary"]
 
 
 class TrialDecision(Part):
-    """What a version on trial decided for the same query, beside what the version in force decided.
+    """What a version on trial decided for the same query, beside what the version in force decided."""
 
-    Parameters
-    ----------
-    version : int
-        The one on trial.
-    mode : str
-        ``shadow`` or ``canary``.
-    escalated : bool
-        Its decision.
-    base_version : int
-        The one in force.
-    base_escalated : bool
-        Its decision.
-    acted : bool
-        Whether the trial's decision was the one acted on; the fields around this one are the trial's then.
-    """
-
+    #: The one on trial.
     version: Ordinal
+    #: ``shadow`` or ``canary``.
     mode: TrialMode
+    #: Its decision.
     escalated: Flag
+    #: The one in force.
     base_version: Ordinal
+    #: Its decision.
     base_escalated: Flag
+    #: Whether the trial's decision was the one acted on; the fields around this one are the trial's then.
     acted: Flag
 
 
 class Decision(Part):
-    """What the cascade decided for one query, and with which probability it would have run the large model.
+    """What the cascade decided for one query, and with which probability it would have run the large model."""
 
-    Parameters
-    ----------
-    escalated : bool
-        Whether the large model was called.
-    reason : str
-        One of ``threshold``, ``exploration``, ``cold_start``, ``infeasible``, ``small_failed``, ``kept``,
-        ``degraded``.
-    uncertainty : float or None
-        u of the small model's answer, in [0, 1], as the result's ``signal`` measures it; null when it failed.
-    error_probability : float or None
-        g(u) of the version in force.
-    threshold : float or None
-        theta = g(uncertainty_threshold), for people.
-    calibration_version : int or None
-        Null before the first version.
-    large_probability : float
-        The propensity: probability, under the policy in force, that the large model ran for this query.
-    trial : TrialDecision or None
-        While a version is on trial. Where it was acted on, everything else here is that version's.
-    """
-
+    #: Whether the large model was called.
     escalated: Flag
+    #: One of ``threshold``, ``exploration``, ``cold_start``, ``infeasible``, ``small_failed``, ``kept``, ``degraded``.
     reason: DecisionReason
+    #: u of the small model's answer, in [0, 1], as the result's ``signal`` measures it; null when it failed.
     uncertainty: Uncertainty | None = None
+    #: g(u) of the version in force.
     error_probability: Probability | None = None
+    #: theta = g(uncertainty_threshold), for people.
     threshold: Probability | None = None
+    #: Null before the first version.
     calibration_version: Count | None = None
+    #: The propensity: probability, under the policy in force, that the large model ran for this query.
     large_probability: Probability
+    #: While a version is on trial. Where it was acted on, everything else here is that version's.
     trial: TrialDecision | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class Decisions:
-    """Decisions on many queries, shape (queries,) each.
+    """Decisions on many queries, shape (queries,) each."""
 
-    Parameters
-    ----------
-    escalated : ndarray of bool
-        Whether the large model is called, exploration included.
-    explored : ndarray of bool
-        Whether exploration alone calls it.
-    error_probability : ndarray of float
-        g(u); NaN where u is unknown, and in a cold start.
-    large_probability : ndarray of float
-        The propensity.
-    """
-
+    #: Whether the large model is called, exploration included.
     escalated: NDArray[np.bool_]
+    #: Whether exploration alone calls it.
     explored: NDArray[np.bool_]
+    #: g(u); NaN where u is unknown, and in a cold start.
     error_probability: NDArray[np.float64]
+    #: The propensity.
     large_probability: NDArray[np.float64]
 
 
@@ -141,33 +110,23 @@ class ModelRun(Part):
 
 
 class QueryHandoff(Part):
-    """What was handed over for one query, while handing over is on; the large run is the answer made of both parts.
+    """What was handed over for one query, while handing over is on; the large run is the answer made of both parts."""
 
-    Parameters
-    ----------
-    name : str
-        The handoff that the query was routed under, such as ``field@0.9``.
-    characters, tokens : int
-        Of the small answer that the large model went on from; 0 where it began anew or did not run. The large run's
-        ``completion_tokens`` are those that it generated itself.
-    asked_again : bool
-        Whether going on led to no valid answer, so that the large model was asked once more, alone.
-    lost_tokens, lost_prompt_tokens : int
-        Generated and read in vain before it was asked again.
-    guarded : bool
-        Whether the query was drawn to compare with the large model alone.
-    alone : ModelRun or None
-        The large model's answer without handoff, which was not served; null where the query was not drawn, or where
-        nothing was handed over for it, so that the large run is this answer already.
-    """
-
+    #: The handoff that the query was routed under, such as ``field@0.9``.
     name: HandoffName
+    #: Of the small answer that the large model went on from; 0 where it began anew or did not run. The large run's
+    #: ``completion_tokens`` are those that it generated itself.
     characters: Count = 0
     tokens: Count = 0
+    #: Whether going on led to no valid answer, so that the large model was asked once more, alone.
     asked_again: Flag = False
+    #: Generated and read in vain before it was asked again.
     lost_tokens: Count = 0
     lost_prompt_tokens: Count = 0
+    #: Whether the query was drawn to compare with the large model alone.
     guarded: Flag = False
+    #: The large model's answer without handoff, which was not served; null where the query was not drawn, or where
+    #: nothing was handed over for it, so that the large run is this answer already.
     alone: ModelRun | None = None
 
 
@@ -180,19 +139,7 @@ class LabelRequest(Part):
 
 
 class RoutedEvent(Event):
-    """The committed result of one query (key: query_id).
-
-    Parameters
-    ----------
-    signal : str
-        How u was measured, such as ``token_margin``.
-    handoff : QueryHandoff or None
-        Null where nothing is handed over: not configured, or switched off in the version that decided.
-    basis : str or None
-        Mark of what the answers rest on: prompt, fields, models. Null in records of earlier releases.
-    drawn_with : str or None
-        Mark of the key that label, exploration and trial were drawn with; absent where there was none.
-    """
+    """The committed result of one query (key: query_id)."""
 
     sent_by_others: ClassVar[bool] = False
 
@@ -209,9 +156,13 @@ class RoutedEvent(Event):
     routed_at: Timestamp
     routed_by: str
     metadata: Metadata | None = None
+    #: How u was measured, such as ``token_margin``.
     signal: SignalName = DEFAULT_SIGNAL
+    #: Null where nothing is handed over: not configured, or switched off in the version that decided.
     handoff: QueryHandoff | None = None
+    #: Mark of what the answers rest on: prompt, fields, models. Null in records of earlier releases.
     basis: BasisMark | None = None
+    #: Mark of the key that label, exploration and trial were drawn with; absent where there was none.
     drawn_with: Annotated[str | None, Field(pattern=r"^[0-9a-f]{8}$", exclude_if=lambda mark: mark is None)] = None
 
     @property

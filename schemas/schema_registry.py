@@ -43,10 +43,7 @@ REGISTRY_PROPERTIES = {
 def checked_registry(table: Mapping[str, JsonValue]) -> dict[str, JsonValue]:
     """Return the table with each value as its key needs it: numbers of environment variables come as text.
 
-    Raises
-    ------
-    ValueError
-        Naming the first faulty key and what is expected.
+    Raises ValueError, naming the first faulty key and what is expected.
     """
     return {key: _checked(key, value) for key, value in table.items()}
 

@@ -51,70 +51,49 @@ __all__ = [
 
 BOOTSTRAP_KEY = "bootstrap.servers"
 DEFAULT_BOOTSTRAP = "127.0.0.1:9092"
+#: Leaves three attempts to a large model that may take 30 s, after a small one that failed.
 DEFAULT_QUERY_DEADLINE_S = 120.0
-"""Leaves three attempts to a large model that may take 30 s, after a small one that failed."""
 
 
 class TopicSettings(Section):
-    """``[topics]``: how the topics are called and created.
+    """``[topics]``: how the topics are called and created."""
 
-    Parameters
-    ----------
-    prefix : str
-        What every topic's name begins with, before a dot.
-    partitions : int
-        Partitions that ``topics create`` gives to topics that are not compacted.
-    replication_factor : int
-        Copies of each partition; -1 leaves it to the broker.
-    """
-
+    #: What every topic's name begins with, before a dot.
     prefix: Annotated[str, Field(pattern=r"^[A-Za-z0-9._-]{1,200}$")] = "ucci"
+    #: Partitions that ``topics create`` gives to topics that are not compacted.
     partitions: Annotated[Integer, Field(ge=1, le=10_000)] = 6
+    #: Copies of each partition; -1 leaves it to the broker.
     replication_factor: Annotated[Integer, Field(ge=-1, le=100)] = -1
 
 
 class RouterSettings(Section):
-    """``[router]``: one router instance.
+    """``[router]``: one router instance."""
 
-    Parameters
-    ----------
-    instance_id : str
-        Names the transactional.id: must differ between running instances and stay the same over restarts.
-    max_in_flight : int
-        Queries that are worked on at a time.
-    commit_interval_ms : int
-        Time between transactions; a result is seen after at most about this long.
-    http_host : str
-        Address to listen at.
-    http_port : int
-        Port of /healthz, /readyz, /metrics and /v1/status; 0 takes a free one.
-    large_outage : str
-        When the large model's server is down: ``serve_small`` serves valid small answers as degraded, ``wait``
-        stops the stream until it is back.
-    query_deadline_s : float
-        Longest time that one query may spend at model servers, retries included, before it counts as failed there. Each
-        model has one attempt of its whole ``timeout_s`` in any case. Time in a queue and time in which a server is
-        down do not count.
-    state_dir : str, optional
-        Directory in which the router keeps the last good calibration version of each workload, to decide by until the
-        calibration topic brings one. Without it a router keeps nothing on disk.
-    allowed_hosts : list of str
-        Names under which requests may ask for this router, as ``recalibrator.allowed_hosts`` does for the API.
-    draw_key : str, optional
-        Which queries are labelled, explored and tried is drawn with this secret and the query's id. The same for all
-        routers and gateways; at least 32 random characters. Without it producers can choose ids by their draws, while
-        a gateway draws by a secret that ends with it.
-    """
-
+    #: Names the transactional.id: must differ between running instances and stay the same over restarts.
     instance_id: Annotated[str, Field(pattern=r"^[A-Za-z0-9._-]{1,200}$")] = "router-0"
+    #: Queries that are worked on at a time.
     max_in_flight: Annotated[Integer, Field(ge=1, le=100_000), REREAD] = 256
+    #: Time between transactions; a result is seen after at most about this long.
     commit_interval_ms: Annotated[Integer, Field(ge=10, le=5_000)] = 200
+    #: Address to listen at.
     http_host: Host = "127.0.0.1"
+    #: Port of /healthz, /readyz, /metrics and /v1/status; 0 takes a free one.
     http_port: Port = 8081
+    #: When the large model's server is down: ``serve_small`` serves valid small answers as degraded, ``wait`` stops the
+    #: stream until it is back.
     large_outage: Annotated[Literal["serve_small", "wait"], REREAD] = "serve_small"
+    #: Longest time that one query may spend at model servers, retries included, before it counts as failed there. Each
+    #: model has one attempt of its whole ``timeout_s`` in any case. Time in a queue and time in which a server is down
+    #: do not count.
     query_deadline_s: Annotated[Seconds, REREAD] = DEFAULT_QUERY_DEADLINE_S
+    #: Directory in which the router keeps the last good calibration version of each workload, to decide by until the
+    #: calibration topic brings one. Without it a router keeps nothing on disk.
     state_dir: Annotated[str, Field(min_length=1)] | None = None
+    #: Names under which requests may ask for this router, as ``recalibrator.allowed_hosts`` does for the API.
     allowed_hosts: tuple[HostName, ...] = ()
+    #: Which queries are labelled, explored and tried is drawn with this secret and the query's id. The same for all
+    #: routers and gateways; at least 32 random characters. Without it producers can choose ids by their draws, while a
+    #: gateway draws by a secret that ends with it.
     draw_key: SecretStr | None = None
 
     @field_validator("draw_key")
@@ -129,40 +108,27 @@ class RouterSettings(Section):
 
 
 class GatewaySettings(Section):
-    """``[gateway]``: one gateway, which answers queries over HTTP in OpenAI's protocol.
+    """``[gateway]``: one gateway, which answers queries over HTTP in OpenAI's protocol."""
 
-    Parameters
-    ----------
-    instance_id : str
-        ``routed_by`` of its results; must differ between running gateways, and from every router's.
-    http_host : str
-        Address to listen at; one that others reach needs ``api_keys``.
-    http_port : int
-        Port of /v1/completions, /v1/chat/completions, /v1/models, /v1/status, /healthz, /readyz and /metrics; 0 takes
-        a free one.
-    api_keys : table
-        Callers by name; none leaves the gateway open to this machine alone.
-    max_in_flight : int
-        Queries that are worked on at a time, those that wait for a model included; more are refused (429).
-    answer_timeout_s : float
-        Longest time that a caller waits; then the query is given up (504), without a result.
-    max_connections : int
-        Connections kept open, at most a quarter as many as the process may open files; beyond it the one that has
-        waited longest for a request makes room.
-    state_dir : str, optional
-        Directory in which the gateway keeps the last good calibration versions, as ``router.state_dir`` does.
-    allowed_hosts : list of str
-        Names under which requests may ask for this gateway, as ``recalibrator.allowed_hosts`` does for the API.
-    """
-
+    #: ``routed_by`` of its results; must differ between running gateways, and from every router's.
     instance_id: Annotated[str, Field(pattern=r"^[A-Za-z0-9._-]{1,200}$")] = "gateway-0"
+    #: Address to listen at; one that others reach needs ``api_keys``.
     http_host: Host = "127.0.0.1"
+    #: Port of /v1/completions, /v1/chat/completions, /v1/models, /v1/status, /healthz, /readyz and /metrics; 0 takes a
+    #: free one.
     http_port: Port = 8082
+    #: Callers by name; none leaves the gateway open to this machine alone.
     api_keys: Annotated[dict[KeyName, CallerKey], REREAD] = Field(default_factory=dict)
+    #: Queries that are worked on at a time, those that wait for a model included; more are refused (429).
     max_in_flight: Annotated[Integer, Field(ge=1, le=100_000)] = 1_000
+    #: Longest time that a caller waits; then the query is given up (504), without a result.
     answer_timeout_s: Seconds = 60.0
+    #: Connections kept open, at most a quarter as many as the process may open files; beyond it the one that has waited
+    #: longest for a request makes room.
     max_connections: Annotated[Integer, Field(ge=1, le=100_000)] = 2_048
+    #: Directory in which the gateway keeps the last good calibration versions, as ``router.state_dir`` does.
     state_dir: Annotated[str, Field(min_length=1)] | None = None
+    #: Names under which requests may ask for this gateway, as ``recalibrator.allowed_hosts`` does for the API.
     allowed_hosts: tuple[HostName, ...] = ()
 
     @model_validator(mode="after")
@@ -195,28 +161,23 @@ def dotted_properties(table: Mapping[str, Any], prefix: str = "") -> dict[str, A
 
 
 class Settings(Section):
-    """The whole of ``ucci.toml``.
+    """The whole of ``ucci.toml``."""
 
-    Parameters
-    ----------
-    kafka : table
-        Any librdkafka property by its own name, handed through verbatim.
-    schema_registry : table
-        A registry that speaks Confluent's protocol, by the names of its clients' properties.
-    default_workload : str, optional
-        Workload of queries that name none, where several are configured; without it they become dead letters. In the
-        file it stands above the first table.
-    """
-
+    #: Any librdkafka property by its own name, handed through verbatim.
     kafka: dict[str, Annotated[JsonValue, AfterValidator(_only_scalar)]] = Field(default_factory=dict)
+
     topics: TopicSettings = TopicSettings()
     router: RouterSettings = RouterSettings()
     gateway: GatewaySettings = GatewaySettings()
     recalibrator: RecalibratorSettings = RecalibratorSettings()
     calibration: CalibrationSettings = CalibrationSettings()
     notify: NotifySettings = NotifySettings()
+    #: A registry that speaks Confluent's protocol, by the names of its clients' properties.
     schema_registry: dict[str, Annotated[JsonValue, AfterValidator(_only_scalar)]] = Field(default_factory=dict)
+
     workloads: dict[str, WorkloadSettings] = Field(default_factory=dict)
+    #: Workload of queries that name none, where several are configured; without it they become dead letters. In the
+    #: file it stands above the first table.
     default_workload: Annotated[str, Field(min_length=1, max_length=MAX_NAME_CHARS)] | None = None
 
     @model_validator(mode="before")

@@ -10,12 +10,12 @@ from pydantic import Field, SecretStr, field_validator, model_validator
 
 from schemas.settings_section import LOOPBACK_HOSTS, MIN_KEY_CHARS, Integer, Section, Speaker
 
+#: What hashing an unset variable gives.
 _HASHES_OF_NOTHING = frozenset(sha256(text).hexdigest() for text in (b"", b"\n"))
-"""What hashing an unset variable gives."""
 
 
+#: Of the keys of versions and draws: anybody who reads the topics can try keys offline, without limit.
 MIN_SIGNING_KEY_CHARS = 32
-"""Of the keys of versions and draws: anybody who reads the topics can try keys offline, without limit."""
 
 
 def long_enough(value: SecretStr | tuple[SecretStr, ...] | None) -> Any:
@@ -27,20 +27,13 @@ def long_enough(value: SecretStr | tuple[SecretStr, ...] | None) -> Any:
 
 
 class CallerKey(Section):
-    """One caller's key; give its hash rather than the key itself.
+    """One caller's key; give its hash rather than the key itself."""
 
-    Parameters
-    ----------
-    key : str, optional
-        The key itself, of at least 16 characters; either this or ``key_sha256``.
-    key_sha256 : str, optional
-        Lower-case hex SHA-256 of the key.
-    quota_per_minute : int
-        Requests allowed; a full minute's may come at once.
-    """
-
+    #: The key itself, of at least 16 characters; either this or ``key_sha256``.
     key: SecretStr | None = None
+    #: Lower-case hex SHA-256 of the key.
     key_sha256: Annotated[str, Field(pattern=r"^[0-9a-f]{64}$")] | None = None
+    #: Requests allowed; a full minute's may come at once.
     quota_per_minute: Annotated[Integer, Field(ge=1)] = 6_000
 
     @field_validator("key")
@@ -72,16 +65,14 @@ class ApiKey(CallerKey):
 
     Parameters
     ----------
-    scopes : list of str
-        What the caller may do: ``read`` what is known, give ``feedback`` as the key's own labelers, ``relay`` feedback
-        of any labeler (Label Studio, tools), or ``admin``.
-    labelers : list of str, optional
-        Whom feedback with this key may name as its labeler; by default the key's own name alone.
     quota_per_minute : int
         Events allowed; a full minute's may come at once.
     """
 
+    #: What the caller may do: ``read`` what is known, give ``feedback`` as the key's own labelers, ``relay`` feedback
+    #: of any labeler (Label Studio, tools), or ``admin``.
     scopes: frozenset[Literal["read", "feedback", "relay", "admin"]] = frozenset({"read"})
+    #: Whom feedback with this key may name as its labeler; by default the key's own name alone.
     labelers: tuple[Speaker, ...] | None = None
 
     @field_validator("labelers")

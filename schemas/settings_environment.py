@@ -19,11 +19,11 @@ from schemas.settings import BOOTSTRAP_KEY, Settings, dotted_properties
 
 ENVIRONMENT_PREFIX = "UCCI_"
 BOOTSTRAP_VARIABLE = "KAFKA_BOOTSTRAP_SERVERS"
+#: Variables with the prefix that other parts read and that name no key of the file.
 NOT_SETTINGS = frozenset({"UCCI_CACHE_DIR", "UCCI_API_KEY", "UCCI_API_URL"})
-"""Variables with the prefix that other parts read and that name no key of the file."""
 
+#: Tables whose keys have dots, which TOML takes for tables where they stand unquoted.
 _DOTTED = ("kafka", "schema_registry")
-"""Tables whose keys have dots, which TOML takes for tables where they stand unquoted."""
 
 _LEVEL = "__"
 _LIKELY = 0.5
@@ -34,11 +34,6 @@ KeyPath = tuple[str, ...]
 
 def override(tables: dict[str, Any], environ: Mapping[str, str]) -> tuple[dict[KeyPath, str], list[str]]:
     """Lay the environment over the tables, in place.
-
-    Parameters
-    ----------
-    environ : mapping
-        Variables by name; those without the prefix are ignored.
 
     Returns
     -------

@@ -23,55 +23,39 @@ from schemas.settings_section import (
 
 
 class RecalibratorSettings(Section):
-    """``[recalibrator]``: join, fit and HTTP API.
+    """``[recalibrator]``: join, fit and HTTP API."""
 
-    Parameters
-    ----------
-    http_host : str
-        Address to listen at; one that others reach needs ``api_keys``.
-    http_port : int
-        Port of the dashboard and the API; 0 takes a free one.
-    probe_host : str
-        Address at which a process without the stage api serves its probes.
-    probe_port : int, optional
-        Port of /healthz, /readyz and /metrics of such a process; it serves none where this is left out, and 0 takes a
-        free one.
-    state_dir : str
-        Directory of the join store, snapshots and history; can be rebuilt from the topics.
-    instance_id : str, optional
-        Names the group members and transactional ids; must differ between running instances and stay the same over
-        restarts. By default the one in ``state_dir``, made of the machine's name and the directory's path at first: set
-        it where several machines have both alike.
-    max_body_bytes : int
-        Longest request body; a batch may be 10 times as long.
-    api_keys : table
-        Callers by name; none leaves the API open to this machine alone.
-    join_retention_s : float
-        How long a result waits for its label.
-    join_max_bytes : int
-        Most bytes of results in the join's file that wait or are joined. Beyond it the oldest are dropped, those first
-        for which nobody was asked for a label, then labelled ones, and last those whose label was requested and has not
-        come.
-    label_requests_max : int
-        Most queries of a workload that people are asked to label at a time; the oldest are no longer asked for beyond
-        it.
-    allowed_hosts : list of str
-        Names under which requests may ask for this server, ``*`` for any. They add to those of loopback where it
-        listens there, which is what keeps other sites' names from being pointed at it; where it listens elsewhere, any
-        name is allowed unless some are given.
-    """
-
+    #: Address to listen at; one that others reach needs ``api_keys``.
     http_host: Host = "127.0.0.1"
+    #: Port of the dashboard and the API; 0 takes a free one.
     http_port: Port = 8080
+    #: Address at which a process without the stage api serves its probes.
     probe_host: Host = "127.0.0.1"
+    #: Port of /healthz, /readyz and /metrics of such a process; it serves none where this is left out, and 0 takes a
+    #: free one.
     probe_port: Port | None = None
+    #: Directory of the join store, snapshots and history; can be rebuilt from the topics.
     state_dir: str = "./state"
+    #: Names the group members and transactional ids; must differ between running instances and stay the same over
+    #: restarts. By default the one in ``state_dir``, made of the machine's name and the directory's path at first: set
+    #: it where several machines have both alike.
     instance_id: Annotated[str, Field(pattern=r"^[A-Za-z0-9._-]{1,200}$")] | None = None
+    #: Longest request body; a batch may be 10 times as long.
     max_body_bytes: Annotated[Integer, Field(ge=1_000, le=100_000_000)] = 1_000_000
+    #: Callers by name; none leaves the API open to this machine alone.
     api_keys: Annotated[dict[KeyName, ApiKey], REREAD] = Field(default_factory=dict)
+    #: How long a result waits for its label.
     join_retention_s: Annotated[Number, Field(gt=0.0)] = 14 * 24 * 3600.0
+    #: Most bytes of results in the join's file that wait or are joined. Beyond it the oldest are dropped, those first
+    #: for which nobody was asked for a label, then labelled ones, and last those whose label was requested and has not
+    #: come.
     join_max_bytes: Annotated[Integer, Field(ge=1_000_000)] = 4_000_000_000
+    #: Most queries of a workload that people are asked to label at a time; the oldest are no longer asked for beyond
+    #: it.
     label_requests_max: Annotated[Integer, Field(ge=1, le=1_000_000)] = 10_000
+    #: Names under which requests may ask for this server, ``*`` for any. They add to those of loopback where it listens
+    #: there, which is what keeps other sites' names from being pointed at it; where it listens elsewhere, any name is
+    #: allowed unless some are given.
     allowed_hosts: tuple[HostName, ...] = ()
 
     @model_validator(mode="after")
@@ -81,23 +65,16 @@ class RecalibratorSettings(Section):
 
 
 class CalibrationSettings(Section):
-    """``[calibration]``: whose calibration versions count.
+    """``[calibration]``: whose calibration versions count."""
 
-    Parameters
-    ----------
-    signing_key : str, optional
-        With it the fit signs its versions, and routers refuse all that are unsigned or signed by another key. The same
-        for the fit and all routers; at least 32 random characters.
-    former_keys : list of str
-        Keys whose signatures routers take as well, while the key is being changed.
-    max_escalation_jump : float, optional
-        Most by which a version's expected escalation rate may differ from that of the version in force; routers refuse
-        one that differs more, unless a person asked for it (``activate``, ``pin``, ``promote``, ``bootstrap``). A
-        canary's share of that difference counts. Without it any difference is taken.
-    """
-
+    #: With it the fit signs its versions, and routers refuse all that are unsigned or signed by another key. The same
+    #: for the fit and all routers; at least 32 random characters.
     signing_key: SecretStr | None = None
+    #: Keys whose signatures routers take as well, while the key is being changed.
     former_keys: tuple[SecretStr, ...] = ()
+    #: Most by which a version's expected escalation rate may differ from that of the version in force; routers refuse
+    #: one that differs more, unless a person asked for it (``activate``, ``pin``, ``promote``, ``bootstrap``). A
+    #: canary's share of that difference counts. Without it any difference is taken.
     max_escalation_jump: Annotated[Share | None, REREAD] = None
 
     @field_validator("signing_key", "former_keys")
@@ -122,25 +99,17 @@ NoticeKind = Literal["state", "drift", "labels", "outage"]
 
 
 class Webhook(Section):
-    """One address that is notified of changes.
+    """One address that is notified of changes."""
 
-    Parameters
-    ----------
-    url : str
-        Where notifications are posted to; never shown, since it may hold a token.
-    secret : str, optional
-        Signs each notification (Standard Webhooks: ``webhook-id``, ``webhook-timestamp``, ``webhook-signature``); at
-        least 16 characters, or base64 after ``whsec_``.
-    kinds : list of str
-        Changes to be notified of: of the workload's ``state``, of ``drift``, of suspected ``labels`` or labelers set
-        aside, of an ``outage`` of a model server.
-    workloads : list of str
-        Whose changes; by default those of all.
-    """
-
+    #: Where notifications are posted to; never shown, since it may hold a token.
     url: SecretStr
+    #: Signs each notification (Standard Webhooks: ``webhook-id``, ``webhook-timestamp``, ``webhook-signature``); at
+    #: least 16 characters, or base64 after ``whsec_``.
     secret: SecretStr | None = None
+    #: Changes to be notified of: of the workload's ``state``, of ``drift``, of suspected ``labels`` or labelers set
+    #: aside, of an ``outage`` of a model server.
     kinds: frozenset[NoticeKind] = frozenset(get_args(NoticeKind))
+    #: Whose changes; by default those of all.
     workloads: tuple[KeyName, ...] = ()
 
     @field_validator("url")
@@ -164,15 +133,9 @@ class Webhook(Section):
 
 
 class NotifySettings(Section):
-    """``[notify]``: whom the fit notifies of changes.
+    """``[notify]``: whom the fit notifies of changes."""
 
-    Parameters
-    ----------
-    webhooks : table
-        Addresses by name.
-    page_url : str, optional
-        Where people reach the page, for links in notifications.
-    """
-
+    #: Addresses by name.
     webhooks: dict[KeyName, Webhook] = Field(default_factory=dict)
+    #: Where people reach the page, for links in notifications.
     page_url: Annotated[str, Field(pattern=r"^https?://[^\s/]+")] | None = None

@@ -28,50 +28,34 @@ OF_ROUTER: tuple[str, ...] = (
     "default_workload",
 )
 OF_GATEWAY = (*OF_ROUTER, "gateway")
+#: The tables and keys at the top of the file that each service goes by.
 OF_RECALIBRATOR: tuple[str, ...] = ("kafka", "topics", "recalibrator", "calibration", "notify", "workloads")
-"""The tables and keys at the top of the file that each service goes by."""
 
+#: What names and places a single process, and how it reaches the broker; the environment may give each its own.
 OWN_SETTINGS = frozenset({"kafka", "instance_id", "http_host", "http_port", "probe_host", "probe_port", "state_dir"})
-"""What names and places a single process, and how it reaches the broker; the environment may give each its own."""
 
 _PROMPT, _WORKLOADS, _API_KEYS = "prompt", "workloads", "api_keys"
 _Table = TypeVar("_Table", bound=Section)
 
 
 class Reread(NamedTuple):
-    """Outcome of reloading a file.
+    """Outcome of reloading a file."""
 
-    Parameters
-    ----------
-    settings : Settings
-        From now on: as before, but for what was taken over.
-    applied, waiting : tuple of str
-        Keys that differ in the file: taken over, and in need of a restart. A workload that came or went is named as a
-        whole.
-    gone : tuple of str
-        Those of them that the file no longer sets: a file that was cut short is valid as often as not.
-    """
-
+    #: From now on: as before, but for what was taken over.
     settings: Settings
+    #: Keys that differ in the file: taken over, and in need of a restart. A workload that came or went is named as a
+    #: whole.
     applied: tuple[str, ...]
     waiting: tuple[str, ...]
+    #: Those of them that the file no longer sets: a file that was cut short is valid as often as not.
     gone: tuple[str, ...] = ()
 
     @classmethod
     def of(cls, running: Settings, found: Settings, parts: Collection[str]) -> Self:
         """Apply what may change from a reloaded file.
 
-        Parameters
-        ----------
-        found : Settings
-            Of the file as it is now.
-        parts : collection of str
-            Tables and keys at the top of the file that the service uses.
-
-        Raises
-        ------
-        ConfigError
-            When what is taken over and what waits do not go together.
+        ``parts``: tables and keys at the top of the file that the service uses. Raises ConfigError when what is taken
+        over and what waits do not go together.
         """
         merged = _merged(running, found, parts)
         try:
@@ -120,15 +104,7 @@ def differing_keys(before: Settings, after: Settings, parts: Collection[str]) ->
 def running_settings(settings: Settings, parts: Collection[str]) -> dict[str, str]:
     """Return what a service says that it runs with: what differs from the defaults, secrets redacted.
 
-    Parameters
-    ----------
-    parts : collection of str
-        As for :meth:`Reread.of`.
-
-    Returns
-    -------
-    dict of str to str
-        JSON by dotted key; of a prompt its digest, of API keys whose they are. What names a single process is left out.
+    JSON by dotted key; of a prompt its digest, of API keys whose they are. What names a single process is left out.
     """
     return {
         ".".join(path): _rendered(path, value)

@@ -9,8 +9,8 @@ from pydantic import BaseModel, ConfigDict, Field
 from schemas.event import MAX_NAME_CHARS
 
 LOOPBACK_HOSTS = frozenset({"127.0.0.1", "::1", "localhost"})
+#: Of an API key: shorter ones can be guessed within a quota.
 MIN_KEY_CHARS = 16
-"""Of an API key: shorter ones can be guessed within a quota."""
 
 Integer = Annotated[int, Field(strict=True)]
 Number = Annotated[float, Field(strict=True)]
@@ -18,8 +18,8 @@ Share = Annotated[Number, Field(ge=0.0, le=1.0)]
 Port = Annotated[Integer, Field(ge=0, le=65_535)]
 Seconds = Annotated[Number, Field(gt=0.0, le=3_600.0)]
 Host = Annotated[str, Field(min_length=1, max_length=255)]
+#: A name or an address as a Host header gives it, without its port and without brackets; ``*`` stands for any.
 HostName = Annotated[str, Field(pattern=r"^(\*|[A-Za-z0-9._-]{1,255}|[0-9A-Fa-f:.]{2,45})$")]
-"""A name or an address as a Host header gives it, without its port and without brackets; ``*`` stands for any."""
 
 KeyName = Annotated[str, Field(min_length=1, max_length=MAX_NAME_CHARS)]
 Speaker = Annotated[str, Field(min_length=1, max_length=MAX_NAME_CHARS)]

@@ -24,15 +24,15 @@ _SECRET_PROPERTY = re.compile(
     r"passw|passphrase|pwd|secret|token|jaas|key\.pem|user\.info|oauthbearer\.config|credential|api.?key"
 )
 _SECRET_KEYS = frozenset({"key", "api_key", "signing_key", "former_keys", "draw_key", "secret"})
+#: To the last @: a password may hold one, or a slash, where it was not percent-encoded.
 _USER_INFO = re.compile(r"(?<=://)\S*@")
-"""To the last @: a password may hold one, or a slash, where it was not percent-encoded."""
 
 _ADDRESSES = frozenset({"base_url", "url"})
 _MAY_HIDE = re.compile(r"[@?#]")
 _SHOWN_CHARS = 80
 _MOST_FAULTS = 100
+#: Of parameters, as in ``gemma-3-4b-it``.
 _BILLIONS = re.compile(r"(?<![a-z0-9.])(\d+(?:\.\d+)?)b(?![a-z0-9])", re.IGNORECASE)
-"""Of parameters, as in ``gemma-3-4b-it``."""
 
 
 def load_settings(path: Path | None, environ: Mapping[str, str]) -> Settings:
@@ -64,15 +64,7 @@ def load_settings(path: Path | None, environ: Mapping[str, str]) -> Settings:
 def parse_settings(text: str, environ: Mapping[str, str], source: str = "ucci.toml") -> Settings:
     """Parse the text of ``ucci.toml`` and lay the environment over it.
 
-    Parameters
-    ----------
-    source : str
-        How to call the text in a fault.
-
-    Raises
-    ------
-    ConfigError
-        With one line for each fault.
+    Raises ConfigError with one line for each fault.
     """
     try:
         tables = tomllib.loads(text)
@@ -97,10 +89,7 @@ def parse_settings(text: str, environ: Mapping[str, str], source: str = "ucci.to
 def require_models(settings: Settings) -> None:
     """Check what only a router needs: at least one workload, and both models of each.
 
-    Raises
-    ------
-    ConfigError
-        With one line for each fault.
+    Raises ConfigError with one line for each fault.
     """
     faults = [
         f"workloads.{name}.{role}: is missing; give base_url and model of the {role} model's server"

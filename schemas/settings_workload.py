@@ -29,27 +29,18 @@ class BasicCredentials(NamedTuple):
 
 
 class ModelEndpoint(Section):
-    """One model server; a router needs both, ``small`` and ``large``.
+    """One model server; a router needs both, ``small`` and ``large``."""
 
-    Parameters
-    ----------
-    base_url : str
-        OpenAI-compatible root, ``/v1`` included. A user and a password in it (``http://user:password@host/v1``, each
-        percent-encoded) are sent as basic authentication and shown nowhere.
-    model : str
-        Name of the model as the server knows it.
-    timeout_s : float
-        Longest time for one attempt.
-    max_concurrency : int
-        Requests open at this server at a time.
-    api_key : str, optional
-        Sent as a bearer token.
-    """
-
+    #: OpenAI-compatible root, ``/v1`` included. A user and a password in it (``http://user:password@host/v1``, each
+    #: percent-encoded) are sent as basic authentication and shown nowhere.
     base_url: Annotated[str, Field(pattern=r"^https?://[^\s]+$")]
+    #: Name of the model as the server knows it.
     model: Annotated[str, Field(min_length=1)]
+    #: Longest time for one attempt.
     timeout_s: Seconds = 10.0
+    #: Requests open at this server at a time.
     max_concurrency: Annotated[Integer, Field(ge=1, le=10_000)] = 256
+    #: Sent as a bearer token.
     api_key: SecretStr | None = None
 
     @field_validator("base_url")
@@ -91,21 +82,14 @@ class ModelEndpoint(Section):
 
 
 class Sampling(Section):
-    """What is explored and what people are asked to label.
+    """What is explored and what people are asked to label."""
 
-    Parameters
-    ----------
-    exploration_probability : float
-        Share of kept queries that run the large model too, after a change; while all is quiet a version asks for less.
-        Must not exceed either label probability.
-    label_probability_kept : float
-        Share of queries below the threshold for which a label is requested.
-    label_probability_escalated : float
-        Share of queries above the threshold for which a label is requested.
-    """
-
+    #: Share of kept queries that run the large model too, after a change; while all is quiet a version asks for less.
+    #: Must not exceed either label probability.
     exploration_probability: Share = 0.03
+    #: Share of queries below the threshold for which a label is requested.
     label_probability_kept: Share = 0.05
+    #: Share of queries above the threshold for which a label is requested.
     label_probability_escalated: Share = 0.10
 
     @model_validator(mode="after")
@@ -158,26 +142,18 @@ def _checked_cost(value: object) -> object:
 
 
 class HandoffSettings(Section):
-    """``[workloads.NAME.handoff]``: the large model goes on from what the small one was certain of.
+    """``[workloads.NAME.handoff]``: the large model goes on from what the small one was certain of."""
 
-    Parameters
-    ----------
-    margin : float
-        What is handed over ends before the first token of the small model's answer whose p1 - p2 lies below it.
-    granularity : str
-        ``field`` hands over whole fields alone; ``token`` everything up to that token, which saves more and costs more
-        quality.
-    guard_share : float
-        Share of escalated queries for which the large model also answers alone, unserved, so that it is known what
-        handing over changes.
-    micro_f1_loss : float
-        micro-F1 on escalated queries that handing over may cost. Where labels show that it costs more, with 95 %
-        confidence, it is switched off; 1 never switches it off.
-    """
-
+    #: What is handed over ends before the first token of the small model's answer whose p1 - p2 lies below it.
     margin: Annotated[Number, Field(gt=0.0, le=1.0)] = 0.9
+    #: ``field`` hands over whole fields alone; ``token`` everything up to that token, which saves more and costs more
+    #: quality.
     granularity: Granularity = "field"
+    #: Share of escalated queries for which the large model also answers alone, unserved, so that it is known what
+    #: handing over changes.
     guard_share: Share = 0.01
+    #: micro-F1 on escalated queries that handing over may cost. Where labels show that it costs more, with 95 %
+    #: confidence, it is switched off; 1 never switches it off.
     micro_f1_loss: Share = 0.002
 
     @property
@@ -187,73 +163,51 @@ class HandoffSettings(Section):
 
 
 class WorkloadSettings(Section):
-    """``[workloads.NAME]``: what one kind of query asks for, of which models, and what is promised.
-
-    Parameters
-    ----------
-    prompt : str
-        Text sent to both models; ``{text}`` is replaced literally by the query's text.
-    fields : list of str
-        Entities to extract.
-    field_help : table
-        A sentence for labelers beside each field it names: ``{ iso = "without the word ISO" }``.
-    api : str
-        Which endpoint of the server is called; ``chat`` sends one user message.
-    decoding : str
-        ``json_schema`` has the server force the shape of the answer.
-    uncertainty : str
-        How the uncertainty of an answer is measured from its tokens: ``token_margin`` is 1 - mean(p1 - p2), ``entropy``
-        the mean normalised entropy of the five most probable alternatives and the rest, ``max_probability``
-        1 - mean(p1). Versions, labels and traffic of another signal do not count: after a change the workload starts
-        cold.
-    max_tokens : int
-        Longest completion.
-    small, large : table
-        The two models' servers.
-    target : table
-        The promise that the threshold must hold: a quality at the least cost, or the best quality that a budget buys.
-    sampling : table
-        Exploration and labels.
-    cost : table, optional
-        What one call or one token of each model costs; measured from latency when left out.
-    trusted_labelers : list of str
-        Labelers whose answers to an audit decide. Where none is named, only somebody who gave none of the suspected
-        labels decides.
-    detectors : list of str
-        Which of our drift detectors watch the workload.
-    river : table
-        Detectors of the river library beside them, ``ADWIN``, ``PageHinkley`` or ``KSWIN``, each with the arguments
-        that river documents: ``{ ADWIN = { delta = 0.002 } }``.
-    calibration_map : str
-        How g is fitted. ``isotonic`` follows whatever shape the errors have; ``platt`` is a logistic curve of two
-        parameters, for workloads with so few labels that a shape cannot be learnt.
-    handoff : table, optional
-        Has the large model go on from the part of an answer that the small one was certain of, instead of beginning
-        anew. Small calls are streamed then. Versions and labels made under another handoff do not count: after a change
-        the workload starts cold. Needs ``decoding = "free"``.
-    field_margins : bool
-        Has small calls streamed, as ``handoff`` does, so that results say how sure the small model was of each field.
-        Streaming costs the router about three times the CPU time.
-    """
+    """``[workloads.NAME]``: what one kind of query asks for, of which models, and what is promised."""
 
     name: Annotated[str, Field(min_length=1, max_length=255)]
+    #: Text sent to both models; ``{text}`` is replaced literally by the query's text.
     prompt: Annotated[str, Field(max_length=100_000)] = TEXT_PLACEHOLDER
+    #: Entities to extract.
     fields: Annotated[tuple[Annotated[str, Field(min_length=1, max_length=255)], ...], Field(min_length=1)]
+    #: A sentence for labelers beside each field it names: ``{ iso = "without the word ISO" }``.
     field_help: Annotated[dict[str, Annotated[str, Field(max_length=500)]], REREAD] = Field(default_factory=dict)
+    #: Which endpoint of the server is called; ``chat`` sends one user message.
     api: Literal["completions", "chat"] = "completions"
+    #: ``json_schema`` has the server force the shape of the answer.
     decoding: Literal["free", "json_schema"] = "free"
+    #: How the uncertainty of an answer is measured from its tokens: ``token_margin`` is 1 - mean(p1 - p2), ``entropy``
+    #: the mean normalised entropy of the five most probable alternatives and the rest, ``max_probability`` 1 -
+    #: mean(p1). Versions, labels and traffic of another signal do not count: after a change the workload starts cold.
     uncertainty: SignalKind = DEFAULT_SIGNAL
+    #: Longest completion.
     max_tokens: Annotated[Integer, Field(ge=1, le=100_000)] = 256
+    #: The two models' servers.
     small: ModelEndpoint | None = None
     large: ModelEndpoint | None = None
+    #: The promise that the threshold must hold: a quality at the least cost, or the best quality that a budget buys.
     target: Annotated[Target, BeforeValidator(_checked_target), REREAD]
+    #: Exploration and labels.
     sampling: Annotated[Sampling, REREAD] = Sampling()
+    #: What one call or one token of each model costs; measured from latency when left out.
     cost: Annotated[ModelCosts | None, BeforeValidator(_checked_cost), REREAD] = None
+    #: Labelers whose answers to an audit decide. Where none is named, only somebody who gave none of the suspected
+    #: labels decides.
     trusted_labelers: Annotated[tuple[Speaker, ...], REREAD] = ()
+    #: Which of our drift detectors watch the workload.
     detectors: tuple[DetectorName, ...] = DEFAULT_DETECTORS
+    #: Detectors of the river library beside them, ``ADWIN``, ``PageHinkley`` or ``KSWIN``, each with the arguments that
+    #: river documents: ``{ ADWIN = { delta = 0.002 } }``.
     river: dict[RiverName, RiverArguments] = Field(default_factory=dict)
+    #: How g is fitted. ``isotonic`` follows whatever shape the errors have; ``platt`` is a logistic curve of two
+    #: parameters, for workloads with so few labels that a shape cannot be learnt.
     calibration_map: Literal["isotonic", "platt"] = "isotonic"
+    #: Has the large model go on from the part of an answer that the small one was certain of, instead of beginning
+    #: anew. Small calls are streamed then. Versions and labels made under another handoff do not count: after a change
+    #: the workload starts cold. Needs ``decoding = "free"``.
     handoff: HandoffSettings | None = None
+    #: Has small calls streamed, as ``handoff`` does, so that results say how sure the small model was of each field.
+    #: Streaming costs the router about three times the CPU time.
     field_margins: bool = False
 
     @field_validator("prompt")

@@ -44,13 +44,7 @@ def unsigned(version: CalibrationVersion) -> CalibrationVersion:
 
 
 def signature_fault(document: Mapping[str, Any], keys: Sequence[bytes]) -> SignatureFault | None:
-    """Return what is wrong with a version's or trial's signature, or None where one of the keys has given it.
-
-    Parameters
-    ----------
-    document : mapping
-        As it came, fields of a later contract included.
-    """
+    """Return what is wrong with a version's or trial's signature, or None where one of the keys has given it."""
     given = document.get(SIGNATURE_FIELD)
     if not given:
         return "unsigned"

@@ -42,10 +42,10 @@ WorkloadState = Literal[
     "paused",
     "pinned",
 ]
+#: Those that need somebody.
 BAD_STATES: frozenset[WorkloadState] = frozenset(
     {"infeasible", "bad_labels_suspected", "label_starved", "labels_one_sided", "stale"}
 )
-"""Those that need somebody."""
 
 SilentSide = Literal["kept", "escalated"]
 DriftState = Literal["ok", "suspected", "drifted", "insufficient_labels", "stale"]
@@ -79,25 +79,19 @@ class DelayQuantiles(Part):
 
 
 class LabelerCounts(Part):
-    """What one labeler has said, and how often others said the same.
+    """What one labeler has said, and how often others said the same."""
 
-    Parameters
-    ----------
-    labels, skipped : int
-        Answers given, corrections included; and queries skipped or answers withdrawn.
-    compared, agreeing : int
-        Answers to queries that another labeler had answered, and those equal to all of theirs.
-    unanimous, confirmed : int
-        Answers to queries on which both models agreed, and those equal to the models' answer. A person who often
-        contradicts two models that agree is likely to err, unless both models fail alike.
-    """
-
+    #: Answers given, corrections included; and queries skipped or answers withdrawn.
     labels: Count = 0
     skipped: Count = 0
+    #: Answers to queries that another labeler had answered, and those equal to all of theirs.
     compared: Count = 0
     agreeing: Count = 0
+    #: Answers to queries on which both models agreed, and those equal to the models' answer. A person who often
+    #: contradicts two models that agree is likely to err, unless both models fail alike.
     unanimous: Count = 0
     confirmed: Count = 0
+
     last_at: Timestamp | None = None
 
 
@@ -112,28 +106,25 @@ class LabelStatus(Part):
 
     Parameters
     ----------
-    since : datetime or None
-        When traffic was first seen.
     requested, received, pending : int
         Since the first query.
-    effective : float
-        Kish's size of the weighted sample behind the estimate.
-    per_hour : float or None
-        Labels of recent queries by their routing time.
-    requested_share : float or None
-        Share of recent queries for which a label was asked.
-    by_labeler : tuple of LabelerStatus
-        The busiest first; filled in where it is served.
     """
 
+    #: When traffic was first seen.
     since: Timestamp | None = None
+
     requested: Count = 0
     received: Count = 0
+    #: Kish's size of the weighted sample behind the estimate.
     effective: NonNegative = 0.0
+
     pending: Count = 0
     delay_s: DelayQuantiles = DelayQuantiles()
+    #: Labels of recent queries by their routing time.
     per_hour: NonNegative | None = None
+    #: Share of recent queries for which a label was asked.
     requested_share: Probability | None = None
+    #: The busiest first; filled in where it is served.
     by_labeler: Many[LabelerStatus] = ()
 
 
@@ -161,20 +152,14 @@ class UncertaintyHistogram(Part):
 
 
 class CostQualityCurve(Part):
-    """What other thresholds would give: some policies "escalate u above the threshold", from all to none.
+    """What other thresholds would give: some policies "escalate u above the threshold", from all to none."""
 
-    Parameters
-    ----------
-    threshold, escalation_rate, micro_f1, sequential_cost : tuple of float
-        Parallel; the cost is empty while it is unknown.
-    chosen : int or None
-        Index of the policy in force.
-    """
-
+    #: Parallel; the cost is empty while it is unknown.
     threshold: Many[Real] = ()
     escalation_rate: Many[Probability] = ()
     micro_f1: Many[Real] = ()
     sequential_cost: Many[NonNegative] = ()
+    #: Index of the policy in force.
     chosen: Count | None = None
 
 
@@ -231,14 +216,14 @@ class ModelHealth(Part):
 
 
 VersionSource = Literal["topic", "disk"]
+#: ``first``: none was in force before. ``follows``: it was made while that one was in force. ``skips``: it was made
+#: after versions that this router has not seen, as after a restart. ``forks``: the fit that made it did not know the
+#: version in force, for it names an earlier parent or none; two fits may be at work, or one went on from old state.
 VersionLineage = Literal["first", "follows", "skips", "forks"]
-"""``first``: none was in force before. ``follows``: it was made while that one was in force. ``skips``: it was made
-after versions that this router has not seen, as after a restart. ``forks``: the fit that made it did not know the
-version in force, for it names an earlier parent or none; two fits may be at work, or one went on from old state."""
 
 
+#: Where queries come from: the queries topic, or callers of a gateway, who wait for the answer.
 Served = Literal["topic", "http"]
-"""Where queries come from: the queries topic, or callers of a gateway, who wait for the answer."""
 
 
 class VersionInUse(Part):
@@ -279,59 +264,42 @@ class OutageStatus(Part):
 
 
 class CommandOutcome(Part):
-    """What became of an operator's command.
+    """What became of an operator's command."""
 
-    Parameters
-    ----------
-    command_id : str or None
-        As the command names itself.
-    is_refused : bool
-        Whether nothing was done, for the reason in ``note``.
-    version : int or None
-        In force after the command; of ``shadow`` and ``canary``, the one on trial.
-    note : str
-        In a few words, for people.
-    """
-
+    #: As the command names itself.
     command_id: str | None = None
+
     action: Action
+    #: Whether nothing was done, for the reason in ``note``.
     is_refused: Flag = False
+    #: In force after the command; of ``shadow`` and ``canary``, the one on trial.
     version: Count | None = None
+    #: In a few words, for people.
     note: str
+
     issued_by: str
     issued_at: Timestamp
 
 
 class HandoffStatus(Part):
-    """What handing the small model's certain part to the large one changes.
+    """What handing the small model's certain part to the large one changes."""
 
-    Parameters
-    ----------
-    name : str
-        As configured, such as ``field@0.9``.
-    active : bool
-        False after the fit has switched it off.
-    handed_over_share, asked_again_share : float or None
-        Of the recent calls of the large model: those that went on from a small answer, and those that had to be asked
-        again.
-    guarded : int
-        Queries for which it is known what the large model says alone as well.
-    agreement : float or None
-        Share of those with equal answers.
-    labels : int
-        Labelled ones among those that the threshold escalated.
-    micro_f1_loss : Interval or None
-        micro-F1 of the large model alone less that with handoff, on escalated queries; the 95 % interval holds at any
-        time, however often one looks.
-    """
-
+    #: As configured, such as ``field@0.9``.
     name: str
+    #: False after the fit has switched it off.
     active: Flag
+    #: Of the recent calls of the large model: those that went on from a small answer, and those that had to be asked
+    #: again.
     handed_over_share: Probability | None = None
     asked_again_share: Probability | None = None
+    #: Queries for which it is known what the large model says alone as well.
     guarded: Count = 0
+    #: Share of those with equal answers.
     agreement: Probability | None = None
+    #: Labelled ones among those that the threshold escalated.
     labels: Count = 0
+    #: micro-F1 of the large model alone less that with handoff, on escalated queries; the 95 % interval holds at any
+    #: time, however often one looks.
     micro_f1_loss: Interval | None = None
 
 

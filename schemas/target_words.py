@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from schemas.calibration import FIELD_PREFIX, Interval, Target, TargetStanding
 
+#: Of micro-F1; an estimate so little below the target still counts as holding it.
 TOLERANCE = 0.005
-"""Of micro-F1; an estimate so little below the target still counts as holding it."""
 
 
 def estimated(interval: Interval) -> str:

@@ -10,42 +10,28 @@ CleanupPolicy = Literal["delete", "compact", "compact,delete"]
 
 @dataclass(frozen=True, slots=True)
 class Topic:
-    """One topic.
+    """One topic."""
 
-    Parameters
-    ----------
-    suffix : str
-        The name after the prefix and a dot.
-    key, value : str
-        What the record's key holds, and the type of its value.
-    cleanup : str
-        ``delete``, ``compact`` or both: the last record of each key, for as long as the retention says.
-    partitions : int or None
-        None: as configured.
-    roomy : bool
-        Whether the topic must take records larger than the largest input, since headers and answers are added.
-    retention_ms : int or None
-        None: as the broker's default.
-    tombstone_retention_ms : int or None
-        How long a compacted topic keeps records without value; None: as the broker's default, a day.
-    by_broker : bool
-        Whether the broker dates its records (``LogAppendTime``): where a sender's wrong clock would do harm.
-    joined : bool
-        Whether the join rebuilds its rows from it: kept at least as long as they are (``join_retention_s``).
-    senders, receivers : tuple of str
-        Who writes and who reads it, in words.
-    """
-
+    #: The name after the prefix and a dot.
     suffix: str
+    #: What the record's key holds, and the type of its value.
     key: str
     value: str
+    #: ``delete``, ``compact`` or both: the last record of each key, for as long as the retention says.
     cleanup: CleanupPolicy
+    #: None: as configured.
     partitions: int | None = None
+    #: Whether the topic must take records larger than the largest input, since headers and answers are added.
     roomy: bool = False
+    #: None: as the broker's default.
     retention_ms: int | None = None
+    #: How long a compacted topic keeps records without value; None: as the broker's default, a day.
     tombstone_retention_ms: int | None = None
+    #: Whether the broker dates its records (``LogAppendTime``): where a sender's wrong clock would do harm.
     by_broker: bool = False
+    #: Whether the join rebuilds its rows from it: kept at least as long as they are (``join_retention_s``).
     joined: bool = False
+    #: Who writes and who reads it, in words.
     senders: tuple[str, ...] = ()
     receivers: tuple[str, ...] = ()
 
@@ -212,11 +198,11 @@ TOPICS = (
 )
 
 TIMESTAMP_TYPE = "message.timestamp.type"
+#: The value of ``message.timestamp.type`` by which the broker dates records as it appends them.
 BROKERS_TIME = "LogAppendTime"
-"""The value of ``message.timestamp.type`` by which the broker dates records as it appends them."""
 
+#: ``max.message.bytes`` of roomy topics: the largest record a producer may send by default, twice over.
 ROOMY_MAX_MESSAGE_BYTES = 2_097_152
-"""``max.message.bytes`` of roomy topics: the largest record a producer may send by default, twice over."""
 
 DLQ_TOPIC = "dlq.topic"
 DLQ_PARTITION = "dlq.partition"
@@ -226,5 +212,5 @@ DLQ_ERROR = "dlq.error"
 DLQ_REASON = "dlq.reason"
 DLQ_TRUNCATED = "dlq.truncated"
 
+#: Header of a record that was replayed from a dead letter: that letter's topic, partition and offset.
 REPLAY_OF = "replay.of"
-"""Header of a record that was replayed from a dead letter: that letter's topic, partition and offset."""

@@ -36,48 +36,21 @@ class GridSpec(Part):
 
 
 class VersionTraffic(Part):
-    """Counts of the queries that one calibration version routed, u of which was measured one way.
+    """Counts of the queries that one calibration version routed, u of which was measured one way."""
 
-    Parameters
-    ----------
-    calibration_version : int or None
-        Null before the first version.
-    queries : int
-        All results, those without u included.
-    cell : tuple of int
-        Indices of the grid cells that are not empty, increasing.
-    count, pairs, agreeing, pairs_explored : tuple of int
-        Parallel to ``cell``: queries with u, queries where both models answered validly, those of them with equal
-        answers, and those of the pairs that exploration (or cold start) drew rather than the threshold.
-    cost_sequential, cost_paper : float
-        Sums, in the unit of the configured prices.
-    small_latency_s, large_latency_s : float
-        Sums over calls, in seconds.
-    signal : str
-        How u was measured, such as ``token_margin``.
-    handoff : str or None
-        Under which handoff the large model answered, such as ``field@0.9``; null: under none.
-    handed_over, asked_again : int
-        Queries for which the large model went on from the small answer, and those of them for which it was asked again.
-    guarded, guard_agreeing : int
-        Queries for which it is known what the large model says alone as well, and those of them with equal answers.
-    small_tokens, small_prompt_tokens, large_tokens, large_prompt_tokens : int
-        Generated and read; the large model's without those of comparisons.
-    handed_over_tokens : int
-        Of small answers that the large model went on from: it read them instead of generating them.
-    lost_tokens, lost_prompt_tokens : int
-        Of large calls that gave no valid answer under a handoff; they are among the large model's.
-    basis : str or None
-        Mark of what the answers rest on: prompt, fields, models. Null in records of earlier releases.
-    """
-
+    #: Null before the first version.
     calibration_version: Count | None
+    #: All results, those without u included.
     queries: Count
+    #: Indices of the grid cells that are not empty, increasing.
     cell: _Counts = ()
+    #: Parallel to ``cell``: queries with u, queries where both models answered validly, those of them with equal
+    #: answers, and those of the pairs that exploration (or cold start) drew rather than the threshold.
     count: _Counts = ()
     pairs: _Counts = ()
     agreeing: _Counts = ()
     pairs_explored: _Counts = ()
+
     escalated: Count = 0
     explored: Count = 0
     small_failed: Count = 0
@@ -85,23 +58,33 @@ class VersionTraffic(Part):
     labels_requested: Count = 0
     small_calls: Count = 0
     large_calls: Count = 0
+    #: Sums, in the unit of the configured prices.
     cost_sequential: NonNegative = 0.0
     cost_paper: NonNegative = 0.0
+    #: Sums over calls, in seconds.
     small_latency_s: NonNegative = 0.0
     large_latency_s: NonNegative = 0.0
+    #: How u was measured, such as ``token_margin``.
     signal: SignalName = DEFAULT_SIGNAL
+    #: Under which handoff the large model answered, such as ``field@0.9``; null: under none.
     handoff: HandoffName | None = None
+    #: Queries for which the large model went on from the small answer, and those of them for which it was asked again.
     handed_over: Count = 0
     asked_again: Count = 0
+    #: Queries for which it is known what the large model says alone as well, and those of them with equal answers.
     guarded: Count = 0
     guard_agreeing: Count = 0
+    #: Generated and read; the large model's without those of comparisons.
     small_tokens: Count = 0
     small_prompt_tokens: Count = 0
     large_tokens: Count = 0
     large_prompt_tokens: Count = 0
+    #: Of small answers that the large model went on from: it read them instead of generating them.
     handed_over_tokens: Count = 0
+    #: Of large calls that gave no valid answer under a handoff; they are among the large model's.
     lost_tokens: Count = 0
     lost_prompt_tokens: Count = 0
+    #: Mark of what the answers rest on: prompt, fields, models. Null in records of earlier releases.
     basis: BasisMark | None = None
 
     @model_validator(mode="after")
@@ -124,27 +107,18 @@ class VersionTraffic(Part):
 
 
 class TrialTraffic(Part):
-    """Counts of the queries for which a version on trial decided too.
+    """Counts of the queries for which a version on trial decided too."""
 
-    Parameters
-    ----------
-    version : int
-        The one on trial.
-    queries : int
-        For which both decisions are known.
-    escalated, base_escalated : int
-        Of those: escalated by the version on trial, and by the one in force.
-    agreeing : int
-        With equal decisions.
-    acted : int
-        Decided by the version on trial.
-    """
-
+    #: The one on trial.
     version: Ordinal
+    #: For which both decisions are known.
     queries: Count
+    #: Of those: escalated by the version on trial, and by the one in force.
     escalated: Count = 0
     base_escalated: Count = 0
+    #: With equal decisions.
     agreeing: Count = 0
+    #: Decided by the version on trial.
     acted: Count = 0
 
 

@@ -19,35 +19,26 @@ Share = Annotated[Real, Field(gt=0.0, le=1.0)]
 
 
 class CalibrationTrial(Event):
-    """A version on trial (key: workload); a record without value ends it.
-
-    Parameters
-    ----------
-    mode : str
-        ``shadow``: routers compute and report its decisions and act on none. ``canary``: they act on those of a share
-        of queries.
-    share : float or None
-        Of queries, in (0, 1]; null for a shadow.
-    version : CalibrationVersion
-        What is tried, sealed under a number of its own, which is never in force.
-    base_version : int or None
-        The version in force when the trial began.
-    issued_by, reason : str
-        Who, and why.
-    signature : str
-        Lower-case hex HMAC-SHA256 of all the rest, where the fit has a key; else empty.
-    """
+    """A version on trial (key: workload); a record without value ends it."""
 
     sent_by_others: ClassVar[bool] = False
 
     workload: WorkloadName
+    #: ``shadow``: routers compute and report its decisions and act on none. ``canary``: they act on those of a share of
+    #: queries.
     mode: TrialMode
+    #: Of queries, in (0, 1]; null for a shadow.
     share: Share | None = None
+    #: What is tried, sealed under a number of its own, which is never in force.
     version: CalibrationVersion
+    #: The version in force when the trial began.
     base_version: Count | None = None
+
     started_at: Timestamp
+    #: Who, and why.
     issued_by: Annotated[str, Field(min_length=1, max_length=MAX_NAME_CHARS)]
     reason: Annotated[str, Field(max_length=4_096)] = ""
+    #: Lower-case hex HMAC-SHA256 of all the rest, where the fit has a key; else empty.
     signature: str = ""
 
     @model_validator(mode="after")
@@ -71,65 +62,48 @@ class CalibrationTrial(Event):
 
 
 class TrialArm(Part):
-    """One of the two versions that a trial compares.
+    """One of the two versions that a trial compares."""
 
-    Parameters
-    ----------
-    version : int or None
-        Of the base: the one in force now.
-    escalation_rate : float or None
-        Share of all compared queries that this version escalated, or would have.
-    cost : CostRate or None
-        Mean cost of a query at that rate.
-    estimated_micro_f1 : Interval or None
-        As the fit estimates it for the threshold, with 95 % bounds.
-    queries : int
-        Queries decided by it since the trial began.
-    labels : int
-        Requested labels of those.
-    micro_f1, error_rate : Interval or None
-        Of the answers served to those, by inverse label propensity, with 95 % bounds; null below 20 labels. An answer
-        errs when one of its pairs is wrong or missing.
-    """
-
+    #: Of the base: the one in force now.
     version: Count | None = None
+    #: Share of all compared queries that this version escalated, or would have.
     escalation_rate: Probability | None = None
+    #: Mean cost of a query at that rate.
     cost: CostRate | None = None
+    #: As the fit estimates it for the threshold, with 95 % bounds.
     estimated_micro_f1: Interval | None = None
+    #: Queries decided by it since the trial began.
     queries: Count = 0
+    #: Requested labels of those.
     labels: Count = 0
+    #: Of the answers served to those, by inverse label propensity, with 95 % bounds; null below 20 labels. An answer
+    #: errs when one of its pairs is wrong or missing.
     micro_f1: Interval | None = None
     error_rate: Interval | None = None
 
 
 class TrialStatus(Part):
-    """A trial, under way or the latest, and how both versions compare.
-
-    Parameters
-    ----------
-    content_of : int or None
-        The version whose content is tried.
-    ended_at : datetime or None
-        Null while it runs.
-    ended_by : str or None
-        ``promote``, ``stop_trial``, or the act that took its place: ``activate``, ``pin``, ``shadow``, ``canary``.
-    compared : int
-        Queries for which both decisions are known.
-    agreement : float or None
-        Share of those with equal decisions.
-    """
+    """A trial, under way or the latest, and how both versions compare."""
 
     mode: TrialMode
     share: Probability | None = None
     version: Count
+    #: The version whose content is tried.
     content_of: Count | None = None
+
     base_version: Count | None = None
     started_at: Timestamp
+    #: Null while it runs.
     ended_at: Timestamp | None = None
+    #: ``promote``, ``stop_trial``, or the act that took its place: ``activate``, ``pin``, ``shadow``, ``canary``.
     ended_by: str | None = None
+
     issued_by: str
     reason: str = ""
+    #: Queries for which both decisions are known.
     compared: Count = 0
+    #: Share of those with equal decisions.
     agreement: Probability | None = None
+
     trial: TrialArm
     base: TrialArm

@@ -32,10 +32,7 @@ def framed(schema_id: int, value: bytes) -> bytes:
 def unframed(value: bytes) -> bytes:
     """Return a record's JSON, whether or not it has a frame.
 
-    Raises
-    ------
-    DecodeError
-        Reason ``not_json`` where a frame is cut off, or no JSON object follows it at once.
+    Raises DecodeError: reason ``not_json`` where a frame is cut off, or no JSON object follows it at once.
 
     Examples
     --------

@@ -33,10 +33,7 @@ class RouterError(UcciError):
 class ModelsFailed(RouterError):
     """Both models failed on this query while the servers answer others.
 
-    Parameters
-    ----------
-    small, large : str
-        What each model's last attempt ended with.
+    ``small``, ``large``: what each model's last attempt ended with.
     """
 
     reason = "models_failed"
@@ -105,10 +102,7 @@ class FailedError(CallError):
 class ServerDownError(CallError):
     """The server is down; nothing is known about the query.
 
-    Parameters
-    ----------
-    after_attempts : bool
-        Whether an attempt of this query had reached the server before it went down.
+    ``after_attempts``: whether an attempt of this query had reached the server before it went down.
     """
 
     def __init__(self, message: str, *, after_attempts: bool = False) -> None:

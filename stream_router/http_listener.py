@@ -22,55 +22,42 @@ from ucci_runtime.process import affordable_connections
 
 _log = structlog.get_logger()
 
+#: How long a connection is kept after an answer, for the next request: longer than clients and load balancers keep
+#: theirs, commonly up to 60 s. One that ends here first breaks under a request that is on its way.
 KEPT_S = 75.0
-"""How long a connection is kept after an answer, for the next request: longer than clients and load balancers keep
-theirs, commonly up to 60 s. One that ends here first breaks under a request that is on its way."""
 
 _BACKLOG: Final = 512
+#: Connections accepted in one turn of the loop: the limit sees each before the next one takes a file.
 _ACCEPTED: Final = 1
-"""Connections accepted in one turn of the loop: the limit sees each before the next one takes a file."""
 
 _NAME: Final = "stream-router"
+#: Statuses of a path, or of a method on it, that is not there.
 NOWHERE: Final = (404, 405)
-"""Statuses of a path, or of a method on it, that is not there."""
 
 _PATH_CHARS: Final = 100
 _FORBIDDEN: Final = 403
 _INTERNAL: Final = 500
 
 Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
+#: Makes an error's answer of its code, its line for people, and its status.
 ErrorShape = Callable[[str, str, int], web.Response]
-"""Makes an error's answer of its code, its line for people, and its status."""
 
 
 class Bounds(NamedTuple):
-    """What the callers of a listener may keep.
+    """What the callers of a listener may keep."""
 
-    Parameters
-    ----------
-    connections : int
-        Beyond it, or beyond a quarter of the files of the process, the one that has waited longest makes room; a
-        request whose body has not come counts as waiting, after all others.
-    patience_s : float
-        How long a connection lasts without a request that is being answered.
-    spares_answers : bool
-        Whether a connection lasts as long as its answer takes, and ``KEPT_S`` after it; otherwise it ends when its
-        patience does, whatever happens on it.
-    """
-
+    #: Beyond it, or beyond a quarter of the files of the process, the one that has waited longest makes room; a request
+    #: whose body has not come counts as waiting, after all others.
     connections: int
+    #: How long a connection lasts without a request that is being answered.
     patience_s: float
+    #: Whether a connection lasts as long as its answer takes, and ``KEPT_S`` after it; otherwise it ends when its
+    #: patience does, whatever happens on it.
     spares_answers: bool
 
 
 class HttpListener:
-    """Serves an application.
-
-    Parameters
-    ----------
-    host, port : str, int
-        Port 0 takes a free one; see :attr:`port`.
-    """
+    """Serves an application."""
 
     def __init__(self, app: web.Application, host: str, port: int, bounds: Bounds) -> None:
         self._host = host
@@ -93,13 +80,7 @@ class HttpListener:
         return self._port
 
     async def start(self) -> None:
-        """Listen.
-
-        Raises
-        ------
-        OSError
-            When the address is taken.
-        """
+        """Listen. Raises OSError when the address is taken."""
         await self._runner.setup()
         loop = asyncio.get_running_loop()
         self._listening = await loop.create_server(self._connection, self._host, self._port, backlog=_ACCEPTED)
@@ -117,10 +98,7 @@ class HttpListener:
     async def close(self, grace_s: float = 0.0) -> None:
         """End all connections: those that wait for a request at once, those that are being answered after a grace.
 
-        Parameters
-        ----------
-        grace_s : float
-            Longest time for handlers to return, and as long again for their answers to be sent.
+        ``grace_s``: longest time for handlers to return, and as long again for their answers to be sent.
         """
         self.stop_accepting()
         for connection in list(self._waiting):
@@ -181,15 +159,7 @@ class HttpListener:
 
 
 def guarded(hosts: RequestHosts, setting: str, error: ErrorShape) -> Middleware:
-    """Return a middleware that refuses foreign names, and answers a fault of ours with nothing of its insides.
-
-    Parameters
-    ----------
-    hosts : RequestHosts
-        Names under which requests may come.
-    setting : str
-        Which one allows further names.
-    """
+    """Return a middleware that refuses foreign names, and answers a fault of ours with nothing of its insides."""
 
     @web.middleware
     async def guard(request: web.Request, handler: Handler) -> web.StreamResponse:

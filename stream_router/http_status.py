@@ -18,27 +18,17 @@ from stream_router.http_listener import Bounds, HttpListener, add_headers, guard
 from ucci_runtime.broker.contact import Health
 from ucci_runtime.browser_safety import RequestHosts
 
+#: Of a connection, whatever happens on it; callers who keep theirs make another one.
 LIFETIME_S = 60.0
-"""Of a connection, whatever happens on it; callers who keep theirs make another one."""
 
+#: Beyond it the oldest connection makes room: probes and scrapers need one for milliseconds.
 MAX_CONNECTIONS = 128
-"""Beyond it the oldest connection makes room: probes and scrapers need one for milliseconds."""
 
 _UNAVAILABLE = 503
 
 
 class StatusRoutes:
-    """Answers ``/healthz``, ``/readyz``, ``/metrics`` and ``/v1/status``.
-
-    Parameters
-    ----------
-    status : callable
-        Returns the status as of now.
-    missing : callable
-        Returns what is missing for being ready; empty when ready.
-    health : callable, optional
-        Returns whether the process and the broker talk.
-    """
+    """Answers ``/healthz``, ``/readyz``, ``/metrics`` and ``/v1/status``."""
 
     def __init__(
         self,
@@ -80,15 +70,7 @@ class StatusRoutes:
 
 
 class StatusServer:
-    """Serves the status of a router that takes its queries from the topic.
-
-    Parameters
-    ----------
-    host, port : str, int
-        Port 0 takes a free one; see :attr:`port`.
-    hosts : RequestHosts
-        Names under which requests may come.
-    """
+    """Serves the status of a router that takes its queries from the topic."""
 
     def __init__(self, host: str, port: int, *, hosts: RequestHosts, routes: StatusRoutes) -> None:
         app = web.Application(middlewares=[guarded(hosts, "router.allowed_hosts", _error)])
@@ -102,13 +84,7 @@ class StatusServer:
         return self._listener.port
 
     async def start(self) -> None:
-        """Listen.
-
-        Raises
-        ------
-        OSError
-            When the address is taken.
-        """
+        """Listen. Raises OSError when the address is taken."""
         await self._listener.start()
 
     async def close(self) -> None:

@@ -14,11 +14,11 @@ from schemas.status import ModelHealth
 from schemas.trial import CalibrationTrial
 from ucci_runtime.broker.records import Header, Record
 
+#: By this name a broker makes the routers' group and the session that commits for it.
 GROUP = "router"
-"""By this name a broker makes the routers' group and the session that commits for it."""
 
+#: By this name a broker makes the reader of versions.
 CALIBRATION_READER = "calibration"
-"""By this name a broker makes the reader of versions."""
 
 
 class Calibrations(Protocol):
@@ -40,14 +40,8 @@ class Answerer(Protocol):
         """Run the cascade for one query.
 
         Waits, however long, while neither model server can answer, unless it was made not to; may be cancelled at any
-        time.
-
-        Raises
-        ------
-        ModelsFailed
-            When both models fail on this query while the servers answer others.
-        ServersDown
-            Where it does not wait.
+        time. Raises ModelsFailed when both models fail on this query while the servers answer others; raises
+        ServersDown where it does not wait.
         """
         ...
 
@@ -81,25 +75,18 @@ class TokenMark(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Reply:
-    """What a model said.
-
-    Parameters
-    ----------
-    finish_reason : str or None
-        ``stop`` is a whole answer; ``length`` and ``abort`` are cut ones, though the status is 200.
-    uncertainty : float or None
-        u in [0, 1]; None when no token carries probabilities.
-    prompt_tokens : int
-        Read by the model; 0 where the server does not count them.
-    marks : tuple of TokenMark
-        Of the tokens, in order; of a streamed reply alone. Tokens that came together share one start.
-    """
+    """What a model said."""
 
     text: str
+    #: ``stop`` is a whole answer; ``length`` and ``abort`` are cut ones, though the status is 200.
     finish_reason: str | None
+
     completion_tokens: int
+    #: u in [0, 1]; None when no token carries probabilities.
     uncertainty: float | None
+    #: Read by the model; 0 where the server does not count them.
     prompt_tokens: int = 0
+    #: Of the tokens, in order; of a streamed reply alone. Tokens that came together share one start.
     marks: tuple[TokenMark, ...] = ()
 
 

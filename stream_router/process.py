@@ -30,14 +30,14 @@ from ucci_runtime.process import Hangup, end_on_signals
 
 _log = structlog.get_logger()
 
+#: Longest drain, whatever is configured: a SIGTERM ends within 20 s.
 MAX_DRAIN_S = 12.0
-"""Longest drain, whatever is configured: a SIGTERM ends within 20 s."""
 
+#: How long a start waits for the calibration topic where every workload has a version from disk.
 TOPIC_PATIENCE_S = 10.0
-"""How long a start waits for the calibration topic where every workload has a version from disk."""
 
+#: How long a status may take to be made.
 STATUS_S = 1.0
-"""How long a status may take to be made."""
 
 _POLL_S = 0.2
 
@@ -126,19 +126,8 @@ def taken_over(
 ) -> Reread:
     """Apply what may change from a reloaded file; in the event loop.
 
-    Queries in flight end as they began; those to come go by the new settings.
-
-    Parameters
-    ----------
-    settings, found : Settings
-        As the service runs, and of the file.
-    tables : sequence of str
-        What the service goes by.
-
-    Raises
-    ------
-    ConfigError
-        Nothing has changed then.
+    Queries in flight end as they began; those to come go by the new settings. Raises ConfigError; nothing has changed
+    then.
     """
     done = Reread.of(settings, found, tables)
     answerer.use(done.settings)
@@ -170,15 +159,7 @@ def active_versions(settings: Settings) -> ActiveVersions:
 async def await_topics(
     check: Callable[[], CheckedTopics], ending: asyncio.Event, clock: Clock, note: Callable[[str | None], None]
 ) -> CheckedTopics | None:
-    """Check the topics, as soon as a broker answers; None when the end comes first.
-
-    Parameters
-    ----------
-    check : callable
-        Blocks.
-    note : callable
-        Called with why no broker answers, and with None once one does.
-    """
+    """Check the topics, as soon as a broker answers; None when the end comes first."""
     absence = Absence()
     while not ending.is_set():
         try:
@@ -202,10 +183,7 @@ def open_feed(
 ) -> None:
     """Give the calibration feed its topics and, where one is configured, its file; blocks.
 
-    Parameters
-    ----------
-    owner : (str, str or None)
-        The process's instance id, and the directory of its versions.
+    ``owner``: the process's instance id, and the directory of its versions.
     """
     versions = [topic for topic in (CALIBRATION, CALIBRATION_TRIAL) if topic not in checked.missing]
     prefix = settings.topics.prefix
@@ -220,12 +198,8 @@ def open_feed(
 async def await_calibration(feed: CalibrationFeed, active: ActiveVersions, ending: asyncio.Event, clock: Clock) -> bool:
     """Wait for the calibration topic's end: the first query must not be routed by less than what is known.
 
-    Where the topic does not come and every workload has a version from disk, the one that it had, these do.
-
-    Returns
-    -------
-    bool
-        Whether queries are answered by the versions from disk for now.
+    Where the topic does not come and every workload has a version from disk, the one that it had, these do. Returns
+    whether queries are answered by the versions from disk for now.
     """
     patience_s = clock.monotonic() + TOPIC_PATIENCE_S
     while not (ending.is_set() or await asyncio.to_thread(feed.await_caught_up, _POLL_S)):
@@ -255,11 +229,6 @@ async def run_until_signalled(service: RunningService, read: Callable[[], Settin
     """Run a service; the first SIGTERM or SIGINT drains it, the second ends the process at once.
 
     SIGHUP has the configuration reloaded by ``read``.
-
-    Raises
-    ------
-    UcciError, OSError
-        See :meth:`RunningService.run`.
     """
 
     def drain(received: Signals) -> None:

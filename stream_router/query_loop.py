@@ -29,15 +29,7 @@ BAD_HEADERS = "bad_headers"
 
 
 class QueryLoop:
-    """Answers records with the cascade.
-
-    Parameters
-    ----------
-    default_workload : str, optional
-        That of queries which name none.
-    finished : callable
-        Takes each outcome; must not block.
-    """
+    """Answers records with the cascade."""
 
     def __init__(
         self,

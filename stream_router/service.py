@@ -56,8 +56,8 @@ from ucci_runtime.tally import Tally
 
 _log = structlog.get_logger()
 
+#: For the last transaction, after the drain.
 FINAL_COMMIT_S = 3.0
-"""For the last transaction, after the drain."""
 
 _TOUCHED = (QUERIES, RESULTS, DEAD_LETTERS, CALIBRATION, ROUTERS)
 _LEAVE_S = LEAVE_S + 1.5
@@ -66,13 +66,7 @@ _MILLISECONDS = 1_000
 
 
 class Service:
-    """One router instance.
-
-    Parameters
-    ----------
-    build_answerer : callable
-        See :class:`AnswererFactory`.
-    """
+    """One router instance."""
 
     def __init__(
         self,
@@ -144,12 +138,8 @@ class Service:
     def take_over(self, found: Settings) -> Reread:
         """Apply what may change from a reloaded file; in the event loop.
 
-        Queries in flight end as they began; those to come go by the new settings.
-
-        Raises
-        ------
-        ConfigError
-            Nothing has changed then.
+        Queries in flight end as they began; those to come go by the new settings. Raises ConfigError; nothing has
+        changed then.
         """
         done = taken_over(self._settings, found, OF_ROUTER, self._answerer, self._active)
         self._settings = done.settings
@@ -160,12 +150,8 @@ class Service:
     async def run(self) -> None:
         """Run until :meth:`end` or a failure.
 
-        Raises
-        ------
-        UcciError
-            When something that only a person can fix ended it.
-        OSError
-            When the status server's address is taken.
+        Raises UcciError when something that only a person can fix ended it; raises OSError when the status server's
+        address is taken.
         """
         self._ending.begin()
         broker = self._broker = self._connect(

@@ -24,8 +24,8 @@ class Readiness:
     has_producer: bool
     can_answer: bool
     is_draining: bool = False
+    #: Why the broker could not be asked for its topics; None once it has answered.
     broker_away: str | None = None
-    """Why the broker could not be asked for its topics; None once it has answered."""
 
     @property
     def missing(self) -> tuple[str, ...]:
@@ -59,17 +59,11 @@ class Versions(NamedTuple):
 
 
 class Backlog(NamedTuple):
-    """What is not answered or not committed yet.
+    """What is not answered or not committed yet."""
 
-    Parameters
-    ----------
-    in_flight : int
-        Queries being answered.
-    lag : mapping of partition to Lag
-        How far the commits are behind the log's end.
-    """
-
+    #: Queries being answered.
     in_flight: int
+    #: How far the commits are behind the log's end.
     lag: Mapping[int, Lag]
 
 

@@ -23,11 +23,8 @@ _STATE = re.compile(r"[ -~]+")
 def trace_context(headers: Sequence[Header]) -> Mapping[str, str] | None:
     """Return the valid trace context among a record's headers, or None.
 
-    Returns
-    -------
-    mapping of str to str or None
-        ``traceparent`` and, where it is valid too, ``tracestate``. Of several ``traceparent`` none can be trusted;
-        several ``tracestate`` are one list.
+    Returns ``traceparent`` and, where it is valid too, ``tracestate``. Of several ``traceparent`` none can be trusted;
+    several ``tracestate`` are one list.
 
     Examples
     --------

@@ -31,13 +31,7 @@ class Absence:
         return min(FIRST_WAIT_S * float(2**doublings), LONGEST_WAIT_S)
 
     def failed(self, now_s: float) -> bool:
-        """Note that nothing answered; return whether it is to be logged now: at first, then once a minute.
-
-        Parameters
-        ----------
-        now_s : float
-            On a clock that never goes back.
-        """
+        """Note that nothing answered; return whether it is to be logged now: at first, then once a minute."""
         self._failures += 1
         is_due = self._said_at_s is None or now_s - self._said_at_s >= SAID_EVERY_S
         if is_due:

@@ -17,12 +17,7 @@ _SECONDS_PER_MINUTE = 60.0
 
 
 class KeyRing:
-    """The configured keys, as hashes.
-
-    Parameters
-    ----------
-    keys : mapping of caller name to CallerKey
-    """
+    """The configured keys, as hashes."""
 
     def __init__(self, keys: Mapping[str, CallerKey]) -> None:
         self._hashes = {name: _hash(key) for name, key in keys.items()}
@@ -40,11 +35,6 @@ class Quotas:
 
     A bucket holds a full minute's quota, so that many may come at once, and fills up evenly.
 
-    Parameters
-    ----------
-    per_minute : mapping of caller name to int
-        Callers that are left out have no quota.
-
     Examples
     --------
     >>> quotas = Quotas({"ada": 60})
@@ -59,17 +49,8 @@ class Quotas:
     def spend(self, caller: str, amount: int, now_s: float) -> int:
         """Take from a caller's quota.
 
-        Parameters
-        ----------
-        amount : int
-            More than one may go into debt: refused part by part, a large batch would never get through.
-        now_s : float
-            On a clock that never goes back.
-
-        Returns
-        -------
-        int
-            0, or how many seconds to wait: nothing was taken then.
+        ``amount``: more than one may go into debt: refused part by part, a large batch would never get through. Returns
+        0, or how many seconds to wait: nothing was taken then.
         """
         quota = self._per_minute.get(caller)
         if quota is None:
@@ -92,10 +73,7 @@ class Quotas:
 def presented_key(headers: Mapping[str, str]) -> bytes | None:
     """Find a request's key: bearer, header of its own, or the password by which a browser asks for it.
 
-    Parameters
-    ----------
-    headers : mapping
-        Names in lower case, or looked up without regard to case; values are bytes that were read as Latin-1.
+    ``headers``: names in lower case, or looked up without regard to case; values are bytes that were read as Latin-1.
     """
     if (own := headers.get("x-api-key")) is not None:
         return own.encode("latin-1", "replace")

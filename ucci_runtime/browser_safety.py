@@ -16,6 +16,7 @@ from schemas.settings import LOOPBACK_HOSTS
 ANY = "*"
 _SHOWN_CHARS = 60
 
+#: Of every answer that does not set them itself.
 SECURITY_HEADERS: Mapping[str, str] = MappingProxyType(
     {
         # Of an answer that is no page: nothing in it is run, loaded or shown within another site's page.
@@ -27,19 +28,13 @@ SECURITY_HEADERS: Mapping[str, str] = MappingProxyType(
         "Cross-Origin-Resource-Policy": "same-origin",
     }
 )
-"""Of every answer that does not set them itself."""
 
 
 @dataclass(frozen=True, slots=True)
 class RequestHosts:
-    """The names under which a service may be asked for.
+    """The names under which a service may be asked for."""
 
-    Parameters
-    ----------
-    names : frozenset of str, optional
-        In lower case; None allows any.
-    """
-
+    #: In lower case; None allows any.
     names: frozenset[str] | None
 
     @classmethod
@@ -80,10 +75,7 @@ class RequestHosts:
     def refusal(header: str | None, setting: str) -> str:
         """Return one line for people that names the header's value and the remedy.
 
-        Parameters
-        ----------
-        setting : str
-            Which one allows further names.
+        ``setting``: which one allows further names.
         """
         return (
             f"Host: {(header or '')[:_SHOWN_CHARS]!r} is not served here: use 127.0.0.1, or add the name to {setting}"
@@ -93,10 +85,7 @@ class RequestHosts:
 def is_cross_site(headers: Mapping[str, str]) -> bool:
     """Return whether a page of another site made the browser send a request.
 
-    Parameters
-    ----------
-    headers : mapping
-        Names in lower case, or looked up without regard to case.
+    ``headers``: names in lower case, or looked up without regard to case.
 
     Examples
     --------

@@ -12,13 +12,7 @@ from schemas.settings_text import settings_warnings
 
 
 def version_option(command: str) -> Any:
-    """Return the option ``--version`` of a command, which prints its name and version and ends it.
-
-    Parameters
-    ----------
-    command : str
-        As the user types it.
-    """
+    """Return the option ``--version`` of a command, which prints its name and version and ends it."""
 
     def print_version(wanted: bool) -> None:
         if wanted:

@@ -6,6 +6,7 @@ from importlib.util import find_spec
 
 from schemas.errors import ConfigError
 
+#: The packages that an extra of the distribution brings, by its name.
 EXTRAS: dict[str, tuple[str, ...]] = {
     "api": ("fastapi", "jinja2", "matplotlib", "uvicorn"),
     "demo": ("ucci_demo", "fastapi", "jinja2", "matplotlib", "uvicorn", "scipy"),
@@ -13,24 +14,12 @@ EXTRAS: dict[str, tuple[str, ...]] = {
     "schema-registry": ("attrs", "authlib", "cachetools", "certifi", "httpx2"),
     "what-moved": ("py3langid", "scipy"),
 }
-"""The packages that an extra of the distribution brings, by its name."""
 
 
 def require_extra(extra: str, needed_by: str) -> None:
     """Check that an extra is installed, without importing it.
 
-    Parameters
-    ----------
-    extra : str
-        One of :data:`EXTRAS`.
-    needed_by : str
-        What the user asked for, as the user writes it.
-
-    Raises
-    ------
-    ConfigError
-        Naming what is missing and how to install it.
-
+    ``extra``: one of :data:`EXTRAS`. Raises ConfigError, naming what is missing and how to install it.
     """
     missing = [package for package in EXTRAS[extra] if find_spec(package) is None]
     if missing:

@@ -11,17 +11,7 @@ def replace_file(path: Path, content: bytes) -> None:
     """Write a file atomically; blocks until the disk has it.
 
     A reader of the path finds the former content or the new one, after a crash as well. The file is readable and
-    writable by its owner alone (0600).
-
-    Parameters
-    ----------
-    path : Path
-        In a directory that exists, and that no other process writes this file in.
-
-    Raises
-    ------
-    OSError
-        When the disk refuses; the former content stays.
+    writable by its owner alone (0600). Raises OSError when the disk refuses; the former content stays.
     """
     temporary = path.with_suffix(".tmp")
     try:

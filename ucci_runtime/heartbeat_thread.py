@@ -12,8 +12,8 @@ from typing import NamedTuple
 from ucci_runtime.broker.ports import Publisher
 
 INTERVAL_S = 2.0
+#: By this name a broker's publisher drops what it cannot send soon.
 PUBLISHER = "heartbeat"
-"""By this name a broker's publisher drops what it cannot send soon."""
 
 _FIRST_S = 0.5
 _CLOSE_S = 1.0
@@ -29,14 +29,7 @@ class Beat(NamedTuple):
 class HeartbeatThread(Thread):
     """The thread that sends the status.
 
-    Parameters
-    ----------
-    publisher : Publisher
-        The broker's of the name :data:`PUBLISHER`.
-    status : callable
-        Returns the status as of now, None to leave this one out; called in this thread.
-    closing : threading.Event
-        Ends the thread, after one last status.
+    ``status``: returns the status as of now, None to leave this one out; called in this thread.
     """
 
     def __init__(self, publisher: Publisher, topic: str, status: Callable[[], Beat | None], closing: Event) -> None:

@@ -11,22 +11,15 @@ from typing import Literal
 
 @dataclass(frozen=True, slots=True)
 class MetricSpec:
-    """One metric.
+    """One metric."""
 
-    Parameters
-    ----------
-    name : str
-        As scraped; or, where the service's table says so, without the prefix and the ``_total`` of counters.
-    kind : str
-        ``counter``, ``gauge`` or ``histogram``.
-    unit : str
-        What one is.
-    help : str
-        What it counts, and what a rise means.
-    """
-
+    #: As scraped; or, where the service's table says so, without the prefix and the ``_total`` of counters.
     name: str
+    #: ``counter``, ``gauge`` or ``histogram``.
     kind: Literal["counter", "gauge", "histogram"]
+    #: What one is.
     unit: str
+    #: What it counts, and what a rise means.
     help: str
+
     labels: tuple[str, ...] = ()

@@ -26,23 +26,23 @@ from schemas.settings import Settings
 from schemas.settings_reread import Reread
 from schemas.settings_text import settings_warnings
 
+#: Files that a server's process asks to be allowed to open: Kafka clients, stores and snapshots need theirs as well.
 WANTED_FILES = 8_192
-"""Files that a server's process asks to be allowed to open: Kafka clients, stores and snapshots need theirs as well."""
 
+#: New containers between two searches for cycles, instead of Python's 700: a thousand queries in flight are some tens
+#: of thousands, and each search looks at those again that have not ended. A query with its model call took 283 µs of
+#: CPU with 700, 276 with 700 and a frozen start, 267 with 5,000, 244 with 10,000 and 231 with 50,000 (least of three
+#: runs of ``research/model_calls.py`` in turn, on a busy machine). More would save little, and holds more garbage.
 NEW_OBJECTS = 10_000
-"""New containers between two searches for cycles, instead of Python's 700: a thousand queries in flight are some tens
-of thousands, and each search looks at those again that have not ended. A query with its model call took 283 µs of CPU
-with 700, 276 with 700 and a frozen start, 267 with 5,000, 244 with 10,000 and 231 with 50,000 (least of three runs of
-``research/model_calls.py`` in turn, on a busy machine). More would save little, and holds more garbage."""
 
+#: The files of a process go in equal parts to its callers, to each of the two models of a workload, and to what must
+#: never lack them: Kafka's clients, whose library ends the process then, the store, and everything else.
 _SHARES = 4
-"""The files of a process go in equal parts to its callers, to each of the two models of a workload, and to what must
-never lack them: Kafka's clients, whose library ends the process then, the store, and everything else."""
 
 REPEATED_AFTER_S = 60.0
 _MOST_TEMPLATES = 1_000
+#: They write of refused connections and of broken requests, a line or a traceback each.
 _LOGGERS = ("asyncio", "uvicorn.error", "aiohttp.server", "socketserver")
-"""They write of refused connections and of broken requests, a line or a traceback each."""
 
 
 def raise_file_limit(connections: int = 0) -> None:
@@ -54,8 +54,8 @@ def raise_file_limit(connections: int = 0) -> None:
         resource.setrlimit(resource.RLIMIT_NOFILE, (most, hard))
 
 
+#: Connections that the kernel holds until they are accepted.
 BACKLOG = 512
-"""Connections that the kernel holds until they are accepted."""
 
 
 def listen(host: str, port: int) -> socket.socket:
@@ -78,13 +78,7 @@ def affordable_connections(most: int) -> int:
 
 
 class RepeatedLines(logging.Filter):
-    """Lets a log line through once a minute, and says how often it came in between.
-
-    Parameters
-    ----------
-    clock : callable
-        Returns seconds that never go back.
-    """
+    """Lets a log line through once a minute, and says how often it came in between."""
 
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
         super().__init__()
@@ -112,8 +106,8 @@ class RepeatedLines(logging.Filter):
         return True
 
 
+#: One for all servers of the process: a logger takes the same filter once.
 _REPEATED = RepeatedLines()
-"""One for all servers of the process: a logger takes the same filter once."""
 
 
 def search_cycles_seldom() -> None:
@@ -191,11 +185,8 @@ class Hangup:
     def watch(self, loop: asyncio.AbstractEventLoop | None = None) -> None:
         """Take SIGHUPs from now on; called in the main thread.
 
-        Parameters
-        ----------
-        loop : asyncio.AbstractEventLoop, optional
-            Serves each at once. Without one they are noted, and :meth:`serve` is to be called from time to time: a
-            handler may interrupt the main thread anywhere, with a logger's lock taken.
+        ``loop``: serves each at once. Without one they are noted, and :meth:`serve` is to be called from time to time:
+        a handler may interrupt the main thread anywhere, with a logger's lock taken.
         """
         if loop is None:
             signal.signal(signal.SIGHUP, lambda _number, _frame: self._has_come.set())

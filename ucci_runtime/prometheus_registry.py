@@ -10,15 +10,7 @@ from ucci_runtime.metrics import MetricSpec
 
 
 class MetricRegistry:
-    """The metrics of one table, in a registry of their own, so that two services in one process share no counts.
-
-    Parameters
-    ----------
-    prefix : str
-        Of the exposed names; here a metric goes without it and without the ``_total`` of counters.
-    buckets : sequence of float
-        Upper bounds of every histogram's buckets.
-    """
+    """The metrics of one table, in a registry of their own, so that two services in one process share no counts."""
 
     def __init__(self, specs: Iterable[MetricSpec], prefix: str, buckets: Sequence[float]) -> None:
         self.registry = CollectorRegistry()
@@ -38,13 +30,7 @@ class MetricRegistry:
                 )
 
     def count(self, name: str, amount: float = 1.0, **labels: str) -> None:
-        """Add to a counter, or observe a duration in a histogram.
-
-        Raises
-        ------
-        KeyError
-            When the table has no such metric.
-        """
+        """Add to a counter, or observe a duration in a histogram. Raises KeyError when the table has no such metric."""
         if name in self.histograms:
             histogram = self.histograms[name]
             (histogram.labels(**labels) if labels else histogram).observe(amount)
@@ -53,13 +39,7 @@ class MetricRegistry:
         (counter.labels(**labels) if labels else counter).inc(amount)
 
     def gauge(self, name: str, value: float, **labels: str) -> None:
-        """Set a gauge.
-
-        Raises
-        ------
-        KeyError
-            When the table has no such metric.
-        """
+        """Set a gauge. Raises KeyError when the table has no such metric."""
         gauge = self.gauges[name]
         (gauge.labels(**labels) if labels else gauge).set(value)
 

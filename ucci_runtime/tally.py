@@ -14,11 +14,6 @@ INTERVAL_S = 60.0
 class Tally:
     """What was counted since the last line.
 
-    Parameters
-    ----------
-    interval_s : float
-        Shortest time between two lines.
-
     Examples
     --------
     >>> tally = Tally()
@@ -36,15 +31,7 @@ class Tally:
         self._said_s = -inf
 
     def grown(self, totals: Mapping[str, int], now_s: float) -> dict[str, int]:
-        """Return by how much each count has grown since the last line; empty while nothing has or no line is due.
-
-        Parameters
-        ----------
-        totals : mapping of str to int
-            Since the start of the process.
-        now_s : float
-            Monotonic.
-        """
+        """Return by how much each count has grown since the last line; empty while nothing has or no line is due."""
         more = {name: total - self._said.get(name, 0) for name, total in totals.items()}
         more = {name: count for name, count in more.items() if count > 0}
         if not more or now_s < self._said_s + self._interval_s:

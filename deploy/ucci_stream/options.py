@@ -22,12 +22,12 @@ from schemas.errors import ConfigError
 from schemas.settings import Settings, WorkloadSettings
 from schemas.settings_text import load_settings
 
+#: Where ``demo`` and ``up`` keep their configuration, logs and results.
 STACK_DIRECTORY = Path("ucci-demo")
-"""Where ``demo`` and ``up`` keep their configuration, logs and results."""
 
 KEY_VARIABLE = "UCCI_API_KEY"
+#: The environment variables of the recalibrator's API: a key to show, and where it is.
 URL_VARIABLE = "UCCI_API_URL"
-"""The environment variables of the recalibrator's API: a key to show, and where it is."""
 
 ConfigOption = Annotated[
     Path | None,
@@ -77,12 +77,7 @@ class Named(Chosen):
 
 
 def settings_of(config: Path | None) -> Settings:
-    """Return the settings in force.
-
-    Raises
-    ------
-    ConfigError
-    """
+    """Return the settings in force. Raises ConfigError."""
     return load_settings(_path(config), os.environ)
 
 
@@ -92,8 +87,8 @@ def _chosen(config: Path | None, workload: str | None) -> Chosen:
 
 
 _NAMED = Annotated[str, typer.Option("--workload", help="The workload that is meant.")]
+#: The options that say which workload is meant, with their defaults.
 CHOICE: Mapping[str, tuple[Any, Any]] = {"config": (ConfigOption, None), "workload": (WorkloadOption, None)}
-"""The options that say which workload is meant, with their defaults."""
 
 _SOURCES: dict[type, tuple[Mapping[str, tuple[Any, Any]], Callable[..., Any]]] = {
     Settings: ({"config": (ConfigOption, None)}, settings_of),
@@ -168,12 +163,7 @@ def warn(*lines: str, style: str = "yellow") -> None:
 
 
 def text_of(path: Path) -> str:
-    """Return the text of a configuration file that can be read and is valid.
-
-    Raises
-    ------
-    ConfigError
-    """
+    """Return the text of a configuration file that can be read and is valid. Raises ConfigError."""
     load_settings(path, os.environ)
     return path.read_text(encoding="utf-8-sig")
 
@@ -191,12 +181,7 @@ def _path(config: Path | None) -> Path:
 
 
 def workload_of(settings: Settings, name: str | None) -> str:
-    """Return the workload that is meant; none need be named where there is one only.
-
-    Raises
-    ------
-    ConfigError
-    """
+    """Return the workload that is meant; none need be named where there is one only. Raises ConfigError."""
     if name is None:
         if settings.only_workload is None:
             raise ConfigError([f"--workload: several are configured; give one of {', '.join(settings.workloads)}"])
@@ -207,12 +192,7 @@ def workload_of(settings: Settings, name: str | None) -> str:
 
 
 def moment_of(since: str | None) -> datetime | None:
-    """Return the time that ``--since`` gives; without an offset it is UTC.
-
-    Raises
-    ------
-    ConfigError
-    """
+    """Return the time that ``--since`` gives; without an offset it is UTC. Raises ConfigError."""
     if since is None:
         return None
     try:

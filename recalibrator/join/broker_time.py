@@ -11,16 +11,16 @@ from datetime import UTC, datetime, timedelta
 from schemas.feedback import FeedbackEvent
 from schemas.routed import RoutedEvent
 
+#: How far the clocks of machines that are well may differ.
 TOLERANCE_MS = 5 * 60 * 1_000
-"""How far the clocks of machines that are well may differ."""
 
+#: How far back a date may lie before the clock that gave it is suspected.
 BEHIND_MS = 60 * 60 * 1_000
-"""How far back a date may lie before the clock that gave it is suspected."""
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _MILLISECOND = timedelta(milliseconds=1)
+#: The last millisecond of the year 2999, the latest that an event may carry.
 _LATEST_MS = 32_503_679_999_999
-"""The last millisecond of the year 2999, the latest that an event may carry."""
 
 
 def broker_time_ms(timestamp_ms: int, now_ms: int, *, by_broker: bool) -> int:
@@ -30,8 +30,6 @@ def broker_time_ms(timestamp_ms: int, now_ms: int, *, by_broker: bool) -> int:
     ----------
     timestamp_ms : int
         The record's own.
-    now_ms : int
-        By the reader's clock.
     by_broker : bool
         Whether the broker dated the record (``LogAppendTime``), which nothing else can better. A producer's date is
         believed up to 5 minutes ahead of the reader: beyond that its clock is the one that dated the event wrongly.

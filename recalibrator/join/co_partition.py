@@ -23,26 +23,17 @@ from ucci_runtime.broker.records import EndReached, Input, OutputRecord, Record
 
 @dataclass(slots=True)
 class CoPartition:
-    """The two inputs of one partition number.
+    """The two inputs of one partition number."""
 
-    Parameters
-    ----------
-    positions : dict of Input to int
-        The next offsets to take.
-    limits : dict of Input to int
-        Offsets below which outputs are in the topics already.
-    note : callable
-        Called with one word when the log is not what its offsets say.
-    committed : dict of Input to int
-        Offsets that the group and the store know.
-    is_live : bool
-        Whether outputs go out.
-    """
-
+    #: The next offsets to take.
     positions: dict[Input, int]
+    #: Offsets below which outputs are in the topics already.
     limits: dict[Input, int]
+    #: Called with one word when the log is not what its offsets say.
     note: Callable[[str], None]
+    #: Offsets that the group and the store know.
     committed: dict[Input, int] = field(default_factory=dict)
+    #: Whether outputs go out.
     is_live: bool = False
 
     @property
@@ -86,37 +77,29 @@ class CoPartition:
         return True
 
 
+#: The partition and the id of a query.
 QueryKey = tuple[int, str]
-"""The partition and the id of a query."""
 
 
 @dataclass(slots=True)
 class Uncommitted:
-    """What was taken since the last commit; dropped whole when a commit fails.
+    """What was taken since the last commit; dropped whole when a commit fails."""
 
-    Parameters
-    ----------
-    states : dict
-        The states that were loaded or changed.
-    absent : set
-        The queries that the store does not have.
-    touched : dict
-        The changed queries, each with the latest time of its records in Unix milliseconds.
-    agreement : dict
-        Counts to add to those of the labelers.
-    traffic : dict
-        The counter of each workload's results.
-    since_s : float
-        When the first record was taken, by the monotonic clock; infinite where there is nothing to commit.
-    """
-
+    #: The states that were loaded or changed.
     states: dict[QueryKey, QueryState] = field(default_factory=dict)
+    #: The queries that the store does not have.
     absent: set[QueryKey] = field(default_factory=set)
+    #: The changed queries, each with the latest time of its records in Unix milliseconds.
     touched: dict[QueryKey, int] = field(default_factory=dict)
+    #: Counts to add to those of the labelers.
     agreement: dict[LabelerKey, LabelerCounts] = field(default_factory=dict)
+
     outputs: list[OutputRecord] = field(default_factory=list)
+    #: The counter of each workload's results.
     traffic: dict[str, TrafficSummarizer] = field(default_factory=dict)
+
     records: int = 0
+    #: When the first record was taken, by the monotonic clock; infinite where there is nothing to commit.
     since_s: float = math.inf
 
     def is_known(self, key: QueryKey) -> bool:

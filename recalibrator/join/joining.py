@@ -47,36 +47,23 @@ class Counted(NamedTuple):
 
 
 class Consequences(NamedTuple):
-    """What follows from one event.
+    """What follows from one event."""
 
-    Parameters
-    ----------
-    state : QueryState
-        The same object as before where the event changed nothing.
-    touched_ms : int
-        As of when the row is fresh, in Unix milliseconds.
-    agreement : tuple of (str or None, LabelerCounts)
-        Counts to add to those of the labelers.
-    traffic : RoutedEvent or None
-        A result to count in its workload's traffic.
-    """
-
+    #: The same object as before where the event changed nothing.
     state: QueryState
+    #: As of when the row is fresh, in Unix milliseconds.
     touched_ms: int
+    #: Counts to add to those of the labelers.
     agreement: tuple[tuple[str | None, LabelerCounts], ...]
+
     outputs: tuple[OutputRecord, ...] = ()
     counts: tuple[Counted, ...] = ()
+    #: A result to count in its workload's traffic.
     traffic: RoutedEvent | None = None
 
 
 class Joining:
-    """The join's rules over all workloads; holds no state.
-
-    Parameters
-    ----------
-    max_record_bytes : int
-        Largest record that every output topic takes.
-    """
+    """The join's rules over all workloads; holds no state."""
 
     def __init__(self, workloads: Mapping[str, WorkloadSettings], topics: JoinTopics, max_record_bytes: int) -> None:
         self.workloads = workloads
@@ -107,16 +94,7 @@ class Joining:
     def join(self, before: QueryState, event: Event, record: Record, now_ms: int, *, is_live: bool) -> Consequences:
         """Join one event with what is known of its query.
 
-        Parameters
-        ----------
-        before : QueryState
-            ``NOTHING_KNOWN`` where nothing is.
-        record : Record
-            The one that carried it.
-        now_ms : int
-            By the recalibrator's clock, in Unix milliseconds.
-        is_live : bool
-            Whether outputs go out; while a partition catches up they are in the topics already.
+        ``is_live``: whether outputs go out; while a partition catches up they are in the topics already.
         """
         arrived_ms = broker_time_ms(record.timestamp_ms, now_ms, by_broker=record.by_broker)
         touched_ms = _touched_ms(record, arrived_ms, now_ms, is_live=is_live)

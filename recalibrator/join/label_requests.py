@@ -25,17 +25,7 @@ class RequestChange(NamedTuple):
 
 
 def request_change(topic: str, before: QueryState, after: QueryState, max_record_bytes: int) -> RequestChange | None:
-    """Return what an event changed about a query's label request, or None.
-
-    Parameters
-    ----------
-    topic : str
-        Of the requests.
-    before, after : QueryState
-        The same query, before the event and after it.
-    max_record_bytes : int
-        Largest record that the topic takes.
-    """
+    """Return what an event changed about a query's label request, or None."""
     if before.awaits_label == after.awaits_label:
         return None
     routed = after.routed

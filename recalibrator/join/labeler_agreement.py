@@ -14,15 +14,7 @@ from schemas.status import LabelerCounts
 
 
 def count_agreement(before: QueryState, after: QueryState, rules: Rules) -> Iterator[tuple[str | None, LabelerCounts]]:
-    """Yield (labeler, counts) of the opinions that became joined to a result between two states of a query.
-
-    Parameters
-    ----------
-    before, after : QueryState
-        Around one event: a result that labels had waited for, or a label.
-    rules : mapping of workload to its rules
-        Entities in other fields are not compared.
-    """
+    """Yield (labeler, counts) of the opinions that became joined to a result between two states of a query."""
     if after.routed is None or not after.opinions or after is before:
         return
     if after.routed.workload not in rules:

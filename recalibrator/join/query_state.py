@@ -26,34 +26,27 @@ from schemas.labelled import LabelledExample
 from schemas.routed import RoutedEvent
 from schemas.settings import WorkloadSettings
 
+#: Labelers of one query; feedback of one more is refused.
 MAX_LABELERS = 64
-"""Labelers of one query; feedback of one more is refused."""
 
+#: Bytes of all labels of one query, long values as digests; feedback that would take more is refused.
 MAX_OPINION_BYTES = 100_000
-"""Bytes of all labels of one query, long values as digests; feedback that would take more is refused."""
 
+#: Feedback ids remembered for one query.
 MAX_SEEN = 256
-"""Feedback ids remembered for one query."""
 
 _ID_CHARS = 16
 
 
 @dataclass(frozen=True, slots=True)
 class LabelRules:
-    """By what a workload's labels are read.
+    """By what a workload's labels are read."""
 
-    Parameters
-    ----------
-    fields : tuple of str
-        Entities in others do not count.
-    trusted_labelers : frozenset of str
-        Those whose answers to an audit decide; empty where nobody is named.
-    target_fields : tuple of str
-        Those with a target of their own.
-    """
-
+    #: Entities in others do not count.
     fields: tuple[str, ...]
+    #: Those whose answers to an audit decide; empty where nobody is named.
     trusted_labelers: frozenset[str] = frozenset()
+    #: Those with a target of their own.
     target_fields: tuple[str, ...] = ()
 
     @classmethod
@@ -66,54 +59,38 @@ class LabelRules:
         )
 
 
+#: The rules of each workload.
 Rules = Mapping[str, LabelRules]
-"""The rules of each workload."""
 
 
 class Opinion(Part):
-    """What one labeler says of one query at last.
-
-    Parameters
-    ----------
-    entities : dict or None
-        Long values as digests; None when it was withdrawn or skipped.
-    skipped : bool
-        Whether the labeler looked and left it.
-    revision : int
-        The labeler's own count.
-    order : int
-        As which of the query's feedback events it was taken.
-    """
+    """What one labeler says of one query at last."""
 
     labeler: str | None = None
+    #: Long values as digests; None when it was withdrawn or skipped.
     entities: Entities | None = None
+    #: Whether the labeler looked and left it.
     skipped: bool = False
+
     labelled_at: Timestamp
+    #: The labeler's own count.
     revision: Annotated[int, Field(ge=1)] = 1
+    #: As which of the query's feedback events it was taken.
     order: Annotated[int, Field(ge=1)]
 
 
 class QueryState(Part):
-    """All that is kept of one query.
+    """All that is kept of one query."""
 
-    Parameters
-    ----------
-    routed : RoutedEvent or None
-        The result, without what the fit does not need; None while only feedback has come.
-    opinions : tuple of Opinion
-        One for each labeler, in order of labeler.
-    received : int
-        Feedback events taken; the revision of the next example.
-    seen : tuple of str
-        Short hashes of the ids of the feedback events taken, oldest first.
-    asked_at : datetime or None
-        When the result came, if its label was requested: the age of a request does not rest on the router's clock.
-    """
-
+    #: The result, without what the fit does not need; None while only feedback has come.
     routed: RoutedEvent | None = None
+    #: One for each labeler, in order of labeler.
     opinions: Many[Opinion] = ()
+    #: Feedback events taken; the revision of the next example.
     received: Count = 0
+    #: Short hashes of the ids of the feedback events taken, oldest first.
     seen: Many[str] = ()
+    #: When the result came, if its label was requested: the age of a request does not rest on the router's clock.
     asked_at: Timestamp | None = None
 
     @property
@@ -166,19 +143,8 @@ _NO_VERDICT = _Verdict(None, 0)
 def take_result(state: QueryState, routed: RoutedEvent, rules: Rules, arrived_at: datetime | None = None) -> Joined:
     """Take a query's result.
 
-    Parameters
-    ----------
-    state : QueryState
-        What is known of this query; ``NOTHING_KNOWN`` where nothing is.
-    routed : RoutedEvent
-        Of a workload in ``rules``.
-    arrived_at : datetime, optional
-        When its record came; the age of its label request counts from then.
-
-    Returns
-    -------
-    Joined
-        With an example when a label has waited for this result.
+    ``arrived_at``: when its record came; the age of its label request counts from then. With an example when a label
+    has waited for this result.
     """
     if state.routed is not None:
         return Joined(state, None, ("duplicate_result",))

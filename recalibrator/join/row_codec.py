@@ -29,8 +29,8 @@ _DICTIONARY = (
     b'"routed_at":"2026-01-01T00:00:00.000000Z","routed_by":""}}'
 )
 _LEVEL = 6
+#: Of a row's JSON: sixteen records of the largest size. A damaged row must not fill the memory.
 _MAX_BYTES = 16_000_000
-"""Of a row's JSON: sixteen records of the largest size. A damaged row must not fill the memory."""
 
 
 def encoded(state: QueryState) -> bytes:
@@ -40,13 +40,7 @@ def encoded(state: QueryState) -> bytes:
 
 
 def decoded(stored: bytes | str) -> QueryState:
-    """Return the state of stored bytes.
-
-    Raises
-    ------
-    ValueError, zlib.error
-        When they are torn.
-    """
+    """Return the state of stored bytes. Raises ValueError or zlib.error when they are torn."""
     if isinstance(stored, bytes) and stored[:1] != b"{":
         unpacker = zlib.decompressobj(zdict=_DICTIONARY)
         content = unpacker.decompress(stored, _MAX_BYTES)

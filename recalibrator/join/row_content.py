@@ -13,8 +13,8 @@ from schemas.costs import QueryCost
 from schemas.entities import Entities, normalise
 from schemas.routed import ModelRun, QueryHandoff, RoutedEvent
 
+#: Characters of a normal form above which its digest is kept.
 LONGEST_VALUE = 32
-"""Characters of a normal form above which its digest is kept."""
 
 _DIGEST_CHARS = 24
 _NO_COST = QueryCost(sequential=0.0, paper=0.0)

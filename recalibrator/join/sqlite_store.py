@@ -35,16 +35,16 @@ from ucci_runtime.broker.records import Input
 
 _log = structlog.get_logger()
 
+#: What a row takes in the file besides its state and twice its query id: in the table, in the index and as slack.
 _ROW_BYTES = 100
-"""What a row takes in the file besides its state and twice its query id: in the table, in the index and as slack."""
 
 
+#: Labelers' rows, one for a labeler, workload and partition; the longest silent go first, since names are the senders'
+#: to choose.
 MOST_LABELERS = 2_000
-"""Labelers' rows, one for a labeler, workload and partition; the longest silent go first, since names are the senders'
-to choose."""
 
+#: Labelers of one workload in a status.
 MOST_SHOWN = 50
-"""Labelers of one workload in a status."""
 
 _COUNTS = ("labels", "skipped", "compared", "agreeing", "unanimous", "confirmed")
 _MILLISECONDS = 1_000
@@ -150,12 +150,12 @@ DELETE FROM labelers WHERE last_ms < ? OR (partition, workload, labeler) NOT IN 
     SELECT partition, workload, labeler FROM labelers ORDER BY last_ms DESC LIMIT ?
 )
 """
+#: In the order in which they are given up.
 KINDS = ("feedback_without_result", "result_without_label", "joined", "requested_without_label")
-"""In the order in which they are given up."""
 
+#: Share of the bounds up to which a kind is spared for the sake of those after it: without it, requests that nobody
+#: answers would fill the file, and no other label would find its result.
 _SPARED = 0.1
-"""Share of the bounds up to which a kind is spared for the sake of those after it: without it, requests that nobody
-answers would fill the file, and no other label would find its result."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -166,11 +166,11 @@ class RowBounds:
     bytes: int = 4_000_000_000
 
 
+#: How long to wait for another process that has the file locked.
 LOCK_TIMEOUT_S = 5.0
-"""How long to wait for another process that has the file locked."""
 
+#: What SQLite reports of a file that no later start could read either.
 _DAMAGE = frozenset({sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB})
-"""What SQLite reports of a file that no later start could read either."""
 
 _REMEDIES = {
     sqlite3.SQLITE_BUSY: "end the other process that uses it",
@@ -184,17 +184,7 @@ _REMEDIES = {
 class SqliteJoinStore:
     """The join's state on disk; used by the join's thread alone.
 
-    Parameters
-    ----------
-    path : Path
-        The file; created where missing.
-    bounds : RowBounds
-        Of :meth:`expire`.
-
-    Raises
-    ------
-    OSError
-        When the file is sound and cannot be used now: another process has it locked, or the disk is full.
+    Raises OSError when the file is sound and cannot be used now: another process has it locked, or the disk is full.
     """
 
     def __init__(self, path: Path, bounds: RowBounds) -> None:
@@ -229,12 +219,7 @@ class SqliteJoinStore:
             return {kind: (rows, size) for kind, rows, size in found}
 
     def load(self, partition: int, query_ids: Iterable[str]) -> dict[str, QueryState]:
-        """Return the stored states of those queries that have one.
-
-        Raises
-        ------
-        StoreDamaged
-        """
+        """Return the stored states of those queries that have one. Raises StoreDamaged."""
         with self._guarded():
             return self._load(partition, list(query_ids))
 
@@ -262,13 +247,8 @@ class SqliteJoinStore:
     ) -> None:
         """Store rows and offsets, and add to the labelers' counts, in one transaction.
 
-        A row's time of touch never moves backwards, whatever time a late record carries.
-
-        Raises
-        ------
-        StoreDamaged
-        OSError
-            When the disk takes no more.
+        A row's time of touch never moves backwards, whatever time a late record carries. Raises StoreDamaged; raises
+        OSError when the disk takes no more.
         """
         with self._writing():
             self._database.executemany(
@@ -293,12 +273,7 @@ class SqliteJoinStore:
             )
 
     def labelers(self, partitions: Collection[int]) -> Mapping[str, tuple[LabelerStatus, ...]]:
-        """Return the busiest labelers of these partitions, by workload.
-
-        Raises
-        ------
-        StoreDamaged
-        """
+        """Return the busiest labelers of these partitions, by workload. Raises StoreDamaged."""
         with self._guarded():
             return self._labelers(partitions)
 
@@ -318,17 +293,6 @@ class SqliteJoinStore:
 
         Above the bounds, rows go in the order of the kinds, within one the longest untouched first; a kind is spared
         once it holds no more than a tenth of what is bounded.
-
-        Parameters
-        ----------
-        before_ms : int
-            Unix time in milliseconds.
-        most : int
-            Rows of each of both to delete at most.
-
-        Returns
-        -------
-        mapping of kind to count
         """
         with self._writing():
             overdue = {kind: self._overdue(kind, before_ms, most) for kind in range(len(KINDS))}
@@ -351,32 +315,14 @@ class SqliteJoinStore:
     def overdue_requests(self, partitions: Iterable[int], before_ms: int, most: int) -> list[RequestKey]:
         """Return open label requests that should be open no longer; at most 20,000 at a time, oldest first.
 
-        Parameters
-        ----------
-        partitions : iterable of int
-            Where to look; others may know more of theirs.
-        before_ms : int
-            Unix time in milliseconds: requests older than it.
-        most : int
-            The oldest beyond so many of a workload.
-
-        Raises
-        ------
-        StoreDamaged
+        ``most``: the oldest beyond so many of a workload. Raises StoreDamaged.
         """
         with self._guarded():
             arguments = (json.dumps(sorted(partitions)), before_ms, most, _EXPIRED_AT_ONCE)
             return [RequestKey(*found) for found in self._database.execute(_OVERDUE, arguments)]
 
     def close_requests(self, keys: Iterable[RequestKey]) -> None:
-        """Forget these label requests.
-
-        Raises
-        ------
-        StoreDamaged
-        OSError
-            When the disk takes no more.
-        """
+        """Forget these label requests. Raises StoreDamaged; raises OSError when the disk takes no more."""
         with self._writing():
             self._delete_requests((key.partition, key.query_id) for key in keys)
 

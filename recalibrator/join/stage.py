@@ -28,16 +28,16 @@ from ucci_runtime.broker.ports import GroupOffsets, GroupReader, TransactionSess
 from ucci_runtime.broker.records import Count, EndReached, Input, Lag, Record, next_offset
 from ucci_runtime.clock import Clock
 
+#: How long unlabelled traffic, and offsets alone, may wait for a commit.
 TRAFFIC_INTERVAL_S = 1.0
-"""How long unlabelled traffic, and offsets alone, may wait for a commit."""
 
 EXPIRY_INTERVAL_S = 20.0
+#: Rows that a commit may delete at least, besides two for each that it stores: the bounds hold at any rate of results,
+#: and a store that begins above them comes down in small steps.
 MIN_EXPIRED = 5_000
-"""Rows that a commit may delete at least, besides two for each that it stores: the bounds hold at any rate of results,
-and a store that begins above them comes down in small steps."""
 
+#: Records taken since the last commit that make the next one due at once.
 MAX_UNCOMMITTED = 20_000
-"""Records taken since the last commit that make the next one due at once."""
 
 _POLL_S = 0.1
 _MILLISECONDS = 1_000
@@ -45,23 +45,15 @@ _MILLISECONDS = 1_000
 
 @dataclass(frozen=True, slots=True)
 class JoinLimits:
-    """The join's bounds.
+    """The join's bounds."""
 
-    Parameters
-    ----------
-    commit_interval_s : float
-        How long an example may wait for a commit.
-    retention_s : float
-        How long a row that nothing touches is kept.
-    request_retention_s : float
-        How long people are asked for a query's label.
-    requests_max : int
-        Most open label requests of a workload.
-    """
-
+    #: How long an example may wait for a commit.
     commit_interval_s: float = 0.25
+    #: How long a row that nothing touches is kept.
     retention_s: float = 14 * 24 * 3600.0
+    #: How long people are asked for a query's label.
     request_retention_s: float = REQUEST_RETENTION_S
+    #: Most open label requests of a workload.
     requests_max: int = 10_000
 
 

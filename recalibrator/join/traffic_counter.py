@@ -49,8 +49,8 @@ class _Tally:
     lost_prompt_tokens: int = 0
 
 
+#: Version, signal, handoff and basis that queries were routed under.
 _Key = tuple[int | None, str, str | None, str | None]
-"""Version, signal, handoff and basis that queries were routed under."""
 
 
 @dataclass(slots=True)

@@ -12,32 +12,24 @@ _SECONDS_PER_DAY = 86_400.0
 
 @dataclass(frozen=True, slots=True)
 class LabelBudget:
-    """How many labels a workload asks for, gets and would need.
+    """How many labels a workload asks for, gets and would need."""
 
-    Parameters
-    ----------
-    requested : int
-        Labels asked for since traffic was first seen.
-    requested_per_day : float or None
-        The mean since then; None without traffic.
-    received_share : float or None
-        Of the requested ones, in [0, 1]; None before the first request.
-    delay_p50_s, delay_p90_s : float or None
-        Seconds from routing to label.
-    effective : float
-        Labels behind the estimate, weighted by age and by the traffic that they stand for.
-    interval_width : float or None
-        Upper minus lower end of the 95 % interval of the estimated micro-F1; None where none is quoted.
-    """
-
+    #: Labels asked for since traffic was first seen.
     requested: int
+    #: The mean since then; None without traffic.
     requested_per_day: float | None
+    #: Of the requested ones, in [0, 1]; None before the first request.
     received_share: float | None
+
     pending: int
+    #: Seconds from routing to label.
     delay_p50_s: float | None
     delay_p90_s: float | None
+    #: Labels behind the estimate, weighted by age and by the traffic that they stand for.
     effective: float
+    #: Upper minus lower end of the 95 % interval of the estimated micro-F1; None where none is quoted.
     interval_width: float | None
+
     interval_width_with_twice_the_labels: float | None
 
 
@@ -46,10 +38,6 @@ def label_budget(status: WorkloadStatus) -> LabelBudget:
 
     The standard error of a mean over n labels goes with 1/√n, and the interval's width with it: twice as many labels
     narrow it to 1/√2 ≈ 0.71 of what it is.
-
-    Returns
-    -------
-    LabelBudget
 
     Examples
     --------

@@ -12,8 +12,8 @@ from typing import NamedTuple
 from schemas.entities import EntityMapping, EntityValue, normalise
 
 BAR = "|"
+#: What the name of a form's input begins with: values between bars, or a line for each.
 IN_LINE, IN_LINES = "value:", "lines:"
-"""What the name of a form's input begins with: values between bars, or a line for each."""
 
 
 class FieldInput(NamedTuple):

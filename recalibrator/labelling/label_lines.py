@@ -51,14 +51,9 @@ class Line(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class LabelLinesReader:
-    """Reads the answers to one workload's tasks.
+    """Reads the answers to one workload's tasks."""
 
-    Parameters
-    ----------
-    workload : str
-        Answers to tasks of others are left alone.
-    """
-
+    #: Answers to tasks of others are left alone.
     workload: str
     source = SOURCE
 
@@ -70,9 +65,7 @@ class LabelLinesReader:
     def feedback(self, hook: JsonDocument) -> FeedbackEvent | None:
         """Return the feedback of one answer, as if it were its author's first on the query.
 
-        Raises
-        ------
-        InvalidAnnotation
+        Raises InvalidAnnotation.
         """
         meta = hook.get("meta")
         workload = meta.get("workload") if isinstance(meta, dict) else None
@@ -131,13 +124,7 @@ class LabelLinesReader:
 
 
 def task_line(request: LabelRequested, added_at: datetime, *, prefill: bool) -> dict[str, Any]:
-    """Return the line that asks for a label.
-
-    Parameters
-    ----------
-    prefill : bool
-        Whether ``meta`` shows the served answer.
-    """
+    """Return the line that asks for a label. ``prefill``: whether ``meta`` shows the served answer."""
     meta: dict[str, Any] = {
         "query_id": request.query_id,
         "workload": request.workload,

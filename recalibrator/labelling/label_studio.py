@@ -31,8 +31,8 @@ from schemas.feedback import FeedbackEvent
 
 SOURCE = "label-studio"
 DELETED = "ANNOTATIONS_DELETED"
+#: Stands for the project of a webhook that names none; Label Studio counts from 1.
 UNKNOWN_PROJECT = 0
-"""Stands for the project of a webhook that names none; Label Studio counts from 1."""
 
 MAX_REMEMBERED = 20_000
 _TAKEN = frozenset({"ANNOTATION_CREATED", "ANNOTATION_UPDATED"})
@@ -42,33 +42,17 @@ _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 @dataclass(frozen=True, slots=True)
 class LabelStudioReader:
-    """Reads webhooks and listed tasks.
+    """Reads webhooks and listed tasks."""
 
-    Parameters
-    ----------
-    default_project : int, optional
-        The project of annotations that do not name theirs.
-    """
-
+    #: The project of annotations that do not name theirs.
     default_project: int | None = None
     source = SOURCE
 
     def feedback(self, hook: JsonDocument) -> FeedbackEvent | None:
         """Return the feedback of one webhook.
 
-        Parameters
-        ----------
-        hook : mapping
-            The webhook's body: ``action``, ``annotation``, ``task``, ``project``.
-
-        Returns
-        -------
-        FeedbackEvent or None
-            None for what says nothing of a query: projects, tasks, and deletions, which name no query.
-
-        Raises
-        ------
-        InvalidAnnotation
+        None for what says nothing of a query: projects, tasks, and deletions, which name no query. Raises
+        InvalidAnnotation.
         """
         if _action(hook) not in _TAKEN:
             return None
@@ -83,9 +67,7 @@ class LabelStudioReader:
     def deleted(self, hook: JsonDocument) -> list[AnnotationKey]:
         """Return the annotations that a webhook says were deleted; Label Studio sends their ids and nothing more.
 
-        Raises
-        ------
-        InvalidAnnotation
+        Raises InvalidAnnotation.
         """
         if _action(hook) != DELETED:
             return []
@@ -157,12 +139,7 @@ class RecentAnnotations:
     """The latest event of each annotation, so that a deletion, which names no query, can withdraw its label.
 
     Bounded, and of this process alone: a deletion that is not known here is found by ``ucci-stream label-studio sync``.
-    Used by one event loop.
-
-    Parameters
-    ----------
-    most : int
-        Annotations remembered; the one that was sent longest ago goes first.
+    Used by one event loop. ``most``: annotations remembered; the one that was sent longest ago goes first.
     """
 
     def __init__(self, most: int = MAX_REMEMBERED) -> None:

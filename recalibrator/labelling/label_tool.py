@@ -18,11 +18,11 @@ from schemas.errors import one_line
 from schemas.feedback import FeedbackEvent
 from schemas.label_requested import LabelRequested
 
+#: A JSON object as the tool writes it.
 JsonDocument = Mapping[str, Any]
-"""A JSON object as the tool writes it."""
 
+#: What a tool calls one of its tasks.
 TaskId = str
-"""What a tool calls one of its tasks."""
 
 _RETRACTED = "retracted"
 _ID_PARTS = 4
@@ -73,34 +73,25 @@ class Annotation(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Task:
-    """One task of a project.
+    """One task of a project."""
 
-    Parameters
-    ----------
-    document_id : str
-        Which document of the listing it was read from.
-    task_id : str or None
-        None where only answers are left of it, so that it can neither wait nor be removed.
-    query_id : str or None
-        None for tasks that were not made of a label request.
-    is_untouched : bool
-        Whether nobody has annotated it or begun to.
-    may_leave : bool
-        Whether nothing is lost when it is removed.
-    changed_at : datetime
-        When it, or one of its annotations, changed last.
-    faults : tuple of str
-        A line for each annotation that says nothing clear.
-    """
-
+    #: Which document of the listing it was read from.
     document_id: str
+    #: None where only answers are left of it, so that it can neither wait nor be removed.
     task_id: TaskId | None
+    #: None for tasks that were not made of a label request.
     query_id: str | None
+
     annotations: tuple[Annotation, ...]
+    #: Whether nobody has annotated it or begun to.
     is_untouched: bool
+    #: Whether nothing is lost when it is removed.
     may_leave: bool
+
     created_at: datetime
+    #: When it, or one of its annotations, changed last.
     changed_at: datetime
+    #: A line for each annotation that says nothing clear.
     faults: tuple[str, ...] = ()
 
 
@@ -114,9 +105,7 @@ class AnnotationReader(Protocol):
     def feedback(self, hook: JsonDocument) -> FeedbackEvent | None:
         """Return the feedback of one message of the tool, None where it says nothing of a query.
 
-        Raises
-        ------
-        InvalidAnnotation
+        Raises InvalidAnnotation.
         """
 
     def task(self, document: JsonDocument) -> Task:

@@ -20,13 +20,13 @@ from schemas.label_requested import REQUEST_RETENTION_S, LabelRequested, Request
 from schemas.settings import Settings
 from schemas.topics import LABEL_REQUESTS
 
+#: Of the records of one workload that are held.
 MAX_BYTES = 64_000_000
-"""Of the records of one workload that are held."""
 
 _EPOCH, _MICROSECOND = datetime(1970, 1, 1, tzinfo=UTC), timedelta(microseconds=1)
 
+#: Where a request stands in the queue: microseconds since 1970, query_id.
 Place = tuple[int, str]
-"""Where a request stands in the queue: microseconds since 1970, query_id."""
 
 
 class QueuePage(NamedTuple):

@@ -9,8 +9,8 @@ from schemas.feedback import MAX_REVISION, FeedbackEvent
 
 MAX_REMEMBERED = 20_000
 _MOST_IDS = 4
+#: Label Studio is no older; counted from here, seconds stay within the bound of revisions until 2088.
 _REVISION_ONE = datetime(2020, 1, 1, tzinfo=UTC)
-"""Label Studio is no older; counted from here, seconds stay within the bound of revisions until 2088."""
 
 
 def revision_at(moment: datetime) -> int:

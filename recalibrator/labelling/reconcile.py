@@ -27,11 +27,11 @@ from recalibrator.labelling.label_tool import (
 from schemas.feedback import FeedbackEvent
 from schemas.label_requested import LabelRequested
 
+#: A query_id and a labeler.
 Author = tuple[str, str | None]
-"""A query_id and a labeler."""
 
+#: Stands for the time of an annotation that carries none: its revision and its content alone order it.
 _LONG_AGO = datetime.min.replace(tzinfo=UTC)
-"""Stands for the time of an annotation that carries none: its revision and its content alone order it."""
 
 
 class Sent(NamedTuple):
@@ -44,24 +44,16 @@ class Sent(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """What is still to do.
+    """What is still to do."""
 
-    Parameters
-    ----------
-    push : tuple of LabelRequested
-        Requests without a task, newest first.
-    remove : tuple of str
-        Tasks whose request is over and that nothing is lost with.
-    send : tuple of FeedbackEvent
-        What annotators said and the topic does not hold.
-    if_gone : tuple
-        What to send where an annotation that was sent is really gone: a listing may miss one, and a label that is
-        withdrawn by mistake is lost.
-    """
-
+    #: Requests without a task, newest first.
     push: tuple[LabelRequested, ...]
+    #: Tasks whose request is over and that nothing is lost with.
     remove: tuple[TaskId, ...]
+    #: What annotators said and the topic does not hold.
     send: tuple[FeedbackEvent, ...]
+    #: What to send where an annotation that was sent is really gone: a listing may miss one, and a label that is
+    #: withdrawn by mistake is lost.
     if_gone: tuple[tuple[AnnotationKey, FeedbackEvent], ...]
 
 
@@ -94,18 +86,10 @@ def plan(
         Those that should have a task, newest first.
     sent : mapping of Author to Sent
         Of each author and query what was sent with the highest revision, by webhook or by an earlier round.
-    most : int
-        Tasks that may wait for an annotator at a time.
-    now : datetime
-        Stamped on withdrawals.
     over_before : datetime
         Tasks made before are removed when their request is over; somebody may have a younger one open.
     forgotten_before : datetime
         Annotations changed before are not sent: the join has forgotten their query's result.
-
-    Returns
-    -------
-    Plan
     """
     known = [task for task in tasks if task.query_id is not None]
     send, if_gone = _labels(known, sent, now=now, forgotten_before=forgotten_before)

@@ -21,18 +21,18 @@ from ucci_runtime.broker.records import Count
 from ucci_runtime.clock import Clock
 
 _log = structlog.get_logger()
+#: Statuses that wait for this thread; beyond it the oldest is forgotten, and the next one says how it stands.
 _MOST_STATUSES = 10_000
-"""Statuses that wait for this thread; beyond it the oldest is forgotten, and the next one says how it stands."""
 
 _END_TIMEOUT_S = 2.0
+#: Notifications that wait for one webhook; beyond it the oldest is dropped.
 QUEUE_MAX = 100
-"""Notifications that wait for one webhook; beyond it the oldest is dropped."""
 
+#: Time before the second attempt; it doubles up to ``LONGEST_WAIT_S``.
 FIRST_RETRY_S = 1.0
-"""Time before the second attempt; it doubles up to ``LONGEST_WAIT_S``."""
 
+#: How long one notification is tried.
 RETRY_FOR_S = 3_600.0
-"""How long one notification is tried."""
 
 
 class DeliveryThread(Thread):

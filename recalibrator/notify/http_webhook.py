@@ -14,26 +14,22 @@ from recalibrator.notify.notices import Notice, trial_notice
 from schemas.settings import NotifySettings, Webhook
 
 Outcome = Literal["delivered", "retried", "refused"]
+#: Between two attempts, whatever a receiver asks for.
 LONGEST_WAIT_S = 300.0
-"""Between two attempts, whatever a receiver asks for."""
 
 _OK, _REDIRECTED, _CLIENT, _SERVER = 200, 300, 400, 500
 _PASSING = frozenset({408, 425, 429})
 _ANSWER_BYTES = 300
+#: Longest time for one attempt.
 ATTEMPT_S = 10.0
-"""Longest time for one attempt."""
 
 
 class Attempt(NamedTuple):
-    """How an attempt ended.
+    """How an attempt ended."""
 
-    Parameters
-    ----------
-    outcome : str
-        ``refused`` for good, by an answer that a repetition would not change.
-    """
-
+    #: ``refused`` for good, by an answer that a repetition would not change.
     outcome: Outcome
+
     detail: str
     retry_after_s: float | None = None
 

@@ -16,8 +16,8 @@ from schemas.settings import NoticeKind
 from schemas.status import BAD_STATES, WorkloadStatus
 
 _ALARMED = frozenset({"suspected", "drifted"})
+#: The value of a condition of which there is nothing to say.
 FINE = "ok"
-"""The value of a condition of which there is nothing to say."""
 
 _ID_CHARS = 32
 _MOST_NAMED = 5
@@ -25,18 +25,13 @@ _MOST_NAMED = 5
 
 @dataclass(frozen=True, slots=True)
 class Condition:
-    """How a workload stands in one respect.
+    """How a workload stands in one respect."""
 
-    Parameters
-    ----------
-    value : str
-        One word, or a few.
-    since : str
-        RFC 3339 time of the status that first showed it.
-    """
-
+    #: One word, or a few.
     value: str
+
     is_bad: bool
+    #: RFC 3339 time of the status that first showed it.
     since: str
 
 

@@ -28,13 +28,7 @@ class Taken(NamedTuple):
 
 
 class Outbox:
-    """Notices on their way.
-
-    Parameters
-    ----------
-    most : int
-        Notices that wait for one webhook; beyond it the oldest is dropped.
-    """
+    """Notices on their way. ``most``: notices that wait for one webhook; beyond it the oldest is dropped."""
 
     def __init__(self, webhooks: Mapping[str, Webhook], most: int) -> None:
         self._webhooks = webhooks
@@ -45,10 +39,7 @@ class Outbox:
     def take(self, status: WorkloadStatus, now: datetime) -> Taken:
         """Take a status in; what there is to announce waits from now on.
 
-        Parameters
-        ----------
-        now : datetime
-            Stands in for the time of a status that has none.
+        ``now``: stands in for the time of a status that has none.
         """
         known = self._known.get(status.workload, {})
         at = status.updated_at or now
@@ -87,10 +78,7 @@ class Outbox:
     def load(self, state: bytes) -> None:
         """Take a former :meth:`state` back; webhooks that are configured no longer are left out.
 
-        Raises
-        ------
-        ValueError
-            When it is none.
+        Raises ValueError when it is none.
         """
         found = _STATE.validate_json(state)
         self._known = found.known

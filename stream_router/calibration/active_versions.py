@@ -33,48 +33,48 @@ _SIGNATURE_FAULTS: Mapping[SignatureFault, str] = {
 class RejectionReason(StrEnum):
     """Why a record was not put in force."""
 
+    #: Not a calibration version, or one that contradicts itself or its key.
     MALFORMED = "malformed"
-    """Not a calibration version, or one that contradicts itself or its key."""
 
+    #: The digest is missing or belongs to something else: altered or cut.
     DIGEST = "digest"
-    """The digest is missing or belongs to something else: altered or cut."""
 
+    #: Not configured here; normal where routers serve different workloads.
     UNKNOWN_WORKLOAD = "unknown_workload"
-    """Not configured here; normal where routers serve different workloads."""
 
+    #: Made for another uncertainty signal, small model or decoding.
     FOREIGN_SIGNAL = "foreign_signal"
-    """Made for another uncertainty signal, small model or decoding."""
 
+    #: Made with another prompt, other fields, another model or another form of request than configured here.
     FOREIGN_BASIS = "foreign_basis"
-    """Made with another prompt, other fields, another model or another form of request than configured here."""
 
+    #: Made for another handoff, or for none where one is configured.
     FOREIGN_HANDOFF = "foreign_handoff"
-    """Made for another handoff, or for none where one is configured."""
 
+    #: Without a signature, where a key is configured.
     UNSIGNED = "unsigned"
-    """Without a signature, where a key is configured."""
 
+    #: Signed with a key that is not configured, or for another cluster or topic, or altered since.
     BAD_SIGNATURE = "bad_signature"
-    """Signed with a key that is not configured, or for another cluster or topic, or altered since."""
 
+    #: Above any number that the fit gives: in force, it would shut out every version to come.
     NUMBER_TOO_HIGH = "number_too_high"
-    """Above any number that the fit gives: in force, it would shut out every version to come."""
 
+    #: Not above the version in force.
     OLDER = "older"
-    """Not above the version in force."""
 
+    #: Expected to escalate a share of queries too far from that of the version in force.
     ESCALATION_JUMP = "escalation_jump"
-    """Expected to escalate a share of queries too far from that of the version in force."""
 
+    #: A tombstone: the last good version stays.
     DELETED = "deleted"
-    """A tombstone: the last good version stays."""
 
 
+#: Decimals to which rates are compared.
 _PLACES = 9
-"""Decimals to which rates are compared."""
 
+#: Triggers of versions that a person asked for.
 BY_COMMAND = frozenset({"activate", "pin", "promote", "bootstrap"})
-"""Triggers of versions that a person asked for."""
 
 
 class Activated(NamedTuple):
@@ -103,8 +103,6 @@ class ActiveVersions:
 
     Parameters
     ----------
-    wanted : mapping of workload to MadeFor
-        What versions must have been made for under this router's configuration.
     keys : sequence of bytes
         One of which must have signed a version; empty: none need be signed.
     max_jump : float, optional
@@ -159,17 +157,7 @@ class ActiveVersions:
     def offer(self, key: bytes | None, value: bytes | None, now: datetime) -> Activated | Rejected | None:
         """Put a record in force or reject it.
 
-        Parameters
-        ----------
-        key, value : bytes or None
-            As read from the topic.
-        now : datetime
-            Since when the version is in force, if it is taken.
-
-        Returns
-        -------
-        Activated, Rejected or None
-            None when it is the version in force once more.
+        ``key``, ``value``: as read from the topic. None when it is the version in force once more.
         """
         outcome = self._check(key, value)
         if isinstance(outcome, Rejected):
@@ -198,10 +186,7 @@ class ActiveVersions:
     def topic_read(self, now: datetime) -> list[Activated | Rejected]:
         """Note that the topic was read to its end: what it holds takes the place of what came from disk.
 
-        Returns
-        -------
-        list of Activated or Rejected
-            What became of each version that came from the topic and was not in force yet.
+        Returns what became of each version that came from the topic and was not in force yet.
         """
         self._is_topic_read = True
         waiting = [one for name, one in self._from_topic.items() if self._in_force[name].source == "disk"]
@@ -337,30 +322,18 @@ def _lineage(present: CalibrationVersion | None, version: CalibrationVersion) ->
 
 
 class TrialChange(NamedTuple):
-    """What a record changed.
-
-    Parameters
-    ----------
-    problem : str or None
-        Why the record was rejected.
-    """
+    """What a record changed."""
 
     workload: str
     trial: CalibrationTrial | None
+    #: Why the record was rejected.
     problem: str | None = None
 
 
 class ActiveTrials:
     """The trials under way, by workload.
 
-    Parameters
-    ----------
-    wanted : mapping of workload to MadeFor
-        What versions must have been made for under this router's configuration.
-    keys : sequence of bytes
-        One of which must have signed a trial; empty: none need be signed.
-    jump : callable
-        Returns why a trial may not act beside the version in force, or None; asked anew, since that one changes.
+    ``jump``: returns why a trial may not act beside the version in force, or None; asked anew, since that one changes.
     """
 
     def __init__(
@@ -379,10 +352,7 @@ class ActiveTrials:
     def offer(self, key: bytes | None, value: bytes | None) -> TrialChange | None:
         """Take a record, which replaces the workload's trial whatever it holds.
 
-        Returns
-        -------
-        TrialChange or None
-            None when its key is of no workload configured here.
+        None when its key is of no workload configured here.
         """
         workload = (key or b"").decode("utf-8", "replace")
         wanted = self._wanted.get(workload)

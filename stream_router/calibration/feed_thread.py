@@ -29,12 +29,7 @@ _POLL_S = 0.2
 class CalibrationFeed(Thread):
     """The thread that reads calibration versions.
 
-    Parameters
-    ----------
-    active : ActiveVersions
-        What judges them, and what the answerer asks for the version in force.
-    on_failure : callable
-        Called once with the error that ended this thread.
+    ``active``: what judges them, and what the answerer asks for the version in force.
     """
 
     def __init__(
@@ -64,10 +59,7 @@ class CalibrationFeed(Thread):
     def open(self, reader: TopicReader, file: VersionFile | None = None) -> None:
         """Take the reader of the topics of versions in force and on trial; before the thread starts.
 
-        Parameters
-        ----------
-        file : VersionFile, optional
-            Without it nothing is kept on disk, and nothing taken from there.
+        ``file``: without it nothing is kept on disk, and nothing taken from there.
         """
         self._reader, self._file = reader, file
         for kept in [] if file is None else file.load():

@@ -21,8 +21,8 @@ from ucci_runtime.file_replace import replace_file
 
 _log = structlog.get_logger()
 _FORMAT = 1
+#: Of the file: a hundred workloads with the longest records there can be.
 _MAX_BYTES = 100_000_000
-"""Of the file: a hundred workloads with the longest records there can be."""
 
 
 class KeptVersion(NamedTuple):
@@ -76,10 +76,7 @@ class VersionFile:
     def save(self) -> bool:
         """Write what was kept; blocks for the disk.
 
-        Returns
-        -------
-        bool
-            False where the disk refused, logged once; what was written before stays.
+        False where the disk refused, logged once; what was written before stays.
         """
         marks = self._fingerprints
         entries = {name: {"settings": marks[name], "record": record} for name, record in sorted(self._kept.items())}

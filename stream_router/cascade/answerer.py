@@ -31,8 +31,8 @@ from stream_router.otel_tracing import PassedOn
 from stream_router.ports import Calibrations, CascadeMetrics, ModelCall, ModelCallMetrics, ServerName, Tracing
 from ucci_runtime.clock import Clock
 
+#: Stands in for large over small, where no cost is configured, until both models have answered something.
 UNMEASURED_COST_RATIO = 3.0
-"""Stands in for large over small, where no cost is configured, until both models have answered something."""
 
 
 class CascadeAnswerer:
@@ -42,12 +42,6 @@ class CascadeAnswerer:
     ----------
     calibrations : Calibrations
         Read at the moment when a small answer arrives.
-    instance_id : str
-        ``routed_by`` of the results.
-    metrics : CascadeMetrics, optional
-        Called in the event loop with every attempt, every change of health and every handoff; must not block.
-    tracing : Tracing, optional
-        Follows the model calls; by default a query's trace context is passed on as it is given.
     waits : bool
         Whether a query waits for a server while none that it needs is up; otherwise, in a gateway, it ends with
         ``ServersDown``.
@@ -124,19 +118,9 @@ class CascadeAnswerer:
         """Run the cascade for one query.
 
         Waits, however long, while neither model server can answer, unless it was made not to; may be cancelled at any
-        time. What a query may spend at servers that do answer others is bounded by ``router.query_deadline_s``.
-
-        Parameters
-        ----------
-        headers : mapping of str to str, optional
-            The query's W3C trace context, for the models.
-
-        Raises
-        ------
-        ModelsFailed
-            When both models fail on this query while the servers answer others.
-        ServersDown
-            Where it does not wait.
+        time. What a query may spend at servers that do answer others is bounded by ``router.query_deadline_s``. Raises
+        ModelsFailed when both models fail on this query while the servers answer others; raises ServersDown where it
+        does not wait.
         """
         models = self._models[workload]
         draws_by = drawn_as(query.query_id, self._draw_key)

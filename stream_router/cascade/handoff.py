@@ -22,28 +22,28 @@ from schemas.settings import HandoffSettings, WorkloadSettings
 from stream_router.cascade.lever import Asked, Drawn, Lever, RunEnd
 from stream_router.ports import CascadeMetrics, TokenMark
 
+#: Kept of the text of an answer that is not served.
 _RAW_CHARS_ALONE = 4_096
-"""Kept of the text of an answer that is not served."""
 
+#: Why a query may have escalated that is drawn to compare. Explored ones and those of a cold start are not served so
+#: once the threshold decides.
 _COMPARED: frozenset[DecisionReason] = frozenset({"threshold", "infeasible", "small_failed"})
-"""Why a query may have escalated that is drawn to compare. Explored ones and those of a cold start are not served so
-once the threshold decides."""
 
+#: What bytes that make no character are decoded to.
 _REPLACEMENT = "\N{REPLACEMENT CHARACTER}"
-"""What bytes that make no character are decoded to."""
 
+#: A string that is not whole ends behind its last whole character, escape, or surrogate pair of escapes.
 _LEXEME = re.compile(
     r"""(?P<white>\s+)|(?P<sign>[{}\[\],:])|(?P<scalar>[^\s,:\[\]{}"\\]+)|"""
     r"""(?P<string>"(?:[^"\\]|\\u[dD][89abAB][0-9a-fA-F]{2}\\u[dD][c-fC-F][0-9a-fA-F]{2}"""
     r"""|\\u(?![dD][89abAB])[0-9a-fA-F]{4}|\\[^u])*"?)"""
 )
-"""A string that is not whole ends behind its last whole character, escape, or surrogate pair of escapes."""
 
+#: An answer is an object that may hold lists.
 _DEEPEST = 2
-"""An answer is an object that may hold lists."""
 
+#: A high surrogate at the end of a text, whose low one may follow.
 _HALF_PAIR = re.compile(r"\\u[dD][89abAB][0-9a-fA-F]{2}(?:\\(?:u[0-9a-fA-F]{0,3})?)?$")
-"""A high surrogate at the end of a text, whose low one may follow."""
 
 
 class HandoffLever(Lever):
@@ -129,8 +129,6 @@ def handed_over(text: str, marks: Sequence[TokenMark], handoff: Handoff) -> str:
 
     Parameters
     ----------
-    text : str
-        The small model's answer, whether or not it is whole.
     marks : sequence of TokenMark
         Of its tokens, in order; without any, nothing is certain.
 
@@ -190,24 +188,16 @@ def _is_beginning(text: str) -> bool:
 
 @dataclass(slots=True)
 class _Places:
-    """The last places of an answer's beginning at which it may be cut.
+    """The last places of an answer's beginning at which it may be cut."""
 
-    Parameters
-    ----------
-    fields : list of int
-        Behind the comma of each field that is whole.
-    anywhere : int
-        The last place of all.
-    depth : int
-        How many brackets are open.
-    is_closed : bool
-        Whether the object has ended.
-    """
-
+    #: Behind the comma of each field that is whole.
     fields: list[int] = field(default_factory=list)
+    #: The last place of all.
     anywhere: int = 0
 
+    #: How many brackets are open.
     depth: int = 0
+    #: Whether the object has ended.
     is_closed: bool = False
 
     def read(self, text: str) -> bool:

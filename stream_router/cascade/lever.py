@@ -20,27 +20,21 @@ class RunEnd(Enum):
     """How asking a model ended."""
 
     VALID = "valid"
+    #: It failed on this query: refused, not an answer, or out of attempts while the server answers others.
     FAILED = "failed"
-    """It failed on this query: refused, not an answer, or out of attempts while the server answers others."""
+    #: The server is down, or too busy to take a query that can do without it; nothing is said about this query.
     DOWN = "down"
-    """The server is down, or too busy to take a query that can do without it; nothing is said about this query."""
 
 
 @dataclass(frozen=True, slots=True)
 class Asked:
-    """One model's run and how it ended.
-
-    Parameters
-    ----------
-    invalid : bool
-        Whether it failed by what was asked or answered: a valid answer may follow if it is asked otherwise.
-    marks : tuple of TokenMark
-        Of the answer's tokens, where they are known.
-    """
+    """One model's run and how it ended."""
 
     run: ModelRun
     end: RunEnd
+    #: Whether it failed by what was asked or answered: a valid answer may follow if it is asked otherwise.
     invalid: bool = False
+    #: Of the answer's tokens, where they are known.
     marks: tuple[TokenMark, ...] = ()
 
 
@@ -58,17 +52,17 @@ class Drawn:
 class Lever:
     """One query's part in a lever, which by default changes nothing; its methods are called in this order."""
 
+    #: Whether the small model must be asked as a stream, so that its answer's tokens are marked.
     streams_small = False
-    """Whether the small model must be asked as a stream, so that its answer's tokens are marked."""
 
+    #: The beginning of the answer that the large model goes on from; empty where it starts over.
     begun = ""
-    """The beginning of the answer that the large model goes on from; empty where it starts over."""
 
+    #: Whether the large model is to answer once more, without this lever, to compare; that is never served.
     wants_alone = False
-    """Whether the large model is to answer once more, without this lever, to compare; that is never served."""
 
+    #: Calls of the large model that were made for this lever and are paid for, besides the one whose answer counts.
     unserved: tuple[Asked, ...] = ()
-    """Calls of the large model that were made for this lever and are paid for, besides the one whose answer counts."""
 
     def rule(self, version: CalibrationVersion, _uncertainty: float | None, _draw: float) -> CalibrationVersion:
         """Return the version that decides this query: the one in force, or another; not called in a cold start."""

@@ -59,6 +59,7 @@ Step = Ask | WaitFor | Serve | GiveUp
 
 _WAIT_FOR_LARGE = WaitFor(("large",))
 
+#: By how the small and the large run ended.
 _AFTER_BOTH: dict[tuple[RunEnd, RunEnd], Step] = {
     (RunEnd.VALID, RunEnd.VALID): Serve("large"),
     (RunEnd.VALID, RunEnd.FAILED): Serve("small"),
@@ -70,10 +71,9 @@ _AFTER_BOTH: dict[tuple[RunEnd, RunEnd], Step] = {
     (RunEnd.DOWN, RunEnd.FAILED): WaitFor(("small",)),
     (RunEnd.DOWN, RunEnd.DOWN): WaitFor(("small", "large")),
 }
-"""By how the small and the large run ended."""
 
+#: Where the small answer is served while the large server is down.
 _SMALL_STANDS_IN = (RunEnd.VALID, RunEnd.DOWN)
-"""Where the small answer is served while the large server is down."""
 
 
 class QueryCascade:
@@ -83,8 +83,6 @@ class QueryCascade:
     ----------
     large_outage : str
         What to do with a valid small answer while the large server is down.
-    drawn_as : str, optional
-        Stands for the query's id in its draws, as :func:`schemas.draws.drawn_as` gives it.
 
     Attributes
     ----------
@@ -138,15 +136,7 @@ class QueryCascade:
         return self.small is not None and self.small.end is RunEnd.VALID and self._large_outage == "serve_small"
 
     def small_ended(self, asked: Asked, version: CalibrationVersion | None, now: datetime) -> None:
-        """Take what came of asking the small model, and decide.
-
-        Parameters
-        ----------
-        version : CalibrationVersion or None
-            In force now; None in a cold start.
-        now : datetime
-            Becomes ``routed_at``.
-        """
+        """Take what came of asking the small model, and decide."""
         self.small = asked
         valid = asked.end is RunEnd.VALID
         if valid and self.large is not None and self.large.end is RunEnd.DOWN:
@@ -195,23 +185,10 @@ class QueryCascade:
     ) -> RoutedEvent:
         """Return the result.
 
-        A small answer served although the decision was to escalate is marked ``degraded``; the propensity and the
-        label stay those of the decision, since the draw was made. The call of a large model that gave no answer
-        counts, even where its server was known to be down, so that savings are never overstated.
-
-        Parameters
-        ----------
-        served : str
-            Whose answer; as :meth:`next_step` says.
-        routed_by : str
-            The router's instance id.
-        drawn_with : str, optional
-            Mark of the draws' key.
-
-        Raises
-        ------
-        ValueError
-            When that model gave no answer.
+        A small answer served although the decision was to escalate is marked ``degraded``; the propensity and the label
+        stay those of the decision, since the draw was made. The call of a large model that gave no answer counts, even
+        where its server was known to be down, so that savings are never overstated. Raises ValueError when that model
+        gave no answer.
         """
         chosen = self.small if served == "small" else self.large
         if chosen is None or chosen.run.entities is None or self.small is None or self.drawn is None:

@@ -28,17 +28,7 @@ _SHORTER = 2
 
 
 class CommitThread(Thread):
-    """The thread that owns the transactions.
-
-    Parameters
-    ----------
-    queries : str
-        The topic whose offsets are committed.
-    interval_s : float
-        Longest time between two commits of what is finished.
-    on_failure : callable
-        Called once with the error that ended this thread.
-    """
+    """The thread that owns the transactions. ``interval_s``: longest time between two commits of what is finished."""
 
     def __init__(
         self,
@@ -78,12 +68,8 @@ class CommitThread(Thread):
     def flush(self, timeout_s: float) -> bool:
         """Commit what is finished now; called by intake in a revocation and by the service at its end.
 
-        Blocks up to ``timeout_s``; whether anything is left, the ledger knows.
-
-        Returns
-        -------
-        bool
-            Whether a tick that began after this call has ended in time.
+        Blocks up to ``timeout_s``; whether anything is left, the ledger knows. Returns whether a tick that began after
+        this call has ended in time.
         """
         with self._turn:
             self._asked += 1

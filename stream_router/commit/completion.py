@@ -48,15 +48,8 @@ class CompletionTracker:
     def deliver(self, offset: int) -> bool:
         """Note a delivery.
 
-        Returns
-        -------
-        bool
-            Whether it needs an answer; False when the commit's metadata says that it is done.
-
-        Raises
-        ------
-        OffsetsWentBack
-            When the offset is below one that was delivered before.
+        Returns whether it needs an answer; False when the commit's metadata says that it is done. Raises
+        OffsetsWentBack when the offset is below one that was delivered before.
         """
         if self._position is not None and offset < self._position:
             if self._last_delivered is not None:
@@ -73,13 +66,7 @@ class CompletionTracker:
         return True
 
     def done(self, offset: int) -> None:
-        """Note that a delivered offset is done.
-
-        Raises
-        ------
-        KeyError
-            When it is not unfinished.
-        """
+        """Note that a delivered offset is done. Raises KeyError when it is not unfinished."""
         del self._unfinished[offset]
 
     def advance(self, position: int) -> None:
@@ -93,15 +80,8 @@ class CompletionTracker:
     def commit(self, also_done: Container[int] = ()) -> tuple[int, tuple[OffsetRange, ...]] | None:
         """Return what may be committed.
 
-        Parameters
-        ----------
-        also_done : container of int
-            Offsets whose results are committed in the same transaction.
-
-        Returns
-        -------
-        (int, tuple of OffsetRange) or None
-            The next offset to read, and the ranges done beyond it; None while nothing is known.
+        ``also_done``: offsets whose results are committed in the same transaction. Returns the next offset to read, and
+        the ranges done beyond it; None while nothing is known.
 
         Examples
         --------

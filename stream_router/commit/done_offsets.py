@@ -16,8 +16,8 @@ from collections.abc import Sequence
 from typing import NamedTuple
 from zlib import crc32
 
+#: Longest text written, where the broker takes it: Kafka's default ``offset.metadata.max.bytes`` is 4,096.
 MAX_METADATA_CHARS = 4_000
-"""Longest text written, where the broker takes it: Kafka's default ``offset.metadata.max.bytes`` is 4,096."""
 
 _VERSION = "1"
 _CRC_BYTES = 4
@@ -36,17 +36,8 @@ class OffsetRange(NamedTuple):
 def encode(committed: int, ranges: Sequence[OffsetRange]) -> str:
     """Write ranges as commit metadata.
 
-    Parameters
-    ----------
-    committed : int
-        The offset that is committed with them, at least 0.
-    ranges : sequence of OffsetRange
-        Increasing, disjoint, none below ``committed``.
-
-    Returns
-    -------
-    str
-        Empty when there are no ranges. May exceed ``MAX_METADATA_CHARS``: see :func:`fits`.
+    ``committed``: the offset that is committed with them, at least 0. Empty when there are no ranges. May exceed
+    ``MAX_METADATA_CHARS``: see :func:`fits`.
 
     Examples
     --------
@@ -70,17 +61,8 @@ def encode(committed: int, ranges: Sequence[OffsetRange]) -> str:
 def decode(committed: int, text: str | None) -> tuple[OffsetRange, ...] | None:
     """Read ranges back from commit metadata.
 
-    Parameters
-    ----------
-    committed : int
-        The offset that was committed with the text.
-    text : str or None
-        Whatever the broker returned.
-
-    Returns
-    -------
-    tuple of OffsetRange or None
-        Empty when there is no metadata; None when the text is not ours, damaged, or belongs to another offset.
+    ``committed``: the offset that was committed with the text. Empty when there is no metadata; None when the text is
+    not ours, damaged, or belongs to another offset.
 
     Examples
     --------

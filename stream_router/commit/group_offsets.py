@@ -15,10 +15,7 @@ def committed_offsets(
 ) -> dict[int, CommittedOffsets]:
     """Read a group's offsets of one topic, by partition.
 
-    Parameters
-    ----------
-    on_foreign : callable
-        Called with each offset whose metadata is not this router's: nothing beyond it counts as done.
+    ``on_foreign``: called with each offset whose metadata is not this router's: nothing beyond it counts as done.
     """
     return {source.partition: _committed(source, commit, on_foreign) for source, commit in found.items()}
 

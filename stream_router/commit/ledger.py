@@ -47,20 +47,13 @@ class CommittedOffsets(NamedTuple):
 
 
 class Load(NamedTuple):
-    """How much the router holds now.
+    """How much the router holds now."""
 
-    Parameters
-    ----------
-    in_flight : int
-        Queries being answered.
-    uncommitted : int
-        Queries answered and not committed.
-    uncommitted_bytes : int
-        Bytes held by their answers.
-    """
-
+    #: Queries being answered.
     in_flight: int
+    #: Queries answered and not committed.
     uncommitted: int
+    #: Bytes held by their answers.
     uncommitted_bytes: int
 
 
@@ -81,18 +74,13 @@ class _Entry:
 
 @dataclass(frozen=True, slots=True)
 class CommitBatch:
-    """What one transaction commits.
+    """What one transaction commits."""
 
-    Parameters
-    ----------
-    ids : tuple of RecordId
-        The input records whose results it holds.
-    outcomes : tuple of Outcome
-        Parallel to ``ids``.
-    """
-
+    #: The input records whose results it holds.
     ids: tuple[RecordId, ...]
+    #: Parallel to ``ids``.
     outcomes: tuple[Outcome, ...]
+
     offsets: Mapping[int, OffsetCommit]
 
 
@@ -132,15 +120,8 @@ class Ledger:
     def assigned(self, assignment: Mapping[int, CommittedOffsets]) -> tuple[RecordId, ...]:
         """Replace the assignment.
 
-        Parameters
-        ----------
-        assignment : mapping of partition to CommittedOffsets
-            All partitions owned from now on, with what the group has committed for each.
-
-        Returns
-        -------
-        tuple of RecordId
-            Queries in flight that are no longer ours, or that another instance has finished: give them up.
+        ``assignment``: all partitions owned from now on, with what the group has committed for each. Returns queries in
+        flight that are no longer ours, or that another instance has finished: give them up.
         """
         elsewhere = [
             RecordId(partition, offset)
@@ -167,17 +148,8 @@ class Ledger:
     def delivered(self, partition: int, offset: int) -> bool:
         """Note a delivery.
 
-        Returns
-        -------
-        bool
-            Whether to ask the models; False when it is committed already, or known from before a rebalance.
-
-        Raises
-        ------
-        OffsetsWentBack
-            See :meth:`CompletionTracker.deliver`.
-        KeyError
-            When the partition is not assigned.
+        Returns whether to ask the models; False when it is committed already, or known from before a rebalance. Raises
+        OffsetsWentBack; see :meth:`CompletionTracker.deliver`. Raises KeyError when the partition is not assigned.
         """
         if not self._trackers[partition].deliver(offset):
             return False
@@ -195,13 +167,7 @@ class Ledger:
                 self._trackers[partition].advance(position)
 
     def finished(self, outcome: Outcome) -> bool:
-        """Note a query's outcome.
-
-        Returns
-        -------
-        bool
-            False when it was given up meanwhile: the outcome is dropped.
-        """
+        """Note a query's outcome. False when it was given up meanwhile: the outcome is dropped."""
         partition, offset = outcome.source.source.partition, outcome.source.offset
         entry = self._entries.get(partition, {}).get(offset)
         if entry is None or entry.state is not EntryState.IN_FLIGHT:
@@ -217,12 +183,8 @@ class Ledger:
         """Take everything that one transaction can commit now; None when there is nothing.
 
         A result whose offset cannot be expressed in the commit metadata stays behind, and its partition is congested.
-        The caller answers for the batch with :meth:`committed`, :meth:`aborted` or :meth:`settled`.
-
-        Parameters
-        ----------
-        metadata_chars : int
-            Longest commit metadata that the broker takes: the less it is, the sooner a slow query holds up others.
+        The caller answers for the batch with :meth:`committed`, :meth:`aborted` or :meth:`settled`. ``metadata_chars``:
+        longest commit metadata that the broker takes; the less it is, the sooner a slow query holds up others.
         """
         ids: list[RecordId] = []
         outcomes: list[Outcome] = []
@@ -261,10 +223,7 @@ class Ledger:
     def settled(self, batch: CommitBatch, group: Mapping[int, CommittedOffsets]) -> None:
         """Find out from the group's committed offsets how a batch ended whose transaction's end was not seen.
 
-        Parameters
-        ----------
-        group : mapping of partition to CommittedOffsets
-            Read after the transaction came to its end; partitions that are missing count as not committed.
+        ``group``: read after the transaction came to its end; partitions that are missing count as not committed.
         """
         nothing = CommittedOffsets(None)
         for record_id in batch.ids:

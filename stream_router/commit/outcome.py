@@ -34,19 +34,13 @@ class Outcome(NamedTuple):
 
 
 class OutputTopics(NamedTuple):
-    """The topics that outcomes go to, by full name, and how they are written.
-
-    Parameters
-    ----------
-    schema_id : int or None
-        Stands in front of results, if there is one.
-    stage : str
-        Which part of the service dead letters name.
-    """
+    """The topics that outcomes go to, by full name, and how they are written."""
 
     results: str
     dead_letters: str
+    #: Stands in front of results, if there is one.
     schema_id: int | None = None
+    #: Which part of the service dead letters name.
     stage: str = STAGE
 
     def result(self, source: Record, routed: RoutedEvent, trace: tuple[Header, ...] = ()) -> OutputRecord:

@@ -16,8 +16,8 @@ from stream_router.commit.ledger import CommitBatch, CommittedOffsets, Ledger, L
 from stream_router.commit.outcome import Outcome
 from ucci_runtime.broker.records import Record
 
+#: Answers held while they cannot be committed; intake stops above it.
 MAX_UNCOMMITTED_BYTES = 64 * 1024 * 1024
-"""Answers held while they cannot be committed; intake stops above it."""
 
 _MIN_UNCOMMITTED = 10_000
 _MANY_SHARE = 4
@@ -27,12 +27,7 @@ _MANY_WAIT_S = 0.02
 class Taken:
     """A batch taken from the ledger, to be ended in one of three ways by the thread that took it.
 
-    Parameters
-    ----------
-    group : object
-        The group metadata that the batch must be committed under; an object of the client library.
-    locked : callable
-        Returns the ledger, its lock held.
+    ``group``: the group metadata that the batch must be committed under; an object of the client library.
     """
 
     def __init__(self, batch: CommitBatch, group: object, locked: Callable[[], AbstractContextManager[Ledger]]) -> None:
@@ -59,11 +54,8 @@ class Taken:
 class SharedLedger:
     """A :class:`Ledger` behind one lock, and the waits of those who depend on it.
 
-    Parameters
-    ----------
-    max_in_flight : int
-        Most queries asked of the models at once. An attribute that may be set from any thread: queries in flight
-        beyond it are answered, and it holds from the next one on.
+    ``max_in_flight``: most queries asked of the models at once. An attribute that may be set from any thread: queries
+    in flight beyond it are answered, and it holds from the next one on.
     """
 
     def __init__(self, max_in_flight: int) -> None:

@@ -16,11 +16,11 @@ from contextlib import asynccontextmanager, contextmanager
 from ucci_runtime.refusals import RequestRefused
 
 RETRY_AFTER_S = 1
+#: After how long a write is given up.
 BROKER_RETRY_AFTER_S = 5
-"""After how long a write is given up."""
 
+#: Of all bodies still arriving, besides the longest allowed.
 COMING_BYTES = 64_000_000
-"""Of all bodies still arriving, besides the longest allowed."""
 
 _TOO_MANY, _UNAVAILABLE = 429, 503
 
@@ -66,10 +66,8 @@ class Admission:
     def check(self) -> None:
         """See that a query would be taken.
 
-        Raises
-        ------
-        RequestRefused
-            429 when all places are taken, 503 before the start, in a drain, and while the broker takes no results.
+        Raises RequestRefused: 429 when all places are taken, 503 before the start, in a drain, and while the broker
+        takes no results.
         """
         if self.is_closed:
             raise RequestRefused(
@@ -89,10 +87,7 @@ class Admission:
     async def coming(self, timeout_s: float) -> AsyncIterator[Callable[[int], None]]:
         """Hold a place while a body comes; yields what is to be called with each piece's length in bytes.
 
-        Raises
-        ------
-        TimeoutError
-            When it takes too long, or longer than all others that come while there are too many.
+        Raises TimeoutError when it takes too long, or longer than all others that come while there are too many.
         """
         async with asyncio.timeout(timeout_s) as deadline:
             self._coming[deadline] = 0
@@ -118,13 +113,7 @@ class Admission:
 
     @contextmanager
     def place(self) -> Iterator[None]:
-        """Hold a place while a query is being answered.
-
-        Raises
-        ------
-        RequestRefused
-            As :meth:`check`.
-        """
+        """Hold a place while a query is being answered. Raises RequestRefused as :meth:`check`."""
         self.check()
         self.in_flight += 1
         self._idle.clear()

@@ -50,15 +50,15 @@ from ucci_runtime.refusals import RequestRefused
 _log = structlog.get_logger()
 
 MAX_BODY_BYTES = 1_000_000
+#: How long a body may take to come.
 BODY_TIMEOUT_S = 20.0
-"""How long a body may take to come."""
 
+#: How long a connection may send, or be silent, before its first request is being answered.
 STRAY_TIMEOUT_S = 10.0
-"""How long a connection may send, or be silent, before its first request is being answered."""
 
 SERVERS_RETRY_AFTER_S = 2
+#: Counts callers who left before they were answered, as proxies number them.
 _LEFT = "499"
-"""Counts callers who left before they were answered, as proxies number them."""
 
 _PATHS: Mapping[str, Endpoint] = {"/v1/chat/completions": "chat", "/v1/completions": "completions"}
 _MODELS = "/v1/models"
@@ -67,26 +67,15 @@ _VISIBLE = "".join(chr(code) for code in range(0x21, 0x7F))
 
 
 class Output(NamedTuple):
-    """Where results go.
-
-    Parameters
-    ----------
-    max_record_bytes : int
-        Largest record that the topics, and the publisher, take.
-    """
+    """Where results go."""
 
     publisher: Publisher
+    #: Largest record that the topics, and the publisher, take.
     max_record_bytes: int
 
 
 class GatewayApi:
-    """Answers requests by the cascade.
-
-    Parameters
-    ----------
-    answerer : Answerer
-        One that does not wait for servers that are down.
-    """
+    """Answers requests by the cascade. ``answerer``: one that does not wait for servers that are down."""
 
     def __init__(
         self,
@@ -189,13 +178,7 @@ class GatewayApi:
         return response
 
     def _authorise(self, request: web.Request, *, only_reads: bool = False) -> None:
-        """Find the caller and take from its quota.
-
-        Raises
-        ------
-        RequestRefused
-            401, 403 or 429.
-        """
+        """Find the caller and take from its quota. Raises RequestRefused: 401, 403 or 429."""
         if self._ring is None:
             _require_same_site(request)
             return
@@ -235,10 +218,8 @@ class GatewayApi:
     async def _routed(self, call: Call, headers: tuple[Header, ...]) -> RoutedEvent:
         """Return the result of a query, once the broker has it.
 
-        Raises
-        ------
-        RequestRefused
-            502 where both models failed, 503 where no server or broker answers, 504 where it took too long.
+        Raises RequestRefused: 502 where both models failed, 503 where no server or broker answers, 504 where it took
+        too long.
         """
         with self._tracing.serving(headers, call.query.query_id, call.workload) as trace:
             try:
@@ -277,10 +258,7 @@ class GatewayApi:
     async def _write(self, record: OutputRecord) -> OutputRecord:
         """Write a record, or what stands in for one that is too large; return what was written.
 
-        Raises
-        ------
-        RequestRefused
-            503 where the broker does not acknowledge it.
+        Raises RequestRefused: 503 where the broker does not acknowledge it.
         """
         assert self._output is not None
         assert record.key is not None
@@ -306,13 +284,7 @@ class GatewayApi:
 
 
 def _require_same_site(request: web.Request) -> None:
-    """Refuse what a page of another site made the browser send.
-
-    Raises
-    ------
-    RequestRefused
-        403.
-    """
+    """Refuse what a page of another site made the browser send. Raises RequestRefused: 403."""
     if is_cross_site(request.headers):
         raise RequestRefused(403, "cross_site", "requests from pages of other sites are refused")
 
@@ -320,10 +292,7 @@ def _require_same_site(request: web.Request) -> None:
 def _require_json(request: web.Request) -> None:
     """Refuse a body of another media type, which a page may send without asking, and a compressed one.
 
-    Raises
-    ------
-    RequestRefused
-        415.
+    Raises RequestRefused: 415.
     """
     if request.content_type != "application/json":
         message = f"Content-Type: {request.content_type!r} is not taken here: send application/json"

@@ -30,11 +30,6 @@ def completion(endpoint: Endpoint, routed: RoutedEvent, ignored: Sequence[str]) 
 
     The text is the entities as one JSON object, every field of the workload in it. Usage counts what both models read
     and wrote for it. What the protocol has no place for stands under ``ucci``.
-
-    Parameters
-    ----------
-    ignored : sequence of str
-        What the request asked for without effect, by name.
     """
     text = to_json(routed.entities).decode()
     choice: dict[str, Any] = {"index": 0, "finish_reason": "stop", "logprobs": None}

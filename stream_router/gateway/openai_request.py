@@ -19,11 +19,11 @@ from ucci_runtime.refusals import RequestRefused
 
 Endpoint = Literal["completions", "chat"]
 
+#: May stand before a workload's name, for callers who route by a model's name.
 MODEL_PREFIX = "ucci:"
-"""May stand before a workload's name, for callers who route by a model's name."""
 
+#: Means the default workload.
 DEFAULT_MODEL = "ucci"
-"""Means the default workload."""
 
 ID_HEADER = "X-Query-Id"
 
@@ -36,15 +36,11 @@ _USER = "user"
 
 
 class Refused(NamedTuple):
-    """A parameter that is not offered.
+    """A parameter that is not offered."""
 
-    Parameters
-    ----------
-    harmless : tuple
-        Values that ask for nothing.
-    """
-
+    #: Values that ask for nothing.
     harmless: tuple[Any, ...]
+
     remedy: str
 
 
@@ -77,16 +73,11 @@ _READ = frozenset({"model", "metadata", "response_format"})
 
 
 class Call(NamedTuple):
-    """A request that can be answered.
-
-    Parameters
-    ----------
-    ignored : tuple of str
-        What the request asked for without effect, by name.
-    """
+    """A request that can be answered."""
 
     query: QueryEvent
     workload: str
+    #: What the request asked for without effect, by name.
     ignored: tuple[str, ...]
 
 
@@ -98,22 +89,7 @@ class Workloads(NamedTuple):
 
 
 def read_call(endpoint: Endpoint, body: bytes, workloads: Workloads, given_id: str | None, made_id: str) -> Call:
-    """Read the body of a request.
-
-    Parameters
-    ----------
-    body : bytes
-        Bounded by whoever received it.
-    given_id : str or None
-        Of the header ``X-Query-Id``.
-    made_id : str
-        For a request that names none.
-
-    Raises
-    ------
-    RequestRefused
-        400 or 404, naming field, value and remedy.
-    """
+    """Read the body of a request. Raises RequestRefused: 400 or 404, naming field, value and remedy."""
     document = _document(body)
     workload = _workload(document.get("model"), workloads)
     ignored = _checked(document, endpoint)

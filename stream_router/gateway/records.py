@@ -8,8 +8,8 @@ from stream_router.commit.outcome import OutputTopics
 from ucci_runtime.broker.records import Input, OutputRecord, Record
 
 STAGE = "gateway"
+#: The partition and offset of a query that never stood in its topic.
 NOWHERE = -1
-"""The partition and offset of a query that never stood in its topic."""
 
 
 def gateway_topics(prefix: str, schema_id: int | None = None) -> OutputTopics:

@@ -49,8 +49,8 @@ from ucci_runtime.process import SystemClock
 
 _log = structlog.get_logger()
 
+#: By this name a broker makes the publisher of results.
 RESULTS_PUBLISHER = "gateway"
-"""By this name a broker makes the publisher of results."""
 
 _TOUCHED = (RESULTS, DEAD_LETTERS, CALIBRATION, ROUTERS)
 _CLOSE_S = 1.0
@@ -67,10 +67,8 @@ def _with_own_draws(settings: Settings) -> Settings:
 class GatewayService:
     """One gateway.
 
-    Parameters
-    ----------
-    build_answerer : callable
-        See :class:`~stream_router.process.AnswererFactory`; what it builds does not wait for servers that are down.
+    ``build_answerer``: see :class:`~stream_router.process.AnswererFactory`; what it builds does not wait for servers
+    that are down.
     """
 
     def __init__(
@@ -131,12 +129,8 @@ class GatewayService:
     def take_over(self, found: Settings) -> Reread:
         """Apply what may change from a reloaded file; in the event loop.
 
-        Queries in flight end as they began; those to come go by the new settings.
-
-        Raises
-        ------
-        ConfigError
-            Nothing has changed then.
+        Queries in flight end as they began; those to come go by the new settings. Raises ConfigError; nothing has
+        changed then.
         """
         done = taken_over(self._settings, found, OF_GATEWAY, self._answerer, self._active)
         self._settings = done.settings
@@ -147,12 +141,7 @@ class GatewayService:
     async def run(self) -> None:
         """Run until :meth:`end` or a failure.
 
-        Raises
-        ------
-        UcciError
-            When something that only a person can fix ended it.
-        OSError
-            When the address is taken.
+        Raises UcciError when something that only a person can fix ended it; raises OSError when the address is taken.
         """
         self._ending.begin()
         broker = self._broker = self._connect(

@@ -20,23 +20,10 @@ def decode_query(
 ) -> tuple[QueryEvent, str]:
     """Read one record.
 
-    Parameters
-    ----------
-    value : bytes or None
-        The record's value; None is a tombstone.
-    default_workload : str, optional
-        One of them, for queries that name none; the only one needs no default.
-
-    Returns
-    -------
-    (QueryEvent, str)
-        The query and its workload.
-
-    Raises
-    ------
-    DecodeError
-        Reason ``tombstone``, ``empty``, ``too_large``, ``not_utf8``, ``not_json``, ``not_an_object``,
-        ``missing_field``, ``invalid_field``, ``duplicate_key``, ``missing_workload`` or ``unknown_workload``.
+    ``default_workload``: one of them, for queries that name none; the only one needs no default. Returns the query and
+    its workload. Raises DecodeError: reason ``tombstone``, ``empty``, ``too_large``, ``not_utf8``, ``not_json``,
+    ``not_an_object``, ``missing_field``, ``invalid_field``, ``duplicate_key``, ``missing_workload`` or
+    ``unknown_workload``.
     """
     if value is None:
         raise DecodeError("tombstone", "the record has no value: send a QueryEvent as JSON")

@@ -19,15 +19,14 @@ from ucci_runtime.broker.ports import MAX_POLLED, GroupOffsets, GroupReader
 from ucci_runtime.broker.records import EndReached, Input, Lag, OffsetCommit, Record, next_offset
 
 POLL_S = 0.1
+#: How long a full router waits for slots before it pauses its partitions and polls on.
 SLOT_WAIT_S = 0.25
-"""How long a full router waits for slots before it pauses its partitions and polls on."""
 
+#: How long queries in flight may keep partitions that another router is to have.
+#:
+#: Nobody takes queries of these partitions meanwhile, and two such waits may follow each other; what has no answer by
+#: then is asked again by the next owner.
 HANDOVER_S = 0.5
-"""How long queries in flight may keep partitions that another router is to have.
-
-Nobody takes queries of these partitions meanwhile, and two such waits may follow each other; what has no answer by then
-is asked again by the next owner.
-"""
 
 REVOKE_COMMIT_S = 6.0
 _LAG_INTERVAL_S = 1.0
@@ -54,13 +53,7 @@ class Queries(Protocol):
 
 
 class IntakeThread(Thread):
-    """The thread that owns the group's reader.
-
-    Parameters
-    ----------
-    on_failure : callable
-        Called once with the error that ended this thread.
-    """
+    """The thread that owns the group's reader."""
 
     def __init__(
         self,

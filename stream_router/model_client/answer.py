@@ -16,8 +16,8 @@ from schemas.routed import ModelRun
 from stream_router.model_client.field_margins import field_margins
 from stream_router.ports import Reply
 
+#: As long as a query may be; keeps a result, which holds an answer up to five times, below a record's limit.
 MAX_ANSWER_CHARS = 32_768
-"""As long as a query may be; keeps a result, which holds an answer up to five times, below a record's limit."""
 
 _WHOLE = "stop"
 
@@ -42,12 +42,8 @@ def parse_answer(
 ) -> ModelRun:
     """Return one model's run: valid when the answer is whole, has probabilities, and is one JSON object.
 
-    Parameters
-    ----------
-    fields : sequence of str
-        The workload's fields.
-    with_margins : bool
-        Whether the run says how sure the model was of each field, where it is known where the tokens stand.
+    ``with_margins``: whether the run says how sure the model was of each field, where it is known where the tokens
+    stand.
     """
     entities = margins = None
     error = _defect(reply)
@@ -91,20 +87,8 @@ def _defect(reply: Reply) -> str | None:
 def read_entities(text: str, fields: Sequence[str]) -> EntityAnswer:
     """Parse a model's text.
 
-    Parameters
-    ----------
-    fields : sequence of str
-        The workload's fields.
-
-    Returns
-    -------
-    dict
-        Every field, in order; null where the answer leaves it out.
-
-    Raises
-    ------
-    InvalidAnswerError
-        When the text is no such object.
+    Returns every field, in order; null where the answer leaves it out. Raises InvalidAnswerError when the text is no
+    such object.
 
     Examples
     --------
@@ -150,5 +134,5 @@ def _refuse(name: str) -> NoReturn:
     raise ValueError(f"{name} is not JSON")
 
 
+#: Kept: to make one takes as long as to read a short answer.
 _ANSWERS = json.JSONDecoder(parse_int=_Number, parse_float=_Number, parse_constant=_refuse)
-"""Kept: to make one takes as long as to read a short answer."""

@@ -14,13 +14,7 @@ class NoPlaceError(TimeoutError):
 
 
 class CallSlots:
-    """A first-come-first-served bound on concurrent calls; the bound may move while they are in flight.
-
-    Parameters
-    ----------
-    count : int
-        Places, at least 1.
-    """
+    """A first-come-first-served bound on concurrent calls; the bound may move while they are in flight."""
 
     def __init__(self, count: int) -> None:
         self._count = count
@@ -45,15 +39,8 @@ class CallSlots:
     async def acquire(self, timeout_s: float | None = None) -> bool:
         """Take a place, in turn; False, and no place, when the queue was turned away.
 
-        Parameters
-        ----------
-        timeout_s : float, optional
-            Longest wait; without it a caller waits until it gets a place or is turned away.
-
-        Raises
-        ------
-        NoPlaceError
-            When the wait took too long.
+        ``timeout_s``: longest wait; without it a caller waits until it gets a place or is turned away. Raises
+        NoPlaceError when the wait took too long.
         """
         if self._taken < self._count:
             self._taken += 1

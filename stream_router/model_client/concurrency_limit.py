@@ -20,19 +20,20 @@ from __future__ import annotations
 
 from math import sqrt
 
+#: Calls that a server is given at once before anything is known of it. Where a router joins others, at 2 s a call, no
+#: partition waits for longer than 2.9 s until one of its queries is put to a model; beginning at 1, 8.1 s
+#: (``research/scaling.py``).
 FIRST = 10
-"""Calls that a server is given at once before anything is known of it. Where a router joins others, at 2 s a call, no
-partition waits for longer than 2.9 s until one of its queries is put to a model; beginning at 1, 8.1 s
-(``research/scaling.py``)."""
 
+#: Of the way from what a single call takes to the time-out: an answered call that took longer is marked. Twice as many
+#: callers as a server can answer in time get .93 to .95 of its capacity at .3, .53 to .94 at .5 and .39 to .92 at .7;
+#: the low ends are of a server that goes on serving calls whose client is gone (``steady`` in
+#: ``research/overload.py``).
 SLOW_SHARE = 0.3
-"""Of the way from what a single call takes to the time-out: an answered call that took longer is marked. Twice as many
-callers as a server can answer in time get .93 to .95 of its capacity at .3, .53 to .94 at .5 and .39 to .92 at .7; the
-low ends are of a server that goes on serving calls whose client is gone (``steady`` in ``research/overload.py``)."""
 
+#: Calls that a round has before it may lower the limit: with fewer, one slow call of an almost idle server would. Also
+#: the number of single calls that the mean of their latencies looks back on.
 LEAST_ROUND = 10
-"""Calls that a round has before it may lower the limit: with fewer, one slow call of an almost idle server would. Also
-the number of single calls that the mean of their latencies looks back on."""
 
 
 class ConcurrencyLimit:

@@ -11,8 +11,8 @@ from collections.abc import Collection, Sequence
 
 from stream_router.ports import TokenMark
 
+#: A key with its colon, which is a group, or else a string whole, so that nothing inside it passes for a key.
 _STRING = re.compile(r'"(?:([^"\\]*)"\s*:\s*|[^"\\]*(?:\\.[^"\\]*)*")', re.DOTALL)
-"""A key with its colon, which is a group, or else a string whole, so that nothing inside it passes for a key."""
 
 _DIGITS = 4
 

@@ -25,20 +25,20 @@ from stream_router.model_client.reply import StreamedReply, read_models, read_re
 from stream_router.model_client.request import ModelRequest
 from stream_router.ports import Reply
 
+#: Below the 5 s after which vLLM closes idle connections: else a call may meet a closing one.
 KEEPALIVE_S = 4.0
-"""Below the 5 s after which vLLM closes idle connections: else a call may meet a closing one."""
 
 _CONNECT_S = 5.0
 _GREETING_S = 2.0
 _BASE_REPLY_BYTES = 1_000_000
+#: Of a reply with log-probabilities; vLLM 0.32 was seen to send 100 (completions) and 242 (chat).
 _BYTES_A_TOKEN = 2_000
-"""Of a reply with log-probabilities; vLLM 0.32 was seen to send 100 (completions) and 242 (chat)."""
 
 _OK = 200
+#: vLLM sends 503 when its queue is full. One that shuts down does too; that it answers nobody gives it away.
 _TOO_MUCH = frozenset({429, 503})
-"""vLLM sends 503 when its queue is full. One that shuts down does too; that it answers nobody gives it away."""
+#: A proxy waited in vain for the server behind it.
 _TOO_LATE = frozenset({408, 504})
-"""A proxy waited in vain for the server behind it."""
 _REDIRECTS = range(300, 400)
 _REFUSALS = frozenset({400, 413, 422})
 _FORBIDDEN = frozenset({401, 403})
@@ -49,13 +49,7 @@ _EVENTS = "text/event-stream"
 
 
 class ModelConnection:
-    """The connections to one model server.
-
-    Parameters
-    ----------
-    max_tokens : int
-        Of a reply; bounds its size.
-    """
+    """The connections to one model server."""
 
     def __init__(self, endpoint: ModelEndpoint, max_connections: int, max_tokens: int) -> None:
         self._base_url = endpoint.public_url
@@ -84,12 +78,7 @@ class ModelConnection:
         """Ask for the list of models, and wait no longer than 2 s; see :meth:`models`.
 
         Answering costs the server nothing, and proves only that somebody listens: whatever the status, the server is
-        there.
-
-        Raises
-        ------
-        UnreachableError, TimedOutError, TransientError
-            When nothing came back.
+        there. Raises UnreachableError, TimedOutError or TransientError when nothing came back.
         """
         status, body = await self._list_models(min(_GREETING_S, self._timeout_s))
         return read_models(body) if status == _OK else {}
@@ -97,12 +86,8 @@ class ModelConnection:
     async def models(self) -> dict[str, str]:
         """Return the names of the models that the server lists, and what each is made of where it says so.
 
-        Empty where the server offers no such list.
-
-        Raises
-        ------
-        MisconfiguredError, TimedOutError, UnreachableError, TransientError
-            See there.
+        Empty where the server offers no such list. Raises MisconfiguredError, TimedOutError, UnreachableError or
+        TransientError; see there.
         """
         status, body = await self._list_models(self._timeout_s)
         if status in _FORBIDDEN:
@@ -124,10 +109,8 @@ class ModelConnection:
     async def attempt(self, request: ModelRequest, headers: Mapping[str, str] | None = None) -> Reply:
         """Make one call.
 
-        Raises
-        ------
-        RefusedError, MisconfiguredError, OverloadedError, TimedOutError, UnreachableError, TransientError
-            See there.
+        Raises RefusedError, MisconfiguredError, OverloadedError, TimedOutError, UnreachableError or TransientError; see
+        there.
         """
         try:
             status, body, streamed = await self._post(request, headers)

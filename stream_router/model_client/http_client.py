@@ -50,15 +50,15 @@ from ucci_runtime.process import affordable_connections
 
 _log = structlog.get_logger()
 
+#: For one query, the first included.
 MAX_ATTEMPTS = 3
-"""For one query, the first included."""
 
+#: Outages at which a query may have been in flight before it counts as their cause. Also, how many times as many
+#: attempts may end by overload as may fail otherwise: where half of all attempts do, 1 query in 512 is wrongly blamed.
 MAX_ROUNDS = 3
-"""Outages at which a query may have been in flight before it counts as their cause. Also, how many times as many
-attempts may end by overload as may fail otherwise: where half of all attempts do, 1 query in 512 is wrongly blamed."""
 
+#: Probes in flight. They overlap, since what a hung server was sent may stay unanswered for good.
 MAX_PROBES = 32
-"""Probes in flight. They overlap, since what a hung server was sent may stay unanswered for good."""
 
 _SHOWN_MODELS = 8
 _FULL_PAUSE_S = 1.0
@@ -85,26 +85,19 @@ _OUTCOMES: dict[type[CallError], str] = {
 
 @dataclass(slots=True)
 class _Attempts:
-    """Outcome of one query's attempts.
-
-    Parameters
-    ----------
-    successes : int
-        Of the server when the first attempt began; -1 before.
-    failed, overloaded : int
-        Attempts that may be the query's fault, and those that ended by overload.
-    delivered : bool
-        Whether the server saw any of them.
-    at_server_s : float
-        Time of the attempts and of the pauses between them; neither the queue nor an outage is the query's.
-    """
+    """Outcome of one query's attempts."""
 
     began_s: float
+    #: Of the server when the first attempt began; -1 before.
     successes: int = -1
+    #: Attempts that may be the query's fault, and those that ended by overload.
     failed: int = 0
     overloaded: int = 0
+    #: Whether the server saw any of them.
     delivered: bool = False
+
     last: TransientError | None = None
+    #: Time of the attempts and of the pauses between them; neither the queue nor an outage is the query's.
     at_server_s: float = 0.0
 
     def add(self, error: TransientError, *, by_overload: bool) -> None:
@@ -119,17 +112,7 @@ class _Attempts:
 
 
 class ModelClient:
-    """The client of one model server.
-
-    Parameters
-    ----------
-    probe : ModelRequest
-        The smallest completion.
-    max_tokens : int
-        Of a reply; bounds its size.
-    limit : ConcurrencyLimit, optional
-        By default one up to the endpoint's ``max_concurrency``.
-    """
+    """The client of one model server. ``limit``: by default one up to the endpoint's ``max_concurrency``."""
 
     def __init__(
         self,
@@ -239,10 +222,6 @@ class ModelClient:
 
         Parameters
         ----------
-        headers : mapping, optional
-            Trace context to pass on.
-        earlier_rounds : int
-            Calls for this query that ended with ``after_attempts``.
         patience_s : float, optional
             How long each attempt may queue for a place; for callers that can do without the answer. By default a call
             queues while the server is up.

@@ -39,22 +39,16 @@ class Finding:
 
 @dataclass(frozen=True, slots=True)
 class Probed:
-    """What one server said.
-
-    Parameters
-    ----------
-    findings : tuple of Finding
-        Empty where all is well.
-    served : mapping of str to str
-        Names of the models that the server lists, and what each is made of, where it says so.
-    reply : Reply or None
-        Its answer to the sample query.
-    """
+    """What one server said."""
 
     role: ModelRole
+    #: Empty where all is well.
     findings: tuple[Finding, ...]
+    #: Names of the models that the server lists, and what each is made of, where it says so.
     served: Mapping[str, str] = field(default_factory=dict)
+    #: Its answer to the sample query.
     reply: Reply | None = None
+
     latency_s: float = 0.0
 
 
@@ -63,15 +57,8 @@ async def probe_workload(
 ) -> tuple[Probed, ...]:
     """Probe the servers of a workload at once; takes at most as long as the longer time-out.
 
-    Parameters
-    ----------
-    texts : mapping of role to str, optional
-        What to ask each model; a model that is left out is not asked. By default both get a sample query.
-
-    Returns
-    -------
-    tuple of Probed
-        Of each model that is asked, the small one first. Whether the two are swapped stands with the large one.
+    ``texts``: what to ask each model; a model that is left out is not asked. By default both get a sample query.
+    Returns of each model that is asked, the small one first. Whether the two are swapped stands with the large one.
     """
     texts = dict.fromkeys(ROLES, SAMPLE_TEXT) if texts is None else texts
     asked = [(role, at) for role in ROLES if role in texts and (at := getattr(workload, role)) is not None]

@@ -24,10 +24,7 @@ _MAX_REASON_CHARS = 64
 def read_reply(body: bytes, signal: UncertaintySignal) -> Reply:
     """Parse a reply of ``/completions`` or ``/chat/completions``.
 
-    Raises
-    ------
-    MalformedReplyError
-        When it is not such a reply.
+    Raises MalformedReplyError when it is not such a reply.
     """
     try:
         document = parsed(body)
@@ -85,10 +82,7 @@ class StreamedReply:
     def take(self, line: bytes) -> None:
         """Take one line of the stream; whatever is no data is passed over.
 
-        Raises
-        ------
-        MalformedReplyError
-            When it is no part of a completion, or says that there will be none.
+        Raises MalformedReplyError when it is no part of a completion, or says that there will be none.
         """
         data = line.removeprefix(_DATA).strip()
         if not line.startswith(_DATA) or data == _END:
@@ -124,10 +118,7 @@ class StreamedReply:
     def reply(self) -> Reply:
         """Return what has come, at the end of the stream.
 
-        Raises
-        ------
-        MalformedReplyError
-            When the stream ended before the answer did.
+        Raises MalformedReplyError when the stream ended before the answer did.
         """
         if self._finish_reason is None:
             raise MalformedReplyError("the stream ended before the answer did")
@@ -143,8 +134,8 @@ class StreamedReply:
         )
 
 
+#: What reading something that is no completion as one gives.
 _MISSHAPEN = (KeyError, IndexError, TypeError, AttributeError, ValueError)
-"""What reading something that is no completion as one gives."""
 
 
 def _is_count(value: Any) -> TypeGuard[int]:

@@ -15,8 +15,8 @@ from pydantic_core import to_json
 from schemas.settings import TEXT_PLACEHOLDER, ModelEndpoint, WorkloadSettings
 from stream_router.model_client.uncertainty import SIGNALS, UncertaintySignal
 
+#: Alternatives that a margin needs.
 _PAIR = 2
-"""Alternatives that a margin needs."""
 
 _PATHS = {"completions": "/completions", "chat": "/chat/completions"}
 

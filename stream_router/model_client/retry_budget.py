@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
+#: Retries add at most this share to the load of a server that answers.
 RETRIES_A_SUCCESS = 0.2
-"""Retries add at most this share to the load of a server that answers."""
 
+#: Retries that a server may get while it answers nothing: enough for passing errors on an almost idle stream.
 MOST_SAVED = 10.0
-"""Retries that a server may get while it answers nothing: enough for passing errors on an almost idle stream."""
 
 
 class RetryBudget:

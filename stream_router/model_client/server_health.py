@@ -47,21 +47,22 @@ _HEALTH: dict[HealthState, Health] = {
 class HealthEvent(Enum):
     """What can happen to a breaker."""
 
+    #: A call or a probe was answered.
     SUCCESS = "success"
-    """A call or a probe was answered."""
+    #: A call failed after the server had received it; whose fault that is remains open.
     FAILURE = "failure"
-    """A call failed after the server had received it; whose fault that is remains open."""
+    #: No connection: that is never the fault of a query, so it counts like a failed probe.
     UNREACHABLE = "unreachable"
-    """No connection: that is never the fault of a query, so it counts like a failed probe."""
     PROBE_SENT = "probe_sent"
+    #: A probe got an error.
     PROBE_FAILED = "probe_failed"
-    """A probe got an error."""
+    #: A probe was sent away (429, 503) or not answered in time: the server may be busy with calls sent before.
     PROBE_DELAYED = "probe_delayed"
-    """A probe was sent away (429, 503) or not answered in time: the server may be busy with calls sent before."""
+    #: Nobody can be answered as configured: a wrong address, model name or key.
     OUTAGE = "outage"
-    """Nobody can be answered as configured: a wrong address, model name or key."""
 
 
+#: Besides, SUSPECT becomes OPEN with the failure that reaches the limit, and with a probe delayed beyond patience.
 _NEXT: dict[HealthState, dict[HealthEvent, HealthState]] = {
     HealthState.CLOSED: {
         HealthEvent.SUCCESS: HealthState.CLOSED,
@@ -99,7 +100,6 @@ _NEXT: dict[HealthState, dict[HealthEvent, HealthState]] = {
         HealthEvent.OUTAGE: HealthState.OPEN,
     },
 }
-"""Besides, SUSPECT becomes OPEN with the failure that reaches the limit, and with a probe delayed beyond patience."""
 
 _COUNTED = frozenset({HealthEvent.UNREACHABLE, HealthEvent.PROBE_FAILED})
 
@@ -167,15 +167,8 @@ class Breaker:
     def advance(self, event: HealthEvent, now_s: float) -> HealthState:
         """Take one event and return the state after it.
 
-        Parameters
-        ----------
-        now_s : float
-            Monotonic seconds.
-
-        Raises
-        ------
-        IllegalTransitionError
-            If a probe is sent while there is no doubt; the breaker stays as it was.
+        ``now_s``: monotonic seconds. Raises IllegalTransitionError if a probe is sent while there is no doubt; the
+        breaker stays as it was.
 
         Examples
         --------
@@ -217,11 +210,6 @@ class Breaker:
 
 class LatencyWindow:
     """The last calls' latencies.
-
-    Parameters
-    ----------
-    size : int
-        Calls kept.
 
     Examples
     --------

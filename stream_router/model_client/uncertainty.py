@@ -20,8 +20,8 @@ from schemas.event import SignalKind
 _NUMBERS = frozenset({float, int})
 _IMPOSSIBLE = -9999.0
 _PAIR = 2
+#: As many as the OpenAI API gives for completions; a server that gives more is not asked for them.
 _ENTROPY_ALTERNATIVES = 5
-"""As many as the OpenAI API gives for completions; a server that gives more is not asked for them."""
 
 
 class UncertaintySignal(Protocol):
@@ -45,16 +45,9 @@ class UncertaintySignal(Protocol):
     def of(self, tokens: Collection[Collection[float]]) -> float | None:
         """Return u in [0, 1], or None without tokens.
 
-        Parameters
-        ----------
-        tokens : collection of collection of float
-            Natural logarithms of the alternatives of each token, the end of sequence included, in any order. There may
-            be more than asked for. A server writes -9999 for an impossible token, whose probability is 0.
-
-        Raises
-        ------
-        ValueError
-            If a value is not a number.
+        ``tokens``: natural logarithms of the alternatives of each token, the end of sequence included, in any order.
+        There may be more than asked for. A server writes -9999 for an impossible token, whose probability is 0. Raises
+        ValueError if a value is not a number.
         """
         ...
 
@@ -62,11 +55,6 @@ class UncertaintySignal(Protocol):
 @dataclass(frozen=True, slots=True)
 class MeanSignal:
     """u = 1 - mean over the tokens of their certainty.
-
-    Parameters
-    ----------
-    certainty : callable
-        The log-probabilities of one token's alternatives → how certain it is, in [0, 1].
 
     Examples
     --------
@@ -78,6 +66,7 @@ class MeanSignal:
 
     kind: SignalKind
     alternatives: int
+    #: The log-probabilities of one token's alternatives → how certain it is, in [0, 1].
     certainty: Callable[[Collection[float]], float]
 
     def of(self, tokens: Collection[Collection[float]]) -> float | None:
@@ -162,16 +151,16 @@ def _probability(logprob: float) -> float:
     return math.exp(min(0.0, max(_IMPOSSIBLE, logprob)))
 
 
+#: The paper's: u = 1 - mean(p1 - p2).
 TOKEN_MARGIN = MeanSignal("token_margin", 2, margin)
-"""The paper's: u = 1 - mean(p1 - p2)."""
 
+#: Mean over the tokens of the normalised entropy of their most probable alternatives.
 ENTROPY = MeanSignal("entropy", _ENTROPY_ALTERNATIVES, concentration)
-"""Mean over the tokens of the normalised entropy of their most probable alternatives."""
 
+#: u = 1 - mean(p1).
 MAX_PROBABILITY = MeanSignal("max_probability", 1, highest)
-"""u = 1 - mean(p1)."""
 
+#: By the name that settings choose.
 SIGNALS: Mapping[SignalKind, UncertaintySignal] = MappingProxyType(
     {signal.kind: signal for signal in (TOKEN_MARGIN, ENTROPY, MAX_PROBABILITY)}
 )
-"""By the name that settings choose."""

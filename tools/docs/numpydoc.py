@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import ast
 import inspect
 import re
+import textwrap
 
 _HEADING = re.compile(r"^(?P<names>\w+(?:, \w+)*) : ")
 _SECTION_AFTER = re.compile(r"\n\n(?=[A-Z]\w+\n-{3,})")
@@ -31,29 +33,26 @@ def summary(model: type) -> str:
 
 
 def parameter_texts(model: type) -> dict[str, str]:
-    """Return the text of each entry of the ``Parameters`` section, those of its bases included.
+    """Return the text of each field, those of its bases included.
+
+    It stands above the field, in a comment that begins with ``#:``, and holds for those that follow without another
+    one or a blank line; where fields that stand apart share a text, it stands in the ``Parameters`` section.
 
     Examples
     --------
-    >>> class Point:
-    ...     '''A point.
-    ...
-    ...     Parameters
-    ...     ----------
-    ...     x, y : float
-    ...         Where it lies,
-    ...         in metres.
-    ...     '''
-    >>> parameter_texts(Point)
-    {'x': 'Where it lies, in metres.', 'y': 'Where it lies, in metres.'}
+    >>> from schemas.query import QueryEvent
+    >>> parameter_texts(QueryEvent)["created_at"]
+    'RFC 3339 with an offset.'
     """
     texts: dict[str, str] = {}
     for owner in reversed(model.__mro__):
-        texts |= _own_parameter_texts(owner)
+        if owner.__module__ == "builtins":
+            continue
+        texts |= _section_texts(owner) | _texts_above_fields(owner)
     return texts
 
 
-def _own_parameter_texts(model: type) -> dict[str, str]:
+def _section_texts(model: type) -> dict[str, str]:
     sections = _SECTION_AFTER.split(inspect.cleandoc(model.__doc__ or ""))
     found: dict[str, list[str]] = {}
     names: list[str] = []
@@ -69,3 +68,28 @@ def _own_parameter_texts(model: type) -> dict[str, str]:
                 for name in names:
                     found[name].append(line.strip())
     return {name: text for name, lines in found.items() if (text := " ".join(lines).strip())}
+
+
+def _texts_above_fields(model: type) -> dict[str, str]:
+    source = textwrap.dedent(inspect.getsource(model))
+    (body,) = ast.parse(source).body
+    assert isinstance(body, ast.ClassDef)
+    fields = {statement.lineno: statement for statement in body.body if isinstance(statement, ast.AnnAssign)}
+    found: dict[str, str] = {}
+    comment: list[str] = []
+    names_before = False
+    number = 0
+    lines = source.splitlines()
+    while number < len(lines):
+        number += 1
+        line = lines[number - 1].strip()
+        if line.startswith("#:"):
+            comment, names_before = ([] if names_before else comment), False
+            comment.append(line.removeprefix("#:").strip())
+        elif number in fields and comment:
+            found[ast.unparse(fields[number].target)] = " ".join(comment)
+            number = fields[number].end_lineno or number
+            names_before = True
+        else:
+            comment = []
+    return found

@@ -13,15 +13,15 @@ from datetime import UTC, datetime
 from http import HTTPStatus
 from typing import Literal, NamedTuple
 
+#: Silence after which a client is asked, and time between two questions: one small request from idle clients.
 ASK_S = 10.0
-"""Silence after which a client is asked, and time between two questions: one small request from idle clients."""
 
+#: How long a member may wait for its partitions while its group's coordinator answers. A rebalance takes as long as its
+#: slowest member needs to commit, up to 20 s; one that was killed without a successor keeps its place for a session.
 UNASSIGNED_S = 30.0
-"""How long a member may wait for its partitions while its group's coordinator answers. A rebalance takes as long as its
-slowest member needs to commit, up to 20 s; one that was killed without a successor keeps its place for a session."""
 
+#: Silence that `/healthz` reports: two questions without an answer.
 SILENT_S = 20.0
-"""Silence that `/healthz` reports: two questions without an answer."""
 
 
 class Health(NamedTuple):
@@ -39,11 +39,6 @@ class Health(NamedTuple):
 
 class Contact:
     """One client's contact with the broker, by a clock that never goes back, in seconds.
-
-    Parameters
-    ----------
-    name : str
-        Of the client.
 
     Examples
     --------
@@ -110,12 +105,7 @@ class Contact:
 def health(contacts: Iterable[Contact], now_s: float, now_utc_s: float, busy_s: Iterable[float | None] = ()) -> Health:
     """Return how a process's clients stand, by the one that has heard nothing for longest.
 
-    Parameters
-    ----------
-    now_s, now_utc_s : float
-        Now, on the contacts' clock and as a Unix time.
-    busy_s : iterable of float or None
-        Since when each session's transaction has been open, None where none is.
+    ``now_s``, ``now_utc_s``: now, on the contacts' clock and as a Unix time.
     """
     found = list(contacts)
     stuck = [contact.name for contact in found if contact.is_cut_off]

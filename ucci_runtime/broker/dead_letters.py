@@ -28,16 +28,10 @@ def dead_letter(topic: str, record: Record, *, stage: str, reason: str, error: s
 
     Parameters
     ----------
-    topic : str
-        Of the dead letters.
-    record : Record
-        As the broker delivered it.
     stage : str
         ``route``, ``join`` or ``fit``.
     reason : str
         A short machine-readable word.
-    error : str
-        One line for people.
     """
     where_and_why: tuple[Header, ...] = (
         (DLQ_TOPIC, record.source.topic.encode()),
@@ -61,13 +55,9 @@ def reason_of(letter: OutputRecord) -> str:
 def cut_to(record: OutputRecord, limit_bytes: int) -> OutputRecord:
     """Cut a dead letter that is larger than its topic takes.
 
-    The value is cut first, then the original headers go, then the key is cut; ``dlq.truncated`` names the original
-    size of the value and what else went.
-
-    Parameters
-    ----------
-    limit_bytes : int
-        Largest record that the producer takes; at least 4,000 for the ``dlq.`` headers to stay whole.
+    The value is cut first, then the original headers go, then the key is cut; ``dlq.truncated`` names the original size
+    of the value and what else went. ``limit_bytes``: largest record that the producer takes; at least 4,000 for the
+    ``dlq.`` headers to stay whole.
     """
     if record.size_bytes <= limit_bytes:
         return record

@@ -91,10 +91,7 @@ class AccessDenied(BrokerError):
 class OffsetsBeyondLog(BrokerError):
     """A group has taken more of a partition than its log holds, or the log was cut back: it is not the log it was.
 
-    Parameters
-    ----------
-    taken, end : int
-        The group's next offset, and the log's.
+    ``taken``, ``end``: the group's next offset, and the log's.
     """
 
     exit_code = 1
@@ -124,10 +121,7 @@ class BrokerUnreachable(BrokerError):
 class TopicsUnusable(UcciError):
     """The topics on the broker are not what the services need.
 
-    Parameters
-    ----------
-    faults : tuple of str
-        One line each, naming topic, property, value and remedy.
+    ``faults``: one line each, naming topic, property, value and remedy.
     """
 
     exit_code = 1

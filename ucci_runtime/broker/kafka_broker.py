@@ -24,20 +24,12 @@ from ucci_runtime.broker.kafka_topics import check_topics
 from ucci_runtime.broker.ports import CheckedTopics, Connect
 from ucci_runtime.broker.records import Count
 
+#: The publisher whose records nobody waits for.
 HEARTBEAT = "heartbeat"
-"""The publisher whose records nobody waits for."""
 
 
 class KafkaBroker:
-    """Kafka as one process sees it; see :class:`~ucci_runtime.broker.ports.Broker`.
-
-    Parameters
-    ----------
-    on_final : callable
-        Called with an error that waiting cannot fix, from whichever thread serves the client.
-    closing : threading.Event
-        Ends waits between attempts.
-    """
+    """Kafka as one process sees it; see :class:`~ucci_runtime.broker.ports.Broker`."""
 
     def __init__(
         self,

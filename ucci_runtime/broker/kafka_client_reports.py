@@ -20,8 +20,8 @@ from ucci_runtime.broker.records import Count
 
 _log = structlog.get_logger()
 _LOGGED_EACH = 3
+#: The client says this nowhere else.
 _SESSION_LOST = "SESSTMOUT"
-"""The client says this nowhere else."""
 
 
 def reports(
@@ -33,18 +33,9 @@ def reports(
 ) -> Properties:
     """Return a client's ``error_cb`` and ``logger``; both are served when the client is polled.
 
-    Parameters
-    ----------
-    client : str
-        Its name in logs and metrics.
-    count : callable
-        Counts ``client_errors``.
-    on_final : callable
-        Called with an error that waiting cannot fix, from whichever thread polls the client.
-    on_session_lost : callable, optional
-        Of a group's consumer: called when it gives its session up because the group has not answered. The fencing of
-        such a client is final; a transactional producer's own calls report its fencing, and know whether it is ours to
-        mend.
+    ``on_session_lost``: of a group's consumer: called when it gives its session up because the group has not answered.
+    The fencing of such a client is final; a transactional producer's own calls report its fencing, and know whether it
+    is ours to mend.
     """
     seen: Counter[str] = Counter()
     is_member = on_session_lost is not None

@@ -16,12 +16,7 @@ _ASK_TIMEOUT_S = 1.0
 def has_other_members(properties: Properties, group_id: str, instance_id: str) -> bool:
     """Return whether a group has members beside this instance; True where the broker does not say. Blocks up to 1 s.
 
-    Parameters
-    ----------
-    properties : mapping
-        See :func:`~ucci_runtime.broker.kafka_properties.admin_properties`.
-    instance_id : str
-        Of the member that asks, by its ``group.instance.id``.
+    ``properties``: see :func:`~ucci_runtime.broker.kafka_properties.admin_properties`.
     """
     try:
         admin = AdminClient(properties)

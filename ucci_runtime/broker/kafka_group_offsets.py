@@ -29,8 +29,8 @@ _log = structlog.get_logger()
 _ASK_TIMEOUT_S = 5.0
 _BUDGET_S = 60.0
 _RETRY_WAIT_S = 0.1
+#: Attempts between two lines that say that it still does not work.
 _PATIENCE = 50
-"""Attempts between two lines that say that it still does not work."""
 
 
 def ask_group_offsets(
@@ -38,19 +38,7 @@ def ask_group_offsets(
 ) -> GroupOffsets:
     """Read a group's offsets, with patience: the coordinator may be on its way back.
 
-    Parameters
-    ----------
-    properties : mapping
-        Of any consumer with the group's id.
-    client : str
-        Its name in log lines.
-    closing : threading.Event
-        Once set, there is no further attempt.
-
-    Raises
-    ------
-    BrokerError
-        When it did not answer within a minute, or before the end, or refuses.
+    Raises BrokerError when it did not answer within a minute, or before the end, or refuses.
     """
     asked = [TopicPartition(source.topic, source.partition) for source in sources]
     if not asked:

@@ -52,18 +52,8 @@ _MILLISECONDS = 1_000.0
 class KafkaGroupReader:
     """A consumer group's member; see :class:`~ucci_runtime.broker.ports.GroupReader`. Used by one thread.
 
-    Parameters
-    ----------
-    name : str
-        Of the client in logs and metrics.
-    topics : sequence of str
-        Co-partitioned where there are several.
-    properties : mapping
-        See :func:`~ucci_runtime.broker.kafka_properties.group_properties`.
-    on_final : callable
-        Called with an error that waiting cannot fix.
-    has_successors : callable
-        Whether the group has other members, who would take the partitions over; asked as this member ends.
+    ``has_successors``: whether the group has other members, who would take the partitions over; asked as this member
+    ends.
     """
 
     def __init__(
@@ -114,9 +104,7 @@ class KafkaGroupReader:
     def poll(self, timeout_s: float, most: int = MAX_POLLED) -> Sequence[Record | EndReached]:
         """Return what has come; blocks up to ``timeout_s`` while nothing has.
 
-        Raises
-        ------
-        Fenced, AccessDenied, OffsetsBeyondLog, CutOff
+        Raises Fenced, AccessDenied, OffsetsBeyondLog or CutOff.
         """
         if self._misplaced:
             self._find_places()

@@ -17,10 +17,11 @@ from ucci_runtime.broker.kafka_errors import kafka_error
 from ucci_runtime.broker.kafka_properties import Properties, outsider
 from ucci_runtime.broker.records import Input
 
+#: How long each client may take to be answered: the same for the silent one as for the others, or a slow machine would
+#: make it look cut off.
 _ANSWER_S = 3.0
-"""How long each client may take to be answered: the same for the silent one as for the others, or a slow machine would
-make it look cut off."""
 
+#: Refusals by which a broker that has just started says that it serves no member yet.
 _NOT_SERVING = frozenset(
     {
         KafkaError.COORDINATOR_LOAD_IN_PROGRESS,
@@ -28,18 +29,12 @@ _NOT_SERVING = frozenset(
         KafkaError.NOT_COORDINATOR,
     }
 )
-"""Refusals by which a broker that has just started says that it serves no member yet."""
 
 
 class Lifeline:
     """Whether one consumer is to be replaced; used by its thread.
 
-    Parameters
-    ----------
-    properties : mapping
-        Of the consumer.
-    is_member : bool
-        Whether it waits for a group to give it partitions.
+    ``is_member``: whether it waits for a group to give it partitions.
     """
 
     def __init__(self, name: str, properties: Properties, *, is_member: bool = False) -> None:
@@ -51,15 +46,7 @@ class Lifeline:
     def is_cut(self, consumer: Consumer, source: Input) -> bool:
         """Return whether the consumer is to be replaced; asks, and blocks for some seconds at most, where that is due.
 
-        Parameters
-        ----------
-        source : Input
-            A partition of what it reads.
-
-        Raises
-        ------
-        CutOff
-            Where the one before it was cut off, too.
+        Raises CutOff where the one before it was cut off, too.
         """
         now_s = time.monotonic()
         if not self.contact.is_due(now_s):

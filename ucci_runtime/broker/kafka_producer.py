@@ -24,24 +24,24 @@ from ucci_runtime.broker.records import Input, OffsetCommit, OutputRecord, Place
 from ucci_runtime.broker.transaction_states import Event, Remedy, State, Transaction, remedy
 from ucci_runtime.broker.unanswered import UnansweredRequests
 
+#: What the client library is asked to keep to.
 CALL_TIMEOUT_S = 2.0
-"""What the client library is asked to keep to."""
 
+#: When a call that does not keep to it is left behind: after a broker's death a new client finds its way sooner than
+#: one that waits for the dead one, and calls take milliseconds otherwise.
 WATCHDOG_S = 3.0
-"""When a call that does not keep to it is left behind: after a broker's death a new client finds its way sooner than
-one that waits for the dead one, and calls take milliseconds otherwise."""
 
+#: The same, where the last new clients fared no better: the broker is slow.
 PATIENT_WATCHDOG_S = 7.0
-"""The same, where the last new clients fared no better: the broker is slow."""
 
+#: How long a start waits for its first connection before it goes on to what waits longer.
 CONNECT_TIMEOUT_S = 1.0
-"""How long a start waits for its first connection before it goes on to what waits longer."""
 
+#: How old a transaction may grow by repeating calls: below its time-out at the coordinator.
 REPEAT_BUDGET_S = 8.0
-"""How old a transaction may grow by repeating calls: below its time-out at the coordinator."""
 
+#: How long a start is repeated on the same client: one that is left behind may finish later and fence the next.
 START_BUDGET_S = 60.0
-"""How long a start is repeated on the same client: one that is left behind may finish later and fence the next."""
 
 _REPEAT_WAIT_S = 0.05
 _QUEUE_WAIT_S = 0.05
@@ -52,16 +52,7 @@ T = TypeVar("T")
 class TransactionalProducer:
     """One client under a transactional id; used by one thread.
 
-    Parameters
-    ----------
-    name : str
-        Of the thread that its calls are made on.
-    properties : mapping
-        See :func:`~ucci_runtime.broker.kafka_properties.transactional_properties`.
-    transaction : Transaction
-        The state, which outlives this client.
-    is_patient : bool, optional
-        Whether to wait longer before a call is left behind.
+    ``is_patient``: whether to wait longer before a call is left behind.
     """
 
     def __init__(
@@ -79,9 +70,7 @@ class TransactionalProducer:
     def start(self) -> None:
         """Fence any earlier producer of this id, and end what it left open; blocks up to ``START_BUDGET_S``.
 
-        Raises
-        ------
-        BrokerError
+        Raises BrokerError.
         """
         self._opened_at_s = self._calls_since_s = time.monotonic()
         self._connect()
@@ -91,12 +80,7 @@ class TransactionalProducer:
         self._transaction.advance(Event.INITIALISED)
 
     def begin(self) -> None:
-        """Begin a transaction.
-
-        Raises
-        ------
-        BrokerError
-        """
+        """Begin a transaction. Raises BrokerError."""
         self._opened_at_s = self._calls_since_s = time.monotonic()
         self.acknowledged = []
         self._call(self._producer.begin_transaction)
@@ -105,9 +89,7 @@ class TransactionalProducer:
     def produce(self, record: OutputRecord) -> bool:
         """Produce a record; False when the client refuses it as too large, which leaves the transaction unharmed.
 
-        Raises
-        ------
-        BrokerError
+        Raises BrokerError.
         """
         headers: Any = list(record.headers) or None
         on_delivery = partial(_acknowledge, self.acknowledged, record)
@@ -129,15 +111,7 @@ class TransactionalProducer:
     def commit(self, offsets: Mapping[Input, OffsetCommit], group: object) -> None:
         """Commit what was produced since :meth:`begin` together with the group's offsets, in one go.
 
-        Parameters
-        ----------
-        group : object
-            The consumer group's metadata as of when these offsets were reached.
-
-        Raises
-        ------
-        BrokerError
-            The state says whether the transaction is still to be aborted.
+        Raises BrokerError: the state says whether the transaction is still to be aborted.
         """
         positions = [
             TopicPartition(source.topic, source.partition, found.offset, found.metadata)
@@ -149,13 +123,7 @@ class TransactionalProducer:
         self._transaction.advance(Event.COMMITTED)
 
     def abort(self) -> None:
-        """Abort the transaction after a failure.
-
-        Raises
-        ------
-        BrokerError
-            When that fails too: its end is then unknown.
-        """
+        """Abort the transaction after a failure. Raises BrokerError when that fails too: its end is then unknown."""
         self._transaction.advance(Event.FAILED)
         self._calls_since_s = time.monotonic()
         self._call(self._producer.abort_transaction, CALL_TIMEOUT_S)

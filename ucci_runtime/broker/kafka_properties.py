@@ -12,11 +12,11 @@ from typing import Any, Literal
 
 from schemas.settings import Settings
 
+#: Values are text, numbers and, for ``error_cb``, a callable.
 Properties = dict[str, Any]
-"""Values are text, numbers and, for ``error_cb``, a callable."""
 
+#: An open transaction of a dead process hides what comes after it from readers for this long, and up to 10 s more.
 TRANSACTION_TIMEOUT_S = 10.0
-"""An open transaction of a dead process hides what comes after it from readers for this long, and up to 10 s more."""
 
 # A broker that wakes after its own session answers metadata without itself: a client that drops it must come back by
 # bootstrap.servers. With "none" it never does. A call that blocks for good meanwhile is left behind by its watchdog.
@@ -71,9 +71,9 @@ _CONSUMER_ONLY = frozenset(
     | {"client.rack", "allow.auto.create.topics"}
 )
 _MILLISECONDS = 1_000
+#: The end of a transaction sends what waits, so that nothing is late by it; the client's own 5 ms cut the thousands of
+#: records of one transaction into many requests.
 _TRANSACTION_LINGER_MS = 50
-"""The end of a transaction sends what waits, so that nothing is late by it; the client's own 5 ms cut the thousands of
-records of one transaction into many requests."""
 
 _PUBLISHED_S = 5.0
 _PUBLISHED_LINGER_MS = 2
@@ -86,15 +86,12 @@ class ClientNames:
     """The names of one process's clients, as the broker and the metrics know them.
 
     They are fixed: a group's offsets, and the fencing of a former process, hang on them.
-
-    Parameters
-    ----------
-    prefix : str
-        Of the topics.
     """
 
     service: Literal["router", "recalibrator"]
+    #: Of the topics.
     prefix: str
+
     instance_id: str
 
     def group_id(self, name: str) -> str:
@@ -187,10 +184,7 @@ def reader_properties(settings: Settings, group_id: str) -> Properties:
 def transactional_properties(settings: Settings, names: ClientNames, name: str, max_record_bytes: int) -> Properties:
     """Return the properties of a transactional producer.
 
-    Parameters
-    ----------
-    max_record_bytes : int
-        Largest record, and batch, that every output topic takes.
+    ``max_record_bytes``: largest record, and batch, that every output topic takes.
     """
     given = {k: v for k, v in user_properties(settings).items() if not _is_consumers(k)}
     return (

@@ -21,15 +21,7 @@ _MILLISECONDS = 1_000
 
 
 class KafkaPublisher:
-    """An idempotent producer; see :class:`~ucci_runtime.broker.ports.Publisher`.
-
-    Parameters
-    ----------
-    name : str
-        Of its thread, and of the client in metrics.
-    properties : mapping
-        See :func:`~ucci_runtime.broker.kafka_properties.producer_properties`.
-    """
+    """An idempotent producer; see :class:`~ucci_runtime.broker.ports.Publisher`."""
 
     def __init__(self, name: str, properties: Properties, count: Count) -> None:
         self._name = name
@@ -43,10 +35,7 @@ class KafkaPublisher:
     async def send(self, topic: str, key: bytes, value: bytes, headers: Mapping[str, bytes] | None = None) -> None:
         """Send one record and wait until the broker has it.
 
-        Raises
-        ------
-        BrokerUnreachable
-            When it was not acknowledged in time; it may have come in all the same.
+        Raises BrokerUnreachable when it was not acknowledged in time; it may have come in all the same.
         """
         await self.queue(topic, key, value, headers)
 

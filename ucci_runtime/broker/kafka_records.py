@@ -43,8 +43,8 @@ def source_of(message: Message) -> Input:
     return _input(cast(str, message.topic()), cast(int, message.partition()))
 
 
+#: One object for all records of a partition: each message has its own copy of the topic's name, to keep and hash.
 _input = lru_cache(maxsize=1_024)(Input)
-"""One object for all records of a partition: each message has its own copy of the topic's name, to keep and hash."""
 
 
 def _headers(message: Message) -> tuple[tuple[Header, ...], str | None]:

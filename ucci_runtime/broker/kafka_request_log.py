@@ -21,12 +21,7 @@ _LINE = re.compile(r"(?:\[thrd:.*?\]: )?(\S+): (Sent|Received) (\w+?)Re(?:quest|
 class RequestLog:
     """The ``logger`` of a transactional producer: takes the lines about requests, and passes on what is for people.
 
-    Parameters
-    ----------
-    others : object or None
-        The logger for all other lines.
-    least : int
-        Level below which other lines are dropped.
+    ``others``: the logger for all other lines.
     """
 
     def __init__(self, requests: UnansweredRequests, others: Any, least: int = logging.INFO) -> None:

@@ -39,31 +39,24 @@ from ucci_runtime.broker.records import Count, Input, OffsetCommit, OutputRecord
 
 _log = structlog.get_logger()
 
+#: First and longest wait after a transaction that failed.
 BACKOFF_S = (0.02, 2.0)
-"""First and longest wait after a transaction that failed."""
 
+#: After so many failures in a row the next producer's calls are waited for longer.
 PATIENT_AFTER = 2
-"""After so many failures in a row the next producer's calls are waited for longer."""
 
+#: How often the rest of a transaction that was half committed is tried; a group that has moved on refuses each.
 MENDS = 5
-"""How often the rest of a transaction that was half committed is tried; a group that has moved on refuses each."""
 
 
 class SessionClients(NamedTuple):
-    """What a session makes its clients of.
+    """What a session makes its clients of."""
 
-    Parameters
-    ----------
-    transactional : callable
-        Returns the producer's properties for the largest record that every output topic takes.
-    offsets : mapping
-        Properties of the consumer that asks for the group's offsets.
-    max_record_bytes : callable
-        Asks the broker for the largest record again; blocks.
-    """
-
+    #: Returns the producer's properties for the largest record that every output topic takes.
     transactional: Callable[[int], Properties]
+    #: Properties of the consumer that asks for the group's offsets.
     offsets: Properties
+    #: Asks the broker for the largest record again; blocks.
     max_record_bytes: Callable[[], int]
 
 
@@ -78,14 +71,7 @@ class _Sent(NamedTuple):
 class KafkaTransactionSession:
     """A transactional id; see :class:`~ucci_runtime.broker.ports.TransactionSession`. Used by one thread.
 
-    Parameters
-    ----------
-    name : str
-        Of its thread and clients in logs.
-    max_record_bytes : int
-        Largest record that every output topic takes, as of now.
-    closing : threading.Event
-        Ends waits between attempts.
+    ``max_record_bytes``: largest record that every output topic takes, as of now.
     """
 
     def __init__(self, name: str, clients: SessionClients, max_record_bytes: int, count: Count, closing: Event) -> None:
@@ -116,9 +102,7 @@ class KafkaTransactionSession:
     def start(self) -> None:
         """Fence the process that ran under this id before, and end what it left open; again until it works or closes.
 
-        Raises
-        ------
-        Fenced, AccessDenied
+        Raises Fenced or AccessDenied.
         """
         with self._busy():
             while not self._closing.is_set():
@@ -130,9 +114,7 @@ class KafkaTransactionSession:
     ) -> CommitEnd:
         """Produce the records and commit them with the offsets, in one go; blocks up to some 20 s.
 
-        Raises
-        ------
-        Fenced, AccessDenied
+        Raises Fenced or AccessDenied.
         """
         with self._busy():
             return self._committed(records, offsets, group)

@@ -21,12 +21,12 @@ from ucci_runtime.broker.kafka_errors import kafka_error
 
 _NAMES = properties.ClientNames("router", "ucci", "checked")
 _ANY_SIZE = 1_000_000
+#: How a fault begins that lies in several properties together.
 _NOT_BUILT = re.compile(r"^Failed to create [a-z ]+: ")
-"""How a fault begins that lies in several properties together."""
 
 _UNKNOWN = "No such configuration property"
+#: What the client library takes beside librdkafka's properties: functions and objects.
 _ONLY_IN_PROGRAMS = re.compile(r".*_cb|logger|on_commit|on_delivery|default\.topic\.config")
-"""What the client library takes beside librdkafka's properties: functions and objects."""
 
 
 class _NoLog:
@@ -37,13 +37,7 @@ class _NoLog:
 
 
 def require_kafka(settings: Settings) -> None:
-    """Check the ``[kafka]`` table.
-
-    Raises
-    ------
-    ConfigError
-        With one line for each fault.
-    """
+    """Check the ``[kafka]`` table. Raises ConfigError with one line for each fault."""
     if faults := kafka_faults(settings):
         raise ConfigError(faults)
 

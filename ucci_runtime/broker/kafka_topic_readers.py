@@ -30,8 +30,8 @@ _TAIL_ASK_TIMEOUT_S = 2.0
 _TAIL_RETRY_S = 5.0
 _POLL_S = 0.05
 _RETRY_WAIT_S = 0.1
+#: Attempts between two lines that say that it still does not work.
 _PATIENCE = 50
-"""Attempts between two lines that say that it still does not work."""
 _BUDGET_S = 240.0
 _ENDED_AT_SHUTDOWN = "closed while a topic was read to its end"
 
@@ -39,18 +39,7 @@ _ENDED_AT_SHUTDOWN = "closed while a topic was read to its end"
 class KafkaTopicReader:
     """A consumer of whole topics; see :class:`~ucci_runtime.broker.ports.TopicReader`. Used by one thread.
 
-    Parameters
-    ----------
-    name : str
-        Of the client in logs and metrics.
-    properties : mapping
-        See :func:`~ucci_runtime.broker.kafka_properties.reader_properties`.
-    on_final : callable
-        Called with an error that waiting cannot fix.
-    closing : threading.Event
-        Ends waits between attempts.
-    partitions : int
-        Of each topic; compacted ones have one, so that their records are in one order.
+    ``partitions``: of each topic; compacted ones have one, so that their records are in one order.
     """
 
     def __init__(
@@ -81,12 +70,7 @@ class KafkaTopicReader:
         return len(self._reached) == len(self._positions)
 
     def poll(self, timeout_s: float) -> Iterator[Record]:
-        """Yield what has come; blocks up to ``timeout_s`` while nothing has.
-
-        Raises
-        ------
-        AccessDenied, CutOff
-        """
+        """Yield what has come; blocks up to ``timeout_s`` while nothing has. Raises AccessDenied or CutOff."""
         self._keep_contact()
         first = self._consumer.poll(timeout_s)
         if first is None:
@@ -99,9 +83,7 @@ class KafkaTopicReader:
     def up_to_end(self) -> Iterator[Record]:
         """Yield all records up to the ends as of now; blocks, with patience for a broker on its way back.
 
-        Raises
-        ------
-        AccessDenied, BrokerUnreachable
+        Raises AccessDenied or BrokerUnreachable.
         """
         deadline_s = time.monotonic() + _BUDGET_S
         ends = {source: self._end(source, deadline_s) for source in self._positions}
@@ -171,18 +153,8 @@ class KafkaTopicReader:
 class KafkaTailReader:
     """A consumer of the end of one topic, its latest records and then what comes; used by one thread.
 
-    For what is shown to people: a partition added later is read after a restart.
-
-    Parameters
-    ----------
-    name : str
-        Of the client in logs and metrics.
-    properties : mapping
-        See :func:`~ucci_runtime.broker.kafka_properties.reader_properties`.
-    most : int
-        Records of the past, over all partitions.
-    on_final : callable
-        Called with an error that waiting cannot fix.
+    For what is shown to people: a partition added later is read after a restart. ``most``: records of the past, over
+    all partitions.
     """
 
     def __init__(
@@ -215,9 +187,7 @@ class KafkaTailReader:
     def poll(self, timeout_s: float) -> Iterator[Record]:
         """Yield what has come; blocks at most some seconds, and that only until the topic's ends are known.
 
-        Raises
-        ------
-        AccessDenied, CutOff
+        Raises AccessDenied or CutOff.
         """
         if self._lifeline.is_cut(self._consumer, next(iter(self._positions), Input(self._topic, 0))):
             _log.warning("the broker answers others, and not this client; recreating it", client=self._name)

@@ -24,8 +24,8 @@ REQUEST_TIMEOUT_S = 10.0
 
 _DEFAULT_MAX_BYTES = 1_048_588
 _MIN_MAX_BYTES = 8_192
+#: The broker's limit for the note beside an offset, in which a router keeps what is done beyond it.
 METADATA_LIMIT = "offset.metadata.max.bytes"
-"""The broker's limit for the note beside an offset, in which a router keeps what is done beyond it."""
 
 WANTED_METADATA_BYTES = 4_096
 # The producer's limit lies below the topics': the batch's own frame counts there, but not here.
@@ -40,18 +40,12 @@ class TopicFacts(NamedTuple):
 
 
 class _Found(NamedTuple):
-    """What the broker says of all topics that were asked for.
-
-    Parameters
-    ----------
-    facts : mapping of str to TopicFacts
-        Of the topics that it shows.
-    hidden : frozenset of str
-        Topics that it does not show to us, whether they exist or not.
-    """
+    """What the broker says of all topics that were asked for."""
 
     cluster_id: str
+    #: Of the topics that it shows.
     facts: dict[str, TopicFacts]
+    #: Topics that it does not show to us, whether they exist or not.
     hidden: frozenset[str]
 
 
@@ -60,21 +54,9 @@ def check_topics(
 ) -> CheckedTopics:
     """Compare the broker's topics with the table of :mod:`schemas.topics`; blocks up to some 20 s.
 
-    Parameters
-    ----------
-    touched : sequence of Topic
-        All that must be there.
-    written : iterable of Topic
-        Those whose limit counts, as far as they are there.
-    optional : sequence of Topic
-        Newer than others: a service that was there before goes on without them until somebody creates them.
-
-    Raises
-    ------
-    TopicsUnusable
-        Naming every fault at once.
-    BrokerUnreachable, AccessDenied
-        When the broker does not answer, or not to us.
+    ``optional``: newer than others: a service that was there before goes on without them until somebody creates them.
+    Raises TopicsUnusable, naming every fault at once; raises BrokerUnreachable or AccessDenied when the broker does not
+    answer, or not to us.
     """
     reported: list[KafkaError] = []
     admin = AdminClient(admin_properties(settings) | {"error_cb": reported.append})
@@ -132,13 +114,7 @@ def topic_warnings(
 
 
 def metadata_warnings(found_bytes: int | None) -> tuple[str, ...]:
-    """Find a broker that takes less beside an offset than routers write.
-
-    Parameters
-    ----------
-    found_bytes : int or None
-        None where the broker does not say.
-    """
+    """Find a broker that takes less beside an offset than routers write."""
     if found_bytes is None or found_bytes >= WANTED_METADATA_BYTES:
         return ()
     line = (
@@ -203,10 +179,7 @@ def _ask(admin: AdminClient, names: Sequence[str]) -> _Found:
 def _configs(described: Mapping[ConfigResource, Future[Any]]) -> dict[str, Any]:
     """Return each topic's configuration.
 
-    Raises
-    ------
-    AccessDenied
-        Naming every topic whose configuration we may not read.
+    Raises AccessDenied, naming every topic whose configuration we may not read.
     """
     configs, denied = {}, []
     for resource, future in described.items():
@@ -259,15 +232,6 @@ def connection_error(
     """Return why a first call failed, preferring what the client reported on the side.
 
     A refused password reaches no call.
-
-    Parameters
-    ----------
-    error : KafkaException or TimeoutError
-        What the call raised.
-    reported : sequence of KafkaError
-        What the client's ``error_cb`` was called with.
-    timeout_s : float
-        How long the call waited.
     """
     raised = [kafka_error(error)] if isinstance(error, KafkaException) else []
     for found in (translate(each, Side.CONSUMER) for each in [*raised, *reported]):

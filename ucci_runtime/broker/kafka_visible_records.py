@@ -24,8 +24,8 @@ from ucci_runtime.broker.kafka_properties import outsider
 from ucci_runtime.broker.kafka_records import source_of
 from ucci_runtime.broker.records import Input, Place
 
+#: Above what another transaction may hold these partitions back: its time-out, and the coordinator's next look.
 _BUDGET_S = 60.0
-"""Above what another transaction may hold these partitions back: its time-out, and the coordinator's next look."""
 
 _POLL_S = 0.5
 _GONE = frozenset({KafkaError._AUTO_OFFSET_RESET, KafkaError._LOG_TRUNCATION})  # noqa: SLF001 client-side codes
@@ -34,19 +34,8 @@ _GONE = frozenset({KafkaError._AUTO_OFFSET_RESET, KafkaError._LOG_TRUNCATION})  
 def visible(properties: Mapping[str, Any], places: Collection[Place], closing: Event) -> frozenset[Place]:
     """Return the places whose records a reader of committed records gets; blocks up to a minute.
 
-    Parameters
-    ----------
-    properties : mapping
-        Of any consumer with isolation "read committed".
-    places : collection of Place
-        Of records that were acknowledged.
-    closing : threading.Event
-        Once set, there is no further attempt.
-
-    Raises
-    ------
-    BrokerError
-        When a partition was not read up to its last place in time, or may not be read.
+    ``places``: of records that were acknowledged. Raises BrokerError when a partition was not read up to its last place
+    in time, or may not be read.
     """
     wanted = defaultdict[Input, list[int]](list)
     for source, offset in places:

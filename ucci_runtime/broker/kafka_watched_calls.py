@@ -18,11 +18,11 @@ from typing import Any, TypeVar
 
 import structlog
 
+#: How long a client may take to end before it is left behind.
 CLOSE_S = 10.0
-"""How long a client may take to end before it is left behind."""
 
+#: When a close that holds the interpreter's lock, so that nobody can leave it behind, ends the process.
 FROZEN_S = 2 * CLOSE_S
-"""When a close that holds the interpreter's lock, so that nobody can leave it behind, ends the process."""
 
 _log = structlog.get_logger()
 T = TypeVar("T")
@@ -34,13 +34,7 @@ class CallStuck(Exception):
 
 
 class WatchedCalls:
-    """One daemon thread that makes one call after the other.
-
-    Parameters
-    ----------
-    name : str
-        Of the thread.
-    """
+    """One daemon thread that makes one call after the other."""
 
     def __init__(self, name: str) -> None:
         self._work: SimpleQueue[_Work | None] = SimpleQueue()
@@ -55,12 +49,8 @@ class WatchedCalls:
     def call(self, deadline_s: float, function: Callable[..., T], *args: Any) -> T:
         """Make a call; blocks for at most ``deadline_s``.
 
-        Raises
-        ------
-        CallStuck
-            When it has not returned by then. Use no instance again that raised it.
-        Exception
-            Whatever the call raises.
+        Raises CallStuck when it has not returned by then. Use no instance again that raised it; raises whatever the
+        call raises.
         """
         future: Future[T] = Future()
         self._work.put((function, args, future))

@@ -18,37 +18,29 @@ from ucci_runtime.broker.contact import Health
 from ucci_runtime.broker.errors import BrokerError
 from ucci_runtime.broker.records import Count, EndReached, Input, Lag, OffsetCommit, OutputRecord, Record
 
+#: Most records that one poll returns, unless it asks for fewer.
 MAX_POLLED = 2_000
-"""Most records that one poll returns, unless it asks for fewer."""
 
+#: How long a member that ends may wait until its departure is on its way to the group.
 LEAVE_S = 6.0
-"""How long a member that ends may wait until its departure is on its way to the group."""
 
 
 class CheckedTopics(NamedTuple):
-    """What a service needs to know of the cluster.
-
-    Parameters
-    ----------
-    max_record_bytes : int
-        Largest record, in bytes, that every topic it writes takes.
-    missing : frozenset of Topic
-        Those that it can do without and that are not there.
-    warnings : tuple of str
-        What could be better, one line each, though everything works without.
-    max_metadata_chars : int or None
-        Longest note beside an offset that the broker takes; None where it does not say.
-    """
+    """What a service needs to know of the cluster."""
 
     cluster_id: str
+    #: Largest record, in bytes, that every topic it writes takes.
     max_record_bytes: int
+    #: Those that it can do without and that are not there.
     missing: frozenset[Topic] = frozenset()
+    #: What could be better, one line each, though everything works without.
     warnings: tuple[str, ...] = ()
+    #: Longest note beside an offset that the broker takes; None where it does not say.
     max_metadata_chars: int | None = None
 
 
+#: What a group has committed; None where it has committed nothing yet.
 GroupOffsets = Mapping[Input, OffsetCommit | None]
-"""What a group has committed; None where it has committed nothing yet."""
 
 
 class Assignee(Protocol):
@@ -57,10 +49,7 @@ class Assignee(Protocol):
     def assigned(self, committed: GroupOffsets) -> Mapping[Input, int]:
         """Take over these partitions, in place of all before; return the offset to read each from.
 
-        Parameters
-        ----------
-        committed : mapping of Input to OffsetCommit or None
-            The group's offsets: everything below was taken, and its outputs are committed.
+        ``committed``: the group's offsets: everything below was taken, and its outputs are committed.
         """
         ...
 
@@ -87,13 +76,8 @@ class GroupReader(Protocol):
         """Return what has come; blocks up to ``timeout_s`` while nothing has.
 
         Nothing of an earlier assignment is ever among it. Records that the log has deleted before the group took them
-        are counted (``records_lost``).
-
-        Raises
-        ------
-        Fenced, AccessDenied
-        OffsetsBeyondLog
-            When the group has taken more than the log holds.
+        are counted (``records_lost``). Raises Fenced or AccessDenied; raises OffsetsBeyondLog when the group has taken
+        more than the log holds.
         """
         ...
 
@@ -120,10 +104,7 @@ class GroupReader(Protocol):
     def lag(self, reached: Mapping[Input, int] | None = None) -> Mapping[Input, Lag]:
         """Return how far each partition is behind its end, as last heard; never blocks.
 
-        Parameters
-        ----------
-        reached : mapping of Input to int, optional
-            Offsets to count from, such as the committed ones; by default those that were read.
+        ``reached``: offsets to count from, such as the committed ones; by default those that were read.
         """
         ...
 
@@ -141,43 +122,28 @@ class GroupReader(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Committed:
-    """The transaction took place.
+    """The transaction took place."""
 
-    Parameters
-    ----------
-    written : tuple of OutputRecord
-        What was written for each record: itself, or what it named for where it is too large.
-    """
-
+    #: What was written for each record: itself, or what it named for where it is too large.
     written: tuple[OutputRecord, ...]
 
 
 @dataclass(frozen=True, slots=True)
 class Aborted:
-    """The transaction did not take place; nothing of it will ever be read.
-
-    Parameters
-    ----------
-    is_metadata_too_long : bool
-        Whether the broker refused the note beside an offset: the same commit will never take place.
-    """
+    """The transaction did not take place; nothing of it will ever be read."""
 
     reason: str
+    #: Whether the broker refused the note beside an offset: the same commit will never take place.
     is_metadata_too_long: bool = False
 
 
 @dataclass(frozen=True, slots=True)
 class Unknown:
-    """Nobody saw how the transaction ended; it has ended.
-
-    Parameters
-    ----------
-    offsets : mapping of Input to OffsetCommit or None, or None
-        What the group has committed of the partitions in question, asked afterwards: this is how it ended. None when
-        the process closes before the group has answered.
-    """
+    """Nobody saw how the transaction ended; it has ended."""
 
     reason: str
+    #: What the group has committed of the partitions in question, asked afterwards: this is how it ended. None when the
+    #: process closes before the group has answered.
     offsets: GroupOffsets | None
 
 
@@ -203,9 +169,7 @@ class TransactionSession(Protocol):
     def start(self) -> None:
         """Fence the process that ran under this name before, and end what it left open; blocks until that worked.
 
-        Raises
-        ------
-        Fenced, AccessDenied
+        Raises Fenced or AccessDenied.
         """
         ...
 
@@ -214,14 +178,7 @@ class TransactionSession(Protocol):
     ) -> CommitEnd:
         """Write the records and commit them with the offsets, in one go; blocks up to some 20 s.
 
-        Parameters
-        ----------
-        group : object
-            :meth:`GroupReader.group` as of when these offsets were reached.
-
-        Raises
-        ------
-        Fenced, AccessDenied
+        Raises Fenced or AccessDenied.
         """
         ...
 
@@ -243,20 +200,13 @@ class TopicReader(Protocol):
         ...
 
     def poll(self, timeout_s: float) -> Iterator[Record]:
-        """Yield what has come; blocks up to ``timeout_s`` while nothing has.
-
-        Raises
-        ------
-        AccessDenied
-        """
+        """Yield what has come; blocks up to ``timeout_s`` while nothing has. Raises AccessDenied."""
         ...
 
     def up_to_end(self) -> Iterator[Record]:
         """Yield all records up to the ends as of now; blocks, with patience for a broker on its way back.
 
-        Raises
-        ------
-        AccessDenied, BrokerUnreachable
+        Raises AccessDenied or BrokerUnreachable.
         """
         ...
 
@@ -271,10 +221,7 @@ class Publisher(Protocol):
     async def send(self, topic: str, key: bytes, value: bytes, headers: Mapping[str, bytes] | None = None) -> None:
         """Send one record and wait until the broker has it.
 
-        Raises
-        ------
-        BrokerUnreachable
-            When it was not acknowledged in time; it may have come in all the same.
+        Raises BrokerUnreachable when it was not acknowledged in time; it may have come in all the same.
         """
         ...
 
@@ -301,20 +248,8 @@ class Broker(Protocol):
     ) -> CheckedTopics:
         """Compare the topics with the table of :mod:`schemas.topics`; to be called before anything else.
 
-        Parameters
-        ----------
-        touched : sequence of Topic
-            All that must be there.
-        written : iterable of Topic
-            Those whose limit counts, as far as they are there.
-        optional : sequence of Topic
-            Newer than others: a service that was there before goes on without them until somebody creates them.
-
-        Raises
-        ------
-        TopicsUnusable
-            Naming every fault at once.
-        BrokerUnreachable, AccessDenied
+        ``optional``: newer than others: a service that was there before goes on without them until somebody creates
+        them. Raises TopicsUnusable, naming every fault at once; raises BrokerUnreachable or AccessDenied.
         """
         ...
 
@@ -362,7 +297,5 @@ class Connect(Protocol):
             Counts ``client_errors``, ``rebalances``, ``records_lost`` and ``transactions``.
         on_final : callable
             Called with an error that waiting cannot fix, from any thread.
-        closing : threading.Event
-            Once set, waits between attempts end.
         """
         ...

@@ -23,8 +23,8 @@ class Input(NamedTuple):
     partition: int
 
 
+#: A partition and an offset in it.
 Place = tuple[Input, int]
-"""A partition and an offset in it."""
 
 
 class OffsetCommit(NamedTuple):
@@ -35,25 +35,19 @@ class OffsetCommit(NamedTuple):
 
 
 class Record(NamedTuple):
-    """One record as the broker delivered it.
-
-    Parameters
-    ----------
-    timestamp_ms : int
-        0 where there is none.
-    by_broker : bool
-        Whether the broker dated it (``LogAppendTime``), rather than its producer.
-    headers_fault : str or None
-        Why its headers cannot be read; ``headers`` is empty then.
-    """
+    """One record as the broker delivered it."""
 
     source: Input
     offset: int
     key: bytes | None
     value: bytes | None
+    #: 0 where there is none.
     timestamp_ms: int = 0
+
     headers: tuple[Header, ...] = ()
+    #: Whether the broker dated it (``LogAppendTime``), rather than its producer.
     by_broker: bool = False
+    #: Why its headers cannot be read; ``headers`` is empty then.
     headers_fault: str | None = None
 
 
@@ -65,17 +59,11 @@ class EndReached(NamedTuple):
 
 
 class Lag(NamedTuple):
-    """How far a reader is behind the end of one partition.
+    """How far a reader is behind the end of one partition."""
 
-    Parameters
-    ----------
-    records : int
-        In offsets.
-    seconds : float or None
-        Age of the newest record taken, by the clocks of those who wrote it; 0 at the end, None before the first.
-    """
-
+    #: In offsets.
     records: int
+    #: Age of the newest record taken, by the clocks of those who wrote it; 0 at the end, None before the first.
     seconds: float | None
 
 
@@ -86,18 +74,13 @@ def next_offset(found: OffsetCommit | None) -> int:
 
 @dataclass(frozen=True, slots=True)
 class OutputRecord:
-    """One record to produce.
-
-    Parameters
-    ----------
-    instead : callable, optional
-        Given the largest size that the topics take, returns what is written where this record is larger.
-    """
+    """One record to produce."""
 
     topic: str
     key: bytes | None
     value: bytes | None
     headers: tuple[Header, ...] = ()
+    #: Given the largest size that the topics take, returns what is written where this record is larger.
     instead: Callable[[int], OutputRecord] | None = field(default=None, compare=False, repr=False)
 
     @property

@@ -13,14 +13,14 @@ from collections.abc import Collection, Iterable
 
 from ucci_runtime.broker.records import Input
 
+#: Silence of a partition after which the broker is asked about it, in seconds.
 STILL_S = 30.0
-"""Silence of a partition after which the broker is asked about it, in seconds."""
 
+#: Longest pause between two polls; after a longer one everybody's silence begins again.
 GAP_S = 5.0
-"""Longest pause between two polls; after a longer one everybody's silence begins again."""
 
+#: Partitions asked about at a time.
 MOST = 4
-"""Partitions asked about at a time."""
 
 
 class Standstill:

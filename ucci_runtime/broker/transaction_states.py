@@ -62,17 +62,17 @@ class Event(Enum):
 class Remedy(Enum):
     """What to do after a failed call."""
 
+    #: Make the same call again.
     REPEAT = "repeat"
-    """Make the same call again."""
 
+    #: Abort the transaction; its results go into the next one.
     ABORT = "abort"
-    """Abort the transaction; its results go into the next one."""
 
+    #: Leave this producer, make one under the same transactional id, and ask the group what was committed.
     ABANDON = "abandon"
-    """Leave this producer, make one under the same transactional id, and ask the group what was committed."""
 
+    #: End the process with the error.
     STOP = "stop"
-    """End the process with the error."""
 
 
 TRANSITIONS: dict[State, dict[Event, State]] = {
@@ -146,10 +146,7 @@ class Transaction:
     def advance(self, event: Event) -> State:
         """Go to the next state.
 
-        Raises
-        ------
-        IllegalTransition
-            When the event has no place here; the state is then as before.
+        Raises IllegalTransition when the event has no place here; the state is then as before.
         """
         following = TRANSITIONS[self._state].get(event)
         if following is None:

@@ -33,8 +33,8 @@ from __future__ import annotations
 
 INITIALISE = "InitProducerId"
 END = "EndTxn"
+#: Kinds of requests, by their names in the protocol, that carry the producer's id and epoch.
 TRANSACTIONAL = frozenset({INITIALISE, "AddPartitionsToTxn", "AddOffsetsToTxn", "TxnOffsetCommit", "Produce", END})
-"""Kinds of requests, by their names in the protocol, that carry the producer's id and epoch."""
 
 
 class UnansweredRequests:
@@ -73,12 +73,7 @@ class UnansweredRequests:
     def sent(self, kind: str, connection: str, number: int) -> None:
         """Note a request that has left completely.
 
-        Parameters
-        ----------
-        kind : str
-            Its name in the protocol.
-        number : int
-            By which its answer is known on this connection; it may be reused after the connection broke.
+        ``number``: by which its answer is known on this connection; it may be reused after the connection broke.
         """
         if kind in TRANSACTIONAL:
             self._overtaken |= (connection, number) in self._waiting

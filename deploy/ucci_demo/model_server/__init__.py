@@ -5,12 +5,12 @@ forward pass; both leave through the same protocol code. Meant for demos and tes
 that something works with vLLM.
 """
 
+#: The prompt that both checkpoints were trained on (paper, appendix B).
 PROMPT = """Extract entities from this photo search query.
 Return JSON with fields: camera, lens,
 aperture, shutter_speed, iso, focal_length.
 
 Query: {text}
 Output:"""
-"""The prompt that both checkpoints were trained on (paper, appendix B)."""
 
 __all__ = ["PROMPT"]

@@ -36,13 +36,7 @@ class Checkpoint:
 
     @classmethod
     def open(cls, name: str, slots: int) -> Checkpoint:
-        """Open ``small``, ``large`` or a folder.
-
-        Raises
-        ------
-        ValueError
-            If the folder holds no such checkpoint.
-        """
+        """Open ``small``, ``large`` or a folder. Raises ValueError if the folder holds no such checkpoint."""
         folder = MODELS / f"photo_{name}" if name in ("small", "large") else Path(name)
         if not (folder / "config.json").is_file():
             raise ValueError(f"{folder}: holds no checkpoint; give small, large or a folder with config.json")

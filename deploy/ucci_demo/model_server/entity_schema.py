@@ -37,10 +37,7 @@ class Property:
 def read_schema(schema: Any) -> tuple[Property, ...]:
     """Return the properties of an entities schema, in order.
 
-    Raises
-    ------
-    UnsupportedSchemaError
-        Naming the first part that is not supported.
+    Raises UnsupportedSchemaError, naming the first part that is not supported.
 
     Examples
     --------
@@ -89,17 +86,11 @@ def _keywords(schema: Any, where: str, known: set[str]) -> dict[str, Any]:
 
 @dataclass(frozen=True, slots=True)
 class Automaton:
-    """States and the byte that leads from one to another.
+    """States and the byte that leads from one to another."""
 
-    Parameters
-    ----------
-    table : ndarray of int32, shape (states, 256)
-        The next state, ``DEAD`` where there is none.
-    start, accepting : int
-        The answer is complete in ``accepting`` alone, and nothing may follow there.
-    """
-
+    #: The next state, ``DEAD`` where there is none.
     table: NDArray[np.int32]
+    #: The answer is complete in ``accepting`` alone, and nothing may follow there.
     start: int
     accepting: int
 

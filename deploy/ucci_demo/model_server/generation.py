@@ -18,8 +18,8 @@ from ucci_demo.model_server.guide import Guide
 from ucci_demo.model_server.llama import Llama
 
 FinishReason = Literal["stop", "length", "abort"]
+#: How many alternatives are kept for each token: the most that the protocol lets a client ask for.
 TOP = 20
-"""How many alternatives are kept for each token: the most that the protocol lets a client ask for."""
 
 
 @dataclass(slots=True)
@@ -34,25 +34,18 @@ class GeneratedToken:
 
 @dataclass(slots=True)
 class Generation:
-    """One request on its way.
-
-    Parameters
-    ----------
-    max_tokens : int
-        Cut to what the context leaves.
-    on_finished : callable
-        Called once, from the thread that steps the batch.
-    on_token : callable, optional
-        Called with each token, the last one included, from that thread.
-    guide : Guide or None
-        Holds the answer to a schema; None decodes freely.
-    """
+    """One request on its way."""
 
     prompt_ids: list[int]
+    #: Cut to what the context leaves.
     max_tokens: int
+    #: Called once, from the thread that steps the batch.
     on_finished: Callable[[Generation], None]
+    #: Holds the answer to a schema; None decodes freely.
     guide: Guide | None = None
+    #: Called with each token, the last one included, from that thread.
     on_token: Callable[[GeneratedToken], None] | None = None
+
     tokens: list[GeneratedToken] = field(default_factory=list)
     finish_reason: FinishReason | None = None
     cancelled: bool = False
@@ -66,10 +59,7 @@ class Generation:
 class ContinuousBatch:
     """The scheduler around one model; stepped by one thread.
 
-    Parameters
-    ----------
-    slots : int
-        The same number that the model was made with.
+    ``slots``: the same number that the model was made with.
     """
 
     def __init__(self, model: Llama, slots: int) -> None:

@@ -13,20 +13,14 @@ from numpy.typing import NDArray
 
 from ucci_demo.model_server.entity_schema import DEAD, Automaton, compile_schema, read_schema
 
+#: What vLLM reports for a token that cannot be.
 IMPOSSIBLE = np.float32(-9999.0)
-"""What vLLM reports for a token that cannot be."""
 
 _MAX_KEPT = 16
 
 
 class Vocabulary:
-    """The bytes of every token.
-
-    Parameters
-    ----------
-    tokens : list of bytes
-        By token id; empty for tokens that must not be generated under a guide, such as padding.
-    """
+    """The bytes of every token, by id; empty for those that must not be generated under a guide, such as padding."""
 
     def __init__(self, tokens: list[bytes], eos_id: int) -> None:
         self.eos_id = eos_id
@@ -100,13 +94,7 @@ class Grammars:
         self._kept: dict[str, Grammar] = {}
 
     def of(self, schema: Any) -> Grammar:
-        """Return the grammar of a schema.
-
-        Raises
-        ------
-        UnsupportedSchemaError
-            See there.
-        """
+        """Return the grammar of a schema. Raises UnsupportedSchemaError; see there."""
         key = json.dumps(schema)
         grammar = self._kept.get(key)
         if grammar is None:

@@ -35,10 +35,7 @@ class Shape:
     def read(cls, folder: Path) -> Shape:
         """Read ``config.json``.
 
-        Raises
-        ------
-        ValueError
-            If the checkpoint is of another architecture than this file implements.
+        Raises ValueError if the checkpoint is of another architecture than this file implements.
         """
         config = json.loads((folder / "config.json").read_text(encoding="utf-8"))
         if config["model_type"] != "llama" or config["num_key_value_heads"] != config["num_attention_heads"]:
@@ -65,15 +62,7 @@ class _Layer:
 
 
 class Llama:
-    """The model and its key-value cache.
-
-    Parameters
-    ----------
-    folder : Path
-        A checkpoint.
-    slots : int
-        How many sequences may be in flight at once.
-    """
+    """The model and its key-value cache. ``slots``: how many sequences may be in flight at once."""
 
     def __init__(self, folder: Path, slots: int) -> None:
         self.shape = Shape.read(folder)
@@ -92,13 +81,7 @@ class Llama:
         return int(self._embedding.shape[0])
 
     def prefill(self, slot: int, ids: list[int]) -> Floats:
-        """Read a prompt into an empty slot.
-
-        Returns
-        -------
-        ndarray of float32, shape (vocabulary,)
-            Log-probabilities of the token after the prompt.
-        """
+        """Read a prompt into an empty slot. Returns log-probabilities of the token after the prompt."""
         length = len(ids)
         x = self._embedding[ids]
         causal = np.triu(np.full((length, length), _MASKED, np.float32), 1)
@@ -116,15 +99,8 @@ class Llama:
     def decode(self, slots: Ints, ids: Ints, positions: Ints) -> Floats:
         """Advance several sequences by one token each.
 
-        Parameters
-        ----------
-        slots, ids, positions : ndarray of int, shape (n,)
-            For each sequence: its slot, its newest token, and that token's position.
-
-        Returns
-        -------
-        ndarray of float32, shape (n, vocabulary)
-            Log-probabilities of the tokens that follow.
+        ``slots``, ``ids``, ``positions``: for each sequence: its slot, its newest token, and that token's position.
+        Returns log-probabilities of the tokens that follow.
         """
         n, longest = len(ids), int(positions.max()) + 1
         x = self._embedding[ids]

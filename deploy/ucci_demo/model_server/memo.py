@@ -19,8 +19,8 @@ from ucci_demo.model_server.generation import GeneratedToken, Generation
 RECORDED = Path(__file__).parent.parent / "recorded"
 MEMO_NAME = "memo_{role}.npz"
 ALTERNATIVES = 2
+#: What ends a prompt; an answer's beginning may follow.
 _TAIL = PROMPT.partition("{text}")[2]
-"""What ends a prompt; an answer's beginning may follow."""
 
 
 def pack_memo(generations: Mapping[str, Generation], path: Path) -> None:
@@ -36,13 +36,7 @@ def pack_memo(generations: Mapping[str, Generation], path: Path) -> None:
 
 
 class Memo:
-    """Recorded outputs of one model.
-
-    Parameters
-    ----------
-    path : Path
-        What :func:`pack_memo` wrote.
-    """
+    """Recorded outputs of one model."""
 
     def __init__(self, path: Path) -> None:
         with np.load(path) as packed:
@@ -81,17 +75,8 @@ class Memo:
     ) -> list[GeneratedToken] | None:
         """Return what follows a prompt that ends with the beginning of an answer, where it follows from a recording.
 
-        Parameters
-        ----------
-        prompt_ids : list of int
-            Its tokens, which may be other ones than those that the model once generated for the same text.
-        encode : callable
-            Text → token ids.
-
-        Returns
-        -------
-        list of GeneratedToken or None
-            None unless the tokens are those of a recorded prompt and the first ones of its recorded answer.
+        ``prompt_ids``: its tokens, which may be other ones than those that the model once generated for the same text.
+        None unless the tokens are those of a recorded prompt and the first ones of its recorded answer.
         """
         asked = "".join(prompt.partition(_TAIL)[:2])
         recorded = self.find(asked)

@@ -29,40 +29,25 @@ class ProtocolError(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Asked:
-    """A valid request, reduced to what generation needs.
-
-    Parameters
-    ----------
-    alternatives : int or None
-        Alternatives a token; None without log-probabilities.
-    as_ids : bool
-        Name tokens ``token_id:N``.
-    schema : object or None
-        The JSON Schema that the answer must fit; None decodes freely.
-    streams : bool
-        Send each token as an event, as soon as it is there.
-    counts_usage : bool
-        End the stream with the numbers of tokens.
-    """
+    """A valid request, reduced to what generation needs."""
 
     api: Api
     prompt: str
     max_tokens: int
+    #: Alternatives a token; None without log-probabilities.
     alternatives: int | None
+    #: Name tokens ``token_id:N``.
     as_ids: bool
+    #: The JSON Schema that the answer must fit; None decodes freely.
     schema: Any = None
+    #: Send each token as an event, as soon as it is there.
     streams: bool = False
+    #: End the stream with the numbers of tokens.
     counts_usage: bool = False
 
 
 def read_request(api: Api, body: Any, served_model: str) -> Asked:
-    """Validate a decoded request body.
-
-    Raises
-    ------
-    ProtocolError
-        With the status that vLLM answers.
-    """
+    """Validate a decoded request body. Raises ProtocolError with the status that vLLM answers."""
     if not isinstance(body, dict):
         raise ProtocolError(BAD_REQUEST, "the body must be a JSON object")
     if body.get("model") != served_model:
@@ -146,36 +131,25 @@ def error_body(error: ProtocolError) -> dict[str, Any]:
 
 @dataclass(frozen=True, slots=True)
 class TokenTexts:
-    """How tokens read as text.
+    """How tokens read as text."""
 
-    Parameters
-    ----------
-    eos_id : int
-        The end of sequence, which has no text.
-    decode : callable
-        Token ids → text.
-    name_token : callable
-        Token id → its own text.
-    """
-
+    #: The end of sequence, which has no text.
     eos_id: int
+    #: Token ids → text.
     decode: Callable[[list[int]], str]
+    #: Token id → its own text.
     name_token: Callable[[int], str]
 
 
 @dataclass(frozen=True, slots=True)
 class Generated:
-    """What the model generated for one request, and the numbers that identify the reply.
-
-    Parameters
-    ----------
-    created : int
-        Seconds since 1970.
-    """
+    """What the model generated for one request, and the numbers that identify the reply."""
 
     model: str
     request_id: str
+    #: Seconds since 1970.
     created: int
+
     prompt_tokens: int
     tokens: Sequence[GeneratedToken]
     finish_reason: FinishReason
@@ -218,10 +192,7 @@ def _document(asked: Asked, generated: Generated, kind: str) -> dict[str, Any]:
 class EventStream:
     """The documents of a stream: one a token, with the text that it completes, and the numbers of tokens at the end.
 
-    Parameters
-    ----------
-    generated : Generated
-        Without its tokens, which come one by one.
+    ``generated``: without its tokens, which come one by one.
     """
 
     def __init__(self, asked: Asked, generated: Generated, texts: TokenTexts) -> None:

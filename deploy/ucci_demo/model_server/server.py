@@ -87,14 +87,7 @@ class _Generator(threading.Thread):
 class ModelServer:
     """One checkpoint behind the protocol.
 
-    Parameters
-    ----------
-    model : str
-        The name that requests must give.
-    memo : Memo or None
-        Recorded outputs, looked up first.
-    latency_s : float
-        Added to every answer, as the service time of a larger model would be.
+    ``latency_s``: added to every answer, as the service time of a larger model would be.
     """
 
     def __init__(self, checkpoint: Checkpoint, model: str, memo: Memo | None, latency_s: float = 0.0) -> None:

@@ -21,8 +21,9 @@ TEXTS = FOLDER / "traffic.jsonl.gz"
 NUMBERS = FOLDER / "traffic.npz"
 HANDED_OVER = FOLDER / "handed_over.npz"
 ROLES = ("small", "large")
+#: The first clean queries: the offline calibration set, which no stream shows.
 OFFLINE_EXAMPLES = 4_000
-"""The first clean queries: the offline calibration set, which no stream shows."""
+#: What is packed of each answer; the last four are means (or the minimum) over tokens of rival signals.
 COLUMNS = (
     "true_positives",
     "predicted",
@@ -35,37 +36,26 @@ COLUMNS = (
     "min_margin",
     "negative_log_likelihood",
 )
-"""What is packed of each answer; the last four are means (or the minimum) over tokens of rival signals."""
+#: What is packed of the large model's answers behind a handoff.
 HANDED_OVER_COLUMNS = ("true_positives", "predicted", "exact", "valid", "tokens")
-"""What is packed of the large model's answers behind a handoff."""
 
 
 @dataclass(frozen=True, slots=True)
 class RecordedAnswer:
-    """One model's answer, reduced to counts and token statistics.
+    """One model's answer, reduced to counts and token statistics."""
 
-    Parameters
-    ----------
-    true_positives, predicted : int
-        (field, value) pairs against the gold ones.
-    exact : bool
-        All fields right.
-    valid : bool
-        The text is one JSON object.
-    tokens : int
-        End of sequence included.
-    uncertainty : float or None
-        u = 1 - mean(p1 - p2); None when the answer is not valid.
-    entropy, max_probability, min_margin, negative_log_likelihood : float
-        Rival signals, from the same token probabilities.
-    """
-
+    #: (field, value) pairs against the gold ones.
     true_positives: int
     predicted: int
+    #: All fields right.
     exact: bool
+    #: The text is one JSON object.
     valid: bool
+    #: End of sequence included.
     tokens: int
+    #: u = 1 - mean(p1 - p2); None when the answer is not valid.
     uncertainty: float | None
+    #: Rival signals, from the same token probabilities.
     entropy: float
     max_probability: float
     min_margin: float
@@ -74,21 +64,17 @@ class RecordedAnswer:
 
 @dataclass(frozen=True, slots=True)
 class RecordedQuery:
-    """One query with its gold entities and both answers.
-
-    Parameters
-    ----------
-    shift : str
-        ``none``, ``typos`` or ``new_names``.
-    agree : bool
-        Both models gave equal entities.
-    """
+    """One query with its gold entities and both answers."""
 
     text: str
+    #: ``none``, ``typos`` or ``new_names``.
     shift: str
+
     gold: dict[str, str | None]
     gold_count: int
+    #: Both models gave equal entities.
     agree: bool
+
     small: RecordedAnswer
     large: RecordedAnswer
 
@@ -103,11 +89,6 @@ def with_handoff(offline: Sequence[RecordedQuery]) -> list[RecordedQuery]:
     """Return the offline queries with what the large model answers to them where the small one hands over.
 
     What is handed over is all before the small model's first token of a margin below .9.
-
-    Parameters
-    ----------
-    offline : sequence of RecordedQuery
-        All of them, as recorded without.
     """
     with np.load(HANDED_OVER) as packed:
         columns = {name: packed[name].tolist() for name in packed.files}

@@ -32,32 +32,23 @@ class Saved:
 
 @dataclass(frozen=True, slots=True)
 class Lever:
-    """The handoff over the whole stream.
+    """The handoff over the whole stream."""
 
-    Parameters
-    ----------
-    used : float
-        Share of the large calls that went on from a small answer.
-    status : HandoffStatus
-        What the service itself says of it at the end.
-    """
-
+    #: Share of the large calls that went on from a small answer.
     used: float
+
     saved: Saved
+    #: What the service itself says of it at the end.
     status: HandoffStatus
 
 
 @dataclass(frozen=True, slots=True)
 class Levers:
-    """What the lever did.
+    """What the lever did."""
 
-    Parameters
-    ----------
-    whole_calls : mapping of str to QueryCost
-        The service's mean cost of a query in each phase, had it made the same calls whole.
-    """
-
+    #: The service's mean cost of a query in each phase, had it made the same calls whole.
     whole_calls: Mapping[str, QueryCost]
+
     handoff: Lever
 
 
@@ -72,13 +63,7 @@ def levers_of(
     costs: ModelCosts,
     status: WorkloadStatus | None,
 ) -> Levers | None:
-    """Return what the handoff did, or None where it is off.
-
-    Parameters
-    ----------
-    bounds : mapping of str to pair of int
-        Each phase's first and one-past-last query index.
-    """
+    """Return what the handoff did, or None where it is off."""
     if status is None or not answered or status.handoff is None:
         return None
     index = np.array([query.index for query, _ in answered])

@@ -100,12 +100,8 @@ def publish_offline(stack: Stack, offline: list[RecordedQuery], watcher: Watcher
     """Publish what the paper's user would have: the offline calibration, and the labelled queries behind it.
 
     Where the workload hands over, the large model's answers to them are those that it gives behind its handoff: of
-    answers given otherwise nothing would be learned, and the first threshold would be that of another cascade.
-
-    Raises
-    ------
-    StackFailed
-        When the service has not taken them in time.
+    answers given otherwise nothing would be learned, and the first threshold would be that of another cascade. Raises
+    StackFailed when the service has not taken them in time.
     """
     moment = datetime.now(UTC)
     handoff = handoff_name(stack.settings.workloads[WORKLOAD].offered_handoff)

@@ -22,35 +22,29 @@ from ucci_demo.recorded.traffic import OFFLINE_EXAMPLES, RecordedAnswer, Recorde
 
 CLEAN, TYPOS = "none", "typos"
 LABELERS = ("ada", "bob", "cleo")
+#: Who answers audits; the demo's workload names her in ``trusted_labelers``.
 TRUSTED_LABELER = "ada"
-"""Who answers audits; the demo's workload names her in ``trusted_labelers``."""
 
 
 @dataclass(frozen=True, slots=True)
 class Scenario:
-    """The knobs of the story.
-
-    Parameters
-    ----------
-    drift_at : float
-        Share of the queries after which typos are mixed in.
-    label_delay : float
-        Mean delay of an ordinary label, in queries answered meanwhile: by the clock, a slow machine would get its
-        labels sooner in the stream than a fast one, and end with other figures.
-    late_share, late_delay : float
-        Share of labels that come late, and the mean of their further delay, in queries.
-    wrong_share, twice_share : float
-        Shares of labels that are wrong, and that are sent twice.
-    """
+    """The knobs of the story."""
 
     queries: int
+    #: Share of the queries after which typos are mixed in.
     drift_at: float = 0.35
+
     typo_share: float = 0.25
+    #: Mean delay of an ordinary label, in queries answered meanwhile: by the clock, a slow machine would get its labels
+    #: sooner in the stream than a fast one, and end with other figures.
     label_delay: float = 120.0
+    #: Share of labels that come late, and the mean of their further delay, in queries.
     late_share: float = 0.10
     late_delay: float = 1_440.0
+    #: Shares of labels that are wrong, and that are sent twice.
     wrong_share: float = 0.01
     twice_share: float = 0.05
+
     seed: int = 1
 
     @property
@@ -98,10 +92,7 @@ def plan_stream(traffic: Sequence[RecordedQuery], scenario: Scenario) -> list[Pl
 def plan_label(query_id: str, scenario: Scenario, *, is_audit: bool) -> LabelPlan:
     """Draw how one label comes; the same query gets the same plan in every run.
 
-    Parameters
-    ----------
-    is_audit : bool
-        Whether the label was requested for an audit, which is left to the trusted labeler.
+    ``is_audit``: whether the label was requested for an audit, which is left to the trusted labeler.
     """
     draw = random.Random(int(uniform(query_id, f"label-{scenario.seed}") * 2**53))
     delay = draw.expovariate(1.0 / scenario.label_delay)
@@ -120,18 +111,8 @@ def wrong_gold(gold: dict[str, str | None]) -> dict[str, str | None]:
 def offline_calibration(queries: Sequence[RecordedQuery], target: float) -> tuple[CalibrationMap, float]:
     """Fit g by isotonic regression and choose the cheapest threshold that meets the target (paper, section 4).
 
-    Parameters
-    ----------
-    queries : sequence of RecordedQuery
-        Both models' answers and the gold entities are known.
-    target : float
-        micro-F1 to reach on these very queries, without a margin, as the paper does.
-
-    Returns
-    -------
-    map : CalibrationMap
-    uncertainty_threshold : float
-        The largest u that meets the target; all escalate where none does.
+    ``target``: micro-F1 to reach on these very queries, without a margin, as the paper does. Returns the largest u that
+    meets the target; all escalate where none does.
     """
     answered = [(q.small.uncertainty, q) for q in queries if q.small.valid and q.small.uncertainty is not None]
     ordered = sorted(answered, key=lambda pair: pair[0])
@@ -165,10 +146,7 @@ def offline_examples(
 ) -> Iterator[LabelledExample]:
     """Turn recorded queries into the labelled file of an offline calibration, one a second, both models run.
 
-    Parameters
-    ----------
-    handoff : str, optional
-        Under which the large model answered them.
+    ``handoff``: under which the large model answered them.
     """
     for index, query in enumerate(queries):
         moment = last_routed_at - timedelta(seconds=len(queries) - index)

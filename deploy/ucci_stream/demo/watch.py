@@ -30,8 +30,8 @@ from ucci_stream.topics.admin import client_properties
 
 _SETTLE_S = 1.0
 _POLL_S = 0.05
+#: Queries between a label and its copy.
 _TWICE_AFTER = 120
-"""Queries between a label and its copy."""
 _LABELS_AHEAD = 60
 _WAIT_S = 5.0
 _DRIFT_STATES = frozenset({"suspected", "drifted"})
@@ -110,25 +110,13 @@ class Watcher(threading.Thread):
         self.seen.killed_router = instance_id
 
     def await_first_version(self, timeout_s: float) -> CalibrationVersion:
-        """Block until the first calibration version is published.
-
-        Raises
-        ------
-        StackFailed
-            When none came in time.
-        """
+        """Block until the first calibration version is published. Raises StackFailed when none came in time."""
         if not self._await(lambda: bool(self.seen.versions), timeout_s):
             raise StackFailed(f"no calibration version was published within {timeout_s:g} s of the bootstrap")
         return self.seen.versions[0].version
 
     def await_labels(self, count: int, timeout_s: float) -> None:
-        """Block until the service has taken in so many labels.
-
-        Raises
-        ------
-        StackFailed
-            When it has not in time.
-        """
+        """Block until the service has taken in so many labels. Raises StackFailed when it has not in time."""
         seen = self.seen
         if not self._await(lambda: seen.status is not None and seen.status.labels.received >= count, timeout_s):
             raise StackFailed(f"the {count} labels of the bootstrap were not taken in within {timeout_s:g} s")

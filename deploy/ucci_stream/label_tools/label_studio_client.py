@@ -24,8 +24,8 @@ _TASK_FIELDS = "id,data,annotations,drafts,created_at,updated_at,project,result,
 _TIMEOUT = aiohttp.ClientTimeout(total=120.0, connect=10.0)
 _CREATED, _NO_CONTENT, _UNAUTHORISED, _NOT_FOUND, _FAILED = 201, 204, 401, 404, 400
 _DETAIL_CHARS = 300
+#: The only one that the server's filters take; any other is answered with 500.
 _TIME_FORMAT = "%Y-%m-%dT%H:%M:%S.%fZ"
-"""The only one that the server's filters take; any other is answered with 500."""
 
 _JWT_PARTS = 3
 
@@ -35,18 +35,7 @@ class LabelStudioFailed(LabelToolFailed):
 
 
 class LabelStudio:
-    """One Label Studio server; an asynchronous context manager.
-
-    Parameters
-    ----------
-    token : str
-        A personal access token, or a legacy token where the organisation still allows them.
-
-    Raises
-    ------
-    ConfigError
-        When the address is none.
-    """
+    """One Label Studio server; an asynchronous context manager. Raises ConfigError when the address is none."""
 
     def __init__(self, url: str, token: str, closing: asyncio.Event | None = None) -> None:
         if urlsplit(url).scheme not in {"http", "https"}:
@@ -75,12 +64,7 @@ class LabelStudio:
         return list(found["results"])
 
     async def project(self, number: int) -> dict[str, Any]:
-        """Return one project.
-
-        Raises
-        ------
-        LabelStudioFailed
-        """
+        """Return one project. Raises LabelStudioFailed."""
         return dict(await self._call("GET", f"/api/projects/{number}/"))
 
     async def create_project(self, content: Mapping[str, Any]) -> dict[str, Any]:
@@ -106,10 +90,8 @@ class LabelStudio:
     async def tasks(self, project: int, changed_after: datetime | None = None) -> AsyncIterator[dict[str, Any]]:
         """Yield a project's tasks with their annotations and drafts, in order of id.
 
-        Parameters
-        ----------
-        changed_after : datetime, optional
-            Only tasks whose ``updated_at`` is above this; making, changing or deleting an annotation changes its task.
+        ``changed_after``: only tasks whose ``updated_at`` is above this; making, changing or deleting an annotation
+        changes its task.
         """
         last = 0
         while True:

@@ -30,13 +30,7 @@ _MARK_CHARS = 8
 
 
 class LabelStudioProject:
-    """One project; a :class:`~recalibrator.labelling.label_tool.LabelTool`.
-
-    Parameters
-    ----------
-    prefill : bool
-        Whether the served entities stand in the fields to begin with.
-    """
+    """One project; a :class:`~recalibrator.labelling.label_tool.LabelTool`."""
 
     def __init__(self, studio: LabelStudio, number: int, fields: Sequence[str], *, prefill: bool) -> None:
         self._studio = studio
@@ -99,20 +93,14 @@ class LabelStudioServer(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class SetUp:
-    """What :func:`set_up` found or did.
-
-    Parameters
-    ----------
-    config : str
-        The labeling configuration: ``generated``, ``replaced``, or ``kept`` where it differs from the generated one.
-    webhook : str
-        ``created``, ``changed``, ``unchanged`` or ``none`` where no address was given.
-    """
+    """What :func:`set_up` found or did."""
 
     project: int
     title: str
     created: bool
+    #: The labeling configuration: ``generated``, ``replaced``, or ``kept`` where it differs from the generated one.
     config: str
+    #: ``created``, ``changed``, ``unchanged`` or ``none`` where no address was given.
     webhook: str
 
 
@@ -136,10 +124,7 @@ def project_title(workload: str) -> str:
 def hook_headers(settings: Settings, key: str | None) -> dict[str, str]:
     """Return the headers by which the API knows Label Studio.
 
-    Raises
-    ------
-    ConfigError
-        When the API asks for a key, and this one, or every label that it brings, would be refused.
+    Raises ConfigError when the API asks for a key, and this one, or every label that it brings, would be refused.
     """
     if not settings.recalibrator.api_keys:
         return {} if key is None else {_KEY_HEADER: key}
@@ -165,9 +150,7 @@ def _may_name_annotators(name: str, key: ApiKey) -> bool:
 def hook_address(given: str) -> str:
     """Return the full address of the webhook; without a path, that of the API is meant.
 
-    Raises
-    ------
-    ConfigError
+    Raises ConfigError.
 
     Examples
     --------
@@ -187,13 +170,7 @@ async def find_project(studio: LabelStudio, title: str) -> int | None:
 
 
 async def require_project(studio: LabelStudio, workload: str, number: int | None) -> int:
-    """Return the project of a workload.
-
-    Raises
-    ------
-    LabelStudioFailed
-        When there is none.
-    """
+    """Return the project of a workload. Raises LabelStudioFailed when there is none."""
     if number is not None:
         return int((await studio.project(number))["id"])
     title = project_title(workload)
@@ -274,8 +251,8 @@ async def _set_up_hook(studio: LabelStudio, project: int, url: str, headers: Map
     return "changed"
 
 
+#: The version under which served answers stand as predictions.
 SERVED = "served"
-"""The version under which served answers stand as predictions."""
 
 INSTRUCTION = (
     "<p>Give the right value of each field, as the text means it. The fields are filled in with the answer that was "
@@ -289,10 +266,7 @@ _TEXT_TAG = "query"
 def labeling_config(fields: Sequence[str]) -> str:
     """Return the labeling configuration of a workload.
 
-    Returns
-    -------
-    str
-        XML; equal fields give equal text.
+    XML; equal fields give equal text.
 
     Examples
     --------
@@ -317,10 +291,7 @@ def labeling_config(fields: Sequence[str]) -> str:
 def task_of(request: LabelRequested, fields: Sequence[str], *, prefill: bool) -> dict[str, Any]:
     """Return the task that asks for a label.
 
-    Parameters
-    ----------
-    prefill : bool
-        Whether the served entities stand in the fields to begin with.
+    ``prefill``: whether the served entities stand in the fields to begin with.
     """
     data = {
         "query_id": request.query_id,

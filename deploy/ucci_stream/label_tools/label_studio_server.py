@@ -40,15 +40,7 @@ class Account:
 
 
 class LabelStudioServer(RunsInBlock):
-    """A running server that listens on the loopback interface; a context manager.
-
-    Parameters
-    ----------
-    directory : Path
-        Database, log and account; kept between runs.
-    port : int
-        0 takes a free one.
-    """
+    """A running server that listens on the loopback interface; a context manager."""
 
     def __init__(self, directory: Path, port: int = 0) -> None:
         self._directory = directory
@@ -64,10 +56,7 @@ class LabelStudioServer(RunsInBlock):
     def start(self) -> None:
         """Install it where it is not yet, start it and wait until it answers.
 
-        Raises
-        ------
-        StackFailed
-            When it cannot be installed or does not start.
+        Raises StackFailed when it cannot be installed or does not start.
         """
         python = ensure_side_environment("label-studio", LABEL_STUDIO_VERSION, size="1 GB on disk")
         _require_free(self._port)
@@ -99,24 +88,13 @@ class LabelStudioServer(RunsInBlock):
             self._process.await_end(_STOP_TIMEOUT_S)
 
     def require_alive(self) -> None:
-        """Raise when it has ended.
-
-        Raises
-        ------
-        StackFailed
-        """
+        """Raise StackFailed when it has ended."""
         if self._process is not None:
             self._process.require_alive()
 
 
 def serve(directory: Path, port: int, console: Console) -> None:
-    """Run a server until SIGTERM or Ctrl-C.
-
-    Raises
-    ------
-    StackFailed
-        When it does not start, or dies.
-    """
+    """Run a server until SIGTERM or Ctrl-C. Raises StackFailed when it does not start, or dies."""
     closing = threading.Event()
     with LabelStudioServer(directory, port) as server:
         for number in (signal.SIGTERM, signal.SIGINT):

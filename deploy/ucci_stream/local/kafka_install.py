@@ -59,12 +59,8 @@ class BrokerNotInstalled(BrokerUnavailable):
 def java_command() -> str:
     """Return the path of a Java that is recent enough: this machine's, else that of a runtime from PyPI.
 
-    The runtime is installed the first time, into the cache.
-
-    Raises
-    ------
-    BrokerNotInstalled
-        Where there is none and PyPI has none for this machine, or cannot be reached.
+    The runtime is installed the first time, into the cache. Raises BrokerNotInstalled where there is none and PyPI has
+    none for this machine, or cannot be reached.
     """
     try:
         return machine_java()
@@ -73,13 +69,7 @@ def java_command() -> str:
 
 
 def machine_java() -> str:
-    """Return the path of this machine's Java.
-
-    Raises
-    ------
-    BrokerNotInstalled
-        Where there is none, or it is too old.
-    """
+    """Return the path of this machine's Java. Raises BrokerNotInstalled where there is none, or it is too old."""
     java = shutil.which("java")
     if java is None:
         raise BrokerNotInstalled("Java was not found")
@@ -99,14 +89,9 @@ def machine_java() -> str:
 def kafka_jars() -> Path:
     """Return the folder of the broker's jars, fetching them the first time (about half a minute).
 
-    Two processes may call this at once; one fetches, the other waits for it.
-
-    Raises
-    ------
-    BrokerNotInstalled
-        When they are not in the cache, Maven is missing, and a resolver from PyPI cannot fetch them either.
-    BrokerUnavailable
-        When Maven cannot fetch them, or a jar is not the one that was pinned.
+    Two processes may call this at once; one fetches, the other waits for it. Raises BrokerNotInstalled when they are
+    not in the cache, Maven is missing, and a resolver from PyPI cannot fetch them either; raises BrokerUnavailable when
+    Maven cannot fetch them, or a jar is not the one that was pinned.
     """
     target = _jars_folder()
     if target.is_dir():
@@ -180,17 +165,7 @@ def _require_pinned(jars: Path) -> None:
 
 
 def broker_properties(data: str, port: int, controller_port: int, listen_host: str = NODE_HOST) -> dict[str, str]:
-    """Return the settings of a node that is broker and controller in one.
-
-    Parameters
-    ----------
-    data : str
-        Folder of the log segments, as the node sees it.
-    port, controller_port : int
-        TCP ports of the clients' listener, advertised on the loopback interface, and of the controller.
-    listen_host : str
-        Interface of the clients' listener; ``0.0.0.0`` inside a container.
-    """
+    """Return the settings of a node that is broker and controller in one."""
     return {
         "process.roles": "broker,controller",
         "node.id": "1",

@@ -52,17 +52,7 @@ class Broker:
 
 
 class LocalBroker(RunsInBlock):
-    """One Kafka node as a child process; a context manager.
-
-    Parameters
-    ----------
-    directory : Path
-        Data, configuration and ``broker.log``; created where missing, kept afterwards. Data of a former run is used.
-    heap_mb : int
-        Heap of the JVM, in MiB.
-    port : int, optional
-        Of the clients' listener; a free one is chosen where it is None.
-    """
+    """One Kafka node as a child process; a context manager."""
 
     def __init__(self, directory: Path, heap_mb: int = 512, port: int | None = None) -> None:
         self.directory = directory.resolve()
@@ -75,15 +65,9 @@ class LocalBroker(RunsInBlock):
     def start(self) -> None:
         """Start the node and block until it answers; on its previous ports if it ran before.
 
-        Call it from a thread that lives as long as the node is wanted: Linux ends a child with the thread that
-        started it.
-
-        Raises
-        ------
-        BrokerNotInstalled
-            When Java or the jars are missing, and PyPI is no way to them either.
-        BrokerUnavailable
-            When the node does not come up; with the end of its log.
+        Call it from a thread that lives as long as the node is wanted: Linux ends a child with the thread that started
+        it. Raises BrokerNotInstalled when Java or the jars are missing, and PyPI is no way to them either; raises
+        BrokerUnavailable when the node does not come up; with the end of its log.
         """
         if self._process is not None and self._process.exit_code is None:
             raise BrokerUnavailable(f"the broker on {self.bootstrap} is running; stop it first")
@@ -137,12 +121,7 @@ class LocalBroker(RunsInBlock):
         return self._process.pid
 
     def require_alive(self) -> None:
-        """Raise where the node has ended by itself.
-
-        Raises
-        ------
-        BrokerUnavailable
-        """
+        """Raise BrokerUnavailable where the node has ended by itself."""
         if self._process is None or self._process.exit_code is not None:
             raise BrokerUnavailable(f"the broker has ended; see {self.directory / 'broker.log'}")
 
@@ -198,18 +177,10 @@ class LocalBroker(RunsInBlock):
 def open_broker(spec: str, directory: Path) -> Iterator[Broker]:
     """Resolve ``--broker``: use a running broker, or start a local one.
 
-    Parameters
-    ----------
-    spec : str
-        ``auto``: that of ``$KAFKA_BOOTSTRAP_SERVERS`` if set, else a local node. ``kafka``: a local node, whatever the
-        environment says. ``HOST:PORT``: a running broker. What a local node lacks of Java and Maven comes from PyPI.
-
-    Raises
-    ------
-    ConfigError
-        When ``spec`` is none of these.
-    BrokerUnavailable
-        Saying what to install, or which address does not answer.
+    ``spec``: ``auto``: that of ``$KAFKA_BOOTSTRAP_SERVERS`` if set, else a local node. ``kafka``: a local node,
+    whatever the environment says. ``HOST:PORT``: a running broker. What a local node lacks of Java and Maven comes from
+    PyPI. Raises ConfigError when ``spec`` is none of these. Raises BrokerUnavailable, saying what to install, or which
+    address does not answer.
     """
     source, address = _address(spec)
     if address:
@@ -224,15 +195,7 @@ def open_broker(spec: str, directory: Path) -> Iterator[Broker]:
 def run_broker(directory: Path, port: int, started: Callable[[str], None]) -> None:
     """Run a local node until SIGINT or SIGTERM.
 
-    Parameters
-    ----------
-    started : callable
-        Called with the node's address once it answers.
-
-    Raises
-    ------
-    BrokerUnavailable
-        When it does not come up, or has ended by itself.
+    Raises BrokerUnavailable when it does not come up, or has ended by itself.
     """
     stop = Event()
     with unwound_by_signals(), LocalBroker(directory, port=port) as node:

@@ -38,10 +38,7 @@ def recorded_servers(logs: Path) -> tuple[ModelServer, ModelServer]:
 def vllm_servers(logs: Path) -> tuple[ModelServer, ModelServer]:
     """Return two vLLM servers on the same checkpoints, not yet started; installs vLLM first where it is missing.
 
-    Raises
-    ------
-    StackFailed
-        When vLLM cannot be installed.
+    Raises StackFailed when vLLM cannot be installed.
     """
     from ucci_stream.local.side_environment import VLLM_ENVIRONMENT, ensure_vllm
 

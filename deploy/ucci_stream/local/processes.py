@@ -165,26 +165,14 @@ class ChildProcess:
         return None if self._process is None else self._process.poll()
 
     def require_alive(self) -> None:
-        """Raise when the process has ended.
-
-        Raises
-        ------
-        StackFailed
-            With the last lines of its log.
-        """
+        """Raise StackFailed, with the last lines of its log, when the process has ended."""
         if self.exit_code is not None:
             raise StackFailed(
                 f"{self.name} ended with exit code {self.exit_code}; {self.log_path} ends:\n{self.tail()}"
             )
 
     def await_http(self, url: str, timeout_s: float) -> None:
-        """Block until a GET of ``url`` answers 200.
-
-        Raises
-        ------
-        StackFailed
-            When the process ends, or the time is up.
-        """
+        """Block until a GET of ``url`` answers 200. Raises StackFailed when the process ends, or the time is up."""
         deadline = time.monotonic() + timeout_s
         answer = "no answer"
         while time.monotonic() < deadline:

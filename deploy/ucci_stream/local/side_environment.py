@@ -26,8 +26,8 @@ VLLM_ENVIRONMENT = {
     "OMP_NUM_THREADS": "1",
 }
 _VLLM = "vllm"
+#: Every package of each environment by version and hash; ``make lock-side`` resolves them again.
 LOCKS = Path(__file__).parent / "locks"
-"""Every package of each environment by version and hash; ``make lock-side`` resolves them again."""
 
 _PIP_INSTALL = ("-m", "pip", "install", "--quiet", "--disable-pip-version-check")
 _INSTALL_TIMEOUT_S = 1_800.0
@@ -48,19 +48,8 @@ def side_python(name: str, version: str) -> Path:
 def ensure_side_environment(name: str, version: str, *, size: str, requirement: str | None = None) -> Path:
     """Return the Python of a program's environment, making it the first time.
 
-    Parameters
-    ----------
-    name, version : str
-        Of the program; another version gets another environment.
-    size : str
-        Of the download, in words.
-    requirement : str, optional
-        What to install of a program without a lock; by default exactly what the lock of this name holds.
-
-    Raises
-    ------
-    StackFailed
-        With what the installer said.
+    ``requirement``: what to install of a program without a lock; by default exactly what the lock of this name holds.
+    Raises StackFailed with what the installer said.
     """
     python = side_python(name, version)
     what = (
@@ -72,10 +61,7 @@ def ensure_side_environment(name: str, version: str, *, size: str, requirement: 
 def ensure_small_environment(name: str, version: str, *, size: str) -> Path:
     """Return the same for a program of few wheels, which pip installs without the help of a faster installer.
 
-    Raises
-    ------
-    StackFailed
-        With what the installer said.
+    Raises StackFailed with what the installer said.
     """
     python = side_python(name, version)
     argv = [str(python), *_PIP_INSTALL, "--only-binary", ":all:", "--require-hashes", "-r", str(LOCKS / f"{name}.lock")]
@@ -103,10 +89,7 @@ def _made_once(python: Path, what: str, size: str, install: Callable[[], None]) 
 def ensure_vllm() -> Path:
     """Return the Python that can start vLLM, installing it the first time.
 
-    Raises
-    ------
-    StackFailed
-        With what the installer said.
+    Raises StackFailed with what the installer said.
     """
     return ensure_side_environment(_VLLM, VLLM_VERSION, size="3 GB")
 

@@ -30,11 +30,11 @@ from ucci_stream.topics.admin import create_topics
 WORKLOAD = "photo-search"
 FIELDS = ("camera", "lens", "aperture", "shutter_speed", "iso", "focal_length")
 TOKENS_OF_A_CALL = 50
+#: A token of the large model, in those of the small one.
 LARGE_TO_SMALL = 3.02
-"""A token of the large model, in those of the small one."""
 
+#: What is handed over, where that is asked for: both models cut text into the same tokens.
 HANDOFF = Handoff(margin=0.9, granularity="token")
-"""What is handed over, where that is asked for: both models cut text into the same tokens."""
 
 _READY_TIMEOUT_S = 180.0
 _STOP_TIMEOUT_S = 20.0
@@ -42,28 +42,22 @@ _STOP_TIMEOUT_S = 20.0
 
 @dataclass(frozen=True, slots=True)
 class StackOptions:
-    """How to start the stack.
+    """How to start the stack."""
 
-    Parameters
-    ----------
-    directory : Path
-        Configuration, logs, broker data and state; what a former run left there is removed.
-    broker : str
-        ``auto``, ``kafka`` or ``HOST:PORT``.
-    models : str
-        ``recorded`` or ``vllm``.
-    micro_f1, exploration, label_kept, label_escalated : float
-        The workload's target and sampling.
-    """
-
+    #: Configuration, logs, broker data and state; what a former run left there is removed.
     directory: Path
+    #: ``auto``, ``kafka`` or ``HOST:PORT``.
     broker: str = "auto"
+    #: ``recorded`` or ``vllm``.
     models: str = "recorded"
+
     routers: int = 2
+    #: The workload's target and sampling.
     micro_f1: float = 0.91
     exploration: float = 0.03
     label_kept: float = 0.05
     label_escalated: float = 0.10
+
     prefix: str = "ucci"
     trusted_labelers: tuple[str, ...] = ()
     handoff: bool = False
@@ -76,13 +70,7 @@ class _Addresses:
 
 
 class Stack:
-    """The running stack; a context manager.
-
-    Parameters
-    ----------
-    console : Console
-        One line is printed for each part that is ready.
-    """
+    """The running stack; a context manager."""
 
     def __init__(self, options: StackOptions, console: Console) -> None:
         self.options = options

@@ -16,31 +16,24 @@ _HELD = "; it holds until `ucci-stream unpin`"
 
 
 class Act(NamedTuple):
-    """An act as the command line gives it.
-
-    Parameters
-    ----------
-    version : int or None
-        None: as :func:`perform` finds it for the action.
-    hold : bool or None
-        Of a roll-back: until unpinned, or until the next fit.
-    """
+    """An act as the command line gives it."""
 
     action: Action
     reason: str
     wait_s: float
+    #: None: as :func:`perform` finds it for the action.
     version: int | None = None
+
     share: float | None = None
+    #: Of a roll-back: until unpinned, or until the next fit.
     hold: bool | None = None
 
 
 async def perform(api: RecalibratorApi, workload: str, act: Act) -> dict[str, Any]:
     """Command the fit and return the API's answer; it names the outcome.
 
-    Raises
-    ------
-    ApiFailed
-        When the API or the fit refuses, when no outcome came in time, or when there is no version to act on.
+    Raises ApiFailed when the API or the fit refuses, when no outcome came in time, or when there is no version to act
+    on.
     """
     version = act.version
     if version is None and act.action in ("activate", "pin"):

@@ -25,10 +25,7 @@ _STYLES = {"fault": "red", "warning": "yellow", "ok": "green"}
 def diagnose(settings: Settings) -> list[Finding]:
     """Look at everything, in the order in which one thing rests on the other; blocks up to a minute.
 
-    Raises
-    ------
-    ConfigError
-        When librdkafka refuses the ``[kafka]`` table.
+    Raises ConfigError when librdkafka refuses the ``[kafka]`` table.
     """
     require_kafka(settings)
     found = [Finding("settings", "warning", line) for line in settings_warnings(settings)]

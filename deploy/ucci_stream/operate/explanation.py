@@ -34,26 +34,20 @@ class Said(NamedTuple):
 
 @dataclass(slots=True)
 class Traces:
-    """The records that name a query.
+    """The records that name a query."""
 
-    Parameters
-    ----------
-    results : list of RoutedEvent
-        In the order of their topic; the first one is what the join keeps.
-    is_open : bool
-        Whether people are asked for its label at this moment.
-    version : CalibrationVersion or None
-        That decided, where the history still has it.
-    letters : list of Letter
-        Records of this query that were set aside.
-    """
-
+    #: In the order of their topic; the first one is what the join keeps.
     results: list[RoutedEvent] = field(default_factory=list)
+
     feedback: list[Said] = field(default_factory=list)
     examples: list[LabelledExample] = field(default_factory=list)
+    #: Whether people are asked for its label at this moment.
     is_open: bool = False
+    #: That decided, where the history still has it.
     version: CalibrationVersion | None = None
+
     status: WorkloadStatus | None = None
+    #: Records of this query that were set aside.
     letters: list[Letter] = field(default_factory=list)
 
 
@@ -69,14 +63,7 @@ def explanation(
 ) -> dict[str, Any]:
     """Return everything about one query as JSON values.
 
-    Parameters
-    ----------
-    signal : str
-        How the workload measures u now.
-    mark : str, optional
-        Of what the workload's answers rest on now.
-    key : bytes, optional
-        Of the routers' draws; what was drawn with another is not repeatable.
+    ``key``: of the routers' draws; what was drawn with another is not repeatable.
     """
     found: dict[str, Any] = {
         "query_id": query_id,

@@ -39,13 +39,7 @@ dd { margin: 0; }
 
 
 def explanation_page(found: Mapping[str, Any]) -> str:
-    """Return an explanation as HTML.
-
-    Parameters
-    ----------
-    found : mapping
-        What :func:`~ucci_stream.operate.explanation.explanation` returns.
-    """
+    """Return an explanation as HTML."""
     title, parts = f"Query {found['query_id']}", []
     if "result" in found:
         result = found["result"]

@@ -13,21 +13,21 @@ from schemas.status import RouterStatus, WorkloadStatus
 
 Severity = Literal["ok", "warning", "fault"]
 
+#: Services report every few seconds; one that has not for so long does not run.
 SILENT_S = 60.0
-"""Services report every few seconds; one that has not for so long does not run."""
 
+#: Clocks kept by NTP differ by milliseconds; the join takes results of up to five minutes from the future.
 SKEW_S = 5.0
-"""Clocks kept by NTP differ by milliseconds; the join takes results of up to five minutes from the future."""
 
+#: A transaction of these services ends within ten seconds, and the broker ends a dead one within ten more.
 OPEN_TRANSACTION_S = 30.0
-"""A transaction of these services ends within ten seconds, and the broker ends a dead one within ten more."""
 
 MIN_FREE_BYTES, LOW_FREE_BYTES = 100_000_000, 1_000_000_000
+#: Share of the labels asked for from which it is no labeler's fault that there are few.
 _ANSWERED = 0.95
-"""Share of the labels asked for from which it is no labeler's fault that there are few."""
 
+#: Queries after which some labels should have come.
 STARVED_QUERIES = 1_000
-"""Queries after which some labels should have come."""
 
 _STATE_REMEDIES: Mapping[str, str] = {
     "infeasible": "lower the target (or raise target.cost), or improve the large model",
@@ -38,38 +38,25 @@ _STATE_REMEDIES: Mapping[str, str] = {
 
 
 class Finding(NamedTuple):
-    """One thing that was looked at.
+    """One thing that was looked at."""
 
-    Parameters
-    ----------
-    area : str
-        What it concerns: broker, topics, groups, clocks, models, versions, labels or disk.
-    severity : str
-        ``fault``: something does not work. ``warning``: it works, less well than it could.
-    message : str
-        One line that names the thing and its value.
-    remedy : str
-        What to do; empty where all is well.
-    """
-
+    #: What it concerns: broker, topics, groups, clocks, models, versions, labels or disk.
     area: str
+    #: ``fault``: something does not work. ``warning``: it works, less well than it could.
     severity: Severity
+    #: One line that names the thing and its value.
     message: str
+    #: What to do; empty where all is well.
     remedy: str = ""
 
 
 class GroupFacts(NamedTuple):
-    """A consumer group as its coordinator knows it.
-
-    Parameters
-    ----------
-    behind : int
-        Records between its committed offsets and the ends of committed records; all that the log holds where it has
-        committed nothing.
-    """
+    """A consumer group as its coordinator knows it."""
 
     group_id: str
     members: int
+    #: Records between its committed offsets and the ends of committed records; all that the log holds where it has
+    #: committed nothing.
     behind: int
 
 

@@ -15,8 +15,8 @@ from schemas.settings import Settings
 from ucci_stream.options import KEY_VARIABLE
 
 _KEY_HEADER = "X-Api-Key"
+#: For an answer beyond the time that it is asked to wait.
 _MARGIN_S = 10.0
-"""For an answer beyond the time that it is asked to wait."""
 
 _UNAUTHORISED, _FORBIDDEN, _REFUSED = 401, 403, 400
 _ANY_ADDRESS = {"0.0.0.0": "127.0.0.1", "::": "::1"}  # noqa: S104 where a server listens, turned into where it is
@@ -37,20 +37,7 @@ class Place(NamedTuple):
 
 
 def place_of(settings: Settings | None, url: str | None, key: str | None) -> Place:
-    """Return where the API is: as given, else as configured.
-
-    Parameters
-    ----------
-    settings : Settings or None
-        None where the address is given and no configuration was found.
-    url, key : str or None
-        From the command line or the environment.
-
-    Raises
-    ------
-    ConfigError
-        When the address is none.
-    """
+    """Return where the API is: as given, else as configured. Raises ConfigError when the address is none."""
     if url is None:
         options = Settings().recalibrator if settings is None else settings.recalibrator
         host = _ANY_ADDRESS.get(options.http_host, options.http_host)
@@ -104,16 +91,7 @@ class RecalibratorApi:
     ) -> dict[str, Any]:
         """Command the fit, and return the answer.
 
-        Parameters
-        ----------
-        what : str
-            What follows the workload in the address, such as ``/7:activate`` or ``:pause``.
-        wait_s : float
-            How long the answer may wait for the outcome, in seconds.
-
-        Raises
-        ------
-        ApiFailed
+        ``what``: what follows the workload in the address, such as ``/7:activate`` or ``:pause``. Raises ApiFailed.
         """
         query = f"?wait_s={wait_s:g}" + ("" if share is None else f"&share={share:g}")
         path = f"/v1/calibrations/{_segment(workload)}{what}{query}"

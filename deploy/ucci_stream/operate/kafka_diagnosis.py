@@ -166,12 +166,7 @@ def _dated(settings: Settings, place: TopicPartition) -> int | None:
 
 
 def read_reports(settings: Settings) -> Reported:
-    """Read what services have reported, and the newest result; blocks up to some 30 s a topic.
-
-    Raises
-    ------
-    BrokerError
-    """
+    """Read what services have reported, and the newest result; blocks up to some 30 s a topic. Raises BrokerError."""
     statuses = {status.workload: status for status in _events(settings, STATUS, WorkloadStatus)}
     return Reported(_versions(settings), statuses, _routers(settings), _clocks(settings))
 
@@ -179,10 +174,7 @@ def read_reports(settings: Settings) -> Reported:
 def read_running(settings: Settings) -> Running:
     """Read which versions are published and what services say that they run with; blocks up to some 30 s a topic.
 
-    Raises
-    ------
-    BrokerError
-        TopicsUnusable where there are no topics of this prefix.
+    Raises BrokerError, or TopicsUnusable where there are no topics of this prefix.
     """
     read = (CALIBRATION, ROUTERS)
     checked = check_topics(settings, read, read, (RECALIBRATORS,))

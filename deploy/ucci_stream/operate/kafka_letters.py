@@ -37,23 +37,23 @@ from ucci_stream.operate.letters import (
 from ucci_stream.topics.admin import ANSWER_TIMEOUT_S, broker_failures, client_properties, partition_counts
 from ucci_stream.topics.kafka_reading import topic_reader
 
+#: Letters of one replay; they are held in memory.
 MOST_REPLAYED = 100_000
-"""Letters of one replay; they are held in memory."""
 
+#: Of their records.
 MOST_BYTES = 256_000_000
-"""Of their records."""
 
+#: After which the broker ends the transaction of a replay that died, where readers of the topic wait for it.
 TRANSACTION_TIMEOUT_MS = 10_000
-"""After which the broker ends the transaction of a replay that died, where readers of the topic wait for it."""
 
 _MOST_BATCH = 500
+#: How far the clocks of services, of this machine and of the broker may be apart.
 _CLOCKS_DIFFER = timedelta(hours=1)
-"""How far the clocks of services, of this machine and of the broker may be apart."""
 
 _MILLISECONDS = 1_000
 _GROUP = "dead-letters"
+#: In place of a partition: the client chooses one by the record's key.
 _BY_KEY = -1
-"""In place of a partition: the client chooses one by the record's key."""
 
 
 class ReplayFailed(UcciError):
@@ -65,9 +65,7 @@ class ReplayFailed(UcciError):
 def read_letters(settings: Settings, selection: Selection) -> Iterator[Letter]:
     """Yield the dead letters that are meant, partition by partition, up to the topic's end as of now; blocks.
 
-    Raises
-    ------
-    BrokerError, ReplayFailed
+    Raises BrokerError or ReplayFailed.
     """
     prefix = settings.topics.prefix
     topic, group_id = DEAD_LETTERS.name(prefix), f"{prefix}-{_GROUP}"
@@ -107,16 +105,7 @@ def replay_letters(
 ) -> Replay:
     """Write the records of dead letters to where they came from, but for those that have been or are answered.
 
-    Parameters
-    ----------
-    rate : float
-        Records a second, on average over a second.
-    wait : callable
-        Waits so many seconds between two transactions.
-
-    Raises
-    ------
-    BrokerError, ReplayFailed
+    Raises BrokerError or ReplayFailed.
     """
     prefix = settings.topics.prefix
     topic = DEAD_LETTERS.name(prefix)

@@ -16,11 +16,8 @@ from ucci_stream.topics.admin import broker_failures
 def what_moved(settings: Settings, workload: str, since: datetime, until: datetime, most: int) -> dict[str, Any]:
     """Return what differs between the results from a time on and those of as long a span before; blocks.
 
-    The parameters are those of :class:`~recalibrator.movement.Sides`.
-
-    Raises
-    ------
-    TooFewQueries, NotRead, BrokerUnreachable, AccessDenied
+    The parameters are those of :class:`~recalibrator.movement.Sides`. Raises TooFewQueries, NotRead, BrokerUnreachable
+    or AccessDenied.
     """
     sides = Sides(workload, since, until, most)
     with broker_failures(settings):

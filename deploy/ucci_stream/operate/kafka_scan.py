@@ -26,11 +26,7 @@ class NotRead(UcciError):
 def partitions_of(settings: Settings, topic: str) -> int:
     """Return how many partitions a topic has.
 
-    Raises
-    ------
-    NotRead
-        When it does not exist.
-    BrokerUnreachable, AccessDenied
+    Raises NotRead when it does not exist; raises BrokerUnreachable or AccessDenied.
     """
     counts = partition_counts(settings)
     if topic not in counts:
@@ -41,16 +37,7 @@ def partitions_of(settings: Settings, topic: str) -> int:
 def records_since(settings: Settings, topic: str, since: datetime, group: str) -> Iterator[Record]:
     """Yield the committed records of a topic from a time on, partition by partition; blocks.
 
-    Parameters
-    ----------
-    group : str
-        The reader's name, after the prefix; it has no members.
-
-    Raises
-    ------
-    KafkaException
-    NotRead
-        When the topic is missing, or nothing comes any more before its end.
+    Raises KafkaException; raises NotRead when the topic is missing, or nothing comes any more before its end.
     """
     properties = client_properties(
         settings,

@@ -46,9 +46,7 @@ class QueryNotFound(UcciError):
 def explain(settings: Settings, wanted: str, since: datetime) -> dict[str, Any]:
     """Return what the topics say of a query; blocks while they are read.
 
-    Raises
-    ------
-    QueryNotFound, NotRead, BrokerUnreachable, AccessDenied
+    Raises QueryNotFound, NotRead, BrokerUnreachable or AccessDenied.
     """
     with broker_failures(settings):
         traces = _traces(settings, wanted, since)

@@ -32,35 +32,31 @@ from ucci_runtime.broker.records import Header, Record
 
 _DLQ_PREFIX = "dlq."
 _MILLISECONDS = 1_000
+#: The last day of the year 9999: producers choose the times of their records.
 _LAST_MS = 253_402_214_400_000
-"""The last day of the year 9999: producers choose the times of their records."""
 
 UNKNOWN = "unknown"
 
 
 @dataclass(frozen=True, slots=True)
 class Letter:
-    """One dead letter.
+    """One dead letter."""
 
-    Parameters
-    ----------
-    place : str
-        Where it stands in its own topic: ``partition/offset``.
-    stage, reason, error : str
-        Who set the record aside, in a word why, and in a sentence.
-    truncated : str
-        What of the record is missing, or empty.
-    """
-
+    #: Where it stands in its own topic: ``partition/offset``.
     place: str
+
     at: datetime
+    #: Who set the record aside, in a word why, and in a sentence.
     stage: str
     reason: str
     error: str
+
     topic: str
     partition: str
     offset: str
+    #: What of the record is missing, or empty.
     truncated: str
+
     record: Record
 
     def document(self, *, whole: bool) -> dict[str, Any]:
@@ -165,18 +161,13 @@ def grouped(letters: Iterable[Letter]) -> list[Group]:
 
 
 class Past(NamedTuple):
-    """What the topics say has happened to letters and queries already.
+    """What the topics say has happened to letters and queries already."""
 
-    Parameters
-    ----------
-    replayed : frozenset of str
-        Identities of letters whose record was written again.
-    oldest : datetime or None
-        Of a letter of which ``replayed`` still tells: records of that time may have expired before.
-    """
-
+    #: Identities of letters whose record was written again.
     replayed: frozenset[str]
+
     answered: frozenset[str]
+    #: Of a letter of which ``replayed`` still tells: records of that time may have expired before.
     oldest: datetime | None = None
 
 

@@ -19,10 +19,7 @@ _STYLES = {"moved": "yellow", "unknown": "yellow", "refit": "yellow", "restart":
 def compare(settings: Settings) -> Outcome:
     """Return what the file changes for the services that run; blocks up to a minute.
 
-    Raises
-    ------
-    UcciError
-        When the broker does not answer, or has no topics of this prefix.
+    Raises UcciError when the broker does not answer, or has no topics of this prefix.
     """
     with broker_failures(settings):
         running = read_running(settings)

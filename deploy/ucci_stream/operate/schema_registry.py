@@ -24,8 +24,8 @@ from schemas.settings import Settings
 from schemas.topics import FEEDBACK, LABEL_REQUESTS, QUERIES, RESULTS, Topic
 
 COMPATIBILITY = "FORWARD"
+#: The topics that other systems write or read; all others pass between our own processes.
 SHARED: tuple[Topic, ...] = (QUERIES, FEEDBACK, RESULTS, LABEL_REQUESTS)
-"""The topics that other systems write or read; all others pass between our own processes."""
 
 _OURS = (SCHEMA_ID_KEY, AUTO_REGISTER_KEY)
 _NOT_FOUND = 404
@@ -38,31 +38,21 @@ class RegistryFailed(UcciError):
 
 
 class Registered(NamedTuple):
-    """A schema at the registry.
-
-    Parameters
-    ----------
-    schema_id : int or None
-        None where the registry does not have this schema.
-    compatibility : str or None
-        Level of the subject itself; None where the registry's own is in force.
-    """
+    """A schema at the registry."""
 
     subject: str
     event: str
+    #: None where the registry does not have this schema.
     schema_id: int | None
+    #: Level of the subject itself; None where the registry's own is in force.
     compatibility: str | None
 
 
 def register(settings: Settings) -> list[Registered]:
     """Register the schemas of all shared topics, each subject FORWARD compatible; safe to repeat.
 
-    Raises
-    ------
-    ConfigError
-        When no registry is configured, or its client refuses the table.
-    RegistryFailed
-        Naming the subject and what the registry says.
+    Raises ConfigError when no registry is configured, or its client refuses the table; raises RegistryFailed, naming
+    the subject and what the registry says.
     """
     done = []
     with _client(settings) as client:
@@ -79,10 +69,7 @@ def register(settings: Settings) -> list[Registered]:
 def look_up(settings: Settings) -> list[Registered]:
     """Return what the registry has of the schemas of all shared topics; writes nothing.
 
-    Raises
-    ------
-    ConfigError, RegistryFailed
-        As :func:`register`.
+    Raises ConfigError or RegistryFailed as :func:`register`.
     """
     found = []
     with _client(settings) as client:

@@ -20,8 +20,8 @@ from ucci_stream.operate.findings import SILENT_S
 
 Effect = Literal["dead_letters", "cold_start", "unknown", "moved", "refit", "restart", "reload", "none"]
 
+#: What no query should meet unawares: it is set aside, or runs both models.
 HARMFUL: frozenset[Effect] = frozenset({"dead_letters", "cold_start"})
-"""What no query should meet unawares: it is set aside, or runs both models."""
 
 _LONGEST_CHARS = 60
 _DEFAULT_WORKLOAD = "default_workload"
@@ -38,34 +38,25 @@ class Running(NamedTuple):
 
 
 class Change(NamedTuple):
-    """One thing that the file changes.
+    """One thing that the file changes."""
 
-    Parameters
-    ----------
-    effect : str
-        ``dead_letters``: queries are set aside. ``cold_start``: every query runs both models until there are labels
-        enough. ``unknown``: nothing that runs says enough to compare. ``moved``: queries go to another workload.
-        ``refit``: a new version at the next event, given labels enough. ``restart``, ``reload``: a setting that needs
-        a restart, or that SIGHUP puts in force. ``none``: nothing to fear.
-    subject : str
-        A workload, a setting by its dotted key, or a process.
-    act : str
-        What makes it safe; empty where nothing has to be done.
-    """
-
+    #: ``dead_letters``: queries are set aside. ``cold_start``: every query runs both models until there are labels
+    #: enough. ``unknown``: nothing that runs says enough to compare. ``moved``: queries go to another workload.
+    #: ``refit``: a new version at the next event, given labels enough. ``restart``, ``reload``: a setting that needs a
+    #: restart, or that SIGHUP puts in force. ``none``: nothing to fear.
     effect: Effect
+    #: A workload, a setting by its dotted key, or a process.
     subject: str
+
     message: str
+    #: What makes it safe; empty where nothing has to be done.
     act: str = ""
 
 
 def changes(settings: Settings, running: Running, now: datetime) -> list[Change]:
     """Return what the file changes, workloads first.
 
-    Parameters
-    ----------
-    now : datetime
-        Services that have not reported for a minute before it do not run.
+    ``now``: services that have not reported for a minute before it do not run.
     """
     routers = [one for one in running.routers if (now - one.updated_at).total_seconds() <= SILENT_S]
     recalibrators = [one for one in running.recalibrators if (now - one.updated_at).total_seconds() <= SILENT_S]

@@ -70,8 +70,8 @@ DETECTED = {
     "stale": "no labels to tell by",
 }
 
+#: In the form of a roll-back: it does not hold, the next fit may replace it.
 UNTIL_REFIT = "until_refit"
-"""In the form of a roll-back: it does not hold, the next fit may replace it."""
 
 _NAMES = {
     "uncertainty_threshold": "threshold on u",

@@ -10,8 +10,8 @@ from typing import NamedTuple
 from recalibrator.api.read_model.status_documents import SILENT_AFTER
 from schemas.status import ModelHealth, RecalibratorStatus, WorkloadRouter, WorkloadStatus, that_answer
 
+#: More that are well are counted.
 _MOST_ROUTERS = 3
-"""More that are well are counted."""
 
 _TONES = {"probing": "warn", "down": "bad"}
 

@@ -13,8 +13,8 @@ from recalibrator.api.read_model.topic_cache import TopicCache
 from schemas.calibration import CalibrationVersion
 from schemas.status import CostQualityCurve, UncertaintyHistogram, WorkloadStatus
 
+#: Versions whose record is kept read: one of each workload is asked for again and again.
 _MOST_READ = 64
-"""Versions whose record is kept read: one of each workload is asked for again and again."""
 
 
 class Figures(NamedTuple):

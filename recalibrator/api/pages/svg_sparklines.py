@@ -18,19 +18,19 @@ from recalibrator.api.pages.html_environment import number, percent, rate
 from recalibrator.api.read_model.history import HistoryPoint
 from schemas.happening import HappeningEvent
 
+#: Of each line, at most; a service that began later is shown from its beginning.
 SPAN = timedelta(hours=6)
-"""Of each line, at most; a service that began later is shown from its beginning."""
 
 _BINS = 96
 _WIDTH, _HEIGHT, _ROOM = 240.0, 48.0, 4.0
 _LEAST_POINTS = 2
 _DRIFT = frozenset({"suspected", "drifted"})
+#: Reports are kept every 30 s up to this age and every 150 s beyond (:mod:`recalibrator.api.read_model.aging`): twice
+#: as long without one is a gap.
 _OFTEN_S = (3_600.0, 60.0, 300.0)
-"""Reports are kept every 30 s up to this age and every 150 s beyond (:mod:`recalibrator.api.read_model.aging`): twice
-as long without one is a gap."""
 
+#: Where reports come seldom, so many times as long as usual is a gap.
 _SELDOM = 4.0
-"""Where reports come seldom, so many times as long as usual is a gap."""
 
 _Values = Sequence[tuple[float, float]]
 

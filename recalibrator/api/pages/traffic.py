@@ -11,8 +11,8 @@ from pydantic import JsonValue
 from recalibrator.api.read_model.history import HistoryPoint, Served, begun
 from schemas.status import WorkloadStatus
 
+#: Over which the rate is taken.
 SPAN = timedelta(minutes=5)
-"""Over which the rate is taken."""
 
 _HOUR = timedelta(hours=1)
 

@@ -24,11 +24,11 @@ from schemas.routed import TrialMode
 from schemas.status import RecalibratorStatus, RouterStatus, WorkloadStatus
 from schemas.topics import CALIBRATION_HISTORY, HAPPENINGS, RECALIBRATORS, ROUTERS, STATUS
 
+#: Routers, and recalibrators, kept; the longest silent go first.
 MOST_INSTANCES = 1_000
-"""Routers, and recalibrators, kept; the longest silent go first."""
 
+#: Of a workload, kept.
 MOST_HAPPENINGS = 200
-"""Of a workload, kept."""
 
 _Status = TypeVar("_Status", RouterStatus, RecalibratorStatus)
 

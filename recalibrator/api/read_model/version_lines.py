@@ -20,14 +20,14 @@ from schemas.routed import TrialMode
 from schemas.status import VersionSummary
 
 _SAMPLED_U = (1e-5, 1e-4, 1e-3, 3e-3, 0.01, 0.02, 0.03, 0.05, 0.07, 0.1, 0.15, 0.2, 0.25, 0.3, 0.4, 0.5, 0.6, 0.8, 0.95)
+#: Smallest change of g(u) that is reported.
 _NOTABLE = 0.005
-"""Smallest change of g(u) that is reported."""
 
+#: A version that decided for so long has stood the test of traffic.
 HELD = timedelta(hours=1)
-"""A version that decided for so long has stood the test of traffic."""
 
+#: Change of the share escalated from which a chart marks the version that made it.
 VISIBLE = 0.05
-"""Change of the share escalated from which a chart marks the version that made it."""
 
 _TRIALS = frozenset(get_args(TrialMode))
 _DOUBTFUL = frozenset({"suspected", "drifted"})
