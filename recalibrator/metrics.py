@@ -28,7 +28,7 @@ SPECS = (
     ),
     MetricSpec("rows", "gauge", "row", "Rows in the join's store."),
     MetricSpec("row_bytes", "gauge", "byte", "Bytes that these rows take."),
-    MetricSpec("disk_free_bytes", "gauge", "byte", "Bytes left on the disk of the join's store."),
+    MetricSpec("disk_free_bytes", "gauge", "byte", "Bytes left on the disk of the join."),
     MetricSpec(
         "rows_expired",
         "counter",

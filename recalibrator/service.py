@@ -7,6 +7,7 @@ is read again at the next start. On SIGTERM each stage commits what it has taken
 
 from __future__ import annotations
 
+import shutil
 import socket
 import time
 from collections.abc import Callable, Collection
@@ -237,6 +238,7 @@ class Service:
                         on_failure=self._fail,
                         metrics=self.metrics,
                         on_status=None if self._notifier is None else self._notifier.announce,
+                        free_bytes=self._free_bytes if name is StageName.JOIN else None,
                     )
                 )
         if RECALIBRATORS not in checked.missing:
@@ -244,6 +246,9 @@ class Service:
             self._heartbeat.start()
         for thread in self._threads:
             thread.start()
+
+    def _free_bytes(self) -> float:
+        return shutil.disk_usage(self._settings.recalibrator.state_dir).free
 
     def _new_notifier(self, directory: Path) -> DeliveryThread:
         return DeliveryThread(self._settings.notify, OutboxFile(directory), clock=self._clock, count=self.metrics.count)

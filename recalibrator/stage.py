@@ -108,10 +108,6 @@ class Stage(Protocol):
         """Return what labelers have said, by workload."""
         return {}
 
-    def trouble(self) -> str:
-        """Return what will soon keep it from its work, in a few words; nothing where all is well."""
-        return ""
-
     def statuses(self) -> Sequence[WorkloadStatus]:
         """Return the statuses of workloads that were committed since the last call, oldest first."""
         return ()

@@ -13,7 +13,7 @@ from threading import Event, Thread
 
 import structlog
 
-from recalibrator.errors import DiskFull
+from recalibrator.errors import LOW_FREE_BYTES, DiskFull
 from recalibrator.prometheus_metrics import Metrics
 from recalibrator.stage import NotCommitted, Stage, StageReport
 from schemas.settings import Settings
@@ -38,6 +38,8 @@ class StageThread(Thread):
         Makes the stage; called in the thread, since clients belong to one.
     on_status : callable, optional
         Called with every status that the stage has committed; must not wait.
+    free_bytes : callable, optional
+        Returns how much room is left on the stage's disk.
     """
 
     def __init__(
@@ -49,6 +51,7 @@ class StageThread(Thread):
         on_failure: Callable[[BaseException], None],
         metrics: Metrics,
         on_status: Callable[[WorkloadStatus], None] | None = None,
+        free_bytes: Callable[[], float] | None = None,
     ) -> None:
         super().__init__(name=name, daemon=True)
         self._build = build
@@ -56,6 +59,7 @@ class StageThread(Thread):
         self._on_failure = on_failure
         self._metrics = metrics
         self._on_status = on_status
+        self._free_bytes = free_bytes
         self._dead_letters = Tally()
         self._settings: SimpleQueue[Settings] = SimpleQueue()
         self.is_ready = False
@@ -112,9 +116,9 @@ class StageThread(Thread):
 
     def _measure(self, stage: Stage) -> None:
         self._metrics.gauge("ready", float(stage.is_ready), stage=self.name)
-        trouble = stage.trouble()
+        trouble = self._shortage()
         if trouble and not self.report.trouble:
-            _log.warning("trouble ahead", stage=self.name, trouble=trouble)
+            _log.warning("the disk is nearly full", stage=self.name, trouble=trouble)
         self.report = StageReport(stage.is_ready, stage.lag(), stage.labelers(), trouble)
         for source, behind in self.report.lag.items():
             labels = {"stage": self.name, "topic": source.topic, "partition": str(source.partition)}
@@ -127,6 +131,14 @@ class StageThread(Thread):
         for status in stage.statuses():
             if self._on_status is not None:
                 self._on_status(status)
+
+    def _shortage(self) -> str:
+        """Measure the room on the stage's disk; return that it is nearly full, before it is."""
+        if self._free_bytes is None:
+            return ""
+        free = self._free_bytes()
+        self._metrics.gauge("disk_free_bytes", free)
+        return "" if free >= LOW_FREE_BYTES else f"only {free / 1e9:.2f} GB left on its disk: free some"
 
     def _log_news(self, stage: Stage) -> None:
         if grown := self._dead_letters.grown(

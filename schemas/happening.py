@@ -14,8 +14,8 @@ class HappeningEvent(Event):
 
     workload: WorkloadName
     at: Timestamp
-    #: ``outage``, ``alarm``, ``audit`` and ``set_aside``; the same with ``_over`` for their ends; ``act``. Later releases
-    #: may write others.
+    #: ``outage``, ``alarm``, ``audit`` and ``set_aside``; the same with ``_over`` for their ends; ``act``. Later
+    #: releases may write others.
     kind: str
     #: In plain words.
     sentence: str

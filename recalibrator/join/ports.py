@@ -77,11 +77,6 @@ class JoinStore(Protocol):
         ...
 
     @property
-    def free_bytes(self) -> int:
-        """Bytes that the disk has room for."""
-        ...
-
-    @property
     def open_requests(self) -> Mapping[str, int]:
         """Number of open label requests, by workload."""
         ...

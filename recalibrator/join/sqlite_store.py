@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import json
 import os
-import shutil
 import sqlite3
 import time
 import zlib
@@ -206,11 +205,6 @@ class SqliteJoinStore:
     def row_bytes(self) -> int:
         """Bytes that the rows take."""
         return sum(size for _, size in self._totals().values())
-
-    @property
-    def free_bytes(self) -> int:
-        """Bytes that the file's disk has room for."""
-        return shutil.disk_usage(self._path.parent).free
 
     def _totals(self) -> dict[int, tuple[int, int]]:
         """Return (rows, bytes) of each kind."""

@@ -12,7 +12,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 
-from recalibrator.errors import LOW_FREE_BYTES, DiskFull
+from recalibrator.errors import DiskFull
 from recalibrator.join.co_partition import CoPartition, Uncommitted
 from recalibrator.join.joining import Event, Joining
 from recalibrator.join.label_requests import closing_records
@@ -101,14 +101,8 @@ class JoinStage(Stage):
         return {
             "rows": float(self._store.rows),
             "row_bytes": float(self._store.row_bytes),
-            "disk_free_bytes": float(self._store.free_bytes),
             "label_requests_open": float(sum(self._store.open_requests.values())),
         }
-
-    def trouble(self) -> str:
-        """Return that the disk is nearly full, before it is."""
-        free = self._store.free_bytes
-        return "" if free >= LOW_FREE_BYTES else f"only {free / 1e9:.2f} GB left on its disk: free some"
 
     def start(self) -> None:
         """End what an earlier process left open, then join the group."""

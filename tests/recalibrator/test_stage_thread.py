@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from threading import Event
 
 import pytest
+from prometheus_client import generate_latest
 
 from recalibrator import stage_thread
 from recalibrator.core import Recalibrator
@@ -152,3 +153,15 @@ def test_a_full_disk_ends_no_process(monkeypatch: pytest.MonkeyPatch) -> None:
     assert troubles == ["", "join.sqlite3: full", "join.sqlite3: full"]
     assert full.calls == 2 * ["start", "turn", "close"]
     assert thread.report.trouble == ""
+
+
+def test_a_disk_that_fills_up_is_told_before_it_is_full() -> None:
+    closing, metrics = Event(), Metrics()
+    stage = ScriptedStage(closing)
+    thread = StageThread(
+        "join", lambda: stage, closing=closing, on_failure=print, metrics=metrics, free_bytes=lambda: 5e7
+    )
+    thread.run()
+
+    assert thread.report.trouble == "only 0.05 GB left on its disk: free some"
+    assert "ucci_recalibrator_disk_free_bytes 5e+07" in generate_latest(metrics.registry).decode()

@@ -48,7 +48,6 @@ class _Workload:
     versions: dict[int, tuple[VersionLine, bytes]] = field(default_factory=dict)
     happened: deque[HappeningEvent] = field(default_factory=lambda: deque(maxlen=MOST_HAPPENINGS))
     revision: int = 0
-    versions_revision: int = 0
 
 
 class TopicCache:
@@ -109,10 +108,6 @@ class TopicCache:
     def revision_of(self, workload: str) -> int:
         """Return a number that grows with every status and version of this workload."""
         return self._workloads[workload].revision
-
-    def versions_revision_of(self, workload: str) -> int:
-        """Return a number that grows with every version of this workload."""
-        return self._workloads[workload].versions_revision
 
     def status(self, workload: str) -> WorkloadStatus | None:
         """Return a workload's latest status as it stands in the topic, or None before the first."""
@@ -197,7 +192,6 @@ class TopicCache:
                     # What was only tried was never how the workload stood.
                     entry.history.add_version(version, published_at)
         entry.revision += 1
-        entry.versions_revision += 1
 
     def _take_happening(self, workload: str, value: bytes | None, _timestamp_ms: int | None) -> None:
         entry = self._workloads.get(workload)

@@ -214,7 +214,7 @@ def test_a_faulty_form_is_refused_in_words(api: Api, changes: dict[str, str], st
     assert answer.status_code == status
 
 
-def test_a_value_that_does_not_stand_in_the_text_is_asked_about_once(api: Api) -> None:
+def test_a_value_not_in_the_text_is_asked_about_once(api: Api) -> None:
     """A slip is caught; a name that is meant is saved by pressing again, and another slip is asked about anew."""
     form = form_of(api.client.get(PATH).text) | {"value:camera": "nikn"}
     asked = api.client.post(PATH, data=form)
@@ -236,7 +236,7 @@ def test_a_label_without_a_name_is_not_saved(api: Api) -> None:
     assert sent(api) == []
 
 
-def test_help_stands_beside_its_field_and_what_was_found_is_marked() -> None:
+def test_help_is_beside_its_field_and_found_values_are_marked() -> None:
     api = make_api(workload={"field_help": {"lens": "focal length & speed"}})
     ask(api, 1, {"lens": "50 MM", "camera": None})
     page = api.client.get(PATH).text
