@@ -12,6 +12,7 @@ from __future__ import annotations
 import argparse
 import time
 from collections.abc import Callable
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
@@ -21,7 +22,7 @@ from numpy.typing import NDArray
 from sklearn.isotonic import IsotonicRegression
 
 from recalibrator.core import Recalibrator, TrafficSummarizer
-from recalibrator.fit.method_constants import DEFAULT, with_constants
+from recalibrator.fit.method_constants import DEFAULT
 from research.results_json import tell
 from schemas import CalibrationVersion, LabelledExample, OutcomeCounts, RoutedEvent, TrafficSummary, WorkloadSettings
 from schemas.costs import QueryCost
@@ -36,7 +37,7 @@ SETTINGS = WorkloadSettings.model_validate(
 LABEL_SHARE = 0.1
 QUERIES_A_SUMMARY = 200
 _CHUNK = 25
-_LABELS_A_REFIT = DEFAULT.refit.refit_labels_most
+_LABELS_A_REFIT = DEFAULT.refit_labels_most
 Measured = dict[str, float]
 
 
@@ -175,7 +176,7 @@ def refit(cascade: Cascade, labels: int, rounds: int) -> dict[str, Any]:
     first one after scikit-learn has swept the processor's caches, with the window as it ships.
     """
     shipped = Recalibrator(SETTINGS)
-    whole = Recalibrator(SETTINGS, with_constants(DEFAULT, window_labels=labels))
+    whole = Recalibrator(SETTINGS, replace(DEFAULT, window_labels=labels))
     offered = 0
 
     def offer(count: int) -> None:

@@ -224,7 +224,7 @@ def main() -> int:
     path: Path = parser.parse_args().out
     made = refit()
     with mpl.rc_context(_STYLE):
-        figure = draw(made, Ours().constants.estimate.smoothing.bandwidth_cells)
+        figure = draw(made, Ours().constants.bandwidth_cells)
         if path.suffix == ".svg":
             # A fixed date and salt: equal refits give equal files.
             figure.savefig(path, metadata={"Date": None})

@@ -78,9 +78,7 @@ class ChangeMonitor:
         self, settings: WorkloadSettings, constants: MethodConstants, labels: LabelTable, traffic: TrafficWindow
     ) -> None:
         self._constants, self._labels, self._traffic = constants, labels, traffic
-        self.drift = DriftMonitors(
-            labels.grid.cells, settings.detectors, settings.river, watch_mix=constants.mix.watch_mix
-        )
+        self.drift = DriftMonitors(labels.grid.cells, settings.detectors, settings.river, watch_mix=constants.watch_mix)
         self.label_quality = LabelQuality()
         self.labelers = Labelers(settings.trusted_labelers)
         self.change, self.mix = OutcomeChange(), MixChange()
@@ -130,7 +128,7 @@ class ChangeMonitor:
             return Reaction(refit_now) if refit_now else NO_REACTION
         former = self.label_quality.suspicion
         seen = LabelSeen(routed_us, now_us, audited, cell, agree, said, self._labels, self._recent_pairs())
-        self.label_quality, effects = step(self.label_quality, seen, self._constants.audit)
+        self.label_quality, effects = step(self.label_quality, seen, self._constants)
         current = self.label_quality.suspicion
         if former and current and (former.slipping, former.log_odds) != (current.slipping, current.log_odds):
             self._weigh(current.slips())
@@ -160,7 +158,7 @@ class ChangeMonitor:
         for number, spans in distrust.items():
             if len(spans) > len(former.get(number, ())):
                 self.change.retract(spans[-1][0])
-        self.label_quality, effects = step(self.label_quality, PeopleJudged(), self._constants.audit)
+        self.label_quality, effects = step(self.label_quality, PeopleJudged(), self._constants)
         self._apply(effects, now_us)
         return True
 
@@ -178,7 +176,7 @@ class ChangeMonitor:
         may_ask : bool
             Whether an audit could be published.
         """
-        self.label_quality, _ = step(self.label_quality, AuditsDrawn(summary, audits), self._constants.audit)
+        self.label_quality, _ = step(self.label_quality, AuditsDrawn(summary, audits), self._constants)
         pairs = batch.counts[PAIRS : AGREEING + 1]
         alarms = self.drift.on_pairs(batch.cell, pairs, batch.last_us)
         seen = self._late.take(batch)
@@ -204,7 +202,7 @@ class ChangeMonitor:
             if channel.meaning == "traffic":
                 self.worlds.begin(alarm.began_us, by_mix=True)
                 fresh = self._labels.labels_since(alarm.began_us)
-                self.mix.note(alarm.began_us, fresh, self._constants.mix.mix_labels)
+                self.mix.note(alarm.began_us, fresh, self._constants.mix_labels)
             elif channel.meaning == "outcomes" or not may_ask:
                 # Where nobody can be asked, suspect labels are believed: both models failing alike looks the same.
                 suspect = channel.meaning == "labels"
@@ -217,11 +215,11 @@ class ChangeMonitor:
         agreement = self.drift.agreement
         assert agreement is not None
         known_us = self._labels.earlier(alarm.began_us, _GUARD_LABELS)
-        known = errors_before(self._labels, known_us, self._constants.estimate)
+        known = errors_before(self._labels, known_us, self._constants)
         began_us, agreeing = alarm.began_us, alarm.channel.agreeing
         expected = Expected(agreement, known)
         alarmed = Suspected(began_us, agreeing, expected, self._labels, self._recent_pairs(), now_us)
-        self.label_quality, _ = step(self.label_quality, alarmed, self._constants.audit)
+        self.label_quality, _ = step(self.label_quality, alarmed, self._constants)
         # Until trusted people have answered, the safe side is that both models fail alike.
         if agreeing and not self.change.reported_by_labels(began_us):
             self._note_change(began_us, now_us, by_labels=True, settled=False)
@@ -260,7 +258,7 @@ class ChangeMonitor:
         # An estimate splits labels at one instant: of both changes the later one that has enough labels since. To split
         # at a change of outcomes discounts what came before it; to split at one of the mix keeps all of it, and only
         # measures the curves on the current mix. A mix that swings back and forth is split once, not at every turn.
-        change, mix, constants = self.change, self.mix, self._constants.mix
+        change, mix, constants = self.change, self.mix, self._constants
         changed_us, by_mix = change.began_us, False
         if mix.began_us is not None and mix.is_lone and constants.mix_split:
             enough = (change.fresh or 0) >= constants.mix_labels
@@ -279,7 +277,7 @@ class ChangeMonitor:
     def is_quiet(self) -> bool:
         """Whether nothing has changed lately, and nothing is suspected to."""
         change = self.change
-        learning = change.fresh is not None and change.fresh < self._constants.publish.alert_labels
+        learning = change.fresh is not None and change.fresh < self._constants.alert_labels
         return not learning and self.drift.is_quiet
 
     @property
@@ -287,5 +285,5 @@ class ChangeMonitor:
         """Whether no evidence to speak of says that anything moves, of the world or of labels."""
         if not self.label_quality.is_trusting or not self.is_quiet:
             return False
-        share = self._constants.refit.calm_share
+        share = self._constants.calm_share
         return all(one.statistic < share * one.bound for one in self.drift.detectors)

@@ -62,7 +62,7 @@ from schemas.status import CommandOutcome, SilentSide, WorkloadStatus
 from schemas.traffic import TrafficSummary, VersionTraffic
 from schemas.trial import CalibrationTrial
 
-_SNAPSHOT_FORMAT = 7
+_SNAPSHOT_FORMAT = 8
 _DEFAULT_MAP = "isotonic"
 
 
@@ -121,13 +121,13 @@ class Recalibrator:
     def __init__(self, settings: WorkloadSettings, constants: MethodConstants = DEFAULT) -> None:
         self.settings, self.constants = settings, constants
         self._basis_mark = settings.basis_mark
-        self._grid, window = Grid(constants.grid), constants.window
-        self._traffic = TrafficWindow(self._grid, window.window_queries)
+        self._grid = Grid(constants.grid)
+        self._traffic = TrafficWindow(self._grid, constants.window_queries)
         self._handoff, self._trials = HandoffWatch(settings.handoff), Trials()
-        self._published = VersionRegistry(settings, window.kept_versions, self._handoff)
+        self._published = VersionRegistry(settings, constants.kept_versions, self._handoff)
         self._parts = self._made_parts()
         self._learn_anew()
-        self._map_fitter = map_fitter(settings.calibration_map, constants.map.map_prior_labels)
+        self._map_fitter = map_fitter(settings.calibration_map, constants.map_prior_labels)
         self._map_in_force: tuple[CalibrationVersion, Floats] | None = None
         self._counters = Counters()
         self._queries_until_fit = self._queries_between_fits
@@ -139,26 +139,26 @@ class Recalibrator:
         if target.fields:
             parts["fields"] = FieldTargets()
         if target.cost is not None:
-            parts["budget"] = Pacer(target.cost, self.constants.budget)
+            parts["budget"] = Pacer(target.cost, self.constants)
         return parts | {"threshold": Threshold(), "atom": DrawnAtom()}
 
     def _learn_anew(self) -> None:
         """Know no label, and nothing that was concluded from any."""
-        window = self.constants.window
+        constants = self.constants
         self._labels = LabelTable(
             self._grid,
             reference(self.settings.target, self._published.current),
             self.settings.fields,
-            window.window_labels,
-            half_life=window.half_life_revisions,
+            constants.window_labels,
+            half_life=constants.half_life_revisions,
             by_model=bool(self.settings.target.fields),
         )
-        self._monitor = ChangeMonitor(self.settings, self.constants, self._labels, self._traffic)
-        self._labels_until_fit = self.constants.refit.refit_labels_least
+        self._monitor = ChangeMonitor(self.settings, constants, self._labels, self._traffic)
+        self._labels_until_fit = constants.refit_labels_least
 
     @property
     def _queries_between_fits(self) -> float:
-        most, pace = self.constants.refit.refit_queries, self.constants.budget.pace_queries
+        most, pace = self.constants.refit_queries, self.constants.pace_queries
         return float(most if self.settings.target.cost is None else min(most, pace))
 
     @property
@@ -287,7 +287,7 @@ class Recalibrator:
         """The share of pairs to audit under the next version; none while people hold a version in force."""
         if self._published.holds:
             return 0.0
-        return self._monitor.label_quality.audit_probability(self.constants.audit)
+        return self._monitor.label_quality.audit_probability(self.constants)
 
     @property
     def _audit_changed(self) -> bool:
@@ -321,8 +321,8 @@ class Recalibrator:
 
     def _refit_in_turn(self) -> CalibrationVersion | None:
         """Refit as labels or queries are due, or leave it out where nothing moves and few were left out before."""
-        current, refit = self.current, self.constants.refit
-        if current is None or self._put_off >= refit.refits_put_off or not self._may_wait(current):
+        current = self.current
+        if current is None or self._put_off >= self.constants.refits_put_off or not self._may_wait(current):
             return self._refit()
         self._put_off += 1
         if self._labels_until_fit <= 0:
@@ -335,15 +335,15 @@ class Recalibrator:
         """Whether the version in force is as good as settled, and what is known says that nothing moves."""
         if current.state != "active" or self.settings.target.cost is not None or self._audit_changed:
             return False
-        if self._labels.counting < self.constants.refit.calm_labels or outdated(current, self.settings):
+        if self._labels.counting < self.constants.calm_labels or outdated(current, self.settings):
             return False
-        most, publish = self.settings.sampling.exploration_probability, self.constants.publish
-        at_rest = exploration_probability(most, publish, is_quiet=True)
+        most = self.settings.sampling.exploration_probability
+        at_rest = exploration_probability(most, self.constants, is_quiet=True)
         return current.exploration_probability == at_rest and self._monitor.is_calm
 
     def _labels_between_fits(self, effective: float) -> int:
-        refit = self.constants.refit
-        return min(refit.refit_labels_most, max(refit.refit_labels_least, int(refit.refit_share * effective)))
+        one = self.constants
+        return min(one.refit_labels_most, max(one.refit_labels_least, int(one.refit_share * effective)))
 
     def _refit(
         self,
@@ -353,14 +353,14 @@ class Recalibrator:
         news: str | None = None,
     ) -> CalibrationVersion | None:
         """Fit, and publish when there is evidence and reason enough, or when commanded."""
-        refit, needed = self.constants.refit, self.constants.support
+        needed = self.constants
         self._queries_until_fit, self._put_off = self._queries_between_fits, 0
         if not len(self._labels):
             return None
         # A first reference that rests on a handful of labels would be contradicted by the next ones.
         is_first = self._monitor.drift.agreement is None
         if commanded is None and is_first and self._labels.counting < needed.minimum_labels:
-            self._labels_until_fit = refit.refit_labels_least
+            self._labels_until_fit = needed.refit_labels_least
             return self._emit_audit()
         candidate = self.evaluate()
         support = candidate.estimate.support
@@ -411,7 +411,7 @@ class Recalibrator:
         return self._carry_on("audit", audit=self._audit) if self._audit_changed else None
 
     def _trigger(self, candidate: Candidate, *, drifted: bool, news: str | None) -> str | None:
-        support, current, needed = candidate.estimate.support, self.current, self.constants.support
+        support, current, needed = candidate.estimate.support, self.current, self.constants
         is_known = support.effective_labels >= needed.minimum_labels and self._knows_fields(candidate)
         if self._published.holds or not is_known:
             return None
@@ -428,7 +428,7 @@ class Recalibrator:
         return reason_to_publish(
             current,
             candidate,
-            self.constants.publish,
+            self.constants,
             map_moved=float(candidate.estimate.traffic @ np.abs(after - before)),
             age_s=(self._now_us - to_us(current.created_at)) / 1e6,
             drifted=drifted,
@@ -436,13 +436,13 @@ class Recalibrator:
 
     def _knows_fields(self, candidate: Candidate) -> bool:
         """Whether enough labels say what both models give in each field that has a target of its own."""
-        needed, known = self.constants.support, [one.support for one in candidate.fields.values()]
+        needed, known = self.constants, [one.support for one in candidate.fields.values()]
         has_labels = all(one.effective_labels >= needed.minimum_labels for one in known)
         return has_labels and all(one.effective_pairs >= needed.minimum_pairs for one in known)
 
     def _publish(self, candidate: Candidate, trigger: str) -> CalibrationVersion:
         model_costs = costs(self.settings, self._traffic)
-        scores = calibration_error(self._labels, self.constants.estimate.decay.half_life_fast)
+        scores = calibration_error(self._labels, self.constants.half_life_fast)
         standing = target_standing(self.settings.target, candidate, candidate.choice.index, candidate.safety)
         found = evidence(trigger, candidate, scores, model_costs, self._monitor.drift.worst, self._more(), standing)
         threshold = float(candidate.policies.thresholds[candidate.choice.index])
@@ -475,7 +475,7 @@ class Recalibrator:
             self._trials.end(command.action, self._now_us)
         if act.what == "fit":
             version = self._refit(commanded=command.action)
-            least, known = self.constants.support.minimum_bootstrap_labels, len(self._labels)
+            least, known = self.constants.minimum_bootstrap_labels, len(self._labels)
             refusal = f"{command.action} refused: needs {least} labels, some with both models run; {known} are known"
             self._conclude(command, refusal if version is None else act.note, is_refused=version is None)
             return version

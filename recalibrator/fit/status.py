@@ -109,18 +109,18 @@ class WorkloadFacts(NamedTuple):
     @property
     def is_stale(self) -> bool:
         """Whether labels are asked for, and none comes."""
-        return self.counters.requested_since_label >= self.view.constants.support.stale_requests
+        return self.counters.requested_since_label >= self.view.constants.stale_requests
 
 
 def workload_status(facts: WorkloadFacts) -> WorkloadStatus:
     """Put the status together."""
     view, counters, monitor = facts.view, facts.counters, facts.monitor
     labels, traffic, current, quality = view.labels, view.traffic, view.current, facts.quality
-    half_life = view.constants.estimate.decay.half_life_fast
+    half_life = view.constants.half_life_fast
     state, outage, cost = _state(facts), _outage(traffic), _cost(view)
     said = _sentence(state, facts) or label_sentence(monitor.label_quality, labels.slipped)
     remarks = _cut(view) + _decided(facts) + monitor.labelers.sentence(labels) + facts.remarks
-    is_known = facts.effective >= view.constants.support.minimum_labels
+    is_known = facts.effective >= view.constants.minimum_labels
     expected = None if quality is None else facts.policies
     found: dict[str, Any] = {"standing": facts.standing}
     if current is not None:
@@ -194,7 +194,7 @@ def _state(facts: WorkloadFacts) -> WorkloadState:
         (suspected, "bad_labels_suspected"),
         (facts.silent_side is not None, "labels_one_sided"),
         (current is not None and current.state == "infeasible", "infeasible"),
-        (facts.effective < facts.view.constants.support.minimum_labels, "label_starved"),
+        (facts.effective < facts.view.constants.minimum_labels, "label_starved"),
         (facts.is_stale, "stale"),
     )
     return next((state for applies, state in rules if applies), "active")
@@ -267,7 +267,7 @@ def _saving(cost: CostRate | None) -> Saving | None:
 def _sentence(state: WorkloadState, facts: WorkloadFacts) -> str:
     """Say in one plain sentence how it stands; nothing where labels are suspected, whose own sentence follows."""
     view, quality, effective = facts.view, facts.quality, facts.effective
-    minimum, goal = view.constants.support.minimum_labels, str(view.settings.target)
+    minimum, goal = view.constants.minimum_labels, str(view.settings.target)
     now = "not yet known" if quality is None else estimated(quality)
     number = 0 if view.current is None else view.current.version
     need = max(0, round(minimum - effective))

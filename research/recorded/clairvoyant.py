@@ -39,7 +39,7 @@ class Clairvoyant(Service):
     @property
     def exploration(self) -> float:
         """As after an alarm while few labels since the change are there."""
-        alert = self._changed_at > START and self._fresh_labels < self.core.constants.publish.alert_labels
+        alert = self._changed_at > START and self._fresh_labels < self.core.constants.alert_labels
         return self._explored if alert else super().exploration
 
     @property
@@ -71,7 +71,7 @@ class Clairvoyant(Service):
         if not self._rebuild_at or fresh < self._rebuild_at[0]:
             return
         self._rebuild_at = [labels for labels in self._rebuild_at if labels > fresh]
-        decay = self.core.constants.estimate.decay
+        decay = self.core.constants
         kept = int(max(decay.old_labels_least, decay.old_labels_most - fresh))
         in_turn = sorted(self._labels, key=lambda one: one.routed_at)
         self._labels = in_turn[-(kept + fresh) :]

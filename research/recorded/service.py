@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
@@ -10,7 +11,7 @@ import numpy as np
 
 from recalibrator.core import Recalibrator, WorkloadSettings
 from recalibrator.decoding import Observation
-from recalibrator.fit.method_constants import DEFAULT, with_constants
+from recalibrator.fit.method_constants import DEFAULT
 from recalibrator.grid import Grid
 from research.recorded.simulate import Routed
 from research.recorded.stream import (
@@ -87,7 +88,7 @@ class Service:
                 **({"handoff": _HANDOFF} if handoff else {}),
             }
         )
-        self._constants = with_constants(DEFAULT, **tuned)
+        self._constants = replace(DEFAULT, **tuned)
         self._label_share = labels
         if offline is None:
             made_under = HANDOFF if handoff else None

@@ -171,7 +171,7 @@ def version_of(
     for event in events:
         version = core.observe(event) or version
     if version is None:
-        least = core.constants.support.minimum_bootstrap_labels
+        least = core.constants.minimum_bootstrap_labels
         raise FeedStopped(f"{source}: makes no version: it needs {least} labels, some of them with both models run")
     return version
 

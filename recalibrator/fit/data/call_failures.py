@@ -21,14 +21,6 @@ _USUAL_HALF_LIFE_CALLS = 20_000.0
 class CallFailures:
     """Failures of one model's calls: the recent share, and the usual one.
 
-    Parameters
-    ----------
-    recent, usual : float
-        Decayed shares of calls without a valid answer, in [0, 1]; half-lives of 100 and of 20,000 calls.
-    is_out : bool
-        Whether recent failures exceed the usual ones by :data:`OUTAGE_BEGINS`, and since then by
-        :data:`OUTAGE_ENDS`.
-
     Examples
     --------
     >>> failures = CallFailures()
@@ -40,8 +32,11 @@ class CallFailures:
     [False, True, True, True, False]
     """
 
+    #: ``recent`` and ``usual``: decayed shares of calls without a valid answer, in [0, 1]; half-lives of 100 and of
+    #: 20,000 calls.
     recent: float = 0.0
     usual: float = 0.0
+    #: Whether recent failures exceed the usual ones by :data:`OUTAGE_BEGINS`, and since then by :data:`OUTAGE_ENDS`.
     is_out: bool = False
 
     def add(self, calls: float, failed: float) -> None:

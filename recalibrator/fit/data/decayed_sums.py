@@ -9,11 +9,11 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import NamedTuple
+from math import inf
 
 import numpy as np
 
-from recalibrator.fit.arrays import Floats, Ints
+from recalibrator.fit.arrays import Floats
 from recalibrator.fit.data.label_columns import (
     ERROR,
     GROUP,
@@ -21,9 +21,9 @@ from recalibrator.fit.data.label_columns import (
     OUTCOMES,
     PAIR,
     ROUTED_US,
-    STANDING,
 )
 from recalibrator.fit.data.label_table import LabelTable, Span, are_in
+from recalibrator.fit.method_constants import MethodConstants
 
 LEAST_PROPENSITY = 1e-3
 """A label weighs no more than a thousand queries, however seldom it was asked for."""
@@ -37,38 +37,31 @@ SUMS = 2 * OUTCOMES + 6
 weights, their squares, and the fast weights by inverse propensity; labels and errors by the weights of the map."""
 
 
-class HalfLives(NamedTuple):
-    """Of the outcome curves and of the map g, in labels; of what is recent, in queries."""
-
-    slow: float
-    fast: float
-    map: float
-
-
 @dataclass(frozen=True, slots=True)
 class DecayedSums:
-    """Sums over all contributions that count, those routed before a change separate from those since.
+    """Sums over all contributions that count, those routed before a change separate from those since."""
 
-    Parameters
-    ----------
-    before, since : ndarray, shape (``SUMS``, groups)
-        The newest label weighs 1. Before is None where nothing has changed.
-    labels, pairs, fresh : int
-        Contributions that count; of these, where both models ran; of these, those since the change.
-    window_us : tuple of int or None
-        First and last routing time of what counts.
-    """
-
+    #: ``before`` and ``since``, shape (``SUMS``, groups): the newest label weighs 1. Before is None where nothing has
+    #: changed.
     before: Floats | None
     since: Floats
+    #: Shape (2, groups): fast weights of those that the current traffic has brought: of all, and of pairs.
+    current: Floats
+    #: ``labels``, ``pairs`` and ``fresh``: contributions that count; of these, where both models ran; of these, those
+    #: since the change.
     labels: int
     pairs: int
     fresh: int
+    #: First and last routing time of what counts.
     window_us: tuple[int, int] | None
 
 
 def decayed_sums(
-    labels: LabelTable, half_lives: HalfLives, changed_us: int | None, spans: tuple[Span, ...] | None = None
+    labels: LabelTable,
+    constants: MethodConstants,
+    changed_us: int | None,
+    spans: tuple[Span, ...] | None = None,
+    current_us: float = inf,
 ) -> DecayedSums:
     """Return the sums by group of all that counts, older labels weighing less.
 
@@ -78,28 +71,35 @@ def decayed_sums(
         Labels of queries routed before then are added up apart.
     spans : tuple of Span, optional
         Labels of queries routed at other times are left out.
+    current_us : float
+        When the current traffic began.
     """
-    rows = labels.table.take(_counting_by_time(labels), axis=0)
+    _, columns = labels.by_time()
     if spans is not None:
-        rows = rows[are_in(rows[:, ROUTED_US], spans)]
-    columns = np.ascontiguousarray(rows.T)
+        columns = np.compress(are_in(columns[ROUTED_US], spans), columns, axis=1)
     routed_us, group = columns[ROUTED_US], columns[GROUP].astype(np.intp)
-    newer, fast = _newer(routed_us, routed_us), _recency(routed_us, columns[LABEL_PROBABILITY], half_lives.fast)
-    slow, of_map = (np.exp2(newer / -half_life) for half_life in (half_lives.slow, half_lives.map))
-    worth = labels.worth(rows)
+    # For the curves age is counted in labels, not in time: what makes a label old is that others have come since. Of
+    # equal times all have the same age, so that the order in which they came changes no weight.
+    newer = len(routed_us) - np.searchsorted(routed_us, routed_us, side="right")
+    slow, of_map = (np.exp2(newer / -half_life) for half_life in (constants.half_life_slow, constants.half_life_map))
+    fast = _recency(columns, constants.half_life_fast)
+    worth = labels.worth(columns.T)
     values = _weighed(columns, worth * slow, worth * fast, worth * of_map)
     old = 0 if changed_us is None else int(np.searchsorted(routed_us, changed_us))
     before, since = np.empty((2, SUMS, labels.groups))
     for row, value in enumerate(values):
         before[row] = np.bincount(group[:old], value[:old], labels.groups)
         since[row] = np.bincount(group[old:], value[old:], labels.groups)
+    latest = slice(int(np.searchsorted(routed_us, current_us)), None)
+    current = (fast[latest], fast[latest] * columns[PAIR, latest])
     return DecayedSums(
         before=None if changed_us is None else before,
         since=since,
-        labels=len(rows),
+        current=np.array([np.bincount(group[latest], weight, labels.groups) for weight in current]),
+        labels=len(group),
         pairs=int(np.count_nonzero(columns[PAIR])),
-        fresh=len(rows) - old,
-        window_us=(int(routed_us[0]), int(routed_us[-1])) if len(rows) else None,
+        fresh=len(group) - old,
+        window_us=(int(routed_us[0]), int(routed_us[-1])) if len(group) else None,
     )
 
 
@@ -108,53 +108,21 @@ def label_weights(labels: LabelTable, half_life: float) -> Floats:
 
     What does not count weighs nothing.
 
-    Parameters
-    ----------
-    half_life : float
-        In queries.
+    ``half_life``: in queries.
     """
-    order, weight = _counting_by_time(labels), np.zeros(len(labels.table))
-    routed_us, probability = labels.table[order][:, (ROUTED_US, LABEL_PROBABILITY)].T
-    weight[order] = _recency(routed_us, probability, half_life)
+    order, columns = labels.by_time()
+    weight = np.zeros(len(labels))
+    weight[order] = _recency(columns, half_life)
     return weight
 
 
-def recent_weight(labels: LabelTable, since_us: float, half_life: float) -> Floats:
-    """Return by group the decayed weight of what was routed since a time: of all that counts, and of pairs.
-
-    Parameters
-    ----------
-    half_life : float
-        In queries; the newest label weighs 1.
-    """
-    order = _counting_by_time(labels)
-    times = labels.table[order, ROUTED_US]
-    first = int(np.searchsorted(times, since_us))
-    order, times = order[first:], times[first:]
-    weight, pair = _recency(times, labels.table[order, LABEL_PROBABILITY], half_life), labels.table[order, PAIR]
-    group = labels.table[order, GROUP].astype(np.intp)
-    return np.stack([np.bincount(group, mass, labels.groups) for mass in (weight, weight * pair)])
-
-
-def _counting_by_time(labels: LabelTable) -> Ints:
-    """Return the labels that count by routing time, those of equal times as they came."""
-    counting = np.flatnonzero(labels.table[:, STANDING] > 0.0)
-    return counting[np.argsort(labels.table[counting, ROUTED_US], kind="stable")]
-
-
-# For the curves age is counted in labels, not in time: what makes a label old is that others have come since. Of equal
-# times all have the same age, so that the order in which they came changes no weight.
-def _newer(times: Floats, routed_us: Floats) -> Ints:
-    """Return how many of some ordered times lie after each of others: labels of equal times are equally old."""
-    return len(times) - np.searchsorted(times, routed_us, side="right")
-
-
-def _recency(times: Floats, probability: Floats, half_life: float) -> Floats:
+def _recency(columns: Floats, half_life: float) -> Floats:
     """Return the weight of labels in the order of time, one half for so many queries for which newer ones stand.
 
     A label stands for the inverse of its propensity. Counted in labels, what is recent would reach back the longer the
     fewer queries are labelled, and its mean would be as certain as ever.
     """
+    times, probability = columns[ROUTED_US], columns[LABEL_PROBABILITY]
     stand_for = np.append(np.cumsum(1.0 / np.maximum(probability[::-1], LEAST_PROPENSITY))[::-1], 0.0)
     return np.asarray(np.exp2(stand_for[np.searchsorted(times, times, side="right")] / -half_life))
 

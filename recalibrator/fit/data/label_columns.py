@@ -17,13 +17,12 @@ OUTCOMES = 9
     PREDICTED,
     LABEL_PROBABILITY,
     LABELER,
-    FIRST_ERROR,
     SERIAL,
-) = range(OUTCOMES, OUTCOMES + 10)
-COLUMNS = OUTCOMES + 10
+) = range(OUTCOMES, OUTCOMES + 9)
+COLUMNS = OUTCOMES + 9
 """Then the facts; all integers among them are exact in a float. ``PREDICTED`` is NaN where g(u) is unknown, ``LABELER``
-is the labeler's number (``NOBODY`` where none is named), ``FIRST_ERROR`` the error by the query's first label,
-``SERIAL`` as which label it came, and ``STANDING`` a :class:`Standing`."""
+is the labeler's number (``NOBODY`` where none is named), ``SERIAL`` as which label it came, and
+``STANDING`` a :class:`Standing`."""
 
 NOBODY, OTHERS = -1.0, 0.0
 """No labeler is named; one of the labelers beyond those kept separately by name."""

@@ -33,8 +33,8 @@ def silent_side(
         return None
     # The cells below the threshold are kept; it lies on an edge, which is not to depend on the last bit.
     kept_cells = int(np.searchsorted(labels.grid.edges, threshold * (1.0 + 1e-12), side="right"))
-    table = labels.table[labels.table[:, ROUTED_US] >= traffic.begins_us]
-    standing, group = table[:, (STANDING, GROUP)].T
+    recent = labels.table[:, ROUTED_US] >= traffic.begins_us
+    standing, group = labels.table[recent, STANDING], labels.table[recent, GROUP]
     group = group[(standing != Standing.UNREQUESTED) & (group < labels.groups - 1)]
     is_kept = np.mod(group, labels.grid.cells) < kept_cells
     came = {"kept": float(is_kept.sum()), "escalated": float((~is_kept).sum())}

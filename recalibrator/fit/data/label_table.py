@@ -8,7 +8,7 @@ their order.
 from __future__ import annotations
 
 import struct
-from typing import Literal
+from typing import Literal, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -18,7 +18,6 @@ from recalibrator.fit.codec import Kept
 from recalibrator.fit.data.label_columns import (
     COLUMNS,
     ERROR,
-    FIRST_ERROR,
     GROUP,
     HITS_LARGE,
     HITS_SMALL,
@@ -38,7 +37,6 @@ from recalibrator.fit.data.label_columns import (
     STANDING,
     Standing,
 )
-from recalibrator.fit.data.overruled import Contribution, Overruled
 from recalibrator.fit.data.revisions import Flips, Revisions
 from recalibrator.fit.data.slips import Slips
 from recalibrator.grid import Grid
@@ -74,6 +72,23 @@ _ROW = struct.Struct(f"{COLUMNS}d")
 _STANDINGS = {float(one): one for one in Standing}
 
 
+class Contribution(NamedTuple):
+    """One label as the table keeps it: its row, and its counts by field."""
+
+    row: Floats
+    per_field: Numbers
+
+    @property
+    def labeler(self) -> float:
+        """The labeler's number."""
+        return float(self.row[LABELER])
+
+    @property
+    def revision(self) -> float:
+        """Its place among the query's labels."""
+        return float(self.row[REVISION])
+
+
 class LabelTable:
     """The latest contributions, one a query, of bounded number.
 
@@ -91,6 +106,12 @@ class LabelTable:
     by_model : bool
         Whether the small answer's counts by field are kept beside those of the served one, for :meth:`of_field`.
 
+    Attributes
+    ----------
+    overruled : dict
+        By query, the latest label that another labeler's stands before. Of several opinions the latest counts; where
+        its labeler is set aside, the one before it has to count again.
+
     Notes
     -----
     A contribution belongs to one of ``groups`` rows of a table of counts: its cell of u when the answers' agreement
@@ -105,7 +126,7 @@ class LabelTable:
     slips: Kept[tuple[Slips, ...]] = ()
     _labelers: Kept[dict[str, int]]
     distrust: Kept[Distrust]
-    overruled: Kept[Overruled]
+    overruled: Kept[dict[str, Contribution]]
     revisions: Kept[Revisions]
 
     def __init__(
@@ -125,12 +146,13 @@ class LabelTable:
         self._counts_of_field = _SERVED + (_OF_SMALL if by_model else 0)
         self._per_field = np.zeros((self.room, len(fields), self._counts_of_field), dtype=np.int32)
         self._use_bytes()
+        self._by_time: tuple[Ints, Floats] | None = None
         self._field_row = struct.Struct(f"{self._counts_of_field * len(fields)}i")
         self._ids = []
         self._slots: dict[str, int] = {}
         self._labelers = {}
         self.distrust = {}
-        self.overruled = Overruled()
+        self.overruled = {}
         self.revisions = Revisions(half_life)
 
     def __len__(self) -> int:
@@ -149,6 +171,17 @@ class LabelTable:
     def counting(self) -> int:
         """How many of them count."""
         return int(np.count_nonzero(self.table[:, STANDING] > 0.0))
+
+    def by_time(self) -> tuple[Ints, Floats]:
+        """Return where the contributions that count are, by routing time, and their columns; to read.
+
+        Those of equal times stand as they came. Until something changes they are sorted once.
+        """
+        if self._by_time is None:
+            counting = np.flatnonzero(self.table[:, STANDING] > 0.0)
+            order = counting[np.argsort(self.table[counting, ROUTED_US], kind="stable")]
+            self._by_time = order, np.ascontiguousarray(self.table.take(order, axis=0).T)
+        return self._by_time
 
     @property
     def per_field(self) -> NDArray[np.int32]:
@@ -188,6 +221,7 @@ class LabelTable:
         """
         times = to_us(example.routed_at), to_us(example.labelled_at)
         slot, labeler = self._slots.get(example.query_id), self._number(example.labeler)
+        self._by_time = None
         if slot is None:
             return self._take_first(example, *times, labeler)
         return self._take_another(slot, example, *times, labeler)
@@ -219,7 +253,7 @@ class LabelTable:
         unlike = self._is_distrusted(labeler, routed_us) and not self._is_distrusted(held_labeler, held_routed_us)
         overruled = stale or unlike
         if another and overruled and revision != held[0]:
-            self.overruled.put(example.query_id, self._contribution(slot, example, routed_us, labelled_us, labeler))
+            self._overrule(example.query_id, self._contribution(slot, example, routed_us, labelled_us, labeler))
             return "overruled"
         if stale:
             return "duplicate"
@@ -247,9 +281,14 @@ class LabelTable:
         """Keep what another labeler said before; where that labeler speaks again, nothing older is kept."""
         kept = self.overruled.get(query_id)
         if kept is not None and kept.labeler == labeler:
-            self.overruled.drop(query_id)
+            del self.overruled[query_id]
         elif another:
-            self.overruled.put(query_id, self._held(slot))
+            self._overrule(query_id, self._held(slot))
+
+    def _overrule(self, query_id: str, label: Contribution) -> None:
+        kept = self.overruled.get(query_id)
+        if kept is None or kept.revision < label.revision:
+            self.overruled[query_id] = label
 
     def _held(self, slot: int) -> Contribution:
         return Contribution(self._table[slot].copy(), self._per_field[slot].copy())
@@ -262,7 +301,7 @@ class LabelTable:
         self._per_field[slot] = 0
         self._write(slot, example, routed_us, labelled_us, labeler)
         made = self._held(slot)
-        made.row[[FIRST_ERROR, SERIAL]] = standing.row[[FIRST_ERROR, SERIAL]]
+        made.row[SERIAL] = standing.row[SERIAL]
         self._table[slot], self._per_field[slot] = standing
         return made
 
@@ -273,7 +312,7 @@ class LabelTable:
         if heard and not heard_before:
             self.revisions.first(row.item(ERROR))
             return
-        row[FIRST_ERROR], row[SERIAL] = before[FIRST_ERROR], before[SERIAL]
+        row[SERIAL] = before[SERIAL]
         if heard and heard_before:
             self.revisions.moved(row.item(SERIAL), row.item(ERROR))
         elif heard_before:
@@ -307,13 +346,12 @@ class LabelTable:
         again, the later does.
         """
         self.distrust = distrust
-        for query_id in self.overruled.queries():
-            slot, kept = self._slots[query_id], self.overruled.get(query_id)
-            assert kept is not None
+        for query_id, kept in self.overruled.items():
+            slot = self._slots[query_id]
             here = self._held(slot)
             ranks = [(not self._is_distrusted(one.labeler, one.row[ROUTED_US]), one.revision) for one in (here, kept)]
             if here.row[STANDING] != Standing.WITHDRAWN and ranks[1] > ranks[0]:
-                self.overruled.replace(query_id, here)
+                self.overruled[query_id] = here
                 self._table[slot], self._per_field[slot] = kept
         self._set_standing()
 
@@ -324,6 +362,7 @@ class LabelTable:
         table = self.table
         counts, routed_us = table[:, STANDING], table[:, ROUTED_US]
         counts[counts == Standing.DISTRUSTED] = Standing.COUNTED
+        self._by_time = None
         believed = (counts > Standing.UNREQUESTED) & (counts != Standing.AUDITED)
         for labeler, spans in self.distrust.items():
             counts[believed & (table[:, LABELER] == labeler) & are_in(routed_us, spans)] = Standing.DISTRUSTED
@@ -439,7 +478,7 @@ class LabelTable:
             *(group, routed_us, labelled_us, min(example.revision, _REVISION_MOST), counts),
             _UNKNOWN if predicted is None else predicted,
             example.label_probability,
-            *(labeler, error, self.revisions.serial),
+            *(labeler, self.revisions.serial),
         )
         if example.per_field is not None or self._counts_of_field > _SERVED:
             self._write_fields(slot, example, is_pair=pair > 0.0)
@@ -483,7 +522,7 @@ class LabelTable:
             columns[self.capacity :] = 0
         self._ids = [self._ids[slot] for slot in kept.tolist()]
         self._slots = {query_id: slot for slot, query_id in enumerate(self._ids)}
-        self.overruled.keep_only(self._slots)
+        self.overruled = {query_id: one for query_id, one in self.overruled.items() if query_id in self._slots}
         self.slips = tuple(one for one in self.slips if one.ended_us is None or one.ended_us > self._floor_us)
 
     def retarget(self, target: float) -> None:
@@ -493,14 +532,16 @@ class LabelTable:
             self._score_anew()
 
     def _score_anew(self) -> None:
-        table = self.table
+        table, self._by_time = self.table, None
         for square, hits, size in ((SQUARE_SMALL, HITS_SMALL, SIZE_SMALL), (SQUARE_LARGE, HITS_LARGE, SIZE_LARGE)):
             table[:, square] = np.square(table[:, hits] - self.target * table[:, size])
 
     def restored(self) -> None:
         """Compute what follows from the state; the target, and which counts are kept, may have changed since."""
         self._per_field = self._with_counts(self._per_field)
-        self.overruled.convert(self._with_counts)
+        self.overruled = {
+            one: Contribution(row, self._with_counts(held)) for one, (row, held) in self.overruled.items()
+        }
         self._slots = {query_id: slot for slot, query_id in enumerate(self._ids)}
         self._use_bytes()
         self._score_anew()

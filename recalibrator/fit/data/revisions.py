@@ -40,20 +40,14 @@ Chance = TypeVar("Chance", float, Floats)
 
 
 class Flips(NamedTuple):
-    """How first labels differ from those that stand.
+    """How first labels differ from those that stand."""
 
-    Parameters
-    ----------
-    to_right : float
-        Share of the answers that stand as right which the first label called wrong.
-    to_wrong : float
-        Share of those that stand as wrong which it called right.
-    perhaps_right, perhaps_wrong : float
-        Of both, what comes on top where those withdrawn beyond proportion were slips.
-    """
-
+    #: Share of the answers that stand as right which the first label called wrong.
     to_right: float = 0.0
+    #: Share of those that stand as wrong which it called right.
     to_wrong: float = 0.0
+    #: ``perhaps_right`` and ``perhaps_wrong``: of both, what comes on top where those withdrawn beyond proportion were
+    #: slips.
     perhaps_right: float = 0.0
     perhaps_wrong: float = 0.0
 

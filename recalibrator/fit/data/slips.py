@@ -28,25 +28,16 @@ _LEAST_TRUE = 0.02
 
 
 class Slips(NamedTuple):
-    """Between which routing times labels slip, how often by cell, and how often small answers err without slips.
-
-    Parameters
-    ----------
-    began_us : int
-    ended_us : int or None
-        None: they still do.
-    too_many : bool
-        Whether slips report errors, rather than hide them.
-    share : ndarray, shape (cells,)
-        c(u).
-    error : ndarray, shape (3, cells)
-        r(u) by relation: one model answered, the answers differ, they are equal.
-    """
+    """Between which routing times labels slip, how often by cell, and how often small answers err without slips."""
 
     began_us: int
+    #: None: they still do.
     ended_us: int | None
+    #: Whether slips report errors, rather than hide them.
     too_many: bool
+    #: Shape (cells,): c(u).
     share: Floats
+    #: Shape (3, cells): r(u) by relation: one model answered, the answers differ, they are equal.
     error: Floats
 
     def covers(self, routed_us: Any) -> Any:

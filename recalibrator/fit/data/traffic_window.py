@@ -7,6 +7,7 @@ once enough later queries are known. Counts are whole numbers, so that what is a
 from __future__ import annotations
 
 from bisect import insort
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from operator import attrgetter
 
@@ -148,20 +149,21 @@ class TrafficWindow:
         """When the oldest of the recent queries were routed; None without traffic."""
         return self._batches[0].first_us if self._batches else None
 
-    def latest(self, queries: float, instant_us: int) -> tuple[int, Floats]:
-        """Return when the latest batches begin that hold so many queries, none before a time, and their counts.
+    def latest(self, wanted: Iterable[float], instant_us: int) -> Iterator[list[Batch]]:
+        """Yield the latest batches, the newest first: of increasing numbers of queries those that each needs more.
 
-        Returns
-        -------
-        tuple of int and ndarray, shape (3, cells)
+        Ends where there are not so many that ended at or after a time.
         """
-        found, since_us, missing = np.zeros(self.counts.shape), instant_us, queries
-        for batch in reversed(self._batches):
-            if missing <= 0.0 or batch.last_us < instant_us:
-                break
-            found[:, batch.cell] += batch.counts
-            since_us, missing = batch.first_us, missing - float(batch.counts[COUNT].sum())
-        return since_us, found
+        newest, queries = reversed(self._batches), 0.0
+        for least in wanted:
+            found = []
+            while queries < least:
+                batch = next(newest, None)
+                if batch is None or batch.last_us < instant_us:
+                    return
+                found.append(batch)
+                queries += float(batch.counts[COUNT].sum())
+            yield found
 
     def queries_since(self, instant_us: int) -> float:
         """Return the number of recent queries in batches that ended at or after a time."""

@@ -12,7 +12,7 @@ from recalibrator.fit.decide.promise import Affordable, choose_for
 from recalibrator.fit.decide.threshold import Choice, Policies, escalation_rate, safety_of_few, weigh
 from recalibrator.fit.estimate.calibration_map import MapFitter
 from recalibrator.fit.estimate.estimate import Circumstances, Estimate, Support, estimate_outcomes
-from recalibrator.fit.method_constants import MethodConstants, PublishConstants
+from recalibrator.fit.method_constants import MethodConstants
 from schemas.calibration import FIELD_PREFIX, QUALITY, Atom, BudgetStanding, CalibrationVersion
 from schemas.costs import ModelCosts
 from schemas.labelled import LabelledExample
@@ -66,12 +66,11 @@ class View:
     def exploration(self) -> float:
         """The exploration probability of a version made now."""
         most, is_quiet = self.settings.sampling.exploration_probability, self.circumstances.is_quiet
-        return exploration_probability(most, self.constants.publish, is_quiet=is_quiet)
+        return exploration_probability(most, self.constants, is_quiet=is_quiet)
 
     def weigh(self, labels: LabelTable, target: float) -> tuple[Estimate, Policies]:
         """Estimate outcomes from these labels, and weigh all thresholds by them."""
-        constants = self.constants.estimate
-        estimate = estimate_outcomes(labels, self.traffic, self.map_fitter, self.circumstances, constants)
+        estimate = estimate_outcomes(labels, self.traffic, self.map_fitter, self.circumstances, self.constants)
         return estimate, weigh(estimate, labels.grid.edges, target, self.exploration)
 
 
@@ -117,7 +116,7 @@ class Threshold(Part):
         """
         target, policies = view.settings.target.model_copy(update={"safety": candidate.safety}), candidate.policies
         promised = {QUALITY: policies} | {FIELD_PREFIX + name: one.policies for name, one in candidate.fields.items()}
-        least = view.constants.publish.gain_least
+        least = view.constants.gain_least
         choice = choose_for(target, promised, candidate.affordable, candidate.exploration, least)
         if view.current is not None:
             in_force = policies.index(view.current.uncertainty_threshold)
@@ -152,7 +151,7 @@ def evaluate(view: View, parts: dict[str, Part]) -> Candidate:
     return candidate
 
 
-def exploration_probability(most: float, constants: PublishConstants, *, is_quiet: bool) -> float:
+def exploration_probability(most: float, constants: MethodConstants, *, is_quiet: bool) -> float:
     """Return the exploration probability of the next version.
 
     Exploration is paid with every query and needed where outcomes have changed: there the large model's answers below
@@ -164,7 +163,7 @@ def exploration_probability(most: float, constants: PublishConstants, *, is_quie
 def reason_to_publish(
     current: CalibrationVersion,
     candidate: Candidate,
-    constants: PublishConstants,
+    constants: MethodConstants,
     *,
     map_moved: float,
     age_s: float,

@@ -30,7 +30,7 @@ from recalibrator.fit.codec import Kept
 from recalibrator.fit.data.label_table import Change
 from recalibrator.fit.decide.candidate import Candidate, Part, View
 from recalibrator.fit.decide.promise import Affordable
-from recalibrator.fit.method_constants import BudgetConstants
+from recalibrator.fit.method_constants import MethodConstants
 from schemas.calibration import BudgetStanding
 from schemas.labelled import LabelledExample
 from schemas.traffic import TrafficSummary, VersionTraffic
@@ -48,7 +48,7 @@ class Pacer(Part):
 
     Examples
     --------
-    >>> pacer = Pacer(1.5, BudgetConstants(horizon_queries=1_000.0))
+    >>> pacer = Pacer(1.5, MethodConstants(pace_queries=1_000))
     >>> pacer.on_traffic([VersionTraffic(calibration_version=1, queries=200, cost_sequential=350.0)])
     >>> pacer.allowed
     1.45
@@ -66,7 +66,7 @@ class Pacer(Part):
     _queries: Kept[int] = 0
     _cost: Kept[float] = 0.0
 
-    def __init__(self, budget: float, constants: BudgetConstants) -> None:
+    def __init__(self, budget: float, constants: MethodConstants) -> None:
         self._budget, self._booked_for, self._constants = budget, budget, constants
         self._orders = deque()
         self._recent = deque()
@@ -92,7 +92,7 @@ class Pacer(Part):
         self._time(decided)
         self._reported += queries
         cost = sum(part.cost_sequential for part in decided)
-        window = self._constants.window_queries
+        window = self._constants.budget_queries
         most = self._constants.carried_share * self._budget * window
         self._balance = min(most, max(-most, self._balance + self._budget * queries - cost))
         self._recent.append((queries, cost))
@@ -111,7 +111,7 @@ class Pacer(Part):
         if self._orders and self._orders[-1][0] == self._reported:
             self._orders.pop()
         self._orders.append(order)
-        while len(self._orders) > 1 and self._orders[1][0] <= self._reported - self._constants.window_queries:
+        while len(self._orders) > 1 and self._orders[1][0] <= self._reported - self._constants.budget_queries:
             self._orders.popleft()
 
     def _time(self, decided: list[VersionTraffic]) -> None:
@@ -129,7 +129,7 @@ class Pacer(Part):
     def horizon(self) -> float:
         """Queries over which what is left over, or overdrawn, is spent or saved."""
         a_summary = self._queries / len(self._recent) if self._recent else 0.0
-        return max(self._constants.horizon_queries, a_summary, self._lag / math.sqrt(2.0))
+        return max(self._constants.pace_queries, a_summary, self._lag / math.sqrt(2.0))
 
     @property
     def _on_its_way(self) -> float:

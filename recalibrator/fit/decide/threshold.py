@@ -21,23 +21,16 @@ class Policies:
     """Every threshold policy "escalate u above t" at once, t at the cells' edges: shape (cells + 1,) each.
 
     Index 0 escalates all, index k keeps the cells below k, the last index keeps all that have a u.
-
-    Parameters
-    ----------
-    thresholds : ndarray
-        On u.
-    value, error : ndarray
-        F(t) = E[z] of what is served, and its standard error.
-    size : ndarray
-        E[d].
-    escalation_rate : ndarray
-        Share of queries for which the large model runs, exploration left out.
     """
 
+    #: On u.
     thresholds: Floats
+    #: ``value`` and ``error``: F(t) = E[z] of what is served, and its standard error.
     value: Floats
     error: Floats
+    #: E[d].
     size: Floats
+    #: Share of queries for which the large model runs, exploration left out.
     escalation_rate: Floats
     target: float
 
@@ -191,10 +184,7 @@ def safety_of_few(safety: float, labels: float) -> float:
     A standard error made of few labels is itself uncertain, and of all thresholds that seem to meet the target the
     largest is the luckiest: the fewer labels, the more so.
 
-    Parameters
-    ----------
-    safety : float
-        Margin where labels are many.
+    ``safety``: margin where labels are many.
 
     Examples
     --------

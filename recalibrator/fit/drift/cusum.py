@@ -31,37 +31,24 @@ from recalibrator.fit.drift.overdispersion import Overdispersion
 
 
 class CusumRules(NamedTuple):
-    """What a CUSUM is set to.
+    """What a CUSUM is set to."""
 
-    Parameters
-    ----------
-    odds : float
-        k > 1, the change in odds that is found fastest.
-    bound : float
-        Of the log likelihood ratio.
-    both_ways : bool
-        Whether falling odds are watched too.
-    """
-
+    #: k > 1, the change in odds that is found fastest.
     odds: float
+    #: Of the log likelihood ratio.
     bound: float
+    #: Whether falling odds are watched too.
     both_ways: bool
 
 
 @dataclass(slots=True)
 class _Sum:
-    """The log likelihood ratio in one direction since it left zero.
+    """The log likelihood ratio in one direction since it left zero."""
 
-    Parameters
-    ----------
-    ratio, leverage : float
-        As if what is expected were exact, and n / m.
-    scatter : float
-        Overdispersion when it left zero: what it gathers may be a change, and says nothing of scatter.
-    """
-
+    #: ``ratio`` and ``leverage``: as if what is expected were exact, and n / m.
     ratio: float = 0.0
     leverage: float = 0.0
+    #: Overdispersion when it left zero: what it gathers may be a change, and says nothing of scatter.
     scatter: float = 1.0
     since_us: int | None = None
 
@@ -110,17 +97,18 @@ class Cusum(Detector):
     def update(self, seen: Outcomes) -> Alarm | None:
         """Take outcomes in; return an alarm if they raise one."""
         rising, falling, observations = self._gains(seen)
-        leverage, scatter, bound = observations / seen.known, self._scatter.factor, self.rules.bound
+        are_counts, bound = self.channel.meaning == "traffic", self.rules.bound
+        leverage, scatter = observations / seen.known, self._scatter.factor if are_counts else 1.0
         self.up.add(rising, leverage, scatter, seen.at_us)
         if self.rules.both_ways:
             self.down.add(falling, leverage, scatter, seen.at_us)
-        if self.channel.meaning == "traffic":
-            self._scatter.add(seen, observations)
-        larger = self._larger
-        if larger.statistic < bound:
-            self.since_alarm += observations if larger.statistic < SUSPECTED_SHARE * bound else 0
+        if are_counts:
+            self._scatter.add(float(seen.expected), float(seen.trials), float(seen.hits), seen.known)
+        statistic = self.statistic
+        if statistic < bound:
+            self.since_alarm += observations if statistic < SUSPECTED_SHARE * bound else 0
             return None
-        began_us = larger.since_us
+        began_us = self._larger.since_us
         return self.alarm(seen.at_us, seen.at_us if began_us is None else began_us)
 
     def _gains(self, seen: Outcomes) -> tuple[float, float, int]:
@@ -150,11 +138,6 @@ class Cusum(Detector):
         self.down.restart()
         self._scatter.close()
 
-    def begin_anew(self) -> None:
-        """Forget how outcomes scattered, too: that was in another world, and the change of it is in there."""
-        self.restart()
-        self._scatter = Overdispersion()
-
     @property
     def _larger(self) -> _Sum:
         return self.up if self.up.statistic >= self.down.statistic else self.down
@@ -162,7 +145,7 @@ class Cusum(Detector):
     @property
     def statistic(self) -> float:
         """The larger of both log likelihood ratios."""
-        return self._larger.statistic
+        return max(self.up.statistic, self.down.statistic)
 
     @property
     def bound(self) -> float:

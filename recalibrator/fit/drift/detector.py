@@ -25,22 +25,15 @@ Meaning = Literal["outcomes", "traffic", "labels"]
 
 
 class Channel(NamedTuple):
-    """A stream of outcomes, and what a change of them means.
+    """A stream of outcomes, and what a change of them means."""
 
-    Parameters
-    ----------
-    watches : str
-        For people: what is compared with what.
-    meaning : str
-        Of an alarm. ``outcomes``: answers have become better or worse than u says. ``traffic``: the mix of queries has
-        changed. ``labels``: labels are wrong, or both models have changed alike.
-    agreeing : bool
-        Of an alarm about labels: whether errors are too many where answers agree, or too few where they differ.
-    """
-
+    #: For people: what is compared with what.
     watches: str
     needs_labels: bool
+    #: Of an alarm. ``outcomes``: answers have become better or worse than u says. ``traffic``: the mix of queries has
+    #: changed. ``labels``: labels are wrong, or both models have changed alike.
     meaning: Meaning
+    #: Of an alarm about labels: whether errors are too many where answers agree, or too few where they differ.
     agreeing: bool = True
 
 
@@ -53,28 +46,19 @@ class Alarm(NamedTuple):
 
 
 class Outcomes(NamedTuple):
-    """What a detector sees at a time: one label, or the counts of a whole summary of traffic.
+    """What a detector sees at a time: one label, or the counts of a whole summary of traffic."""
 
-    Parameters
-    ----------
-    expected : float or ndarray, shape (cells,)
-        Probability of a hit, inside (0, 1).
-    trials, hits : float or ndarray, shape (cells,)
-        Observations, and how many of them are hits.
-    log_ratio : float, optional
-        Log likelihood ratio of these outcomes after the suspected change over before, where the channel knows it.
-    bounds : tuple of float or of ndarray, optional
-        The least and the greatest probability that still count as expected, where ``expected`` was cut to a range.
-    known : float
-        Effective observations that ``expected`` was estimated from; infinite where it is known.
-    """
-
+    #: Shape (cells,): probability of a hit, inside (0, 1).
     expected: float | Floats
+    #: ``trials`` and ``hits``, shape (cells,): observations, and how many of them are hits.
     trials: float | Floats
     hits: float | Floats
     at_us: int
+    #: Log likelihood ratio of these outcomes after the suspected change over before, where the channel knows it.
     log_ratio: float | None = None
+    #: The least and the greatest probability that still count as expected, where ``expected`` was cut to a range.
     bounds: tuple[float, float] | tuple[Floats, Floats] | None = None
+    #: Effective observations that ``expected`` was estimated from; infinite where it is known.
     known: float = inf
 
 

@@ -9,11 +9,12 @@ those of the present world, but like earlier blocks, labels of these count again
 from __future__ import annotations
 
 from dataclasses import dataclass
+from statistics import median
+from typing import NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
-from recalibrator.fit.arrays import Floats
+from recalibrator.fit.arrays import Bools, Counts, Floats, Ints
 from recalibrator.fit.codec import Kept
 from recalibrator.fit.data.label_columns import ERROR, GROUP, ROUTED_US, STANDING
 from recalibrator.fit.data.label_table import LabelTable, Span, are_in
@@ -51,6 +52,55 @@ class Block:
     table: Floats
 
 
+class Past(NamedTuple):
+    """Full blocks by time, with what is compared again and again."""
+
+    #: Shape (blocks,). No block ended later than one after it.
+    begins_us: Ints
+    ends_us: Ints
+    #: Shape (blocks, 3, bins).
+    tables: Floats
+    #: The information in u, shape (blocks,), and in agreement by bin, shape (blocks, bins).
+    of_mix: Floats
+    of_outcomes: Floats
+    #: Shape (blocks - 1,): G statistic by degree of freedom of the u of one block and that of the next.
+    apart: Floats
+
+    @property
+    def scatter(self) -> float:
+        """By how much u scatters more from block to block than that of independent queries; at least 1.
+
+        A median, so that the few blocks at which something has changed do not count.
+        """
+        apart = self.apart[1 - _SCATTER_BLOCKS :].tolist()
+        return 1.0 if len(apart) < _SCATTER_LEAST - 1 else max(1.0, median(apart))
+
+    def until(self, instant_us: int) -> Past:
+        """Return the blocks that ended before a time."""
+        known = int(np.searchsorted(self.ends_us, instant_us))
+        if known == len(self.ends_us):
+            return self
+        return Past(
+            self.begins_us[:known],
+            self.ends_us[:known],
+            self.tables[:known],
+            self.of_mix[:known],
+            self.of_outcomes[:known],
+            self.apart[: max(0, known - 1)],
+        )
+
+
+def past(blocks: list[Block]) -> Past:
+    """Return what is known of some full blocks, in the order of time."""
+    tables = np.array([one.table for one in blocks]).reshape(-1, 3, _BINS)
+    of_mix, together = _of_mix(tables), tables[:-1] + tables[1:]
+    apart = _g(of_mix[:-1], of_mix[1:], _of_mix(together)) / np.maximum(_freedom(together[:, COUNT]), 1.0)
+    begins_us, ends_us = (
+        np.array([getattr(one, name) for one in blocks], np.intp) for name in ("begins_us", "ends_us")
+    )
+    return Past(begins_us, np.maximum.accumulate(ends_us), tables, of_mix, _of_outcomes(tables), apart)
+
+
 class KnownWorlds:
     """What traffic was like so far, and which times were like now.
 
@@ -77,8 +127,13 @@ class KnownWorlds:
     _unseen: Kept[float] = 0.0
 
     def __init__(self, cells: int) -> None:
-        self._cells = cells
+        self._place = np.arange(cells) * _BINS // cells
         self._blocks = []
+        self.restored()
+
+    def restored(self) -> None:
+        """Compute what follows from the blocks."""
+        self._past = past(self._blocks[:-1])
 
     def on_traffic(self, batch: Batch) -> None:
         """Take one summary in."""
@@ -86,11 +141,11 @@ class KnownWorlds:
         if last is None or last.table[COUNT].sum() >= _BLOCK:
             last = Block(batch.first_us, batch.last_us, np.zeros((3, _BINS)))
             self._blocks = [*self._blocks, last][-_BLOCKS_MOST:]
+            self.restored()
         last.begins_us, last.ends_us = min(last.begins_us, batch.first_us), max(last.ends_us, batch.last_us)
-        place = batch.cell * _BINS // self._cells
-        for row, values in zip(last.table, batch.counts, strict=True):
-            np.add.at(row, place, values)
-        self._unseen += float(batch.counts[COUNT].sum())
+        found = _binned(self._place[batch.cell], batch.counts)
+        last.table += found
+        self._unseen += float(found[COUNT].sum())
 
     def begin(self, since_us: int, *, by_mix: bool = False, by_labels: bool = False) -> None:
         """Begin another world.
@@ -103,7 +158,7 @@ class KnownWorlds:
             Whether labels alone report it, so that traffic cannot say that it was none.
         """
         present = self._present
-        if any(_is_in(one, present) for one in self._blocks):
+        if _are_in(past(self._blocks), present).any():
             self._left = tuple((begins, since_us if ends is None else ends) for begins, ends in present)
         self.since_us, self._by_labels = since_us, by_labels
         if not by_mix:
@@ -118,36 +173,39 @@ class KnownWorlds:
         if self._unseen < _LOOK_EVERY:
             return False
         self._unseen = 0.0
-        for wanted in _LATEST:
-            since_us, counts = traffic.latest(wanted, self.since_us)
-            if counts[COUNT].sum() < wanted:
-                return False
-            place = np.arange(self._cells) * _BINS // self._cells
-            latest = np.stack([np.bincount(place, row, _BINS) for row in counts]).astype(np.float64)
-            spans = self._found(since_us, latest, labels)
+        since_us, latest = list[int](), list[Floats]()
+        for batches in traffic.latest(_LATEST, self.since_us):
+            cells, counts = (
+                np.concatenate([getattr(one, of) for one in batches], axis=-1) for of in ("cell", "counts")
+            )
+            since_us.append(batches[-1].first_us)
+            latest.append(_binned(self._place[cells], counts) + (latest[-1] if latest else 0.0))
+        if not latest:
+            return False
+        before = [self._past.until(one) for one in since_us]
+        scatter = np.array([one.scatter for one in before])
+        alike = unlikeness(np.array(latest), self._past, scatter[:, None]) < _UNLIKE
+        for place, past in enumerate(before):
+            spans = self._found(since_us[place], latest[place], past, alike[place, : len(past.tables)], labels)
             if spans is not None:
-                self.since_us = self.back_us = since_us
-                self.spans = (*spans, (since_us, None))
+                self.since_us = self.back_us = since_us[place]
+                self.spans = (*spans, (self.since_us, None))
                 return True
         return False
 
-    def _found(self, since_us: int, latest: Floats, labels: LabelTable) -> tuple[Span, ...] | None:
+    def _found(
+        self, since_us: int, latest: Floats, before: Past, alike: Bools, labels: LabelTable
+    ) -> tuple[Span, ...] | None:
         """Return when the world was in force that the latest queries are from, where it is an earlier one."""
-        before = [one for one in self._blocks if one.ends_us < since_us and one.table[COUNT].sum() >= _BLOCK]
-        if not before:
-            return None
-        tables = np.stack([one.table for one in before])
-        scatter = overdispersion(tables)
-        alike = unlikeness(latest, tables, scatter) < _UNLIKE
-        here = np.array([_is_in(one, self._present) for one in before])
+        here = _are_in(before, self._present)
         is_new = not here.any()
         if is_new:
-            here = np.array([_is_in(one, self._left) for one in before])
+            here = _are_in(before, self._left)
         goes_on = here.any() and (alike & here).sum() >= _SAME * here.sum()
         if goes_on or not alike.any() or (is_new and self._by_labels):
             return None
-        pooled = np.stack([tables[some].sum(axis=0) for some in (alike, here)])
-        as_known, as_here = fit(latest, pooled, scatter).tolist()
+        pooled = np.stack([before.tables[some].sum(axis=0) for some in (alike, here)])
+        as_known, as_here = fit(latest, pooled, before.scatter).tolist()
         # What has just begun must be better explained than by the world before it, what has lasted than by itself.
         least = min(max(-_BOUND, as_here + _BOUND), _BOUND) if is_new else max(0.0, as_here) + _BOUND
         spans = _joined(before, alike)
@@ -159,20 +217,28 @@ class KnownWorlds:
         return spans if by_labels >= _BY_LABELS_LEAST and as_known + by_labels >= least else None
 
 
-def _is_in(block: Block, spans: tuple[Span, ...]) -> bool:
-    return any(begins <= block.begins_us and (ends is None or block.ends_us <= ends) for begins, ends in spans)
+def _binned(place: Ints, counts: Counts) -> Floats:
+    """Return counts by cell, shape (3, cells), by bin."""
+    return np.array([np.bincount(place, row, _BINS) for row in counts])
 
 
-def _joined(blocks: list[Block], alike: NDArray[np.bool_]) -> tuple[Span, ...]:
+def _are_in(blocks: Past, spans: tuple[Span, ...]) -> Bools:
+    found = np.zeros(len(blocks.begins_us), np.bool_)
+    for begins, ends in spans:
+        found |= (blocks.begins_us >= begins) & (True if ends is None else blocks.ends_us <= ends)
+    return found
+
+
+def _joined(blocks: Past, alike: Bools) -> tuple[Span, ...]:
     """Return the times of similar blocks; offline labels, which lie before all traffic, go with the first one."""
     spans: list[tuple[int, int]] = []
     begins_us = 0
-    for one, is_alike in zip(blocks, alike, strict=True):
+    for ends_us, is_alike in zip((blocks.ends_us + 1).tolist(), alike.tolist(), strict=True):
         if is_alike and spans and spans[-1][1] == begins_us:
-            spans[-1] = spans[-1][0], one.ends_us + 1
+            spans[-1] = spans[-1][0], ends_us
         elif is_alike:
-            spans.append((begins_us, one.ends_us + 1))
-        begins_us = one.ends_us + 1
+            spans.append((begins_us, ends_us))
+        begins_us = ends_us
     return tuple(spans)
 
 
@@ -188,60 +254,63 @@ def _errors(rows: Floats, groups: int) -> tuple[Floats, Floats]:
     return errors.astype(np.float64), count.astype(np.float64)
 
 
-def unlikeness(latest: Floats, tables: Floats, scatter: float) -> Floats:
-    """Return by how many standard errors each of some tables differs from the latest one, by its G statistic.
+def unlikeness(latest: Floats, known: Past, scatter: Floats) -> Floats:
+    """Return by how many standard errors each block differs from the latest queries, by its G statistic.
 
     Parameters
     ----------
-    latest : ndarray, shape (3, bins)
-    tables : ndarray, shape (tables, 3, bins)
-    scatter : float
-        As of :func:`overdispersion`.
+    latest : ndarray, shape (distances, 3, bins)
+    scatter : ndarray, shape (distances, 1)
+        Overdispersion of u.
+
+    Returns
+    -------
+    ndarray, shape (distances, blocks)
 
     Examples
     --------
-    >>> quiet, harder = np.array([[[80.0, 20.0], [0.0, 20.0], [0.0, 10.0]], [[50.0, 50.0], [0.0, 50.0], [0.0, 25.0]]])
-    >>> unlikeness(quiet, np.stack((quiet, harder)), 1.0).round(1).tolist()
-    [-1.0, 9.1]
+    >>> quiet, harder = np.zeros((2, 3, 32))
+    >>> quiet[:, :2], harder[:, :2] = [[80.0, 20.0], [0.0, 20.0], [0.0, 10.0]], [[50.0, 50.0], [0.0, 50.0], [0.0, 25.0]]
+    >>> known = past([Block(0, 1, quiet), Block(2, 3, harder)])
+    >>> unlikeness(quiet[None], known, np.ones((1, 1))).round(1).tolist()
+    [[-1.0, 9.1]]
     """
-    mix, freedom = _mix_apart(latest[COUNT], tables[:, COUNT])
-    hits, trials = tables[:, AGREEING], tables[:, PAIRS]
-    seen = np.stack((latest[AGREEING], latest[PAIRS] - latest[AGREEING]))
-    outcomes = _g(seen, np.stack((hits, trials - hits), axis=1), axis=1).sum(axis=-1)
-    both = (latest[PAIRS] + trials >= _FILLED) & (latest[PAIRS] > 0.0) & (trials > 0.0)
-    freedom = freedom + np.count_nonzero(both, axis=-1)
+    latest = latest[:, None]
+    together = known.tables + latest
+    mix = _g(_of_mix(latest), known.of_mix, _of_mix(together))
+    outcomes = _g(_of_outcomes(latest), known.of_outcomes, _of_outcomes(together)).sum(axis=-1)
+    both = (together[:, :, PAIRS] >= _FILLED) & (latest[:, :, PAIRS] > 0.0) & (known.tables[:, PAIRS] > 0.0)
+    freedom = _freedom(together[:, :, COUNT]) + both.sum(axis=-1)
     return np.asarray((mix / scatter + outcomes - freedom) / np.sqrt(2.0 * np.maximum(freedom, 1.0)))
 
 
-def overdispersion(tables: Floats) -> float:
-    """Return by how much u scatters more from block to block than that of independent queries; at least 1.
-
-    A median, so that the few blocks at which something has changed do not count.
-    """
-    latest = tables[-_SCATTER_BLOCKS:, COUNT]
-    if len(latest) < _SCATTER_LEAST:
-        return 1.0
-    apart, freedom = _mix_apart(latest[:-1], latest[1:])
-    return max(1.0, float(np.median(apart / np.maximum(freedom, 1.0))))
+def _freedom(together: Floats) -> Floats:
+    """Return the degrees of freedom of a comparison of two counts by u."""
+    return np.asarray((together >= _FILLED).sum(axis=-1) - 1.0)
 
 
-def _mix_apart(one: Floats, others: Floats) -> tuple[Floats, Floats]:
-    """Return the G statistics of counts by u, and their degrees of freedom."""
-    return _g(one, others, axis=-1), np.count_nonzero(one + others >= _FILLED, axis=-1) - 1.0
+def _of_mix(tables: Floats) -> Floats:
+    """Return the information in u, without the bins' axis."""
+    return _information(tables[..., COUNT, :], axis=-1)
 
 
-def _g(one: Floats, others: Floats, axis: int) -> Floats:
-    """Return the likelihood ratio statistic of homogeneity; the categories lie along an axis of ``others``."""
-    # Here and below: a process without the fit has no scipy.
-    from scipy.special import xlogy
+def _of_outcomes(tables: Floats) -> Floats:
+    """Return the information in agreement by bin."""
+    hits = tables[..., AGREEING, :]
+    return _information(np.stack((hits, tables[..., PAIRS, :] - hits), axis=-2), axis=-2)
 
-    one = np.broadcast_to(one, others.shape)
 
-    def information(counts: Floats) -> Floats:
-        total = counts.sum(axis=axis)
-        return np.asarray(xlogy(counts, counts).sum(axis=axis) - xlogy(total, total))
+def _information(counts: Floats, axis: int) -> Floats:
+    """Return Σ n ln n less that of the sum of all n, along an axis of whole numbers."""
+    total = counts.sum(axis=axis)
+    # Of 0 and of 1 alike it is 0.
+    terms, whole = counts * np.log(np.maximum(counts, 1.0)), total * np.log(np.maximum(total, 1.0))
+    return np.asarray(terms.sum(axis=axis) - whole)
 
-    return np.asarray(2.0 * (information(one) + information(others) - information(one + others)))
+
+def _g(one: Floats, other: Floats, together: Floats) -> Floats:
+    """Return the likelihood ratio statistic of homogeneity from the information of two counts and of their sum."""
+    return np.asarray(2.0 * (one + other - together))
 
 
 def fit(latest: Floats, known: Floats, scatter: float) -> Floats:
@@ -257,6 +326,7 @@ def fit(latest: Floats, known: Floats, scatter: float) -> Floats:
 
 
 def _drawn(counts: Floats, prior: Floats) -> Floats:
+    # Here and below: a process without the fit has no scipy.
     from scipy.special import gammaln
 
     whole = prior.sum(axis=-1)

@@ -170,8 +170,8 @@ class DriftMonitors:
         """
         self._reference = reference * min(1.0, _REFERENCE_MOST / max(1.0, float(reference.sum())))
         for detector in self.detectors:
-            if isinstance(detector, Cusum):
-                detector.begin_anew()
+            # How u scatters is remembered: a season is back each day, and would be an alarm each day.
+            detector.restart()
             self._reported_us[detector.name] = now_us
 
     def restart_label_channels(self) -> None:
@@ -185,10 +185,7 @@ class DriftMonitors:
     def on_pairs(self, cell: Ints, counts: NDArray[np.int64], now_us: int) -> list[Alarm]:
         """Take in how many queries of one summary both models answered.
 
-        Parameters
-        ----------
-        counts : ndarray of int, shape (2, filled)
-            Pairs and agreeing pairs in each of these cells.
+        ``counts``, shape (2, filled): pairs and agreeing pairs in each of these cells.
         """
         pairs, agreeing = counts.astype(np.float64)
         if self._expected is None or not pairs.any():
@@ -200,10 +197,7 @@ class DriftMonitors:
     def on_mix(self, cell: Ints, queries: Floats, now_us: int) -> list[Alarm]:
         """Take in how the u of one summary's queries is distributed.
 
-        Parameters
-        ----------
-        queries : ndarray of float, shape (filled,)
-            In each of these cells.
+        ``queries``, shape (filled,): in each of these cells.
         """
         if not self._watch_mix:
             return []

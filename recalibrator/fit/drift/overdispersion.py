@@ -9,10 +9,6 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-import numpy as np
-
-from recalibrator.fit.drift.detector import Outcomes
-
 _BLOCK = 1_000
 """Observations in a block, at least."""
 
@@ -25,24 +21,20 @@ _PRIOR_BLOCKS = 4.0
 class Overdispersion:
     """The decayed variance of the sums of blocks, over that of independent observations.
 
-    Parameters
-    ----------
-    squares, blocks : float
-        Decayed sums over blocks: of squared standardised residuals, and of 1.
-    residual, variance, observations : float
-        Of the block that is not full yet; the variance as if its observations were independent.
-
     Examples
     --------
     >>> bursts = Overdispersion()
     >>> for hits in (600.0, 400.0) * 50:
-    ...     bursts.add(Outcomes(0.5, 1_000.0, hits, 0), 1_000)
+    ...     bursts.add(0.5, 1_000.0, hits, known=1e9)
     >>> round(bursts.factor)
     35
     """
 
+    #: ``squares`` and ``blocks``: decayed sums over blocks: of squared standardised residuals, and of 1.
     squares: float = 0.0
     blocks: float = 0.0
+    #: ``residual``, ``variance`` and ``observations``: of the block that is not full yet; the variance as if its
+    #: observations were independent.
     residual: float = 0.0
     variance: float = 0.0
     observations: float = 0.0
@@ -52,13 +44,12 @@ class Overdispersion:
         """By which variances exceed those of independent observations; at least 1."""
         return max(1.0, (self.squares + _PRIOR_BLOCKS) / (self.blocks + _PRIOR_BLOCKS))
 
-    def add(self, seen: Outcomes, observations: int) -> None:
-        """Take counts in."""
-        expected, trials = np.asarray(seen.expected), np.asarray(seen.trials)
-        self.residual += float(np.sum(seen.hits) - np.sum(trials * expected))
+    def add(self, expected: float, trials: float, hits: float, known: float) -> None:
+        """Take counts in; ``known`` is the number of observations that ``expected`` was estimated from."""
+        self.residual += hits - trials * expected
         # What is expected is an estimate, too.
-        self.variance += float(np.sum(trials * expected * (1.0 - expected))) * (1.0 + observations / seen.known)
-        self.observations += observations
+        self.variance += trials * expected * (1.0 - expected) * (1.0 + trials / known)
+        self.observations += trials
         if self.observations >= _BLOCK:
             self.close()
 

@@ -17,7 +17,7 @@ from recalibrator.fit.data.label_columns import ERROR, PAIR
 from recalibrator.fit.estimate.logistic import line_basis, newton_step
 from recalibrator.fit.estimate.outcome_curves import Smoothed, cell_sums
 from recalibrator.fit.estimate.smoothing import Family, shrunk_local_linear
-from recalibrator.fit.method_constants import SmoothingConstants
+from recalibrator.fit.method_constants import MethodConstants
 
 _NEWTON_STEPS = 6
 _SETTLED = 1e-9
@@ -30,16 +30,11 @@ _LEAST_ERROR = 0.005
 
 @dataclass(frozen=True, slots=True)
 class Tilt:
-    """Two parameters on the logit of P(agree | u): level, and slope over the standardised logit of u.
-
-    Parameters
-    ----------
-    covariance : ndarray, shape (2, 2)
-        Of both, given the labelled pairs.
-    """
+    """Two parameters on the logit of P(agree | u): level, and slope over the standardised logit of u."""
 
     level: float
     slope: float
+    #: Shape (2, 2): of both, given the labelled pairs.
     covariance: Floats
 
 
@@ -150,13 +145,11 @@ def shift_by(
     )
 
 
-def error_given_agreement(groups: Floats, constants: SmoothingConstants) -> Floats:
+def error_given_agreement(groups: Floats, constants: MethodConstants) -> Floats:
     """Return P(the small answer is wrong | u, the answers differ), and the same where they are equal.
 
-    Parameters
-    ----------
-    groups : ndarray, shape (``SUMS``, groups)
-        Of labels, in the groups of :class:`~recalibrator.fit.data.label_table.LabelTable`.
+    ``groups``, shape (``SUMS``, groups): of labels, in the groups of
+    :class:`~recalibrator.fit.data.label_table.LabelTable`.
 
     Returns
     -------
@@ -191,20 +184,13 @@ def multiply_odds(chance: Floats, factor: float | Floats) -> Floats:
 
 
 class Chances(NamedTuple):
-    """P(error) of each label when the odds of some errors are multiplied: rest + weight · that of these errors.
+    """P(error) of each label when the odds of some errors are multiplied: rest + weight · that of these errors."""
 
-    Parameters
-    ----------
-    rest : ndarray
-        P(an error outside the kind of queries whose errors are multiplied).
-    weight : ndarray
-        P(the query is of that kind): 1 where it is known to be, else by P(agree | u).
-    error : ndarray
-        P(error | that kind), inside (0, 1).
-    """
-
+    #: P(an error outside the kind of queries whose errors are multiplied).
     rest: Floats
+    #: P(the query is of that kind): 1 where it is known to be, else by P(agree | u).
     weight: Floats
+    #: P(error | that kind), inside (0, 1).
     error: Floats
 
     def at(self, log_odds: float | Floats) -> Floats:

@@ -20,21 +20,14 @@ _LEAST_MASS = 1e-9
 
 
 class ErrorCells(NamedTuple):
-    """What g is fitted to, shape (cells,) each.
+    """What g is fitted to, shape (cells,) each."""
 
-    Parameters
-    ----------
-    logits : ndarray
-        Logit of u at each cell's centre, increasing.
-    errors, labels : ndarray
-        Weighted sums of the small model's errors and of labels; 0 ≤ errors ≤ labels.
-    traffic : ndarray
-        Share of current queries.
-    """
-
+    #: Logit of u at each cell's centre, increasing.
     logits: Floats
+    #: ``errors`` and ``labels``: weighted sums of the small model's errors and of labels; 0 ≤ errors ≤ labels.
     errors: Floats
     labels: Floats
+    #: Share of current queries.
     traffic: Floats
 
     @property

@@ -7,6 +7,7 @@ function of the labels, of the current traffic and of what is believed to have c
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from math import inf
 from typing import NamedTuple
 
 import numpy as np
@@ -23,9 +24,7 @@ from recalibrator.fit.data.decayed_sums import (
     SLOW_SQUARE_PAIR,
     SUMS,
     DecayedSums,
-    HalfLives,
     decayed_sums,
-    recent_weight,
 )
 from recalibrator.fit.data.label_columns import ERROR, ONE, PAIR
 from recalibrator.fit.data.label_table import LabelTable, Span
@@ -42,7 +41,7 @@ from recalibrator.fit.estimate.outcome_curves import (
 )
 from recalibrator.fit.estimate.rectifier import Change, Rectifier, centred, rectify
 from recalibrator.fit.estimate.smoothing import kernel_mean
-from recalibrator.fit.method_constants import DecayConstants, EstimateConstants, TiltConstants
+from recalibrator.fit.method_constants import MethodConstants
 from recalibrator.grid import Grid
 from schemas.calibration import CalibrationMap
 from schemas.status import SilentSide
@@ -52,18 +51,12 @@ _TRAFFIC_WANTED = 1_000.0
 
 @dataclass(frozen=True, slots=True)
 class Expected:
-    """What is expected of the answer that one way of serving gives, shape (cells,) each.
+    """What is expected of the answer that one way of serving gives, shape (cells,) each."""
 
-    Parameters
-    ----------
-    value, size : ndarray
-        E[z | u] and E[d | u].
-    spread : ndarray
-        What each cell adds to the variance of a sum over current traffic.
-    """
-
+    #: ``value`` and ``size``: E[z | u] and E[d | u].
     value: Floats
     size: Floats
+    #: What each cell adds to the variance of a sum over current traffic.
     spread: Floats
 
 
@@ -79,87 +72,60 @@ class Failed:
 
 @dataclass(frozen=True, slots=True)
 class Support:
-    """How much evidence there is.
+    """How much evidence there is."""
 
-    Parameters
-    ----------
-    labels, pairs : int
-        Contributions that count, and those of them where both models ran.
-    effective_labels, effective_pairs : float
-        Kish's sample sizes after weighting.
-    window_us : tuple of int or None
-        First and last routing time.
-    error_given_agreement : float or None
-        P(the small answer is wrong | both answers are equal).
-    """
-
+    #: ``labels`` and ``pairs``: contributions that count, and those of them where both models ran.
     labels: int
     pairs: int
+    #: ``effective_labels`` and ``effective_pairs``: Kish's sample sizes after weighting.
     effective_labels: float
     effective_pairs: float
+    #: First and last routing time.
     window_us: tuple[int, int] | None
+    #: P(the small answer is wrong | both answers are equal).
     error_given_agreement: float | None
 
 
 @dataclass(frozen=True, slots=True)
 class Estimate:
-    """What is expected of each way of serving at each u, now.
+    """What is expected of each way of serving at each u, now."""
 
-    Parameters
-    ----------
-    traffic : ndarray, shape (cells,)
-        Share of current queries in each cell, summing to 1 less the failed share.
-    traffic_queries : float
-        Queries behind it, those of unknown u left out of account.
-    rectifier, tilt, shift
-        The corrections that are in the curves, for their standard errors.
-    error_given : ndarray, shape (2, cells)
-        P(the small answer is wrong | u, the answers differ), and where they are equal; labels are held against it.
-    """
-
+    #: Shape (cells,): share of current queries in each cell, summing to 1 less the failed share.
     traffic: Floats
+    #: Queries behind it, those of unknown u left out of account.
     traffic_queries: float
     kept: Expected
     escalated: Expected
     failed: Failed
+    #: ``rectifier``, ``tilt`` and ``shift``: the corrections that are in the curves, for their standard errors.
     rectifier: Rectifier
     tilt: Tilt
     shift: Shift
     map: CalibrationMap
     support: Support
+    #: Shape (2, cells): P(the small answer is wrong | u, the answers differ), and where they are equal; labels are
+    #: held against it.
     error_given: Floats
 
 
 class Circumstances(NamedTuple):
-    """What is believed of the world when an estimate is made.
+    """What is believed of the world when an estimate is made."""
 
-    Parameters
-    ----------
-    serving_threshold : float or None
-        On u; the rectifier works on either side of it. None before the first version.
-    changed_us : int or None
-        From when on the world is believed to be another: what recent labels add is measured on those since.
-    discounted : bool
-        Whether labels routed before then are to count for little.
-    settled : bool
-        Whether they are to count for little in ``error_given`` too.
-    is_quiet : bool
-        Whether nothing has changed lately, and nothing is suspected to.
-    is_new_mix : bool
-        Whether few labels are known of a new mix of queries.
-    silent_side : {"kept", "escalated"}, optional
-        The side of the serving threshold from which hardly a label comes.
-    spans : tuple of Span or None
-        When the queries were routed whose labels count; None: whenever.
-    """
-
+    #: On u; the rectifier works on either side of it. None before the first version.
     serving_threshold: float | None
+    #: From when on the world is believed to be another: what recent labels add is measured on those since.
     changed_us: int | None = None
+    #: Whether labels routed before then are to count for little.
     discounted: bool = True
+    #: Whether they are to count for little in ``error_given`` too.
     settled: bool = True
+    #: Whether nothing has changed lately, and nothing is suspected to.
     is_quiet: bool = False
+    #: Whether few labels are known of a new mix of queries.
     is_new_mix: bool = False
+    #: The side of the serving threshold from which hardly a label comes.
     silent_side: SilentSide | None = None
+    #: When the queries were routed whose labels count; None: whenever.
     spans: tuple[Span, ...] | None = None
 
 
@@ -168,40 +134,40 @@ def estimate_outcomes(
     traffic: TrafficWindow,
     fitter: MapFitter,
     circumstances: Circumstances,
-    constants: EstimateConstants,
+    constants: MethodConstants,
 ) -> Estimate:
     """Estimate what is expected of each way of serving.
 
-    Parameters
-    ----------
-    fitter : MapFitter
-        Of the map g.
+    ``fitter``: of the map g.
     """
     changed_us, grid, target = circumstances.changed_us, labels.grid, labels.target
-    decayed = decayed_sums(labels, _half_lives(constants.decay), changed_us, circumstances.spans)
-    groups = _discounted(decayed, constants.decay, circumstances.discounted)
+    # The tilt is that of the current traffic. Labels of queries routed before it knew nothing of what it says and would
+    # cancel it, all the more when labels are late or have stopped coming.
+    current_us = inf if traffic.begins_us is None else max(traffic.begins_us, changed_us or 0)
+    decayed = decayed_sums(labels, constants, changed_us, circumstances.spans, current_us)
+    groups = _discounted(decayed, constants, circumstances.discounted)
     sums = cell_sums(groups[SLOW], groups[SLOW_SQUARE])
-    smoothed = smooth_outcomes(sums, constants.smoothing)
+    smoothed = smooth_outcomes(sums, constants)
     split = _last_kept(grid, circumstances.serving_threshold)
-    curves = stratify(sums, smoothed, target, constants.smoothing)
-    if constants.smoothing.centred:
+    curves = stratify(sums, smoothed, target, constants)
+    if constants.centred:
         curves = centred(curves, sums, target, split)
-    absent, is_quiet = _unlabelled(labels, traffic, constants.tilt.labels_present), circumstances.is_quiet
-    tilt, shift = _tilt(curves, smoothed, labels, traffic, constants.tilt, is_quiet=is_quiet, unlabelled=absent)
+    absent, is_quiet = _unlabelled(labels, traffic, constants.labels_present), circumstances.is_quiet
+    tilt, shift = _tilt(curves, smoothed, labels, traffic, constants, is_quiet=is_quiet, unlabelled=absent)
     silent = tuple(1.0 if side == circumstances.silent_side else absent for side in ("kept", "escalated"))
-    unseen = constants.rectifier.unseen_scale
-    change = Change(unseen if circumstances.is_new_mix else constants.rectifier.drift_scale, unseen, silent)
+    unseen = constants.unseen_scale
+    change = Change(unseen if circumstances.is_new_mix else constants.drift_scale, unseen, silent)
     rectifier = rectify(
         cell_sums(groups[FAST], groups[FAST_SQUARE]),
         (curves.small.value, curves.large.value),
         (shift.small_value, shift.large_value),
-        _tilted(labels, traffic, changed_us, constants.decay.half_life_fast),
+        decayed.current[:, :-1].reshape(2, 3, -1).sum(axis=1),
         target=target,
         split=split,
         change=change,
     )
     shares, failed_share = _traffic(groups[FAST_QUERIES], traffic)
-    kept, escalated = _expected(curves, shift, rectifier, shares, constants.smoothing.bandwidth_cells)
+    kept, escalated = _expected(curves, shift, rectifier, shares, constants.bandwidth_cells)
     return Estimate(
         traffic=shares,
         traffic_queries=max(traffic.recent["queries"], 1.0) if traffic.recent["queries"] else float(len(labels)),
@@ -215,15 +181,11 @@ def estimate_outcomes(
         support=_support(decayed, groups, sums),
         error_given=inside(shift.error_given)
         if circumstances.settled or decayed.before is None
-        else error_given_agreement(decayed.before + decayed.since, constants.smoothing),
+        else error_given_agreement(decayed.before + decayed.since, constants),
     )
 
 
-def _half_lives(constants: DecayConstants) -> HalfLives:
-    return HalfLives(constants.half_life_slow, constants.half_life_fast, constants.half_life_map)
-
-
-def errors_before(labels: LabelTable, instant_us: int, constants: EstimateConstants) -> Floats:
+def errors_before(labels: LabelTable, instant_us: int, constants: MethodConstants) -> Floats:
     """Return P(the small answer is wrong | u, the answers differ), and where they are equal, by labels before a time.
 
     Returns
@@ -231,9 +193,9 @@ def errors_before(labels: LabelTable, instant_us: int, constants: EstimateConsta
     ndarray, shape (2, cells)
         Inside (0, 1).
     """
-    before = decayed_sums(labels, _half_lives(constants.decay), instant_us).before
+    before = decayed_sums(labels, constants, instant_us).before
     assert before is not None
-    return error_given_agreement(before, constants.smoothing)
+    return error_given_agreement(before, constants)
 
 
 def _tilt(
@@ -241,7 +203,7 @@ def _tilt(
     smoothed: Smoothed,
     labels: LabelTable,
     traffic: TrafficWindow,
-    constants: TiltConstants,
+    constants: MethodConstants,
     *,
     is_quiet: bool,
     unlabelled: float,
@@ -265,26 +227,13 @@ def _unlabelled(labels: LabelTable, traffic: TrafficWindow, enough: float) -> fl
     return max(0.0, 1.0 - labels.labels_since(begins_us) / (enough * asked))
 
 
-def _tilted(labels: LabelTable, traffic: TrafficWindow, changed_us: int | None, half_life: float) -> Floats:
-    """Return the weight of the recent labels to which the tilt applies, shape (2, cells): of all, and of pairs.
-
-    The tilt is that of the current traffic. Labels of queries routed before it knew nothing of what it says, and
-    would cancel it, all the more when labels are late or have stopped coming.
-    """
-    begins_us = traffic.begins_us
-    if begins_us is None:
-        return np.zeros((2, labels.grid.cells))
-    found = recent_weight(labels, max(begins_us, changed_us or begins_us), half_life)
-    return np.asarray(found[:, :-1].reshape(2, 3, -1).sum(axis=1))
-
-
 def _last_kept(grid: Grid, threshold: float | None) -> int:
     if threshold is None or threshold >= 1.0:
         return grid.cells - 1
     return -1 if threshold < 0.0 else grid.index(threshold)
 
 
-def _discounted(decayed: DecayedSums, constants: DecayConstants, discounted: bool) -> Floats:
+def _discounted(decayed: DecayedSums, constants: MethodConstants, discounted: bool) -> Floats:
     """Let all labels from before a change together weigh no more than a prior that new labels use up.
 
     Returns
@@ -346,10 +295,7 @@ def _expected(
 def degraded(estimate: Estimate, share: float) -> Estimate:
     """Return what is served while a share of the large model's calls ends with the small answer.
 
-    Parameters
-    ----------
-    share : float
-        In [0, 1].
+    ``share``: in [0, 1].
 
     Returns
     -------

@@ -25,28 +25,20 @@ from recalibrator.fit.data.label_columns import (
     SQUARE_SMALL,
 )
 from recalibrator.fit.estimate.smoothing import Family, kernel_mass, shrunk_local_linear
-from recalibrator.fit.method_constants import SmoothingConstants
+from recalibrator.fit.method_constants import MethodConstants
 
 
 @dataclass(frozen=True, slots=True)
 class CellSums:
-    """Weighted sums of outcomes by cell.
+    """Weighted sums of outcomes by cell."""
 
-    Parameters
-    ----------
-    by_relation : ndarray, shape (3, cells, OUTCOMES)
-        First axis: agreement unknown, disagreeing, agreeing.
-    by_cell : ndarray, shape (cells, OUTCOMES)
-        Sums over all relations.
-    failed : ndarray, shape (OUTCOMES,)
-        Sums over queries whose small answer failed.
-    square : ndarray, shape (3, cells)
-        Sums of squared weights.
-    """
-
+    #: Shape (3, cells, OUTCOMES): first axis: agreement unknown, disagreeing, agreeing.
     by_relation: Floats
+    #: Shape (cells, OUTCOMES): sums over all relations.
     by_cell: Floats
+    #: Shape (OUTCOMES,): sums over queries whose small answer failed.
     failed: Floats
+    #: Shape (3, cells): sums of squared weights.
     square: Floats
     failed_square: float
 
@@ -75,21 +67,14 @@ def cell_sums(outcomes: Floats, square: Floats) -> CellSums:
 
 @dataclass(frozen=True, slots=True)
 class Curve:
-    """Mean outcome of one model's answers over u.
+    """Mean outcome of one model's answers over u."""
 
-    Parameters
-    ----------
-    value, size : ndarray, shape (cells,)
-        E[z | u] and E[d | u].
-    variance : ndarray, shape (cells,)
-        Var(z | u) of a single answer.
-    density : ndarray, shape (cells,)
-        Effective labels per cell behind them.
-    """
-
+    #: ``value`` and ``size``, shape (cells,): E[z | u] and E[d | u].
     value: Floats
     size: Floats
+    #: Shape (cells,): Var(z | u) of a single answer.
     variance: Floats
+    #: Shape (cells,): effective labels per cell behind them.
     density: Floats
 
 
@@ -115,24 +100,17 @@ _OWNERS = (np.repeat([0, 1, 2], [4, 3, 1]), np.repeat([0, 1], len(_RELATED)))
 
 
 class Smoothed(NamedTuple):
-    """Outcomes smoothed over u.
+    """Outcomes smoothed over u."""
 
-    Parameters
-    ----------
-    curves : ndarray, shape (8, cells)
-        By all labels: a, d, z² and error of the small model. By pairs: a, d and z² of the large one. By pairs of known
-        agreement: whether they agree.
-    effective : ndarray, shape (3, cells)
-        Kish's effective labels behind these three.
-    related : ndarray, shape (2, 5, cells)
-        By pairs that disagree, and by those that agree: a and d of the small model, of the large one, and the error.
-    is_related : bool
-        Whether there are pairs of either kind.
-    """
-
+    #: Shape (8, cells): by all labels: a, d, z² and error of the small model. By pairs: a, d and z² of the large one.
+    #: By pairs of known agreement: whether they agree.
     curves: Floats
+    #: Shape (3, cells): Kish's effective labels behind these three.
     effective: Floats
+    #: Shape (2, 5, cells): by pairs that disagree, and by those that agree: a and d of the small model, of the large
+    #: one, and the error.
     related: Floats
+    #: Whether there are pairs of either kind.
     is_related: bool
 
     @property
@@ -142,7 +120,7 @@ class Smoothed(NamedTuple):
         return shown
 
 
-def smooth_outcomes(sums: CellSums, constants: SmoothingConstants) -> Smoothed:
+def smooth_outcomes(sums: CellSums, constants: MethodConstants) -> Smoothed:
     """Smooth all outcomes over u at once: those of all labels, and, more widely, those of pairs given agreement."""
     (unknown, apart, alike), every = sums.by_relation.transpose(0, 2, 1), sums.by_cell.T
     square, wide = sums.square, constants.wide_bandwidth_cells
@@ -170,7 +148,7 @@ def smooth_outcomes(sums: CellSums, constants: SmoothingConstants) -> Smoothed:
     return Smoothed(fits[0].curves, fits[0].effective, curves, bool(weight.any(axis=1).all()))
 
 
-def stratify(sums: CellSums, smoothed: Smoothed, target: float, constants: SmoothingConstants) -> Stratified:
+def stratify(sums: CellSums, smoothed: Smoothed, target: float, constants: MethodConstants) -> Stratified:
     """Make curves of both models' answers.
 
     Parameters

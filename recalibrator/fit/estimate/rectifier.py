@@ -29,39 +29,26 @@ _ALONE = 1.0 + 1e-9
 
 @dataclass(frozen=True, slots=True)
 class Rectifier:
-    """Corrections of both curves.
+    """Corrections of both curves."""
 
-    Parameters
-    ----------
-    small, large : ndarray, shape (cells,)
-        What to add to E[z | u].
-    variance : ndarray, shape (2, 2)
-        Squared standard errors: small and large, below and above the serving threshold.
-    split : int
-        Cells up to this one lie below the serving threshold.
-    """
-
+    #: ``small`` and ``large``, shape (cells,): what to add to E[z | u].
     small: Floats
     large: Floats
+    #: Shape (2, 2): squared standard errors: small and large, below and above the serving threshold.
     variance: Floats
+    #: Cells up to this one lie below the serving threshold.
     split: int
 
 
 class Change(NamedTuple):
-    """What is expected beforehand of a change that no detector has seen.
+    """What is expected beforehand of a change that no detector has seen."""
 
-    Parameters
-    ----------
-    typical, unseen : float
-        Sizes in micro-F1: the typical one, by which labels are believed, and the one that may lie in what they leave
-        unknown.
-    unlabelled : tuple of float
-        Below and above the serving threshold, the share of the labels that the current traffic should have and has
-        not, in [0, 1].
-    """
-
+    #: ``typical`` and ``unseen``: sizes in micro-F1: the typical one, by which labels are believed, and the one that
+    #: may lie in what they leave unknown.
     typical: float
     unseen: float
+    #: Below and above the serving threshold, the share of the labels that the current traffic should have and has not,
+    #: in [0, 1].
     unlabelled: tuple[float, ...]
 
 

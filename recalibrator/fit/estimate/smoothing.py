@@ -24,10 +24,7 @@ _LEAST_SQUARE = 1e-12
 def kernel_sums(rows: Floats, width: int) -> Floats:
     """Sum each row over the cells around each cell, with triangular weights that are 1 at the centre.
 
-    Parameters
-    ----------
-    width : int
-        Cells until the weight has fallen to 0, odd.
+    ``width``: cells until the weight has fallen to 0, odd.
 
     Examples
     --------
@@ -58,24 +55,16 @@ def kernel_mean(row: Floats, width: int) -> Floats:
 
 @dataclass(frozen=True, slots=True)
 class Family:
-    """What groups of curves under one kernel are fitted to.
+    """What groups of curves under one kernel are fitted to."""
 
-    Parameters
-    ----------
-    width : int
-        Support of the kernel, in cells.
-    weight, weight_square : ndarray, shape (groups, cells)
-        Sums of the weights and of their squares.
-    responses : ndarray, shape (responses, cells)
-        Weighted sums.
-    owner : ndarray of int, shape (responses,)
-        The group of each response.
-    """
-
+    #: Support of the kernel, in cells.
     width: int
+    #: ``weight`` and ``weight_square``, shape (groups, cells): sums of the weights and of their squares.
     weight: Floats
     weight_square: Floats
+    #: Shape (responses, cells): weighted sums.
     responses: Floats
+    #: Shape (responses,): the group of each response.
     owner: Ints
 
 

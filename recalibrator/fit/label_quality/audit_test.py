@@ -27,20 +27,13 @@ seven at most (Ville)."""
 
 
 class OddsPosterior(NamedTuple):
-    """Posterior distribution of the factor on the odds, given suspected labels.
+    """Posterior distribution of the factor on the odds, given suspected labels."""
 
-    Parameters
-    ----------
-    log_odds : ndarray, shape (factors,)
-        Logs of factors.
-    log_probability : ndarray, shape (factors,)
-        Ln of each factor's posterior probability, given that there is one.
-    support : float
-        Ln of P(labels | some factor) over P(labels | none).
-    """
-
+    #: Shape (factors,): logs of factors.
     log_odds: Floats
+    #: Shape (factors,): Ln of each factor's posterior probability, given that there is one.
     log_probability: Floats
+    #: Ln of P(labels | some factor) over P(labels | none).
     support: float
 
     @property

@@ -15,12 +15,13 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from math import exp
-from typing import Any, Literal, NamedTuple, Protocol
+from typing import Any, Literal, NamedTuple
 
 import numpy as np
 from pydantic import JsonValue
 
-from recalibrator.fit.arrays import Floats, Ints
+from recalibrator.fit.arrays import Floats
+from recalibrator.fit.data.label_table import LabelTable
 from recalibrator.fit.data.revisions import Flips
 from recalibrator.fit.data.slips import Slips
 from recalibrator.fit.estimate.agreement import Chances, inside, multiply_odds
@@ -31,7 +32,7 @@ from recalibrator.fit.label_quality.audit_test import (
     mixed_ratio,
     odds_posterior,
 )
-from recalibrator.fit.method_constants import AuditConstants
+from recalibrator.fit.method_constants import MethodConstants
 from schemas.event import from_us
 from schemas.traffic import TrafficSummary, VersionTraffic
 
@@ -47,76 +48,50 @@ _CARRIED_SHARE = 2.0 / 3.0
 
 
 class Expected(NamedTuple):
-    """What labels are compared with: outcomes as they were before the suspicion.
+    """What labels are compared with: outcomes as they were before the suspicion."""
 
-    Parameters
-    ----------
-    agreement : ndarray, shape (cells,)
-        P(agree | u).
-    error_given : ndarray, shape (2, cells)
-        P(the small answer is wrong | u, the answers differ), and where they are equal, by labels as they stand.
-    """
-
+    #: Shape (cells,): P(agree | u).
     agreement: Floats
+    #: Shape (2, cells): P(the small answer is wrong | u, the answers differ), and where they are equal, by labels as
+    #: they stand.
     error_given: Floats
 
 
 @dataclass(frozen=True, slots=True)
 class Audit:
-    """An open audit.
-
-    Parameters
-    ----------
-    opened_us : int
-    probability : float
-        With which routers ask for an audit of a query that both models answer.
-    asked : float
-        Pairs of the suspected kind drawn so far, in expectation.
-    """
+    """An open audit."""
 
     opened_us: int
+    #: With which routers ask for an audit of a query that both models answer.
     probability: float
+    #: Pairs of the suspected kind drawn so far, in expectation.
     asked: float = 0.0
 
 
 @dataclass(frozen=True, slots=True)
 class Suspicion:
-    """What is suspected of labels, since when, and what speaks for them.
+    """What is suspected of labels, since when, and what speaks for them."""
 
-    Parameters
-    ----------
-    agreeing : bool
-        Whether errors are too many where answers agree, or too few where they differ.
-    began_us : int
-        When labels began to contradict what was expected.
-    expected : Expected
-    log_odds : float
-        Of the factor that labels put on the odds of an error.
-    carried, evidence : float
-        Log odds that labels are right: before the open audit, and now.
-    answers : int
-        By trusted people, so far.
-    audit : Audit or None
-        None between two.
-    ordinary, seen : int
-        Labels since the last audit was opened or closed; labels of the suspected kind.
-    release : float
-        CUSUM of the log likelihood ratio of "errors as before" over "errors as suspected".
-    release_since_us : int or None
-        Since when that sum is positive.
-    """
-
+    #: Whether errors are too many where answers agree, or too few where they differ.
     agreeing: bool
+    #: When labels began to contradict what was expected.
     began_us: int
     expected: Expected
+    #: Of the factor that labels put on the odds of an error.
     log_odds: float = 0.0
+    #: ``carried`` and ``evidence``: log odds that labels are right: before the open audit, and now.
     carried: float = 0.0
     evidence: float = 0.0
+    #: By trusted people, so far.
     answers: int = 0
+    #: None between two.
     audit: Audit | None = None
+    #: ``ordinary`` and ``seen``: labels since the last audit was opened or closed; labels of the suspected kind.
     ordinary: int = 0
     seen: int = 0
+    #: CUSUM of the log likelihood ratio of "errors as before" over "errors as suspected".
     release: float = 0.0
+    #: Since when that sum is positive.
     release_since_us: int | None = None
 
     @property
@@ -180,32 +155,10 @@ class LabelQuality:
         """Whether the last audit was never answered."""
         return self.conclusion is not None and self.conclusion.verdict == "unanswered"
 
-    def audit_probability(self, constants: AuditConstants) -> float:
+    def audit_probability(self, constants: MethodConstants) -> float:
         """Return the share of the queries answered by both models that trusted people are to label."""
         audit = self.audit
         return 0.0 if audit is None or audit.asked >= constants.audit_requests else audit.probability
-
-
-class LabelFacts(Protocol):
-    """What evidence reads of the label table."""
-
-    @property
-    def flips(self) -> Flips:
-        """How first labels differ from labels as they stand."""
-        ...
-
-    @property
-    def slipped(self) -> float:
-        """How many labels are slips, in expectation."""
-        ...
-
-    def errors_since(self, since_us: int, *, audited: bool, suspects: Floats = ...) -> tuple[Ints, Ints, Floats]:
-        """Return relation of the answers, cell of u and error of the labels of queries routed since a time."""
-        ...
-
-    def labelers_since(self, instant_us: int) -> Floats:
-        """Return the numbers of the labelers of ordinary labels since a time."""
-        ...
 
 
 class RecentPairs(NamedTuple):
@@ -222,32 +175,24 @@ class Suspected(NamedTuple):
     began_us: int
     agreeing: bool
     expected: Expected
-    labels: LabelFacts
+    labels: LabelTable
     recent: RecentPairs
     now_us: int
 
 
 class LabelSeen(NamedTuple):
-    """The first label of a query, which the label table has taken in.
-
-    Parameters
-    ----------
-    audited : bool
-        Whether it answers an audit.
-    cell : int or None
-        Of u; None where the query has none.
-    agree : bool or None
-    error : float
-        1 where the small answer is wrong.
-    """
+    """The first label of a query, which the label table has taken in."""
 
     routed_us: int
     now_us: int
+    #: Whether it answers an audit.
     audited: bool
+    #: Of u; None where the query has none.
     cell: int | None
     agree: bool | None
+    #: 1 where the small answer is wrong.
     error: float
-    labels: LabelFacts
+    labels: LabelTable
     recent: RecentPairs
 
 
@@ -266,30 +211,22 @@ Evidence = Suspected | LabelSeen | AuditsDrawn | PeopleJudged
 
 
 class Effects(NamedTuple):
-    """What the fold is to do.
+    """What the fold is to do."""
 
-    Parameters
-    ----------
-    news : str or None
-        A suspicion was judged this way: a reason for a new version.
-    from_us : int
-        Since when labels are wrong, or right again.
-    retract : bool
-        Take back a change of outcomes that these labels had reported.
-    changed : bool
-        Outcomes are believed to have changed then, given agreement too.
-    """
-
+    #: A suspicion was judged this way: a reason for a new version.
     news: News | None = None
+    #: Since when labels are wrong, or right again.
     from_us: int = 0
+    #: Take back a change of outcomes that these labels had reported.
     retract: bool = False
+    #: Outcomes are believed to have changed then, given agreement too.
     changed: bool = False
 
 
 _NONE = Effects()
 
 
-def step(quality: LabelQuality, evidence: Evidence, constants: AuditConstants) -> tuple[LabelQuality, Effects]:
+def step(quality: LabelQuality, evidence: Evidence, constants: MethodConstants) -> tuple[LabelQuality, Effects]:
     """Return what one piece of evidence leads to.
 
     Parameters
@@ -297,7 +234,7 @@ def step(quality: LabelQuality, evidence: Evidence, constants: AuditConstants) -
     quality : LabelQuality
     evidence : Suspected, LabelSeen, AuditsDrawn or PeopleJudged
         An alarm while labels are suspected already, or a label while they are not, changes nothing.
-    constants : AuditConstants
+    constants : MethodConstants
     """
     suspicion = quality.suspicion
     if isinstance(evidence, Suspected):
@@ -313,7 +250,7 @@ def step(quality: LabelQuality, evidence: Evidence, constants: AuditConstants) -
 
 
 def _take_ordinary(
-    quality: LabelQuality, suspicion: Suspicion, label: LabelSeen, constants: AuditConstants
+    quality: LabelQuality, suspicion: Suspicion, label: LabelSeen, constants: MethodConstants
 ) -> tuple[LabelQuality, Effects]:
     """Let one label of the crowd speak for itself; after so many, an audit ends, or another one begins."""
     suspicion, released_us = _release_test(replace(suspicion, ordinary=suspicion.ordinary + 1), label, constants)
@@ -335,7 +272,7 @@ def _end(
     return LabelQuality(None, conclusion), effects
 
 
-def _suspect(alarm: Suspected, constants: AuditConstants) -> Suspicion:
+def _suspect(alarm: Suspected, constants: MethodConstants) -> Suspicion:
     audit = _open(alarm.recent, alarm.now_us, constants, agreeing=alarm.agreeing)
     # The prior favours the side that costs only money if it is wrong.
     caution = constants.audit_caution if alarm.agreeing else -constants.audit_caution
@@ -343,7 +280,7 @@ def _suspect(alarm: Suspected, constants: AuditConstants) -> Suspicion:
     return replace(made, log_odds=_posterior(made, alarm.labels).mean)
 
 
-def _open(recent: RecentPairs, now_us: int, constants: AuditConstants, *, agreeing: bool) -> Audit:
+def _open(recent: RecentPairs, now_us: int, constants: MethodConstants, *, agreeing: bool) -> Audit:
     pairs = recent.agreeing if agreeing else recent.pairs - recent.agreeing
     share = pairs / max(recent.queries, 1.0)
     wanted = constants.audit_requests / constants.audit_queries
@@ -374,7 +311,7 @@ def _audits(part: VersionTraffic, share: float, *, agreeing: bool) -> float:
     return float((share * (kind - of_explored) + of_explored).sum())
 
 
-def _release_test(suspicion: Suspicion, label: LabelSeen, constants: AuditConstants) -> tuple[Suspicion, int | None]:
+def _release_test(suspicion: Suspicion, label: LabelSeen, constants: MethodConstants) -> tuple[Suspicion, int | None]:
     """Compare one label with what was expected; returns since when labels are as before, where they are."""
     if label.cell is None or label.agree is not suspicion.agreeing:
         return suspicion, None
@@ -399,7 +336,7 @@ def _take_answer(
     quality: LabelQuality,
     suspicion: Suspicion,
     label: LabelSeen,
-    constants: AuditConstants,
+    constants: MethodConstants,
     *,
     is_over: bool = False,
 ) -> tuple[LabelQuality, Effects]:
@@ -422,7 +359,7 @@ def _take_answer(
 
 
 def _keep(
-    suspicion: Suspicion, label: LabelSeen, errors: Floats, constants: AuditConstants
+    suspicion: Suspicion, label: LabelSeen, errors: Floats, constants: MethodConstants
 ) -> tuple[LabelQuality, Effects]:
     """Close an audit that leaves labels suspected."""
     most, refuted = _CARRIED_SHARE * constants.audit_bound, suspicion.evidence <= 0.0
@@ -439,7 +376,7 @@ def _keep(
     return LabelQuality(suspicion, conclusion), effects
 
 
-def _posterior(suspicion: Suspicion, labels: LabelFacts, since_us: int | None = None) -> OddsPosterior:
+def _posterior(suspicion: Suspicion, labels: LabelTable, since_us: int | None = None) -> OddsPosterior:
     """Return the factor on the odds, given ordinary labels since a time that are, or may be, of the suspected kind."""
     since_us = suspicion.began_us if since_us is None else since_us
     relation, cell, error = labels.errors_since(since_us, audited=False)
@@ -449,7 +386,7 @@ def _posterior(suspicion: Suspicion, labels: LabelFacts, since_us: int | None = 
     return odds_posterior(chances, error[rows], rising=suspicion.agreeing)
 
 
-def _answers(suspicion: Suspicion, labels: LabelFacts, since_us: int) -> tuple[Chances, Floats]:
+def _answers(suspicion: Suspicion, labels: LabelTable, since_us: int) -> tuple[Chances, Floats]:
     """Return the trusted answers since a time about queries of the suspected kind, and what was expected of them."""
     suspects = labels.labelers_since(suspicion.began_us)
     relation, cell, error = labels.errors_since(since_us, audited=True, suspects=suspects)
@@ -486,7 +423,7 @@ def sentence(quality: LabelQuality, slipped: float) -> str:
     )
 
 
-def details(quality: LabelQuality, labels: LabelFacts) -> dict[str, JsonValue]:
+def details(quality: LabelQuality, labels: LabelTable) -> dict[str, JsonValue]:
     """Return the open suspicion, its audit and the last verdict, as the status shows them."""
     suspicion, audit, last = quality.suspicion, quality.audit, quality.conclusion
     shown: dict[str, JsonValue] = {"quarantined": round(labels.slipped)}

@@ -158,7 +158,7 @@ class _Crowd:
 
 def _rows(labels: LabelTable) -> Floats:
     """Return the labels of named labelers, those set aside or overruled included, by routing time."""
-    table = np.concatenate((labels.table, labels.overruled.rows()))
+    table = np.concatenate((labels.table, *(one.row[None] for one in labels.overruled.values())))
     counts = table[:, STANDING]
     known = (
         (counts != Standing.WITHDRAWN)

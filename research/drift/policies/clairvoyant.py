@@ -72,7 +72,7 @@ class Clairvoyant(Ours):
     @property
     def exploration(self) -> float:
         """As after an alarm while few labels since the change are there."""
-        alert = self._changed >= 0 and self._fresh_labels < self.constants.publish.alert_labels
+        alert = self._changed >= 0 and self._fresh_labels < self.constants.alert_labels
         return EXPLORED if alert else super().exploration
 
     def on_traffic(self, traffic: Traffic) -> None:
@@ -102,7 +102,7 @@ class Clairvoyant(Ours):
             return
         while self._rebuild_at and self._fresh_labels >= self._rebuild_at[0]:
             self._rebuild_at.pop(0)
-        most, least = self.constants.estimate.decay.old_labels_most, self.constants.estimate.decay.old_labels_least
+        most, least = self.constants.old_labels_most, self.constants.old_labels_least
         kept = int(max(least, most - self._fresh_labels))
         before = sorted((one for one in self._labels if one[0] < self._changed), key=lambda one: one[0])[-kept:]
         since = [one for one in self._labels if one[0] >= self._changed]

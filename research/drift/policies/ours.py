@@ -7,12 +7,13 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
 from recalibrator.core import Recalibrator
 from recalibrator.decoding import Observation
-from recalibrator.fit.method_constants import DEFAULT, MethodConstants, with_constants
+from recalibrator.fit.method_constants import DEFAULT, MethodConstants
 from recalibrator.grid import Grid
 from research.drift.desk import NAMES
 from research.drift.mess import EXPERT, EXPLORED, LABELLED_ESCALATED, LABELLED_KEPT, Sampling
@@ -83,7 +84,7 @@ class Ours(TakesMess):
     ) -> None:
         self.alarms: list[Alarm] = []
         super().__init__()
-        self.constants: MethodConstants = with_constants(DEFAULT, **tuned)
+        self.constants: MethodConstants = replace(DEFAULT, **tuned)
         self._settings: dict[str, Any] = {
             "name": _WORKLOAD,
             "fields": ("a", "b", "c", "d"),

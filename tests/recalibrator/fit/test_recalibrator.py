@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from unittest.mock import patch
 
 import numpy as np
 import pytest
 
 from recalibrator.core import Recalibrator
-from recalibrator.fit.method_constants import DEFAULT, MethodConstants, with_constants
+from recalibrator.fit.method_constants import DEFAULT, MethodConstants
 from schemas import CalibrationVersion, Command, LabelledExample, TrafficSummary
 from tests.support.cascade_stream import START, Run, World, drive, example, in_turn, settings, typo_world
 
@@ -100,7 +100,7 @@ def test_most_refits_of_a_quiet_stream_publish_nothing(drifted: Drifted) -> None
 def test_refits_wait_while_nothing_moves() -> None:
     """Once much is known, a quiet stream is fitted seldom; a drift brings a version as soon as without the wait."""
     fits, reacted = [], []
-    for most in (0, DEFAULT.refit.refits_put_off):
+    for most in (0, DEFAULT.refits_put_off):
         world, core = typo_world(14_000, 12_000, seed=6), Recalibrator(settings(), _putting_off(most))
         drive(core, world.draw, 6_000)
         with patch.object(core, "evaluate", wraps=core.evaluate) as evaluate:
@@ -122,7 +122,7 @@ def test_a_refit_is_not_put_off_for_new_settings() -> None:
 
 
 def _putting_off(most: int) -> MethodConstants:
-    return with_constants(DEFAULT, refits_put_off=most)
+    return replace(DEFAULT, refits_put_off=most)
 
 
 def test_exploration_rests_until_a_change_is_detected(drifted: Drifted) -> None:
@@ -131,7 +131,7 @@ def test_exploration_rests_until_a_change_is_detected(drifted: Drifted) -> None:
     rates = {number: version.exploration_probability for number, version in drifted.run.versions}
     before = [rate for number, rate in rates.items() if number < DRIFT_AT]
     told = [rate for number, rate in rates.items() if DRIFT_AT < number < DRIFT_AT + 1_500]
-    assert set(rates.values()) == {configured, configured * drifted.core.constants.publish.quiet_exploration}
+    assert set(rates.values()) == {configured, configured * drifted.core.constants.quiet_exploration}
     assert before[-1] < configured
     assert configured in told
 

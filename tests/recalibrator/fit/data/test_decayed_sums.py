@@ -21,13 +21,12 @@ from recalibrator.fit.data.decayed_sums import (
     SLOW_SQUARE,
     SLOW_SQUARE_PAIR,
     SUMS,
-    HalfLives,
     decayed_sums,
     label_weights,
-    recent_weight,
 )
 from recalibrator.fit.data.label_columns import ERROR, GROUP, LABEL_PROBABILITY, OUTCOMES, PAIR, ROUTED_US, STANDING
 from recalibrator.fit.data.label_table import LabelTable
+from recalibrator.fit.method_constants import MethodConstants
 from recalibrator.grid import Grid
 from schemas import LabelledExample
 from schemas.event import to_us
@@ -35,7 +34,7 @@ from schemas.traffic import GridSpec
 from tests.support.cascade_stream import START, example, typo_world
 
 GRID = Grid(GridSpec(cells=16))
-HALF_LIVES = HalfLives(40.0, 8.0, 20.0)
+HALF_LIVES = MethodConstants(half_life_slow=40.0, half_life_fast=8.0, half_life_map=20.0)
 WORLD = typo_world(400, 200, seed=3)
 
 
@@ -63,8 +62,10 @@ def by_definition(labels: LabelTable, changed_us: float) -> NDArray[np.float64]:
     counting = [row for row in labels.table if row[STANDING] > 0.0]
     for row in counting:
         newer = [other[LABEL_PROBABILITY] for other in counting if other[ROUTED_US] > row[ROUTED_US]]
-        slow, of_map = (0.5 ** (len(newer) / half_life) for half_life in (HALF_LIVES.slow, HALF_LIVES.map))
-        fast = 0.5 ** (sum(1.0 / probability for probability in newer) / HALF_LIVES.fast)
+        slow, of_map = (
+            0.5 ** (len(newer) / half_life) for half_life in (HALF_LIVES.half_life_slow, HALF_LIVES.half_life_map)
+        )
+        fast = 0.5 ** (sum(1.0 / probability for probability in newer) / HALF_LIVES.half_life_fast)
         into = sums[int(row[ROUTED_US] >= changed_us), :, int(row[GROUP])]
         into[SLOW] += row[:OUTCOMES] * slow
         into[FAST] += row[:OUTCOMES] * fast
@@ -83,7 +84,8 @@ def test_sums_and_weights_are_those_of_their_definition(
     for event in events:
         labels.offer(event)
     changed_us = None if changed_after is None else to_us(START + timedelta(seconds=changed_after))
-    found, (before, since) = decayed_sums(labels, HALF_LIVES, changed_us), by_definition(labels, changed_us or -np.inf)
+    found = decayed_sums(labels, HALF_LIVES, changed_us, current_us=changed_us or 0)
+    before, since = by_definition(labels, changed_us or -np.inf)
     np.testing.assert_allclose(found.since, since, atol=1e-9, rtol=1e-9)
     if found.before is not None:
         np.testing.assert_allclose(found.before, before, atol=1e-9, rtol=1e-9)
@@ -91,14 +93,14 @@ def test_sums_and_weights_are_those_of_their_definition(
     fresh = table[table[:, ROUTED_US] >= (changed_us or 0)]
     assert (found.labels, found.pairs, found.fresh) == (len(table), int(table[:, PAIR].sum()), len(fresh))
     assert found.window_us == ((table[:, ROUTED_US].min(), table[:, ROUTED_US].max()) if len(table) else None)
-    assert label_weights(labels, HALF_LIVES.fast).sum() == pytest.approx((before + since)[FAST][0].sum())
-    recent = recent_weight(labels, changed_us or 0, HALF_LIVES.fast)
-    np.testing.assert_allclose(recent, since[FAST][[0, PAIR]], atol=1e-9, rtol=1e-9)
+    assert label_weights(labels, HALF_LIVES.half_life_fast).sum() == pytest.approx((before + since)[FAST][0].sum())
+    np.testing.assert_allclose(found.current, since[FAST][[0, PAIR]], atol=1e-9, rtol=1e-9)
 
 
 def test_many_half_lives_neither_overflow_nor_lose_labels() -> None:
     """A window of many half lives neither overflows nor loses the newest labels."""
-    labels, half_lives = window(capacity=2_000), HalfLives(1.0, 0.5, 1.0)
+    labels = window(capacity=2_000)
+    half_lives = MethodConstants(half_life_slow=1.0, half_life_fast=0.5, half_life_map=1.0)
     for number in range(2_000):
         labels.offer(example(WORLD.draw(number % 400), f"q-{number}", "w", START + timedelta(seconds=number))[1])
     found = decayed_sums(labels, half_lives, None)

@@ -39,9 +39,7 @@ def label(number: int, *, draw: int | None = None, **changed: object) -> Labelle
 
 
 def estimate(labels: LabelTable) -> Estimate:
-    return estimate_outcomes(
-        labels, TrafficWindow(GRID, 1_000), IsotonicMap(200.0), Circumstances(0.1), DEFAULT.estimate
-    )
+    return estimate_outcomes(labels, TrafficWindow(GRID, 1_000), IsotonicMap(200.0), Circumstances(0.1), DEFAULT)
 
 
 def same(one: Estimate, other: Estimate) -> None:

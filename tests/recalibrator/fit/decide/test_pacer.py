@@ -11,11 +11,11 @@ from hypothesis import strategies as st
 
 from recalibrator.fit.codec import dump, load
 from recalibrator.fit.decide.pacer import Pacer
-from recalibrator.fit.method_constants import BudgetConstants
+from recalibrator.fit.method_constants import MethodConstants
 from schemas.traffic import VersionTraffic
 
 BUDGET, SMALL, LARGE = 1.7, 1.0, 3.0
-CONSTANTS = BudgetConstants()
+CONSTANTS = MethodConstants()
 
 
 def part(cost: float, queries: int = 100, version: int | None = 1) -> VersionTraffic:
@@ -59,7 +59,7 @@ def test_realised_cost_is_that_of_the_window(costs: list[tuple[float, int]]) -> 
         pacer.on_traffic([part(cost, queries)])
     taken: list[tuple[float, int]] = []
     for one in reversed(costs):
-        if sum(queries for _, queries in taken) >= CONSTANTS.window_queries:
+        if sum(queries for _, queries in taken) >= CONSTANTS.budget_queries:
             break
         taken.append(one)
     standing = pacer.standing
@@ -86,7 +86,7 @@ def windows(lag: int, *, jump: float = 1.0, queries: int = 60_000, seed: int = 5
         if batch % 5 == 0:
             rate, version = (pacer.allowed - SMALL) / LARGE, version + 1
             pacer.published(version)
-    whole = np.concatenate(costs).reshape(-1, CONSTANTS.window_queries).mean(axis=1)
+    whole = np.concatenate(costs).reshape(-1, CONSTANTS.budget_queries).mean(axis=1)
     return [float(one) / BUDGET - 1.0 for one in whole]
 
 
@@ -134,7 +134,7 @@ def test_a_late_correction_is_spread_over_more_queries() -> None:
             pacer.published(version)
             pacer.on_traffic([part(BUDGET * unseen, unseen, version - 1)])
             pacer.on_traffic([part(BUDGET * 100, 100, version)])
-    assert prompt.horizon == CONSTANTS.horizon_queries
+    assert prompt.horizon == CONSTANTS.pace_queries
     assert late.horizon == pytest.approx(1_000 / np.sqrt(2.0))
 
 

@@ -10,7 +10,7 @@ import pytest
 from recalibrator.fit.codec import dump, load
 from recalibrator.fit.data.label_table import LabelTable
 from recalibrator.fit.data.traffic_window import TrafficWindow
-from recalibrator.fit.drift.known_worlds import KnownWorlds, overdispersion
+from recalibrator.fit.drift.known_worlds import Block, KnownWorlds, past
 from recalibrator.grid import Grid
 from schemas.event import to_us
 from schemas.traffic import GridSpec
@@ -109,8 +109,9 @@ def test_a_snapshot_goes_on_as_if_nothing_had_happened(drifted: Traffic) -> None
 def test_bursts_count_as_scatter_and_a_change_does_not() -> None:
     rng = np.random.default_rng(2)
     even, bursts = rng.multinomial(1_000, [0.25] * 4, size=60), 20 * rng.multinomial(50, [0.25] * 4, size=60)
-    tables = np.zeros((2, 60, 3, 4))
-    tables[:, :, 0] = even, bursts
-    tables[0, 30:, 0] = rng.multinomial(1_000, [0.7, 0.1, 0.1, 0.1], size=30)
-    assert overdispersion(tables[0]) < 2.0
-    assert overdispersion(tables[1]) > 8.0
+    tables = np.zeros((2, 60, 3, 32))
+    tables[:, :, 0, :4] = even, bursts
+    tables[0, 30:, 0, :4] = rng.multinomial(1_000, [0.7, 0.1, 0.1, 0.1], size=30)
+    scatter = [past([Block(at, at, table) for at, table in enumerate(some)]).scatter for some in tables]
+    assert scatter[0] < 2.0
+    assert scatter[1] > 8.0

@@ -45,9 +45,7 @@ def moved(level: float, unlabelled: float) -> tuple[Shift, float]:
     """Return the shift when the log-odds of agreement move, and by how much agreement itself does."""
     place = np.linspace(-1.0, 1.0, CELLS)
     tilt = Tilt(level, 0.0, np.eye(2))
-    found = shift_by(
-        tilt, BEFORE, place, smooth_outcomes(labelled(), DEFAULT.estimate.smoothing), TARGET, unlabelled=unlabelled
-    )
+    found = shift_by(tilt, BEFORE, place, smooth_outcomes(labelled(), DEFAULT), TARGET, unlabelled=unlabelled)
     return found, float(found.agreement[0] - BEFORE[0])
 
 

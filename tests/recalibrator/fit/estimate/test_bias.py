@@ -89,9 +89,7 @@ def window(seed: int) -> Policies:
     for number in np.flatnonzero(drawn < np.where(escalated, ESCALATED, KEPT)).tolist():
         above = bool(escalated[number])
         core._labels.offer(label(world, number, escalated=above, ran=above or bool(drawn[number] < EXPLORED)))
-    estimate = estimate_outcomes(
-        core._labels, core._traffic, core._map_fitter, Circumstances(SERVING), core.constants.estimate
-    )
+    estimate = estimate_outcomes(core._labels, core._traffic, core._map_fitter, Circumstances(SERVING), core.constants)
     return weigh(estimate, core._grid.edges, core._labels.target, EXPLORED)
 
 

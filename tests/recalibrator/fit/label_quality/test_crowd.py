@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import json
 from dataclasses import dataclass, replace
+from typing import cast
 
 import numpy as np
 import pytest
 
 from recalibrator.fit.arrays import Floats, Ints
 from recalibrator.fit.codec import Kept, dump, load
+from recalibrator.fit.data.label_table import LabelTable
 from recalibrator.fit.data.revisions import Flips
 from recalibrator.fit.label_quality.crowd import (
     Audit,
@@ -26,11 +28,10 @@ from recalibrator.fit.label_quality.crowd import (
     Suspicion,
     step,
 )
-from recalibrator.fit.method_constants import DEFAULT as METHOD
+from recalibrator.fit.method_constants import DEFAULT
 from schemas import TrafficSummary, VersionTraffic
 from tests.support.cascade_stream import START
 
-DEFAULT = METHOD.audit
 EXPECTED = Expected(np.array([0.9]), np.array([[0.5], [0.05]]))
 NOBODY: Floats = np.zeros(0)
 NEVER_CORRECTED = Flips()
@@ -61,7 +62,7 @@ class Labels:
 
 
 def label(labels: Labels, *, audited: bool, cell: int | None = None, error: float = 0.0) -> LabelSeen:
-    return LabelSeen(NOW_US, NOW_US, audited, cell, cell is not None or None, error, labels, RECENT)
+    return LabelSeen(NOW_US, NOW_US, audited, cell, cell is not None or None, error, cast(LabelTable, labels), RECENT)
 
 
 LIES = (1,) * 20 + (0,) * 20
@@ -124,7 +125,7 @@ def test_answers_move_what_labels_count_for() -> None:
 
 
 def test_an_alarm_asks_and_people_are_asked_again_later() -> None:
-    alarm = Suspected(BEGAN_US, True, EXPECTED, Labels(LIES), RECENT, NOW_US)
+    alarm = Suspected(BEGAN_US, True, EXPECTED, cast(LabelTable, Labels(LIES)), RECENT, NOW_US)
     asked, effects = step(LabelQuality(), alarm, DEFAULT)
     assert effects == Effects()
     assert asked.audit is not None
@@ -180,7 +181,7 @@ def test_audits_drawn_are_counted_until_enough_are_asked_for() -> None:
         calibration_version=7, queries=800, cell=(3,), count=(800,), pairs=(800,), agreeing=(720,), pairs_explored=(0,)
     )
     traffic = TrafficSummary(
-        workload="w", first_routed_at=START, last_routed_at=START, grid=METHOD.grid, versions=(part,)
+        workload="w", first_routed_at=START, last_routed_at=START, grid=DEFAULT.grid, versions=(part,)
     )
     assert ASKED.audit_probability(DEFAULT) == 0.25
     quality, _ = step(ASKED, AuditsDrawn(traffic, {7: 0.125}), DEFAULT)

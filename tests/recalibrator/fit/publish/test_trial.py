@@ -68,7 +68,7 @@ def test_promote_publishes_what_was_tried_under_a_new_number(core: Recalibrator)
 
 def test_a_trial_can_be_promoted_after_many_versions(core: Recalibrator) -> None:
     order(core, "shadow", version=1)
-    for _ in range(core.constants.window.kept_versions + 1):
+    for _ in range(core.constants.kept_versions + 1):
         order(core, "bootstrap", map=MAP, uncertainty_threshold=0.5)
     promoted = order(core, "promote")
     assert promoted is not None

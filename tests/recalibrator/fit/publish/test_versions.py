@@ -185,7 +185,7 @@ def test_a_version_too_old_to_be_kept_is_taken_from_the_command(action: str) -> 
     core = Recalibrator(settings())
     first = order(core, "bootstrap", map=MAP, uncertainty_threshold=0.3)
     assert first is not None
-    for number in range(core.constants.window.kept_versions):
+    for number in range(core.constants.kept_versions):
         order(core, "bootstrap", map=MAP, uncertainty_threshold=0.31 + number / 1_000)
 
     assert order(core, action, version=1) is None
