@@ -254,9 +254,12 @@ def test_a_person_labels_by_keyboard_alone(live: Live, visit: Visitor, *, script
     expect(page.get_by_role("heading", level=1)).to_have_text(f"Label {WORKLOAD}")
     expect(page.locator("#field-1")).to_be_focused()
     page.keyboard.press("Control+A")
-    page.keyboard.type("Canon EOS 5D")
+    page.keyboard.type("Nikon Z 99")
     tab_onto(page, page.get_by_label("Your name"))
     page.keyboard.type(labeler)
+    page.keyboard.press("Enter")
+    expect(page.get_by_role("alert")).to_contain_text("not in the text: Nikon Z 99")
+    expect(page.locator("#field-1")).to_be_focused()
     page.keyboard.press("Enter")
 
     said = page.get_by_role("status").filter(has_text="for-people")
@@ -273,3 +276,17 @@ def test_a_person_labels_by_keyboard_alone(live: Live, visit: Visitor, *, script
     expect(said).to_contain_text("Withdrawn")
     until(lambda: live.said_by(labeler)["skipped"] == 2)
     assert visitor.complaints == []
+
+
+def test_what_is_half_typed_survives_a_reload(live: Live, visit: Visitor) -> None:
+    live.ask_somebody(40)
+    until(live.open_requests)
+    page = visit(f"/workloads/{WORKLOAD}/label").page
+    asked = page.locator("form[data-query]").get_attribute("data-query")
+    page.locator("#field-1").fill("half of a na")
+    page.get_by_label("Your name").fill("ann")
+    page.reload()
+
+    if page.locator("form[data-query]").get_attribute("data-query") == asked:
+        expect(page.locator("#field-1")).to_have_value("half of a na")
+    expect(page.get_by_label("Your name")).to_have_value("ann")
