@@ -275,7 +275,8 @@ def test_a_person_labels_by_keyboard_alone(live: Live, visit: Visitor, *, script
     page.keyboard.press("Enter")
     expect(said).to_contain_text("Withdrawn")
     until(lambda: live.said_by(labeler)["skipped"] == 2)
-    assert visitor.complaints == []
+    # A browser reports the question as an answer of status 422.
+    assert not [one for one in visitor.complaints if "422" not in one]
 
 
 def test_what_is_half_typed_survives_a_reload(live: Live, visit: Visitor) -> None:
