@@ -224,6 +224,7 @@ BACKLOG_SPECS = (
         "backlog_records", "gauge", "record", "Records on a topic that all its readers have yet to take.", ("topic",)
     ),
     MetricSpec("backlog_seconds", "gauge", "second", "How old the newest record taken of a topic is.", ("topic",)),
+    MetricSpec("kafka_contact_timestamp_seconds", "gauge", "second", "When this API last heard Kafka, in Unix time."),
 )
 
 
@@ -285,6 +286,7 @@ ALERTS = (
         "time() - max by (workload) (ucci_workload_status_timestamp_seconds) > 900",
         ("UcciFitSilent",),
     ),
+    AlertSpec("Kafka does not answer", "time() - ucci_kafka_contact_timestamp_seconds > 30", ("UcciKafkaAway",)),
     AlertSpec(
         "A stage falls behind",
         "max by (topic) (ucci_backlog_seconds) > 60",

@@ -175,6 +175,9 @@ class Service:
         ]
         if self._broker_away is not None:
             found.append(f"waiting for the broker: {self._broker_away}")
+        # The API hears its own status every 2 s; other stages may work for longer without a word from Kafka.
+        elif StageName.API in self._stages and (heard := self.health().heard) is not None and heard.is_away:
+            found.append("kafka")
         return [*found, "closing"] if self._closing.is_set() else found
 
     def health(self) -> Health:
@@ -251,7 +254,7 @@ class Service:
         return shutil.disk_usage(self._settings.recalibrator.state_dir).free
 
     def _new_notifier(self, directory: Path) -> DeliveryThread:
-        return DeliveryThread(self._settings.notify, OutboxFile(directory), clock=self._clock, count=self.metrics.count)
+        return DeliveryThread(self._settings, OutboxFile(directory), clock=self._clock, count=self.metrics.count)
 
     def _new_heartbeat(self, broker: Broker, state: StateDirectory) -> HeartbeatThread:
         # Processes that share a state directory, one for each stage, each have a status of their own.

@@ -303,13 +303,47 @@ class HandoffStatus(Part):
     micro_f1_loss: Interval | None = None
 
 
+Severity = Literal["bad", "warn", "calm", "good"]
+
+
+class Link(Part):
+    """What a page's button says, and where on the page's site it leads."""
+
+    label: str
+    href: str
+
+
+class Headline(Part):
+    """What to say first of a workload.
+
+    Parameters
+    ----------
+    kind : str
+        Names the rule that spoke.
+    cause, effect : str
+        What is wrong, and what it does to the answers; ``sentence`` puts both together with ``since``.
+    act : str
+        What to do, in one sentence; empty where there is nothing to do.
+    """
+
+    kind: str
+    severity: Severity
+    cause: str
+    since: Timestamp | None = None
+    effect: str = ""
+    act: str = ""
+    link: Link | None = None
+    sentence: str
+
+
 class WorkloadStatus(Event):
     """How one workload keeps its promise, in one word, one sentence and numbers (key: workload).
 
     ``version``, ``routers``, ``dead_letters``, ``labels.by_labeler``, ``lag.records`` and ``lag.seconds`` come from
     other topics than the rest: they are null or empty on ``status``, and filled in where the status is served.
     ``commands`` holds the outcomes of the latest commands, oldest first. ``standing`` is how the version in force meets
-    a target that is more than a micro-F1, and what would bind a new one; absent otherwise.
+    a target that is more than a micro-F1, and what would bind a new one; absent otherwise. ``headline`` is filled in
+    where the status is served, and holds for a minute; ``sentence`` is what the fit alone knows.
     """
 
     sent_by_others: ClassVar[bool] = False
@@ -343,6 +377,7 @@ class WorkloadStatus(Event):
     commands: Many[CommandOutcome] = ()
     handoff: HandoffStatus | None = None
     standing: Annotated[TargetStanding | None, Field(exclude_if=lambda standing: standing is None)] = None
+    headline: Annotated[Headline | None, Field(exclude_if=lambda headline: headline is None)] = None
 
     @classmethod
     def cold_start(cls, workload: str, target: Target) -> Self:

@@ -115,7 +115,7 @@ class ApiStage(Stage):
             Keys(settings.recalibrator.api_keys),
             self._cache,
             self._letters,
-            StatusDocuments(settings, self._cache, self._letters),
+            StatusDocuments(settings, self._cache, self._letters, lambda: shared.health().heard),
             self._queue,
             self._producer,
             self._results,

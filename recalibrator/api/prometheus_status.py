@@ -47,6 +47,8 @@ class StatusMetrics(Collector):
             # The same in every workload's status.
             for sample in backlog if number == 0 else ():
                 behind[sample.name].add_metric(sample.labels, sample.value)
+        if (heard := self._documents.headlines.heard()) is not None:
+            behind["kafka_contact_timestamp_seconds"].add_metric((), heard.at.timestamp())
         yield from families.values()
         yield from behind.values()
 

@@ -121,7 +121,10 @@ class StatusRoutes:
     async def _changes(self) -> AsyncIterator[bytes]:
         sent, quiet_s = -1, 0.0
         while "closing" not in self._context.missing():
+            # Of a Kafka that is away no record tells.
+            heard = self._context.documents.headlines.heard()
             revision = self._context.cache.revision + self._context.letters.revision
+            revision += heard is not None and heard.is_away
             if revision != sent:
                 sent, quiet_s = revision, 0.0
                 yield b"event: changed\ndata: %d\n\n" % revision

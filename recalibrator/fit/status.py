@@ -1,4 +1,4 @@
-"""The status of a workload: one word, one sentence and the numbers behind them."""
+"""The status of a workload: one word, the numbers behind it, and the sentence that the headlines' rules make of it."""
 
 from __future__ import annotations
 
@@ -12,15 +12,16 @@ from pydantic import JsonValue
 from recalibrator.fit.change_monitor import ChangeMonitor
 from recalibrator.fit.data.label_columns import ROUTED_US, STANDING
 from recalibrator.fit.data.label_table import LabelTable
-from recalibrator.fit.data.prequential import calibration_error, label_delay, served_per_field
+from recalibrator.fit.data.prequential import calibration_error, label_delay, served_per_field, wrong_around
 from recalibrator.fit.data.traffic_window import COUNT, TrafficWindow
 from recalibrator.fit.decide.candidate import Part, View
 from recalibrator.fit.decide.threshold import Policies
 from recalibrator.fit.estimate.estimate import Support
 from recalibrator.fit.label_quality.crowd import details as label_details
-from recalibrator.fit.label_quality.crowd import sentence as label_sentence
 from recalibrator.fit.publish.evidence import frontier, micro_f1_interval, uncertainty_histogram
 from recalibrator.fit.publish.versions import VersionRegistry
+from recalibrator.headlines.facts import Facts
+from recalibrator.headlines.rules import headline
 from schemas.calibration import Z95, Interval, TargetStanding
 from schemas.costs import CostRate
 from schemas.errors import one_line
@@ -35,7 +36,6 @@ from schemas.status import (
     WorkloadState,
     WorkloadStatus,
 )
-from schemas.target_words import estimated, is_held, of_budget, of_cap, of_fields
 
 _LEAST_LABELS_TO_QUOTE = 50
 _LABELS_OF_RATE = 500
@@ -118,7 +118,6 @@ def workload_status(facts: WorkloadFacts) -> WorkloadStatus:
     labels, traffic, current, quality = view.labels, view.traffic, view.current, facts.quality
     half_life = view.constants.half_life_fast
     state, outage, cost = _state(facts), _outage(traffic), _cost(view)
-    said = _sentence(state, facts) or label_sentence(monitor.label_quality, labels.slipped)
     remarks = _cut(view) + _decided(facts) + monitor.labelers.sentence(labels) + facts.remarks
     is_known = facts.effective >= view.constants.minimum_labels
     expected = None if quality is None else facts.policies
@@ -128,10 +127,10 @@ def workload_status(facts: WorkloadFacts) -> WorkloadStatus:
         found["uncertainty_threshold"] = current.uncertainty_threshold
     for part in facts.parts.values():
         found |= part.status(view, expected) or {}
-    return WorkloadStatus(
+    made = WorkloadStatus(
         workload=view.settings.name,
         state=state,
-        sentence=_during(outage) + said + remarks,
+        sentence="",
         target=view.settings.target,
         micro_f1=quality,
         per_field=served_per_field(labels, half_life),
@@ -142,7 +141,7 @@ def workload_status(facts: WorkloadFacts) -> WorkloadStatus:
         calibration_error=calibration_error(labels, half_life),
         queries=min(MAX_INTEGER, int(traffic.total["queries"])),
         updated_at=from_us(facts.now_us) if facts.now_us else None,
-        details=counters.details() | _details(view, monitor),
+        details=counters.details() | _details(facts, state),
         saving=_saving(cost),
         uncertainty=uncertainty_histogram(traffic.counts[COUNT].astype(np.float64), traffic.grid.edges),
         frontier=None if expected is None else _frontier(view, expected),
@@ -150,11 +149,18 @@ def workload_status(facts: WorkloadFacts) -> WorkloadStatus:
         commands=tuple(CommandOutcome.model_validate(one) for one in counters.commands),
         **found,
     )
+    said = headline(made, Facts(from_us(facts.now_us), workload=view.settings)).sentence
+    return made.model_copy(update={"sentence": said + remarks})
 
 
-def _details(view: View, monitor: ChangeMonitor) -> dict[str, JsonValue]:
-    signal = view.settings.uncertainty
+def _details(facts: WorkloadFacts, state: WorkloadState) -> dict[str, JsonValue]:
+    view, monitor = facts.view, facts.monitor
+    signal, began_us = view.settings.uncertainty, monitor.change.began_us
+    needed = round(view.constants.minimum_labels - facts.effective)
     return {
+        **({"silent_side": facts.silent_side} if state == "labels_one_sided" else {}),
+        **({"labels_needed": max(0, needed)} if state in ("cold_start", "label_starved") else {}),
+        **({} if began_us is None else {"outcomes_changed": _changed(view.labels, began_us)}),
         "label_audit": label_details(monitor.label_quality, view.labels),
         "labelers_set_aside": monitor.labelers.details(view.labels),
         **_traffic(view.traffic),
@@ -169,19 +175,12 @@ def _outage(traffic: TrafficWindow) -> OutageStatus | None:
     return OutageStatus(small_failing=small.recent, large_failing=large.recent)
 
 
-def _during(outage: OutageStatus | None) -> str:
-    """Say first that a model server fails, whatever else there is to say."""
-    if outage is None:
-        return ""
-    if outage.small_failing > outage.large_failing:
-        return (
-            f"The small model fails on {outage.small_failing:.0%} of recent queries, which the large model answers: "
-            "the threshold stands still. "
-        )
-    return (
-        f"The large model fails on {outage.large_failing:.0%} of its recent calls, so that small answers are served: "
-        "no new version asks for more of its calls. "
-    )
+def _changed(labels: LabelTable, began_us: int) -> dict[str, JsonValue]:
+    """Return since when outcomes are otherwise than before, and what labels say of each model."""
+    return {
+        "since": from_us(began_us).isoformat(),
+        **{name: [*said] for name, said in wrong_around(labels, began_us).items()},
+    }
 
 
 def _state(facts: WorkloadFacts) -> WorkloadState:
@@ -264,41 +263,6 @@ def _saving(cost: CostRate | None) -> Saving | None:
     return Saving(sequential=1.0 - cost.sequential / cost.large_only, paper=1.0 - cost.paper / cost.large_only)
 
 
-def _sentence(state: WorkloadState, facts: WorkloadFacts) -> str:
-    """Say in one plain sentence how it stands; nothing where labels are suspected, whose own sentence follows."""
-    view, quality, effective = facts.view, facts.quality, facts.effective
-    minimum, goal = view.constants.minimum_labels, str(view.settings.target)
-    now = "not yet known" if quality is None else estimated(quality)
-    number = 0 if view.current is None else view.current.version
-    need = max(0, round(minimum - effective))
-    is_paused = "paused" in facts.published.holds
-    first = "new versions are paused" if is_paused else f"a first version needs about {need} labels more"
-    asked = round(facts.counters.requested_since_label)
-    reach = f"reaches {goal}: queries escalate where it helps"
-    if view.settings.target.cost is not None:
-        reach = f"keeps to {goal}: nothing escalates that need not"
-    sentences = {
-        "cold_start": f"Both models answer every query: {first}.",
-        "paused": f"New versions are paused; version {number} decides, with an estimated micro-F1 of {now}.",
-        "pinned": f"Version {number} is pinned, with an estimated micro-F1 of {now} for a target of {goal}.",
-        "infeasible": f"No threshold {reach}, for an estimated {now}.",
-        "label_starved": f"{effective:.0f} effective labels are too few to move the threshold; {minimum:g} are needed.",
-        "labels_one_sided": _one_sided(facts.silent_side, number, now),
-        "stale": f"No label has come in for the last {asked} requests; version {number} stays as it is.",
-        "active": _held(facts, number, now),
-    }
-    return sentences.get(state, "")
-
-
-def _one_sided(silent: SilentSide | None, number: int, now: str) -> str:
-    """Say what labels of one side cannot tell."""
-    where = "escalated" if silent == "kept" else "kept"
-    return (
-        f"Labels come from {where} queries only: nothing shows how good {silent} answers are. Ask people for labels of "
-        f"all queries asked for; meanwhile version {number} is held to a wider margin, for an estimated {now}."
-    )
-
-
 def _cut(view: View) -> str:
     """Say that u tells nothing of many queries, and which server to look at."""
     atom = None if view.current is None else view.current.atom
@@ -323,16 +287,3 @@ def _decided(facts: WorkloadFacts) -> str:
     if (inherited := facts.published.inherited) is not None:
         said += f" Version {inherited} was read from the calibration topic: nothing is left of what led to it."
     return said
-
-
-def _held(facts: WorkloadFacts, number: int, now: str) -> str:
-    """Say how the version in force stands to the target, and what a cap, a budget or a field has to do with it."""
-    target, standing, quality = facts.view.settings.target, facts.standing, facts.quality
-    if target.cost is not None:
-        remarks = (of_budget(target, standing), of_cap(target, quality, standing))
-        said = "; ".join(remark for remark in remarks if remark)
-        return f"Version {number} buys an estimated micro-F1 of {now}: {said}."
-    holding = is_held(target, quality, standing)
-    remarks = (of_fields(target, standing), of_cap(target, quality, standing))
-    said = "".join(f"; {remark}" for remark in remarks if remark)
-    return f"Version {number} {'holds' if holding else 'is below'} its target of {target}: estimated {now}{said}."

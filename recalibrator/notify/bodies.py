@@ -20,18 +20,23 @@ _SECRET_PREFIX = "whsec_"  # noqa: S105 how the specification marks secrets in b
 
 def body_of(notice: Notice, page_url: str | None) -> bytes:
     """Return the JSON body of a notification, with a link to the workload's page where its address is known."""
-    link = None if page_url is None else f"{page_url.rstrip('/')}/workloads/{quote(notice.workload, safe='')}"
+    site = None if page_url is None else page_url.rstrip("/")
+    first, one = notice.changes[0], notice.headline
     return to_json(
         {
             "id": notice.notice_id,
             "workload": notice.workload,
-            "kind": notice.kind,
-            "before": None if notice.before is None else notice.before.value,
-            "now": notice.now.value,
-            "is_bad": notice.now.is_bad,
-            "at": notice.now.since,
-            "sentence": notice.sentence,
-            "page": link,
+            "kind": first.kind,
+            "kinds": [change.kind for change in notice.changes],
+            "before": None if first.before is None else first.before.value,
+            "now": first.now.value,
+            "is_bad": first.now.is_bad,
+            "at": first.now.since,
+            "severity": one.severity,
+            "sentence": one.sentence,
+            "act": one.act,
+            "link": None if site is None or one.link is None else f"{site}{one.link.href}",
+            "page": None if site is None else f"{site}/workloads/{quote(notice.workload, safe='')}",
         }
     )
 
@@ -48,9 +53,8 @@ def headers_of(notice: Notice, body: bytes, secret: str | None, now_s: int) -> d
 
     Examples
     --------
-    >>> from recalibrator.notify.notices import Condition, Notice
-    >>> now = Condition("stale", True, "2026-01-31T12:00:00Z")
-    >>> notice = Notice("msg_1", "photo", "state", None, now, "")
+    >>> from schemas.status import Headline
+    >>> notice = Notice("msg_1", "photo", (), Headline(kind="stale", severity="warn", cause="", sentence=""))
     >>> headers_of(notice, b"{}", "whsec_" + "c2VjcmV0LXNlY3JldC1zZWNyZXQ=", 1_700_000_000)["webhook-signature"]
     'v1,n0nNM+ianMhbhS1ZqNClquSisYqe5ws7vXC7ZRT9upE='
     """

@@ -15,7 +15,7 @@ from recalibrator.notify.file_outbox import OutboxFile
 from recalibrator.notify.http_webhook import LONGEST_WAIT_S, post
 from recalibrator.notify.notices import Notice
 from recalibrator.notify.outbox import Outbox
-from schemas.settings import NotifySettings, Webhook
+from schemas.settings import Settings, Webhook
 from schemas.status import WorkloadStatus
 from ucci_runtime.broker.records import Count
 from ucci_runtime.clock import Clock
@@ -25,6 +25,7 @@ _log = structlog.get_logger()
 _MOST_STATUSES = 10_000
 
 _END_TIMEOUT_S = 2.0
+_LOOK_S = 1.0
 #: Notifications that wait for one webhook; beyond it the oldest is dropped.
 QUEUE_MAX = 100
 
@@ -38,13 +39,13 @@ RETRY_FOR_S = 3_600.0
 class DeliveryThread(Thread):
     """Delivers what statuses give reason to; a fault of its own is logged, and never ends the service."""
 
-    def __init__(self, settings: NotifySettings, store: OutboxFile, *, clock: Clock, count: Count) -> None:
+    def __init__(self, settings: Settings, store: OutboxFile, *, clock: Clock, count: Count) -> None:
         super().__init__(name="notify", daemon=True)
-        self._settings = settings
+        self._settings = settings.notify
         self._store = store
         self._clock = clock
         self._count = count
-        self._outbox = Outbox(settings.webhooks, QUEUE_MAX)
+        self._outbox = Outbox(settings.notify.webhooks, QUEUE_MAX, settings.workloads)
         self._statuses: deque[WorkloadStatus] = deque(maxlen=_MOST_STATUSES)
         self._lock = Lock()
         self._loop: asyncio.AbstractEventLoop | None = None
@@ -106,15 +107,16 @@ class DeliveryThread(Thread):
             # What a former process had not delivered.
             wake.set()
         while True:
-            await self._has_come.wait()
+            # Looked at without a status too: what has changed is announced once it has lasted.
+            with suppress(TimeoutError):
+                await asyncio.wait_for(self._has_come.wait(), _LOOK_S)
             self._has_come.clear()
-            is_changed = False
             while self._statuses:
-                taken = self._outbox.take(self._statuses.popleft(), self._clock.now())
-                is_changed = is_changed or taken.is_changed
-                for name, dropped in taken.dropped.items():
-                    self._count("notifications", dropped, webhook=name, outcome="dropped")
-            if is_changed:
+                self._outbox.take(self._statuses.popleft(), self._clock.now())
+            taken = self._outbox.settle(self._clock.now())
+            for name, dropped in taken.dropped.items():
+                self._count("notifications", dropped, webhook=name, outcome="dropped")
+            if taken.is_changed:
                 # Stored before anything is sent: a restart repeats it under the same id.
                 self._store.save(self._outbox)
                 for wake in wakes.values():
@@ -132,7 +134,12 @@ class DeliveryThread(Thread):
     async def _send(self, session: aiohttp.ClientSession, name: str, webhook: Webhook, notice: Notice) -> bool:
         """Send one notice until it is delivered, refused for good, or too old; False where the end came first."""
         settings, began_s = self._settings, self._clock.monotonic()
-        facts = {"webhook": name, "workload": notice.workload, "kind": notice.kind, "notice_id": notice.notice_id}
+        facts = {
+            "webhook": name,
+            "workload": notice.workload,
+            "kind": notice.headline.kind,
+            "notice_id": notice.notice_id,
+        }
         wait_s = FIRST_RETRY_S
         while not self._is_closing.is_set():
             attempt = await post(session, webhook, notice, settings.page_url, self._clock.now())

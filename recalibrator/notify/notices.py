@@ -1,23 +1,26 @@
-"""What people are notified of: two conditions of a workload, before and after, as a notice with an id of its own. Pure.
+"""What people are notified of: what has changed in a workload for a minute, with its headline, under one id. Pure.
 
-A notice is made once, when a status first shows the change, and keeps its id through every attempt to deliver it and
-through restarts: a receiver that remembers ids sees each change once.
+A notice is made once, when the change has lasted, and keeps its id through every attempt to deliver it and through
+restarts: a receiver that remembers ids sees each change once. What comes and goes for a minute is one change.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Sequence
 from dataclasses import dataclass
-from datetime import datetime
+from datetime import datetime, timedelta
 from hashlib import sha256
 
 from schemas.event import rfc3339
 from schemas.settings import NoticeKind
-from schemas.status import BAD_STATES, WorkloadStatus
+from schemas.status import BAD_STATES, Headline, WorkloadStatus
 
 _ALARMED = frozenset({"suspected", "drifted"})
 #: The value of a condition of which there is nothing to say.
 FINE = "ok"
+
+#: What lasts for less is not announced.
+SETTLE = timedelta(seconds=60)
 
 _ID_CHARS = 32
 _MOST_NAMED = 5
@@ -36,15 +39,45 @@ class Condition:
 
 
 @dataclass(frozen=True, slots=True)
-class Notice:
-    """One change of one workload."""
+class Change:
+    """One respect in which a workload stands otherwise than was announced."""
 
-    notice_id: str
-    workload: str
     kind: NoticeKind
     before: Condition | None
     now: Condition
-    sentence: str
+
+
+@dataclass(frozen=True, slots=True)
+class Notice:
+    """What has changed in one workload; the first of its changes stands for all."""
+
+    notice_id: str
+    workload: str
+    changes: tuple[Change, ...]
+    headline: Headline
+
+    @classmethod
+    def of(cls, workload: str, changes: Sequence[Change], headline: Headline) -> Notice:
+        """Return a notice under an id that these changes alone have."""
+        words = [workload]
+        for one in changes:
+            words += [one.kind, "" if one.before is None else one.before.value, one.now.value, one.now.since]
+        return cls(sha256("\x00".join(words).encode()).hexdigest()[:_ID_CHARS], workload, tuple(changes), headline)
+
+
+@dataclass(slots=True)
+class Leaning:
+    """A condition on its way to be announced: when it was first otherwise, since when it is as it is, and last was."""
+
+    now: Condition
+    first: datetime
+    since: datetime | None
+    last: datetime
+
+    def is_due(self, now: datetime) -> bool:
+        """Whether it has lasted: what is bad even where it comes and goes, what is good without a break."""
+        began = self.first if self.now.is_bad else self.since
+        return self.since is not None and began is not None and now - began >= SETTLE
 
 
 def conditions(status: WorkloadStatus, at: datetime) -> dict[NoticeKind, Condition]:
@@ -60,28 +93,27 @@ def conditions(status: WorkloadStatus, at: datetime) -> dict[NoticeKind, Conditi
     }
 
 
-def changes(known: Mapping[NoticeKind, Condition], status: WorkloadStatus, at: datetime) -> Iterator[Notice]:
-    """Yield a notice for each condition that differs from the known one.
-
-    Of a workload of which nothing is known yet, only what is bad is worth a notice.
-    """
-    for kind, now in conditions(status, at).items():
-        before = known.get(kind)
-        if before is None and not now.is_bad:
-            continue
-        if before is not None and before.value == now.value:
-            continue
-        words = (status.workload, kind, "" if before is None else before.value, now.value, now.since)
-        notice_id = sha256("\x00".join(words).encode()).hexdigest()[:_ID_CHARS]
-        yield Notice(notice_id, status.workload, kind, before, now, status.sentence)
+def leaning(before: Leaning | None, known: Condition | None, found: Condition, now: datetime) -> Leaning | None:
+    """Return how a condition stands to what was announced of it; None where there is nothing to say."""
+    if (known is None and not found.is_bad) or (known is not None and known.value == found.value):
+        if before is None or now - before.last >= SETTLE:
+            return None
+        before.since = None
+        return before
+    if before is None:
+        return Leaning(found, now, now, now)
+    if before.since is None or before.now.value != found.value:
+        before.now, before.since = found, now
+    before.last = now
+    return before
 
 
 def trial_notice(at: datetime, workload: str) -> Notice:
     """Return a notice that asks nobody to do anything."""
     now = Condition("test", is_bad=False, since=rfc3339(at))
-    sentence = "This is a test: notifications of this webhook arrive."
-    notice_id = sha256(f"test\x00{workload}\x00{now.since}".encode()).hexdigest()[:_ID_CHARS]
-    return Notice(notice_id, workload, "state", None, now, sentence)
+    said = "This is a test: notifications of this webhook arrive."
+    headline = Headline(kind="test", severity="calm", cause=said.removesuffix("."), sentence=said)
+    return Notice.of(workload, [Change("state", None, now)], headline)
 
 
 def _labels(status: WorkloadStatus) -> str:

@@ -9,19 +9,22 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import datetime
+from types import MappingProxyType
 from typing import Literal, NamedTuple
 
 from pydantic import TypeAdapter
 
-from recalibrator.notify.notices import Condition, Notice, changes, conditions
-from schemas.settings import NoticeKind, Webhook
+from recalibrator.headlines.facts import Facts
+from recalibrator.headlines.rules import headline
+from recalibrator.notify.notices import Change, Condition, Leaning, Notice, conditions, leaning
+from schemas.settings import NoticeKind, Webhook, WorkloadSettings
 from schemas.status import WorkloadStatus
 
-_FORMAT: Literal[1] = 1
+_FORMAT: Literal[2] = 2
 
 
 class Taken(NamedTuple):
-    """What a status has changed: whether anything is to be stored, and by webhook, how many notices were dropped."""
+    """What has come of it: whether anything is to be stored, and by webhook, how many notices were dropped."""
 
     is_changed: bool
     dropped: Mapping[str, int]
@@ -30,37 +33,69 @@ class Taken(NamedTuple):
 class Outbox:
     """Notices on their way. ``most``: notices that wait for one webhook; beyond it the oldest is dropped."""
 
-    def __init__(self, webhooks: Mapping[str, Webhook], most: int) -> None:
+    def __init__(
+        self,
+        webhooks: Mapping[str, Webhook],
+        most: int,
+        workloads: Mapping[str, WorkloadSettings] = MappingProxyType({}),
+    ) -> None:
         self._webhooks = webhooks
         self._most = most
+        self._workloads = workloads
         self._known: dict[str, dict[NoticeKind, Condition]] = {}
         self._pending: dict[str, list[Notice]] = {name: [] for name in webhooks}
+        self._latest: dict[str, WorkloadStatus] = {}
+        self._leaning: dict[str, dict[NoticeKind, Leaning]] = {}
+        self._is_changed = False
 
-    def take(self, status: WorkloadStatus, now: datetime) -> Taken:
-        """Take a status in; what there is to announce waits from now on.
+    def take(self, status: WorkloadStatus, now: datetime) -> None:
+        """Take a status in; what has changed is announced by :meth:`settle`, once it has lasted.
 
         ``now``: stands in for the time of a status that has none.
         """
-        known = self._known.get(status.workload, {})
-        at = status.updated_at or now
+        self._latest[status.workload] = status
+        known = self._known.setdefault(status.workload, {})
+        before = self._leaning.get(status.workload, {})
+        after: dict[NoticeKind, Leaning] = {}
+        for kind, found in conditions(status, status.updated_at or now).items():
+            if (one := leaning(before.get(kind), known.get(kind), found, now)) is not None:
+                after[kind] = one
+            if kind not in known and not found.is_bad:
+                known[kind] = found
+                self._is_changed = True
+        self._leaning[status.workload] = after
+
+    def settle(self, now: datetime) -> Taken:
+        """Make notices of what has lasted: one a workload, of all that has changed with it."""
+        is_changed, self._is_changed = self._is_changed, False
         dropped: dict[str, int] = {}
-        for notice in changes(known, status, at):
-            for name, webhook in self._webhooks.items():
-                if not _wants(webhook, notice):
-                    continue
-                waiting = self._pending[name]
-                waiting.append(notice)
-                if len(waiting) > self._most:
-                    # The first may be on its way at this moment; what it says is the oldest all the same.
-                    del waiting[0]
-                    dropped[name] = dropped.get(name, 0) + 1
-        # What stays as it was keeps the time since when.
-        found = {
-            kind: known[kind] if kind in known and known[kind].value == one.value else one
-            for kind, one in conditions(status, at).items()
-        }
-        self._known[status.workload] = found
-        return Taken(found != known, dropped)
+        for workload, leanings in self._leaning.items():
+            due = [one for one in leanings.values() if one.is_due(now)]
+            if not due:
+                continue
+            are_bad = any(one.now.is_bad for one in due)
+            told = {k: one for k, one in leanings.items() if one in due or (are_bad and one.since and one.now.is_bad)}
+            known = self._known[workload]
+            self._announce(
+                workload, [Change(kind, known.get(kind), one.now) for kind, one in told.items()], now, dropped
+            )
+            known |= {kind: one.now for kind, one in told.items()}
+            self._leaning[workload] = {kind: one for kind, one in leanings.items() if kind not in told}
+            is_changed = True
+        return Taken(is_changed, dropped)
+
+    def _announce(self, workload: str, changes: list[Change], now: datetime, dropped: dict[str, int]) -> None:
+        said = headline(self._latest[workload], Facts(now, workload=self._workloads.get(workload)))
+        for name, webhook in self._webhooks.items():
+            wanted = [change for change in changes if change.kind in webhook.kinds]
+            if not wanted or (webhook.workloads and workload not in webhook.workloads):
+                continue
+            waiting = self._pending[name]
+            waiting.append(Notice.of(workload, wanted, said))
+            if len(waiting) > self._most:
+                # The first may be on its way at this moment; what it says is the oldest all the same.
+                del waiting[0]
+                dropped[name] = dropped.get(name, 0) + 1
 
     def next(self, webhook: str) -> Notice | None:
         """Return the notice to send next, or None."""
@@ -87,13 +122,9 @@ class Outbox:
 
 @dataclass(frozen=True, slots=True)
 class _State:
-    format: Literal[1]
+    format: Literal[2]
     known: dict[str, dict[NoticeKind, Condition]]
     pending: dict[str, list[Notice]]
 
 
 _STATE = TypeAdapter(_State)
-
-
-def _wants(webhook: Webhook, notice: Notice) -> bool:
-    return notice.kind in webhook.kinds and (not webhook.workloads or notice.workload in webhook.workloads)

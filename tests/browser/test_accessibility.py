@@ -249,7 +249,7 @@ def test_the_page_works_without_scripts(chromium: Browser, addresses: Addresses)
     page = context.new_page()
     page.goto(addresses.of("well"))
 
-    expect(page.locator(".tiles")).to_contain_text("target 0.91")
+    expect(page.locator(".verdict .what")).to_contain_text("holds micro-F1 0.91")
     expect(page.locator("svg[role=img]")).to_have_count(7)
     page.get_by_role("link", name="Pause").click()
     expect(page.get_by_role("heading", level=1)).to_have_text("Pause")

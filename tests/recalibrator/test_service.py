@@ -44,7 +44,9 @@ def test_a_full_disk_leaves_the_page_up_with_its_cause(tmp_path: Path, monkeypat
             def page() -> str:
                 return str(urllib.request.urlopen(f"{live.url}/workloads/{WORKLOAD}").read().decode())
 
-            wait_until(lambda: "database or disk is full" in page(), "the page names the disk")
+            wait_until(
+                lambda: "The join waits: join.sqlite3: database or disk is full" in page(), "the headline says so"
+            )
         wait_until(lambda: missing(live.url) == [], "the join goes on")
 
 

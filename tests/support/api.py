@@ -21,6 +21,7 @@ from recalibrator.labelling.queue import LabelQueue
 from recalibrator.prometheus_metrics import Metrics
 from schemas.settings import Settings
 from tests.support.memory_broker.broker import MemoryBroker, MemoryCluster, create_topics
+from ucci_runtime.broker.contact import Heard
 from ucci_runtime.broker.errors import BrokerUnreachable
 from ucci_runtime.broker.ports import Publisher
 
@@ -85,6 +86,8 @@ class Api:
     settings: Settings
     cluster: MemoryCluster
     """Where results are; two partitions."""
+    kafka: list[Heard]
+    """When Kafka was last heard, the latest last."""
 
 
 def make_settings(
@@ -109,13 +112,14 @@ def make_api(
     letters, queue = DeadLetterLog(tuple(settings.workloads)), LabelQueue.configured(settings)
     cluster = MemoryCluster(clock, clock.advance)
     create_topics(cluster, 2)
+    kafka = [Heard(START, START - timedelta(hours=1), is_away=False, address="kafka:9092")]
     broker = MemoryBroker(cluster, "api", lambda *_, **__: None)
     context = Context(
         settings,
         Keys(settings.recalibrator.api_keys),
         cache,
         letters,
-        StatusDocuments(settings, cache, letters),
+        StatusDocuments(settings, cache, letters, lambda: kafka[-1]),
         queue,
         cast(Publisher, producer),
         lambda: broker.topic_reader("results", ["ucci.results"], tail=MOST_READ),
@@ -124,4 +128,4 @@ def make_api(
         lambda: list(missing),
     )
     client = TestClient(create_app(context), base_url="http://127.0.0.1:8080", raise_server_exceptions=False)
-    return Api(client, producer, cache, letters, queue, clock, settings, cluster)
+    return Api(client, producer, cache, letters, queue, clock, settings, cluster, kafka)

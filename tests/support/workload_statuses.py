@@ -5,9 +5,10 @@ from __future__ import annotations
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
-from recalibrator.api.pages.headline import Facts
+from recalibrator.headlines.facts import Facts
 from schemas.calibration import Interval, Target
 from schemas.costs import CostRate, ModelCosts, expected_cost
+from schemas.settings import WorkloadSettings
 from schemas.status import (
     CommandOutcome,
     CostQualityCurve,
@@ -28,6 +29,15 @@ from schemas.status import (
 NOW = datetime(2026, 3, 1, 12, tzinfo=UTC)
 BEGAN = NOW - timedelta(hours=2)
 COSTS = ModelCosts(small=1.0, large=3.0)
+SETTINGS = WorkloadSettings.model_validate(
+    {
+        "name": "photo",
+        "fields": ["camera"],
+        "target": {"micro_f1": 0.91},
+        "small": {"base_url": "http://small:8000/v1", "model": "small-4b"},
+        "large": {"base_url": "http://large:8000/v1", "model": "large-12b"},
+    }
+)
 
 
 def curve(rate: float, micro_f1: float = 0.91) -> CostQualityCurve:
@@ -94,7 +104,7 @@ def router_status(name: str = "router-1", heard: datetime = NOW) -> RouterStatus
 
 def facts(**changes: Any) -> Facts:
     """All is quiet beside the status, but for these."""
-    quiet = Facts(now=NOW, recalibrators=(recalibrator(),), state_since=BEGAN, routers=(router_status(),))
+    quiet = Facts(NOW, (recalibrator(),), state_since=BEGAN, routers=(router_status(),), workload=SETTINGS)
     return quiet._replace(**changes)
 
 

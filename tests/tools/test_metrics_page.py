@@ -44,7 +44,7 @@ def test_what_is_scraped_is_what_the_table_says(registry: CollectorRegistry, tab
 
 @pytest.mark.parametrize(("name", "spec"), [*ROUTER.items(), *RECALIBRATOR.items(), *STATUSES.items()])
 def test_names_follow_the_conventions(name: str, spec: MetricSpec) -> None:
-    assert name.startswith(("ucci_router_", "ucci_recalibrator_", "ucci_workload_", "ucci_backlog_"))
+    assert name.startswith(("ucci_router_", "ucci_recalibrator_", "ucci_workload_", "ucci_backlog_", "ucci_kafka_"))
     assert name.endswith("_total") is (spec.kind == "counter")
     assert ("second" in spec.unit) is ("_seconds" in name)
     assert not name.removesuffix("_total").endswith(NOT_BASE_UNITS)

@@ -14,7 +14,7 @@ from http import HTTPStatus
 from typing import Literal, NamedTuple
 
 #: Silence after which a client is asked, and time between two questions: one small request from idle clients.
-ASK_S = 10.0
+ASK_S = 8.0
 
 #: How long a member may wait for its partitions while its group's coordinator answers. A rebalance takes as long as its
 #: slowest member needs to commit, up to 20 s; one that was killed without a successor keeps its place for a session.
@@ -23,12 +23,28 @@ UNASSIGNED_S = 30.0
 #: Silence that `/healthz` reports: two questions without an answer.
 SILENT_S = 20.0
 
+#: Silence towards every client of a process after which the broker is away: one question without an answer.
+AWAY_S = 10.0
+
+
+class Heard(NamedTuple):
+    """When any client of a process last heard the broker, since when without a gap, and its address."""
+
+    at: datetime
+    since: datetime
+    is_away: bool
+    address: str = ""
+
 
 class Health(NamedTuple):
-    """What `/healthz` says: ``waiting`` for a broker, which a restart does not bring back, or ``stuck``."""
+    """What `/healthz` says: ``waiting`` for a broker, which a restart does not bring back, or ``stuck``.
+
+    ``heard`` is None while nobody listens.
+    """
 
     status: Literal["alive", "waiting", "stuck"] = "alive"
     reason: str = ""
+    heard: Heard | None = None
 
     def answer(self) -> tuple[dict[str, str], HTTPStatus]:
         """Return the body and the status of an answer; 503 only where a restart would help."""
@@ -53,6 +69,9 @@ class Contact:
         self.heard_s: float | None = now_s
         """When the broker was last heard; None where nobody listens."""
 
+        self.since_s = now_s
+        """Since when it has been heard without a gap."""
+
         self.is_cut_off = False
         """Whether the broker answers others, and did not answer this client."""
 
@@ -61,13 +80,18 @@ class Contact:
 
     def heard(self, now_s: float) -> None:
         """Note records, or the end of a partition."""
-        self.heard_s = now_s
+        self._note(now_s)
         self.is_cut_off = False
 
     def answered(self, now_s: float) -> None:
         """Note the answer to a question; to a member that waits for its partitions it proves little."""
-        self.heard_s = now_s
+        self._note(now_s)
         self.is_cut_off &= self._unassigned_s is not None
+
+    def _note(self, now_s: float) -> None:
+        if self.heard_s is None or now_s - self.heard_s >= AWAY_S:
+            self.since_s = now_s
+        self.heard_s = now_s
 
     def closed(self) -> None:
         """Note that nobody listens any more."""
@@ -108,13 +132,22 @@ def health(contacts: Iterable[Contact], now_s: float, now_utc_s: float, busy_s: 
     ``now_s``, ``now_utc_s``: now, on the contacts' clock and as a Unix time.
     """
     found = list(contacts)
+    heard = _heard(found, now_s, now_utc_s)
     stuck = [contact.name for contact in found if contact.is_cut_off]
     if stuck:
-        return Health("stuck", f"{', '.join(stuck)}: the broker answers other clients, and not this one")
+        return Health("stuck", f"{', '.join(stuck)}: the broker answers other clients, and not this one", heard)
     since = [(contact.heard_s, "Kafka has not answered") for contact in found if contact.heard_s is not None]
     since += [(began_s, "a transaction has not ended") for began_s in busy_s if began_s is not None]
     oldest_s, what = min(since, default=(now_s, ""))
     if now_s - oldest_s < SILENT_S:
-        return Health()
+        return Health(heard=heard)
     at = datetime.fromtimestamp(now_utc_s - (now_s - oldest_s), UTC)
-    return Health("waiting", f"{what} since {at:%Y-%m-%dT%H:%M:%SZ}")
+    return Health("waiting", f"{what} since {at:%Y-%m-%dT%H:%M:%SZ}", heard)
+
+
+def _heard(contacts: Iterable[Contact], now_s: float, now_utc_s: float) -> Heard | None:
+    latest = max((one for one in contacts if one.heard_s is not None), key=lambda one: one.heard_s or 0.0, default=None)
+    if latest is None or latest.heard_s is None:
+        return None
+    at, since = (datetime.fromtimestamp(now_utc_s - (now_s - one_s), UTC) for one_s in (latest.heard_s, latest.since_s))
+    return Heard(at, since, is_away=now_s - latest.heard_s >= AWAY_S)

@@ -56,7 +56,8 @@ class KafkaBroker:
         busy_s = [session.busy_since_s for session in self._sessions]
         found = health(contacts, time.monotonic(), time.time(), busy_s)
         address = self._settings.kafka.get(BOOTSTRAP_KEY)
-        return found._replace(reason=f"{found.reason} ({address})") if found.reason else found
+        heard = None if found.heard is None else found.heard._replace(address=str(address))
+        return found._replace(reason=f"{found.reason} ({address})" if found.reason else "", heard=heard)
 
     def check(
         self, touched: Sequence[Topic], written: Iterable[Topic], optional: Sequence[Topic] = ()

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import time
 from collections.abc import Awaitable, Callable, Mapping
+from contextlib import suppress
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
@@ -23,11 +25,13 @@ from ucci_stream.options import (
     KEY_VARIABLE,
     URL_VARIABLE,
     Chosen,
+    JsonFlag,
     Outcome,
     command,
     has_settings,
     moment_of,
     settings_of,
+    show,
     source,
     warn,
     workload_of,
@@ -126,7 +130,35 @@ source(
     },
     lambda reason, wait, **place: Acting(Api(**place), reason, wait),
 )
+_WATCH_S = 2.0
 VersionToTry = Annotated[int, typer.Argument(min=1, help="The version to try.")]
+
+
+@command(acts_app, "status")
+def status(
+    api: Api,
+    *,
+    watch: Annotated[bool, typer.Option("--watch", help="Say so whenever it changes, until Ctrl-C.")] = False,
+    as_json: JsonFlag = False,
+) -> None:
+    """Say how a workload stands, and what to do; exit code 0 while all is well, 3 for a warning, 4 where it is bad.
+
+    Example: ucci-stream status --watch
+    """
+    from ucci_stream.operate.status_lines import stands
+
+    async def read(client: RecalibratorApi, chosen: str) -> Outcome:
+        return stands(await client.status(chosen), client.url)
+
+    done, said = api.call(read), None
+    with suppress(KeyboardInterrupt):
+        while watch:
+            if (now := done.document["headline"]["sentence"]) != said:
+                show(done._replace(code=0), as_json=as_json)
+                said = now
+            time.sleep(_WATCH_S)
+            done = api.call(read)
+    show(done if said is None else done._replace(lines=()), as_json=as_json and said is None)
 
 
 @command(acts_app, "versions")

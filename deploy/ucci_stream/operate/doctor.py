@@ -55,7 +55,7 @@ def _of_reports(settings: Settings) -> Iterable[Finding]:
     yield from rules.of_routers(reported.routers, now)
     for name, workload in settings.workloads.items():
         yield from rules.of_version(workload, reported.versions.get(name), now)
-        yield from rules.of_status(reported.statuses.get(name), name, now)
+        yield from rules.of_status(reported.statuses.get(name), workload, now)
 
 
 def _of_disk(settings: Settings) -> Finding:

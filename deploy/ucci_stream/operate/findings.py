@@ -6,6 +6,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from datetime import datetime
 from typing import Literal, NamedTuple
 
+from recalibrator.headlines.facts import Facts
+from recalibrator.headlines.rules import headline
 from schemas.calibration import CalibrationVersion
 from schemas.made_for import made_for, misfit
 from schemas.settings import WorkloadSettings
@@ -28,13 +30,6 @@ _ANSWERED = 0.95
 
 #: Queries after which some labels should have come.
 STARVED_QUERIES = 1_000
-
-_STATE_REMEDIES: Mapping[str, str] = {
-    "infeasible": "lower the target (or raise target.cost), or improve the large model",
-    "bad_labels_suspected": "answer the audits that `ucci-stream label-queue --reason audit` lists",
-    "labels_one_sided": "have people label all that `ucci-stream label-queue` lists, escalated or not",
-    "paused": "ucci-stream resume, once refits are wanted again",
-}
 
 
 class Finding(NamedTuple):
@@ -138,8 +133,9 @@ def of_version(workload: WorkloadSettings, version: CalibrationVersion | None, n
     return found
 
 
-def of_status(status: WorkloadStatus | None, name: str, now: datetime) -> Iterator[Finding]:
-    """Judge what the fit reports of a workload."""
+def of_status(status: WorkloadStatus | None, workload: WorkloadSettings, now: datetime) -> Iterator[Finding]:
+    """Judge what the fit reports of a workload, in the words of the page."""
+    name = workload.name
     if status is None or status.updated_at is None:
         yield Finding("labels", "warning", f"{name}: the fit has reported nothing", "start it: `recalibrator run`")
         return
@@ -151,8 +147,9 @@ def of_status(status: WorkloadStatus | None, name: str, now: datetime) -> Iterat
             f"{name}: the fit has reported nothing for {_age(silent_s)}",
             "without traffic that is as it should be; otherwise see `recalibrator`'s log",
         )
-    if status.state in _STATE_REMEDIES:
-        yield Finding("versions", "warning", f"{name}: {status.sentence}", _STATE_REMEDIES[status.state])
+    said = headline(status, Facts(now, workload=workload))
+    if said.severity in ("bad", "warn") or said.kind == "held":
+        yield Finding("versions", "warning", f"{name}: {said.sentence}", said.act)
     yield _of_labels(status)
 
 

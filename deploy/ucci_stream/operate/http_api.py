@@ -73,6 +73,11 @@ class RecalibratorApi:
         if self._session is not None:
             await self._session.close()
 
+    @property
+    def url(self) -> str:
+        """Where the API is."""
+        return self._place.url
+
     async def workloads(self) -> list[str]:
         """Return the configured workloads."""
         return [one["workload"] for one in (await self._call("GET", "/v1/status"))["workloads"]]

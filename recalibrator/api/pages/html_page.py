@@ -7,22 +7,22 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 
 from recalibrator.api.pages.groups import LetterGroup, letter_groups, version_groups
-from recalibrator.api.pages.headline import Facts, Headline, InForce, alarm_since, headline, in_force, urgency
 from recalibrator.api.pages.html_environment import environment, number, percent, words
 from recalibrator.api.pages.strip import Chip, deciding, strip
 from recalibrator.api.pages.svg_figures import Figures, FigureStore
 from recalibrator.api.pages.svg_sparklines import SPAN, Sparkline, sparklines
-from recalibrator.api.pages.traffic import Traffic, TrafficSpan, last_growth, traffic, traffic_span
+from recalibrator.api.pages.traffic import Traffic, traffic
 from recalibrator.api.read_model.dead_letter_log import MOST_KEPT, DeadLetterLog
-from recalibrator.api.read_model.history import begun
 from recalibrator.api.read_model.status_documents import StatusDocuments
 from recalibrator.api.read_model.topic_cache import TopicCache
 from recalibrator.api.read_model.version_lines import VersionLine, changes, last_that_held, visible_moves
+from recalibrator.headlines.facts import InForce, TrafficSpan, in_force, traffic_span
+from recalibrator.headlines.rules import alarm_since, urgency
 from recalibrator.labelling.budget import LabelBudget, label_budget
 from recalibrator.labelling.queue import LabelQueue, QueuePage
 from schemas.happening import HappeningEvent
 from schemas.settings import Settings
-from schemas.status import WorkloadStatus
+from schemas.status import Headline, WorkloadStatus
 
 SHOWN_GROUPS = 12
 SHOWN_REQUESTS = 3
@@ -141,16 +141,16 @@ class Page:
         if len(self._cache.workloads) == 1:
             return self.workload(self._cache.workloads[0], now)
         statuses = [self._documents.workload(name, now) for name in self._cache.workloads]
-        facts = [self._facts(status, now) for status in statuses]
+        about = self._documents.headlines
         rows = [
             (
                 one,
-                headline(one, around),
-                in_force(one, around),
+                about.of(one, now),
+                in_force(one, about.facts(one, now)),
                 traffic(self._cache.points(one.workload), now),
                 deciding(one),
             )
-            for one, around in zip(statuses, facts, strict=True)
+            for one in statuses
         ]
         rows.sort(key=lambda row: urgency(row[1]))
         return self._render(
@@ -203,8 +203,11 @@ class Page:
         )
 
     def _render(self, template: str, now: datetime, **content: object) -> str:
+        heard = self._documents.headlines.heard()
         return self._environment.get_template(template).render(
             now=now,
+            # Since when nothing on the page is new.
+            stale_since=heard.at if heard is not None and heard.is_away else None,
             workloads=self._cache.workloads,
             recalibrators=[one.status for one in self._cache.recalibrators()],
             routers=[one.status for one in self._cache.routers()],
@@ -213,15 +216,15 @@ class Page:
 
     def _panel(self, workload: str, now: datetime) -> WorkloadPanel:
         status = self._documents.workload(workload, now)
-        facts, current = self._facts(status, now), deciding(status)
-        first = headline(status, facts)
+        facts, current = self._documents.headlines.facts(status, now), deciding(status)
+        first = self._documents.headlines.of(status, now)
         lines, points = self._cache.versions(workload), self._cache.points(workload)
         happened, moves = self._cache.happened(workload), visible_moves(lines)
         in_doubt = first.severity in ("bad", "warn") and first.kind not in ("dear", "escalation_jump", "dead_letters")
         return WorkloadPanel(
             status=status,
             headline=first,
-            strip=tuple(strip(status, facts.recalibrators, now)),
+            strip=tuple(strip(status, facts.recalibrators or (), now)),
             deciding=current,
             alarm_since=alarm_since(status),
             in_force=in_force(status, facts),
@@ -239,23 +242,6 @@ class Page:
             letters=letter_groups(status.dead_letters, self._letters.latest(workload, MOST_KEPT)),
             queue=self._queue.page(workload, now, SHOWN_REQUESTS),
             budget=label_budget(status),
-        )
-
-    def _facts(self, status: WorkloadStatus, now: datetime) -> Facts:
-        workload, points = status.workload, self._cache.points(status.workload)
-        line = self._cache.line(workload, status.calibration_version)
-        prices = self._settings.workloads[workload].cost
-        return Facts(
-            now=now,
-            recalibrators=[one.status for one in self._cache.recalibrators()],
-            state_since=begun(points, lambda point: point.state == status.state),
-            outage_since=begun(points, lambda point: point.has_outage),
-            routers=[one.status for one in self._cache.routers() if workload in one.status.versions],
-            last_query_at=last_growth(points),
-            letters_last_hour=self._letters.count_since(workload, now - _HOUR),
-            expected_rate=None if line is None else line.escalation_rate,
-            expected_cost=None if line is None else line.cost,
-            prices_tokens=prices is not None and prices.unit == "token",
         )
 
 

@@ -7,7 +7,7 @@ from datetime import datetime
 from statistics import mode
 from typing import NamedTuple
 
-from recalibrator.api.read_model.status_documents import SILENT_AFTER
+from recalibrator.headlines.facts import SILENT_AFTER
 from schemas.status import ModelHealth, RecalibratorStatus, WorkloadRouter, WorkloadStatus, that_answer
 
 #: More that are well are counted.

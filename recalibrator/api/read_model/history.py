@@ -203,6 +203,14 @@ def begun(points: Sequence[HistoryPoint], holds: Callable[[HistoryPoint], bool])
     return latest[-1].at if latest else None
 
 
+def last_growth(points: Sequence[HistoryPoint]) -> datetime | None:
+    """Return when the count of queries last grew, as far back as the points go; None where no status counts them."""
+    latest = points[-1].served if points else None
+    if latest is None or not latest.queries:
+        return None
+    return begun(points, lambda point: point.served is not None and point.served.queries == latest.queries)
+
+
 def since(points: Sequence[HistoryPoint], start: datetime | None) -> Sequence[HistoryPoint]:
     """Return the points at or after a time."""
     return points if start is None else points[bisect_left(points, start, key=lambda point: point.at) :]

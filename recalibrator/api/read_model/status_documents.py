@@ -5,7 +5,7 @@ Documents are cached as bytes and assembled again only when a part of them has c
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Any, NamedTuple
@@ -13,14 +13,14 @@ from typing import Any, NamedTuple
 from pydantic_core import to_json
 
 from recalibrator.api.read_model.dead_letter_log import DeadLetterLog
+from recalibrator.api.read_model.headlines import Headlines
 from recalibrator.api.read_model.topic_cache import Instance, TopicCache
 from recalibrator.api.read_model.version_lines import summary
+from recalibrator.headlines.facts import SILENT_AFTER
 from schemas.settings import Settings
 from schemas.status import RecalibratorStatus, RouterStatus, WorkloadStatus
 from schemas.topics import QUERIES
-
-SILENT_AFTER = timedelta(seconds=30)
-"""An instance sends its status every 2 s."""
+from ucci_runtime.broker.contact import Heard
 
 GONE_AFTER = timedelta(hours=1)
 """From then on a silent instance is left out of a workload's status; the list of all still has it."""
@@ -29,7 +29,7 @@ _MOST_LABELERS = 50
 _NONE_SECONDS = 0.0
 
 
-_COMPLETED = frozenset({"labels", "lag", "version", "routers", "dead_letters"})
+_COMPLETED = frozenset({"labels", "lag", "version", "routers", "dead_letters", "headline"})
 """Members of the status that other topics complete."""
 
 
@@ -77,20 +77,34 @@ class _Around:
 
 
 class StatusDocuments:
-    """The documents behind ``/v1/status`` and the page."""
+    """The documents behind ``/v1/status`` and the page.
 
-    def __init__(self, settings: Settings, cache: TopicCache, letters: DeadLetterLog) -> None:
+    Parameters
+    ----------
+    heard : callable, optional
+        Returns when Kafka was last heard.
+    """
+
+    def __init__(
+        self,
+        settings: Settings,
+        cache: TopicCache,
+        letters: DeadLetterLog,
+        heard: Callable[[], Heard | None] = lambda: None,
+    ) -> None:
         self._settings = settings
         self._prefix = f"{settings.topics.prefix}."
         self._cache = cache
         self._letters = letters
+        self.headlines = Headlines(settings, cache, letters, heard)
+        self._whole: dict[str, tuple[object, bytes]] = {}
         self._owns: dict[str, tuple[int, _Own]] = {}
         self._rests: dict[str, tuple[_Around, _Rest]] = {}
         self._around: _Around | None = None
 
     def workload_json(self, workload: str, now: datetime) -> bytes:
         """Return one workload's status as JSON."""
-        return self._json(workload, self._surroundings(now))
+        return self._json(workload, self._surroundings(now), now)
 
     def workload(self, workload: str, now: datetime) -> WorkloadStatus:
         """Return one workload's status."""
@@ -99,7 +113,7 @@ class StatusDocuments:
     def all_json(self, now: datetime) -> bytes:
         """Return all workloads and instances as JSON."""
         around = self._surroundings(now)
-        workloads = b",".join(self._json(name, around) for name in self._cache.workloads)
+        workloads = b",".join(self._json(name, around, now) for name in self._cache.workloads)
         return b'{"workloads":[' + workloads + b"]," + around.instances + b"}"
 
     def has_running(self, stage: str, now: datetime) -> bool:
@@ -111,16 +125,22 @@ class StatusDocuments:
             for one in self._cache.recalibrators()
         )
 
-    def _json(self, workload: str, around: _Around) -> bytes:
+    def _json(self, workload: str, around: _Around, now: datetime) -> bytes:
         own, rest = self._own(workload), self._rest(workload, around)
+        heard = self.headlines.heard()
+        key = (own, rest, now.replace(microsecond=0), heard is not None and heard.is_away)
+        known = self._whole.get(workload)
+        if known is not None and known[0] == key:
+            return known[1]
         lag = to_json(own.lag | around.lag)
-        return b"".join(
-            (
-                *(own.status, b',"labels":', own.labels, b',"by_labeler":', rest.labelers, b'},"lag":', lag),
-                *(b',"version":', own.version, b',"routers":', rest.routers),
-                *(b',"dead_letters":', rest.letters, b"}"),
-            )
+        parts = (
+            *(own.status, b',"labels":', own.labels, b',"by_labeler":', rest.labelers, b'},"lag":', lag),
+            *(b',"version":', own.version, b',"routers":', rest.routers, b',"dead_letters":', rest.letters),
         )
+        said = self.headlines.of(WorkloadStatus.model_validate_json(b"".join((*parts, b"}"))), now)
+        made = b"".join((*parts, b',"headline":', said.model_dump_json().encode(), b"}"))
+        self._whole[workload] = (key, made)
+        return made
 
     def _own(self, workload: str) -> _Own:
         """Return the part from the workload's own status and versions, cached until one of them arrives."""

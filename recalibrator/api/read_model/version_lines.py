@@ -30,7 +30,6 @@ HELD = timedelta(hours=1)
 VISIBLE = 0.05
 
 _TRIALS = frozenset(get_args(TrialMode))
-_DOUBTFUL = frozenset({"suspected", "drifted"})
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,8 +40,8 @@ class VersionLine:
     ----------
     micro_f1, micro_f1_95 : Interval or None
         With the bounds of the safety margin, and with those of 95 %.
-    drift : str
-        What the detectors said when it was made.
+    is_sound : bool
+        Whether it was made while no alarm, audit or outage was open.
     sampled : tuple of float
         g at a few u, from which follows how far the map moved.
     content_of : int or None
@@ -64,7 +63,7 @@ class VersionLine:
     parent_version: int | None
     content_of: int | None
     sampled: tuple[float, ...]
-    drift: str = "ok"
+    is_sound: bool = True
     micro_f1_95: Interval | None = None
 
 
@@ -89,8 +88,8 @@ def version_line(version: CalibrationVersion) -> VersionLine:
         labels=evidence.labels,
         parent_version=version.parent_version,
         content_of=content_of if isinstance(content_of, int) else None,
+        is_sound=version.state == "active" and evidence.drift_state in (None, "ok") and not _audited(version),
         sampled=tuple(sampled.tolist()),
-        drift=evidence.drift_state or "ok",
         micro_f1_95=interval_95(version),
     )
 
@@ -101,6 +100,11 @@ def interval_95(version: CalibrationVersion) -> Interval | None:
         return Interval.model_validate(version.evidence.details["micro_f1_95"])
     except (KeyError, ValidationError):
         return version.evidence.micro_f1
+
+
+def _audited(version: CalibrationVersion) -> bool:
+    audit = version.evidence.details.get("label_audit")
+    return version.audit_probability > 0.0 or (isinstance(audit, dict) and audit.get("suspected") is not None)
 
 
 def changes(line: VersionLine, parent: VersionLine | None) -> dict[str, tuple[JsonValue, JsonValue]]:
@@ -156,8 +160,7 @@ def last_that_held(lines: Sequence[VersionLine], current: int | None) -> Version
             line
             for after, line in pairwise(decided)
             if after.created_at - line.created_at >= HELD
-            and line.state == "active"
-            and line.drift not in _DOUBTFUL
+            and line.is_sound
             and (current is None or line.version < current)
         ),
         None,

@@ -9,16 +9,29 @@ import numpy as np
 
 from recalibrator.fit.arrays import Floats
 from recalibrator.fit.data.decayed_sums import LEAST_PROPENSITY, label_weights
-from recalibrator.fit.data.label_columns import ERROR, LABEL_PROBABILITY, LABELLED_US, ROUTED_US, STANDING, Standing
+from recalibrator.fit.data.label_columns import (
+    ERROR,
+    GROUP,
+    HITS_LARGE,
+    LABEL_PROBABILITY,
+    LABELLED_US,
+    PAIR,
+    ROUTED_US,
+    SIZE_LARGE,
+    STANDING,
+    Standing,
+)
 from recalibrator.fit.data.label_table import LabelTable
 from schemas.calibration import Z95, Interval
 from schemas.status import CalibrationError, DelayQuantiles, ReliabilityBin
 
 _BINS = 10
 _LEAST_LABELS = 20
+#: Mean size of a standard normal.
 _FOLDED = float(np.sqrt(2.0 / np.pi))
-"""Mean size of a standard normal."""
 _TINY = 1e-12
+#: Ranges of u.
+_STRATA = 10
 
 
 def calibration_error(labels: LabelTable, half_life: float) -> CalibrationError:
@@ -121,3 +134,32 @@ def served_per_field(labels: LabelTable, half_life: float) -> dict[str, float]:
         for name, (hits, predicted, gold) in zip(labels.fields, counts, strict=True)
         if predicted + gold > 0.0
     }
+
+
+def wrong_around(labels: LabelTable, instant_us: int) -> dict[str, list[float | int]]:
+    """Return, by model, the share of labelled answers that are wrong before a change, their number, and both since.
+
+    Answers count by inverse label probability. Of the large model, which is asked where the small one is unsure, those
+    before are weighted to the u of those since: a threshold that has moved since is no change of the model.
+    """
+    table = labels.table[labels.table[:, STANDING] > 0.0]
+    wrong = np.where(table[:, HITS_LARGE] != table[:, SIZE_LARGE], 1.0, 0.0)
+    pair, cell = table[:, PAIR] > 0.0, (table[:, GROUP] % labels.grid.cells).astype(np.intp) * _STRATA
+    stratum = cell // labels.grid.cells
+    weight = 1.0 / np.maximum(table[:, LABEL_PROBABILITY], LEAST_PROPENSITY)
+    since = table[:, ROUTED_US] >= instant_us
+    found: dict[str, list[float | int]] = {}
+    for name, error, rows, strata in (
+        ("small", table[:, ERROR], np.ones_like(pair), np.zeros_like(stratum)),
+        ("large", wrong, pair, stratum),
+    ):
+        before, after = rows & ~since, rows & since
+        had = np.bincount(strata[before], weight[before], _STRATA)
+        share = np.bincount(strata[before], (weight * error)[before], _STRATA) / np.maximum(had, _TINY)
+        mix = np.where(had > 0.0, np.bincount(strata[after], weight[after], _STRATA), 0.0)
+        shares = (
+            float(mix @ share / max(float(mix.sum()), _TINY)),
+            float(weight[after] @ error[after] / max(float(weight[after].sum()), _TINY)),
+        )
+        found[name] = [round(shares[0], 4), int(before.sum()), round(shares[1], 4), int(after.sum())]
+    return found

@@ -398,31 +398,6 @@ def _kind(suspicion: Suspicion) -> int:
     return 2 if suspicion.agreeing else 1
 
 
-def sentence(quality: LabelQuality, slipped: float) -> str:
-    """Say in one plain sentence what is suspected of labels, of which so many are slips."""
-    suspicion, last = quality.suspicion, quality.conclusion
-    if suspicion is None:
-        return (
-            "Labels contradict what was known where both models answered, and no trusted answer has come: check "
-            "the labelers, or both models fail alike."
-        )
-    what = (
-        "call answers wrong on which both models agree"
-        if suspicion.agreeing
-        else "call the small model right where the large one differs"
-    )
-    since = f"{from_us(suspicion.began_us):%Y-%m-%d %H:%M} UTC"
-    if suspicion.slipping > 0.5 and last is not None:  # noqa: PLR2004
-        return (
-            f"Labels since {since} {what} and {suspicion.answers} trusted answers refute them: "
-            f"some {slipped:.0f} are taken for slips until they are right again."
-        )
-    return (
-        f"Labels since {since} {what} more often than before: trusted people are asked by audit, and until "
-        "they answer labels are believed."
-    )
-
-
 def details(quality: LabelQuality, labels: LabelTable) -> dict[str, JsonValue]:
     """Return the open suspicion, its audit and the last verdict, as the status shows them."""
     suspicion, audit, last = quality.suspicion, quality.audit, quality.conclusion

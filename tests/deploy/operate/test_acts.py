@@ -87,6 +87,21 @@ def test_every_act_of_the_page_is_a_command(live: LiveRecalibrator) -> None:
     assert call(live, "promote")["outcome"]["version"] == current(live)
 
 
+def test_status_says_the_headline_and_exits_by_its_severity(live: LiveRecalibrator) -> None:
+    """As page and API say it: a pinned version is calm; a service that nobody answers could not be asked."""
+    call(live, "pin")
+    told = call(live, "status")
+    assert told["headline"]["kind"] == "held"
+    assert list(told["numbers"]) == ["micro-F1", "escalated", "cost", "degraded", "waiting"]
+    said = CliRunner().invoke(app, ["status", "--url", live.url]).stdout
+    assert told["headline"]["sentence"] in said
+    assert f"Once the reason is gone, unpin. {live.url}/confirm?workload=photo&action=unpin" in said
+    call(live, "unpin")
+    live.until(lambda: live.status().state != "pinned", "unpinned")  # type: ignore[union-attr] # there is one
+    assert CliRunner().invoke(app, ["status", "--url", live.url]).exit_code == 3, "few labels are a warning"
+    assert CliRunner().invoke(app, ["status", "--url", "http://127.0.0.1:9"]).exit_code == 1
+
+
 def test_versions_lists_them_newest_first(live: LiveRecalibrator) -> None:
     listed = call(live, "versions", "--limit", "100")
     numbers = [one["version"] for one in listed["versions"]]

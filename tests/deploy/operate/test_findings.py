@@ -118,22 +118,23 @@ def test_labels_of_a_calibration_are_none_that_were_asked_for() -> None:
 
 
 def test_labels_asked_for_and_never_given_are_noticed() -> None:
-    (fine,) = of_status(status(), "photo", NOW)
+    (fine,) = of_status(status(), workload("small"), NOW)
     assert fine.severity == "ok"
-    (starved,) = of_status(status(labels=LabelStatus(requested=100)), "photo", NOW)
+    (starved,) = of_status(status(labels=LabelStatus(requested=100)), workload("small"), NOW)
     assert (starved.area, starved.severity) == ("labels", "warning")
-    (young,) = of_status(status(labels=LabelStatus(requested=3), queries=30), "photo", NOW)
+    (young,) = of_status(status(labels=LabelStatus(requested=3), queries=30), workload("small"), NOW)
     assert young.severity == "ok"
-    (unsure,) = of_status(status(drift=DriftStatus(state="insufficient_labels")), "photo", NOW)
+    (unsure,) = of_status(status(drift=DriftStatus(state="insufficient_labels")), workload("small"), NOW)
     assert unsure.severity == "warning"
 
 
 def test_a_silent_fit_and_a_missed_target_are_warnings() -> None:
-    silent, _ = of_status(status(), "photo", NOW + timedelta(hours=3))
+    silent, _ = of_status(status(), workload("small"), NOW + timedelta(hours=3))
     assert "has reported nothing for 3 h" in silent.message
-    missed, _ = of_status(status(state="infeasible", sentence="The target is out of reach."), "photo", NOW)
-    assert missed.message == "photo: The target is out of reach."
-    (none,) = of_status(None, "photo", NOW)
+    missed, _ = of_status(status(state="infeasible"), workload("small"), NOW)
+    assert missed.message.startswith("photo: No threshold has reached micro-F1 0.9")
+    assert missed.remedy.startswith("Lower workloads.photo.target.micro_f1")
+    (none,) = of_status(None, workload("small"), NOW)
     assert none.severity == "warning"
 
 

@@ -17,6 +17,7 @@ from schemas.command import Command
 from schemas.event import rfc3339
 from schemas.status import (
     CalibrationError,
+    CommandOutcome,
     DriftStatus,
     HandoffStatus,
     ReliabilityBin,
@@ -180,8 +181,12 @@ def test_readiness_names_what_is_missing() -> None:
 
 @pytest.mark.parametrize("state", ["active", "infeasible"])
 def test_the_page_says_the_state_and_loads_nothing_foreign(api: Api, state: str) -> None:
-    """The page stands in every state and loads nothing from elsewhere."""
-    api.cache.take("ucci.status", WORKLOAD.encode(), _status(90, state=state, sentence=f"It is <{state}>.").to_json())
+    """The page says who holds a workload, takes no name for markup and loads nothing from elsewhere."""
+    pause = CommandOutcome(action="pause", note="so", issued_by="<ann>", issued_at=START)
+    for given in (_status(89, state="paused", commands=[pause]), _status(90, state=state)):
+        api.cache.take("ucci.status", WORKLOAD.encode(), given.to_json())
+        assert ("by &lt;ann&gt;" in api.client.get("/").text) is (given.state == "paused")
+        api.clock.advance(1.0)
     answer = api.client.get("/")
 
     assert answer.status_code == 200
@@ -194,7 +199,7 @@ def test_the_page_stands_before_anything_has_come() -> None:
     answer = make_api().client.get("/")
 
     assert answer.status_code == 200
-    assert "No version yet: both models answer every query" in answer.text
+    assert "no query has come in" in answer.text
 
 
 def test_a_confirmed_form_becomes_a_command(api: Api) -> None:

@@ -89,7 +89,7 @@ def test_a_lost_disk_publishes_over_a_pin(fit: Fit, action: str, arguments: dict
     assert numbers(fit)[-1] == held
     now = status(fit)
     assert (now.state, now.calibration_version) == ("pinned", held)
-    assert now.sentence.startswith(f"Version {held} is pinned")
+    assert now.sentence.startswith(f"Version {held} is held")
     assert f"by ann ({action}: worse since noon)" in now.sentence
     assert f"Version {held} was read from the calibration topic" in now.sentence
 
@@ -238,7 +238,7 @@ def test_a_version_of_another_prompt_is_taken_over(tmp_path: Path, left: int) ->
         fit.settle()
         assert standing(fit)[:2] == expected
         if expected[1] is None:
-            assert "new versions are paused" in status(fit).sentence
+            assert "Paused since" in status(fit).sentence
 
 
 def of_prompt(prompt: str, ends: dict[str, Any]) -> WorkloadSettings:

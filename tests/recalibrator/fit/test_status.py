@@ -32,7 +32,7 @@ def bootstrapped() -> Recalibrator:
 def test_before_any_event_it_says_what_is_missing() -> None:
     status = Recalibrator(settings()).status()
     assert status.state == "cold_start"
-    assert status.sentence == "Both models answer every query: a first version needs about 250 labels more."
+    assert status.sentence.endswith("both models will answer every query, and about 250 labels more are needed.")
     assert (status.micro_f1, status.updated_at, status.cost) == (None, None, None)
     assert status.drift.state == "insufficient_labels"
 
@@ -45,7 +45,7 @@ def test_active_status_quotes_version_target_and_interval() -> None:
     assert status.state == "active"
     assert core.current is not None
     assert status.sentence.startswith(
-        f"Version {core.current.version} holds its target of micro-F1 0.93: estimated 0.9"
+        f"All is well: version {core.current.version} holds micro-F1 0.93, at an estimated 0.9"
     )
     assert status.micro_f1 is not None
     assert status.micro_f1.lower <= status.micro_f1.estimate <= status.micro_f1.upper
@@ -64,7 +64,7 @@ def test_few_labels_after_a_bootstrap_are_called_too_few() -> None:
     status = core.status()
     assert status.state == "label_starved"
     assert status.drift.state == "insufficient_labels"
-    assert status.sentence.endswith("effective labels are too few to move the threshold; 250 are needed.")
+    assert status.sentence.partition(": ")[0].endswith("effective labels are too few to move the threshold")
 
 
 @pytest.mark.parametrize("silent", ["kept", "escalated"])
@@ -110,7 +110,7 @@ def test_unanswered_requests_make_the_status_stale() -> None:
     assert status.state == "stale"
     assert status.drift.state in ("stale", "suspected", "drifted")
     assert core.current is not None
-    assert f"version {core.current.version} stays as it is" in status.sentence
+    assert status.sentence.startswith("No requested label has come in, so that the threshold stands still")
     late = START + timedelta(seconds=1_200)
     core.observe(example(WORLD.draw(3), "fresh", "w", late, version=None)[1])
     assert core.status().state == "active"
@@ -121,7 +121,7 @@ def test_an_infeasible_target_is_said_to_be_out_of_reach() -> None:
     drive(core, WORLD.draw, 1_000)
     status = core.status()
     assert status.state == "infeasible"
-    assert status.sentence.startswith("No threshold reaches micro-F1 0.99: queries escalate where it helps")
+    assert status.sentence.startswith("No threshold has reached micro-F1 0.99: the best reaches 0.9")
 
 
 def test_errors_among_equal_answers_bring_labels_under_suspicion() -> None:
@@ -136,8 +136,8 @@ def test_errors_among_equal_answers_bring_labels_under_suspicion() -> None:
     status = core.status()
     assert status.state == "bad_labels_suspected"
     assert status.labels.received > before
-    assert status.sentence.startswith("Labels since 2026-01-01 00:0")
-    assert "call answers wrong on which both models agree more often than before" in status.sentence
+    said = "Labels call answers wrong on which both models agree more often than before since 01 Jan 00:0"
+    assert status.sentence.startswith(said)
 
 
 def test_a_pinned_version_that_misses_its_target_shows_it() -> None:

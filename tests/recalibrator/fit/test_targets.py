@@ -83,7 +83,6 @@ def test_a_cap_comes_before_the_target() -> None:
     status = core.status()
     assert status.state == "active"
     assert "the cap of 25 % escalated costs 0.0" in status.sentence
-    assert "is below its target of micro-F1 0.95, with at most 25 % escalated" in status.sentence
 
 
 def test_a_cap_that_is_wide_enough_changes_nothing() -> None:
@@ -104,14 +103,14 @@ def test_a_field_with_a_target_of_its_own_is_held() -> None:
     assert standing.binds == "fields.a"
     assert standing.fields["a"].estimate == pytest.approx(held, abs=0.02)
     assert "; a 0.9" in core.status().sentence
-    assert core.status().sentence.endswith("for 0.9; a binds.")
+    assert core.status().sentence.partition("; a query")[0].endswith("for 0.9; a binds")
 
 
 def test_an_easy_field_leaves_the_threshold_alone() -> None:
     """A field's target that is met anyway does not bind."""
     core, versions = run({"micro_f1": 0.93, "fields": {"a": 0.5}}, tell=with_fields)
     assert versions[-1].uncertainty_threshold == plain()[-1].uncertainty_threshold
-    assert core.status().sentence.endswith("for 0.5; micro-F1 binds.")
+    assert core.status().sentence.partition("; a query")[0].endswith("for 0.5; micro-F1 binds")
 
 
 def test_a_field_may_be_the_whole_target() -> None:

@@ -101,7 +101,7 @@ def test_a_pause_outlasts_a_change_of_signal_and_a_pin_does_not() -> None:
     for action in ("pin", "pause"):
         core.observe(Command(workload="w", action=action, issued_by="ann", issued_at=START))
     said = Recalibrator.restore(ENTROPY, core.snapshot()).status().sentence
-    assert "new versions are paused." in said
+    assert "Paused since" in said
     assert "Pinned" not in said
     core.observe(Command(workload="w", action="resume", issued_by="ann", issued_at=START))
     restored = EntropyCore.restore(ENTROPY, core.snapshot())

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from recalibrator.notify import delivery_thread
+from recalibrator.notify import delivery_thread, notices
 from schemas.settings import Settings
 from tests.support.live_recalibrator import LiveRecalibrator, live_settings, new_cluster, running, wait_until
 from tests.support.webhooks import Receiver, receiving
@@ -16,6 +17,7 @@ from tests.support.webhooks import Receiver, receiving
 @pytest.fixture(autouse=True)
 def _tries_again_soon(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(delivery_thread, "FIRST_RETRY_S", 0.01)
+    monkeypatch.setattr(notices, "SETTLE", timedelta(0))
 
 
 def settings(directory: Path, *receivers: Receiver, **notify: Any) -> Settings:

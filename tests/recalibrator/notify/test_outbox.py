@@ -1,4 +1,4 @@
-"""Each change of a workload is announced once, to those who want it, and outlives a restart under its id."""
+"""What has changed for a minute is announced once, to those who want it, and outlives a restart under its id."""
 
 from __future__ import annotations
 
@@ -39,64 +39,100 @@ def outbox(most: int = 100) -> Outbox:
     return Outbox({"all": ALL, "drift": ONLY_DRIFT}, most)
 
 
+def told(box: Outbox, *stood: tuple[float, str, str], **more: Any) -> int:
+    """Tell how a workload stood from each second on, look every second until a minute after the last, count dropped."""
+    dropped = 0
+    for (second, state, drift), end in zip(stood, [*(at for at, _, _ in stood[1:]), stood[-1][0] + 61.0], strict=True):
+        at = second
+        while at < end:
+            box.take(status(state, drift, at, **more), NOW + timedelta(seconds=at))
+            dropped += box.settle(NOW + timedelta(seconds=at)).dropped.get("all", 0)
+            at += 1.0
+    return dropped
+
+
+def said(notice: Notice) -> tuple[str, ...]:
+    return tuple(one.now.value for one in notice.changes)
+
+
 def test_a_change_is_announced_once_and_its_end_too() -> None:
     box = outbox()
-    for second, state in enumerate(("active", "stale", "stale", "stale", "active")):
-        box.take(status(state, seconds=second), NOW)
-    first, second_one = waiting(box)
-    assert (first.before and first.before.value, first.now.value, first.now.is_bad) == ("active", "stale", True)
-    assert (second_one.before, second_one.now.is_bad) == (first.now, False)
-    assert len({first.notice_id, second_one.notice_id}) == 2
+    told(box, (0.0, "active", "ok"), (1.0, "stale", "ok"), (100.0, "active", "ok"))
+    first, second = waiting(box)
+    (began,), (ended,) = first.changes, second.changes
+    assert (began.before and began.before.value, began.now.value, began.now.is_bad) == ("active", "stale", True)
+    assert (ended.before, ended.now.is_bad) == (began.now, False)
+    assert began.now.since == "2026-01-31T12:00:01Z"
+    assert first.notice_id != second.notice_id
 
 
-def test_the_same_change_later_is_another_notice() -> None:
+def test_what_lasts_under_a_minute_was_announced() -> None:
+    """Twice within 12 seconds, and then that it was over."""
     box = outbox()
-    for second, state in enumerate(("active", "stale", "active", "stale")):
-        box.take(status(state, seconds=second), NOW)
-    assert len({notice.notice_id for notice in waiting(box)}) == 3
+    told(box, (0.0, "active", "ok"), (5.0, "active", "suspected"), (17.0, "active", "ok"))
+    assert not waiting(box)
+
+
+def test_what_comes_and_goes_is_one_notice() -> None:
+    box = outbox()
+    flaps = [(20.0 * n, "active", "suspected" if n % 2 else "ok") for n in range(10)]
+    told(box, *flaps, (200.0, "active", "ok"))
+    assert [said(one) for one in waiting(box)] == [("suspected",), ("ok",)]
+
+
+def test_several_changes_at_once_are_one_notice() -> None:
+    """A red "drift ok → suspected" was followed by two changes of state within 12 seconds."""
+    box = outbox()
+    told(box, (0.0, "active", "ok"), (5.0, "active", "drifted"), (12.0, "infeasible", "drifted"))
+    (notice,) = waiting(box)
+    assert said(notice) == ("infeasible", "drifted")
+
+
+def test_the_notice_said_that_all_was_well_of_a_drift() -> None:
+    """A red "drift ok → suspected" came with "Version 246 holds its target"."""
+    box = outbox()
+    told(box, (0.0, "active", "ok"), (1.0, "active", "suspected"))
+    (notice,) = waiting(box)
+    assert notice.headline.kind == "suspected"
+    assert notice.headline.act == "Label what is requested: that settles it."
 
 
 def test_nothing_is_said_at_the_first_sight_of_what_is_well() -> None:
     """A start is no news; one that finds labels suspected is."""
     box = outbox()
-    assert not box.take(status("cold_start"), NOW).dropped
+    told(box, (0.0, "cold_start", "ok"))
     assert not waiting(box)
-    box = outbox()
-    box.take(status(details={"label_audit": {"suspected": "errors_where_answers_agree"}}), NOW)
+    told(box := outbox(), (0.0, "active", "ok"), details={"label_audit": {"suspected": "errors_where_answers_agree"}})
     (notice,) = waiting(box)
-    assert (notice.kind, notice.before) == ("labels", None)
+    assert (notice.changes[0].kind, notice.changes[0].before) == ("labels", None)
 
 
 def test_each_webhook_gets_the_kinds_and_workloads_it_wants() -> None:
     box = outbox()
-    box.take(status(), NOW)
-    box.take(status("stale", "drifted", 1.0), NOW)
-    box.take(status("stale", "drifted", 1.0, workload="other"), NOW)
-    assert {(one.workload, one.kind) for one in waiting(box, "drift")} == {("photo", "drift")}
-    assert len(waiting(box)) == 4
+    for name in ("photo", "other"):
+        told(box, (0.0, "active", "ok"), (1.0, "stale", "drifted"), workload=name)
+    assert [(one.workload, said(one)) for one in waiting(box, "drift")] == [("photo", ("drifted",))]
+    assert {one.workload: said(one) for one in waiting(box)} == dict.fromkeys(("photo", "other"), ("stale", "drifted"))
 
 
 def test_what_waits_outlives_a_restart_under_its_id() -> None:
     before = outbox()
-    before.take(status(), NOW)
-    before.take(status("stale", seconds=1.0), NOW)
+    told(before, (0.0, "active", "ok"), (1.0, "stale", "ok"))
     after = outbox()
     after.load(before.state())
-    assert not after.take(status("stale", seconds=9.0), NOW).is_changed
+    told(after, (70.0, "stale", "ok"))
     assert [one.notice_id for one in waiting(after)] == [one.notice_id for one in waiting(before)]
 
 
 def test_a_change_while_the_process_was_away_is_announced() -> None:
     before, after = outbox(), outbox()
-    before.take(status(), NOW)
+    told(before, (0.0, "active", "ok"))
     after.load(before.state())
-    after.take(status("infeasible", seconds=60.0), NOW)
-    assert [one.now.value for one in waiting(after)] == ["infeasible"]
+    told(after, (60.0, "infeasible", "ok"))
+    assert [said(one) for one in waiting(after)] == [("infeasible",)]
 
 
 def test_the_queue_of_a_webhook_is_bounded() -> None:
     box = outbox(most=3)
-    dropped = 0
-    for second in range(10):
-        dropped += box.take(status("stale" if second % 2 else "active", seconds=second), NOW).dropped.get("all", 0)
+    dropped = told(box, *((61.0 * n, "stale" if n % 2 else "active", "ok") for n in range(10)))
     assert (dropped, len(waiting(box))) == (6, 3)

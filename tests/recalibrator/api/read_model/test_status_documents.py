@@ -7,7 +7,8 @@ from typing import Any
 
 import pytest
 
-from recalibrator.api.read_model.status_documents import GONE_AFTER, SILENT_AFTER
+from recalibrator.api.read_model.status_documents import GONE_AFTER
+from recalibrator.headlines.facts import SILENT_AFTER
 from schemas.calibration import CalibrationMap, Evidence, Interval, Target
 from schemas.status import (
     DriftStatus,

@@ -2,18 +2,24 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from datetime import timedelta
 from typing import NamedTuple
 
 import pytest
 from hypothesis import given
+from pydantic import JsonValue
 
-from recalibrator.api.pages.headline import Facts, Headline, headline, in_force
+from recalibrator.headlines.facts import Facts, in_force
+from recalibrator.headlines.rules import headline
 from schemas.calibration import BudgetStanding, Interval, Target, TargetStanding
-from schemas.costs import CostRate, expected_cost
+from schemas.costs import CostRate, ModelCosts, expected_cost
 from schemas.status import (
     DeadLetterCount,
     DeadLetterStatus,
+    DriftState,
+    DriftStatus,
+    Headline,
     OutageStatus,
     WorkloadState,
     WorkloadStatus,
@@ -27,6 +33,7 @@ from tests.support.workload_statuses import (
     DOWN,
     DRIFTED,
     NOW,
+    SETTINGS,
     UP,
     curve,
     facts,
@@ -36,6 +43,7 @@ from tests.support.workload_statuses import (
     router_status,
     status,
 )
+from ucci_runtime.broker.contact import Heard
 
 GATEWAY = router("gateway-1").model_copy(update={"serves": "http"})
 LETTERS = DeadLetterStatus(
@@ -43,6 +51,27 @@ LETTERS = DeadLetterStatus(
     total=40,
     by_reason=(DeadLetterCount(stage="router", reason="models_failed", count=40, last_at=NOW),),
 )
+
+
+AWAY = Heard(NOW - timedelta(seconds=11), BEGAN, is_away=True, address="kafka:9092")
+JUST_BACK = AWAY._replace(at=NOW, since=NOW - timedelta(seconds=3), is_away=False)
+
+
+def alarmed(*names: str, state: DriftState = "drifted") -> DriftStatus:
+    """Detectors of these names alarm."""
+    quiet = DRIFTED.detectors[0]
+    return DriftStatus(state=state, detectors=[quiet.model_copy(update={"name": n, "state": state}) for n in names])
+
+
+def changed(small: Sequence[float], large: Sequence[float], labels: int = 300) -> dict[str, JsonValue]:
+    """What the fit says of how often labels call either model wrong, before a change and since."""
+    sides: dict[str, JsonValue] = {
+        name: [was, labels, now, labels] for name, (was, now) in (("small", small), ("large", large))
+    }
+    return {"outcomes_changed": {"since": "2026-03-01T10:00:00+00:00", **sides}}
+
+
+SMALL_WORSE, LARGE_WORSE = changed((0.27, 0.52), (0.1, 0.11)), changed((0.27, 0.28), (0.1, 0.4))
 
 
 class Case(NamedTuple):
@@ -60,7 +89,11 @@ CASES = {
     "well": Case(
         "well",
         "good",
-        ("All is well: version 7 holds micro-F1 0.91", "0.913", "1.45 small calls now, 52% less than the large model"),
+        (
+            "All is well: version 7 holds micro-F1 0.91",
+            "0.913",
+            "has cost 1.45 small calls lately, 52% less than the large model",
+        ),
         "",
         status(),
     ),
@@ -71,6 +104,85 @@ CASES = {
         "/workloads/photo#service",
         status(),
         facts(recalibrators=(recalibrator(BEGAN),)),
+    ),
+    "kafka away": Case(
+        "kafka",
+        "bad",
+        (
+            "Kafka (kafka:9092) has not answered since 01 Mar 11:59:49 UTC: no query is answered, and nothing is lost",
+            "everything below is as of then",
+        ),
+        "/workloads/photo#service",
+        status(routers=(router(silent=True),), drift=DRIFTED),
+        facts(recalibrators=(recalibrator(BEGAN),), kafka=AWAY),
+    ),
+    "kafka back, services not heard yet": Case(
+        "well",
+        "good",
+        ("All is well",),
+        "",
+        status(routers=(router(silent=True),)),
+        facts(recalibrators=(recalibrator(BEGAN),), kafka=JUST_BACK),
+    ),
+    "small model worse": Case(
+        "small_worse",
+        "bad",
+        (
+            "The small model answers worse since 01 Mar 10:00 UTC: the small one wrong on 52% of labelled queries, 27%",
+            "27% before; the large one as ever",
+        ),
+        "/workloads/photo/what-moved?since=2026-03-01T10%3A00%3A00Z",
+        status(drift=alarmed("agreement", "label_residual"), details=SMALL_WORSE),
+    ),
+    "small model worse, and so the version dear": Case(
+        "small_worse",
+        "bad",
+        ("The small model answers worse",),
+        "/workloads/photo/what-moved?since=2026-03-01T10%3A00%3A00Z",
+        status(frontier=curve(0.994), version=DEAR, details=SMALL_WORSE),
+        facts(may_return=True),
+    ),
+    "large model worse": Case(
+        "large_worse",
+        "bad",
+        ("The large model answers worse since", "wrong on 40% of labelled queries, 10% before; the small one as ever"),
+        "/workloads/photo/what-moved?since=2026-03-01T10%3A00%3A00Z",
+        status(state="bad_labels_suspected", drift=alarmed("agreement"), details=LARGE_WORSE),
+    ),
+    "both called wrong": Case(
+        "both_worse",
+        "bad",
+        ("Labels call the answers of both models wrong more often since 01 Mar 10:00 UTC",),
+        "/workloads/photo/what-moved?since=2026-03-01T10%3A00%3A00Z",
+        status(drift=alarmed("label_residual"), details=changed((0.27, 0.5), (0.1, 0.4))),
+    ),
+    "traffic moved": Case(
+        "traffic_moved",
+        "warn",
+        ("Other queries come in since 01 Mar 10:00 UTC: u is distributed otherwise",),
+        "/workloads/photo/what-moved?since=2026-03-01T10%3A00%3A00Z",
+        status(drift=alarmed("uncertainty_median", "agreement")),
+    ),
+    "agreement alone": Case(
+        "agreement_moved",
+        "warn",
+        ("The models agree less often, or more, than they did at the same u since",),
+        "/workloads/photo/what-moved?since=2026-03-01T10%3A00%3A00Z",
+        status(drift=alarmed("agreement"), details=changed((0.27, 0.5), (0.1, 0.4), labels=20)),
+    ),
+    "a change suspected": Case(
+        "suspected",
+        "warn",
+        ("A change is suspected in the mix of u since 01 Mar 10:00 UTC",),
+        "/workloads/photo/label",
+        status(drift=alarmed("uncertainty_tail", state="suspected")),
+    ),
+    "infeasible while in doubt": Case(
+        "infeasible",
+        "bad",
+        ("No threshold has reached micro-F1 0.91",),
+        "/workloads/photo/label",
+        status(state="infeasible", drift=alarmed("uncertainty_tail", state="suspected")),
     ),
     "join silent": Case(
         "join_silent",
@@ -98,7 +210,7 @@ CASES = {
     "routers gone for hours": Case(
         "routers_silent",
         "bad",
-        ("No router has reported since 01 Mar 10:00 UTC (router-1): no query is answered",),
+        ("No router (router-1) has reported since 01 Mar 10:00 UTC: no query is answered",),
         "/workloads/photo#service",
         status(routers=(), updated_at=BEGAN),
         facts(routers=(router_status(heard=BEGAN),)),
@@ -106,7 +218,7 @@ CASES = {
     "no router ready": Case(
         "routers_not_ready",
         "bad",
-        ("No router is ready now (router-1): they report, but answer no query",),
+        ("No router is ready (router-1): they report, but answer no query",),
         "/workloads/photo#service",
         status(routers=(router().model_copy(update={"ready": False}),)),
     ),
@@ -120,7 +232,7 @@ CASES = {
     "all routers silent": Case(
         "routers_silent",
         "bad",
-        ("No router has reported since 01 Mar 10:00 UTC (router-1)", "no query is answered", "12 queries wait"),
+        ("No router (router-1) has reported since 01 Mar 10:00 UTC", "no query is answered", "12 queries wait"),
         "/workloads/photo#service",
         status(routers=(router(silent=True),), lag={"records": {"queries": 12}}),
     ),
@@ -128,7 +240,7 @@ CASES = {
         "routers_silent",
         "bad",
         (
-            "No router has reported since 01 Mar 10:00 UTC (router-1): no query of the topic is answered",
+            "No router (router-1) has reported since 01 Mar 10:00 UTC: no query of the topic is answered",
             "12 queries wait",
         ),
         "/workloads/photo#service",
@@ -137,7 +249,7 @@ CASES = {
     "only a gateway, and silent": Case(
         "routers_silent",
         "bad",
-        ("No router has reported since 01 Mar 10:00 UTC (gateway-1): no query is answered",),
+        ("No router (gateway-1) has reported since 01 Mar 10:00 UTC: no query is answered",),
         "/workloads/photo#service",
         status(routers=(GATEWAY.model_copy(update={"silent": True, "updated_at": BEGAN}),)),
     ),
@@ -151,7 +263,11 @@ CASES = {
     "large model down": Case(
         "outage",
         "bad",
-        ("The large model has been down since 01 Mar 10:00 UTC or earlier", "served the small answer", "0.913"),
+        (
+            "The large model has been down since 01 Mar 10:00 UTC: queries that would escalate are",
+            "served the small answer",
+            "0.913",
+        ),
         "/workloads/photo#service",
         status(routers=(router(large=DOWN, small=UP),), outage=OutageStatus(large_failing=0.8)),
         facts(outage_since=BEGAN),
@@ -164,7 +280,7 @@ CASES = {
         status(outage=OutageStatus(small_failing=0.4)),
     ),
     "both models down": Case(
-        "outage",
+        "models_down",
         "bad",
         ("Both models are down: queries wait until one answers",),
         "/workloads/photo#service",
@@ -173,7 +289,7 @@ CASES = {
     "large model overloaded": Case(
         "overload",
         "bad",
-        ("The large model is overloaded now: 42 calls queue", "7.5 s or longer"),
+        ("The large model is overloaded, and 42 calls queue", "7.5 s or longer"),
         "/workloads/photo#service",
         status(routers=(router(large=BUSY, small=UP),)),
     ),
@@ -181,31 +297,38 @@ CASES = {
         "dear",
         "bad",
         (
-            "Version 7, in force since 01 Mar 10:00 UTC, costs more than the large model alone: a query costs 3.98",
+            "Version 7 costs more than the large model alone since 01 Mar 10:00 UTC: by it a query costs 3.98",
             "against 3.00, because it escalates 99.4%",
             "(15.0% over the latest 5,000 queries, since 01 Mar 11:00 UTC)",
         ),
         "/confirm?workload=photo&action=activate&version=6",
         status(frontier=curve(0.994), version=DEAR),
+        facts(may_return=True),
     ),
     "escalates far more": Case(
         "escalation_jump",
         "warn",
-        ("escalates 40.0% of queries, for 2.20 small calls each, far more than before (15.0% over",),
+        (
+            "Version 7 escalates much since 01 Mar 10:00 UTC: 40.0% of queries, for 2.20 small calls each, far more",
+            "than before (15.0% over",
+        ),
         "/workloads/photo#versions",
         status(frontier=curve(0.4)),
     ),
     "infeasible": Case(
         "infeasible",
         "bad",
-        ("No threshold has reached micro-F1 0.95 since 01 Mar 10:00 UTC; the best reaches 0.930", "2.20 small calls"),
+        ("No threshold has reached micro-F1 0.95 since 01 Mar 10:00 UTC: the best reaches 0.930", "1.45 small calls"),
         "/workloads/photo#plots",
         status(state="infeasible", target=Target(micro_f1=0.95), frontier=curve(0.4), escalation_rate=0.4),
     ),
     "bad labels": Case(
         "bad_labels",
         "bad",
-        ("Labels since 01 Mar 09:30 UTC contradict", "some 17 of them are taken for slips"),
+        (
+            "Labels contradict what was known of the models since 01 Mar 09:30 UTC",
+            "some 17 of them are taken for slips",
+        ),
         "/workloads/photo/label?reason=audit",
         status(
             state="bad_labels_suspected",
@@ -215,7 +338,7 @@ CASES = {
     "drift": Case(
         "drift",
         "warn",
-        ("have drifted since 01 Mar 10:00 UTC in the mix of u", "1.45 small calls"),
+        ("Queries or models have changed in the mix of u since 01 Mar 10:00 UTC", "1.45 small calls"),
         "/workloads/photo/label",
         status(drift=DRIFTED),
     ),
@@ -311,18 +434,18 @@ CASES = {
     "label starved": Case(
         "label_starvation",
         "warn",
-        ("800 effective labels are too few to move the threshold since 01 Mar 10:00 UTC; 100 requests wait",),
+        ("800 effective labels are too few to move the threshold since 01 Mar 10:00 UTC: 100 requests wait",),
         "/workloads/photo/label",
         status(state="label_starved"),
     ),
     "labels of one side alone": Case(
         "labels_one_sided",
         "warn",
-        ("nothing shows how good kept answers are (since 01 Mar 10:00 UTC)",),
+        ("Labels come from escalated queries only since 01 Mar 10:00 UTC: nothing shows how good kept answers are",),
         "/workloads/photo/label",
         status(
             state="labels_one_sided",
-            sentence="Labels come from escalated queries only: nothing shows how good kept answers are. Ask people.",
+            details={"silent_side": "kept"},
         ),
     ),
     "stale": Case(
@@ -357,8 +480,38 @@ def test_each_state_has_its_sentence(case: Case) -> None:
     assert (found.kind, found.severity) == (case.kind, case.severity)
     for words in case.says:
         assert words in found.sentence
-    assert (found.act.href if found.act else "") == case.act
-    assert bool(found.remedy) == (found.kind != "well")
+    assert (found.link.href if found.link else "") == case.act
+    assert bool(found.act) == (found.kind != "well")
+
+
+def test_a_rollback_was_offered_to_a_version_made_in_doubt() -> None:
+    """To one made of the labels or answers in question, or while they still are in question."""
+    dear = status(frontier=curve(0.994), version=DEAR)
+    doubts = ({"drift": alarmed("agreement", state="suspected")}, {"details": {"label_audit": {"suspected": "x"}}})
+    assert "Roll back" not in headline(dear, facts()).act
+    for doubt in doubts:
+        said = headline(dear.model_copy(update=doubt), facts(may_return=True))
+        assert (said.kind, said.act[:36]) == ("dear", "Change no target and no version befo")
+        assert said.link is not None
+        assert "confirm" not in said.link.href
+
+
+def test_the_server_to_look_at_is_named() -> None:
+    worse = status(drift=alarmed("label_residual"), details=SMALL_WORSE)
+    assert headline(worse, facts()).act.startswith("small-4b at http://small:8000/v1: deployed anew?")
+    down = status(routers=(router(large=DOWN, small=UP),))
+    assert headline(down, facts()).act.startswith("Restore large-12b at http://large:8000/v1")
+
+
+def test_an_outage_that_began_before_the_history_says_so() -> None:
+    down = status(routers=(router(large=DOWN, small=UP),))
+    assert "(or earlier) since 01 Mar" in headline(down, facts(outage_since=BEGAN, known_since=BEGAN)).sentence
+
+
+def test_the_headline_quotes_what_was_paid_not_a_forecast() -> None:
+    """It said that a query "costs 2.55 now" where 3.66 was paid."""
+    paid = status(cost=CostRate(sequential=3.66, paper=3.0, large_only=4.0), frontier=curve(0.2))
+    assert "a query has cost 3.66" in headline(paid, facts()).sentence
 
 
 def test_every_state_of_a_workload_is_in_the_table() -> None:
@@ -376,10 +529,11 @@ def test_a_few_dead_letters_are_no_headline() -> None:
 
 
 def test_token_prices_are_not_called_small_calls() -> None:
+    in_tokens = SETTINGS.model_copy(update={"cost": ModelCosts(unit="token", small=0.1, large=0.3)})
     dear = status(frontier=curve(0.994), cost=CostRate(sequential=1.45, paper=1.3, large_only=3.0))
-    said = headline(dear, facts(prices_tokens=True)).sentence
+    said = headline(dear, facts(workload=in_tokens)).sentence
 
-    assert "a query costs 3.98 at token prices, against 3, because" in said
+    assert "by it a query costs 3.98 at token prices, against 3, because" in said
     assert "small calls" not in said
 
 
@@ -399,4 +553,4 @@ def test_any_status_has_one_sentence(drawn: WorkloadStatus) -> None:
 
     assert isinstance(found, Headline)
     assert found.sentence.endswith(".")
-    assert found.act is None or found.act.href.startswith("/")
+    assert found.link is None or found.link.href.startswith("/")

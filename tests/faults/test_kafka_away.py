@@ -1,0 +1,81 @@
+"""A broker that stands still is named by what an operator looks at, and its return asks for no restart."""
+
+from __future__ import annotations
+
+import json
+import time
+import urllib.error
+import urllib.request
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from recalibrator.stage import StageName
+from tests.faults.stalls import StalledBroker
+from tests.support.recalibrator_processes import RecalibratorProcess, create_all_topics, write_recalibrator_config
+from ucci_stream.local.broker_probe import pick_port
+
+pytestmark = [pytest.mark.broker, pytest.mark.slow, pytest.mark.timeout(300)]
+
+DEADLINE_S = 90.0
+#: Long enough for a service that is heard no more to be called silent.
+AGAIN_S = 40.0
+
+
+class Looks:
+    """What an operator sees of one recalibrator, look by look."""
+
+    def __init__(self, url: str) -> None:
+        self.url = url
+        self.kinds: list[str] = []
+
+    def get(self, path: str) -> tuple[int, dict[str, Any]]:
+        try:
+            with urllib.request.urlopen(self.url + path, timeout=10) as answer:
+                return answer.status, json.load(answer)
+        except urllib.error.HTTPError as error:
+            return error.code, json.load(error)
+        except OSError:
+            return 0, {}
+
+    def look(self) -> tuple[int, bool, str]:
+        """Return `/readyz`' code, whether it names Kafka, and the kind of the headline."""
+        code, ready = self.get("/readyz")
+        found, status = self.get("/v1/status/photo")
+        kind = str(status["headline"]["kind"]) if found == 200 else ""
+        self.kinds += [kind] if kind and kind not in self.kinds[-1:] else []
+        return code, "kafka" in ready.get("missing", []), kind
+
+    def until(self, *wanted: object) -> None:
+        deadline_s = time.monotonic() + DEADLINE_S
+        while (seen := self.look()) != wanted:
+            assert time.monotonic() < deadline_s, (seen, self.kinds)
+            time.sleep(0.2)
+
+
+def test_a_stopped_broker_was_blamed_on_the_fit(tmp_path: Path) -> None:
+    """For two minutes `/readyz` was 200, and the page said "Start the recalibrator again"; nothing named Kafka."""
+    with StalledBroker(tmp_path / "kafka") as broker:
+        create_all_topics(broker.bootstrap, "away")
+        port = pick_port()
+        config = write_recalibrator_config(tmp_path / "ucci.toml", broker.bootstrap, "away", tmp_path / "state", port)
+        process = RecalibratorProcess(config, "recalibrator", tmp_path / "log", stages=tuple(StageName))
+        process.start()
+        try:
+            looks = Looks(f"http://127.0.0.1:{port}")
+            looks.until(200, False, "cold_start")
+            broker.freeze()
+            looks.until(503, True, "kafka")
+            said = looks.get("/v1/status/photo")[1]["headline"]
+            assert broker.bootstrap in said["cause"]
+            stands_until_s = time.monotonic() + AGAIN_S
+            while time.monotonic() < stands_until_s:
+                assert looks.look() == (503, True, "kafka")
+                time.sleep(1.0)
+            broker.thaw()
+            looks.until(200, False, "cold_start")
+        finally:
+            broker.thaw()
+            process.kill()
+    assert looks.kinds == ["cold_start", "kafka", "cold_start"], "at no time was a service asked to be started again"

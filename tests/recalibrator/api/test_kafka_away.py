@@ -1,0 +1,65 @@
+"""Kafka stops answering: page, status and metrics say so, and nothing on them asks for a restart."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+
+import pytest
+
+from schemas.calibration import Target
+from schemas.status import RouterStatus, VersionInUse, WorkloadStatus
+from tests.support.api import START, WORKLOAD, Api, make_api
+
+
+@pytest.fixture
+def silenced() -> Api:
+    """An API whose services were well until Kafka, a minute ago, stopped answering."""
+    api = make_api()
+    status = WorkloadStatus.cold_start(WORKLOAD, Target(micro_f1=0.9)).model_copy(update={"updated_at": START})
+    router = RouterStatus(
+        instance_id="router-1",
+        started_at=START,
+        updated_at=START,
+        ready=True,
+        versions={WORKLOAD: VersionInUse(version=None)},
+    )
+    api.cache.take("ucci.status", WORKLOAD.encode(), status.to_json())
+    api.cache.take("ucci.routers", b"router-1", router.to_json())
+    api.clock.advance(60.0)
+    api.kafka.append(api.kafka[0]._replace(is_away=True))
+    return api
+
+
+def test_the_page_blamed_the_fit_while_kafka_was_away(silenced: Api) -> None:
+    """It said "Start the recalibrator again", which made it worse; nothing named Kafka."""
+    page = silenced.client.get("/").text
+    said = silenced.client.get("/v1/status").json()["workloads"][0]["headline"]
+
+    assert "Kafka (kafka:9092) has not answered since 01 Jan 00:00:00 UTC: no query is answered" in page
+    assert (said["kind"], said["severity"], said["since"]) == ("kafka", "bad", "2026-01-01T00:00:00Z")
+    assert said["act"] == "Look at the broker; do not restart routers or recalibrator."
+    assert "Start the" not in page
+
+
+def test_the_last_contact_is_scraped(silenced: Api) -> None:
+    assert "ucci_kafka_contact_timestamp_seconds 1.7672256e+09" in silenced.client.get("/metrics").text
+
+
+def test_services_were_called_silent_as_kafka_came_back(silenced: Api) -> None:
+    """Their reports take some seconds; what has not been said since Kafka answers again is no silence."""
+    silenced.client.get("/")
+    silenced.kafka.append(silenced.kafka[0]._replace(at=silenced.clock.now(), since=silenced.clock.now()))
+    silenced.clock.advance(5.0)
+    page = silenced.client.get("/").text
+
+    assert "has not answered since 01 Jan 00:00:00 UTC: this is over since 00:01:05 UTC" in page
+    silenced.clock.advance(60.0)
+    assert "silent" in silenced.client.get("/").text
+
+
+def test_a_page_that_waits_for_records_learns_that_none_come(silenced: Api) -> None:
+    with silenced.client.stream("GET", "/v1/stream") as stream:
+        lines = (line for line in stream.iter_lines() if line.startswith("data:"))
+        first = int(next(lines).partition(":")[2])
+        silenced.kafka.append(silenced.kafka[0]._replace(at=START + timedelta(minutes=2)))
+        assert int(next(lines).partition(":")[2]) != first

@@ -1,0 +1,87 @@
+"""A headline stands for a minute unless something graver comes; what is over says so and asks for nothing."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from datetime import timedelta
+from itertools import pairwise
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from recalibrator.headlines.hold import HOLD, Shown, shown
+from recalibrator.headlines.rules import KINDS, OBSERVED, gravity, headline
+from schemas.status import Headline
+from tests.support.workload_statuses import DEAR, DOWN, NOW, UP, curve, facts, router, status
+
+
+def found(kind: str, severity: str = "bad", text: str = "") -> Headline:
+    said = text or kind
+    return Headline.model_validate(
+        {"kind": kind, "severity": severity, "cause": said, "effect": "x", "act": "Do.", "sentence": f"{said}: x."}
+    )
+
+
+def over(seen: Iterable[tuple[float, Headline]]) -> list[Shown]:
+    """Show what is found at these seconds, one after the other."""
+    steps: list[Shown] = []
+    for second, one in seen:
+        steps.append(shown(steps[-1] if steps else None, one, NOW + timedelta(seconds=second)))
+    return steps
+
+
+def test_twelve_headlines_in_two_minutes_gave_contrary_advice() -> None:
+    """ "Lower the target", "roll back" and "see what cheaper thresholds would give" took turns every few seconds."""
+    turns = ("dear", "infeasible", "escalation_jump", "below_target", "suspected")
+    steps = over((2.0 * n, found(turns[n % 5], "bad" if n % 5 < 2 else "warn")) for n in range(60))
+    changes = sum(one.headline.kind != other.headline.kind for one, other in pairwise(steps))
+    assert changes <= 2
+
+
+def test_a_graver_one_comes_at_once_and_a_lesser_one_waits() -> None:
+    steps = over([(0.0, found("dear")), (1.0, found("small_worse")), (2.0, found("dear")), (3.0, found("kafka"))])
+    assert [one.headline.kind for one in steps] == ["dear", "small_worse", "small_worse", "kafka"]
+
+
+def test_what_is_over_no_longer_asks_for_an_act() -> None:
+    well = found("well", "good")
+    steps = over([(0.0, found("kafka")), (20.0, well), (30.0, well), (61.0, well)])
+    assert [one.headline.severity for one in steps] == ["bad", "calm", "calm", "good"]
+    assert (steps[1].headline.act, steps[1].headline.sentence) == ("", "kafka: this is over since 12:00:20 UTC.")
+    assert steps[2].headline == steps[1].headline
+
+
+def test_what_comes_back_within_the_minute_is_not_over() -> None:
+    steps = over([(0.0, found("outage")), (5.0, found("well", "good")), (9.0, found("outage"))])
+    assert steps[-1].headline == steps[0].headline
+
+
+def test_what_a_person_commands_shows_at_once() -> None:
+    assert over([(0.0, found("dear")), (1.0, found("held", "calm"))])[-1].headline.kind == "held"
+
+
+def test_numbers_of_a_conclusion_stand_still_for_a_minute_too() -> None:
+    steps = over(
+        [(0.0, found("dear", text="3.98")), (9.0, found("dear", text="3.99")), (60.0, found("dear", text="4"))]
+    )
+    assert [one.headline.cause for one in steps] == ["3.98", "3.98", "4"]
+
+
+@given(st.lists(st.tuples(st.floats(0.1, 20.0), st.sampled_from([kind for kind in KINDS if kind != "held"]))))
+def test_no_lesser_headline_within_a_minute_of_a_worrying_one(steps: list[tuple[float, str]]) -> None:
+    second, before = 0.0, None
+    for wait, kind in steps:
+        second += wait
+        now = NOW + timedelta(seconds=second)
+        after = shown(before, found(kind), now)
+        if before is not None and gravity(after.found) > gravity(before.found):
+            assert now - before.at >= HOLD
+        before = after
+
+
+def test_a_model_that_is_back_is_over_though_the_version_is_dear() -> None:
+    """An outage is seen, not concluded: nobody is told for a minute that a model is down which answers."""
+    down = headline(status(routers=(router(large=DOWN, small=UP),)), facts())
+    dear = headline(status(frontier=curve(0.994), version=DEAR), facts())
+    assert down.kind in OBSERVED
+    assert "this is over" in over([(0.0, down), (5.0, dear)])[-1].headline.sentence
