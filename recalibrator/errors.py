@@ -4,7 +4,8 @@
 
     RecalibratorError
     ├── StateInUse             another process works on this state_dir: stop, exit non-zero
-    └── StoreDamaged           stored state cannot be read: set it aside, rebuild it from the topics
+    ├── StoreDamaged           stored state cannot be read: set it aside, rebuild it from the topics
+    └── DiskFull               close what works on that disk, say so, and begin again once there is room
 
 Errors of the broker are in :mod:`ucci_runtime.broker.errors`, refused requests in :mod:`ucci_runtime.refusals`.
 """
@@ -28,3 +29,13 @@ class StoreDamaged(RecalibratorError):
     """Stored state cannot be read; it is set aside and rebuilt from the topics."""
 
     exit_code = 1
+
+
+class DiskFull(RecalibratorError, OSError):
+    """The disk takes no more; nothing that is stored is lost."""
+
+    exit_code = 1
+
+
+#: Free space of a disk below which somebody should be told, before it is full.
+LOW_FREE_BYTES = 1_000_000_000

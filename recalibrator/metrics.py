@@ -28,6 +28,7 @@ SPECS = (
     ),
     MetricSpec("rows", "gauge", "row", "Rows in the join's store."),
     MetricSpec("row_bytes", "gauge", "byte", "Bytes that these rows take."),
+    MetricSpec("disk_free_bytes", "gauge", "byte", "Bytes left on the disk of the join."),
     MetricSpec(
         "rows_expired",
         "counter",
@@ -316,6 +317,7 @@ ALERTS = (
         "max by (workload, stage, reason) (ucci_workload_dead_letters) > 0",
         ("UcciDeadLetters",),
     ),
+    AlertSpec("The join's disk is nearly full", "ucci_recalibrator_disk_free_bytes < 1e9", ("UcciDiskNearlyFull",)),
     AlertSpec(
         "A notification was given up",
         'increase(ucci_recalibrator_notifications_total{outcome=~"refused|given_up|dropped"}[1h]) > 0',

@@ -7,6 +7,8 @@ is read again at the next start. On SIGTERM each stage commits what it has taken
 
 from __future__ import annotations
 
+import shutil
+import socket
 import time
 from collections.abc import Callable, Collection
 from concurrent.futures import Future, ThreadPoolExecutor
@@ -40,6 +42,7 @@ from schemas.topics import (
     CALIBRATION_TRIAL,
     DEAD_LETTERS,
     FEEDBACK,
+    HAPPENINGS,
     LABEL_REQUESTS,
     OBSERVATIONS,
     RECALIBRATORS,
@@ -52,7 +55,7 @@ from ucci_runtime.broker.contact import Health
 from ucci_runtime.broker.errors import BrokerUnreachable
 from ucci_runtime.broker.ports import Broker, CheckedTopics, Connect, TransactionSession, health_of
 from ucci_runtime.heartbeat_thread import PUBLISHER, Beat, HeartbeatThread
-from ucci_runtime.process import Absence, Hangup, SystemClock, end_on_signals
+from ucci_runtime.process import Absence, Hangup, SystemClock, end_on_signals, listen
 
 if TYPE_CHECKING:
     # An optional extra, which a process without the stage api does not need.
@@ -65,7 +68,7 @@ END_TIMEOUT_S = 17.0
 
 _WRITTEN = (OBSERVATIONS, CALIBRATION, CALIBRATION_HISTORY, STATUS, DEAD_LETTERS)
 _TOUCHED = (RESULTS, FEEDBACK, ROUTERS, *_WRITTEN)
-_OPTIONAL = (RECALIBRATORS, LABEL_REQUESTS, CALIBRATION_TRIAL)
+_OPTIONAL = (RECALIBRATORS, LABEL_REQUESTS, CALIBRATION_TRIAL, HAPPENINGS)
 _WAIT_S = 0.5
 
 
@@ -118,7 +121,7 @@ class Service:
         """Run until :meth:`end` or a failure; blocks, and calls ``between`` twice a second.
 
         Raises UcciError when something that only a person can fix ended it; raises OSError when the HTTP address is
-        taken or a disk is full.
+        taken or a disk cannot be used.
         """
         # More threads for matrices of a few hundred cells only spin, and take the cores from everybody else. Besides,
         # sums of more than 10,000 labels differ in their last digits with the number of threads.
@@ -139,9 +142,11 @@ class Service:
             for stage in sorted(self._stages - {StageName.API}):
                 state.lock(stage)
             if StageName.API in self._stages:
+                # Bound before anything else: who finds the address taken must not have joined a group.
+                listening = listen(options.http_host, options.http_port)
                 # The web and plotting libraries take long to load; join and fit do not wait for them.
                 loader = ThreadPoolExecutor(1, "http-start")
-                self._server = loader.submit(self._waiting_server)
+                self._server = loader.submit(self._waiting_server, listening)
                 loader.shutdown(wait=False)
             broker = self._broker = self._connect(
                 state.instance_id, count=self.metrics.count, on_final=self._fail, closing=self._closing
@@ -161,7 +166,11 @@ class Service:
         """Return what is not ready yet: a word for each stage, or why the broker could not be asked."""
         if self._broker_away is None and not self._threads:
             return ["start"]
-        found = [thread.name for thread in self._threads if not thread.is_ready]
+        found = [
+            f"{thread.name}: {thread.report.trouble}" if thread.report.trouble else thread.name
+            for thread in self._threads
+            if not thread.is_ready
+        ]
         if self._broker_away is not None:
             found.append(f"waiting for the broker: {self._broker_away}")
         # The API hears its own status every 2 s; other stages may work for longer without a word from Kafka.
@@ -183,9 +192,6 @@ class Service:
                 self._broker_away = str(error)
                 if absence.failed(self._clock.monotonic()):
                     _log.warning("waiting for the broker", error=self._broker_away)
-                if self._server is not None and self._server.done():
-                    # An address that is taken ends the process now, not once there is a broker.
-                    self._server.result()
                 self._closing.wait(absence.wait_s)
             else:
                 self._broker_away = None
@@ -233,6 +239,7 @@ class Service:
                         on_failure=self._fail,
                         metrics=self.metrics,
                         on_status=None if self._notifier is None else self._notifier.announce,
+                        free_bytes=self._free_bytes if name is StageName.JOIN else None,
                     )
                 )
         if RECALIBRATORS not in checked.missing:
@@ -240,6 +247,9 @@ class Service:
             self._heartbeat.start()
         for thread in self._threads:
             thread.start()
+
+    def _free_bytes(self) -> float:
+        return shutil.disk_usage(self._settings.recalibrator.state_dir).free
 
     def _new_notifier(self, directory: Path) -> DeliveryThread:
         return DeliveryThread(self._settings, OutboxFile(directory), clock=self._clock, count=self.metrics.count)
@@ -299,6 +309,7 @@ class Service:
             self._topic(STATUS),
             self._topic(DEAD_LETTERS),
             trial=None if CALIBRATION_TRIAL in checked.missing else self._topic(CALIBRATION_TRIAL),
+            happenings=None if HAPPENINGS in checked.missing else self._topic(HAPPENINGS),
         )
         numbered = [topic for topic in (topics.calibration, topics.trial) if topic is not None]
         versions = broker.topic_reader(ReaderName.VERSIONS.value, numbered)
@@ -318,10 +329,11 @@ class Service:
             count=self.metrics.count,
         )
 
-    def _waiting_server(self) -> HttpServer:
+    def _waiting_server(self, listening: socket.socket) -> HttpServer:
         from recalibrator.api.http_stage import Shared, waiting_server
 
-        server = waiting_server(self._settings, Shared(self.metrics, self._clock, self.missing, self.health))
+        shared = Shared(self.metrics, self._clock, self.missing, self.health)
+        server = waiting_server(self._settings, shared, listening)
         server.start()
         _log.info("serving the status page", url=f"http://{self._settings.recalibrator.http_host}:{server.port}/")
         return server

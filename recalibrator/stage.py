@@ -60,11 +60,12 @@ def commit(
 
 @dataclass(frozen=True, slots=True)
 class StageReport:
-    """A stage as its thread saw it last."""
+    """A stage as its thread saw it last; ``trouble`` as in :class:`~schemas.status.StageStatus`."""
 
     is_ready: bool = False
     lag: Mapping[Input, Lag] = field(default_factory=dict)
     labelers: Mapping[str, tuple[LabelerStatus, ...]] = field(default_factory=dict)
+    trouble: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -135,7 +136,10 @@ def recalibrator_status(
         instance_id=instance_id,
         started_at=started_at,
         updated_at=now,
-        stages={name: StageStatus(ready=report.is_ready, lag=_by_topic(report)) for name, report in stages.items()},
+        stages={
+            name: StageStatus(ready=report.is_ready, lag=_by_topic(report), trouble=report.trouble)
+            for name, report in stages.items()
+        },
         labelers={workload: found for report in stages.values() for workload, found in report.labelers.items()},
         settings=dict(settings),
     )

@@ -1,14 +1,19 @@
-"""A stage's thread: built, started, turned until closed, then closed; an error that ends it is handed on, once."""
+"""A stage's thread: built, started, turned until closed, then closed; an error that ends it is handed on, once.
+
+A full disk ends no process: the stage is closed, and built again once there is room, while the others go on.
+"""
 
 from __future__ import annotations
 
 import time
 from collections.abc import Callable
+from contextlib import suppress
 from queue import SimpleQueue
 from threading import Event, Thread
 
 import structlog
 
+from recalibrator.errors import LOW_FREE_BYTES, DiskFull
 from recalibrator.prometheus_metrics import Metrics
 from recalibrator.stage import NotCommitted, Stage, StageReport
 from schemas.settings import Settings
@@ -18,6 +23,9 @@ from ucci_runtime.process import Tally
 
 _log = structlog.get_logger()
 _MEASURE_INTERVAL_S = 1.0
+#: How long a stage waits for room on its disk before it tries again.
+AGAIN_S = 5.0
+
 _CUT_SHORT = (AbortTransaction, BrokerUnreachable, RecreateProducer, RetryCall, NotCommitted)
 
 
@@ -30,6 +38,8 @@ class StageThread(Thread):
         Makes the stage; called in the thread, since clients belong to one.
     on_status : callable, optional
         Called with every status that the stage has committed; must not wait.
+    free_bytes : callable, optional
+        Returns how much room is left on the stage's disk.
     """
 
     def __init__(
@@ -41,6 +51,7 @@ class StageThread(Thread):
         on_failure: Callable[[BaseException], None],
         metrics: Metrics,
         on_status: Callable[[WorkloadStatus], None] | None = None,
+        free_bytes: Callable[[], float] | None = None,
     ) -> None:
         super().__init__(name=name, daemon=True)
         self._build = build
@@ -48,6 +59,7 @@ class StageThread(Thread):
         self._on_failure = on_failure
         self._metrics = metrics
         self._on_status = on_status
+        self._free_bytes = free_bytes
         self._dead_letters = Tally()
         self._settings: SimpleQueue[Settings] = SimpleQueue()
         self.is_ready = False
@@ -59,8 +71,23 @@ class StageThread(Thread):
 
     def run(self) -> None:
         """Turn until closed."""
+        while not self._closing.is_set():
+            try:
+                self._run()
+            except DiskFull as error:
+                self._wait_for_room(error)
+            except Exception as error:  # noqa: BLE001 handed on: the service ends with it
+                self.is_ready = False
+                if self._closing.is_set() and isinstance(error, _CUT_SHORT):
+                    # What was not committed is read again at the next start: no reason to end as a failure.
+                    _log.warning("ended without a last commit", stage=self.name, error=str(error))
+                else:
+                    self._on_failure(error)
+                return
+
+    def _run(self) -> None:
+        stage = self._build()
         try:
-            stage = self._build()
             stage.start()
             due_s = 0.0
             while not self._closing.is_set():
@@ -71,20 +98,28 @@ class StageThread(Thread):
                 if time.monotonic() >= due_s:
                     self._measure(stage)
                     due_s = time.monotonic() + _MEASURE_INTERVAL_S
-            self.is_ready = False
-            stage.close()
-            self._log_news(stage)
-        except Exception as error:  # noqa: BLE001 handed on: the service ends with it
-            self.is_ready = False
-            if self._closing.is_set() and isinstance(error, _CUT_SHORT):
-                # What was not committed is read again at the next start: no reason to end as a failure.
-                _log.warning("ended without a last commit", stage=self.name, error=str(error))
-            else:
-                self._on_failure(error)
+        except DiskFull:
+            with suppress(*_CUT_SHORT, DiskFull):
+                stage.close()
+            raise
+        self.is_ready = False
+        stage.close()
+        self._log_news(stage)
+
+    def _wait_for_room(self, error: DiskFull) -> None:
+        self.is_ready = False
+        self._metrics.gauge("ready", 0.0, stage=self.name)
+        if self.report.trouble != str(error):
+            _log.error("the disk is full; waiting for room", stage=self.name, error=str(error))
+        self.report = StageReport(trouble=str(error))
+        self._closing.wait(AGAIN_S)
 
     def _measure(self, stage: Stage) -> None:
         self._metrics.gauge("ready", float(stage.is_ready), stage=self.name)
-        self.report = StageReport(stage.is_ready, stage.lag(), stage.labelers())
+        trouble = self._shortage()
+        if trouble and not self.report.trouble:
+            _log.warning("the disk is nearly full", stage=self.name, trouble=trouble)
+        self.report = StageReport(stage.is_ready, stage.lag(), stage.labelers(), trouble)
         for source, behind in self.report.lag.items():
             labels = {"stage": self.name, "topic": source.topic, "partition": str(source.partition)}
             self._metrics.gauge("lag", behind.records, **labels)
@@ -96,6 +131,14 @@ class StageThread(Thread):
         for status in stage.statuses():
             if self._on_status is not None:
                 self._on_status(status)
+
+    def _shortage(self) -> str:
+        """Measure the room on the stage's disk; return that it is nearly full, before it is."""
+        if self._free_bytes is None:
+            return ""
+        free = self._free_bytes()
+        self._metrics.gauge("disk_free_bytes", free)
+        return "" if free >= LOW_FREE_BYTES else f"only {free / 1e9:.2f} GB left on its disk: free some"
 
     def _log_news(self, stage: Stage) -> None:
         if grown := self._dead_letters.grown(

@@ -14,6 +14,7 @@ from schemas.costs import CostRate, ModelCosts, QueryCost
 from schemas.entities import PairCounts, count_pairs, equal, normalise
 from schemas.errors import ConfigError, DecodeError, UcciError
 from schemas.feedback import FeedbackEvent
+from schemas.happening import HappeningEvent
 from schemas.label_requested import LabelRequested
 from schemas.labelled import FieldCounts, LabelledExample, OutcomeCounts
 from schemas.query import QueryEvent
@@ -41,6 +42,7 @@ __all__ = [
     "FeedbackEvent",
     "FieldCounts",
     "GridSpec",
+    "HappeningEvent",
     "Interval",
     "LabelRequest",
     "LabelRequested",

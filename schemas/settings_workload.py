@@ -237,6 +237,8 @@ class WorkloadSettings(Section):
     prompt: Annotated[str, Field(max_length=100_000)] = TEXT_PLACEHOLDER
     #: Entities to extract.
     fields: Annotated[tuple[Annotated[str, Field(min_length=1, max_length=255)], ...], Field(min_length=1)]
+    #: A sentence for labelers beside each field it names: ``{ iso = "without the word ISO" }``.
+    field_help: Annotated[dict[str, Annotated[str, Field(max_length=500)]], REREAD] = Field(default_factory=dict)
     #: Which endpoint of the server is called; ``chat`` sends one user message.
     api: Literal["completions", "chat"] = "completions"
     #: ``json_schema`` has the server force the shape of the answer.
@@ -300,6 +302,12 @@ class WorkloadSettings(Section):
         if twice:
             raise ValueError(f"must not name a detector twice: {', '.join(twice)}")
         return value
+
+    @model_validator(mode="after")
+    def _helps_with_its_fields(self) -> Self:
+        if unknown := sorted(self.field_help.keys() - set(self.fields)):
+            raise ValueError(f"field_help names {', '.join(unknown)}, which is none of the fields")
+        return self
 
     @model_validator(mode="after")
     def _two_models(self) -> Self:

@@ -454,10 +454,11 @@ class TopicLag(Part):
 
 
 class StageStatus(Part):
-    """One stage of a recalibrator."""
+    """One stage of a recalibrator; ``trouble`` says in a few words what keeps it from its work, or soon will."""
 
     ready: Flag
     lag: Members[str, TopicLag] = Field(default_factory=dict)
+    trouble: str = ""
 
 
 class RecalibratorStatus(Event):

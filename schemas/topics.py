@@ -161,6 +161,16 @@ LABEL_REQUESTS = Topic(
     senders=(_JOIN,),
     receivers=(_API, _TOOL, _LABELERS),
 )
+HAPPENINGS = Topic(
+    "happenings",
+    "workload",
+    "HappeningEvent",
+    "delete",
+    partitions=1,
+    retention_ms=_THIRTY_DAYS_MS,
+    senders=(_FIT,),
+    receivers=(_API,),
+)
 DEAD_LETTERS = Topic(
     "dead-letters",
     "as the source",
@@ -183,6 +193,7 @@ TOPICS = (
     ROUTERS,
     RECALIBRATORS,
     LABEL_REQUESTS,
+    HAPPENINGS,
     DEAD_LETTERS,
 )
 

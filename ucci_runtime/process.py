@@ -9,6 +9,7 @@ import math
 import os
 import resource
 import signal
+import socket
 import sys
 import time
 from collections.abc import Callable, Mapping
@@ -121,6 +122,23 @@ def raise_file_limit(connections: int = 0) -> None:
     most = wanted if hard == resource.RLIM_INFINITY else min(hard, wanted)
     if soft != resource.RLIM_INFINITY and soft < most:
         resource.setrlimit(resource.RLIMIT_NOFILE, (most, hard))
+
+
+#: Connections that the kernel holds until they are accepted.
+BACKLOG = 512
+
+
+def listen(host: str, port: int) -> socket.socket:
+    """Return a socket that listens there; port 0 takes a free one.
+
+    Raises
+    ------
+    OSError
+        When the address is taken.
+    """
+    return socket.create_server(
+        (host, port), family=socket.AF_INET6 if ":" in host else socket.AF_INET, backlog=BACKLOG
+    )
 
 
 def affordable_connections(most: int) -> int:

@@ -51,6 +51,8 @@ $KAFKA_ACLS --add --allow-principal "$RECALIBRATOR" --operation Read --operation
 $KAFKA_ACLS --add --allow-principal "$RECALIBRATOR" --operation Read --operation Write --operation DescribeConfigs \
   --topic "${PREFIX}.label-requests" --resource-pattern-type literal
 $KAFKA_ACLS --add --allow-principal "$RECALIBRATOR" --operation Read --operation Write --operation DescribeConfigs \
+  --topic "${PREFIX}.happenings" --resource-pattern-type literal
+$KAFKA_ACLS --add --allow-principal "$RECALIBRATOR" --operation Read --operation Write --operation DescribeConfigs \
   --topic "${PREFIX}.dead-letters" --resource-pattern-type literal
 $KAFKA_ACLS --add --allow-principal "$RECALIBRATOR" --operation Read \
   --group "${PREFIX}-join" --resource-pattern-type literal
@@ -92,6 +94,8 @@ $KAFKA_ACLS --add --allow-principal "$OPERATOR" --operation Read --operation Des
   --topic "${PREFIX}.routers" --resource-pattern-type literal
 $KAFKA_ACLS --add --allow-principal "$OPERATOR" --operation Read --operation DescribeConfigs \
   --topic "${PREFIX}.recalibrators" --resource-pattern-type literal
+$KAFKA_ACLS --add --allow-principal "$OPERATOR" --operation Describe --operation DescribeConfigs \
+  --topic "${PREFIX}.happenings" --resource-pattern-type literal
 $KAFKA_ACLS --add --allow-principal "$OPERATOR" --operation Describe --operation DescribeConfigs --operation Read \
   --topic "${PREFIX}.dead-letters" --resource-pattern-type literal
 $KAFKA_ACLS --add --allow-principal "$OPERATOR" --operation DescribeConfigs --operation Create --operation Describe \

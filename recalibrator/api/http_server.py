@@ -10,10 +10,9 @@ import uvicorn
 from starlette.types import ASGIApp, Receive, Scope, Send
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
-from ucci_runtime.process import affordable_connections
+from ucci_runtime.process import BACKLOG, affordable_connections, listen
 
 _END_TIMEOUT_S = 3
-_BACKLOG = 512
 _ACCEPTED = 1
 """Connections accepted in one turn of the loop: the limit sees each before the next one takes a file."""
 
@@ -111,7 +110,7 @@ class _Server(uvicorn.Server):
         """Listen; what the kernel may hold until it is accepted was set along with what is accepted in one turn."""
         await super().startup(sockets)
         for one in sockets or ():
-            one.listen(_BACKLOG)
+            one.listen(BACKLOG)
 
 
 class HttpServer:
@@ -121,6 +120,8 @@ class HttpServer:
     ----------
     host, port : str, int
         Port 0 takes a free one.
+    listening : socket.socket, optional
+        Where it was bound already.
 
     Raises
     ------
@@ -128,10 +129,9 @@ class HttpServer:
         When the address is taken.
     """
 
-    def __init__(self, app: ASGIApp, host: str, port: int) -> None:
+    def __init__(self, app: ASGIApp, host: str, port: int, listening: socket.socket | None = None) -> None:
         self._app = app
-        family = socket.AF_INET6 if ":" in host else socket.AF_INET
-        self._socket = socket.create_server((host, port), family=family, backlog=_BACKLOG)
+        self._socket = listening or listen(host, port)
         # Accepted connections inherit it. Without it an answer of two packets waits 40 ms for the caller's delayed
         # acknowledgement: asyncio sets it on sockets that name their protocol only, which this one does not.
         self._socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)

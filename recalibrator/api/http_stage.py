@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import socket
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
@@ -23,6 +24,7 @@ from schemas.settings import Settings
 from schemas.topics import (
     CALIBRATION_HISTORY,
     DEAD_LETTERS,
+    HAPPENINGS,
     LABEL_REQUESTS,
     RECALIBRATORS,
     RESULTS,
@@ -37,8 +39,8 @@ from ucci_runtime.clock import Clock
 
 _POLL_S = 0.1
 
-VIEWED = (STATUS, ROUTERS, RECALIBRATORS, CALIBRATION_HISTORY, LABEL_REQUESTS)
-"""The compacted topics that the API serves."""
+VIEWED = (STATUS, ROUTERS, RECALIBRATORS, CALIBRATION_HISTORY, HAPPENINGS, LABEL_REQUESTS)
+"""The topics that the API serves whole."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,18 +61,12 @@ class Shared:
     health: Callable[[], Health] = Health
 
 
-def waiting_server(settings: Settings, shared: Shared) -> HttpServer:
-    """Return a server, not started yet, that answers probes until an :class:`ApiStage` takes it over.
-
-    Raises
-    ------
-    OSError
-        When the address is taken.
-    """
+def waiting_server(settings: Settings, shared: Shared, listening: socket.socket) -> HttpServer:
+    """Return a server, not started yet, that answers probes until an :class:`ApiStage` takes it over."""
     options = settings.recalibrator
     hosts = RequestHosts.of(options.http_host, options.allowed_hosts)
     app = create_waiting_app(shared.missing, shared.metrics, hosts, shared.health)
-    return HttpServer(app, options.http_host, options.http_port)
+    return HttpServer(app, options.http_host, options.http_port, listening)
 
 
 class ApiStage(Stage):

@@ -19,7 +19,7 @@ from recalibrator.api.http_context import Context
 from recalibrator.api.http_forms import PAGE_HEADERS, form_credentials, read_form
 from recalibrator.api.pages.html_label_form import DONE, NAMES_NONE, LabelForm, Said
 from recalibrator.api.routes_feedback import FeedbackRoutes, unavailable
-from recalibrator.labelling.form import filled_in
+from recalibrator.labelling.form import filled_in, not_in_text
 from recalibrator.labelling.queue import QueuePage, cursor_after, cursor_at
 from recalibrator.labelling.recent_revisions import revision_at
 from schemas.entities import EntityValue
@@ -95,6 +95,7 @@ class LabelFormRoutes:
             headers = form_credentials(request, key) if key else request.headers
             caller = self._context.keys.authorise(headers, "feedback")
             said = _said(form)
+            self._require_meant(form, place, caller)
             unasked = said != "withdrawn" and self._context.queue.workload_of(form.get("query_id", "")) != workload
             event, _ = await self._feedback.take(to_json(self._event(form, workload, said)), caller)
         except BrokerUnreachable as error:
@@ -106,6 +107,24 @@ class LabelFormRoutes:
         kept["unasked"] = "1" if unasked else ""
         query = urlencode({name: value for name, value in kept.items() if value})
         return RedirectResponse(f"/workloads/{quote(workload, safe='')}/label?{query}", _SEE_OTHER)
+
+    def _require_meant(self, form: Mapping[str, str], place: _Place, caller: str) -> None:
+        """Refuse what nobody has put a name to, and ask once whether what is not in the text is meant."""
+        if not place.labeler and not self._context.keys.speaks_for(caller):
+            message = "give your name, so that your labels can be compared with those of others"
+            raise RequestRefused(_UNPROCESSABLE, "missing_field", message, "labeler")
+        strange = self._strange(form, place) if form.get("act", "label") == "label" else ""
+        if strange and strange != form.get("sure"):
+            message = f"not in the text: {strange}. Save again if that is meant"
+            raise RequestRefused(_UNPROCESSABLE, "not_in_text", message)
+
+    def _strange(self, form: Mapping[str, str], place: _Place) -> str:
+        """Return the values of a form that stand neither in the text nor in the answer to start from, as one line."""
+        request = next(iter(self._page(place).requests), None)
+        if request is None or request.query_id != form.get("query_id"):
+            return ""
+        typed = filled_in(form, self._context.settings.workloads[place.workload].fields)
+        return ", ".join(not_in_text(typed, request.text, request.entities))
 
     def _event(self, form: dict[str, str], workload: str, said: Said) -> dict[str, object]:
         fields, now = self._context.settings.workloads[workload].fields, self._context.clock.now()
@@ -148,6 +167,8 @@ class LabelFormRoutes:
             "unasked": unasked,
             "problem": "" if problem is None else str(problem),
             "given": form or {},
+            "sure": self._strange(form, place) if form else "",
+            "help": self._context.settings.workloads[place.workload].field_help,
             "trusted": self._context.settings.workloads[place.workload].trusted_labelers,
             "now": self._context.clock.now(),
             "workloads": self._context.cache.workloads,

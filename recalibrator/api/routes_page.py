@@ -23,7 +23,7 @@ from ucci_runtime.refusals import RequestRefused
 
 _MAX_FORM_BYTES = 10_000
 _SEE_OTHER, _UNPROCESSABLE = 303, 422
-_FILES = {"page.css": "text/css", "page.js": "text/javascript"}
+_FILES = {"page.css": "text/css", "page.js": "text/javascript", "label.js": "text/javascript"}
 
 
 class PageRoutes:
@@ -38,6 +38,7 @@ class PageRoutes:
         self.router = APIRouter(include_in_schema=False)
         self.router.add_api_route("/", self.overview, methods=["GET"])
         self.router.add_api_route("/workloads/{workload:segment}", self.workload, methods=["GET"])
+        self.router.add_api_route("/workloads/{workload:segment}/versions", self.versions, methods=["GET"])
         for name in _FILES:
             self.router.add_api_route(f"/{name}", self._serve(name), methods=["GET"])
         self.router.add_api_route("/confirm", self.confirm, methods=["GET"])
@@ -63,8 +64,14 @@ class PageRoutes:
         now = self._context.clock.now()
         return await self._html(self._page.workload, workload, now, requested, number)
 
+    async def versions(self, request: Request, workload: str) -> Response:
+        """Return the page of all versions of a workload."""
+        self._context.authorise(request, "read")
+        self._context.require_workload(workload)
+        return await self._html(self._page.versions, workload, self._context.clock.now())
+
     async def _html(self, make: Callable[..., str], *arguments: object) -> Response:
-        # Drawing takes tens of milliseconds; other requests do not wait for it.
+        # It takes tens of milliseconds; other requests do not wait for it.
         return HTMLResponse(await asyncio.to_thread(make, *arguments), headers=PAGE_HEADERS)
 
     def _serve(self, name: str) -> Callable[[Request], Coroutine[None, None, Response]]:

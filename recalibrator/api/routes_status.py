@@ -47,7 +47,7 @@ class StatusRoutes:
 
     def __init__(self, context: Context) -> None:
         self._context = context
-        self._listed: dict[str, tuple[int, bytes]] = {}
+        self._listed: dict[str, tuple[object, bytes]] = {}
         self.router = APIRouter(tags=["status"])
         self._add("/v1/status", self.all_statuses, AllStatuses)
         self._add("/v1/status/{workload:segment}", self.one_status, WorkloadStatus)
@@ -96,11 +96,11 @@ class StatusRoutes:
         self._context.authorise(request, "read")
         self._context.require_workload(workload)
         cache = self._context.cache
-        revision = cache.versions_revision_of(workload)
-        known = self._listed.get(workload)
-        if known is None or known[0] != revision:
-            lines = [_line(line, cache.line(workload, line.parent_version)) for line in cache.versions(workload)]
-            known = self._listed[workload] = (revision, to_json({"workload": workload, "versions": lines}))
+        found = cache.versions(workload)
+        known, key = self._listed.get(workload), (len(found), found[:1])
+        if known is None or known[0] != key:
+            lines = [_line(line, cache.line(workload, line.parent_version)) for line in found]
+            known = self._listed[workload] = (key, to_json({"workload": workload, "versions": lines}))
         return tagged(request, known[1])
 
     async def version(self, request: Request, workload: str, version: VersionInPath) -> Response:
@@ -144,6 +144,7 @@ def _line(line: VersionLine, parent: VersionLine | None) -> dict[str, Any]:
         "uncertainty_threshold": line.uncertainty_threshold,
         "threshold": line.threshold,
         "micro_f1": None if line.micro_f1 is None else line.micro_f1.model_dump(),
+        "micro_f1_95": None if line.micro_f1_95 is None else line.micro_f1_95.model_dump(),
         "escalation_rate": line.escalation_rate,
         "labels": line.labels,
         "parent_version": line.parent_version,

@@ -1,14 +1,16 @@
-"""What an operator should read in the log of what the fit does: two statuses → what has changed between them."""
+"""What an operator should read of what the fit does: two statuses → what has changed between them."""
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
+from datetime import datetime
 
 from pydantic import JsonValue
 
 from recalibrator.stage import News
 from schemas.calibration import HIGHEST_VERSION, CalibrationVersion
+from schemas.happening import HappeningEvent
 from schemas.status import BAD_STATES, WorkloadStatus
 
 _BAD_DRIFT = frozenset({"suspected", "drifted"})
@@ -96,3 +98,56 @@ def number_ignored(workload: str, number: int) -> News:
     """Return the line about a foreign version whose number no version of ours could follow."""
     what = "foreign version ignored: its number leaves no room for the next ones"
     return _news(what, workload, is_bad=True, version=number, highest=HIGHEST_VERSION)
+
+
+def happening(news: News, at: datetime) -> HappeningEvent | None:
+    """Return a line of the log as an event that is kept; None where charts need not show it.
+
+    Examples
+    --------
+    >>> happening(News("model outage over", {"workload": "photo"}), datetime(2026, 1, 1)).kind
+    'outage_over'
+    """
+    found = _happened(news.event, news.facts)
+    if found is None:
+        return None
+    kind, sentence = found
+    labeler = news.facts.get("labeler")
+    return HappeningEvent(
+        workload=str(news.facts["workload"]),
+        at=at,
+        kind=kind,
+        sentence=sentence,
+        is_bad=news.is_bad,
+        labeler=labeler if isinstance(labeler, str) else None,
+    )
+
+
+def _happened(event: str, facts: Mapping[str, JsonValue]) -> tuple[str, str] | None:
+    """Return kind and sentence."""
+    found: tuple[str, str] | None = None
+    match event:
+        case "model outage":
+            failing = {role: float(str(facts[f"{role}_failing"])) for role in ("small", "large")}
+            role = max(failing, key=lambda one: failing[one])
+            found = "outage", f"The {role} model fails on {failing[role]:.0%} of calls"
+        case "model outage over":
+            found = "outage_over", "The models answer again"
+        case "drift state" if facts["state"] in _BAD_DRIFT and facts["before"] not in _BAD_DRIFT:
+            alarmed = facts["detectors"]
+            names = ", ".join(str(one).replace("_", " ") for one in alarmed) if isinstance(alarmed, list) else ""
+            found = "alarm", f"Drift is suspected{f': {names}' if names else ''}"
+        case "drift state" if facts["before"] in _BAD_DRIFT and facts["state"] not in _BAD_DRIFT:
+            found = "alarm_over", "Drift is suspected no longer"
+        case "bad labels suspected":
+            found = "audit", "Labels may be wrong: an audit begins"
+        case "suspected labels judged":
+            found = "audit_over", f"The audit's verdict: the suspected labels are {facts.get('verdict')}"
+        case "labels of a labeler set aside":
+            found = "set_aside", f"Labels of {facts['labeler']} are set aside"
+        case "labels of a labeler count again":
+            found = "set_aside_over", f"Labels of {facts['labeler']} count again"
+        case "command applied":
+            came = "" if facts["version"] is None else f", version {facts['version']}"
+            found = "act", f"{facts['issued_by']}: {facts['note']}{came}"
+    return found

@@ -18,7 +18,7 @@ from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from recalibrator.decoding import Observation, decode_observation
-from recalibrator.fit.news import PublishedVersions, number_ignored, status_news
+from recalibrator.fit.news import PublishedVersions, happening, number_ignored, status_news
 from recalibrator.fit.ports import FitState, SnapshotStore
 from recalibrator.fit.publish.version_topics import TopicVersionLog, VersionRecords
 from recalibrator.fit.recalibrator import Recalibrator
@@ -48,7 +48,10 @@ _MOST_STATUSES = 1_000
 
 @dataclass(frozen=True, slots=True)
 class FitTopics:
-    """The topics of the fit, by full name; without that of trials, none reaches the routers."""
+    """The topics of the fit, by full name; without that of trials, none reaches the routers.
+
+    Without that of happenings, what happened is in the log alone.
+    """
 
     observations: str
     calibration: str
@@ -56,6 +59,7 @@ class FitTopics:
     status: str
     dead_letters: str
     trial: str | None = None
+    happenings: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -411,15 +415,16 @@ class FitStage(Stage):
             if fold.is_live and fold.position != fold.committed
         }
         statuses = [] if is_urgent else self._statuses()
-        records = [*self._outputs, *(record for _, _, record in statuses)]
+        news = [(new, one) for _, one, _ in statuses for new in self._news_of(one)]
+        records = [*self._outputs, *(record for _, _, record in statuses), *self._happenings(news)]
         if offsets or records:
             commit(self._transactions, records, offsets, self._log.group())
         for fold in self._folds.values():
             if fold.source in offsets:
                 fold.committed = fold.position
+        self._news.extend(new for new, _ in news)
         for fold, status, _ in statuses:
             workload = status.workload
-            self._news.extend(status_news(self._statuses_sent.get(workload, status), status))
             self._statuses_sent[workload] = status
             self._committed.append(status)
             fold.touched.discard(workload)
@@ -427,6 +432,16 @@ class FitStage(Stage):
         self._outputs = []
         waiting = [self._status_due_s.get(w, 0.0) for f in self._folds.values() if f.is_live for w in f.touched]
         self._due_s = min(waiting, default=math.inf)
+
+    def _news_of(self, status: WorkloadStatus) -> Iterable[News]:
+        return status_news(self._statuses_sent.get(status.workload, status), status)
+
+    def _happenings(self, news: Iterable[tuple[News, WorkloadStatus]]) -> Iterable[OutputRecord]:
+        topic = self._topics.happenings
+        for new, status in news if topic is not None else ():
+            event = happening(new, status.updated_at or self._clock.now())
+            if topic is not None and event is not None:
+                yield OutputRecord(topic, status.workload.encode(), event.to_json())
 
     def _statuses(self) -> list[tuple[_Fold, WorkloadStatus, OutputRecord]]:
         """Return the statuses that are due."""

@@ -124,6 +124,16 @@ def _silent(status: WorkloadStatus, facts: Facts) -> Headline | None:
     return None
 
 
+def _no_room(status: WorkloadStatus, facts: Facts) -> Headline | None:
+    """Speak of a stage that waits for room on its disk: queries are answered all the same."""
+    for one in facts.recalibrators or ():
+        for name, stage in one.stages.items():
+            if stage.trouble and not stage.ready and facts.now - one.updated_at <= SILENT_AFTER:
+                effect = f"labels and traffic no longer reach the fit; {_deciding(status)}"
+                return _say(status, "disk_full", f"The {name} waits: {stage.trouble}", effect, "Free space on its disk")
+    return None
+
+
 def _routers_silent(status: WorkloadStatus, facts: Facts) -> Headline | None:
     """Speak of routers that no longer report: without traffic they go on reporting, so that they are gone."""
     routers = that_answer(status.routers)
@@ -501,7 +511,7 @@ def _keeping(status: WorkloadStatus) -> str:
 
 
 _RULES: tuple[Callable[[WorkloadStatus, Facts], Headline | None], ...] = (
-    *(_kafka, _silent, _routers_silent, _outage, _not_ready, _overload, _stuck),
+    *(_kafka, _silent, _no_room, _routers_silent, _outage, _not_ready, _overload, _stuck),
     *(_models, _bad_labels, _one_sided, _drifted),
     *(
         _dear,
@@ -520,7 +530,16 @@ _RULES: tuple[Callable[[WorkloadStatus, Facts], Headline | None], ...] = (
 )
 #: Every kind of headline, the gravest first.
 KINDS = (
-    *("kafka", "fit_silent", "join_silent", "routers_silent", "models_down", "outage", "routers_not_ready"),
+    *(
+        "kafka",
+        "fit_silent",
+        "join_silent",
+        "disk_full",
+        "routers_silent",
+        "models_down",
+        "outage",
+        "routers_not_ready",
+    ),
     *("overload", "stuck", "router_silent"),
     *("both_worse", "small_worse", "large_worse", "bad_labels", "labels_one_sided", "drift", "agreement_moved"),
     *("traffic_moved", "dear", "infeasible", "escalation_jump", "capped", "below_target", "dead_letters"),

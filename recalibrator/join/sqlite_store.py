@@ -24,7 +24,7 @@ from types import MappingProxyType
 import structlog
 from pydantic import ValidationError
 
-from recalibrator.errors import StoreDamaged
+from recalibrator.errors import DiskFull, StoreDamaged
 from recalibrator.join.broker_time import to_ms
 from recalibrator.join.ports import LabelerKey, RequestKey, StoredRow
 from recalibrator.join.query_state import QueryState, decoded, encoded
@@ -173,7 +173,6 @@ _DAMAGE = frozenset({sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB})
 _REMEDIES = {
     sqlite3.SQLITE_BUSY: "end the other process that uses it",
     sqlite3.SQLITE_LOCKED: "end the other process that uses it",
-    sqlite3.SQLITE_FULL: "free space on its disk",
     sqlite3.SQLITE_READONLY: "make it writable for this process",
     sqlite3.SQLITE_CANTOPEN: "make it a file that this process may open",
     sqlite3.SQLITE_PERM: "make it writable for this process",
@@ -412,6 +411,8 @@ def _unusable(path: Path, error: sqlite3.DatabaseError) -> Exception:
     code = _code(error)
     if code is None:
         return error
+    if code == sqlite3.SQLITE_FULL:
+        return DiskFull(f"{path}: {error}; nothing in it is lost: free space on its disk")
     remedy = _REMEDIES.get(code, "check its disk")
     return OSError(f"{path}: {error}; nothing in it is lost: {remedy} and start again")
 

@@ -12,6 +12,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 
+from recalibrator.errors import DiskFull
 from recalibrator.join.co_partition import CoPartition, Uncommitted
 from recalibrator.join.joining import Event, Joining, add, closing_records
 from recalibrator.join.ports import JoinStore, LabelerKey
@@ -108,12 +109,17 @@ class JoinStage(Stage):
 
     def turn(self) -> None:
         """Take what has come and commit what is due; blocks up to 0.1 s, or for a transaction."""
-        self._take(self._log.poll(min(self._due_in_s(), _POLL_S)))
-        self._release()
-        if self._due_in_s() <= 0.0:
-            self.commit()
-        if self._clock.monotonic() >= self._expiry_due_s:
-            self._expire()
+        try:
+            self._take(self._log.poll(min(self._due_in_s(), _POLL_S)))
+            self._release()
+            if self._due_in_s() <= 0.0:
+                self.commit()
+            if self._clock.monotonic() >= self._expiry_due_s:
+                self._expire()
+        except DiskFull:
+            # The outputs are in the topics already: committed again, as at the close, they would be there twice.
+            self.lost()
+            raise
 
     def use(self, settings: Settings) -> None:
         """Join what comes from now on under these settings: labels by who is trusted now."""

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import NamedTuple
 
-from schemas.entities import EntityMapping, EntityValue
+from schemas.entities import EntityMapping, EntityValue, normalise
 
 BAR = "|"
 #: What the name of a form's input begins with: values between bars, or a line for each.
@@ -47,6 +47,21 @@ def filled_in(form: Mapping[str, str], fields: Iterable[str]) -> dict[str, Entit
     {'lens': ('50 mm', '85 mm'), 'iso': None, 'camera': None}
     """
     return {field: _value(form, field) for field in fields}
+
+
+def not_in_text(entities: EntityMapping, text: str, answer: EntityMapping) -> list[str]:
+    """Return the values that stand neither in a query's text nor in the model's answer: slips, or names of one's own.
+
+    Examples
+    --------
+    >>> not_in_text({"lens": "50mm", "iso": "100", "camera": "Leica M6"}, "leica  m6 50MM", {"iso": "100"})
+    []
+    >>> not_in_text({"camera": ("leica", "nikon")}, "leica m6", {})
+    ['nikon']
+    """
+    known, whole = {normalise(value) for one in answer.values() for value in _values(one)}, normalise(text)
+    typed = (value for one in entities.values() for value in _values(one))
+    return [value for value in typed if normalise(value) not in known and normalise(value) not in whole]
 
 
 def _input(field: str, values: tuple[str, ...]) -> FieldInput:

@@ -162,6 +162,7 @@ def test_a_telephone_shows_every_state_on_few_screens(addresses: Addresses, page
         assert box is not None
         assert box["y"] + box["height"] < 780
     unfold(page)
+    assert page.evaluate("document.documentElement.scrollWidth") == 380
     assert violations(page, OF_SPACE) == []
     page.set_viewport_size({"width": NARROWEST, "height": height})
     assert page.evaluate("document.documentElement.scrollWidth") == NARROWEST
@@ -171,6 +172,7 @@ def test_what_goes_on_sideways_says_so_and_scrolls_by_keyboard(addresses: Addres
     """A table wider than its place is shaded at that edge, is named, and moves by the arrow keys."""
     page.set_viewport_size({"width": 480, "height": 800})
     page.goto(addresses.of("outage"))
+    unfold(page)
     table = page.get_by_role("region", name="Routers")
 
     assert table.evaluate("(one) => one.scrollWidth > one.clientWidth")
@@ -208,12 +210,12 @@ def test_the_keyboard_reaches_everything_in_sight(addresses: Addresses, page: Pa
 
     assert [*places[first:], *places[:first]] == sorted(places)
     assert len(places) == wanted
-    assert scene != "well" or {"Skip to the content", "Roll back", "Pin", "Pause", "Refit", "Unpin"} <= reached
+    assert scene != "well" or {"Skip to the content", "All 18 versions", "Pause", "Refit", "Unpin"} <= reached
 
 
 def test_a_roll_back_by_keyboard_alone(addresses: Addresses, page: Page) -> None:
     """From the list of versions through the form to the note that it was asked for, without a pointer."""
-    page.goto(addresses.of("well"))
+    page.goto(addresses.of("versions"))
     page.get_by_role("link", name="Roll back to version 9").focus()
     page.keyboard.press("Enter")
     expect(page.get_by_role("heading", level=1)).to_have_text("Roll back to version 9")

@@ -19,7 +19,7 @@ def test_the_gallery_quotes_what_the_pages_say(monkeypatch: pytest.MonkeyPatch) 
 
 
 def _no_drawings(*_: Any) -> Figures:
-    return Figures(**{name: Markup() for name in Figures.__slots__})
+    return Figures(*(Markup() for _ in Figures._fields))
 
 
 @pytest.mark.parametrize("state", STATES)

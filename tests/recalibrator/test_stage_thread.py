@@ -6,9 +6,11 @@ from collections.abc import Mapping, Sequence
 from threading import Event
 
 import pytest
+from prometheus_client import generate_latest
 
+from recalibrator import stage_thread
 from recalibrator.core import Recalibrator
-from recalibrator.errors import RecalibratorError
+from recalibrator.errors import DiskFull, RecalibratorError
 from recalibrator.prometheus_metrics import Metrics
 from recalibrator.stage import News, NotCommitted, Stage
 from recalibrator.stage_thread import StageThread
@@ -130,3 +132,35 @@ def test_news_and_dead_letters_are_logged_by_reason(capsys: pytest.CaptureFixtur
     assert "1000" in letters
     assert "2000" not in letters
     assert any("drift state" in line and "drifted" in line for line in lines)
+
+
+def test_a_full_disk_ends_no_process(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The stage is closed, says what it waits for, and is built again once there is room."""
+    monkeypatch.setattr(stage_thread, "AGAIN_S", 0.0)
+    closing, failures, troubles = Event(), list[BaseException](), list[str]()
+    full = ScriptedStage(closing, in_turn=DiskFull("join.sqlite3: full"), in_close=NotCommitted("unseen"))
+    stages = [full, full, ScriptedStage(closing)]
+
+    def build() -> Stage:
+        troubles.append(thread.report.trouble)
+        return stages.pop(0)
+
+    thread = StageThread("join", build, closing=closing, on_failure=failures.append, metrics=Metrics())
+    thread.run()
+
+    assert failures == []
+    assert troubles == ["", "join.sqlite3: full", "join.sqlite3: full"]
+    assert full.calls == 2 * ["start", "turn", "close"]
+    assert thread.report.trouble == ""
+
+
+def test_a_disk_that_fills_up_is_told_before_it_is_full() -> None:
+    closing, metrics = Event(), Metrics()
+    stage = ScriptedStage(closing)
+    thread = StageThread(
+        "join", lambda: stage, closing=closing, on_failure=print, metrics=metrics, free_bytes=lambda: 5e7
+    )
+    thread.run()
+
+    assert thread.report.trouble == "only 0.05 GB left on its disk: free some"
+    assert "ucci_recalibrator_disk_free_bytes 5e+07" in generate_latest(metrics.registry).decode()

@@ -23,7 +23,7 @@ from tests.support.recalibrator_memory import MemoryTransactions as Transactions
 from tests.support.versions import sealed_version
 from ucci_runtime.broker.records import Input
 
-TOPICS = FitTopics("observations", "calibration", "history", "status", "dead-letters", "trial")
+TOPICS = FitTopics("observations", "calibration", "history", "status", "dead-letters", "trial", "happenings")
 VERSION_TOPICS = ("calibration", "trial")
 WORKLOADS = ("photo", "audio", "video")
 SETTINGS = {

@@ -20,6 +20,7 @@ from fastapi import FastAPI
 from recalibrator.api.http_server import HttpServer
 from schemas.calibration import CalibrationMap, Evidence, Interval, Target
 from schemas.costs import CostRate, expected_cost
+from schemas.happening import HappeningEvent
 from schemas.label_requested import LabelRequested
 from schemas.status import (
     CalibrationError,
@@ -39,7 +40,7 @@ from schemas.status import (
 from schemas.trial import TrialArm, TrialStatus
 from tests.support.api import START, Api, make_api
 from tests.support.versions import sealed_version
-from tests.support.workload_statuses import BEGAN, COSTS, DRIFTED, NOW, curve, held, recalibrator, status
+from tests.support.workload_statuses import BEGAN, COSTS, DEAR, DRIFTED, NOW, curve, held, recalibrator, status
 
 FIELDS = ("camera", "lens", "iso", "aperture")
 VERSIONS = 18
@@ -118,6 +119,17 @@ def _infeasible() -> WorkloadStatus:
     )
 
 
+def _dear() -> WorkloadStatus:
+    """Nearly all escalate, so that a query costs more than the large model alone."""
+    return _active(
+        frontier=curve(0.994),
+        escalation_rate=0.99,
+        cost=CostRate(sequential=3.97, paper=2.98, large_only=3.0),
+        saving=Saving(sequential=1.0 - 3.97 / 3.0, paper=0.01),
+        version=DEAR.model_copy(update={"version": VERSIONS, "parent_version": VERSIONS - 1}),
+    )
+
+
 def _starved() -> WorkloadStatus:
     return status(
         state="label_starved",
@@ -165,6 +177,8 @@ SCENES: dict[str, Scene] = {
     "workloads": Scene(
         {"photo-search": WELL, "receipts": OUTAGE, "invoices": PINNED, "support-tickets": DRIFT, "contracts": WELL}
     ),
+    "dear": Scene({"photo-search": State(_dear())}),
+    "versions": Scene({"photo-search": WELL}, "/workloads/photo-search/versions"),
     "label-form": Scene({"photo-search": WELL}, "/workloads/photo-search/label"),
     "label-form-empty": Scene({"photo-search": State(_active(), requests=0)}, "/workloads/photo-search/label"),
     "roll-back": Scene({"photo-search": WELL}, "/confirm?workload=photo-search&action=activate&version=5"),
@@ -181,6 +195,7 @@ def filled(scene: Scene, missing: Sequence[str] = ()) -> Api:
         _fill_versions(api, name, state)
         _fill_letters(api, name, state.letters)
         _fill_requests(api, name, state.requests)
+        _fill_happenings(api, name, state.status)
     if scene.workloads:
         _fill_routers(api, scene.workloads)
         counts = (("ada", 512, 480), ("bob", 301, 260), (None, 87, 60))
@@ -368,6 +383,23 @@ def _fill_requests(api: Api, name: str, count: int) -> None:
             requested_at=NOW - timedelta(minutes=9 + n),
         )
         api.queue.take("ucci.label-requests", request.query_id.encode(), request.to_json())
+
+
+def _fill_happenings(api: Api, name: str, said: WorkloadStatus) -> None:
+    """Have a detector alarm and fall silent, somebody act, and what began two hours ago begin."""
+    told = [
+        (200, "alarm", "Drift is suspected: uncertainty tail", True),
+        (150, "alarm_over", "Drift is suspected no longer", False),
+        (140, "act", "ada: refit, version 17", False),
+    ]
+    if said.outage is not None:
+        told.append((120, "outage", "The large model fails on 80% of calls", True))
+    if said.drift.state == "drifted":
+        told.append((120, "alarm", "Drift is suspected: uncertainty", True))
+    for minutes, kind, sentence, is_bad in told:
+        at = NOW - timedelta(minutes=minutes)
+        one = HappeningEvent(workload=name, at=at, kind=kind, sentence=sentence, is_bad=is_bad)
+        api.cache.take("ucci.happenings", name.encode(), one.to_json())
 
 
 def _fill_routers(api: Api, workloads: Mapping[str, State]) -> None:

@@ -32,7 +32,16 @@ from ucci_runtime.broker.records import EndReached, Header, Input, OutputRecord,
 __all__ = ["FAULTS", "Counts", "Crash", "Fate", "ManualClock", "MemoryBroker", "MemoryLog", "MemoryTransactions"]
 
 Crash = ProcessCrashed
-OUTPUT_TOPICS = ("observations", "calibration", "history", "status", "dead-letters", "trial", "label-requests")
+OUTPUT_TOPICS = (
+    "observations",
+    "calibration",
+    "history",
+    "status",
+    "dead-letters",
+    "trial",
+    "label-requests",
+    "happenings",
+)
 _GROUP, _INSTANCE = "stage", "test"
 
 

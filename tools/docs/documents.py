@@ -20,6 +20,7 @@ from schemas.calibration import CalibrationVersion
 from schemas.command import Command
 from schemas.event import Event
 from schemas.feedback import FeedbackEvent
+from schemas.happening import HappeningEvent
 from schemas.label_requested import LabelRequested
 from schemas.labelled import LabelledExample
 from schemas.query import QueryEvent
@@ -43,6 +44,7 @@ EVENTS: dict[str, type[Event]] = {
         Command,
         FeedbackEvent,
         LabelRequested,
+        HappeningEvent,
         LabelledExample,
         QueryEvent,
         RecalibratorStatus,

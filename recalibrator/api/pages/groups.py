@@ -16,7 +16,7 @@ from schemas.status import DeadLetterStatus
 LEAST_RUN = 3
 """Fewer refits in a row are shown one by one."""
 
-SHOWN_OF_RUN, SHOWN_EXAMPLES = 20, 5
+SHOWN_OF_RUN, SHOWN_EXAMPLES = 6, 3
 _COMMANDED = frozenset(get_args(Action))
 
 

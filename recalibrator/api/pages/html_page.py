@@ -2,43 +2,32 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 
-from recalibrator.api.pages.groups import LetterGroup, VersionGroup, letter_groups, version_groups
+from recalibrator.api.pages.groups import LetterGroup, letter_groups, version_groups
 from recalibrator.api.pages.html_environment import environment, number, percent, words
+from recalibrator.api.pages.strip import Chip, deciding, strip
 from recalibrator.api.pages.svg_figures import Figures, FigureStore
 from recalibrator.api.pages.svg_sparklines import SPAN, Sparkline, sparklines
 from recalibrator.api.pages.traffic import Traffic, traffic
 from recalibrator.api.read_model.dead_letter_log import MOST_KEPT, DeadLetterLog
 from recalibrator.api.read_model.status_documents import StatusDocuments
 from recalibrator.api.read_model.topic_cache import TopicCache
-from recalibrator.api.read_model.version_lines import VersionLine, changes
+from recalibrator.api.read_model.version_lines import VersionLine, changes, last_that_held, visible_moves
 from recalibrator.headlines.facts import InForce, TrafficSpan, in_force, traffic_span
 from recalibrator.headlines.rules import alarm_since, urgency
 from recalibrator.labelling.budget import LabelBudget, label_budget
 from recalibrator.labelling.queue import LabelQueue, QueuePage
+from schemas.happening import HappeningEvent
 from schemas.settings import Settings
 from schemas.status import Headline, WorkloadStatus
 
 SHOWN_GROUPS = 12
-SHOWN_REQUESTS = 8
+SHOWN_REQUESTS = 3
+SHOWN_HAPPENINGS = 20
 _HOUR = timedelta(hours=1)
-
-TONES = {
-    "active": "good",
-    "pinned": "calm",
-    "paused": "calm",
-    "cold_start": "calm",
-    "infeasible": "bad",
-    "label_starved": "warn",
-    "stale": "warn",
-    "labels_one_sided": "warn",
-    "label_free": "calm",
-    "bad_labels_suspected": "bad",
-}
-"""How each state is coloured; the word itself is always shown too."""
 
 ACTIONS = {
     "activate": (
@@ -63,8 +52,26 @@ ACTIONS = {
 }
 """What each act is called, and what it does."""
 
+DETECTORS = {
+    "agreement": "how often both models give the same answer",
+    "uncertainty_median": "how unsure the small model usually is",
+    "uncertainty_tail": "how often the small model is very unsure",
+    "label_residual": "how often labelled answers are wrong, against the forecast",
+    "error_given_agreement": "how often labels contradict two models that agree",
+    "right_given_disagreement": "how often labels side with the small model against the large one",
+}
+"""What each detector watches, for people; others say it themselves."""
+
+DETECTED = {
+    "ok": "as before",
+    "suspected": "may have changed",
+    "drifted": "has changed",
+    "insufficient_labels": "too few labels to tell",
+    "stale": "no labels to tell by",
+}
+
+#: In the form of a roll-back: it does not hold, the next fit may replace it.
 UNTIL_REFIT = "until_refit"
-"""In the form of a roll-back: it does not hold, the next fit may replace it."""
 
 _NAMES = {
     "uncertainty_threshold": "threshold on u",
@@ -83,16 +90,20 @@ class WorkloadPanel:
 
     status: WorkloadStatus
     headline: Headline
+    strip: Sequence[Chip]
+    deciding: int | None
     alarm_since: datetime | None
     in_force: InForce
     fitted: VersionLine | None
+    held: VersionLine | None
     span: TrafficSpan | None
     prices_tokens: bool
-    tone: str
-    versions: Sequence[VersionGroup]
-    hidden_versions: int
+    versions: int
     figures: Figures
     sparklines: Sequence[Sparkline]
+    happened: Sequence[HappeningEvent]
+    aside: Mapping[str | None, datetime | None]
+    trusted: Sequence[str]
     traffic: Traffic
     letters: Sequence[LetterGroup]
     queue: QueuePage
@@ -117,8 +128,9 @@ class Page:
         self._queue = queue
         self._figures = FigureStore(cache)
         self._environment = environment(
-            tones=TONES,
             actions=ACTIONS,
+            detectors=DETECTORS,
+            detected=DETECTED,
             until_refit=UNTIL_REFIT,
             changed=_changed,
             spark_hours=SPAN // _HOUR,
@@ -136,6 +148,7 @@ class Page:
                 about.of(one, now),
                 in_force(one, about.facts(one, now)),
                 traffic(self._cache.points(one.workload), now),
+                deciding(one),
             )
             for one in statuses
         ]
@@ -159,11 +172,22 @@ class Page:
         panel = self._panel(workload, now)
         return self._render("workload.html", now, panel=panel, asked=asked, asked_version=version)
 
+    def versions(self, workload: str, now: datetime) -> str:
+        """Return the page of all versions of a workload."""
+        status, lines = self._documents.workload(workload, now), self._cache.versions(workload)
+        current = deciding(status)
+        trial = None if status.trial is None or status.trial.ended_at is not None else status.trial.version
+        groups = version_groups(lines, (current, trial), SHOWN_GROUPS)
+        hidden = len(lines) - sum(len(group.rows) for group in groups)
+        return self._render(
+            "versions.html", now, workload=workload, current=current, trial=trial, groups=groups, hidden=hidden
+        )
+
     def confirmation(
         self, workload: str, action: str, version: int | None, now: datetime, *, needs_key: bool, problem: str
     ) -> str:
         """Return the page on which a person confirms a command."""
-        current = self._cache.line(workload, self._documents.workload(workload, now).calibration_version)
+        current = self._cache.line(workload, deciding(self._documents.workload(workload, now)))
         wanted = self._cache.line(workload, version)
         changed = [] if wanted is None or wanted is current else _changed(changes(wanted, current))
         return self._render(
@@ -192,30 +216,44 @@ class Page:
 
     def _panel(self, workload: str, now: datetime) -> WorkloadPanel:
         status = self._documents.workload(workload, now)
-        facts = self._documents.headlines.facts(status, now)
-        first, tone = self._documents.headlines.of(status, now), TONES[status.state]
-        lines = self._cache.versions(workload)
-        trial = None if status.trial is None or status.trial.ended_at is not None else status.trial.version
-        groups = version_groups(lines, (status.calibration_version, trial), SHOWN_GROUPS)
+        facts, current = self._documents.headlines.facts(status, now), deciding(status)
+        first = self._documents.headlines.of(status, now)
+        lines, points = self._cache.versions(workload), self._cache.points(workload)
+        happened, moves = self._cache.happened(workload), visible_moves(lines)
+        in_doubt = first.severity in ("bad", "warn") and first.kind not in ("dear", "escalation_jump", "dead_letters")
         return WorkloadPanel(
             status=status,
             headline=first,
+            strip=tuple(strip(status, facts.recalibrators or (), now)),
+            deciding=current,
             alarm_since=alarm_since(status),
             in_force=in_force(status, facts),
-            fitted=self._cache.line(workload, status.calibration_version),
+            fitted=self._cache.line(workload, current),
+            held=None if in_doubt else last_that_held(lines, current),
             span=traffic_span(status),
             prices_tokens=facts.prices_tokens,
-            # No green next to what needs attention.
-            tone="calm" if tone == "good" != first.severity else tone,
-            versions=groups,
-            hidden_versions=len(lines) - sum(len(group.rows) for group in groups),
+            versions=len(lines),
             figures=self._figures.of(status),
-            sparklines=sparklines(self._cache.points(workload), status.target.micro_f1, now),
-            traffic=traffic(self._cache.points(workload), now),
+            sparklines=sparklines(points, status.target.micro_f1, now, happened, _moved(moves)),
+            happened=happened[: -SHOWN_HAPPENINGS - 1 : -1],
+            aside=_set_aside(status, happened),
+            trusted=self._settings.workloads[workload].trusted_labelers,
+            traffic=traffic(points, now),
             letters=letter_groups(status.dead_letters, self._letters.latest(workload, MOST_KEPT)),
             queue=self._queue.page(workload, now, SHOWN_REQUESTS),
             budget=label_budget(status),
         )
+
+
+def _moved(moves: Iterable[VersionLine]) -> dict[datetime, str]:
+    return {one.created_at: f"Version {one.version} escalates {percent(one.escalation_rate, 0)}" for one in moves}
+
+
+def _set_aside(status: WorkloadStatus, happened: Sequence[HappeningEvent]) -> dict[str | None, datetime | None]:
+    """Return the labelers who are set aside, and since when as far as that was kept."""
+    people = status.details.get("labelers_set_aside")
+    began = {one.labeler: one.at for one in happened if one.kind == "set_aside"}
+    return {name: began.get(name) for name in people} if isinstance(people, dict) else {}
 
 
 def _changed(changed: Mapping[str, tuple[object, object]]) -> list[tuple[str, str, str]]:

@@ -1,10 +1,9 @@
-"""What holds now, drawn for each workload, cached until what they show has changed."""
+"""What holds now, drawn for each workload beside what held when its version was fitted."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import dataclass
-from threading import Lock
+from functools import lru_cache
+from typing import NamedTuple
 
 from markupsafe import Markup
 from pydantic import ValidationError
@@ -14,9 +13,11 @@ from recalibrator.api.read_model.topic_cache import TopicCache
 from schemas.calibration import CalibrationVersion
 from schemas.status import CostQualityCurve, UncertaintyHistogram, WorkloadStatus
 
+#: Versions whose record is kept read: one of each workload is asked for again and again.
+_MOST_READ = 64
 
-@dataclass(frozen=True, slots=True)
-class Figures:
+
+class Figures(NamedTuple):
     """The drawings of one workload."""
 
     reliability: Markup
@@ -24,75 +25,36 @@ class Figures:
     frontier: Markup
 
 
-@dataclass(frozen=True, slots=True)
-class _AtFit:
-    frontier: CostQualityCurve | None = None
-    uncertainty: UncertaintyHistogram | None = None
-
-
 class FigureStore:
-    """Draws, and keeps the last drawing of each kind."""
+    """Draws; reads what a version was fitted on once."""
 
     def __init__(self, cache: TopicCache) -> None:
         self._cache = cache
-        self._lock = Lock()
-        self._drawn: dict[tuple[str, str], tuple[object, Markup]] = {}
-        self._at_fit: dict[str, tuple[int | None, _AtFit]] = {}
+        self._at_fit = lru_cache(_MOST_READ)(self._read)
 
     def of(self, status: WorkloadStatus) -> Figures:
         """Return the drawings that belong to a status."""
-        name, target = status.workload, status.target.micro_f1
-        fitted = self._fitted(name, status.calibration_version)
+        frontier, uncertainty = None, None
+        version = status.calibration_version
+        if version is not None and self._cache.line(status.workload, version) is not None:
+            frontier, uncertainty = self._at_fit(status.workload, version)
         large_only = None if status.cost is None else status.cost.large_only
         return Figures(
-            reliability=self._kept(
-                name,
-                "reliability",
-                status.calibration_error.bins,
-                lambda: reliability_plot(status.calibration_error.bins),
-            ),
-            uncertainty=self._kept(
-                name,
-                "uncertainty",
-                (status.calibration_version, status.uncertainty),
-                lambda: uncertainty_plot(status.uncertainty, fitted.uncertainty, status.uncertainty_threshold),
-            ),
-            frontier=self._kept(
-                name,
-                "frontier",
-                (status.calibration_version, target, status.frontier, large_only),
-                lambda: frontier_plot(status.frontier, fitted.frontier, target, large_only),
-            ),
+            reliability_plot(status.calibration_error.bins),
+            uncertainty_plot(status.uncertainty, uncertainty, status.uncertainty_threshold),
+            frontier_plot(status.frontier, frontier, status.target.micro_f1, large_only),
         )
 
-    def _kept(self, workload: str, kind: str, key: object, draw: Callable[[], Markup]) -> Markup:
-        with self._lock:
-            known = self._drawn.get((workload, kind))
-        if known is not None and known[0] == key:
-            return known[1]
-        made = draw()
-        with self._lock:
-            self._drawn[workload, kind] = (key, made)
-        return made
-
-    def _fitted(self, workload: str, version: int | None) -> _AtFit:
-        """Return what the version in force was fitted on, read from its record once."""
-        with self._lock:
-            known = self._at_fit.get(workload)
-        if known is not None and known[0] == version:
-            return known[1]
-        record = None if version is None else self._cache.version_json(workload, version)
+    def _read(self, workload: str, version: int) -> tuple[CostQualityCurve | None, UncertaintyHistogram | None]:
+        record = self._cache.version_json(workload, version)
         if record is None:
-            return _AtFit()
+            return None, None
         details = CalibrationVersion.from_json(record).evidence.details
         try:
-            found = _AtFit(
+            return (
                 CostQualityCurve.model_validate(details["frontier"]),
                 UncertaintyHistogram.model_validate(details["uncertainty"]),
             )
         except (KeyError, ValidationError):
             # A version of an earlier release, or one made of a bare map.
-            found = _AtFit()
-        with self._lock:
-            self._at_fit[workload] = (version, found)
-        return found
+            return None, None

@@ -1,62 +1,104 @@
-"""What holds now: reliability, the histogram of u, and cost against quality."""
+"""What holds now: reliability, the histogram of u, and cost against quality, in the page's colours."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from math import log
-from typing import Any
+from collections.abc import Iterable, Iterator, Sequence
+from html import escape
+from math import floor, log, log10
+from typing import NamedTuple
 
 from markupsafe import Markup
 
-from recalibrator.api.pages.svg_canvas import (
-    GOAL,
-    MAIN,
-    MUTED,
-    SECOND,
-    SQUARE,
-    drawn,
-    goal,
-    nothing_yet,
-)
 from schemas.status import CostQualityCurve, ReliabilityBin, UncertaintyHistogram
 
-_TICKS = ((1e-5, "10⁻⁵"), (1e-4, "10⁻⁴"), (1e-3, ".001"), (0.01, ".01"), (0.1, ".1"), (0.5, ".5"), (0.9, ".9"))
+_WIDTH, _HEIGHT = 300.0, 210.0
+_LEFT, _RIGHT, _TOP, _BOTTOM = 44.0, 282.0, 22.0, 172.0
+_TICKS_OF_U = ((1e-5, "10⁻⁵"), (1e-4, "10⁻⁴"), (1e-3, ".001"), (0.01, ".01"), (0.1, ".1"), (0.5, ".5"), (0.9, ".9"))
 _LEAST_SHARE = 0.001
-_RELIABILITY_ROOM = 1.12
+_LEAST_POINTS = 2
+_MOST_TICKS = 5.0
+
+_Points = Sequence[tuple[float, float]]
+_Ticks = Sequence[tuple[float, str]]
+
+
+class _Chart(NamedTuple):
+    """A plane from ``(left, bottom)`` to ``(right, top)`` in the units of what is shown."""
+
+    left: float
+    right: float
+    bottom: float
+    top: float
+
+    def x(self, value: float) -> float:
+        return _LEFT + (_RIGHT - _LEFT) * (value - self.left) / (self.right - self.left or 1.0)
+
+    def y(self, value: float) -> float:
+        return _BOTTOM + (_TOP - _BOTTOM) * (value - self.bottom) / (self.top - self.bottom or 1.0)
+
+    def line(self, points: _Points, kind: str) -> str:
+        places = " ".join(f"{self.x(x):.1f},{self.y(y):.1f}" for x, y in points)
+        return f'<polyline class="{kind}" points="{places}"/>'
+
+    def dot(self, x: float, y: float, radius: float) -> str:
+        return f'<circle cx="{self.x(x):.1f}" cy="{self.y(y):.1f}" r="{radius:.1f}"/>'
+
+    def text(self, x: float, y: float, words: str, anchor: str = "middle") -> str:
+        return f'<text x="{self.x(x):.1f}" y="{self.y(y):.1f}" dy="-6" text-anchor="{anchor}">{words}</text>'
+
+    def drawn(self, said: str, parts: Iterable[str], names: tuple[str, str], ticks: tuple[_Ticks, _Ticks]) -> Markup:
+        """Return the drawing: what it says in words, its shapes, names and ticks of both axes, x first."""
+        level = (
+            f'<path class="grid" d="M{_LEFT:g} {self.y(at):.1f}H{_RIGHT:g}"/>'
+            f'<text x="{_LEFT - 6:g}" y="{self.y(at) + 4:.1f}" text-anchor="end">{words}</text>'
+            for at, words in ticks[1]
+        )
+        below = (
+            f'<text x="{self.x(at):.1f}" y="{_BOTTOM + 16:g}" text-anchor="middle">{words}</text>'
+            for at, words in ticks[0]
+        )
+        named = (
+            f'<text x="{_RIGHT:g}" y="{_BOTTOM + 33:g}" text-anchor="end">{names[0]}</text>'
+            f'<text x="0" y="11">{names[1]}</text>'
+        )
+        return _svg(said, _HEIGHT, "".join((*level, *below, named, *parts)))
+
+
+def _svg(said: str, height: float, content: str) -> Markup:
+    head = f'<svg class="plot" role="img" aria-label="{escape(said)}" viewBox="0 0 {_WIDTH:g} {height:g}">'
+    return Markup(f"{head}{content}</svg>")  # noqa: S704 numbers and words of this file
+
+
+def _nothing(said: str, what: str) -> Markup:
+    return _svg(said, 40.0, f'<text x="{_WIDTH / 2:g}" y="24" text-anchor="middle">{what}</text>')
+
+
+def _round_ticks(low: float, high: float, unit: str = "") -> list[tuple[float, str]]:
+    """Return round numbers between two, at most six."""
+    step = 10.0 ** floor(log10((high - low) / _MOST_TICKS or 1.0))
+    step *= next(times for times in (1.0, 2.0, 5.0, 10.0) if (high - low) / (times * step) <= _MOST_TICKS)
+    first = -floor(-low / step + 1e-9)
+    values = [n * step for n in range(first, floor(high / step + 1e-9) + 1)]
+    return [(value, f"{100.0 * value:.3g}{unit}" if unit else f"{value:.4g}") for value in values]
 
 
 def reliability_plot(bins: Sequence[ReliabilityBin]) -> Markup:
     """Draw predicted against observed error; the area of a dot, and the number at it, are its labels."""
     description = "Reliability: predicted against observed error; on the dashed line both are equal."
-    if bins:
-        described = (f"{b.predicted:.0%} predicted, {b.observed:.0%} observed of {b.count} labels" for b in bins)
-        description = f"{description} {'; '.join(described)}."
     if not bins:
-        return nothing_yet(SQUARE[0], description, "not enough labels yet")
-
-    def draw(axes: Any) -> None:
-        most = min(1.0, _RELIABILITY_ROOM * max([0.1, *(b.predicted for b in bins), *(b.observed for b in bins)]))
-        axes.plot([0, most], [0, most], color=GOAL, lw=1.2, ls=(0, (4, 3)))
-        axes.plot([b.predicted for b in bins], [b.observed for b in bins], color=MAIN, lw=1.0, alpha=0.5)
-        largest = max(b.count for b in bins) or 1
-        sizes = [10.0 + 70.0 * b.count / largest for b in bins]
-        axes.scatter([b.predicted for b in bins], [b.observed for b in bins], s=sizes, color=MAIN, lw=0, zorder=3)
-        for one in _numbered_bins(bins, most):
-            axes.annotate(
-                str(one.count),
-                (one.predicted, one.observed),
-                xytext=(0, 7),
-                textcoords="offset points",
-                ha="center",
-                color=MUTED,
-                fontsize=7.5,
-            )
-        axes.set_xlim(0, most)
-        axes.set_ylim(0, most)
-        axes.set_xlabel("predicted error")
-        axes.set_ylabel("observed error")
-
-    return drawn(SQUARE, description, draw)
+        return _nothing(description, "not enough labels yet")
+    described = (f"{b.predicted:.0%} predicted, {b.observed:.0%} observed of {b.count} labels" for b in bins)
+    most = min(1.0, 1.12 * max([0.1, *(b.predicted for b in bins), *(b.observed for b in bins)]))
+    chart, largest = _Chart(0.0, most, 0.0, most), max(b.count for b in bins) or 1
+    parts = [
+        chart.line([(0.0, 0.0), (most, most)], "goal"),
+        chart.line([(b.predicted, b.observed) for b in bins], "thin"),
+        *(chart.dot(b.predicted, b.observed, 2.0 + 4.0 * (b.count / largest) ** 0.5) for b in bins),
+        *(chart.text(b.predicted, b.observed, str(b.count)) for b in _numbered_bins(bins, most)),
+    ]
+    ticks = _round_ticks(0.0, most, " %")
+    names = "predicted error", "observed error"
+    return chart.drawn(f"{description} {'; '.join(described)}.", parts, names, (ticks, ticks))
 
 
 def _numbered_bins(bins: Sequence[ReliabilityBin], most: float) -> list[ReliabilityBin]:
@@ -77,41 +119,31 @@ def uncertainty_plot(
 ) -> Markup:
     """Draw the shares of queries by u, now and when the version in force was fitted, and the threshold."""
     description = "Shares of queries by uncertainty u: now, and when the version in force was fitted."
-    if now is None or not now.share:
-        return nothing_yet(SQUARE[0], description, "no traffic yet")
+    if now is None or not now.share or max(now.share) <= _LEAST_SHARE:
+        return _nothing(description, "no traffic yet")
     if threshold is not None:
         above = sum(share for share, low in zip(now.share, now.edges, strict=False) if low >= threshold)
         description = f"{description} About {above:.0%} lie above the threshold {threshold:.3f} now."
-
-    def draw(axes: Any) -> None:
-        edges = _logits(now.edges)
-        axes.stairs(now.share, edges, fill=True, color=MAIN, alpha=0.4, label="now")
-        if at_fit is not None and at_fit.share:
-            axes.stairs(at_fit.share, _logits(at_fit.edges), color=SECOND, lw=1.5, label="at fit")
-        most = max([*now.share, *(at_fit.share if at_fit is not None else ())])
-        if threshold is not None and 0.0 < threshold < 1.0:
-            axes.axvline(_logit(threshold), color=GOAL, lw=1.3, ls=(0, (4, 3)))
-            axes.annotate(
-                "escalates",
-                (_logit(threshold), 1.0),
-                xycoords=("data", "axes fraction"),
-                xytext=(3, -9),
-                textcoords="offset points",
-                color=GOAL,
-                fontsize=8.5,
-            )
-        filled = [k for k, share in enumerate(now.share) if share > _LEAST_SHARE]
-        low, high = edges[filled[0]], edges[filled[-1] + 1]
-        axes.set_xlim(low, high)
-        axes.set_ylim(0, 1.3 * most)
-        ticks = [(u, text) for u, text in _TICKS if low <= _logit(u) <= high]
-        axes.set_xticks([_logit(u) for u, _ in ticks], [text for _, text in ticks])
-        axes.yaxis.set_major_formatter(lambda value, _: f"{value:.0%}")
-        axes.set_xlabel("u, logit scale")
-        axes.set_ylabel("queries")
-        axes.legend(loc="upper left", borderaxespad=0.1)
-
-    return drawn(SQUARE, description, draw)
+    edges = _logits(now.edges)
+    filled = [k for k, share in enumerate(now.share) if share > _LEAST_SHARE]
+    fitted = at_fit.share if at_fit is not None and len(at_fit.share) == len(now.share) else ()
+    chart = _Chart(edges[filled[0]], edges[filled[-1] + 1], 0.0, 1.3 * max([*now.share, *fitted]))
+    shown = range(filled[0], filled[-1] + 1)
+    parts = [
+        f'<rect x="{chart.x(edges[k]):.1f}" y="{chart.y(now.share[k]):.1f}" '
+        f'width="{chart.x(edges[k + 1]) - chart.x(edges[k]):.1f}" height="{_BOTTOM - chart.y(now.share[k]):.1f}"/>'
+        for k in shown
+    ]
+    if fitted:
+        parts.append(chart.line([(edges[k + side], fitted[k]) for k in shown for side in (0, 1)], "second"))
+    if threshold is not None and 0.0 < threshold < 1.0 and chart.left <= _logit(threshold) <= chart.right:
+        at = _logit(threshold)
+        parts.append(chart.line([(at, 0.0), (at, chart.top)], "goal"))
+        parts.append(chart.text(at, 0.88 * chart.top, "&#160;escalates →", "start"))
+    ticks = [(_logit(u), text) for u, text in _TICKS_OF_U if chart.left <= _logit(u) <= chart.right]
+    return chart.drawn(
+        description, parts, ("u, logit scale", "share of queries"), (ticks, _round_ticks(0.0, chart.top, " %"))
+    )
 
 
 def _logits(edges: Sequence[float]) -> list[float]:
@@ -125,55 +157,48 @@ def _logit(u: float) -> float:
     return log(u / (1.0 - u))
 
 
-_CURVE_ROOM = 0.01
-_LEAST_POINTS = 2
-
-
 def frontier_plot(
     now: CostQualityCurve | None, at_fit: CostQualityCurve | None, target: float | None, large_only: float | None
 ) -> Markup:
     """Draw micro-F1 against sequential cost, or escalation while the costs are unknown."""
-    description = (
-        "Expected micro-F1 of every threshold against its cost; the dot is the threshold in force"
-        f"{'' if target is None else ', the dashed line the target'}."
-    )
+    aim = "" if target is None else ", the dashed line the target"
+    description = f"Expected micro-F1 of every threshold against its cost; the dot is the threshold in force{aim}."
     if now is None or len(now.micro_f1) < _LEAST_POINTS:
-        return nothing_yet(SQUARE[0], description, "not enough labels yet")
+        return _nothing(description, "not enough labels yet")
     wanted = "" if target is None else f" for a target of {target:g}"
     description = f"{description} The best reaches {max(now.micro_f1):.3f}{wanted}."
+    has_cost = bool(now.sequential_cost)
+    across = _across(now, has_cost=has_cost)
+    heights = [*now.micro_f1, *([] if target is None else [target])]
+    right = max([*across, *([large_only] if has_cost and large_only is not None else [])])
+    chart = _Chart(min(across), right, min(heights) - 0.01, max(heights) + 0.01)
+    ticks = _round_ticks(chart.left, chart.right, "" if has_cost else " %"), _round_ticks(chart.bottom, chart.top)
+    what = "cost of a query, sequential" if has_cost else "share escalated"
+    parts = _frontier_parts(chart, now, at_fit, target, large_only if has_cost else None)
+    return chart.drawn(description, parts, (what, "expected micro-F1"), ticks)
 
-    def draw(axes: Any) -> None:
-        has_cost = bool(now.sequential_cost)
-        if at_fit is not None and len(_across(at_fit, has_cost=has_cost)) == len(at_fit.micro_f1):
-            axes.plot(_across(at_fit, has_cost=has_cost), at_fit.micro_f1, color=SECOND, lw=1.1, label="at fit")
-        axes.plot(_across(now, has_cost=has_cost), now.micro_f1, color=MAIN, lw=1.8, label="now")
-        if target is not None:
-            axes.axhline(target, color=GOAL, lw=1.2, ls=(0, (4, 3)))
-        if now.chosen is not None:
-            place = _across(now, has_cost=has_cost)[now.chosen], now.micro_f1[now.chosen]
-            axes.scatter(*place, s=44, color=MAIN, zorder=4, lw=0)
-            axes.annotate("in force", place, xytext=(-6, 5), textcoords="offset points", ha="right", fontsize=8.5)
-        if has_cost and large_only is not None:
-            axes.axvline(large_only, color=MUTED, lw=0.9, ls=":")
-            axes.annotate(
-                "large alone",
-                (large_only, 0.0),
-                xycoords=("data", "axes fraction"),
-                xytext=(-3, 4),
-                textcoords="offset points",
-                ha="right",
-                color=MUTED,
-                fontsize=7.5,
-            )
-        values = [*now.micro_f1, *goal(target)]
-        axes.set_ylim(min(values) - _CURVE_ROOM, max(values) + _CURVE_ROOM)
-        axes.set_xlabel("cost of a query, sequential" if has_cost else "share escalated")
-        axes.set_ylabel("expected micro-F1")
-        if not has_cost:
-            axes.xaxis.set_major_formatter(lambda value, _: f"{value:.0%}")
-        axes.legend(loc="lower right", borderaxespad=0.3) if at_fit is not None and at_fit.micro_f1 else None
 
-    return drawn(SQUARE, description, draw)
+def _frontier_parts(
+    chart: _Chart,
+    now: CostQualityCurve,
+    at_fit: CostQualityCurve | None,
+    target: float | None,
+    large_only: float | None,
+) -> Iterator[str]:
+    has_cost = bool(now.sequential_cost)
+    across = _across(now, has_cost=has_cost)
+    if at_fit is not None and len(_across(at_fit, has_cost=has_cost)) == len(at_fit.micro_f1):
+        yield chart.line(list(zip(_across(at_fit, has_cost=has_cost), at_fit.micro_f1, strict=True)), "second")
+    yield chart.line(list(zip(across, now.micro_f1, strict=True)), "main")
+    if target is not None:
+        yield chart.line([(chart.left, target), (chart.right, target)], "goal")
+    if large_only is not None:
+        yield chart.line([(large_only, chart.bottom), (large_only, chart.top)], "thin")
+        yield chart.text(large_only, chart.bottom, "large alone&#160;", "end")
+    if now.chosen is not None:
+        place = across[now.chosen], now.micro_f1[now.chosen]
+        yield chart.dot(*place, 5.0)
+        yield chart.text(*place, "in force", "start" if place[0] < (chart.left + chart.right) / 2.0 else "end")
 
 
 def _across(frontier: CostQualityCurve, *, has_cost: bool) -> tuple[float, ...]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from datetime import datetime, timedelta
 from threading import Lock
 
@@ -12,6 +12,7 @@ from recalibrator.api.read_model.topic_cache import TopicCache
 from recalibrator.headlines.facts import Facts
 from recalibrator.headlines.hold import Shown, shown
 from recalibrator.headlines.rules import headline
+from schemas.happening import HappeningEvent
 from schemas.settings import Settings
 from schemas.status import Headline, WorkloadStatus
 from ucci_runtime.broker.contact import Heard
@@ -54,7 +55,7 @@ class Headlines:
             now=now,
             recalibrators=[one.status for one in self._cache.recalibrators()],
             state_since=begun(points, lambda point: point.state == status.state),
-            outage_since=begun(points, lambda point: point.has_outage),
+            outage_since=_last_outage(self._cache.happened(workload)) or begun(points, lambda point: point.has_outage),
             known_since=points[0].at if points else None,
             routers=[one.status for one in self._cache.routers() if workload in one.status.versions],
             last_query_at=last_growth(points),
@@ -65,3 +66,9 @@ class Headlines:
             workload=self._settings.workloads[workload],
             kafka=self.heard(),
         )
+
+
+def _last_outage(happened: Sequence[HappeningEvent]) -> datetime | None:
+    """Return when the outage that lasts began; None where none lasts, as far as that was kept."""
+    last = next((one for one in reversed(happened) if one.kind.startswith("outage")), None)
+    return last.at if last is not None and last.kind == "outage" else None

@@ -13,10 +13,11 @@ from datetime import UTC, datetime, timedelta
 from itertools import takewhile
 from typing import Literal
 
-from pydantic import JsonValue, ValidationError
+from pydantic import JsonValue
 from pydantic_core import to_json
 
 from recalibrator.api.read_model.aging import MAX_POINTS, aged, latter
+from recalibrator.api.read_model.version_lines import interval_95
 from schemas.calibration import CalibrationVersion, Interval
 from schemas.costs import CostRate
 from schemas.event import rfc3339
@@ -127,7 +128,7 @@ class History:
             source="version",
             state=version.state,
             version=version.version,
-            micro_f1=_interval(version),
+            micro_f1=interval_95(version),
             escalation_rate=evidence.escalation_rate,
             cost=evidence.expected_cost,
             drift=evidence.drift_state or "ok",
@@ -158,14 +159,6 @@ def _encoded(point: HistoryPoint) -> HistoryPoint:
         "served": point.served,
     }
     return replace(point, encoded=to_json(content))
-
-
-def _interval(version: CalibrationVersion) -> Interval | None:
-    """Return the 95 % interval; versions of earlier releases know the one of their safety margin alone."""
-    try:
-        return Interval.model_validate(version.evidence.details["micro_f1_95"])
-    except (KeyError, ValidationError):
-        return version.evidence.micro_f1
 
 
 def _has_former_evidence(version: CalibrationVersion) -> bool:

@@ -7,6 +7,7 @@ of them must fit in memory.
 from __future__ import annotations
 
 import zlib
+from collections import deque
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from threading import Lock
@@ -18,12 +19,16 @@ from recalibrator.api.read_model.history import History, HistoryPoint, from_ms
 from recalibrator.api.read_model.version_lines import VersionLine, version_line
 from schemas.calibration import CalibrationVersion
 from schemas.errors import DecodeError
+from schemas.happening import HappeningEvent
 from schemas.routed import TrialMode
 from schemas.status import RecalibratorStatus, RouterStatus, WorkloadStatus
-from schemas.topics import CALIBRATION_HISTORY, RECALIBRATORS, ROUTERS, STATUS
+from schemas.topics import CALIBRATION_HISTORY, HAPPENINGS, RECALIBRATORS, ROUTERS, STATUS
 
+#: Routers, and recalibrators, kept; the longest silent go first.
 MOST_INSTANCES = 1_000
-"""Routers, and recalibrators, kept; the longest silent go first."""
+
+#: Of a workload, kept.
+MOST_HAPPENINGS = 200
 
 _Status = TypeVar("_Status", RouterStatus, RecalibratorStatus)
 
@@ -41,8 +46,8 @@ class _Workload:
     document: dict[str, Any] | None = None
     history: History = field(default_factory=History)
     versions: dict[int, tuple[VersionLine, bytes]] = field(default_factory=dict)
+    happened: deque[HappeningEvent] = field(default_factory=lambda: deque(maxlen=MOST_HAPPENINGS))
     revision: int = 0
-    versions_revision: int = 0
 
 
 class TopicCache:
@@ -71,6 +76,7 @@ class TopicCache:
             ROUTERS.name(prefix): self._take_router,
             RECALIBRATORS.name(prefix): self._take_recalibrator,
             CALIBRATION_HISTORY.name(prefix): self._take_version,
+            HAPPENINGS.name(prefix): self._take_happening,
         }
         self.revision = 0
         self.instances_revision = 0
@@ -103,10 +109,6 @@ class TopicCache:
         """Return a number that grows with every status and version of this workload."""
         return self._workloads[workload].revision
 
-    def versions_revision_of(self, workload: str) -> int:
-        """Return a number that grows with every version of this workload."""
-        return self._workloads[workload].versions_revision
-
     def status(self, workload: str) -> WorkloadStatus | None:
         """Return a workload's latest status as it stands in the topic, or None before the first."""
         with self._lock:
@@ -121,6 +123,11 @@ class TopicCache:
         """Return how a workload stood, oldest first."""
         with self._lock:
             return self._workloads[workload].history.points()
+
+    def happened(self, workload: str) -> tuple[HappeningEvent, ...]:
+        """Return what happened to a workload, oldest first."""
+        with self._lock:
+            return tuple(self._workloads[workload].happened)
 
     def versions(self, workload: str) -> list[VersionLine]:
         """Return a workload's versions, newest first."""
@@ -185,7 +192,11 @@ class TopicCache:
                     # What was only tried was never how the workload stood.
                     entry.history.add_version(version, published_at)
         entry.revision += 1
-        entry.versions_revision += 1
+
+    def _take_happening(self, workload: str, value: bytes | None, _timestamp_ms: int | None) -> None:
+        entry = self._workloads.get(workload)
+        if entry is not None and value is not None:
+            entry.happened.append(HappeningEvent.from_json(value))
 
 
 def _keep(known: dict[str, Instance[_Status]], instance_id: str, kind: type[_Status], value: bytes | None) -> None:

@@ -5,19 +5,31 @@ Only the line of a version is kept parsed; its record stays compressed, since te
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from datetime import datetime
+from datetime import datetime, timedelta
+from itertools import pairwise
+from typing import get_args
 
 import numpy as np
-from pydantic import JsonValue
+from pydantic import JsonValue, ValidationError
 
 from schemas.calibration import CalibrationVersion, Interval
 from schemas.costs import CostRate
+from schemas.routed import TrialMode
 from schemas.status import VersionSummary
 
 _SAMPLED_U = (1e-5, 1e-4, 1e-3, 3e-3, 0.01, 0.02, 0.03, 0.05, 0.07, 0.1, 0.15, 0.2, 0.25, 0.3, 0.4, 0.5, 0.6, 0.8, 0.95)
+#: Smallest change of g(u) that is reported.
 _NOTABLE = 0.005
-"""Smallest change of g(u) that is reported."""
+
+#: A version that decided for so long has stood the test of traffic.
+HELD = timedelta(hours=1)
+
+#: Change of the share escalated from which a chart marks the version that made it.
+VISIBLE = 0.05
+
+_TRIALS = frozenset(get_args(TrialMode))
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,6 +38,8 @@ class VersionLine:
 
     Parameters
     ----------
+    micro_f1, micro_f1_95 : Interval or None
+        With the bounds of the safety margin, and with those of 95 %.
     is_sound : bool
         Whether it was made while no alarm, audit or outage was open.
     sampled : tuple of float
@@ -50,6 +64,7 @@ class VersionLine:
     content_of: int | None
     sampled: tuple[float, ...]
     is_sound: bool = True
+    micro_f1_95: Interval | None = None
 
 
 def version_line(version: CalibrationVersion) -> VersionLine:
@@ -75,7 +90,16 @@ def version_line(version: CalibrationVersion) -> VersionLine:
         content_of=content_of if isinstance(content_of, int) else None,
         is_sound=version.state == "active" and evidence.drift_state in (None, "ok") and not _audited(version),
         sampled=tuple(sampled.tolist()),
+        micro_f1_95=interval_95(version),
     )
+
+
+def interval_95(version: CalibrationVersion) -> Interval | None:
+    """Return the 95 % interval; versions of earlier releases know the one of their safety margin alone."""
+    try:
+        return Interval.model_validate(version.evidence.details["micro_f1_95"])
+    except (KeyError, ValidationError):
+        return version.evidence.micro_f1
 
 
 def _audited(version: CalibrationVersion) -> bool:
@@ -120,3 +144,44 @@ def summary(line: VersionLine, parent: VersionLine | None) -> VersionSummary:
         parent_version=line.parent_version,
         changed=changes(line, parent),
     )
+
+
+def last_that_held(lines: Sequence[VersionLine], current: int | None) -> VersionLine | None:
+    """Return the newest version before the one in force that decided for :data:`HELD`, made while nothing was in doubt.
+
+    Parameters
+    ----------
+    lines : sequence of VersionLine
+        Newest first.
+    """
+    decided = [line for line in lines if line.trigger not in _TRIALS]
+    return next(
+        (
+            line
+            for after, line in pairwise(decided)
+            if after.created_at - line.created_at >= HELD
+            and line.is_sound
+            and (current is None or line.version < current)
+        ),
+        None,
+    )
+
+
+def visible_moves(lines: Sequence[VersionLine]) -> Iterator[VersionLine]:
+    """Yield the versions that escalate visibly more or less than the last one yielded, oldest first.
+
+    Parameters
+    ----------
+    lines : sequence of VersionLine
+        Newest first.
+    """
+    shown: float | None = None
+    for line in reversed(lines):
+        rate = line.escalation_rate
+        if rate is None or line.trigger in _TRIALS:
+            continue
+        if shown is not None and abs(rate - shown) < VISIBLE:
+            continue
+        if shown is not None:
+            yield line
+        shown = rate

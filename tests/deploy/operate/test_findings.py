@@ -107,6 +107,16 @@ def test_a_workload_without_version_is_warned_of() -> None:
     assert "bootstrap FILE --workload photo" in found.remedy
 
 
+def test_labels_of_a_calibration_are_none_that_were_asked_for() -> None:
+    """It said: 617 of 217 came; and that they were too few where 97 % of them had come."""
+    (offline,) = of_status(status(labels=LabelStatus(requested=217, received=617)), "photo", NOW)
+    few = status(labels=LabelStatus(requested=100, received=97), drift=DriftStatus(state="insufficient_labels"))
+    (answered,) = of_status(few, "photo", NOW)
+
+    assert "617 labels came" in offline.message
+    assert answered.severity == "ok"
+
+
 def test_labels_asked_for_and_never_given_are_noticed() -> None:
     (fine,) = of_status(status(), workload("small"), NOW)
     assert fine.severity == "ok"

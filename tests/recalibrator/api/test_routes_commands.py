@@ -152,7 +152,7 @@ def test_the_page_compares_both_versions_and_offers_acts(api: Api) -> None:
         assert shown in page, shown
     assert "action=promote" in page
     assert "action=stop_trial" in page
-    assert "on trial</span>" in page
+    assert "on trial</span>" in api.client.get(f"/workloads/{WORKLOAD}/versions").text
     assert api.client.get(f"/v1/status/{WORKLOAD}").json()["trial"]["trial"]["queries"] == 203
 
 

@@ -24,7 +24,7 @@ def ask(api: Api, number: int, entities: EntityMapping | None = None, **changes:
         {
             "query_id": f"q-{number}",
             "workload": WORKLOAD,
-            "text": f"query {number} <b>",
+            "text": f"query {number} <b> nikon leica 50 mm",
             "entities": {"camera": "canon", "lens": None} if entities is None else entities,
             "answered_by": "small",
             "reason": "monitoring",
@@ -43,7 +43,7 @@ def form_of(page: str, act: str = "label") -> dict[str, str]:
     form = next(one for one in forms if f'value="{act}"' in one)
     sent = dict(re.findall(r'<input[^>]*name="([^"]*)"[^>]*? value="([^"]*)"', form))
     sent |= dict(re.findall(r'<textarea[^>]*name="([^"]*)"[^>]*>\n(.*?)</textarea>', form, re.DOTALL))
-    return sent | {"act": act}
+    return sent | {"act": act, "labeler": sent.get("labeler") or "ada"}
 
 
 def sent(api: Api) -> list[FeedbackEvent]:
@@ -121,8 +121,9 @@ def test_an_undo_withdraws_and_stays_where_one_is(api: Api) -> None:
 def test_a_correction_over_http_was_dropped_after_a_form_label(api: Api) -> None:
     """A correction without a revision replaces the form's label; an older one is 409."""
     api.client.post(PATH, data=form_of(api.client.get(PATH).text))
-    api.client.post("/v1/feedback", json={"query_id": "q-2", "entities": {"camera": "leica"}})
-    stale = api.client.post("/v1/feedback", json={"query_id": "q-2", "entities": {"camera": "x"}, "revision": 2})
+    api.client.post("/v1/feedback", json={"query_id": "q-2", "entities": {"camera": "leica"}, "labeler": "ada"})
+    old = {"query_id": "q-2", "entities": {"camera": "x"}, "labeler": "ada", "revision": 2}
+    stale = api.client.post("/v1/feedback", json=old)
 
     state = NOTHING_KNOWN
     for event in sent(api):
@@ -133,14 +134,14 @@ def test_a_correction_over_http_was_dropped_after_a_form_label(api: Api) -> None
 
 
 def test_what_was_typed_outlives_a_broker_that_is_away(api: Api) -> None:
-    form = form_of(api.client.get(PATH).text) | {"value:camera": "typed by a person"}
+    form = form_of(api.client.get(PATH).text) | {"value:camera": "Nikon"}
     api.producer.is_away = True
     ask(api, 3)  # newer than the one on the screen
     answer = api.client.post(PATH, data=form)
 
     assert answer.status_code == 503
     assert form_of(answer.text)["query_id"] == "q-2"
-    assert form_of(answer.text)["value:camera"] == "typed by a person"
+    assert form_of(answer.text)["value:camera"] == "Nikon"
 
 
 def test_left_requests_stay_open_and_the_end_leads_back(api: Api) -> None:
@@ -214,6 +215,38 @@ def test_a_faulty_form_is_refused_in_words(api: Api, changes: dict[str, str], st
     answer = api.client.post(PATH, data=form, follow_redirects=True)
 
     assert answer.status_code == status
+
+
+def test_a_value_not_in_the_text_is_asked_about_once(api: Api) -> None:
+    """A slip is caught; a name that is meant is saved by pressing again, and another slip is asked about anew."""
+    form = form_of(api.client.get(PATH).text) | {"value:camera": "nikn"}
+    asked = api.client.post(PATH, data=form)
+    again = api.client.post(PATH, data=form_of(asked.text) | {"value:camera": "lieca"})
+
+    assert asked.status_code == again.status_code == 422
+    assert "not in the text: nikn. Save again if that is meant" in asked.text
+    assert sent(api) == []
+    assert api.client.post(PATH, data=form_of(again.text)).status_code == 200
+    assert sent(api)[0].entities == {"camera": "lieca", "lens": None}
+
+
+def test_a_label_without_a_name_is_not_saved(api: Api) -> None:
+    """Nobody could compare it with others', nor set it aside."""
+    refused = api.client.post(PATH, data=form_of(api.client.get(PATH).text) | {"labeler": ""})
+
+    assert refused.status_code == 422
+    assert "give your name" in refused.text
+    assert sent(api) == []
+
+
+def test_help_is_beside_its_field_and_found_values_are_marked() -> None:
+    api = make_api(workload={"field_help": {"lens": "focal length & speed"}})
+    ask(api, 1, {"lens": "50 MM", "camera": None})
+    page = api.client.get(PATH).text
+
+    assert "focal length &amp; speed</p>" in page
+    assert page.count('aria-describedby="help-2 bars"') == 1
+    assert "&lt;b&gt; nikon leica <mark>50 mm</mark></blockquote>" in page
 
 
 def test_an_unknown_workload_has_no_form(api: Api) -> None:

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from datetime import UTC, datetime
+from itertools import pairwise
 from typing import Any
 
-from recalibrator.fit.news import status_news
+from recalibrator.fit.news import happening, status_news
 from recalibrator.stage import News
 from schemas.calibration import Target
 from schemas.status import CommandOutcome, OutageStatus, WorkloadStatus
@@ -79,3 +81,24 @@ def test_an_outage_and_labelers_set_aside_are_logged() -> None:
     distrusted = status().model_copy(update={"details": {"labelers_set_aside": {"eve": {"labels": 9}}}})
     assert between(status(), distrusted)["labels of a labeler set aside"].facts["labeler"] == "eve"
     assert set(between(distrusted, status())) == {"labels of a labeler count again"}
+
+
+def test_what_happened_is_kept_in_plain_words() -> None:
+    """An outage, an alarm and a labeler set aside, each with its end; a word of the log alone is not kept."""
+    at = datetime(2026, 1, 31, tzinfo=UTC)
+    down = status().model_copy(update={"outage": OutageStatus(large_failing=0.8)})
+    aside = status().model_copy(update={"details": {"labelers_set_aside": {"bob": {"labels": 40}}}})
+    steps = (status(), down, status(), status(drift="suspected"), status(drift="drifted"), status(), aside, status())
+    found = [event for pair in pairwise(steps) for new in status_news(*pair) if (event := happening(new, at))]
+
+    assert [one.kind for one in found] == [
+        "outage",
+        "outage_over",
+        "alarm",
+        "alarm_over",
+        "set_aside",
+        "set_aside_over",
+    ]
+    assert found[0].sentence == "The large model fails on 80% of calls"
+    assert found[2].sentence == "Drift is suspected: outcomes"
+    assert {one.labeler for one in found[4:]} == {"bob"}

@@ -18,6 +18,7 @@ from recalibrator.fit import stage
 from recalibrator.fit.publish.version_topics import history_key
 from schemas.command import Command
 from schemas.event import MAX_INTEGER
+from schemas.happening import HappeningEvent
 from schemas.made_for import made_for
 from schemas.signature import bound
 from schemas.status import WorkloadStatus
@@ -380,3 +381,16 @@ def test_records_that_add_up_were_read_again_for_ever(fit: Fit, monkeypatch: pyt
     fit.send(bootstrap("photo", 60))
     fit.settle()
     assert len(fit.versions("photo")) == 1
+
+
+def test_what_somebody_did_is_still_known_after_a_restart(fit: Fit) -> None:
+    """Beside the status, which compaction removes, the happening stays in a topic of its own; once."""
+    fit.send(label("photo", 1))
+    fit.settle()
+    fit.send(act("pause", 2))
+    fit.settle()
+    fit.begin()
+    fit.settle()
+
+    kept = [HappeningEvent.from_json(value) for value in fit.broker.values("happenings")]
+    assert [(one.kind, one.sentence.split(":")[0]) for one in kept] == [("act", "test")]

@@ -17,7 +17,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from recalibrator.errors import StoreDamaged
+from recalibrator.errors import DiskFull, StoreDamaged
 from recalibrator.join import sqlite_store
 from recalibrator.join.broker_time import to_ms
 from recalibrator.join.ports import StoredRow
@@ -227,7 +227,7 @@ def test_a_full_disk_at_start_sets_no_healthy_store_aside(path: Path, request: p
     database.commit()
     database.close()
     disk: pytest.MonkeyPatch = request.getfixturevalue("full_disk")
-    with pytest.raises(OSError, match=r"disk is full; .*free space.*start again"):
+    with pytest.raises(DiskFull, match=r"disk is full; .*free space"):
         SqliteJoinStore(path, BOUNDS)
     assert not is_set_aside(path)
     disk.undo()
@@ -249,7 +249,7 @@ def test_a_full_disk_during_a_commit_keeps_the_store(path: Path, request: pytest
     first.close()
     request.getfixturevalue("full_disk")
     store = SqliteJoinStore(path, BOUNDS)
-    with pytest.raises(OSError, match="disk is full"):
+    with pytest.raises(DiskFull, match="disk is full"):
         put(store, *range(2, 200), offset=99)
     assert store.offsets() == {SOURCE: 7}
     store.close()

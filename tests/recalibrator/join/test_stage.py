@@ -14,6 +14,7 @@ from typing import Any
 
 import pytest
 
+from recalibrator.errors import DiskFull
 from recalibrator.join.broker_time import to_ms
 from recalibrator.join.joining import Joining, JoinTopics
 from recalibrator.join.query_state import MAX_LABELERS
@@ -580,3 +581,23 @@ def test_records_that_add_up_were_read_again_for_ever(tmp_path: Path, monkeypatc
         join.send(TOPICS.feedback, number, feedback(number).to_json())
     join.settle()
     assert sorted(example.query_id for example in join.examples()) == sorted(f"q-{n}" for n in range(40))
+
+
+def test_a_disk_that_fills_up_doubles_no_example(join: Join, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Kafka has the example when the disk refuses the row: the close adds nothing, the next start holds it back."""
+
+    def refuses(*_: Any) -> None:
+        raise DiskFull("join.sqlite3: full")
+
+    join.send(TOPICS.results, 1, routed(1).to_json())
+    join.settle()
+    with monkeypatch.context() as disk:
+        disk.setattr(join.store, "commit", refuses)
+        join.send(TOPICS.feedback, 1, feedback(1).to_json())
+        with pytest.raises(DiskFull):
+            join.settle()
+        join.stage.close()
+    join.begin()
+    join.settle()
+
+    assert len(join.examples()) == 1

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from datetime import timedelta
 from html.parser import HTMLParser
 from pathlib import Path
 from typing import get_args
@@ -11,9 +12,15 @@ import pytest
 
 import recalibrator.api.pages
 from recalibrator.api.pages.html_page import ACTIONS
+from schemas.calibration import CalibrationMap, Evidence
 from schemas.command import Action
-from schemas.status import DriftState, WorkloadState, WorkloadStatus
+from schemas.happening import HappeningEvent
+from schemas.status import DriftState, LabelerStatus, VersionInUse, WorkloadState, WorkloadStatus
 from tests.support.api import KEY, WORKLOAD, make_api
+from tests.support.page_scenes import SCENES, filled
+from tests.support.versions import sealed_version
+from tests.support.workload_statuses import BEGAN, NOW
+from tests.support.workload_statuses import recalibrator as recalibrator_status
 
 PACKAGE = Path(recalibrator.api.pages.__file__).parent
 CSS = (PACKAGE / "static" / "page.css").read_text(encoding="utf-8")
@@ -110,6 +117,82 @@ def test_several_workloads_are_listed_and_each_has_its_page() -> None:
     assert '<a href="/workloads/video%20%26%20more">video &amp; more</a>' in overview
     assert "video &amp; more</h1>" in api.client.get("/workloads/video%20%26%20more").text
     assert api.client.get("/workloads/other").status_code == 404
+
+
+def test_the_page_stays_light_while_versions_come() -> None:
+    """A thousand versions, fifty labelers, every happening that is kept: neither page exceeds 150 kB."""
+    api = filled(SCENES["drift"])
+    labelers = tuple(LabelerStatus(labeler=f"labeler-{n}", labels=9, compared=9, unanimous=9) for n in range(50))
+    joined = recalibrator_status().model_copy(update={"labelers": {WORKLOAD: labelers}})
+    api.cache.take("ucci.recalibrators", b"recalibrator-1", joined.to_json())
+    for number in range(19, 1_019):
+        made = NOW + timedelta(seconds=number)
+        evidence = Evidence(
+            trigger="activate" if number % 7 == 0 else "threshold_moved", escalation_rate=number % 9 / 9
+        )
+        version = sealed_version(
+            workload=WORKLOAD,
+            version=number,
+            created_at=made,
+            map=CalibrationMap(uncertainty=(0.0, 1.0), error_probability=(0.0, 0.9)),
+            uncertainty_threshold=number / 2_000,
+            parent_version=number - 1,
+            evidence=evidence,
+        )
+        api.cache.take("ucci.calibration-history", f"{WORKLOAD}:{number}".encode(), version.to_json())
+        happened = HappeningEvent(workload=WORKLOAD, at=made, kind="alarm", sentence="Drift is suspected", is_bad=True)
+        api.cache.take("ucci.happenings", WORKLOAD.encode(), happened.to_json())
+    for path in (f"/workloads/{WORKLOAD}", f"/workloads/{WORKLOAD}/versions"):
+        assert len(api.client.get(path).content) <= 150_000, path
+
+
+def test_the_version_that_decides_is_the_routers() -> None:
+    """The fit has made version 18 already; the routers decide by 17, and so says the page."""
+    api = filled(SCENES["well"])
+    for router in api.cache.routers():
+        behind = router.status.model_copy(update={"versions": {WORKLOAD: VersionInUse(version=17)}})
+        api.cache.take("ucci.routers", behind.instance_id.encode(), behind.to_json())
+    page = api.client.get("/").text
+
+    assert "Version 17 decides" in page
+    assert "Version 18 is made; routers have yet to take it" in page
+    assert re.search(r"class=\"current\"><th[^>]*>17<", api.client.get(f"/workloads/{WORKLOAD}/versions").text)
+
+
+def test_degraded_answers_are_on_the_page() -> None:
+    page = filled(SCENES["outage"]).client.get("/").text
+    shown = re.search(r"Answers served degraded</dt><dd class=\"bad\">(\d+)</dd>", page)
+
+    assert shown is not None
+    assert int(shown[1]) > 0
+
+
+def test_the_way_back_is_offered_only_while_nothing_is_in_doubt() -> None:
+    """One button; while a detector alarms it would lead back to labels of another world."""
+    button = "Back to version 17, the last that held for an hour"
+
+    assert button in filled(SCENES["well"]).client.get("/").text
+    assert "the last that held for an hour" not in filled(SCENES["drift"]).client.get("/").text
+
+
+def test_what_waits_for_a_label_is_one_number() -> None:
+    """Requests that have expired are pending for ever; the page counts those that somebody can still answer."""
+    page = filled(SCENES["label-starvation"]).client.get("/").text
+
+    assert "<b>24</b> queries wait for a label" in page
+    assert "956" not in page.partition('id="labels"')[2]
+
+
+def test_a_labeler_who_is_set_aside_is_marked() -> None:
+    api = filled(SCENES["well"])
+    status = api.cache.status(WORKLOAD)
+    assert status is not None
+    aside = {"labelers_set_aside": {"bob": {"labels": 40}}}
+    api.cache.take("ucci.status", WORKLOAD.encode(), status.model_copy(update={"details": aside}).to_json())
+    began = HappeningEvent(workload=WORKLOAD, at=BEGAN, kind="set_aside", sentence="so", is_bad=True, labeler="bob")
+    api.cache.take("ucci.happenings", WORKLOAD.encode(), began.to_json())
+
+    assert re.search(r">bob <span class=\"bad\">set aside since <time[^>]*>01 Mar 10:00<", api.client.get("/").text)
 
 
 TARGETS: dict[str, tuple[dict[str, object], tuple[str, ...]]] = {

@@ -10,6 +10,7 @@ from recalibrator.api.pages.svg_sparklines import SPAN, sparklines, throughput
 from recalibrator.api.pages.traffic import traffic
 from recalibrator.api.read_model.history import History, HistoryPoint, Served
 from schemas.calibration import Interval
+from schemas.happening import HappeningEvent
 from schemas.status import DriftState, DriftStatus
 from tests.support.workload_statuses import status
 
@@ -29,17 +30,54 @@ def points(*counted: tuple[float, Served]) -> list[HistoryPoint]:
     return list(history.points())
 
 
+def answered(rates: list[tuple[float, float]]) -> float:
+    """The queries behind rates of which each holds for half an hour."""
+    return sum(rate for _, rate in rates[1:]) * 1_800.0
+
+
 def test_throughput_adds_up_to_the_queries_answered() -> None:
     rates = throughput(points((60, counts(1_000)), (30, counts(1_500)), (0, counts(4_000))))
 
-    assert sum(rate for _, rate in rates) * 60.0 == pytest.approx(3_000)
+    assert answered(rates) == pytest.approx(3_000)
 
 
 def test_counts_that_begin_anew_are_no_negative_traffic() -> None:
     rates = throughput(points((60, counts(9_000)), (30, counts(60)), (0, counts(90))))
 
     assert min(rate for _, rate in rates) >= 0.0
-    assert sum(rate for _, rate in rates) * 60.0 == pytest.approx(90)
+    assert answered(rates) == pytest.approx(90)
+
+
+def test_no_line_runs_across_two_minutes_without_a_report() -> None:
+    """The broker was away from minute 12 to minute 10: nothing was answered, and no flat line says that all went on."""
+    told = [minute for minute in (n / 4.0 for n in range(80, -1, -1)) if not 10.0 < minute < 12.0]
+    seen = points(*((minute, counts(int(6_000 - 240 * minute))) for minute in told))
+    for line in sparklines(seen, None, NOW)[1:]:
+        assert line.drawing.count('class="silent"') == 1
+        assert line.drawing.count("h.01") == 2, "two strokes, each with its beginning"
+        assert "nothing was reported for 2 minutes" in line.drawing
+
+
+def test_a_line_ends_where_reports_end() -> None:
+    """Silent for an hour: the line stops there, and does not stand at the right edge as if that were now."""
+    quality = sparklines(points(*((minute, counts(100)) for minute in range(180, 59, -2))), None, NOW)[1]
+    ends = [float(place.split(" ")[0]) for place in quality.drawing.partition('class="line" d="')[2].split("L")[1:]]
+
+    assert max(ends) == pytest.approx(240.0 * 2 / 3, abs=2.0)
+
+
+def test_what_happened_is_marked_on_every_line() -> None:
+    outage = HappeningEvent(
+        workload="photo", at=NOW - timedelta(minutes=20), kind="outage", sentence="The <large> fails", is_bad=True
+    )
+    before = outage.model_copy(update={"at": NOW - timedelta(hours=9)})
+    moved = {NOW - timedelta(minutes=5): "Version 9 escalates 60 %"}
+    for line in sparklines(
+        points((60, counts(1)), (30, counts(9)), (0, counts(20))), None, NOW, [before, outage], moved
+    ):
+        assert line.drawing.count('class="mark') == 2
+        assert 'class="mark fault"' in line.drawing
+        assert "<title>The &lt;large&gt; fails</title>" in line.drawing
 
 
 def test_a_line_says_in_words_what_it_shows() -> None:
@@ -78,5 +116,5 @@ def test_traffic_is_counted_over_five_minutes() -> None:
     silent = points((20, counts(0)), (10, counts(1_200)), (7, counts(1_200)), (0, counts(1_200)))
 
     assert traffic(busy, NOW).per_second == pytest.approx(4.0)
-    assert traffic(silent, NOW) == (0.0, NOW - timedelta(minutes=10))
-    assert traffic([], NOW) == (None, None)
+    assert traffic(silent, NOW)[:2] == (0.0, NOW - timedelta(minutes=10))
+    assert traffic([], NOW) == (None, None, None, None)
