@@ -29,8 +29,7 @@ from recalibrator.http_probes import ProbeServer
 from recalibrator.join.joining import Joining, JoinTopics
 from recalibrator.join.sqlite_store import RowBounds, SqliteJoinStore
 from recalibrator.join.stage import JoinLimits, JoinStage
-from recalibrator.notify.delivery_thread import DeliveryThread
-from recalibrator.notify.file_outbox import OutboxFile
+from recalibrator.notify.delivery_thread import DeliveryThread, OutboxFile
 from recalibrator.prometheus_metrics import Metrics
 from recalibrator.stage import ReaderName, Stage, StageName, recalibrator_status
 from recalibrator.stage_thread import StageThread
@@ -52,12 +51,11 @@ from schemas.topics import (
     STATUS,
     Topic,
 )
-from ucci_runtime.absence import Absence
 from ucci_runtime.broker.contact import Health
 from ucci_runtime.broker.errors import BrokerUnreachable
 from ucci_runtime.broker.ports import Broker, CheckedTopics, Connect, TransactionSession, health_of
 from ucci_runtime.heartbeat_thread import PUBLISHER, Beat, HeartbeatThread
-from ucci_runtime.process import Hangup, SystemClock, end_on_signals, listen
+from ucci_runtime.process import Absence, Hangup, SystemClock, end_on_signals, listen
 
 if TYPE_CHECKING:
     # An optional extra, which a process without the stage api does not need.

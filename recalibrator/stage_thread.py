@@ -19,7 +19,7 @@ from recalibrator.stage import NotCommitted, Stage, StageReport
 from schemas.settings import Settings
 from schemas.status import WorkloadStatus
 from ucci_runtime.broker.errors import AbortTransaction, BrokerUnreachable, RecreateProducer, RetryCall
-from ucci_runtime.tally import Tally
+from ucci_runtime.process import Tally
 
 _log = structlog.get_logger()
 _MEASURE_INTERVAL_S = 1.0

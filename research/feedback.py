@@ -35,8 +35,7 @@ from recalibrator.api.http_server import HttpServer
 from research.results_json import tell
 from schemas.feedback import FeedbackEvent
 from schemas.settings import Settings
-from ucci_stream.local.broker_probe import pick_port
-from ucci_stream.local.kafka_node import LocalBroker
+from ucci_stream.local.kafka_node import LocalBroker, pick_port
 from ucci_stream.topics.admin import create_topics
 
 LINES = 1_000

@@ -25,7 +25,7 @@ from research.router_process import as_in_a_router
 from schemas.query import QueryEvent
 from schemas.routed import RoutedEvent
 from stream_router import query_loop
-from stream_router.commit.ledger import CommittedOffsets
+from stream_router.commit.done_offsets import CommittedOffsets
 from stream_router.commit.outcome import OutputTopics
 from stream_router.commit.shared_ledger import SharedLedger
 from stream_router.otel_tracing import PassedOn

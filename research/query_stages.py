@@ -22,12 +22,11 @@ from schemas.event import refuse_duplicate_keys
 from schemas.query import QueryEvent
 from stream_router.cascade.lever import Asked, RunEnd
 from stream_router.cascade.query_cascade import QueryCascade
-from stream_router.commit.ledger import CommittedOffsets
+from stream_router.commit.done_offsets import CommittedOffsets
 from stream_router.commit.outcome import Outcome, OutputTopics
 from stream_router.commit.shared_ledger import SharedLedger
 from stream_router.intake.decode import decode_query
-from stream_router.model_client.answer import parse_answer
-from stream_router.model_client.field_margins import field_margins
+from stream_router.model_client.answer import field_margins, parse_answer
 from stream_router.model_client.reply import read_reply
 from stream_router.model_client.request import build_request
 from stream_router.model_client.uncertainty import TOKEN_MARGIN

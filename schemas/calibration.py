@@ -11,7 +11,7 @@ from functools import cached_property
 from itertools import pairwise
 from math import nextafter
 from operator import ge, gt
-from typing import Annotated, Any, ClassVar, Literal, Self, overload
+from typing import Annotated, Any, ClassVar, Literal, NamedTuple, Self, overload
 
 import numpy as np
 from numpy.typing import NDArray
@@ -52,6 +52,17 @@ ESCALATE_NONE = 1.0
 _AUDIT_SALT = "audit:"
 
 CalibrationState = Literal["active", "cold_start", "infeasible"]
+
+
+class LabelShares(NamedTuple):
+    """Share of the kept and of the escalated queries that people are asked to label, each in [0, 1]."""
+
+    kept: float
+    escalated: float
+
+    def is_near(self, other: LabelShares, tolerance: float) -> bool:
+        """Whether neither share differs from the other's by more than a part of it."""
+        return all(abs(a - b) <= tolerance * b for a, b in zip(self, other, strict=True))
 
 
 class CalibrationMap(Part):
@@ -482,6 +493,30 @@ class CalibrationVersion(Event):
             error_probability=np.where(np.isnan(uncertainty), np.nan, self.error_probability(uncertainty)),
             large_probability=large_probability,
         )
+
+    @property
+    def label_shares(self) -> LabelShares:
+        """The shares of queries that people are asked to label, audits left out."""
+        return LabelShares(self.label_probability_kept, self.label_probability_escalated)
+
+    def label_probability(self, uncertainty: Any, escalated: Any) -> Any:
+        """Return the probability that a query is labelled for any reason, given u and whether it was escalated.
+
+        Parameters
+        ----------
+        uncertainty : float or ndarray, shape (n,)
+            NaN where the small model gave none.
+        escalated : bool or ndarray of bool, shape (n,)
+            A query with u up to the threshold that was escalated was explored, and counts as kept.
+
+        Returns
+        -------
+        float or ndarray, shape (n,)
+        """
+        kept = ~np.asarray(escalated, dtype=bool) | (np.asarray(uncertainty) <= self.uncertainty_threshold)
+        above = self.label_probability_escalated
+        found = np.where(kept, self.label_probability_kept, above + (1.0 - above) * self.audit_probability)
+        return found if found.ndim else float(found)
 
     def request_label(self, decision: Decision, query_id: str, draw: float | None = None) -> LabelRequest:
         """Decide whether people are asked for this query's gold entities, and which people.

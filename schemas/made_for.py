@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Literal, NamedTuple
 
 from schemas.basis import Basis
-from schemas.calibration import CalibrationVersion, Signal
+from schemas.calibration import CalibrationVersion, LabelShares, Signal
 from schemas.handoff import Handoff, handoff_name, is_decided_alike
 from schemas.settings import WorkloadSettings
 
@@ -62,16 +62,15 @@ def outdated(version: CalibrationVersion, workload: WorkloadSettings) -> tuple[s
     Costs that are measured, or counted in tokens, follow the traffic and are not compared. Exploration is the fit's own
     choice, up to what is configured.
     """
-    sampling, cost = workload.sampling, workload.cost
-    compared = {
+    cost = workload.cost
+    compared: dict[str, tuple[object, object]] = {
         "target": (version.target, workload.target),
         "cost": (version.costs, cost) if cost is not None and cost.unit == "call" else (None, None),
-        "sampling.label_probability_kept": (version.label_probability_kept, sampling.label_probability_kept),
-        "sampling.label_probability_escalated": (
-            version.label_probability_escalated,
-            sampling.label_probability_escalated,
-        ),
     }
+    # A budget of labels is spent at shares of the fit's own choice, but none stay none.
+    if workload.labels is None or not any(workload.label_shares):
+        pairs = zip(LabelShares._fields, version.label_shares, workload.label_shares, strict=True)
+        compared |= {f"sampling.label_probability_{name}": (carried, configured) for name, carried, configured in pairs}
     return tuple(name for name, (carried, configured) in compared.items() if carried != configured)
 
 

@@ -22,7 +22,14 @@ from schemas.settings_recalibrator import (
     Webhook,
 )
 from schemas.settings_section import LOOPBACK_HOSTS, REREAD, Host, HostName, Integer, KeyName, Port, Seconds, Section
-from schemas.settings_workload import TEXT_PLACEHOLDER, HandoffSettings, ModelEndpoint, Sampling, WorkloadSettings
+from schemas.settings_workload import (
+    TEXT_PLACEHOLDER,
+    HandoffSettings,
+    LabelAllowance,
+    ModelEndpoint,
+    Sampling,
+    WorkloadSettings,
+)
 
 __all__ = [
     "BOOTSTRAP_KEY",
@@ -35,6 +42,7 @@ __all__ = [
     "CallerKey",
     "GatewaySettings",
     "HandoffSettings",
+    "LabelAllowance",
     "ModelEndpoint",
     "NoticeKind",
     "NotifySettings",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Sequence
 from itertools import chain
 from typing import Annotated, Literal, NamedTuple, Self
 from urllib.parse import unquote, urlsplit
@@ -9,14 +10,60 @@ from urllib.parse import unquote, urlsplit
 from pydantic import BeforeValidator, ConfigDict, Field, SecretStr, field_validator, model_validator
 
 from schemas.basis import Basis, basis_of
-from schemas.calibration import Signal, Target, TargetShare
+from schemas.calibration import LabelShares, Signal, Target, TargetShare
 from schemas.canonical import digest
 from schemas.costs import ModelCosts
 from schemas.detectors import DEFAULT_DETECTORS, DetectorName, RiverArguments, RiverName
 from schemas.event import DEFAULT_SIGNAL, SignalKind
 from schemas.handoff import Granularity, Handoff
 from schemas.settings_section import REREAD, Integer, Number, Seconds, Section, Share, Speaker
-from schemas.target_rules import contradictions, impossibilities
+
+
+def contradictions(target: Target) -> Iterator[str]:
+    """Yield what contradicts itself in a target.
+
+    Examples
+    --------
+    >>> next(contradictions(Target()))
+    'target promises nothing: give micro_f1, fields or cost'
+    """
+    if target.micro_f1 is None and target.cost is None and not target.fields:
+        yield "target promises nothing: give micro_f1, fields or cost"
+    quality = "micro_f1" if target.micro_f1 is not None else "fields" if target.fields else None
+    if target.cost is not None and quality is not None:
+        yield (
+            f"target.cost and target.{quality} exclude each other: a budget buys the best micro-F1 that it can; leave "
+            "one of them out (max_escalation limits the calls of the large model beside a quality)"
+        )
+
+
+def impossibilities(
+    target: Target, fields: Sequence[str], cost: ModelCosts | None, exploration_probability: float
+) -> Iterator[str]:
+    """Yield what a workload cannot promise."""
+    unknown = [name for name in target.fields if name not in fields]
+    if unknown:
+        yield f"target.fields: {', '.join(unknown)} is not a field of the workload; give one of {', '.join(fields)}"
+    if target.max_escalation is not None and target.max_escalation <= exploration_probability:
+        yield (
+            f"target.max_escalation {target.max_escalation:g} does not exceed sampling.exploration_probability "
+            f"{exploration_probability:g}, which escalates by itself: raise the one or lower the other"
+        )
+    if target.cost is None:
+        return
+    if cost is None:
+        yield (
+            "target.cost needs the workload's cost, as in cost = { small = 1.0, large = 3.0 }: measured from latency, "
+            "the unit of the budget would change with the load"
+        )
+    elif cost.unit == "call":
+        least = cost.small + exploration_probability * cost.large
+        if target.cost <= least:
+            yield (
+                f"target.cost {target.cost:g} is spent before anything escalates: the small call of every query and "
+                f"exploration cost {least:g}; raise it"
+            )
+
 
 TEXT_PLACEHOLDER = "{text}"
 
@@ -115,6 +162,26 @@ class Sampling(Section):
         return self
 
 
+class LabelAllowance(Section):
+    """How many labels people give; the service decides when and where to ask for them. 0 asks for none."""
+
+    #: Labels a day.
+    per_day: Annotated[Number, Field(ge=0.0)] | None = None
+    #: Labels a query, instead.
+    per_queries: Share | None = None
+
+    @model_validator(mode="after")
+    def _is_one_budget(self) -> Self:
+        if (self.per_day is None) == (self.per_queries is None):
+            raise ValueError("give either per_day (labels a day) or per_queries (labels a query): per_day = 200")
+        return self
+
+    @property
+    def at_start(self) -> float | None:
+        """The share of queries to ask for before any traffic is known; None where that depends on the traffic."""
+        return 0.0 if self.per_day == 0.0 else self.per_queries
+
+
 class _TargetTable(Target):
     """``Target`` as a table of the file: events may carry keys of a later contract, the file may not."""
 
@@ -189,6 +256,9 @@ class WorkloadSettings(Section):
     target: Annotated[Target, BeforeValidator(_checked_target), REREAD]
     #: Exploration and labels.
     sampling: Annotated[Sampling, REREAD] = Sampling()
+    #: A budget of labels, ``{ per_day = 200 }`` or ``{ per_queries = 0.02 }``, instead of the fixed shares that
+    #: ``sampling`` asks for; 0 for a workload without labels.
+    labels: Annotated[LabelAllowance | None, REREAD] = None
     #: What one call or one token of each model costs; measured from latency when left out.
     cost: Annotated[ModelCosts | None, BeforeValidator(_checked_cost), REREAD] = None
     #: Labelers whose answers to an audit decide. Where none is named, only somebody who gave none of the suspected
@@ -256,12 +326,28 @@ class WorkloadSettings(Section):
         return self
 
     @model_validator(mode="after")
+    def _asks_for_labels_once(self) -> Self:
+        given = sorted(name for name in self.sampling.model_fields_set if name.startswith("label_"))
+        if self.labels is not None and given:
+            raise ValueError(
+                f"labels and sampling.{given[0]} both say how many labels to ask for: leave one of them out"
+            )
+        return self
+
+    @model_validator(mode="after")
     def _promises_what_it_can(self) -> Self:
         explored = self.sampling.exploration_probability
         faults = chain(contradictions(self.target), impossibilities(self.target, self.fields, self.cost, explored))
         if (fault := next(faults, None)) is not None:
             raise ValueError(fault)
         return self
+
+    @property
+    def label_shares(self) -> LabelShares:
+        """The shares of kept and escalated queries to ask labels for while no version says otherwise."""
+        fixed = LabelShares(self.sampling.label_probability_kept, self.sampling.label_probability_escalated)
+        at_start = None if self.labels is None else self.labels.at_start
+        return fixed if at_start is None else LabelShares(at_start, at_start)
 
     @property
     def fingerprint(self) -> str:

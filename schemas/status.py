@@ -39,6 +39,7 @@ WorkloadState = Literal[
     "stale",
     "bad_labels_suspected",
     "labels_one_sided",
+    "label_free",
     "paused",
     "pinned",
 ]

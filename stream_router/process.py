@@ -21,12 +21,11 @@ from stream_router.calibration.feed_thread import CalibrationFeed
 from stream_router.calibration.file_versions import VersionFile
 from stream_router.ports import CALIBRATION_READER, Answerer, Calibrations
 from stream_router.prometheus_metrics import Metrics
-from ucci_runtime.absence import Absence
 from ucci_runtime.broker.errors import BrokerUnreachable
 from ucci_runtime.broker.ports import Broker, CheckedTopics
 from ucci_runtime.clock import Clock
 from ucci_runtime.heartbeat_thread import Beat
-from ucci_runtime.process import Hangup, end_on_signals
+from ucci_runtime.process import Absence, Hangup, end_on_signals
 
 _log = structlog.get_logger()
 

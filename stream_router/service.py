@@ -51,8 +51,7 @@ from ucci_runtime.broker.records import Input, OffsetCommit, Record
 from ucci_runtime.browser_safety import RequestHosts
 from ucci_runtime.clock import Clock
 from ucci_runtime.heartbeat_thread import PUBLISHER, Beat, HeartbeatThread
-from ucci_runtime.process import SystemClock
-from ucci_runtime.tally import Tally
+from ucci_runtime.process import SystemClock, Tally
 
 _log = structlog.get_logger()
 

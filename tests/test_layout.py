@@ -24,8 +24,8 @@ PACKAGES = (
     ROOT / "tools",
 )
 MAX_FUNCTION_LINES = 50
+#: The columns of the labels are one subject: what is written, withdrawn, set aside and read belongs together.
 MANY_METHODS = {"recalibrator/fit/data/label_table.py:LabelTable"}
-"""The columns of the labels are one subject: what is written, withdrawn, set aside and read belongs together."""
 MAX_PUBLIC_METHODS = 12
 MAX_ARGUMENTS = 7
 MAX_TEST_NAME = 60

@@ -12,9 +12,10 @@ import signal
 import socket
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from datetime import UTC, datetime
 from enum import StrEnum
+from math import inf
 from threading import Event
 from types import FrameType
 from typing import Any
@@ -25,6 +26,75 @@ from schemas.errors import ConfigError
 from schemas.settings import Settings
 from schemas.settings_reread import Reread
 from schemas.settings_text import settings_warnings
+
+INTERVAL_S = 60.0
+
+
+class Tally:
+    """What was counted since the last line.
+
+    Examples
+    --------
+    >>> tally = Tally()
+    >>> tally.grown({"not_json": 2}, now_s=0.0)
+    {'not_json': 2}
+    >>> tally.grown({"not_json": 9}, now_s=1.0)
+    {}
+    >>> tally.grown({"not_json": 9, "empty": 1}, now_s=60.0)
+    {'not_json': 7, 'empty': 1}
+    """
+
+    def __init__(self, interval_s: float = INTERVAL_S) -> None:
+        self._interval_s = interval_s
+        self._said: dict[str, int] = {}
+        self._said_s = -inf
+
+    def grown(self, totals: Mapping[str, int], now_s: float) -> dict[str, int]:
+        """Return by how much each count has grown since the last line; empty while nothing has or no line is due."""
+        more = {name: total - self._said.get(name, 0) for name, total in totals.items()}
+        more = {name: count for name, count in more.items() if count > 0}
+        if not more or now_s < self._said_s + self._interval_s:
+            return {}
+        self._said, self._said_s = dict(totals), now_s
+        return more
+
+
+FIRST_WAIT_S, LONGEST_WAIT_S = 0.5, 10.0
+SAID_EVERY_S = 60.0
+
+_MOST_DOUBLINGS = 10
+
+
+class Absence:
+    """How a start goes on while no broker answers.
+
+    Examples
+    --------
+    >>> absence = Absence()
+    >>> [absence.failed(at_s) for at_s in (0.0, 1.0, 60.0)]
+    [True, False, True]
+    >>> absence.wait_s
+    2.0
+    """
+
+    def __init__(self) -> None:
+        self._failures = 0
+        self._said_at_s: float | None = None
+
+    @property
+    def wait_s(self) -> float:
+        """Seconds until the broker is to be asked again; they double with each failure, up to ten."""
+        doublings = min(max(self._failures - 1, 0), _MOST_DOUBLINGS)
+        return min(FIRST_WAIT_S * float(2**doublings), LONGEST_WAIT_S)
+
+    def failed(self, now_s: float) -> bool:
+        """Note that nothing answered; return whether it is to be logged now: at first, then once a minute."""
+        self._failures += 1
+        is_due = self._said_at_s is None or now_s - self._said_at_s >= SAID_EVERY_S
+        if is_due:
+            self._said_at_s = now_s
+        return is_due
+
 
 #: Files that a server's process asks to be allowed to open: Kafka clients, stores and snapshots need theirs as well.
 WANTED_FILES = 8_192

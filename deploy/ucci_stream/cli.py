@@ -17,8 +17,7 @@ from schemas.errors import ConfigError, UcciError
 from schemas.label_requested import RequestReason
 from schemas.settings import Settings
 from schemas.settings_text import render_settings, require_models, settings_warnings
-from ucci_runtime.cli import version_option
-from ucci_runtime.extras import require_extra
+from ucci_runtime.cli import require_extra, version_option
 from ucci_runtime.process import LogFormat, configure_logging
 from ucci_stream.label_tools.commands import files_app, studio_app
 from ucci_stream.operate.commands import add_commands
@@ -518,7 +517,7 @@ def check_config(
     warn(*(f"warning: {warning}" for warning in settings_warnings(settings)))
     code = 0
     if against_running:
-        from ucci_stream.operate.running_config import compare
+        from ucci_stream.operate.kafka_diagnosis import compare
 
         found = compare(settings)
         code = found.code

@@ -59,10 +59,7 @@ class SnapshotFiles:
     def save(self, partition: int, state: FitState) -> bool:
         """Replace what is stored, atomically and durably; blocks for the disk.
 
-        Returns
-        -------
-        bool
-            False where the disk refused, logged once: the former snapshot stays, and the caller tries again later.
+        False where the disk refused, logged once: the former snapshot stays, and the caller tries again later.
         """
         path = self._path(partition)
         try:

@@ -30,9 +30,9 @@ from recalibrator.fit.decide.candidate import (
     Threshold,
     View,
     evaluate,
-    exploration_probability,
     reason_to_publish,
 )
+from recalibrator.fit.decide.label_spending import LabelSpending
 from recalibrator.fit.decide.pacer import Pacer
 from recalibrator.fit.decide.promise import reference
 from recalibrator.fit.decide.threshold import weigh
@@ -140,6 +140,8 @@ class Recalibrator:
             parts["fields"] = FieldTargets()
         if target.cost is not None:
             parts["budget"] = Pacer(target.cost, self.constants)
+        if self.settings.labels is not None:
+            parts["labels"] = LabelSpending(self.settings.labels)
         return parts | {"threshold": Threshold(), "atom": DrawnAtom()}
 
     def _learn_anew(self) -> None:
@@ -179,10 +181,7 @@ class Recalibrator:
     def observe(self, event: Observation) -> CalibrationVersion | None:
         """Take one event in.
 
-        Returns
-        -------
-        CalibrationVersion or None
-            A new version when this event brings one about.
+        Returns a new version when this event brings one about.
 
         Raises
         ------
@@ -317,7 +316,8 @@ class Recalibrator:
     @property
     def _silent_side(self) -> SilentSide | None:
         threshold = None if self.current is None else self.current.uncertainty_threshold
-        return silent_side(self._labels, self._traffic, self.settings.sampling, threshold)
+        shares = self.settings.label_shares if self.current is None else self.current.label_shares
+        return silent_side(self._labels, self._traffic, shares, threshold)
 
     def _refit_in_turn(self) -> CalibrationVersion | None:
         """Refit as labels or queries are due, or leave it out where nothing moves and few were left out before."""
@@ -337,8 +337,8 @@ class Recalibrator:
             return False
         if self._labels.counting < self.constants.calm_labels or outdated(current, self.settings):
             return False
-        most = self.settings.sampling.exploration_probability
-        at_rest = exploration_probability(most, self.constants, is_quiet=True)
+        sampling, least = self.settings.sampling, min(current.label_shares)
+        at_rest = min(sampling.exploration_probability * self.constants.quiet_exploration, least)
         return current.exploration_probability == at_rest and self._monitor.is_calm
 
     def _labels_between_fits(self, effective: float) -> int:
@@ -393,7 +393,9 @@ class Recalibrator:
         proof = current.evidence.model_copy(update=update)
         content = Content(current.map, current.uncertainty_threshold, current.state, proof, current.atom)
         exploration = current.exploration_probability
-        return self._published.publish(self._now_us, content, current.costs, exploration, audit=audit)
+        return self._published.publish(
+            self._now_us, content, current.costs, exploration, audit=audit, label_shares=current.label_shares
+        )
 
     def _set_expectations(self, estimate: Estimate) -> None:
         """Set what detectors compare with: they see first labels, the curves are fitted to labels as they stand."""
@@ -448,7 +450,10 @@ class Recalibrator:
         threshold = float(candidate.policies.thresholds[candidate.choice.index])
         state: CalibrationState = "active" if candidate.choice.feasible else "infeasible"
         content = Content(candidate.estimate.map, threshold, state, found, candidate.atom)
-        version = self._published.publish(self._now_us, content, model_costs, candidate.exploration, audit=self._audit)
+        explored, shares, audit = candidate.exploration, candidate.label_shares, self._audit
+        version = self._published.publish(
+            self._now_us, content, model_costs, explored, audit=audit, label_shares=shares
+        )
         self._labels.retarget(reference(self.settings.target, version))
         for part in self._parts.values():
             part.published(version.version)

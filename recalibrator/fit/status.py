@@ -194,6 +194,7 @@ def _state(facts: WorkloadFacts) -> WorkloadState:
         (suspected, "bad_labels_suspected"),
         (facts.silent_side is not None, "labels_one_sided"),
         (current is not None and current.state == "infeasible", "infeasible"),
+        (not any(facts.view.settings.label_shares), "label_free"),
         (facts.effective < facts.view.constants.minimum_labels, "label_starved"),
         (facts.is_stale, "stale"),
     )
@@ -283,6 +284,8 @@ def _sentence(state: WorkloadState, facts: WorkloadFacts) -> str:
         "pinned": f"Version {number} is pinned, with an estimated micro-F1 of {now} for a target of {goal}.",
         "infeasible": f"No threshold {reach}, for an estimated {now}.",
         "label_starved": f"{effective:.0f} effective labels are too few to move the threshold; {minimum:g} are needed.",
+        "label_free": f"No labels are asked for: version {number} follows u and how often both models agree, which "
+        f"show that traffic changes, not how good the answers are. Expected micro-F1: {now}.",
         "labels_one_sided": _one_sided(facts.silent_side, number, now),
         "stale": f"No label has come in for the last {asked} requests; version {number} stays as it is.",
         "active": _held(facts, number, now),

@@ -6,23 +6,126 @@ a store: :mod:`recalibrator.join.stage` hands in the state and the time, and com
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import Literal, NamedTuple
 
 from recalibrator.decoding import decode_feedback, decode_result
 from recalibrator.join.broker_time import BEHIND_MS, broker_time_ms, dated_feedback, dated_result, from_ms, is_behind
-from recalibrator.join.label_requests import request_change
-from recalibrator.join.labeler_agreement import count_agreement
-from recalibrator.join.query_state import Joined, LabelRules, QueryState, take_feedback, take_result
+from recalibrator.join.ports import RequestKey
+from recalibrator.join.query_state import (
+    Joined,
+    LabelRules,
+    Opinion,
+    QueryState,
+    Rules,
+    reduced,
+    take_feedback,
+    take_result,
+)
+from schemas.entities import Entities, equal
 from schemas.errors import DecodeError
 from schemas.feedback import FeedbackEvent
+from schemas.label_requested import LabelRequested
 from schemas.routed import RoutedEvent
 from schemas.settings import WorkloadSettings
 from schemas.status import LabelerCounts
 from schemas.traffic import TrafficSummary
 from ucci_runtime.broker.dead_letters import dead_letter
 from ucci_runtime.broker.records import OutputRecord, Record
+
+
+def count_agreement(before: QueryState, after: QueryState, rules: Rules) -> Iterator[tuple[str | None, LabelerCounts]]:
+    """Yield (labeler, counts) of the opinions that became joined to a result between two states of a query."""
+    if after.routed is None or not after.opinions or after is before:
+        return
+    if after.routed.workload not in rules:
+        return
+    known = set() if before.routed is None else {opinion.order for opinion in before.opinions}
+    fresh = [opinion for opinion in after.opinions if opinion.order not in known]
+    wanted = rules[after.routed.workload].fields
+    common = _common_answer(after, wanted) if fresh else None
+    for opinion in fresh:
+        yield opinion.labeler, _counts(opinion, after.opinions, common, wanted)
+
+
+def _common_answer(state: QueryState, fields: tuple[str, ...]) -> Entities | None:
+    """Return what both models answered, where both did and their answers are equal."""
+    assert state.routed is not None
+    small, large = state.routed.small, state.routed.large
+    if small is None or large is None or not (small.valid and large.valid):
+        return None
+    return reduced(small.entities or {}) if equal(small.entities, large.entities, fields) else None
+
+
+def _counts(
+    opinion: Opinion, opinions: tuple[Opinion, ...], common: Entities | None, fields: tuple[str, ...]
+) -> LabelerCounts:
+    if opinion.entities is None:
+        return LabelerCounts(skipped=1, last_at=opinion.labelled_at)
+    # A label is compared with those before it; those that come later are compared with it.
+    others = [o.entities for o in opinions if o.order < opinion.order and o.entities is not None]
+    return LabelerCounts(
+        labels=1,
+        compared=int(bool(others)),
+        agreeing=int(bool(others) and all(equal(other, opinion.entities, fields) for other in others)),
+        unanimous=int(common is not None),
+        confirmed=int(common is not None and equal(common, opinion.entities, fields)),
+        last_at=opinion.labelled_at,
+    )
+
+
+def add(one: LabelerCounts | None, other: LabelerCounts) -> LabelerCounts:
+    """Return the sum of two counts.
+
+    Examples
+    --------
+    >>> add(LabelerCounts(labels=2), LabelerCounts(labels=1, skipped=1)).labels
+    3
+    """
+    if one is None:
+        return other
+    return LabelerCounts(
+        labels=one.labels + other.labels,
+        skipped=one.skipped + other.skipped,
+        compared=one.compared + other.compared,
+        agreeing=one.agreeing + other.agreeing,
+        unanimous=one.unanimous + other.unanimous,
+        confirmed=one.confirmed + other.confirmed,
+        last_at=max((at for at in (one.last_at, other.last_at) if at is not None), default=None),
+    )
+
+
+Outcome = Literal["opened", "answered", "too_large"]
+
+
+class RequestChange(NamedTuple):
+    """Outcome of a label request; no record where it is too large for the topic and nobody can be asked."""
+
+    outcome: Outcome
+    workload: str
+    record: OutputRecord | None
+
+
+def request_change(topic: str, before: QueryState, after: QueryState, max_record_bytes: int) -> RequestChange | None:
+    """Return what an event changed about a query's label request, or None."""
+    if before.awaits_label == after.awaits_label:
+        return None
+    routed = after.routed
+    assert routed is not None
+    key = routed.query_id.encode()
+    if not after.awaits_label:
+        return RequestChange("answered", routed.workload, OutputRecord(topic, key, None))
+    record = OutputRecord(topic, key, LabelRequested.from_result(routed).to_json())
+    if record.size_bytes > max_record_bytes:
+        return RequestChange("too_large", routed.workload, None)
+    return RequestChange("opened", routed.workload, record)
+
+
+def closing_records(topic: str, keys: Iterable[RequestKey]) -> list[OutputRecord]:
+    """Return the records that end these requests."""
+    return [OutputRecord(topic, key.query_id.encode(), None) for key in keys]
+
 
 STAGE = "join"
 Event = RoutedEvent | FeedbackEvent

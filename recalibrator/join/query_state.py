@@ -10,6 +10,7 @@ earlier one stand again. Of several results under one query_id the first is kept
 
 from __future__ import annotations
 
+import zlib
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
@@ -18,13 +19,101 @@ from typing import Annotated, NamedTuple, Self
 
 from pydantic import Field
 
-from recalibrator.join.row_content import compact, comparable, reduced
-from schemas.entities import Entities, equal
+from schemas.costs import QueryCost
+from schemas.entities import Entities, equal, normalise
 from schemas.event import Count, Many, Part, Timestamp
 from schemas.feedback import MAX_REVISION, FeedbackEvent
+from schemas.json_bytes import validated
 from schemas.labelled import LabelledExample
-from schemas.routed import RoutedEvent
+from schemas.routed import ModelRun, QueryHandoff, RoutedEvent
 from schemas.settings import WorkloadSettings
+
+#: Characters of a normal form above which its digest is kept.
+LONGEST_VALUE = 32
+
+_DIGEST_CHARS = 24
+_NO_COST = QueryCost(sequential=0.0, paper=0.0)
+
+
+def compact(routed: RoutedEvent) -> RoutedEvent:
+    """Return the result without what the join does not need: metadata, costs, latencies, texts that nobody labels.
+
+    The :func:`comparable` form of what is returned equals that of the whole one, costs and texts aside.
+    """
+    asked = routed.label.requested
+    return routed.model_copy(
+        update={
+            "text": routed.text if asked else "",
+            "entities": routed.entities if asked else reduced(routed.entities),
+            "small": _bare(routed.small, whole=asked),
+            "large": _bare(routed.large, whole=asked),
+            "cost": _NO_COST,
+            "routed_by": "",
+            "metadata": None,
+            "handoff": _bare_handoff(routed.handoff, whole=asked),
+        }
+    )
+
+
+def comparable(routed: RoutedEvent) -> RoutedEvent:
+    """Return the result with its answers reduced, to be compared with a label of which the same is true."""
+    return routed.model_copy(
+        update={
+            "entities": reduced(routed.entities),
+            "small": _reduced_run(routed.small),
+            "large": _reduced_run(routed.large),
+            "handoff": routed.handoff
+            and routed.handoff.model_copy(update={"alone": _reduced_run(routed.handoff.alone)}),
+        }
+    )
+
+
+def reduced(entities: Entities) -> Entities:
+    """Return the entities with long values as digests and each only once; reducing them again changes nothing.
+
+    Examples
+    --------
+    >>> reduced({"iso": "100", "lens": "x" * 33}) == reduced({"iso": "100", "lens": "X" * 33})
+    True
+    >>> len(reduced({"lens": "x" * 4_000})["lens"])
+    24
+    """
+    return {
+        name: value
+        if value is None
+        else _reduced_text(value)
+        if isinstance(value, str)
+        else tuple(dict.fromkeys(map(_reduced_text, value)))
+        for name, value in entities.items()
+    }
+
+
+def _reduced_text(text: str) -> str:
+    # Folding makes no ASCII text longer; one character of another script can become eighteen.
+    if len(text) <= LONGEST_VALUE and text.isascii():
+        return text
+    folded = normalise(text)
+    return folded if len(folded) <= LONGEST_VALUE else sha256(folded.encode()).hexdigest()[:_DIGEST_CHARS]
+
+
+def _reduced_run(run: ModelRun | None) -> ModelRun | None:
+    if run is None or run.entities is None:
+        return run
+    return run.model_copy(update={"entities": reduced(run.entities)})
+
+
+def _bare_handoff(handoff: QueryHandoff | None, *, whole: bool) -> QueryHandoff | None:
+    if handoff is None:
+        return None
+    return QueryHandoff(name=handoff.name, guarded=handoff.guarded, alone=_bare(handoff.alone, whole=whole))
+
+
+def _bare(run: ModelRun | None, *, whole: bool) -> ModelRun | None:
+    if run is None:
+        return None
+    entities = run.entities if whole or run.entities is None else reduced(run.entities)
+    return ModelRun(model="", entities=entities, valid=run.valid)
+
 
 #: Labelers of one query; feedback of one more is refused.
 MAX_LABELERS = 64
@@ -143,8 +232,8 @@ _NO_VERDICT = _Verdict(None, 0)
 def take_result(state: QueryState, routed: RoutedEvent, rules: Rules, arrived_at: datetime | None = None) -> Joined:
     """Take a query's result.
 
-    ``arrived_at``: when its record came; the age of its label request counts from then. With an example when a label
-    has waited for this result.
+    ``arrived_at``: when its record came; the age of its label request counts from then. The outcome
+    holds an example where a label has waited for this result.
     """
     if state.routed is not None:
         return Joined(state, None, ("duplicate_result",))
@@ -296,3 +385,49 @@ def _example(
         disputed=0 if withdrawn_at is not None else verdict.disputed,
     )
     return example.with_small_counts(routed, feedback, rules.target_fields)
+
+
+# What is most common stands last, where the distances are shortest.
+_DICTIONARY = (
+    b'"asked_at":"2026-01-01T00:00:00Z","seen":["","],"received":1,"opinions":[{"labeler":"label-studio:","entities":{'
+    b'"labelled_at":"2026-01-01T00:00:00.000000Z","revision":2,"order":1},{"labeler":"","skipped":true,"order":2}],'
+    b'"trial":{"version":1,"mode":"shadow","mode":"canary","escalated":true,"base_version":1,"base_escalated":false,'
+    b'"acted":false}},"label":{"requested":true,"probability":0.1,"reason":"audit"},"reason":"exploration"},'
+    b'"reason":"random"},"reason":"cold_start","reason":"infeasible","reason":"small_failed","reason":"degraded",'
+    b'"small":null,"uncertainty":null,"error_probability":null,"threshold":null,"calibration_version":null,'
+    b'"answered_by":"large","decision":{"escalated":true,"reason":"threshold","large_probability":1.0},'
+    b'"small":{"model":"","entities":null,"valid":false},"large":{"model":"","entities":{"},"valid":true},'
+    b'{"routed":{"query_id":"","workload":"","text":"","entities":{""},"answered_by":"small","decision":'
+    b'{"escalated":false,"reason":"kept","uncertainty":0.0,"error_probability":0.0,"threshold":0.0,'
+    b'"calibration_version":1,"large_probability":0.03},"small":{"model":"","entities":{""},"valid":true},"large":null,'
+    b'"cost":{"sequential":0.0,"paper":0.0},"label":{"requested":false,"probability":0.05},'
+    b'"routed_at":"2026-01-01T00:00:00.000000Z","routed_by":""}}'
+)
+_LEVEL = 6
+#: Of a row's JSON: sixteen records of the largest size. A damaged row must not fill the memory.
+_MAX_BYTES = 16_000_000
+
+
+def encoded(state: QueryState) -> bytes:
+    """Return the state as bytes."""
+    packer = zlib.compressobj(_LEVEL, zdict=_DICTIONARY)
+    return packer.compress(state.model_dump_json(exclude_defaults=True).encode()) + packer.flush()
+
+
+def decoded(stored: bytes | str) -> QueryState:
+    """Return the state of stored bytes. Raises ValueError or zlib.error when they are torn."""
+    if isinstance(stored, bytes) and stored[:1] != b"{":
+        unpacker = zlib.decompressobj(zdict=_DICTIONARY)
+        content = unpacker.decompress(stored, _MAX_BYTES)
+        if unpacker.unconsumed_tail:
+            raise zlib.error(f"the row unpacks to more than {_MAX_BYTES} bytes")
+        return _state(content)
+    # Rows of an earlier release are plain JSON, their labels' long values not yet replaced by digests.
+    state = _state(stored if isinstance(stored, bytes) else stored.encode())
+    opinions = (one.model_copy(update={"entities": one.entities and reduced(one.entities)}) for one in state.opinions)
+    return state.model_copy(update={"opinions": tuple(opinions)})
+
+
+def _state(content: bytes) -> QueryState:
+    state: QueryState = validated(QueryState.__pydantic_validator__, content)
+    return state

@@ -27,8 +27,7 @@ from pydantic import ValidationError
 from recalibrator.errors import DiskFull, StoreDamaged
 from recalibrator.join.broker_time import to_ms
 from recalibrator.join.ports import LabelerKey, RequestKey, StoredRow
-from recalibrator.join.query_state import QueryState
-from recalibrator.join.row_codec import decoded, encoded
+from recalibrator.join.query_state import QueryState, decoded, encoded
 from schemas.status import LabelerCounts, LabelerStatus
 from ucci_runtime.broker.records import Input
 

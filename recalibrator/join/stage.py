@@ -14,9 +14,7 @@ from dataclasses import dataclass
 
 from recalibrator.errors import DiskFull
 from recalibrator.join.co_partition import CoPartition, Uncommitted
-from recalibrator.join.joining import Event, Joining
-from recalibrator.join.label_requests import closing_records
-from recalibrator.join.labeler_agreement import add
+from recalibrator.join.joining import Event, Joining, add, closing_records
 from recalibrator.join.ports import JoinStore, LabelerKey
 from recalibrator.join.query_state import NOTHING_KNOWN
 from recalibrator.stage import TURN_S, NotCommitted, Stage, commit

@@ -74,9 +74,9 @@ class _TrialTally:
 class TrafficSummarizer:
     """Adds up the traffic of one workload between two takes."""
 
-    def __init__(self, settings: WorkloadSettings, grid: GridSpec = _GRID) -> None:
+    def __init__(self, settings: WorkloadSettings) -> None:
         self._settings = settings
-        self._grid = Grid(grid)
+        self._grid = Grid(_GRID)
         self._tallies: dict[_Key, _Tally] = {}
         self._trials: dict[int, _TrialTally] = {}
         self._first: datetime | None = None

@@ -21,8 +21,7 @@ def revision_at(moment: datetime) -> int:
 class RecentRevisions:
     """The highest revision of each labeler's latest feedback on a query; bounded, and of this process alone."""
 
-    def __init__(self, most: int = MAX_REMEMBERED) -> None:
-        self._most = most
+    def __init__(self) -> None:
         self._taken: OrderedDict[tuple[str, str | None], tuple[int, tuple[str, ...]]] = OrderedDict()
 
     def following(self, event: FeedbackEvent) -> int:
@@ -40,7 +39,7 @@ class RecentRevisions:
         key = (event.query_id, event.labeler)
         self._taken[key] = (max(known, event.revision), (*ids, event.identity())[-_MOST_IDS:])
         self._taken.move_to_end(key)
-        if len(self._taken) > self._most:
+        if len(self._taken) > MAX_REMEMBERED:
             self._taken.popitem(last=False)
 
     def _known(self, event: FeedbackEvent) -> tuple[int, tuple[str, ...]]:

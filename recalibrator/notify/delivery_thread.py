@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 import asyncio
+import os
 from collections import deque
 from collections.abc import Mapping
 from contextlib import suppress
+from pathlib import Path
 from threading import Lock, Thread
 
 import aiohttp
 import structlog
 
-from recalibrator.notify.file_outbox import OutboxFile
 from recalibrator.notify.http_webhook import LONGEST_WAIT_S, post
 from recalibrator.notify.notices import Notice
 from recalibrator.notify.outbox import Outbox
@@ -19,6 +20,46 @@ from schemas.settings import NotifySettings, Webhook
 from schemas.status import WorkloadStatus
 from ucci_runtime.broker.records import Count
 from ucci_runtime.clock import Clock
+
+
+class OutboxFile:
+    """Where an outbox outlives its process."""
+
+    def __init__(self, directory: Path) -> None:
+        self._path = directory / "notifications.json"
+        self._is_failing = False
+
+    def load(self, outbox: Outbox) -> None:
+        """Take back what was stored; what is damaged is logged and left."""
+        try:
+            outbox.load(self._path.read_bytes())
+        except FileNotFoundError:
+            return
+        except (OSError, ValueError) as error:
+            _log.warning("stored notifications are not usable; starting over", path=str(self._path), error=str(error))
+
+    def save(self, outbox: Outbox) -> None:
+        """Replace what is stored; where the disk refuses, logged once, a restart may repeat or miss a notification."""
+        temporary = self._path.with_suffix(".tmp")
+        try:
+            with open(temporary, "wb", opener=_open_private) as file:
+                file.write(outbox.state())
+                file.flush()
+                os.fsync(file.fileno())
+            temporary.replace(self._path)
+        except OSError as error:
+            with suppress(OSError):
+                temporary.unlink()
+            if not self._is_failing:
+                _log.warning("notifications are not stored", path=str(self._path), error=str(error))
+            self._is_failing = True
+        else:
+            self._is_failing = False
+
+
+def _open_private(path: str, flags: int) -> int:
+    return os.open(path, flags, 0o600)
+
 
 _log = structlog.get_logger()
 #: Statuses that wait for this thread; beyond it the oldest is forgotten, and the next one says how it stands.

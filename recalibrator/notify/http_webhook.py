@@ -3,15 +3,81 @@
 from __future__ import annotations
 
 import asyncio
+import base64
+import hmac
 from collections.abc import Sequence
 from datetime import datetime
+from hashlib import sha256
 from typing import Literal, NamedTuple
+from urllib.parse import quote
 
 import aiohttp
+from pydantic_core import to_json
 
-from recalibrator.notify.bodies import body_of, headers_of
 from recalibrator.notify.notices import Notice, trial_notice
 from schemas.settings import NotifySettings, Webhook
+
+_SECRET_PREFIX = "whsec_"  # noqa: S105 how the specification marks secrets in base64
+
+
+def body_of(notice: Notice, page_url: str | None) -> bytes:
+    """Return the JSON body of a notification, with a link to the workload's page where its address is known."""
+    link = None if page_url is None else f"{page_url.rstrip('/')}/workloads/{quote(notice.workload, safe='')}"
+    return to_json(
+        {
+            "id": notice.notice_id,
+            "workload": notice.workload,
+            "kind": notice.kind,
+            "before": None if notice.before is None else notice.before.value,
+            "now": notice.now.value,
+            "is_bad": notice.now.is_bad,
+            "at": notice.now.since,
+            "sentence": notice.sentence,
+            "page": link,
+        }
+    )
+
+
+def headers_of(notice: Notice, body: bytes, secret: str | None, now_s: int) -> dict[str, str]:
+    """Return a notification's headers: its id, by which receivers tell a repetition, and its signature.
+
+    Parameters
+    ----------
+    secret : str or None
+        None: unsigned.
+    now_s : int
+        Unix time of this attempt.
+
+    Examples
+    --------
+    >>> from recalibrator.notify.notices import Condition, Notice
+    >>> now = Condition("stale", True, "2026-01-31T12:00:00Z")
+    >>> notice = Notice("msg_1", "photo", "state", None, now, "")
+    >>> headers_of(notice, b"{}", "whsec_" + "c2VjcmV0LXNlY3JldC1zZWNyZXQ=", 1_700_000_000)["webhook-signature"]
+    'v1,n0nNM+ianMhbhS1ZqNClquSisYqe5ws7vXC7ZRT9upE='
+    """
+    headers = {
+        "Content-Type": "application/json",
+        "User-Agent": "ucci-stream",
+        "webhook-id": notice.notice_id,
+        "webhook-timestamp": str(now_s),
+    }
+    if secret is None:
+        return headers
+    signed = b".".join((notice.notice_id.encode(), str(now_s).encode(), body))
+    digest = hmac.new(_key(secret), signed, sha256).digest()
+    return headers | {"webhook-signature": f"v1,{base64.b64encode(digest).decode()}"}
+
+
+def _key(secret: str) -> bytes:
+    """Return the bytes of a secret: base64 after its prefix, else the text itself."""
+    if secret.startswith(_SECRET_PREFIX):
+        try:
+            return base64.b64decode(secret.removeprefix(_SECRET_PREFIX), validate=True)
+        except ValueError:
+            pass
+    return secret.encode()
+
 
 Outcome = Literal["delivered", "retried", "refused"]
 #: Between two attempts, whatever a receiver asks for.

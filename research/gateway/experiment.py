@@ -27,8 +27,7 @@ from research.gateway.callers import PATIENCE_S, Ask, Asked, turn
 from research.gateway.processes import SERVE, SERVE_UNACKNOWLEDGED, gateway, model_server, until_ready
 from schemas.calibration import CalibrationMap, CalibrationVersion, Evidence, Signal, Target
 from schemas.settings_text import load_settings
-from ucci_stream.local.broker_probe import pick_port
-from ucci_stream.local.kafka_node import LocalBroker
+from ucci_stream.local.kafka_node import LocalBroker, pick_port
 from ucci_stream.topics.admin import create_topics
 
 LOADS = ((1, 100), (32, 100), (256, 1_000), (1_000, 1_000))

@@ -25,6 +25,7 @@ from research.recorded.stream import (
 from research.recorded.tokens import HANDOFF, Levers, offline_queries
 from research.routed_batch import RoutedBatch, summarise
 from schemas import CalibrationVersion, Command, LabelledExample, OutcomeCounts, TrafficSummary
+from schemas.calibration import LabelShares
 from schemas.handoff import handoff_name
 from ucci_stream.demo.scenario import offline_examples
 
@@ -52,6 +53,8 @@ class Service:
         Other offline labels than those of the demo's recording, whose answers the levers need.
     labels : float
         Share of the usual labels that is asked for.
+    budget : float, optional
+        Labels a query, which the service spends as it sees fit, instead.
     **tuned
         Fields of the method's constants that differ from the defaults.
 
@@ -70,6 +73,7 @@ class Service:
         fields: Sequence[str] = _FIELDS,
         offline: Iterable[LabelledExample] | None = None,
         labels: float = 1.0,
+        budget: float | None = None,
         **tuned: Any,
     ) -> None:
         # Explored queries must be labelled, by the same draw.
@@ -79,17 +83,22 @@ class Service:
                 "name": WORKLOAD,
                 "fields": fields,
                 "target": {"micro_f1": target, "safety": safety},
-                "sampling": {
-                    "exploration_probability": self._explored,
-                    "label_probability_kept": labels * LABELLED_KEPT,
-                    "label_probability_escalated": labels * LABELLED_ESCALATED,
-                },
+                **(
+                    {
+                        "sampling": {
+                            "exploration_probability": self._explored,
+                            "label_probability_kept": labels * LABELLED_KEPT,
+                            "label_probability_escalated": labels * LABELLED_ESCALATED,
+                        }
+                    }
+                    if budget is None
+                    else {"labels": {"per_queries": budget}}
+                ),
                 "cost": {"small": 1.0, "large": _LARGE_COST},
                 **({"handoff": _HANDOFF} if handoff else {}),
             }
         )
         self._constants = replace(DEFAULT, **tuned)
-        self._label_share = labels
         if offline is None:
             made_under = HANDOFF if handoff else None
             offline = offline_examples(offline_queries(handoff=handoff), WORKLOAD, START, made_under)
@@ -116,6 +125,11 @@ class Service:
     def exploration(self) -> float:
         """Of the version in force."""
         return self._version.exploration_probability
+
+    @property
+    def label_shares(self) -> LabelShares | None:
+        """Of the version in force, where the service has a budget."""
+        return None if self._settings.labels is None else self._version.label_shares
 
     @property
     def levers(self) -> Levers:
@@ -194,7 +208,7 @@ class Service:
                 large=outcome_counts(outcomes.large_hits[place], outcomes.large_named[place]) if ran else None,
                 gold_count=int(outcomes.gold[place]),
                 large_probability=1.0 if above else float(labelled.exploration[place]),
-                label_probability=self._label_share * (LABELLED_ESCALATED if above else LABELLED_KEPT),
+                label_probability=version.label_probability(u, above),
                 label_requested=True,
                 reason="small_failed" if failed else "threshold" if above else kept_or_explored,
                 agree=bool(outcomes.agree[place]) if ran else None,

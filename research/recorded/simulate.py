@@ -160,7 +160,11 @@ def _route(everything: Routed, stream: Stream, batch: slice, policy: Policy) -> 
     above = outcomes.above(policy.threshold)
     everything.above[batch] = above
     everything.explored[batch] = ~above & (draw < policy.exploration)
-    everything.labelled[batch] = draw < stream.labels * np.where(above, LABELLED_ESCALATED, LABELLED_KEPT)
+    kept, escalated = getattr(policy, "label_shares", None) or (
+        stream.labels * LABELLED_KEPT,
+        stream.labels * LABELLED_ESCALATED,
+    )
+    everything.labelled[batch] = draw < np.where(above, escalated, kept)
     if levers.handoff:
         everything.handed[batch] = True
         everything.compared[batch] = is_compared(outcomes.recording, above, draw, levers.guard_share)

@@ -24,8 +24,8 @@ from stream_router.cascade.query_cascade import Ask, GiveUp, QueryCascade, Serve
 from stream_router.cascade.trial import TrialLever
 from stream_router.errors import BusyError, CallError, ModelsFailed, RefusedError, ServerDownError, ServersDown
 from stream_router.model_client.answer import failed_run, parse_answer
+from stream_router.model_client.concurrency_limit import QueryTime
 from stream_router.model_client.http_client import ModelClient
-from stream_router.model_client.query_time import QueryTime
 from stream_router.model_client.request import ModelRequest, build_probe, build_request
 from stream_router.otel_tracing import PassedOn
 from stream_router.ports import Calibrations, CascadeMetrics, ModelCall, ModelCallMetrics, ServerName, Tracing

@@ -156,8 +156,7 @@ class QueryCascade:
         if version is None:
             # Both models run, the large answer is served, and the larger label rate applies.
             decision = Decision(escalated=True, reason="cold_start", uncertainty=uncertainty, large_probability=1.0)
-            sampling = self._workload.sampling
-            rate = max(sampling.label_probability_kept, sampling.label_probability_escalated)
+            rate = max(self._workload.label_shares)
             requested = self._draw < rate
             label = LabelRequest(requested=requested, probability=rate, reason="random" if requested else None)
             return decision, label, None

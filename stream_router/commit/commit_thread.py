@@ -12,8 +12,7 @@ from threading import Condition, Thread
 
 import structlog
 
-from stream_router.commit.done_offsets import MAX_METADATA_CHARS
-from stream_router.commit.group_offsets import committed_offsets
+from stream_router.commit.done_offsets import MAX_METADATA_CHARS, committed_offsets
 from stream_router.commit.outcome import Outcome, OutputTopics
 from stream_router.commit.shared_ledger import SharedLedger
 from stream_router.prometheus_metrics import Metrics

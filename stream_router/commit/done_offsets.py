@@ -12,9 +12,12 @@ from __future__ import annotations
 
 from base64 import urlsafe_b64decode, urlsafe_b64encode
 from binascii import Error as Base64Error
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import NamedTuple
 from zlib import crc32
+
+from ucci_runtime.broker.ports import GroupOffsets
+from ucci_runtime.broker.records import Input, OffsetCommit
 
 #: Longest text written, where the broker takes it: Kafka's default ``offset.metadata.max.bytes`` is 4,096.
 MAX_METADATA_CHARS = 4_000
@@ -31,6 +34,19 @@ class OffsetRange(NamedTuple):
 
     first: int
     last: int
+
+
+class CommittedOffsets(NamedTuple):
+    """What the group has committed for one partition: the next offset, None at first, and what is done beyond it."""
+
+    offset: int | None
+    done: tuple[OffsetRange, ...] = ()
+
+    def covers(self, offset: int) -> bool:
+        """Whether the offset's result is committed."""
+        if self.offset is None:
+            return False
+        return offset < self.offset or any(first <= offset <= last for first, last in self.done)
 
 
 def encode(committed: int, ranges: Sequence[OffsetRange]) -> str:
@@ -118,3 +134,24 @@ def _ranges(committed: int, body: bytes) -> tuple[OffsetRange, ...] | None:
         end = first + length + 1
         ranges.append(OffsetRange(first, end - 1))
     return tuple(ranges) if end <= _MAX_OFFSET else None
+
+
+def committed_offsets(
+    found: GroupOffsets, on_foreign: Callable[[Input, OffsetCommit], None]
+) -> dict[int, CommittedOffsets]:
+    """Read a group's offsets of one topic, by partition.
+
+    ``on_foreign``: called with each offset whose metadata is not this router's: nothing beyond it counts as done.
+    """
+    return {source.partition: _committed(source, commit, on_foreign) for source, commit in found.items()}
+
+
+def _committed(
+    source: Input, commit: OffsetCommit | None, on_foreign: Callable[[Input, OffsetCommit], None]
+) -> CommittedOffsets:
+    if commit is None:
+        return CommittedOffsets(None)
+    done = decode(commit.offset, commit.metadata)
+    if done is None:
+        on_foreign(source, commit)
+    return CommittedOffsets(commit.offset, done or ())

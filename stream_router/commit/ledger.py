@@ -21,7 +21,7 @@ from enum import Enum
 from typing import NamedTuple
 
 from stream_router.commit.completion import CompletionTracker
-from stream_router.commit.done_offsets import MAX_METADATA_CHARS, OffsetRange, encode, fits
+from stream_router.commit.done_offsets import MAX_METADATA_CHARS, CommittedOffsets, encode, fits
 from stream_router.commit.outcome import Outcome
 from ucci_runtime.broker.records import OffsetCommit
 
@@ -31,19 +31,6 @@ class RecordId(NamedTuple):
 
     partition: int
     offset: int
-
-
-class CommittedOffsets(NamedTuple):
-    """What the group has committed for one partition: the next offset, None at first, and what is done beyond it."""
-
-    offset: int | None
-    done: tuple[OffsetRange, ...] = ()
-
-    def covers(self, offset: int) -> bool:
-        """Whether the offset's result is committed."""
-        if self.offset is None:
-            return False
-        return offset < self.offset or any(first <= offset <= last for first, last in self.done)
 
 
 class Load(NamedTuple):

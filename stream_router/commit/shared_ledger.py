@@ -11,8 +11,8 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager
 from threading import Condition, Lock
 
-from stream_router.commit.done_offsets import MAX_METADATA_CHARS
-from stream_router.commit.ledger import CommitBatch, CommittedOffsets, Ledger, Load, RecordId
+from stream_router.commit.done_offsets import MAX_METADATA_CHARS, CommittedOffsets
+from stream_router.commit.ledger import CommitBatch, Ledger, Load, RecordId
 from stream_router.commit.outcome import Outcome
 from ucci_runtime.broker.records import Record
 

@@ -16,14 +16,16 @@ from uuid import uuid4
 import structlog
 from aiohttp import web
 
+from schemas.query import QueryEvent
 from schemas.routed import RoutedEvent
 from schemas.settings import Settings
+from schemas.topics import DEAD_LETTERS, QUERIES, RESULTS
 from stream_router.cascade.trial import trial_labels
-from stream_router.commit.outcome import TOO_LARGE
+from stream_router.commit.outcome import TOO_LARGE, OutputTopics
 from stream_router.errors import ModelsFailed, ServersDown
-from stream_router.gateway import openai_answer
+from stream_router.gateway import openai_protocol
 from stream_router.gateway.admission import BROKER_RETRY_AFTER_S, RETRY_AFTER_S, Admission
-from stream_router.gateway.openai_request import (
+from stream_router.gateway.openai_protocol import (
     DEFAULT_MODEL,
     ID_HEADER,
     MODEL_PREFIX,
@@ -32,7 +34,6 @@ from stream_router.gateway.openai_request import (
     Workloads,
     read_call,
 )
-from stream_router.gateway.records import as_record, fitting, gateway_topics
 from stream_router.http_listener import NOWHERE, Bounds, HttpListener, add_headers, guarded
 from stream_router.http_status import StatusRoutes
 from stream_router.ports import Answerer, QueryTrace, Tracing
@@ -42,10 +43,35 @@ from ucci_runtime.api_keys import KeyRing, Quotas, is_added_by_browsers, present
 from ucci_runtime.broker.dead_letters import reason_of
 from ucci_runtime.broker.errors import BrokerUnreachable
 from ucci_runtime.broker.ports import Publisher
-from ucci_runtime.broker.records import Header, OutputRecord
+from ucci_runtime.broker.records import Header, Input, OutputRecord, Record
 from ucci_runtime.browser_safety import RequestHosts, is_cross_site
 from ucci_runtime.clock import Clock
 from ucci_runtime.refusals import RequestRefused
+
+STAGE = "gateway"
+#: The partition and offset of a query that never stood in its topic.
+_NO_PLACE = -1
+
+
+def gateway_topics(prefix: str, schema_id: int | None = None) -> OutputTopics:
+    """Return the topics that a gateway writes to."""
+    return OutputTopics(RESULTS.name(prefix), DEAD_LETTERS.name(prefix), schema_id, STAGE)
+
+
+def as_record(query: QueryEvent, prefix: str) -> Record:
+    """Return a query as its topic would hold it: its dead letter, replayed, is answered by a router."""
+    return Record(Input(QUERIES.name(prefix), _NO_PLACE), _NO_PLACE, query.query_id.encode(), query.to_json())
+
+
+def fitting(record: OutputRecord, limit_bytes: int) -> OutputRecord:
+    """Return the record, or what it names to be written instead where it is larger than the topics take."""
+    while record.size_bytes > limit_bytes and record.instead is not None:
+        smaller = record.instead(limit_bytes)
+        if smaller == record:
+            return record
+        record = smaller
+    return record
+
 
 _log = structlog.get_logger()
 
@@ -129,7 +155,7 @@ class GatewayApi:
         self._admission.open()
 
     async def _models(self, request: web.Request) -> web.Response:
-        return await self._listed(request, lambda: openai_answer.models(self._workloads.names, self._since))
+        return await self._listed(request, lambda: openai_protocol.models(self._workloads.names, self._since))
 
     async def _model(self, request: web.Request) -> web.Response:
         name = request.match_info["model"]
@@ -141,7 +167,7 @@ class GatewayApi:
             if workload not in self._workloads.names:
                 message = f"model: {name[:60]!r} is not a configured workload: GET /v1/models lists them"
                 raise RequestRefused(404, "model_not_found", message, "model")
-            return openai_answer.model(workload, self._since)
+            return openai_protocol.model(workload, self._since)
 
         return await self._listed(request, found)
 
@@ -312,7 +338,7 @@ def _trace_headers(request: web.Request) -> tuple[Header, ...]:
 
 
 def _answer(endpoint: Endpoint, routed: RoutedEvent, call: Call) -> web.Response:
-    body = openai_answer.completion(endpoint, routed, call.ignored)
+    body = openai_protocol.completion(endpoint, routed, call.ignored)
     return web.Response(body=body, content_type="application/json", headers=_named(routed.query_id))
 
 
@@ -329,11 +355,13 @@ def _refusal(refused: RequestRefused, query_id: str | None = None) -> web.Respon
     elif refused.status == _BAD_GATEWAY:
         # OpenAI's clients repeat any 5xx; here both models have failed on the query, and would again.
         headers["X-Should-Retry"] = "false"
-    body = openai_answer.error(refused.code, str(refused), refused.status, refused.field)
+    body = openai_protocol.error(refused.code, str(refused), refused.status, refused.field)
     return web.Response(body=body, status=refused.status, content_type="application/json", headers=headers)
 
 
 def _fault(code: str, message: str, status: int) -> web.Response:
     if status in NOWHERE:
         message += f": POST {', '.join(_PATHS)}; GET {_MODELS}; base_url is the address up to /v1"
-    return web.Response(body=openai_answer.error(code, message, status), status=status, content_type="application/json")
+    return web.Response(
+        body=openai_protocol.error(code, message, status), status=status, content_type="application/json"
+    )

@@ -76,12 +76,11 @@ class GatewayService:
         settings: Settings,
         connect: Connect,
         build_answerer: AnswererFactory,
-        clock: Clock | None = None,
         tracing: Tracing | None = None,
     ) -> None:
         self._settings = settings
         self._connect = connect
-        self._clock = clock or SystemClock()
+        self._clock: Clock = SystemClock()
         self.metrics = Metrics()
         self._ending = Ending()
         self._active = active_versions(settings)

@@ -11,7 +11,7 @@ from collections.abc import Callable, Collection, Mapping
 from threading import Event, Thread
 from typing import Protocol
 
-from stream_router.commit.group_offsets import committed_offsets
+from stream_router.commit.done_offsets import committed_offsets
 from stream_router.commit.ledger import RecordId
 from stream_router.commit.shared_ledger import SharedLedger
 from stream_router.prometheus_metrics import Metrics

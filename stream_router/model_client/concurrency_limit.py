@@ -18,7 +18,9 @@ is the server's own and no sign of load, however close to the time-out it is; th
 
 from __future__ import annotations
 
-from math import sqrt
+import asyncio
+from collections import OrderedDict
+from math import inf, sqrt
 
 #: Calls that a server is given at once before anything is known of it. Where a router joins others, at 2 s a call, no
 #: partition waits for longer than 2.9 s until one of its queries is put to a model; beginning at 1, 8.1 s
@@ -165,3 +167,155 @@ class _Round:
     def next_limit(self) -> float:
         share = self.marked / max(1, self.ended)
         return self.peak * (1.0 - share / 2.0) + sqrt(self.peak) * (1.0 - share)
+
+
+class NoPlaceError(TimeoutError):
+    """No place came free in time."""
+
+
+class CallSlots:
+    """A first-come-first-served bound on concurrent calls; the bound may move while they are in flight."""
+
+    def __init__(self, count: int) -> None:
+        self._count = count
+        self._taken = 0
+        self._queue: OrderedDict[asyncio.Future[bool], None] = OrderedDict()
+
+    @property
+    def free(self) -> int:
+        """Places that nobody has."""
+        return max(0, self._count - self._taken)
+
+    @property
+    def taken(self) -> int:
+        """Places that somebody has; more than there are, for a while, after their number fell."""
+        return self._taken
+
+    @property
+    def queued(self) -> int:
+        """Callers that wait for a place."""
+        return len(self._queue)
+
+    async def acquire(self, timeout_s: float | None = None) -> bool:
+        """Take a place, in turn; False, and no place, when the queue was turned away.
+
+        ``timeout_s``: longest wait; without it a caller waits until it gets a place or is turned away. Raises
+        NoPlaceError when the wait took too long.
+        """
+        if self._taken < self._count:
+            self._taken += 1
+            return True
+        turn: asyncio.Future[bool] = asyncio.get_running_loop().create_future()
+        self._queue[turn] = None
+        try:
+            async with asyncio.timeout(timeout_s):
+                return await turn
+        except (TimeoutError, asyncio.CancelledError) as error:
+            self._queue.pop(turn, None)
+            if turn.done() and not turn.cancelled() and turn.result():
+                self.release()  # the place was handed over in the very moment of giving up
+            if isinstance(error, TimeoutError):
+                raise NoPlaceError from None
+            raise
+
+    def release(self) -> None:
+        """Give a place back, or hand it to the next in the queue."""
+        self._taken -= 1
+        self._hand_over()
+
+    def resize(self, count: int) -> None:
+        """Have so many places from now on; nobody who has one loses it."""
+        self._count = count
+        self._hand_over()
+
+    def turn_away(self) -> None:
+        """Send everybody who queues away without a place."""
+        while self._queue:
+            turn, _ = self._queue.popitem(last=False)
+            if not turn.done():
+                turn.set_result(False)
+
+    def _hand_over(self) -> None:
+        while self._queue and self._taken < self._count:
+            turn, _ = self._queue.popitem(last=False)
+            if not turn.done():
+                self._taken += 1
+                turn.set_result(True)
+
+
+#: Retries add at most this share to the load of a server that answers.
+RETRIES_A_SUCCESS = 0.2
+
+#: Retries that a server may get while it answers nothing: enough for passing errors on an almost idle stream.
+MOST_SAVED = 10.0
+
+
+class RetryBudget:
+    """Tokens, one a retry; answers earn them.
+
+    Examples
+    --------
+    >>> budget = RetryBudget()
+    >>> sum(budget.take() for _ in range(100))
+    10
+    >>> for _ in range(5):
+    ...     budget.earn()
+    >>> budget.take(), budget.take()
+    (True, False)
+    """
+
+    def __init__(self) -> None:
+        self._tokens = MOST_SAVED
+
+    def earn(self) -> None:
+        """Take note of a call that was answered."""
+        self._tokens = min(MOST_SAVED, self._tokens + RETRIES_A_SUCCESS)
+
+    def take(self) -> bool:
+        """Take a token; False when there is none."""
+        if self._tokens < 1.0 - 1e-9:
+            return False
+        self._tokens -= 1.0
+        return True
+
+
+class QueryTime:
+    """What is left of a query's time.
+
+    Parameters
+    ----------
+    most_s : float
+        By default there is no bound.
+    reserved_s : float
+        Of it, what is kept for calls to come.
+
+    Examples
+    --------
+    >>> time = QueryTime(most_s=10.0, reserved_s=2.0)
+    >>> time.spend(5.0)
+    >>> time.left_s
+    3.0
+    >>> time.release()
+    >>> time.left_s
+    5.0
+    """
+
+    __slots__ = ("_reserved_s", "_spent_s", "most_s")
+
+    def __init__(self, most_s: float = inf, reserved_s: float = 0.0) -> None:
+        self.most_s = most_s
+        self._reserved_s = reserved_s
+        self._spent_s = 0.0
+
+    @property
+    def left_s(self) -> float:
+        """What the present call may spend; 0 where nothing is left."""
+        return max(0.0, self.most_s - self._spent_s - self._reserved_s)
+
+    def release(self) -> None:
+        """Let the present call spend what was kept for it."""
+        self._reserved_s = 0.0
+
+    def spend(self, seconds: float) -> None:
+        """Take what a call has spent."""
+        self._spent_s += seconds

@@ -37,12 +37,15 @@ from stream_router.errors import (
     TransientError,
     UnreachableError,
 )
-from stream_router.model_client.call_slots import CallSlots, NoPlaceError
-from stream_router.model_client.concurrency_limit import ConcurrencyLimit
+from stream_router.model_client.concurrency_limit import (
+    CallSlots,
+    ConcurrencyLimit,
+    NoPlaceError,
+    QueryTime,
+    RetryBudget,
+)
 from stream_router.model_client.http_call import ModelConnection
-from stream_router.model_client.query_time import QueryTime
 from stream_router.model_client.request import ModelRequest
-from stream_router.model_client.retry_budget import RetryBudget
 from stream_router.model_client.server_health import Breaker, HealthEvent, HealthState, LatencyWindow
 from stream_router.ports import Answered, ModelCallMetrics, Reply, ServerName
 from ucci_runtime.clock import Clock

@@ -58,7 +58,7 @@ async def probe_workload(
     """Probe the servers of a workload at once; takes at most as long as the longer time-out.
 
     ``texts``: what to ask each model; a model that is left out is not asked. By default both get a sample query.
-    Returns of each model that is asked, the small one first. Whether the two are swapped stands with the large one.
+    Returns what each model said, the small one first. Whether the two are swapped stands with the large one.
     """
     texts = dict.fromkeys(ROLES, SAMPLE_TEXT) if texts is None else texts
     asked = [(role, at) for role in ROLES if role in texts and (at := getattr(workload, role)) is not None]

@@ -21,6 +21,9 @@ from collections import deque
 from enum import Enum
 from typing import Literal
 
+#: From the first failure to the first probe, and between probes at most; each pause is 1.6 times the one before.
+FIRST_PAUSE_S, MAX_PAUSE_S = 0.2, 1.0
+
 Health = Literal["up", "probing", "down"]
 Quantile = Literal["p50", "p90", "p99"]
 
@@ -120,8 +123,6 @@ class Breaker:
         Failed probes and refused connections in a row, nothing being answered between them, that count as absence. Of a
         server that fails each call with probability .3, three in a row are 3 %, and only if no other call is answered
         within the second that three probes take.
-    first_pause_s, max_pause_s : float
-        From the first failure to the first probe, and between probes at most; each pause is 1.6 times the one before.
 
     Attributes
     ----------
@@ -131,19 +132,11 @@ class Breaker:
         When the state was entered, on the clock of ``now_s``.
     """
 
-    def __init__(
-        self,
-        patience_s: float = 0.0,
-        failure_limit: int = 3,
-        first_pause_s: float = 0.2,
-        max_pause_s: float = 1.0,
-    ) -> None:
+    def __init__(self, patience_s: float = 0.0, failure_limit: int = 3) -> None:
         self._patience_s = patience_s
         self._failure_limit = failure_limit
-        self._first_pause_s = first_pause_s
-        self._max_pause_s = max_pause_s
         self._failures_in_a_row = 0
-        self._pause_s = first_pause_s
+        self._pause_s = FIRST_PAUSE_S
         self._probe_at_s = 0.0
         self.state = HealthState.CLOSED
         self.successes = 0
@@ -185,14 +178,14 @@ class Breaker:
             self.successes += 1
             self._failures_in_a_row = 0
         elif event is HealthEvent.PROBE_SENT:
-            self._pause_s = min(self._max_pause_s, self._pause_s * 1.6)
+            self._pause_s = min(MAX_PAUSE_S, self._pause_s * 1.6)
             self._probe_at_s = now_s + self._pause_s
         else:
             self._failures_in_a_row += event in _COUNTED
         if before is HealthState.SUSPECT and self._is_gone(event, now_s):
             after = HealthState.OPEN
         if before is HealthState.CLOSED and after is not HealthState.CLOSED:
-            self._pause_s = self._first_pause_s
+            self._pause_s = FIRST_PAUSE_S
             self._probe_at_s = now_s + self._pause_s
         if after is not before:
             self.state, self.since_s = after, now_s

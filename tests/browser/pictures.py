@@ -24,6 +24,7 @@ GALLERY = FOLDER / "README.md"
 MOST_BYTES = 150_000
 _COLOURS = 256
 
+#: What has its pictures, and what each is called.
 STATES = {
     "outage": "A model server is down",
     "drift": "Drift",
@@ -34,7 +35,6 @@ STATES = {
     "routers-gone": "No router: the service has stopped",
     "workloads": "Many workloads",
 }
-"""What has its pictures, and what each is called."""
 
 LOOKS: dict[str, dict[str, Any]] = {
     "light": {"color_scheme": "light", "viewport": {"width": 1200, "height": 1080}},

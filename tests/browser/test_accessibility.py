@@ -20,17 +20,17 @@ LOOKS: dict[str, dict[str, Any]] = {
     "phone": {"viewport": {"width": 380, "height": 780}, "is_mobile": True, "has_touch": True},
 }
 TAGS = ("wcag2a", "wcag2aa", "wcag21a", "wcag21aa", "wcag22aa", "best-practice")
+#: The rules to which the dark style sheet, which has other colours and nothing else, makes a difference.
 OF_COLOURS = ("color-contrast", "link-in-text-block")
-"""The rules to which the dark style sheet, which has other colours and nothing else, makes a difference."""
 
+#: Those to which it makes a difference how wide the page is, and what is not shown for that.
 OF_SPACE = ("target-size", "scrollable-region-focusable", "label", "link-name", "button-name", "empty-table-header")
-"""Those to which it makes a difference how wide the page is, and what is not shown for that."""
 
+#: Pixels of a page on a telephone: what is urgent must not drown.
 TALLEST = 4_000
-"""Pixels of a page on a telephone: what is urgent must not drown."""
 
+#: Pixels to which a page must shrink without scrolling sideways (WCAG 1.4.10).
 NARROWEST = 320
-"""Pixels to which a page must shrink without scrolling sideways (WCAG 1.4.10)."""
 
 SMALL_AND_CLOSE = """document.querySelectorAll('a').forEach((one, n) => {
     one.style.cssText = `position: fixed; top: 0; left: ${10 * n}px; width: 9px; height: 9px; overflow: hidden`;

@@ -168,7 +168,6 @@ def until(condition: Callable[[], Any]) -> None:
 
 
 def test_page_shows_live_data_from_its_own_host(live: Live, visit: Visitor) -> None:
-    """The page shows live data, logs no error and loads nothing from other hosts."""
     visitor = visit()
     page = visitor.page
 

@@ -33,18 +33,18 @@ from tests.support.demo_models import FIELDS, SCHEMA, generate, ids, workload
 from ucci_demo.model_server import PROMPT
 from ucci_demo.recorded.traffic import RecordedQuery, load_traffic
 from ucci_runtime.process import SystemClock
-from ucci_stream.local.model_servers import recorded_servers, vllm_servers
+from ucci_stream.local.stack import recorded_servers, vllm_servers
 
 ROLES: tuple[ModelRole, ...] = ("small", "large")
 URL_VARIABLES = {"small": "UCCI_VLLM_SMALL_URL", "large": "UCCI_VLLM_LARGE_URL"}
+#: Of u in float32: sums in another order. Seen between two engines on 400 answers: 3.3e-7.
 UNCERTAINTY_TOLERANCE = 1e-5
-"""Of u in float32: sums in another order. Seen between two engines on 400 answers: 3.3e-7."""
 
+#: Of both servers together; vLLM starts in half a minute on an idle machine, in ten where others are at work.
 READY_S = 850.0
-"""Of both servers together; vLLM starts in half a minute on an idle machine, in ten where others are at work."""
 
+#: The most tries for one that the server has not ended when it is closed.
 STOPPED_CALLS = 20
-"""The most tries for one that the server has not ended when it is closed."""
 
 KNOWN = load_traffic()[3_000:11_000:500]
 TYPOS = tuple(query for query in load_traffic() if query.shift == "typos")[:400:100]
@@ -179,7 +179,6 @@ async def test_an_answer_held_to_the_schema_fits_it(servers: Servers, api: str) 
 
 
 async def test_forced_token_has_an_impossible_runner_up(servers: Servers) -> None:
-    """A token that the schema forces has a runner-up of probability zero."""
     _, document = await post(
         servers.small, "/completions", completion_body(KNOWN[0].text, response_format=SCHEMA_FORMAT)
     )
@@ -188,7 +187,6 @@ async def test_forced_token_has_an_impossible_runner_up(servers: Servers) -> Non
 
 
 async def test_tokens_are_named_by_id_with_the_end(servers: Servers) -> None:
-    """Tokens are named by id, and the end-of-sequence token is among them."""
     (generation,) = generate("small", [KNOWN[0].text])
     status, document = await post(servers.small, "/completions", completion_body(KNOWN[0].text))
     choice = document["choices"][0]

@@ -51,7 +51,6 @@ class Topics:
         produce(self.bootstrap, f"{self.prefix}.queries", records)
 
     def committed(self) -> dict[int, tuple[int, tuple[OffsetRange, ...]]]:
-        """What the group has committed."""
         asked = ConsumerGroupTopicPartitions(f"{self.prefix}-router", self._queries())
         admin = AdminClient({"bootstrap.servers": self.bootstrap})
         (answered,) = admin.list_consumer_group_offsets([asked], request_timeout=20).values()
@@ -113,7 +112,6 @@ async def test_lag_ends_at_zero_behind_a_producers_own_transactions(topics: Topi
 
 
 async def test_bad_input_becomes_dead_letters(topics: Topics) -> None:
-    """Bad input becomes dead letters with its original bytes, and the stream goes on."""
     bad: dict[str, bytes | None] = {
         "tombstone": None,
         "empty": b"",
@@ -142,7 +140,6 @@ async def test_bad_input_becomes_dead_letters(topics: Topics) -> None:
 
 
 async def test_straggler_delays_no_other_query(topics: Topics) -> None:
-    """A straggler delays no other query, and no other router answers again what is done beyond it."""
     release = asyncio.Event()
 
     async def hold(event: QueryEvent) -> None:
@@ -284,7 +281,6 @@ async def test_a_full_router_takes_no_more_and_loses_nothing(topics: Topics) -> 
 
 
 async def test_oversized_result_becomes_a_dead_letter(broker: LocalBroker) -> None:
-    """A result too large for its topic becomes a dead letter and spoils no other result."""
     prefix = unique_prefix()
     create_topics(broker.bootstrap, prefix, 4, **{"max.message.bytes": "10000"})
     topics = Topics(broker.bootstrap, prefix)

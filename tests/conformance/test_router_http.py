@@ -28,7 +28,6 @@ def router(tmp_path: Path) -> Iterator[RouterProcess]:
 
 
 async def test_metrics_count_every_call_and_result(broker: LocalBroker, router: RouterProcess) -> None:
-    """The metrics page counts every call to a model and every result."""
     prefix = unique_prefix()
     create_topics(broker.bootstrap, prefix, 2)
     publish_calibration(broker.bootstrap, prefix)

@@ -31,8 +31,8 @@ from ucci_stream.local.kafka_node import LocalBroker
 
 _CONSOLE = Console(stderr=True)
 _WIDTH = 110
+#: So many of a kind's findings are shown while the campaign goes on; the report has all.
 _FIRST = 5
-"""So many of a kind's findings are shown while the campaign goes on; the report has all."""
 
 app = typer.Typer(add_completion=False, pretty_exceptions_enable=False)
 

@@ -41,22 +41,22 @@ RATE = 40.0
 SESSION_S = 6.0
 START_S = 60.0
 NAMES = ("router-0", "router-1", "join", "fit")
+#: Longest time from the end of a fault to the next commit.
 SETTLE_S = 90.0
-"""Longest time from the end of a fault to the next commit."""
 
+#: Longest time from the end of all faults to the last consequence; what is not there by then counts as lost.
 JUDGED_S = 240.0
-"""Longest time from the end of all faults to the last consequence; what is not there by then counts as lost."""
 
+#: After which no further example is expected, once everything else has come.
 SILENCE_S = 3.0
-"""After which no further example is expected, once everything else has come."""
 
+#: Longest time from an observation that was folded to the version that follows from it.
 VERSION_S = 20.0
-"""Longest time from an observation that was folded to the version that follows from it."""
 
 _SAID_CHARS = 200
 
+#: Whose doing it is; without its stage nothing can be expected of an area.
 _STAGE_OF: Mapping[Area, Stage] = {"queries": "router", "labels": "join", "versions": "fit"}
-"""Whose doing it is; without its stage nothing can be expected of an area."""
 
 
 class NotRecovered(AssertionError):
@@ -178,9 +178,7 @@ class Arena:
     def await_commit(self, name: str, after_ms: int, timeout_s: float = SETTLE_S) -> None:
         """Wait until a process has committed something written after a moment of the wall clock.
 
-        Raises
-        ------
-        NotRecovered
+        Raises NotRecovered.
         """
 
         def has_committed() -> bool:

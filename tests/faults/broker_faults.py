@@ -18,8 +18,8 @@ from tests.faults.episodes import Episode, Kind, recovered
 AWAY_S = 30.0
 FROZEN_S = 5.0
 _ASK_S = 30.0
+#: How long inputs pile up before retention takes them.
 _ARREARS_S = 3.0
-"""How long inputs pile up before retention takes them."""
 
 
 def broker(kind: str, befall: Callable[[Arena], None]) -> Kind:

@@ -28,24 +28,16 @@ from ucci_stream.local.processes import StackFailed
 
 @dataclass(frozen=True, slots=True)
 class Entry:
-    """One kind of fault in the schedule.
-
-    Parameters
-    ----------
-    name : str
-    group : str
-        Kinds of one group share an arena.
-    kind : Kind
-    times : int
-        Faults of it in one round.
-    area : str, optional
-        Kinds of a group that name one run beside each other, and answer for their own area alone.
-    """
+    """One kind of fault in the schedule."""
 
     name: str
+    #: Kinds of one group share an arena.
     group: str
+
     kind: Kind
+    #: Faults of it in one round.
     times: int
+    #: Kinds of a group that name one run beside each other, and answer for their own area alone.
     area: Area | None = None
 
 
@@ -81,25 +73,16 @@ ENTRIES: tuple[Entry, ...] = (
 
 @dataclass
 class Row:
-    """One kind of fault in the report.
-
-    Parameters
-    ----------
-    kind : str
-    episodes : list of Episode
-    findings : list of Finding
-        Promises broken.
-    queries, dead_letters : int
-        While it lasted.
-    ended : list of str
-        Processes that ended by themselves and were started again.
-    """
+    """One kind of fault in the report."""
 
     kind: str
     episodes: list[Episode]
+    #: Promises broken.
     findings: list[Finding]
+    #: While it lasted.
     queries: int = 0
     dead_letters: int = 0
+    #: Processes that ended by themselves and were started again.
     ended: list[str] = field(default_factory=list)
 
     def count(self, *harms: str) -> int:
@@ -119,17 +102,11 @@ class Row:
 
 @dataclass(frozen=True)
 class Watching:
-    """Told how a campaign goes on; by default nobody is.
+    """Told how a campaign goes on; by default nobody is."""
 
-    Parameters
-    ----------
-    on_kind : callable
-        Called with a kind and the number of its faults, before the first.
-    on_episode : callable
-    on_row : callable
-    """
-
+    #: Called with a kind and the number of its faults, before the first.
     on_kind: Callable[[str, int], None] = lambda _kind, _times: None
+
     on_episode: Callable[[Episode], None] = lambda _episode: None
     on_row: Callable[[Row], None] = lambda _row: None
 
@@ -236,14 +213,12 @@ SOAKED = (
     "kill join",
     "kill fit",
 )
+#: The router that no kill hits, so that its memory can be followed for the whole time.
 WITNESS = "router-0"
-"""The router that no kill hits, so that its memory can be followed for the whole time."""
 
 
 @dataclass
 class Soak:
-    """What a soak has shown."""
-
     rows: list[Row]
     memory: dict[str, Slope]
     minutes: float

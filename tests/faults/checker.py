@@ -23,8 +23,8 @@ from tests.faults.evidence import Entities, Evidence, Kept, Place
 Harm = Literal["lost", "doubled", "altered", "reordered", "contradictory"]
 Area = Literal["queries", "labels", "versions"]
 _CLOSE = 1e-9
+#: How far the broker's clock may differ from the senders' on one machine, both read in whole milliseconds.
 _CLOCK_MS = 1_000
-"""How far the broker's clock may differ from the senders' on one machine, both read in whole milliseconds."""
 
 
 class Finding(NamedTuple):

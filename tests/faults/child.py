@@ -43,32 +43,22 @@ class ClockJump:
 
 @dataclass(frozen=True)
 class Orders:
-    """How to run one process.
-
-    Parameters
-    ----------
-    service : str
-    config, log : Path
-    arguments : tuple of str
-        After ``run --config …``.
-    environment : mapping
-        Overrides of settings.
-    strike : Strike, optional
-    off : tuple of str
-        Names of mechanisms to switch off.
-    clock : ClockJump, optional
-    obeys_modes : bool
-        Give up root's right to write whatever a file's mode says.
-    """
+    """How to run one process."""
 
     service: Literal["router", "recalibrator"]
     config: Path
     log: Path
+    #: After ``run --config …``.
     arguments: tuple[str, ...] = ()
+    #: Overrides of settings.
     environment: Mapping[str, str] = field(default_factory=dict)
+
     strike: Strike | None = None
+    #: Names of mechanisms to switch off.
     off: tuple[str, ...] = ()
+
     clock: ClockJump | None = None
+    #: Give up root's right to write whatever a file's mode says.
     obeys_modes: bool = False
 
 
@@ -164,7 +154,6 @@ class Child:
 
     @property
     def process(self) -> multiprocessing.context.ForkServerProcess:
-        """The process; it was started."""
         assert self._process is not None, f"{self.name} was not started"
         return self._process
 
@@ -186,7 +175,6 @@ class Child:
         return pid
 
     def signal(self, number: int) -> None:
-        """Send it a signal."""
         os.kill(self.pid, number)
 
     def kill(self) -> None:

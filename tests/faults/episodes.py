@@ -15,28 +15,20 @@ from tests.faults.child import Child
 
 @dataclass(frozen=True, slots=True)
 class Episode:
-    """One fault.
+    """One fault."""
 
-    Parameters
-    ----------
-    kind : str
-        A row of the report.
-    what : str
-        Which process, at which step, and the like.
-    fault_s : float
-        How long the fault itself lasted; 0 for a kill.
-    recovery_s : float or None
-        From its end to the next commit; None where there was none in time.
-    """
-
+    #: A row of the report.
     kind: str
+    #: Which process, at which step, and the like.
     what: str
+    #: How long the fault itself lasted; 0 for a kill.
     fault_s: float
+    #: From its end to the next commit; None where there was none in time.
     recovery_s: float | None
 
 
+#: Lets so many faults of one kind befall an arena; yields each once it is over.
 Kind = Callable[[Arena, Random, int], Iterator[Episode]]
-"""Lets so many faults of one kind befall an arena; yields each once it is over."""
 
 
 def recovered(

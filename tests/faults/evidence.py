@@ -38,29 +38,19 @@ class Answer(NamedTuple):
 
 @dataclass(frozen=True)
 class Evidence:
-    """All that the checker judges by.
+    """All that the checker judges by."""
 
-    Parameters
-    ----------
-    records : mapping of Place to Kept
-        Committed records of all topics.
-    queries : mapping of str to str
-        Text of each query sent, by id.
-    acknowledged : collection of str
-        Queries whose record the broker acknowledged.
-    labels : collection of str
-        Ids of the feedback that the broker acknowledged.
-    answer : callable
-        What a model (``small`` or ``large``) says to a text.
-    excused : collection of Place
-        Inputs that the topic's retention took away before they were read: nothing need follow from them.
-    """
-
+    #: Committed records of all topics.
     records: Mapping[Place, Kept]
+    #: Text of each query sent, by id.
     queries: Mapping[str, str]
+    #: Queries whose record the broker acknowledged.
     acknowledged: Collection[str]
+    #: Ids of the feedback that the broker acknowledged.
     labels: Collection[str]
+    #: What a model (``small`` or ``large``) says to a text.
     answer: Callable[[str, str], Answer]
+    #: Inputs that the topic's retention took away before they were read: nothing need follow from them.
     excused: Collection[Place] = ()
 
     def of(self, topic: str) -> Iterator[Kept]:

@@ -23,59 +23,40 @@ from typing import Any, Literal
 Stage = Literal["router", "join", "fit"]
 Moment = Literal["before", "during", "after"]
 
+#: How long after the beginning of a call a strike may fall that hits it under way.
 _DURING_S = 0.004
-"""How long after the beginning of a call a strike may fall that hits it under way."""
 
 
 @dataclass(frozen=True, slots=True)
 class FaultPoint:
-    """One step of a stage.
-
-    Parameters
-    ----------
-    name : str
-    stages : tuple of str
-    target : str
-        ``module:name`` of what is wrapped.
-    moment : str
-        Before it, under way or after it.
-    call : str
-        Where the target makes calls for others: of which function of the Kafka client.
-    most : int
-        A strike falls on one of the first so many passes.
-    at_start : bool
-        Whether a process passes it only when it starts.
-    """
+    """One step of a stage."""
 
     name: str
     stages: tuple[Stage, ...]
+    #: ``module:name`` of what is wrapped.
     target: str
+    #: Before it, under way or after it.
     moment: Moment
+    #: Where the target makes calls for others: of which function of the Kafka client.
     call: str = ""
+    #: A strike falls on one of the first so many passes.
     most: int = 12
+    #: Whether a process passes it only when it starts.
     at_start: bool = False
 
 
 @dataclass(frozen=True, slots=True)
 class Strike:
-    """What is to befall a process.
-
-    Parameters
-    ----------
-    point : FaultPoint
-    nth : int
-        At which pass, from 1.
-    armed : Path
-        Passes count from when this file exists.
-    signal : int
-    seed : int
-        Of the moment within a call.
-    """
+    """What is to befall a process."""
 
     point: FaultPoint
+    #: At which pass, from 1.
     nth: int
+    #: Passes count from when this file exists.
     armed: Path
+
     signal: int = signal.SIGKILL
+    #: Of the moment within a call.
     seed: int = 0
 
 

@@ -27,12 +27,12 @@ from tests.faults.fault_points import Stage
 from tests.faults.late_schedules import STRUCK, Played, Player, Schedule, drawn
 from tests.support.proxied_broker import Proxied, proxied_broker, proxied_cluster
 
+#: The processes whose work leads to what a stage writes; the last is the one that is struck.
 NAMES: Mapping[Stage, tuple[str, ...]] = {
     "router": ("router-0",),
     "join": ("router-0", "join"),
     "fit": ("router-0", "join", "fit"),
 }
-"""The processes whose work leads to what a stage writes; the last is the one that is struck."""
 
 AREAS: Mapping[Stage, Area] = {"router": "queries", "join": "labels", "fit": "versions"}
 INPUTS: Mapping[str, tuple[str, ...]] = {
@@ -40,11 +40,11 @@ INPUTS: Mapping[str, tuple[str, ...]] = {
     "join": ("results", "feedback"),
     "fit": ("observations",),
 }
+#: Schedules in one arena: what was found before is told from what is new, and that takes longer with every record.
 BLOCK = 40
-"""Schedules in one arena: what was found before is told from what is new, and that takes longer with every record."""
 
+#: Shorter than the other faults' one: an abort waits for its end.
 LATE_SESSION_S = 2.0
-"""Shorter than the other faults' one: an abort waits for its end."""
 
 DRAINED_S = 60.0
 _LOOK_S = 0.05
@@ -138,12 +138,7 @@ class Scene:
             self.come_to_rest()
 
     def come_to_rest(self) -> None:
-        """Stop asking, and wait until each stage's group stands at the end of all its input.
-
-        Raises
-        ------
-        NotDrained
-        """
+        """Stop asking, and wait until each stage's group stands at the end of all its input. Raises NotDrained."""
         self.arena.senders.stop_asking()
         deadline_s = time.monotonic() + DRAINED_S
         more_s = time.monotonic() + _MORE_S

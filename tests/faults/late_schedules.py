@@ -31,8 +31,8 @@ from tests.support.kafka_wire import (
 
 Then = Literal["nothing", "kill", "kill after commit", "silence"]
 STRUCK = "struck"
+#: Longest wait for a request of a process that works.
 REACH_S = 20.0
-"""Longest wait for a request of a process that works."""
 
 _ANSWER_S = 5.0
 _GROUP_S = 10.0
@@ -43,36 +43,24 @@ _ALL = 1_000
 
 @dataclass(frozen=True, slots=True)
 class Schedule:
-    """See the module.
+    """See the module."""
 
-    Parameters
-    ----------
-    late : str
-        Kind of the late request.
-    strikes : str
-        Kind of B's request that is held back until the late one was answered.
-    commits : bool
-        Whether a late EndTxn commits; for the other kind, A is made to fail.
-    answer : bool
-        Strike before the answer to B's request, not before the request.
-    behind : str
-        Kind of B's request that must be answered first, where B comes so far.
-    inverted : bool
-        Break the connection of B's AddOffsets too, so that the records go before the offsets.
-    then : str
-        What befalls the process: nothing; SIGKILL, so that the held request never arrives; SIGKILL once B is committed,
-        before the next begins; or a held request so late that the process gives its producer up.
-    is_late : bool
-        Whether the late request arrives at all; a control has the same faults without it.
-    """
-
+    #: Kind of the late request.
     late: str
+    #: Kind of B's request that is held back until the late one was answered.
     strikes: str
+    #: Whether a late EndTxn commits; for the other kind, A is made to fail.
     commits: bool = True
+    #: Strike before the answer to B's request, not before the request.
     answer: bool = False
+    #: Kind of B's request that must be answered first, where B comes so far.
     behind: str = ""
+    #: Break the connection of B's AddOffsets too, so that the records go before the offsets.
     inverted: bool = False
+    #: What befalls the process: nothing; SIGKILL, so that the held request never arrives; SIGKILL once B is committed,
+    #: before the next begins; or a held request so late that the process gives its producer up.
     then: Then = "nothing"
+    #: Whether the late request arrives at all; a control has the same faults without it.
     is_late: bool = True
 
     @property
@@ -117,17 +105,11 @@ def drawn(draw: Random, *, is_late: bool = True) -> Schedule:
 
 @dataclass(frozen=True, slots=True)
 class Played:
-    """What became of a schedule.
+    """What became of a schedule."""
 
-    Parameters
-    ----------
-    reached : str
-        How far it came: ``struck`` where the late request arrived as wanted, else what did not happen.
-    error : int, optional
-        What the broker answered to the late request.
-    """
-
+    #: How far it came: ``struck`` where the late request arrived as wanted, else what did not happen.
     reached: str
+    #: What the broker answered to the late request.
     error: int | None = None
 
 

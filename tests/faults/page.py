@@ -27,6 +27,7 @@ _CONTROLS = "tests/faults/test_negative_controls.py"
 _HEALTH = "tests/stream_router/model_client/test_server_health.py"
 _CLIENT = "tests/stream_router/model_client/test_http_client.py"
 
+#: By kind of fault, in the words of the operator.
 STORIES: Mapping[str, Story] = {
     "kill router": Story(
         "The next process under the id fences it, ends its open transaction and reads on from the group's"
@@ -165,7 +166,6 @@ STORIES: Mapping[str, Story] = {
         "tests/faults/test_checker.py",
     ),
 }
-"""By kind of fault, in the words of the operator."""
 
 
 _HOW = """\

@@ -15,8 +15,8 @@ from tests.faults.child import Child
 from tests.faults.episodes import Episode, Kind, await_stopped, recovered, thaw
 from tests.faults.fault_points import FaultPoint, Stage, Strike, point_named, points_of
 
+#: A step that is not passed within this time is not reached; the process is then killed where it stands.
 STRIKE_S = 15.0
-"""A step that is not passed within this time is not reached; the process is then killed where it stands."""
 
 PAST_SESSION_S = SESSION_S + 2.0
 _EXIT_S = 30.0
@@ -83,8 +83,8 @@ def _stage(name: str) -> str:
     return name.partition("-")[0]
 
 
+#: A process that is stopped here has something to commit when it goes on.
 STOPPED_AT = ("begin transaction, before", "offsets to transaction, before", "commit transaction, before")
-"""A process that is stopped here has something to commit when it goes on."""
 
 
 def stops(stage: Stage) -> Kind:

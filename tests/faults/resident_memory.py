@@ -11,8 +11,8 @@ from typing import NamedTuple
 
 import numpy as np
 
+#: What a process takes in its first seconds (caches, arenas, code) says nothing of a leak.
 WARM_UP_S = 30.0
-"""What a process takes in its first seconds (caches, arenas, code) says nothing of a leak."""
 
 SHOWN_S = 30.0
 _SAMPLE_S = 1.0
@@ -90,13 +90,7 @@ def _span_s(life: list[Sample]) -> float:
 
 
 class MemoryWatch:
-    """A thread that reads once a second.
-
-    Parameters
-    ----------
-    processes : callable
-        Returns the present process ids by name.
-    """
+    """A thread that reads once a second. ``processes``: returns the present process ids by name."""
 
     def __init__(self, processes: Callable[[], Mapping[str, int]]) -> None:
         self._processes = processes

@@ -25,12 +25,12 @@ from tests.support.scripted_model_server import answer_to
 WORKLOAD = "photo"
 PROMPT = "find {text}"
 LABELER = "ada"
+#: Shares of labels that are sent twice, put right later, and taken back.
 _REPEATED, _CORRECTED, _WITHDRAWN = 0.10, 0.05, 0.02
-"""Shares of labels that are sent twice, put right later, and taken back."""
 
+#: Shares of queries on which the large model errs: a world in which it never does has rates of zero, which no estimate
+#: of a rate can predict.
 _SMALL_RIGHT, _NEITHER_RIGHT = 0.10, 0.04
-"""Shares of queries on which the large model errs: a world in which it never does has rates of zero, which no estimate
-of a rate can predict."""
 
 _DELAY_S = (0.1, 0.6)
 _TICK_S = 0.02

@@ -33,18 +33,17 @@ from rich.table import Table
 from tests.faults.arena import SESSION_S, Arena, arena
 from tests.faults.report import ROOT, commit, machine_class
 from tests.support.replicated_broker import three_brokers
-from ucci_stream.local.broker_probe import pick_port
 from ucci_stream.local.kafka_install import broker_properties, properties_text
-from ucci_stream.local.kafka_node import LocalBroker
+from ucci_stream.local.kafka_node import LocalBroker, pick_port
 
 SESSION_DEFAULT_S = 20.0
 RATE = 5.0
+#: After which a service counts as one that does not come back.
 BACK_S = 90.0
-"""After which a service counts as one that does not come back."""
 
+#: Lengths of pauses after which services were seen to stay away or to end: around the broker's session of 9 s, and as a
+#: member rejoins after its own of 20 s.
 TROUBLE_S = ((9.0, 14.0), (26.0, 30.0))
-"""Lengths of pauses after which services were seen to stay away or to end: around the broker's session of 9 s, and as a
-member rejoins after its own of 20 s."""
 
 _SAMPLE_S = 1.0
 _BETWEEN_S = 6.0

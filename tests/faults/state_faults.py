@@ -14,8 +14,8 @@ from tests.faults.child import ClockJump
 from tests.faults.episodes import Episode, Kind, recovered
 from tests.faults.fault_points import Stage
 
+#: A process that may not write ends within this time, or goes on.
 _EXIT_S = 6.0
-"""A process that may not write ends within this time, or goes on."""
 
 _RUN_S = 3.0
 JUMP_S = 3_600.0

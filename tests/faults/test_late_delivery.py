@@ -21,8 +21,8 @@ from tests.support.proxied_broker import Proxied, proxied_broker
 pytestmark = [pytest.mark.broker, pytest.mark.slow, pytest.mark.timeout(180)]
 
 SEED = 20260501
+#: A schedule that the process's timing did not let happen is played again.
 ATTEMPTS = 3
-"""A schedule that the process's timing did not let happen is played again."""
 
 Off = tuple[str, ...]
 

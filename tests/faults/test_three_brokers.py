@@ -32,8 +32,8 @@ from tests.support.router_processes import ROOT
 pytestmark = [pytest.mark.three_brokers, pytest.mark.timeout(900)]
 
 SEED = 20260401
+#: Results between two kills, so that each meets full traffic.
 LOAD_BEFORE = 200
-"""Results between two kills, so that each meets full traffic."""
 
 STAGES = ("router-0", "router-1", "join", "fit")
 TEXT = "canon 5d"

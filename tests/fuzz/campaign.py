@@ -26,8 +26,8 @@ from typing import Any
 from tests.fuzz.mutations import GIANT_BYTES, GIANT_SHARE, mutated
 from tests.fuzz.targets import Target
 
+#: CPU time that no input of at most 1 MB may take.
 SLOW_S = 0.1
-"""CPU time that no input of at most 1 MB may take."""
 
 _ROOT = str(Path(__file__).parents[2])
 _TRACED_SHARE = 1 / 25
@@ -52,14 +52,11 @@ class Finding:
     input_bytes: int
 
     def input(self) -> bytes:
-        """Return the input."""
         return b64decode(self.input_base64)
 
 
 @dataclass(slots=True)
 class TargetReport:
-    """What happened to one target."""
-
     cases: int = 0
     outcomes: int = 0
     lines: int = 0

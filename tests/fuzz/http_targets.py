@@ -28,12 +28,11 @@ _PAGES = (
     *(f"/workloads/{WORKLOAD}?asked=pause&version=1", f"/confirm?workload={WORKLOAD}&action=pin&version=1"),
 )
 _PATIENCE_S = 20.0
+#: Of a request's first line: the server refuses a head beyond 64 kB.
 _TARGET_BYTES = 60_000
-"""Of a request's first line: the server refuses a head beyond 64 kB."""
 
 
 def http_targets() -> Iterator[Target]:
-    """Yield the targets."""
     for signal in SIGNALS.values():
         yield Target(f"model reply, {signal.kind}", _REPLIES, partial(_reply, signal))
     yield Target("API, bodies", _posts(), _Api().answer, 0.15)

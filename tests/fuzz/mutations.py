@@ -15,8 +15,8 @@ from typing import Any
 
 from tests.support.hostile_values import HOSTILE_VALUES, places
 
+#: Of the largest inputs: as long as a record may be.
 GIANT_BYTES = 1_000_000
-"""Of the largest inputs: as long as a record may be."""
 
 GIANT_SHARE = 1 / 500
 _MOST_MUTATIONS = 4
@@ -267,6 +267,7 @@ def _deep_value(draw: random.Random, size: int) -> str:
     return opening * depth + closing * depth
 
 
+#: Values of about a given size, as JSON.
 GIANTS: Mapping[str, Callable[[random.Random, int], str]] = MappingProxyType(
     {
         "many keys": _many_keys,
@@ -277,7 +278,6 @@ GIANTS: Mapping[str, Callable[[random.Random, int], str]] = MappingProxyType(
         "deep value": _deep_value,
     }
 )
-"""Values of about a given size, as JSON."""
 
 
 def giant(draw: random.Random, data: bytes, kind: str, size: int) -> bytes:

@@ -49,7 +49,6 @@ WORKLOADS: Mapping[str, WorkloadSettings] = MappingProxyType({WORKLOAD: SETTINGS
 
 
 def record_targets() -> Iterator[Target]:
-    """Yield the targets."""
     seeds = {name: drawn(strategy) for name, strategy in EVENTS.items()}
     for name, events in seeds.items():
         yield Target(f"event {name}", events, partial(_event, getattr(schemas, name)))

@@ -16,8 +16,7 @@ from recalibrator.api.http_requests import parse_object
 from recalibrator.core import Recalibrator
 from recalibrator.fit.file_snapshots import SnapshotFiles
 from recalibrator.fit.ports import FitState
-from recalibrator.join.query_state import QueryState
-from recalibrator.join.row_codec import decoded, encoded
+from recalibrator.join.query_state import QueryState, decoded, encoded
 from recalibrator.labelling.label_lines import LabelLinesReader, Line, documents_of, task_line
 from recalibrator.labelling.label_studio import LabelStudioReader
 from recalibrator.labelling.label_tool import InvalidAnnotation
@@ -44,12 +43,11 @@ from ucci_stream.topics.feed import FeedStopped, decoded_lines
 
 NOW = datetime(2026, 1, 31, 12, tzinfo=UTC)
 _ROOT = Path(__file__).parents[2]
+#: Of one fault of the configuration: it may list every valid key.
 _FAULT_CHARS = 2_000
-"""Of one fault of the configuration: it may list every valid key."""
 
 
 def state_targets() -> Iterator[Target]:
-    """Yield the targets."""
     example = (_ROOT / "deploy" / "ucci.example.toml").read_bytes()
     yield Target("configuration", (example + PART, *_CONFIGURATIONS), _configuration, 2.0)
     rows = tuple(encoded(state) for state in _states())
@@ -199,7 +197,6 @@ class _Files:
         return self._read(data, lambda: decoded_lines(self._path, _feedback_line))
 
     def replayed(self, data: bytes) -> str:
-        """Replay a file."""
         return self._read(data, lambda: replay(SETTINGS, self._path))
 
     def bootstrapped(self, data: bytes) -> str:

@@ -13,11 +13,11 @@ from dataclasses import dataclass
 
 from schemas.errors import DecodeError
 
+#: Of an error for people; the header of a dead letter holds no more.
 MAX_LINE_CHARS = 1_000
-"""Of an error for people; the header of a dead letter holds no more."""
 
+#: Separates the parts of an input that has several: key and value of a record, head and body of a request.
 PART = b"\x1e"
-"""Separates the parts of an input that has several: key and value of a record, head and body of a request."""
 
 _UNPRINTABLE = frozenset({"Cc", "Cs", "Zl", "Zp"})
 
@@ -28,31 +28,21 @@ class Violation(AssertionError):
 
 @dataclass(frozen=True, slots=True)
 class Target:
-    """One part that reads bytes from outside.
-
-    Parameters
-    ----------
-    name : str
-    seeds : sequence of bytes
-        Valid inputs.
-    run : callable
-        Reads one input and returns its outcome; raises for whatever is a finding.
-    weight : float
-        How often it is chosen, against 1 for most; below 1 for those that are slow.
-    """
+    """One part that reads bytes from outside."""
 
     name: str
+    #: Valid inputs.
     seeds: Sequence[bytes]
+    #: Reads one input and returns its outcome; raises for whatever is a finding.
     run: Callable[[bytes], str]
+    #: How often it is chosen, against 1 for most; below 1 for those that are slow.
     weight: float = 1.0
 
 
 def require_line(text: str, named: str | None = None) -> None:
     """Require an error to be one line, short, without control characters, that names what it blames.
 
-    Raises
-    ------
-    Violation
+    Raises Violation.
     """
     if not text.strip():
         raise Violation("the error says nothing")
@@ -67,12 +57,7 @@ def require_line(text: str, named: str | None = None) -> None:
 
 
 def refused(error: DecodeError) -> str:
-    """Return the outcome of a refused record, once its error is found to be a good one.
-
-    Raises
-    ------
-    Violation
-    """
+    """Return the outcome of a refused record, once its error is found to be a good one. Raises Violation."""
     require_line(str(error), error.field)
     return f"{error.reason} {generic(error.field)}"
 

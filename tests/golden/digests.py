@@ -7,8 +7,8 @@ from hashlib import sha256
 from typing import Any
 
 _SIGNIFICANT = 9
+#: What lies below is what is left of a difference of equal numbers, and no two machines agree on it.
 _NOISE = 1e-12
-"""What lies below is what is left of a difference of equal numbers, and no two machines agree on it."""
 
 
 def rounded(text: bytes) -> Any:
@@ -33,13 +33,7 @@ def digest(value: Any) -> str:
 
 
 class Segments:
-    """Digests of what is taken in: one for each segment, and one of everything.
-
-    Parameters
-    ----------
-    length : int
-        Of a segment, in steps.
-    """
+    """Digests of what is taken in: one for each segment, and one of everything. ``length``: of a segment, in steps."""
 
     def __init__(self, length: int) -> None:
         self._length, self._steps = length, 0

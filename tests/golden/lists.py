@@ -31,7 +31,7 @@ from stream_router.cli import app as router_app
 from tests.golden.digests import digest, rounded
 from tests.support.api import make_api
 from ucci_stream.cli import app as operator_app
-from ucci_stream.label_tools.topics import reading_group
+from ucci_stream.label_tools.sync import reading_group
 
 ROOT = Path(__file__).parents[2]
 _GENERATED = ROOT / "schemas" / "generated"

@@ -46,28 +46,21 @@ _DRAWS = 32
 
 @dataclass(frozen=True)
 class Story:
-    """What happens in one stream.
-
-    Parameters
-    ----------
-    observations : int
-        After which it ends; restarts come after half of them.
-    drift_at, outage, careless : int or pair of int
-        Queries from which typos come, in which the large model mostly fails, and in which labelers miss what both
-        models have right.
-    harsh_at : int
-        Query from which the target is out of reach.
-    commands : sequence of (query, action, more)
-        Where ``more`` counts versions back from the one in force, or gives the share of a canary.
-    """
+    """What happens in one stream."""
 
     settings: WorkloadSettings
+    #: After which it ends; restarts come after half of them.
     observations: int
+    #: Queries from which typos come, in which the large model mostly fails, and in which labelers miss what both models
+    #: have right.
     drift_at: int
     outage: tuple[int, int]
     careless: tuple[int, int]
+    #: Query from which the target is out of reach.
     harsh_at: int
+    #: Where ``more`` counts versions back from the one in force, or gives the share of a canary.
     commands: Sequence[tuple[int, str, dict[str, Any]]]
+
     seed: int
 
 
@@ -329,10 +322,7 @@ def _command(core: Recalibrator, number: int, action: str, more: dict[str, Any])
 def run(name: str) -> dict[str, Any]:
     """Drive one story's stream through a core, restarted in the middle; on one BLAS thread, as the service does.
 
-    Returns
-    -------
-    dict
-        Counts for people to read, and the digests.
+    Returns counts for people to read, and the digests.
     """
     with threadpool_limits(limits=1, user_api="blas"):
         return _run(STORIES[name])

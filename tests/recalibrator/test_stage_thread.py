@@ -94,7 +94,6 @@ def test_an_error_while_it_runs_is_handed_on(error: Exception) -> None:
 
 @pytest.mark.parametrize("error", [BrokerUnreachable("away"), NotCommitted("unseen")])
 def test_broker_absent_at_close_is_no_failure(error: RecalibratorError) -> None:
-    """An unreachable broker is no failure once the service is closing."""
     closing = Event()
     assert run(ScriptedStage(closing, in_close=error), closing) == []
 

@@ -16,9 +16,8 @@ import pytest
 
 from tests.support.recalibrator_processes import RecalibratorProcess, create_all_topics, write_recalibrator_config
 from tests.support.router_processes import RouterProcess, write_config
-from ucci_runtime.absence import SAID_EVERY_S
-from ucci_stream.local.broker_probe import pick_port
-from ucci_stream.local.kafka_node import LocalBroker
+from ucci_runtime.process import SAID_EVERY_S
+from ucci_stream.local.kafka_node import LocalBroker, pick_port
 
 pytestmark = [pytest.mark.broker, pytest.mark.slow]
 

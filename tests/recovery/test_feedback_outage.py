@@ -19,8 +19,7 @@ from tests.support.recalibrator_processes import (
     create_all_topics,
     write_recalibrator_config,
 )
-from ucci_stream.local.broker_probe import pick_port
-from ucci_stream.local.kafka_node import LocalBroker
+from ucci_stream.local.kafka_node import LocalBroker, pick_port
 
 pytestmark = [pytest.mark.broker, pytest.mark.slow]
 

@@ -12,11 +12,11 @@ from confluent_kafka import Producer, TopicPartition
 from schemas.settings import Settings
 from tests.support.broker import create, produce, unique_prefix
 from tests.support.recalibrator_memory import Counts
+from ucci_runtime.broker.contact import Standstill
 from ucci_runtime.broker.kafka_broker import kafka_connect
 from ucci_runtime.broker.kafka_group_reader import KafkaGroupReader
 from ucci_runtime.broker.ports import GroupOffsets
 from ucci_runtime.broker.records import Input, Record
-from ucci_runtime.broker.standstill import Standstill
 from ucci_stream.local.kafka_node import LocalBroker
 
 pytestmark = pytest.mark.broker
@@ -24,8 +24,8 @@ pytestmark = pytest.mark.broker
 DEADLINE_S = 30.0
 STILL_S = 0.5
 BACKLOG = 20_000
+#: Records that a partition may wait for behind those of another one: a fraction of the backlog.
 TURN = 4_000
-"""Records that a partition may wait for behind those of another one: a fraction of the backlog."""
 
 
 class FromTheBeginning:

@@ -32,8 +32,8 @@ pytestmark = [pytest.mark.broker, pytest.mark.slow]
 
 QUERIES = 3_000
 KILLS = 4
+#: Before the restart after this kill the state directory is deleted.
 STATE_LOST_AT = 3
-"""Before the restart after this kill the state directory is deleted."""
 
 SEED = 20260214
 DEADLINE_S = 100.0
@@ -121,7 +121,6 @@ async def until_published(bootstrap: str, prefix: str, versions: int) -> list[Me
 async def test_repeated_kills_count_each_label_once(
     broker: LocalBroker, prefix: str, recalibrator: RecalibratorProcess, tmp_path: Path
 ) -> None:
-    """However often it is killed, each label counts once and the versions are those of an undisturbed fold."""
     draw = random.Random(SEED)
     progress = Progress(broker.bootstrap, prefix)
     share = QUERIES // (KILLS + 1) + 1
@@ -161,7 +160,6 @@ async def test_repeated_kills_count_each_label_once(
 
 
 async def test_second_process_on_the_state_is_refused(recalibrator: RecalibratorProcess, tmp_path: Path) -> None:
-    """A second process on the same state directory is refused with one line."""
     second = RecalibratorProcess(recalibrator.config, "second", tmp_path / "second.log")
     recalibrator.start()
     await recalibrator.until_logged("assigned")
@@ -184,7 +182,6 @@ async def test_sigterm_before_anything_has_come_ends_with_0(recalibrator: Recali
 
 
 async def test_wrong_topic_policy_exits_with_1(broker: LocalBroker, tmp_path: Path) -> None:
-    """A topic with the wrong cleanup policy ends the process with exit code 1 and one line that names the topic."""
     name = unique_prefix()
     create(broker.bootstrap, {f"{name}.calibration": 1}, {"cleanup.policy": "delete"})
     create(broker.bootstrap, {f"{name}.{topic}": 2 for topic in ("results", "feedback", "observations")})

@@ -63,8 +63,8 @@ FIT_TOPICS = FitTopics(
 PHOTO = WorkloadSettings.model_validate({"name": "photo", "fields": FIELDS, "target": {"micro_f1": 0.9}})
 HANDING = PHOTO.model_copy(update={"handoff": HandoffSettings()})
 WORKLOADS = {"photo": PHOTO}
+#: Of every result.
 CHANGES: dict[str, Any] = {}
-"""Of every result."""
 MAP = CalibrationMap(uncertainty=(0.0, 1.0), error_probability=(0.0, 0.9))
 PARTITIONS = 2
 QUERIES = 14

@@ -27,8 +27,8 @@ from ucci_stream.local.kafka_node import LocalBroker
 
 pytestmark = [pytest.mark.broker, pytest.mark.slow]
 
+#: Labels before the roll-back, and after its release.
 BEFORE, AFTER = 600, 600
-"""Labels before the roll-back, and after its release."""
 
 DEADLINE_S = 120.0
 
@@ -57,7 +57,6 @@ class Cluster:
             return dict(json.load(answer))
 
     def router_version(self) -> int | None:
-        """Return the version that the router decides by."""
         found: int | None = next((one["version"] for one in self.status()["routers"]), None)
         return found
 

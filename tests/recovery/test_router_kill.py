@@ -86,7 +86,6 @@ def results(bootstrap: str, prefix: str) -> dict[str, dict[str, Any]]:
 async def test_twenty_kills_change_no_result(
     broker: LocalBroker, prefix: str, started: list[RouterProcess], tmp_path: Path
 ) -> None:
-    """Twenty kills neither lose, duplicate nor change a result."""
     draw = random.Random(SEED)
     quiet = unique_prefix()
     create_topics(broker.bootstrap, quiet, PARTITIONS)
@@ -194,7 +193,6 @@ async def test_a_second_sigterm_ends_at_once(
 async def test_duplicate_instance_id_ends_the_older_router(
     broker: LocalBroker, prefix: str, started: list[RouterProcess], tmp_path: Path
 ) -> None:
-    """A second router with the same instance id ends the older one with one line and no traceback."""
     async with hashed_models() as (url, _):
         config = write_config(tmp_path / "ucci.toml", broker.bootstrap, prefix, url)
         older = RouterProcess(config, "same", tmp_path / "older.log")

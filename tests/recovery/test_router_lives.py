@@ -23,7 +23,7 @@ from schemas.topics import DEAD_LETTERS, QUERIES, RESULTS
 from stream_router.cascade.handoff import HandoffLever
 from stream_router.cascade.lever import Asked, RunEnd
 from stream_router.cascade.query_cascade import Ask, GiveUp, QueryCascade, Serve
-from stream_router.commit import commit_thread, group_offsets, shared_ledger
+from stream_router.commit import commit_thread, done_offsets, shared_ledger
 from stream_router.commit.commit_thread import CommitThread
 from stream_router.commit.ledger import RecordId
 from stream_router.commit.outcome import OutputTopics
@@ -52,8 +52,8 @@ THOROUGH_LIVES = 4_000
 SENT = 30
 IN_FLIGHT = 12
 METRICS = Metrics()
+#: The last one makes what answers the queries of a process.
 ANSWERERS: list[Callable[[], HeldAnswerer]] = []
-"""The last one makes what answers the queries of a process."""
 
 
 @pytest.fixture(autouse=True)
@@ -348,7 +348,7 @@ def test_every_query_has_one_result_in_thousands_of_lives(loop: asyncio.Abstract
 def test_the_checker_finds_forgotten_offset_metadata(
     loop: asyncio.AbstractEventLoop, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(group_offsets, "decode", lambda _offset, _text: ())
+    monkeypatch.setattr(done_offsets, "decode", lambda _offset, _text: ())
     assert is_any_faulty(loop)
 
 
@@ -374,7 +374,6 @@ def test_the_checker_finds_an_unseen_commit_taken_for_none(
 
 
 def read_everything(log: PartitionLog, position: int, most: int) -> tuple[list[Record], int]:
-    """Read as isolation "read uncommitted" does."""
     found = [record for record in log._records if record.offset >= position]
     taken = found[:most] if most > 0 else found
     return taken, taken[-1].offset + 1 if len(taken) < len(found) else log.end

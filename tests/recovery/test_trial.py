@@ -169,7 +169,6 @@ async def test_trial_goes_from_shadow_to_canary_to_promotion(broker: LocalBroker
 
 
 async def test_stopped_trial_leaves_the_version_in_force(broker: LocalBroker, tmp_path: Path) -> None:
-    """After a trial is stopped, the version in force decides every query."""
     async with service(broker, tmp_path) as live:
         live.command("bootstrap", map=MAP, uncertainty_threshold=STRICT)
         live.command("bootstrap", map=MAP, uncertainty_threshold=LOOSE)

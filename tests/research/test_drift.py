@@ -100,7 +100,6 @@ def test_oracle_routing_complies_without_regret() -> None:
 
 
 def test_small_answers_alone_miss_every_block() -> None:
-    """Serving the small answer alone is cheap and misses the target in every block."""
     drawn = stream("stationary", 4, 4 * BLOCK)
     found = score(drawn, Routed.blank(len(drawn)), oracle(drawn))
     assert (found.pol, found.worst_run) == (0.0, 4)
@@ -139,7 +138,6 @@ def test_runs_alarms_and_delays_of_hand_made_histories() -> None:
 
 
 def test_walk_delivers_each_label_once_on_arrival() -> None:
-    """A walk explores only within the label draw and delivers each label once, after it has arrived."""
     drawn, policy = stream("label_drought", 7, 10 * BLOCK), FixedPolicy(0.02)
     routed = walk(drawn, offline(7), policy)
     explored = routed.large_ran & ~routed.escalated
@@ -193,7 +191,6 @@ def test_audits_are_true_at_their_propensity() -> None:
 
 
 def test_label_memory_orders_by_query_time() -> None:
-    """The label memory keeps the latest labels by the time of the query, not of arrival."""
     memory, policy = LabelMemory(50), FixedPolicy(0.02)
     walk(stream("stationary", 9, 2 * BLOCK), offline(9), policy)
     for labels in policy.labels:
@@ -242,7 +239,6 @@ def test_the_floor_is_lower_where_labels_lie() -> None:
 
 
 def test_regret_is_interpolated_between_points() -> None:
-    """The regret at a compliance lies between the points around it."""
     points = [Point("a", 0.8, 0.02, 0.0), Point("b", 1.0, 0.06, 0.0)]
     assert regret_at(points, 0.9) == pytest.approx(0.04)
     assert regret_at(points, 0.5) == pytest.approx(0.02)

@@ -93,7 +93,6 @@ def test_the_more_calls_the_larger_the_share_that_fails(mess: Mess) -> None:
 
 
 def test_retry_storm_answers_less_under_more_calls() -> None:
-    """A brown-out answers up to its capacity; in a retry storm, more calls mean fewer answers."""
     calls = np.array([0.15, 0.3, 0.6])
     answered = [np.array([rate * answered_share(trouble(mess), rate) for rate in calls]) for mess in (BROWN, STORM)]
     np.testing.assert_allclose(answered[0], trouble(BROWN).capacity)
@@ -142,7 +141,6 @@ def test_large_outage_yields_degraded_and_no_pairs() -> None:
 
 
 def test_small_outage_escalates_every_query() -> None:
-    """During an outage of the small server, every query escalates and has no u."""
     drawn, policy = stream("outage_small", 4, 10 * BLOCK), Recorded()
     routed = walk(drawn, offline(4), policy)
     first, end = span_of(mess_of(drawn.family).trouble, drawn)
@@ -347,7 +345,6 @@ def test_a_lie_keeps_equal_answers_equal() -> None:
 
 
 def test_liar_falsifies_only_its_own_labels() -> None:
-    """A liar falsifies only its own labels, never those of trusted labelers."""
     _, drawn, come = worked_off(Habits(lies="small_wrong"))
     wrong = [one for one in come if not is_true(drawn, one)]
     assert {NAMES[one.labeler] for one in wrong} == {"l5"}
@@ -435,7 +432,6 @@ def test_clock_skew_reaches_the_core_up_to_a_bound() -> None:
 
 
 def test_messy_labels_are_named_and_experts_trusted() -> None:
-    """In a messy stream, every label names its labeler, and only the expert's labels are trusted."""
     drawn, policy = stream("liar", 9, 20 * BLOCK), Recorded()
     walk(drawn, offline(9), policy)
     examples = policy.examples()

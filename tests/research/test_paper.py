@@ -161,7 +161,6 @@ def test_temperature_is_the_one_that_the_released_package_finds(recorded: Worklo
 
 
 def test_conformal_matches_the_released_package(recorded: Workload) -> None:
-    """Conformal thresholds are the quantiles that the released package computes."""
     theirs = SplitConformalRouter()
     theirs.calibrate(recorded.signals["margin"], recorded.error.astype(float))
     candidates = conformal_thresholds(recorded)

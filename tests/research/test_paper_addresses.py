@@ -20,8 +20,8 @@ from research.paper.measures import field_f1, micro_f1
 from research.paper.taggers import GreedyTagger, Look, Tagged, look_briefly, look_closely, signals
 from research.paper.workloads import addresses_workload
 
+#: Invented addresses; the last repeats the first, in capitals and with another label.
 SAMPLE = Path(__file__).parent / "sample_addresses.xml"
-"""Invented addresses; the last repeats the first, in capitals and with another label."""
 
 
 @pytest.fixture(scope="module")

@@ -87,7 +87,6 @@ def with_unseen_answers_changed(stream: Stream, ran: np.ndarray) -> Stream:
 
 
 def test_stream_mixes_by_phase_without_offline_queries() -> None:
-    """The stream mixes shifted queries at each phase's share and never contains the offline queries."""
     stream = draw_stream(6_000, seed=2)
     offline = set(offline_outcomes().uncertainty.tolist())
     shown = set(stream.outcomes.uncertainty.tolist())
@@ -107,7 +106,6 @@ def test_stream_is_set_by_its_seed() -> None:
 
 
 def test_z_sum_is_nonnegative_iff_target_is_met(stream: Stream) -> None:
-    """The sum of z is at least zero exactly where the target is met."""
     small, large = scores(stream.outcomes, TARGET)
     rng = np.random.default_rng(0)
     verdicts = set()
@@ -306,7 +304,6 @@ def test_released_theta_matches_its_threshold_on_u() -> None:
 
 
 def test_service_starts_static_and_counts_labels(stream: Stream) -> None:
-    """Our service starts near the static threshold and counts the labels that it receives."""
     service = Service(TARGET, safety=0.5)
     offline = offline_outcomes()
     difference = offline.above(service.threshold).mean() - offline.above(static_threshold(TARGET)).mean()

@@ -169,7 +169,6 @@ def test_an_atom_is_cut_as_often_as_its_propensity_says() -> None:
 
 
 def test_audit_adds_labels_above_the_threshold_only() -> None:
-    """An audit adds labels only above the threshold, as often as the propensity states."""
     audited, plain, n = sealed(audit_probability=0.2), sealed(), 20_000
     ids = [f"q-{number}" for number in range(n)]
     escalated = audited.decide(0.7, "q")
@@ -190,7 +189,6 @@ def test_audit_adds_labels_above_the_threshold_only() -> None:
 
 
 def test_version_before_audits_keeps_its_digest() -> None:
-    """A version from before audits keeps its digest through every form."""
     unsealed = json.loads(sealed().to_json())
     unsealed.pop("audit_probability", None)
     old = {**unsealed, "digest": digest(unsealed)}

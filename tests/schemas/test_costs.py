@@ -48,7 +48,6 @@ def test_a_query_costs_its_tokens(costs: ModelCosts, small: TokenUse, large: lis
 def test_mean_calls_give_the_mean_cost_of_a_policy(
     costs: ModelCosts, small: TokenUse, large: TokenUse, rate: float
 ) -> None:
-    """What a policy is expected to cost is what its queries cost, if all calls are as long as the mean one."""
     kept = query_cost(costs, escalated=False, small=small, large=[])
     escalated = query_cost(costs, escalated=True, small=small, large=[large])
     expected = expected_cost(costs.of_calls(small, large, large), rate)

@@ -46,7 +46,6 @@ def test_counts_are_those_of_the_sets_of_pairs(answer: dict[str, Any] | None, go
 @quick
 @given(rows=st.lists(st.tuples(answers, answers), min_size=1, max_size=5))
 def test_micro_f1_pools_precision_and_recall(rows: list[tuple[Any, Any]]) -> None:
-    """Micro-F1 is the harmonic mean of pooled precision and recall."""
     fields = ["iso", "lens", "camera"]
     pooled = [count_pairs(answer, gold, fields) for answer, gold in rows]
     ours = {(n, *pair) for n, (answer, _) in enumerate(rows) for pair in pairs(answer, fields)}

@@ -227,7 +227,6 @@ REFUSED: list[tuple[type[Event], dict[str, Any], str, str]] = [
 def test_harmful_value_is_refused_with_a_remedy(
     event: type[Event], document: dict[str, Any], field: str, remedy: str
 ) -> None:
-    """A harmful value is refused with one line that names the field and the remedy."""
     with pytest.raises(DecodeError, match=remedy) as caught:
         event.from_json(json.dumps(document))
     assert caught.value.field == field
@@ -352,7 +351,6 @@ def test_time_outside_utc_years_is_refused(written: str) -> None:
 
 
 def test_long_key_is_cut_in_the_message() -> None:
-    """A key as long as the whole body does not make the error message as long."""
     with pytest.raises(DecodeError, match=r"^entities\.kkk") as caught:
         FeedbackEvent.from_json(json.dumps({"query_id": "q", "entities": {"k" * 100_000: 5}}))
 

@@ -17,8 +17,8 @@ from ucci_stream.offline.workload_texts import TextLine
 
 MEMBERS = 2_000
 
+#: Every event, every line of a file, and the join's rows.
 MODELS: set[type[BaseModel]] = {*Event.__subclasses__(), GoldLine, TextLine, QueryState}
-"""Every event, every line of a file, and the join's rows."""
 
 PLACES = [
     (model, place) for model in sorted(MODELS, key=lambda model: model.__name__) for place in mapping_places(model)

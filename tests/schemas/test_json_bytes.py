@@ -18,13 +18,13 @@ from schemas.json_bytes import LONG_BYTES, collector_paused, parsed, validated
 from tests.support import strategies
 from tests.support.hostile_values import HOSTILE_VALUES, places
 
+#: Makes any record a long one that says the same.
 PADDING = b" " * LONG_BYTES
-"""Makes any record a long one that says the same."""
 
 MANY = 50_000
 
+#: But for numbers of thousands of digits, and two faulty values of one key: which of them is named may differ.
 HOSTILE = [value for value in HOSTILE_VALUES if len(value) < 200 and '"a":1,"a":2' not in value]
-"""But for numbers of thousands of digits, and two faulty values of one key: which of them is named may differ."""
 
 quick = settings(max_examples=25, suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large])
 

@@ -91,7 +91,6 @@ def test_an_example_holds_counts_propensities_and_agreement(reason: str) -> None
 
 
 def test_failed_answer_is_never_exact() -> None:
-    """A failed answer is never exact, even if there was nothing to find."""
     example = LabelledExample.from_events(routed("small_failed"), FeedbackEvent(query_id="q", entities={}))
     assert not example.small_exact
 
@@ -105,7 +104,6 @@ def test_a_failed_large_call_is_not_counted_as_disagreement(reason: str) -> None
 
 @pytest.mark.parametrize(("trusted", "expected"), [((), None), (("ann",), True), (("bob",), False)])
 def test_example_names_labeler_and_trust(trusted: tuple[str, ...], expected: bool | None) -> None:
-    """An example names its labeler and states whether the workload trusts them."""
     feedback = FeedbackEvent(query_id="q", entities=GOLD, labeler="ann")
     example = LabelledExample.from_events(routed("kept"), feedback, trusted_labelers=trusted)
     assert (example.labeler, example.trusted) == ("ann", expected)
@@ -134,7 +132,6 @@ def test_fields_that_the_workload_does_not_have_do_not_count() -> None:
 
 
 def test_label_time_falls_back_to_arrival_then_routing() -> None:
-    """The time of labelling falls back to that of arrival, then to that of routing."""
     unstamped = FeedbackEvent(query_id="q", entities=GOLD)
     later, latest = ROUTED_AT + timedelta(hours=1), ROUTED_AT + timedelta(hours=2)
     stamped = unstamped.model_copy(update={"labelled_at": later})

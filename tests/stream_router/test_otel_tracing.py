@@ -150,7 +150,6 @@ async def test_an_invalid_context_is_no_error_and_goes_nowhere(value: bytes, tra
 
 
 async def test_tracer_gets_spans_in_the_querys_trace() -> None:
-    """A tracer gets a span for the query and one for each model call, all in the query's own trace."""
     spans = Spans()
     async with routing(spans.tracing) as r:
         outcome = await r.route(GIVEN)

@@ -63,7 +63,6 @@ async def test_calls_that_hang_delay_only_themselves() -> None:
 
 
 async def test_good_queries_beside_failing_ones_succeed() -> None:
-    """Good queries keep both answers beside queries on which both models fail."""
     async with bench(COLD) as b:
         for server in (b.small, b.large):
             server.play(Fault("status", status=500, containing="poison"))
@@ -134,7 +133,6 @@ async def test_overloaded_large_server_degrades_without_a_storm() -> None:
 
 
 async def test_wait_setting_holds_for_an_overloaded_large_server() -> None:
-    """If so configured, queries wait for an overloaded large server."""
     async with bench(ESCALATES, large_outage="wait", large_timeout_s=0.5) as b:
         b.large.saturate(places=2, latency_s=0.02)
         events = await asyncio.gather(*(b.answer(f"q{n}") for n in range(100)))
@@ -143,7 +141,6 @@ async def test_wait_setting_holds_for_an_overloaded_large_server() -> None:
 
 
 async def test_rejecting_large_server_stays_up_with_fewer_calls() -> None:
-    """A large server that rejects half of its calls stays up and gets fewer calls."""
     async with bench(ESCALATES, large_outage="wait", large_timeout_s=2.0) as b:
         b.large.saturate(places=4, latency_s=0.01)
         await asyncio.gather(*(b.answer(f"before {n}") for n in range(100)))

@@ -38,11 +38,9 @@ class Annotator:
         self._call("PATCH", f"/api/annotations/{annotation}/", {"result": regions(entities)})
 
     def delete(self, annotation: int) -> None:
-        """Delete an annotation."""
         self._call("DELETE", f"/api/annotations/{annotation}/")
 
     def personal_token(self) -> str:
-        """Make a personal access token."""
         return str(self._call("POST", "/api/token/", {})["token"])
 
     def webhooks(self, project: int) -> list[dict[str, Any]]:

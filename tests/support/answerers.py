@@ -42,10 +42,7 @@ def routed(query: QueryEvent, workload: str, routed_by: str = "test") -> RoutedE
 class EchoAnswerer:
     """Answers each query with its own text, after whatever ``hold`` waits for.
 
-    Parameters
-    ----------
-    hold : callable, optional
-        Awaited with each query before it is answered.
+    ``hold``: awaited with each query before it is answered.
     """
 
     def __init__(

@@ -83,8 +83,8 @@ class Api:
     queue: LabelQueue
     clock: HandClock
     settings: Settings
+    #: Where results are; two partitions.
     cluster: MemoryCluster
-    """Where results are; two partitions."""
 
 
 def make_settings(

@@ -144,8 +144,6 @@ class MemoryLab(NoFaults):
 
 
 class KafkaLab:
-    """Kafka itself."""
-
     def __init__(self, bootstrap: str, monkeypatch: Any) -> None:
         self.prefix = f"t{uuid.uuid4().hex[:10]}"
         self._bootstrap = bootstrap

@@ -35,9 +35,7 @@ class ChromiumNotInstalled(Exception):
 def chromium_path() -> str:
     """Return the browser's path, after installing Debian's where root may and no other is there.
 
-    Raises
-    ------
-    ChromiumNotInstalled
+    Raises ChromiumNotInstalled.
     """
     found = _found()
     if found is None and os.geteuid() == 0 and shutil.which("apt-get"):
@@ -50,12 +48,7 @@ def chromium_path() -> str:
 
 @contextmanager
 def open_chromium() -> Iterator[Browser]:
-    """Start the browser with a fresh profile.
-
-    Raises
-    ------
-    ChromiumNotInstalled
-    """
+    """Start the browser with a fresh profile. Raises ChromiumNotInstalled."""
     path = chromium_path()
     with sync_playwright() as playwright:
         browser = playwright.chromium.launch(executable_path=path, args=list(_ARGUMENTS))

@@ -54,7 +54,6 @@ class ForkedProcess:
         return self._process.exitcode
 
     def send_signal(self, number: int) -> None:
-        """Send it a signal, unless it has ended."""
         if self.poll() is None and self._process.pid is not None:
             os.kill(self._process.pid, number)
 

@@ -42,7 +42,6 @@ class Answered:
 
     @property
     def code(self) -> str:
-        """The code of an error."""
         found = self.json["error"]
         assert set(found) == {"message", "type", "param", "code"}
         return str(found["code"])

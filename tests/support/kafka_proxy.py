@@ -23,56 +23,45 @@ from typing import NamedTuple, Self
 from tests.support.kafka_wire import TRANSACTIONAL, Request, correlation_id_of, read_error, read_request
 
 HOST = "127.0.0.1"
+#: Longest wait for the answers to what was held, where the client is gone.
 _LAST_ANSWERS_S = 10.0
-"""Longest wait for the answers to what was held, where the client is gone."""
 
 _GONE = (ConnectionError, asyncio.IncompleteReadError, TimeoutError, OSError)
 
 
 @dataclass(eq=False)
 class Hold:
-    """The first request that fits, or its answer, is held back until :meth:`release`; whatever follows it waits too.
+    """The first request that fits, or its answer, is held back until :meth:`release`; whatever follows it waits too."""
 
-    Parameters
-    ----------
-    kind : str
-        Of the request.
-    of : str
-        In its transactional id, or in the client id where it has none.
-    where : callable, optional
-        What else the request must be.
-    after : threading.Event, optional
-        Without effect before this has happened.
-    answer : bool
-        Hold the answer back, and not the request.
-    breaks : bool
-        Break the client's connection once it has come. A request that is held arrives all the same.
-    most : int
-        How many to hold until the release.
-    """
-
+    #: Of the request.
     kind: str
+    #: In its transactional id, or in the client id where it has none.
     of: str = ""
+    #: What else the request must be.
     where: Callable[[Request], bool] | None = None
+    #: Without effect before this has happened.
     after: Event | None = None
+    #: Hold the answer back, and not the request.
     answer: bool = False
+    #: Break the client's connection once it has come. A request that is held arrives all the same.
     breaks: bool = False
+    #: How many to hold until the release.
     most: int = 1
+    #: It has come.
     taken: Event = field(default_factory=Event)
-    """It has come."""
 
+    #: It was passed on.
     passed: Event = field(default_factory=Event)
-    """It was passed on."""
 
+    #: The broker has answered the request that was held.
     answered: Event = field(default_factory=Event)
-    """The broker has answered the request that was held."""
 
     request: Request | None = None
+    #: What the broker answered.
     error: int | None = None
-    """What the broker answered."""
 
+    #: Of the proxy that it was laid in.
     loop: asyncio.AbstractEventLoop | None = None
-    """Of the proxy that it was laid in."""
 
     _free: asyncio.Event = field(default_factory=asyncio.Event)
     _is_dropped: bool = False
@@ -123,10 +112,7 @@ class Passage(NamedTuple):
 class KafkaProxy:
     """A listener for each broker, in an event loop of their own; a context manager, and safe in any thread.
 
-    Parameters
-    ----------
-    routes : mapping of int to int
-        The broker's port behind each port of the proxy.
+    ``routes``: the broker's port behind each port of the proxy.
     """
 
     def __init__(self, routes: Mapping[int, int]) -> None:

@@ -35,41 +35,30 @@ KINDS = {
     26: END_TXN,
     28: TXN_OFFSET_COMMIT,
 }
+#: The requests of a transaction, by kind.
 TRANSACTIONAL = (INIT_PRODUCER_ID, ADD_OFFSETS, TXN_OFFSET_COMMIT, ADD_PARTITIONS, PRODUCE, END_TXN)
-"""The requests of a transaction, by kind."""
 
+#: The version from which a kind has compact lengths and tagged fields.
 _FLEXIBLE_FROM = {PRODUCE: 9, INIT_PRODUCER_ID: 2, ADD_PARTITIONS: 3, ADD_OFFSETS: 3, END_TXN: 3, TXN_OFFSET_COMMIT: 3}
-"""The version from which a kind has compact lengths and tagged fields."""
 
 
 @dataclass(frozen=True, slots=True)
 class Request:
-    """One request.
-
-    Parameters
-    ----------
-    kind : str
-        Its name in the protocol, or its number where the name is not known here.
-    version, correlation_id : int
-    client_id : str
-    connection : int
-        Which of the proxy's connections it came on; they are numbered from 1.
-    transactional_id : str
-        Empty where it has none.
-    producer : tuple of int, optional
-        Id and epoch of the producer, where the request has them before what is not read here.
-    committed : bool, optional
-        Whether an EndTxn commits.
-    """
-
+    #: Its name in the protocol, or its number where the name is not known here.
     kind: str
+
     version: int
     correlation_id: int
     client_id: str
+    #: Which of the proxy's connections it came on; they are numbered from 1.
     connection: int
+    #: Empty where it has none.
     transactional_id: str = ""
+    #: Id and epoch of the producer, where the request has them before what is not read here.
     producer: tuple[int, int] | None = None
+    #: Whether an EndTxn commits.
     committed: bool | None = None
+
     is_flexible: bool = field(default=False, repr=False)
 
 

@@ -19,8 +19,8 @@ PATHS = (
     *(f"/v1/calibrations/{WORKLOAD}/1:{action}" for action in ("activate", "pin")),
     "/confirm",
 )
+#: What the applications under test take at most, so that bodies beyond it stay small enough to draw by thousands.
 MAX_BODY_BYTES = 200_000
-"""What the applications under test take at most, so that bodies beyond it stay small enough to draw by thousands."""
 
 _JSON = "application/json"
 _TYPES = {"/v1/feedback:batch": "application/jsonl", "/confirm": "application/x-www-form-urlencoded"}

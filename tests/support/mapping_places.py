@@ -10,30 +10,20 @@ from pydantic import BaseModel
 Path = tuple[str | int, ...]
 Schema = dict[str, Any]
 
+#: No field of any model takes it, but free-form ones.
 FAULTY: list[list[object]] = [[]]
-"""No field of any model takes it, but free-form ones."""
 
 
 class MappingPlace(NamedTuple):
-    """One mapping of a model.
-
-    Parameters
-    ----------
-    path : tuple of str and int
-        Keys and indices from the record down to it, with keys that it and its holders take.
-    key : str
-        A key that it takes; longer ones begin with it where any text is one.
-    member : object
-        A value that it takes, null where none is easily made.
-    max_length : int or None
-    is_free_form : bool
-        Whether it takes any value.
-    """
-
+    #: Keys and indices from the record down to it, with keys that it and its holders take.
     path: Path
+    #: A key that it takes; longer ones begin with it where any text is one.
     key: str
+    #: A value that it takes, null where none is easily made.
     member: object
+
     max_length: int | None
+    #: Whether it takes any value.
     is_free_form: bool
 
     def document(self, members: Mapping[str, object]) -> dict[str, Any]:

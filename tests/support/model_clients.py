@@ -19,8 +19,8 @@ from stream_router.ports import ServerName
 from tests.support.scripted_model_server import FIELDS
 from ucci_runtime.process import SystemClock
 
+#: Where nobody listens: connections are refused at once.
 NOBODY = "http://127.0.0.1:9/v1"
-"""Where nobody listens: connections are refused at once."""
 
 
 class CallCounts:

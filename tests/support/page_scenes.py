@@ -44,8 +44,8 @@ from tests.support.workload_statuses import BEGAN, COSTS, DEAR, DRIFTED, NOW, cu
 
 FIELDS = ("camera", "lens", "iso", "aperture")
 VERSIONS = 18
+#: Queries of a workload by day; a fifth of it by night.
 PER_SECOND = 4.0
-"""Queries of a workload by day; a fifth of it by night."""
 
 TEXTS = (
     "canon eos 5d at night with 50 mm prime",
@@ -64,27 +64,18 @@ _LARGE_DOWN = _UP | {
 
 @dataclass(frozen=True)
 class State:
-    """How one workload stands at the end of its week.
+    """How one workload stands at the end of its week."""
 
-    Parameters
-    ----------
-    status : WorkloadStatus
-        What the fit said last.
-    models : mapping of str to ModelHealth
-        What routers say of its servers now.
-    quiet_h, routers_gone_h : float
-        For how many hours nothing has come in, and no router has reported.
-    letters : int
-        Dead letters of the last hour.
-    requests : int
-        Label requests that wait.
-    """
-
+    #: What the fit said last.
     status: WorkloadStatus
+    #: What routers say of its servers now.
     models: Mapping[str, ModelHealth] = field(default_factory=lambda: dict(_UP))
+    #: For how many hours nothing has come in, and no router has reported.
     quiet_h: float = 0.0
     routers_gone_h: float = 0.0
+    #: Dead letters of the last hour.
     letters: int = 3
+    #: Label requests that wait.
     requests: int = 4
 
 
@@ -172,6 +163,7 @@ OUTAGE = State(_active(outage=OutageStatus(large_failing=0.8)), models=_LARGE_DO
 DRIFT = State(_active(drift=DRIFTED))
 PINNED = State(_active(state="pinned", commands=held("activate")))
 
+#: Every page, and every state that it has to show.
 SCENES: dict[str, Scene] = {
     "well": Scene({"photo-search": State(_active(trial=_trial()))}),
     "outage": Scene({"photo-search": OUTAGE}),
@@ -192,7 +184,6 @@ SCENES: dict[str, Scene] = {
     "roll-back": Scene({"photo-search": WELL}, "/confirm?workload=photo-search&action=activate&version=5"),
     "canary": Scene({"photo-search": WELL}, "/confirm?workload=photo-search&action=canary&version=5"),
 }
-"""Every page, and every state that it has to show."""
 
 
 def filled(scene: Scene, missing: Sequence[str] = ()) -> Api:

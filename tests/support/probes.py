@@ -20,7 +20,6 @@ def get(port: int, path: str, host: str = "127.0.0.1") -> tuple[int, str]:
 
 
 def until_ready(port: int) -> None:
-    """Block until the process is ready."""
     deadline_s = time.monotonic() + DEADLINE_S
     while (answer := get(port, "/readyz"))[0] != http.client.OK:
         assert time.monotonic() < deadline_s, answer[1]

@@ -11,28 +11,21 @@ from typing import TypeVar
 from tests.support.broker import running_broker
 from tests.support.kafka_proxy import HOST, KafkaProxy
 from tests.support.replicated_broker import Node, three_brokers
-from ucci_stream.local.broker_probe import pick_port
 from ucci_stream.local.kafka_install import properties_text
-from ucci_stream.local.kafka_node import LocalBroker
+from ucci_stream.local.kafka_node import LocalBroker, pick_port
 
 Local = TypeVar("Local", bound=LocalBroker)
 
 
 @dataclass(frozen=True)
 class Proxied:
-    """What runs.
+    """What runs."""
 
-    Parameters
-    ----------
-    broker : LocalBroker
-        Its ``bootstrap`` leads past the proxy: for the test itself, and for the brokers among themselves.
-    proxy : KafkaProxy
-    address : str
-        Of the proxy: for the services.
-    """
-
+    #: Its ``bootstrap`` leads past the proxy: for the test itself, and for the brokers among themselves.
     broker: LocalBroker
+
     proxy: KafkaProxy
+    #: Of the proxy: for the services.
     address: str
 
 

@@ -26,7 +26,6 @@ def recalibrator_settings(bootstrap: str, prefix: str, partitions: int = 2) -> S
 
 
 def create_all_topics(bootstrap: str, prefix: str, partitions: int = 2) -> None:
-    """Create every topic of the table."""
     create_topics(recalibrator_settings(bootstrap, prefix, partitions))
 
 

@@ -15,13 +15,12 @@ from pathlib import Path
 from confluent_kafka import KafkaException
 from confluent_kafka.admin import AdminClient
 
-from ucci_stream.local.broker_probe import pick_port
 from ucci_stream.local.kafka_install import broker_properties, meta_properties, properties_text, random_kafka_id
-from ucci_stream.local.kafka_node import LocalBroker
+from ucci_stream.local.kafka_node import LocalBroker, pick_port
 
 NODES = 3
+#: After which a cluster gives up a broker that is silent, by default.
 DEFAULT_SESSION_MS = 9_000
-"""After which a cluster gives up a broker that is silent, by default."""
 
 _HEAP_MB = 384
 _CONTROLLER = 100

@@ -131,20 +131,16 @@ def write_config(path: Path, bootstrap: str, prefix: str, models: str, more: Seq
 
 @dataclass
 class RouterProcess:
-    """One ``stream-router run``, restarted at will.
-
-    Parameters
-    ----------
-    forked : bool
-        Whether it is forked from a server that has it imported, which saves 2 s of CPU a start. Its end is then that of
-        a forked process: not for tests of exit codes.
-    """
+    """One ``stream-router run``, restarted at will."""
 
     config: Path
     instance_id: str
     log: Path
     process: subprocess.Popen[bytes] | ForkedProcess | None = None
+    #: Whether it is forked from a server that has it imported, which saves 2 s of CPU a start. Its end is then that of
+    #: a forked process: not for tests of exit codes.
     forked: bool = False
+
     _file: BinaryIO | None = field(default=None, repr=False)
 
     def start(self) -> None:

@@ -44,7 +44,6 @@ def router_settings(bootstrap: str, prefix: str, **router: Any) -> Settings:
 
 
 def create_topics(bootstrap: str, prefix: str, partitions: int = 4, **results: str) -> None:
-    """Create the topics that a router touches."""
     create(bootstrap, {f"{prefix}.queries": partitions})
     create(bootstrap, {f"{prefix}.results": partitions, f"{prefix}.dead-letters": partitions}, results)
     create(bootstrap, {f"{prefix}.calibration": 1, f"{prefix}.routers": 1}, {"cleanup.policy": "compact"})

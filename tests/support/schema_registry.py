@@ -19,24 +19,16 @@ from urllib.parse import unquote, urlsplit
 
 @dataclass
 class Registry:
-    """What it holds, and who asked.
-
-    Parameters
-    ----------
-    url : str
-    user_info : str
-        ``user:password`` that it asks for; empty asks for none.
-    subjects : dict of str to list of str
-        Schemas of each subject, in order.
-    ids : dict of str to int
-        Number of each schema, the first one 101.
-    levels : dict of str to str
-    """
+    """What it holds, and who asked."""
 
     url: str = ""
+    #: ``user:password`` that it asks for; empty asks for none.
     user_info: str = ""
+    #: Schemas of each subject, in order.
     subjects: dict[str, list[str]] = field(default_factory=dict)
+    #: Number of each schema, the first one 101.
     ids: dict[str, int] = field(default_factory=dict)
+
     levels: dict[str, str] = field(default_factory=dict)
 
     def answer(self, method: str, parts: list[str], body: dict[str, Any]) -> tuple[int, dict[str, Any]]:

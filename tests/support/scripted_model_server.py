@@ -53,22 +53,14 @@ FaultKind = Literal[
 
 @dataclass(frozen=True)
 class Fault:
-    """What goes wrong.
-
-    Parameters
-    ----------
-    kind : str
-    status : int
-        Of kind ``status``.
-    containing : str
-        Prompts with this text alone are hit; probes too when it is empty.
-    ending : str
-        Prompts that end so alone are hit: those that begin no answer.
-    """
+    """What goes wrong."""
 
     kind: FaultKind
+    #: Of kind ``status``.
     status: int = 500
+    #: Prompts with this text alone are hit; probes too when it is empty.
     containing: str = ""
+    #: Prompts that end so alone are hit: those that begin no answer.
     ending: str = ""
 
 

@@ -23,9 +23,8 @@ from confluent_kafka.admin import (
 )
 
 from tests.support.broker import DEADLINE_S
-from ucci_stream.local.broker_probe import pick_port
 from ucci_stream.local.kafka_install import properties_text
-from ucci_stream.local.kafka_node import LocalBroker
+from ucci_stream.local.kafka_node import LocalBroker, pick_port
 from ucci_stream.topics.access import Grant
 
 _MECHANISM = "SCRAM-SHA-256"
@@ -46,8 +45,6 @@ _RESOURCES = {
 
 @dataclass(frozen=True)
 class User:
-    """A user of the broker."""
-
     name: str
     password: str
 

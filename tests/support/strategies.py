@@ -327,6 +327,7 @@ label_requested = st.builds(
 )
 
 
+#: A strategy for each event by its class name.
 EVENTS: dict[str, st.SearchStrategy[Any]] = {
     "CalibrationTrial": calibration_trials(),
     "CalibrationVersion": calibration_versions(),
@@ -341,6 +342,5 @@ EVENTS: dict[str, st.SearchStrategy[Any]] = {
     "TrafficSummary": traffic_summaries(),
     "WorkloadStatus": status_strategies.workload_statuses,
 }
-"""A strategy for each event by its class name."""
 
 events: st.SearchStrategy[Event] = st.one_of(*EVENTS.values())

@@ -23,8 +23,8 @@ from ucci_runtime.process import (
 )
 
 ROOT = Path(__file__).parents[2]
+#: Bytes of a pipe that a command with more to say cannot get past while nobody reads on, however slow the reader.
 SMALL = 4_096
-"""Bytes of a pipe that a command with more to say cannot get past while nobody reads on, however slow the reader."""
 
 WITHOUT_LOOP = """
     import time

@@ -6,6 +6,7 @@ import ast
 import inspect
 import re
 import textwrap
+from functools import cache
 
 _HEADING = re.compile(r"^(?P<names>\w+(?:, \w+)*) : ")
 _SECTION_AFTER = re.compile(r"\n\n(?=[A-Z]\w+\n-{3,})")
@@ -70,6 +71,7 @@ def _section_texts(model: type) -> dict[str, str]:
     return {name: text for name, lines in found.items() if (text := " ".join(lines).strip())}
 
 
+@cache
 def _texts_above_fields(model: type) -> dict[str, str]:
     source = textwrap.dedent(inspect.getsource(model))
     (body,) = ast.parse(source).body
@@ -77,19 +79,19 @@ def _texts_above_fields(model: type) -> dict[str, str]:
     fields = {statement.lineno: statement for statement in body.body if isinstance(statement, ast.AnnAssign)}
     found: dict[str, str] = {}
     comment: list[str] = []
-    names_before = False
+    is_used = False
     number = 0
     lines = source.splitlines()
     while number < len(lines):
         number += 1
         line = lines[number - 1].strip()
         if line.startswith("#:"):
-            comment, names_before = ([] if names_before else comment), False
+            comment, is_used = ([] if is_used else comment), False
             comment.append(line.removeprefix("#:").strip())
         elif number in fields and comment:
             found[ast.unparse(fields[number].target)] = " ".join(comment)
             number = fields[number].end_lineno or number
-            names_before = True
+            is_used = True
         else:
             comment = []
     return found

@@ -9,20 +9,47 @@ from functools import partial
 from threading import Event
 from typing import Literal
 
+import structlog
+from confluent_kafka import KafkaException
+from confluent_kafka.admin import AdminClient
+
 from schemas.settings import BOOTSTRAP_KEY, Settings
 from schemas.topics import Topic
 from ucci_runtime.broker import kafka_properties as properties
 from ucci_runtime.broker.contact import Health, health
 from ucci_runtime.broker.errors import BrokerError
 from ucci_runtime.broker.kafka_client_reports import reports
-from ucci_runtime.broker.kafka_group_members import has_other_members
+from ucci_runtime.broker.kafka_errors import kafka_error
 from ucci_runtime.broker.kafka_group_reader import KafkaGroupReader
-from ucci_runtime.broker.kafka_publisher import KafkaPublisher
+from ucci_runtime.broker.kafka_producer import KafkaPublisher
+from ucci_runtime.broker.kafka_properties import Properties
 from ucci_runtime.broker.kafka_session import KafkaTransactionSession, SessionClients
 from ucci_runtime.broker.kafka_topic_readers import KafkaTailReader, KafkaTopicReader
 from ucci_runtime.broker.kafka_topics import check_topics
 from ucci_runtime.broker.ports import CheckedTopics, Connect
 from ucci_runtime.broker.records import Count
+
+_log = structlog.get_logger()
+_ASK_TIMEOUT_S = 1.0
+
+
+def has_other_members(properties: Properties, group_id: str, instance_id: str) -> bool:
+    """Return whether a group has members beside this instance; True where the broker does not say. Blocks up to 1 s.
+
+    ``properties``: see :func:`~ucci_runtime.broker.kafka_properties.admin_properties`.
+    """
+    try:
+        admin = AdminClient(properties)
+        asked = admin.describe_consumer_groups([group_id], request_timeout=_ASK_TIMEOUT_S)
+        members = asked[group_id].result(_ASK_TIMEOUT_S).members
+    except KafkaException as error:
+        _log.info("the group's members are not known", group=group_id, error=str(kafka_error(error)))
+    except TimeoutError:
+        _log.info("the group's members are not known", group=group_id, error="no answer")
+    else:
+        return any(member.group_instance_id != instance_id for member in members)
+    return True
+
 
 #: The publisher whose records nobody waits for.
 HEARTBEAT = "heartbeat"

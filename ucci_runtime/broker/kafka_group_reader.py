@@ -28,6 +28,7 @@ from typing import cast
 import structlog
 from confluent_kafka import Consumer, KafkaError, KafkaException, Message, TopicPartition
 
+from ucci_runtime.broker.contact import Standstill
 from ucci_runtime.broker.errors import AccessDenied, BrokerError, Fenced, OffsetsBeyondLog, without_frames
 from ucci_runtime.broker.kafka_client_reports import reports
 from ucci_runtime.broker.kafka_errors import Side, is_fatal, kafka_error, translate
@@ -38,7 +39,6 @@ from ucci_runtime.broker.kafka_records import record_of, source_of
 from ucci_runtime.broker.kafka_watched_calls import close_or_leave
 from ucci_runtime.broker.ports import LEAVE_S, MAX_POLLED, Assignee
 from ucci_runtime.broker.records import Count, EndReached, Input, Lag, Record
-from ucci_runtime.broker.standstill import Standstill
 
 _log = structlog.get_logger()
 

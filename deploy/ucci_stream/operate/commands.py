@@ -17,7 +17,7 @@ from schemas.event import rfc3339
 from schemas.schema_registry import SCHEMA_ID_KEY
 from schemas.settings import Settings
 from schemas.topics import RESULTS
-from ucci_runtime.extras import require_extra
+from ucci_runtime.cli import require_extra
 from ucci_stream.options import (
     CHOICE,
     KEY_VARIABLE,
@@ -99,7 +99,7 @@ class Acting(NamedTuple):
 
     def do(self, action: Action, version: int | None = None, **more: Any) -> Outcome:
         """Command the fit; the outcome is in one line."""
-        from ucci_stream.operate.acts import Act, outcome_line, perform
+        from ucci_stream.operate.http_api import Act, outcome_line, perform
 
         act = Act(action, self.reason, self.wait_s, version, **more)
         answer = self.api.call(lambda api, chosen: perform(api, chosen, act))
@@ -135,7 +135,7 @@ def versions(api: Api, limit: Annotated[int, typer.Option(min=1, help="Versions 
 
     Example: ucci-stream versions --json | jq '.versions[0]'
     """
-    from ucci_stream.operate.acts import listed_versions
+    from ucci_stream.operate.http_api import listed_versions
 
     async def read(client: RecalibratorApi, chosen: str) -> tuple[dict[str, Any], list[dict[str, Any]]]:
         return await client.status(chosen), await client.versions(chosen)
@@ -229,8 +229,7 @@ def explain(
 
     Example: ucci-stream explain q-17 --since 2026-01-31T12:00:00Z --html q-17.html
     """
-    from ucci_stream.operate.explanation import lines
-    from ucci_stream.operate.explanation_page import explanation_page
+    from ucci_stream.operate.explanation import explanation_page, lines
     from ucci_stream.operate.kafka_traces import explain as explain_query
 
     found = explain_query(settings, query_id, moment_of(since) or datetime.now(UTC) - timedelta(days=1))
@@ -257,7 +256,7 @@ def what_moved(
     """
     require_extra("what-moved", "ucci-stream what-moved")
     from recalibrator.movement import lines
-    from ucci_stream.operate.kafka_movement import what_moved as read_what_moved
+    from ucci_stream.operate.kafka_scan import what_moved as read_what_moved
 
     start, end = moment_of(since), moment_of(until) or datetime.now(UTC)
     if start is None or start >= end:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
 import shutil
 from collections.abc import Callable, Iterable, Iterator
@@ -11,13 +12,40 @@ from pathlib import Path
 from rich.text import Text
 
 from schemas.errors import UcciError
-from schemas.settings import Settings
+from schemas.settings import Settings, WorkloadSettings
 from schemas.settings_text import settings_warnings
+from stream_router.model_client.http_probe import Probed, probe_workload
 from ucci_runtime.broker.kafka_settings import require_kafka
 from ucci_stream.operate import findings as rules
 from ucci_stream.operate.findings import Finding
 from ucci_stream.operate.kafka_diagnosis import group_findings, read_reports, topic_findings
-from ucci_stream.operate.model_diagnosis import model_findings
+
+_UNANSWERED = "start the server, or correct base_url, model or api_key"
+_UNUSABLE = "correct what the line names, in the configuration or at the server"
+
+
+def model_findings(settings: Settings) -> list[Finding]:
+    """Return how each configured model answers; blocks up to the longest time-out."""
+    return asyncio.run(_probe_all(settings))
+
+
+async def _probe_all(settings: Settings) -> list[Finding]:
+    workloads = list(settings.workloads.values())
+    probed = await asyncio.gather(*map(probe_workload, workloads))
+    pairs = zip(workloads, probed, strict=True)
+    return [found for workload, servers in pairs for one in servers for found in _of_server(workload, one)]
+
+
+def _of_server(workload: WorkloadSettings, probed: Probed) -> Iterator[Finding]:
+    """Yield what a probe found; a server without answer is a fault here, though services wait for it."""
+    for found in probed.findings:
+        is_fault = found.kind == "fault" or probed.reply is None
+        remedy = _UNANSWERED if probed.reply is None else _UNUSABLE
+        yield Finding("models", "fault" if is_fault else "warning", found.line, remedy)
+    if not probed.findings:
+        line = f"workloads.{workload.name}.{probed.role}: answers with log-probabilities in {probed.latency_s:.2f} s"
+        yield Finding("models", "ok", line)
+
 
 _STYLES = {"fault": "red", "warning": "yellow", "ok": "green"}
 

@@ -11,6 +11,7 @@ from typing import NamedTuple, TypeVar
 
 from confluent_kafka import Consumer, ConsumerGroupTopicPartitions, IsolationLevel, KafkaException, TopicPartition
 from confluent_kafka.admin import AdminClient, OffsetSpec
+from rich.text import Text
 
 from recalibrator.stage import StageName
 from schemas.calibration import CalibrationVersion
@@ -38,9 +39,10 @@ from ucci_runtime.broker.kafka_properties import ClientNames, admin_properties, 
 from ucci_runtime.broker.kafka_topics import check_topics
 from ucci_runtime.broker.records import Record
 from ucci_stream.operate.findings import ClockFacts, Finding, GroupFacts, OpenTransaction, of_group, of_transaction
-from ucci_stream.operate.settings_changes import Running
+from ucci_stream.operate.settings_changes import HARMFUL, Change, Running, changes, exit_code
+from ucci_stream.options import Outcome
 from ucci_stream.topics.access import diagnosing_group
-from ucci_stream.topics.admin import ANSWER_TIMEOUT_S, partition_counts
+from ucci_stream.topics.admin import ANSWER_TIMEOUT_S, broker_failures, partition_counts
 from ucci_stream.topics.kafka_reading import tail_reader, topic_reader
 
 _EARLIEST, _LATEST = OffsetSpec.earliest(), OffsetSpec.latest()  # type: ignore[no-untyped-call]
@@ -235,3 +237,27 @@ def _halves(line: str) -> tuple[str, str]:
     """Split a line of the topics' check into what is wrong and what to do."""
     what, _, remedy = line.partition("; ")
     return what, remedy
+
+
+_STYLES = {"moved": "yellow", "unknown": "yellow", "refit": "yellow", "restart": "yellow", "none": "green"}
+
+
+def compare(settings: Settings) -> Outcome:
+    """Return what the file changes for the services that run; blocks up to a minute.
+
+    Raises UcciError when the broker does not answer, or has no topics of this prefix.
+    """
+    with broker_failures(settings):
+        running = read_running(settings)
+    found = changes(settings, running, datetime.now(UTC))
+    code = exit_code(found)
+    return Outcome({"safe": not code, "changes": [change._asdict() for change in found]}, _lines(found), code)
+
+
+def _lines(found: Iterable[Change]) -> Iterator[Text]:
+    for change in found:
+        style = "red" if change.effect in HARMFUL else _STYLES.get(change.effect, "")
+        mark = (f"{change.effect.replace('_', ' '):<13}", style)
+        yield Text.assemble(mark, f" {change.subject}: {change.message}")
+        if change.act:
+            yield Text(f"{'':<14}→ {change.act}", style="dim")

@@ -5,14 +5,18 @@ from __future__ import annotations
 import time
 from collections.abc import Iterator
 from datetime import datetime
+from typing import Any
 
 from confluent_kafka import Consumer, KafkaError, KafkaException, TopicPartition
 
+from recalibrator.file_languages import language_identifier
+from recalibrator.movement import Sides
 from schemas.errors import UcciError
 from schemas.settings import Settings
+from schemas.topics import RESULTS
 from ucci_runtime.broker.kafka_records import record_of
 from ucci_runtime.broker.records import Record
-from ucci_stream.topics.admin import ANSWER_TIMEOUT_S, client_properties, partition_counts
+from ucci_stream.topics.admin import ANSWER_TIMEOUT_S, broker_failures, client_properties, partition_counts
 
 _POLL_S, _MILLISECONDS, _SILENCE_S = 0.5, 1_000, 30.0
 
@@ -66,3 +70,16 @@ def records_since(settings: Settings, topic: str, since: datetime, group: str) -
                     raise KafkaException(error)
     finally:
         consumer.close()
+
+
+def what_moved(settings: Settings, workload: str, since: datetime, until: datetime, most: int) -> dict[str, Any]:
+    """Return what differs between the results from a time on and those of as long a span before; blocks.
+
+    The parameters are those of :class:`~recalibrator.movement.Sides`. Raises TooFewQueries, NotRead, BrokerUnreachable
+    or AccessDenied.
+    """
+    sides = Sides(workload, since, until, most)
+    with broker_failures(settings):
+        for record in records_since(settings, RESULTS.name(settings.topics.prefix), sides.start, "what-moved"):
+            sides.offer(record)
+    return sides.compared(sides.start, language_identifier())

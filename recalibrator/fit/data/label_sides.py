@@ -11,7 +11,7 @@ import numpy as np
 from recalibrator.fit.data.label_columns import GROUP, ROUTED_US, STANDING, Standing
 from recalibrator.fit.data.label_table import LabelTable
 from recalibrator.fit.data.traffic_window import COUNT, TrafficWindow
-from schemas.settings import Sampling
+from schemas.calibration import LabelShares
 from schemas.status import SilentSide
 
 EXPECTED_LEAST = 30.0
@@ -23,11 +23,11 @@ SHARE = 1.0 / 8.0
 
 
 def silent_side(
-    labels: LabelTable, traffic: TrafficWindow, sampling: Sampling, threshold: float | None
+    labels: LabelTable, traffic: TrafficWindow, shares: LabelShares, threshold: float | None
 ) -> SilentSide | None:
     """Return the side of the threshold on u from which hardly a label has come for the recent queries, or None.
 
-    A side should have as many labels for each one asked for, by the rates of ``sampling``, as the other side has.
+    A side should have as many labels for each one asked for, by the shares in force, as the other side has.
     """
     if threshold is None or traffic.begins_us is None:
         return None
@@ -40,8 +40,8 @@ def silent_side(
     came = {"kept": float(is_kept.sum()), "escalated": float((~is_kept).sum())}
     counts = traffic.counts[COUNT]
     asked = {
-        "kept": float(counts[:kept_cells].sum()) * sampling.label_probability_kept,
-        "escalated": float(counts[kept_cells:].sum()) * sampling.label_probability_escalated,
+        "kept": float(counts[:kept_cells].sum()) * shares.kept,
+        "escalated": float(counts[kept_cells:].sum()) * shares.escalated,
     }
     sides: tuple[tuple[SilentSide, SilentSide], ...] = (("kept", "escalated"), ("escalated", "kept"))
     for side, other in sides:

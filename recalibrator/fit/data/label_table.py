@@ -106,12 +106,6 @@ class LabelTable:
     by_model : bool
         Whether the small answer's counts by field are kept beside those of the served one, for :meth:`of_field`.
 
-    Attributes
-    ----------
-    overruled : dict
-        By query, the latest label that another labeler's stands before. Of several opinions the latest counts; where
-        its labeler is set aside, the one before it has to count again.
-
     Notes
     -----
     A contribution belongs to one of ``groups`` rows of a table of counts: its cell of u when the answers' agreement
@@ -126,6 +120,8 @@ class LabelTable:
     slips: Kept[tuple[Slips, ...]] = ()
     _labelers: Kept[dict[str, int]]
     distrust: Kept[Distrust]
+    #: By query, the latest label that another labeler's stands before. Of several opinions the latest counts; where
+    #: its labeler is set aside, the one before it has to count again.
     overruled: Kept[dict[str, Contribution]]
     revisions: Kept[Revisions]
 
@@ -212,12 +208,9 @@ class LabelTable:
     def offer(self, example: LabelledExample) -> Change:
         """Take one example in; O(1) amortised.
 
-        Returns
-        -------
-        str
-            ``added``; ``corrected`` or ``withdrawn`` when the query had contributed before; ``overruled`` when another
-            labeler's contribution stays in place; ``duplicate`` when what is known is at least as new; ``too_late``
-            when its time has been dropped from the window.
+        Returns ``added``; ``corrected`` or ``withdrawn`` when the query had contributed before; ``overruled`` when
+        another labeler's contribution stays in place; ``duplicate`` when what is known is at least as new; ``too_late``
+        when its time has been dropped from the window.
         """
         times = to_us(example.routed_at), to_us(example.labelled_at)
         slot, labeler = self._slots.get(example.query_id), self._number(example.labeler)
@@ -448,10 +441,7 @@ class LabelTable:
     def _write(self, slot: int, example: LabelledExample, routed_us: int, labelled_us: int, labeler: float) -> Standing:
         """Note one contribution as numbers, z² of both answers for the target in force included.
 
-        Returns
-        -------
-        Standing
-            As what it counts.
+        Returns as what it counts.
         """
         large, uncertainty, predicted = example.large, example.uncertainty, example.error_probability
         target, gold, error = self.target, example.gold_count, _error(example)

@@ -41,11 +41,8 @@ class LateResults:
     def take(self, batch: Batch) -> tuple[Ints, Floats] | None:
         """Take the queries of one summary in, and return what can be judged.
 
-        Returns
-        -------
-        tuple of ndarray or None
-            Cells and the queries in them, those that were held among them. None while results are missing; what took
-            too long is never judged, since the results that would complete it may be any time away.
+        These are cells and the queries in them, those that were held among them. None while results are missing; what
+        took too long is never judged, since the results that would complete it may be any time away.
         """
         cell, queries = batch.cell, batch.counts[COUNT].astype(np.float64)
         if self._lacks_results(batch.sums):

@@ -79,13 +79,9 @@ class TrafficWindow:
         Summaries on another grid are moved to this one cell by cell.
     queries : int
         Batches leave while the others hold at least so many queries.
-
-    Attributes
-    ----------
-    counts : ndarray of int, shape (3, cells)
-        Queries of known u, pairs, and agreeing pairs.
     """
 
+    #: Shape (3, cells): queries of known u, pairs, and agreeing pairs.
     counts: Kept[Counts]
     _batches: Kept[list[Batch]]
     _serial: Kept[int] = 0

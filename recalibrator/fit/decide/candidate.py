@@ -13,7 +13,7 @@ from recalibrator.fit.decide.threshold import Choice, Policies, escalation_rate,
 from recalibrator.fit.estimate.calibration_map import MapFitter
 from recalibrator.fit.estimate.estimate import Circumstances, Estimate, Support, estimate_outcomes
 from recalibrator.fit.method_constants import MethodConstants
-from schemas.calibration import FIELD_PREFIX, QUALITY, Atom, BudgetStanding, CalibrationVersion
+from schemas.calibration import FIELD_PREFIX, QUALITY, Atom, BudgetStanding, CalibrationVersion, LabelShares
 from schemas.costs import ModelCosts
 from schemas.labelled import LabelledExample
 from schemas.settings import WorkloadSettings
@@ -35,7 +35,7 @@ class Candidate:
 
     ``safety`` is the margin of the choice, in standard errors. ``fields`` holds the same for each field with a target
     of its own: its evidence, and the policies weighed for it. ``atom`` is what the policies cut by draw, if anything;
-    ``affordable`` and ``budget`` are of a target with a budget.
+    ``affordable`` and ``budget`` are of a target with a budget, ``label_shares`` of one of labels.
     """
 
     estimate: Estimate
@@ -47,6 +47,7 @@ class Candidate:
     atom: Atom | None = None
     affordable: Affordable | None = None
     budget: BudgetStanding | None = None
+    label_shares: LabelShares | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,9 +65,17 @@ class View:
 
     @property
     def exploration(self) -> float:
-        """The exploration probability of a version made now."""
-        most, is_quiet = self.settings.sampling.exploration_probability, self.circumstances.is_quiet
-        return exploration_probability(most, self.constants, is_quiet=is_quiet)
+        """The exploration probability of a version made now.
+
+        Exploration is paid with every query and needed where outcomes have changed: there the large model's answers
+        below the threshold must be learnt again. While nothing changes, labels that age slowly still show them.
+        """
+        most = self.settings.sampling.exploration_probability
+        explored = most * self.constants.quiet_exploration if self.circumstances.is_quiet else most
+        if self.settings.labels is None:
+            return explored
+        # What is explored must be labelled.
+        return min(explored, *(self.settings if self.current is None else self.current).label_shares)
 
     def weigh(self, labels: LabelTable, target: float) -> tuple[Estimate, Policies]:
         """Estimate outcomes from these labels, and weigh all thresholds by them."""
@@ -151,15 +160,6 @@ def evaluate(view: View, parts: dict[str, Part]) -> Candidate:
     return candidate
 
 
-def exploration_probability(most: float, constants: MethodConstants, *, is_quiet: bool) -> float:
-    """Return the exploration probability of the next version.
-
-    Exploration is paid with every query and needed where outcomes have changed: there the large model's answers below
-    the threshold must be learnt again. While nothing changes, labels that age slowly still show them.
-    """
-    return most * constants.quiet_exploration if is_quiet else most
-
-
 def reason_to_publish(
     current: CalibrationVersion,
     candidate: Candidate,
@@ -196,6 +196,11 @@ def reason_to_publish(
         return "threshold_moved"
     if map_moved > constants.map_move_least:
         return "map_moved"
-    if candidate.exploration != current.exploration_probability:
-        return "exploration_changed"
+    sampled = {
+        "exploration_changed": candidate.exploration != current.exploration_probability,
+        "label_shares_changed": candidate.label_shares not in (None, current.label_shares),
+    }
+    for trigger, has_changed in sampled.items():
+        if has_changed:
+            return trigger
     return "maximum_age" if age_s >= constants.maximum_age_s else None

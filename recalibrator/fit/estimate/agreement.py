@@ -99,6 +99,10 @@ def shift_by(
 ) -> Shift:
     """Return what moving P(agree | u) from ``base`` by ``tilt`` does to each curve.
 
+    E[· | u] changes by (A_now - A_labelled) · (E[· | u, agree] - E[· | u, disagree]): new disagreements are as often
+    the small model's fault as those that labels know. Where no label can say so, the small model is to blame for all
+    of them: what is unknown is read on the safe side.
+
     Parameters
     ----------
     base, place : ndarray, shape (cells,)
@@ -109,13 +113,6 @@ def shift_by(
         τ.
     unlabelled : float
         Share of the labels that the current traffic should have and has not, in [0, 1].
-
-    Returns
-    -------
-    Shift
-        E[· | u] changes by (A_now - A_labelled) · (E[· | u, agree] - E[· | u, disagree]): new disagreements are
-        as often the small model's fault as those that labels know. Where no label can say so, the small model is to
-        blame for all of them: what is unknown is read on the safe side.
     """
     apart, alike = smoothed.related
     gap = alike - apart if smoothed.is_related else np.zeros_like(apart)
@@ -151,10 +148,7 @@ def error_given_agreement(groups: Floats, constants: MethodConstants) -> Floats:
     ``groups``, shape (``SUMS``, groups): of labels, in the groups of
     :class:`~recalibrator.fit.data.label_table.LabelTable`.
 
-    Returns
-    -------
-    ndarray, shape (2, cells)
-        In [0.005, 0.995].
+    Shape (2, cells): in [0.005, 0.995].
     """
     sums = cell_sums(groups[SLOW], groups[SLOW_SQUARE])
     related, wide = sums.by_relation[1:], constants.wide_bandwidth_cells

@@ -188,10 +188,7 @@ def estimate_outcomes(
 def errors_before(labels: LabelTable, instant_us: int, constants: MethodConstants) -> Floats:
     """Return P(the small answer is wrong | u, the answers differ), and where they are equal, by labels before a time.
 
-    Returns
-    -------
-    ndarray, shape (2, cells)
-        Inside (0, 1).
+    Shape (2, cells): inside (0, 1).
     """
     before = decayed_sums(labels, constants, instant_us).before
     assert before is not None
@@ -236,10 +233,7 @@ def _last_kept(grid: Grid, threshold: float | None) -> int:
 def _discounted(decayed: DecayedSums, constants: MethodConstants, discounted: bool) -> Floats:
     """Let all labels from before a change together weigh no more than a prior that new labels use up.
 
-    Returns
-    -------
-    ndarray, shape (``SUMS``, groups)
-        Before and since taken together; what is recent was routed since the change.
+    Shape (``SUMS``, groups): before and since taken together; what is recent was routed since the change.
     """
     before = decayed.before
     if before is None:
@@ -297,10 +291,7 @@ def degraded(estimate: Estimate, share: float) -> Estimate:
 
     ``share``: in [0, 1].
 
-    Returns
-    -------
-    Estimate
-        For the status, which says what is served; thresholds are chosen without it.
+    For the status, which says what is served; thresholds are chosen without it.
     """
     kept, large = estimate.kept, estimate.escalated
     escalated = replace(

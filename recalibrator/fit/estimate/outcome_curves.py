@@ -151,17 +151,14 @@ def smooth_outcomes(sums: CellSums, constants: MethodConstants) -> Smoothed:
 def stratify(sums: CellSums, smoothed: Smoothed, target: float, constants: MethodConstants) -> Stratified:
     """Make curves of both models' answers.
 
+    Where no answer of a model is known at all, its curve is 0 with next to no labels behind it.
+
     Parameters
     ----------
     smoothed : Smoothed
         Of the same sums.
     target : float
         τ, in (0, 1).
-
-    Returns
-    -------
-    Stratified
-        Where no answer of a model is known at all, its curve is 0 with next to no labels behind it.
     """
     every, curves, effective = np.add.reduce(sums.by_cell, axis=0).tolist(), smoothed.curves, smoothed.effective
     mass = kernel_mass(curves.shape[1], constants.bandwidth_cells)

@@ -80,6 +80,8 @@ def _residual(sums: Floats, curve: Floats, model: _Model, target: float) -> tupl
 def centred(curves: Stratified, sums: CellSums, target: float, split: int) -> Stratified:
     """Take out of both curves what smoothing has put in: their mean residual on either side of the serving threshold.
 
+    Where a curve bends, a kernel's mean lies below or above it; the mean of the labels themselves does not.
+
     Parameters
     ----------
     sums : CellSums
@@ -88,11 +90,6 @@ def centred(curves: Stratified, sums: CellSums, target: float, split: int) -> St
         τ.
     split : int
         Last cell below the serving threshold.
-
-    Returns
-    -------
-    Stratified
-        Where a curve bends, a kernel's mean lies below or above it; the mean of the labels themselves does not.
     """
     moved = []
     for curve, model in ((curves.small, _SMALL), (curves.large, _LARGE)):
@@ -118,6 +115,12 @@ def rectify(
 ) -> Rectifier:
     """Compare recent labels with the curves.
 
+    Each mean residual with standard error s is shrunk by m² / (m² + s²), m = typical·E[d] being the change of E[z]
+    that is expected beforehand: the posterior mean under a normal prior. Most changes are small, but not all, so that
+    the variance which remains is M² s² / (M² + s²), M = unseen·E[d]: the fewer labels, the wider the margin, and M²
+    where none come. A cut-off at one standard error instead (James and Stein's positive part) would ignore a moderate
+    change on all four parts at once.
+
     Parameters
     ----------
     recent : CellSums
@@ -134,15 +137,6 @@ def rectify(
         Last cell below the serving threshold, -1 when everything escalates.
     change : Change
         What is expected of the world beforehand.
-
-    Returns
-    -------
-    Rectifier
-        Each mean residual with standard error s is shrunk by m² / (m² + s²), m = typical·E[d] being the change of E[z]
-        that is expected beforehand: the posterior mean under a normal prior. Most changes are small, but not all, so
-        that the variance which remains is M² s² / (M² + s²), M = unseen·E[d]: the fewer labels, the wider the margin,
-        and M² where none come. A cut-off at one standard error instead (James and Stein's positive part) would
-        ignore a moderate change on all four parts at once.
     """
     pair_square = recent.square[1] + recent.square[2]
     corrections = np.zeros((2, len(curves[0])))

@@ -78,6 +78,8 @@ class Fitted(NamedTuple):
 def shrunk_local_linear(families: Sequence[Family], wide: int, prior: float, ridge: float = 0.1) -> list[Fitted]:
     """Fit a line around each cell and read it there; where labels are few, lean on a wider kernel, then on the mean.
 
+    Returns the fits in the order of ``families``.
+
     Parameters
     ----------
     families : sequence of Family
@@ -88,11 +90,6 @@ def shrunk_local_linear(families: Sequence[Family], wide: int, prior: float, rid
         Labels that the wider curve is worth under the narrower one, and the mean under the wider.
     ridge : float
         Penalty on the slope, relative to a full kernel's spread; keeps lines flat where all data lie in few cells.
-
-    Returns
-    -------
-    list of Fitted
-        As ``families``.
     """
     part = _reach(families, wide)
     place = _places(families[0].weight.shape[1])[part]
@@ -124,11 +121,8 @@ def shrunk_local_linear(families: Sequence[Family], wide: int, prior: float, rid
 def _smoothed_moments(families: Sequence[Family], part: slice, place: Floats, wide: int) -> list[tuple[Floats, Floats]]:
     """Return what lies under the wide and under the narrow kernel at each cell, of each family.
 
-    Returns
-    -------
-    list of tuple of ndarray, shape (4 * groups + 2 * responses, cells)
-        Sums of the weights alone, times place and times its square, and of the squared weights; then of the responses,
-        and of these times place.
+    Shape (4 * groups + 2 * responses, cells): sums of the weights alone, times place and times its square, and of the
+    squared weights; then of the responses, and of these times place.
     """
     sums = []
     for family in families:

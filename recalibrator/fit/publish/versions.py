@@ -24,6 +24,7 @@ from schemas.calibration import (
     Evidence,
     Hold,
     Holds,
+    LabelShares,
 )
 from schemas.command import Command
 from schemas.costs import ModelCosts
@@ -83,13 +84,16 @@ class VersionRegistry:
         exploration: float | None = None,
         *,
         audit: float = 0.0,
+        label_shares: LabelShares | None = None,
         on_trial: bool = False,
     ) -> CalibrationVersion:
         """Seal a version under the next number and put it in force, unless it is only for trial.
 
-        It explores as configured unless ``exploration`` is given.
+        It explores and asks for labels as configured unless ``exploration`` and ``label_shares`` are given.
         """
-        sampling, parent, handoff = self._settings.sampling, self.current, self._handoff.in_versions
+        parent, handoff = self.current, self._handoff.in_versions
+        shares = self._settings.label_shares if label_shares is None else label_shares
+        explored = self._settings.sampling.exploration_probability if exploration is None else exploration
         self.floor += 1
         version = CalibrationVersion.sealed(
             workload=self._settings.name,
@@ -98,9 +102,9 @@ class VersionRegistry:
             map=content.map,
             uncertainty_threshold=content.uncertainty_threshold,
             threshold=content.map.at(content.uncertainty_threshold),
-            exploration_probability=sampling.exploration_probability if exploration is None else exploration,
-            label_probability_kept=sampling.label_probability_kept,
-            label_probability_escalated=sampling.label_probability_escalated,
+            exploration_probability=min(explored, *shares),
+            label_probability_kept=shares.kept,
+            label_probability_escalated=shares.escalated,
             audit_probability=audit,
             target=self._settings.target,
             state=content.state,

@@ -18,8 +18,7 @@ from ucci_stream.demo.scenario import (
     offline_set,
     plan_label,
 )
-from ucci_stream.local.model_servers import recorded_servers
-from ucci_stream.local.stack import WORKLOAD, StackOptions, config_text
+from ucci_stream.local.stack import WORKLOAD, StackOptions, config_text, recorded_servers
 
 SCENARIO = Scenario(queries=1_000)
 

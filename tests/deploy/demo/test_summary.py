@@ -2,13 +2,59 @@
 
 from __future__ import annotations
 
+import io
+import json
 import math
+import time
+from collections.abc import Callable
+from datetime import UTC, datetime
+from pathlib import Path
 
 import pytest
+from confluent_kafka import Producer
+from rich.console import Console
 
+from recalibrator.core import Recalibrator
+from schemas.command import Command
+from schemas.costs import ModelCosts, TokenUse, query_cost
+from schemas.handoff import handoff_name
+from schemas.query import QueryEvent
+from schemas.routed import Decision, QueryHandoff
+from schemas.settings import WorkloadSettings
+from schemas.settings_text import parse_settings
+from schemas.status import HandoffStatus
+from schemas.topics import QUERIES
+from tests.support.broker import unique_prefix
+from tests.support.recalibrator_events import routed
 from tests.support.versions import sealed_version
-from ucci_stream.demo.scenario import Scenario
-from ucci_stream.demo.summary import Observations, SeenVersion, first_use, held_in_words, micro_f1, phase_bounds
+from tests.support.workload_statuses import status
+from ucci_demo.recorded.traffic import load_traffic, with_handoff
+from ucci_stream.demo.run import publish_offline
+from ucci_stream.demo.scenario import (
+    PlannedQuery,
+    Scenario,
+    offline_calibration,
+    offline_examples,
+    offline_set,
+    plan_stream,
+)
+from ucci_stream.demo.summary import (
+    Answered,
+    Observations,
+    SeenResult,
+    SeenVersion,
+    Terms,
+    first_use,
+    held_in_words,
+    levers_of,
+    micro_f1,
+    phase_bounds,
+    print_summary,
+    summarise,
+)
+from ucci_stream.demo.watch import Watcher
+from ucci_stream.local.kafka_node import LocalBroker
+from ucci_stream.local.stack import HANDOFF, WORKLOAD, Stack, StackOptions, config_text, recorded_servers
 
 
 def test_micro_f1_of_nothing_is_not_a_number() -> None:
@@ -42,3 +88,142 @@ def test_a_dead_router_is_not_charged_for_late_versions() -> None:
 )
 def test_a_target_missed_by_a_little_is_not_called_held(found: float, words: str) -> None:
     assert held_in_words(found, 0.91, 0.0067) == words
+
+
+COSTS = ModelCosts(unit="token", small=1.0, large=3.0)
+DEADLINE_S = 60.0
+PHASES = {"first": (0, 2), "second": (2, 4), "nobody's": (4, 4)}
+STATUS = status(handoff=HandoffStatus(name="token@0.9", active=True))
+
+
+def workload(directory: Path, *, handoff: bool = False) -> WorkloadSettings:
+    options = StackOptions(directory=directory, handoff=handoff)
+    text = config_text(options, "b:1", recorded_servers(directory), 4711)
+    return parse_settings(text, {}).workloads[WORKLOAD]
+
+
+@pytest.mark.parametrize("handoff", [False, True])
+def test_the_stack_is_configured_as_asked(tmp_path: Path, handoff: bool) -> None:
+    """Costs count tokens in any case, so that runs with and without it compare."""
+    found = workload(tmp_path, handoff=handoff)
+    assert found.offered_handoff == (HANDOFF if handoff else None)
+    assert found.cost is not None
+    assert found.cost.unit == "token"
+    assert found.cost.large / found.cost.small == pytest.approx(3.02)
+
+
+def answered(index: int, *, small: int, large: int | None, handed: int = 0) -> Answered:
+    """Return a query and a result for which both models generated so many tokens; large None: it was kept."""
+    query = PlannedQuery(f"q-{index}", index, load_traffic()[5_000 + index])
+    event = routed(index)
+    assert event.small is not None
+    assert event.large is not None
+    used = {"generated": float(small)}
+    calls = [] if large is None else [TokenUse(generated=large)]
+    changes = {
+        "small": event.small.model_copy(update={"completion_tokens": small}),
+        "large": None if large is None else event.large.model_copy(update={"completion_tokens": large}),
+        "decision": Decision(escalated=large is not None, reason="threshold", large_probability=1.0),
+        "cost": query_cost(COSTS, escalated=large is not None, small=TokenUse(**used), large=calls),
+        "handoff": QueryHandoff(name="token@0.9", characters=handed, tokens=handed),
+    }
+    return query, event.model_copy(update=changes)
+
+
+def test_what_the_handoff_saved_is_counted() -> None:
+    first, second = (load_traffic()[5_000 + n] for n in range(2))
+    kept = answered(0, small=first.small.tokens, large=None)
+    up = answered(1, small=second.small.tokens, large=second.large.tokens - 9, handed=9)
+    found = levers_of([kept, up], PHASES, COSTS, STATUS)
+    assert found is not None
+    whole = first.small.tokens + second.small.tokens + 3.0 * second.large.tokens
+    paper = first.small.tokens + 3.0 * second.large.tokens
+    assert found.handoff.saved.sequential == pytest.approx(27.0 / whole)
+    assert found.handoff.saved.paper == pytest.approx(27.0 / paper)
+    assert found.handoff.used == 1.0
+    assert found.whole_calls["first"].sequential == pytest.approx(whole / 2)
+    assert found.whole_calls["nobody's"].paper == 0.0
+
+
+def test_a_handoff_that_is_off_is_not_spoken_of() -> None:
+    pairs = [answered(0, small=40, large=None)]
+    assert levers_of(pairs, PHASES, COSTS, status()) is None
+
+
+def test_summary_says_what_was_saved_and_static_calls_are_whole() -> None:
+    """In the table and as JSON; the static calibration hands over nothing."""
+    pairs = [answered(n, small=20, large=20, handed=9) for n in range(20)]
+    results = {query.query_id: SeenResult(routed, 1.0) for query, routed in pairs}
+    stream, seen = [query for query, _ in pairs], Observations(results=results, status=STATUS)
+    found = summarise(stream, seen, Scenario(queries=20), Terms(0.91, COSTS, static_threshold=-1.0))
+    whole = found.levers.whole_calls["whole_stream"] if found.levers is not None else None
+    assert whole is not None
+    assert found.service["whole_stream"].cost_sequential == pytest.approx(80.0)
+    assert found.static["whole_stream"].cost_sequential == pytest.approx(whole.sequential)
+    assert found.static["whole_stream"].cost_paper == pytest.approx(found.large_only_cost)
+    document = json.loads(json.dumps(found.to_document()))
+    assert document["levers"]["handoff"]["saved"]["paper"] > 0.0
+    console = Console(width=200, record=True, quiet=False, file=io.StringIO())
+    print_summary(found, console)
+    text = console.export_text()
+    assert "by whole calls" in text
+    assert text.count("saves ") == 1
+
+
+@pytest.mark.parametrize("handoff", [False, True])
+def test_the_first_version_rests_on_labels_of_its_handoff(tmp_path: Path, handoff: bool) -> None:
+    settings = workload(tmp_path, handoff=handoff)
+    offline = offline_set(load_traffic())
+    offline = with_handoff(offline) if handoff else offline
+    fitted, threshold = offline_calibration(offline, 0.91)
+    moment = datetime(2026, 1, 31, tzinfo=UTC)
+    core = Recalibrator(settings)
+    command = {"workload": WORKLOAD, "action": "bootstrap", "map": fitted, "uncertainty_threshold": threshold}
+    first = core.observe(Command(**command, issued_by="test", issued_at=moment))
+    for example in offline_examples(offline, WORKLOAD, moment, handoff_name(settings.offered_handoff)):
+        core.observe(example)
+    assert first is not None
+    assert first.handoff == (HANDOFF if handoff else None)
+    assert 0.01 < threshold < 0.1
+    assert core.status().labels.effective > 1_000
+
+
+def until(condition: Callable[[], bool]) -> None:
+    """Ask until it holds."""
+    deadline = time.monotonic() + DEADLINE_S
+    while not condition():
+        assert time.monotonic() < deadline, "did not come about"
+        time.sleep(0.1)
+
+
+@pytest.mark.broker
+def test_a_stack_with_a_handoff_answers_and_uses_it(broker: LocalBroker, tmp_path: Path) -> None:
+    options = StackOptions(
+        directory=tmp_path,
+        broker=broker.bootstrap,
+        prefix=unique_prefix(),
+        routers=1,
+        label_kept=0.2,
+        label_escalated=0.2,
+        handoff=True,
+    )
+    console, traffic, scenario = Console(quiet=True), load_traffic(), Scenario(queries=1_000)
+    stream = plan_stream(traffic, scenario)
+    with Stack(options, console) as stack, Watcher(stack.settings, stream, scenario) as watcher:
+        publish_offline(stack, offline_set(traffic), watcher, console)
+        assert watcher.seen.versions[0].version.handoff == HANDOFF
+        topic, producer = QUERIES.name(options.prefix), Producer({"bootstrap.servers": broker.bootstrap})
+
+        for query in stream:
+            event = QueryEvent(query_id=query.query_id, text=query.recorded.text, created_at=datetime.now(UTC))
+            producer.produce(topic, key=query.query_id.encode(), value=event.to_json())
+        assert producer.flush(DEADLINE_S) == 0
+        until(lambda: watcher.answered == len(stream))
+        answers = [(query, watcher.seen.results[query.query_id].routed) for query in stream]
+        costs = stack.settings.workloads[WORKLOAD].cost
+        assert costs is not None
+        assert watcher.seen.dead_letters == watcher.seen.duplicated == 0
+        found = levers_of(answers, {}, costs, watcher.seen.status)
+    assert found is not None
+    assert found.handoff.used > 0.5
+    assert found.handoff.saved.paper > 0.0

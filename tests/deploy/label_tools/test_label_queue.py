@@ -82,7 +82,6 @@ def ids(document: dict[str, Any]) -> list[str]:
 
 
 async def test_replica_and_command_list_requests_until_labelled(stack: Stack) -> None:
-    """A replica alone and the command list what to label until it is labelled."""
     now = datetime.now(UTC)
     results = [routed(number, routed_at=now.replace(microsecond=number)) for number in range(3)]
     await asyncio.to_thread(
@@ -112,7 +111,6 @@ async def test_replica_and_command_list_requests_until_labelled(stack: Stack) ->
 
 @pytest.mark.slow
 async def test_the_oldest_beyond_the_bound_leave_the_topic(stack: Stack) -> None:
-    """The oldest beyond the bound are withdrawn from the topic."""
     now = datetime.now(UTC)
     results = [routed(number, routed_at=now.replace(microsecond=number)) for number in range(8)]
     # Age goes by the broker's clock: what is acknowledged before the rest is sent is older.

@@ -61,7 +61,6 @@ async def test_it_is_made_once_and_repeated_changes_nothing(server: ScriptedLabe
 async def test_a_changed_configuration_is_kept_unless_replaced(
     server: ScriptedLabelStudio, studio: LabelStudio
 ) -> None:
-    """A changed configuration is kept unless it is to be replaced."""
     await set_up(studio, PHOTO)
     server.projects[1]["label_config"] = "<View/>"
     assert (await set_up(studio, PHOTO)).config == "kept"
@@ -158,7 +157,6 @@ names = st.text(st.characters(min_codepoint=32, exclude_categories=["Cs", "Cn"],
 
 @given(st.lists(names | st.just("query"), min_size=1, max_size=5, unique=True))
 def test_every_field_has_one_area_and_the_text_its_own_name(fields: list[str]) -> None:
-    """Every field has one area and the text a name that no field has."""
     view = ET.fromstring(labeling_config(fields))
     areas = view.findall("TextArea")
     assert [area.get("name") for area in areas] == fields
@@ -169,7 +167,6 @@ def test_every_field_has_one_area_and_the_text_its_own_name(fields: list[str]) -
 
 
 def test_an_unchanged_prefilled_task_labels_what_was_served() -> None:
-    """A task left as it was served is a label of the served entities."""
     served = {"camera": ("canon", "nikon"), "lens": "50 mm", "iso": None}
     request = LabelRequested.from_result(routed(1, entities=served))
     task = task_of(request, (*FIELDS, "iso"), prefill=True)

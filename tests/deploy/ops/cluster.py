@@ -138,29 +138,17 @@ class ApiError(Exception):
 
 @dataclass(frozen=True)
 class Api:
-    """Requests to the API server as its administrator.
-
-    Parameters
-    ----------
-    address : str
-    token : str
-    authority : Path
-        The certificate that the server is known by; of its own making.
-    """
+    """Requests to the API server as its administrator."""
 
     address: str
     token: str
+    #: The certificate that the server is known by; of its own making.
     authority: Path
 
     def call(self, method: str, path: str, body: object = None, kind: str = "application/json") -> Any:
         """Return the JSON of an answer.
 
-        Raises
-        ------
-        ApiError
-            Where the server refuses.
-        OSError
-            Where it does not answer.
+        Raises ApiError where the server refuses; raises OSError where it does not answer.
         """
         headers = {"Authorization": f"Bearer {self.token}", "Content-Type": kind, "Accept": "application/json"}
         data = None if body is None else json.dumps(body).encode()
@@ -175,18 +163,11 @@ class Api:
 
 @dataclass(frozen=True)
 class Cluster:
-    """A running API server, and the commands that operators have for it.
-
-    Parameters
-    ----------
-    api : Api
-    programs : Path
-    directory : Path
-        Holds ``kubeconfig`` and what Helm keeps.
-    """
+    """A running API server, and the commands that operators have for it."""
 
     api: Api
     programs: Path
+    #: Holds ``kubeconfig`` and what Helm keeps.
     directory: Path
 
     @property

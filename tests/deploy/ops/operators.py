@@ -13,8 +13,8 @@ from ucci_stream.local.side_environment import cache_directory, ensure_side_envi
 KEDA = "github.com/kedacore/keda/v2@v2.21.0"
 PROMETHEUS_OPERATOR = "github.com/prometheus-operator/prometheus-operator@v0.85.0"
 STRIMZI = "1.2.0"
+#: What the chart makes of them.
 KINDS = ("ScaledObject", "ServiceMonitor", "PrometheusRule", "KafkaTopic", "KafkaUser")
-"""What the chart makes of them."""
 
 ROOT = Path(__file__).parents[3]
 TIMEOUT_S = 500.0

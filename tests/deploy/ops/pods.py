@@ -26,7 +26,6 @@ class Pod:
 
     @property
     def container(self) -> dict[str, Any]:
-        """Its one container."""
         (only,) = self.spec["containers"]
         assert isinstance(only, dict)
         return only

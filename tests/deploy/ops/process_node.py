@@ -42,36 +42,21 @@ class CannotStartError(Exception):
 
 @dataclass
 class Running:
-    """A pod that has been started.
-
-    Parameters
-    ----------
-    process : ChildProcess
-    address : str
-        The pod's own.
-    kill_at_s : float, optional
-        On the monotonic clock, once it is asked to end.
-    is_ready : bool
-    restarts : int
-    """
+    """A pod that has been started."""
 
     process: ChildProcess
+    #: The pod's own.
     address: str
+    #: On the monotonic clock, once it is asked to end.
     kill_at_s: float | None = None
+
     is_ready: bool = False
     restarts: int = 0
 
 
 @dataclass(frozen=True)
 class Ended:
-    """How a pod's process ended.
-
-    Parameters
-    ----------
-    pod : str
-    exit_code : int
-    log : str
-    """
+    """How a pod's process ended."""
 
     pod: str
     exit_code: int

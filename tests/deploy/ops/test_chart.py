@@ -35,8 +35,8 @@ from ucci_stream.topics.admin import topic_config
 
 NAMES = [path.name for path in values_files()]
 KEYS = json.dumps({"ada": {"key_sha256": sha256(b"key").hexdigest()}})
+#: What the Secrets hold that the ci files name.
 SECRETS = {"UCCI_RECALIBRATOR__API_KEYS": KEYS, "UCCI_GATEWAY__API_KEYS": KEYS}
-"""What the Secrets hold that the ci files name."""
 
 every_values = pytest.mark.parametrize("name", NAMES)
 

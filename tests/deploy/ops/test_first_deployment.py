@@ -47,16 +47,11 @@ STEP_S = 420.0
 
 @dataclass(frozen=True)
 class Step:
-    """A block of the page.
+    """A block of the page."""
 
-    Parameters
-    ----------
-    language : str
-        ``toml`` and ``yaml`` are files, ``console`` is commands.
-    text : str
-    """
-
+    #: ``toml`` and ``yaml`` are files, ``console`` is commands.
     language: str
+
     text: str
 
 
@@ -78,19 +73,12 @@ def blocks(part: str) -> list[Step]:
 
 @dataclass
 class Newcomer:
-    """Somebody with a shell in an empty folder who does what the page says.
-
-    Parameters
-    ----------
-    folder : Path
-    here : dict of str to str
-        What the page's names are called on this machine.
-    environment : dict of str to str
-        Of the shell; what a block exports stays.
-    """
+    """Somebody with a shell in an empty folder who does what the page says."""
 
     folder: Path
+    #: What the page's names are called on this machine.
     here: dict[str, str]
+    #: Of the shell; what a block exports stays.
     environment: dict[str, str] = field(default_factory=dict)
 
     def follow(self, step: Step, values: str = "values.yaml") -> None:

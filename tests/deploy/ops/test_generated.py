@@ -15,8 +15,8 @@ from tools.ops.generated import files
 from ucci_stream.topics.access import COMPONENTS, grants
 
 ROOT = Path(__file__).parents[3]
+#: Senders and receivers of the topics' table, by whose rights they work.
 PARTS = {"router": {"router"}, "recalibrator": {stage.value for stage in StageName}, "operator": COMMANDS}
-"""Senders and receivers of the topics' table, by whose rights they work."""
 
 
 @pytest.mark.parametrize("path", sorted(files()))

@@ -30,8 +30,8 @@ from ucci_stream.local.processes import free_port
 
 pytestmark = [pytest.mark.image, pytest.mark.timeout(1_800)]
 
+#: terminationGracePeriod of the chart, stop_grace_period of the compose file.
 GRACE_S = 30
-"""terminationGracePeriod of the chart, stop_grace_period of the compose file."""
 
 DEADLINE_S = 120.0
 QUERIES = 60

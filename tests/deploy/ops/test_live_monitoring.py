@@ -11,6 +11,7 @@ from tests.deploy.ops.live_monitoring import live, lose_the_large_model
 
 pytestmark = [pytest.mark.ops_tools, pytest.mark.timeout(600)]
 
+#: Panels, with the legend, of gateways, of which the demo has none, and of faults that nothing in it has to have.
 QUIET = {
     ("Requests by HTTP status", "{{job}} {{status}}"),
     ("Time to an answer, p50 and p99", "p50 {{workload}}"),
@@ -23,7 +24,6 @@ QUIET = {
     ("Dead letters, and records lost, an hour", "{{stage}} {{reason}}"),
     ("Dead letters, and records lost, an hour", "lost by {{stage}}"),
 }
-"""Panels, with the legend, of gateways, of which the demo has none, and of faults that nothing in it has to have."""
 
 
 def test_every_panel_shows_the_demo_and_an_alert_is_delivered(tmp_path: Path) -> None:

@@ -16,13 +16,13 @@ from ucci_stream.local.side_environment import VLLM_VERSION
 
 DEPLOY = Path(__file__).parents[3] / "deploy"
 VLLM = DEPLOY / "vllm"
+#: What changes the token probabilities, or which of them are reported.
 CALIBRATION = {
     "logprobs-mode": "raw_logprobs",
     "dtype": "bfloat16",
     "structured-outputs-config": {"backend": "xgrammar"},
     "generation-config": "vllm",
 }
-"""What changes the token probabilities, or which of them are reported."""
 
 
 def read(name: str) -> Any:

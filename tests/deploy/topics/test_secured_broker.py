@@ -34,7 +34,7 @@ from ucci_runtime.broker.kafka_properties import ClientNames, publisher_properti
 from ucci_runtime.broker.ports import GroupOffsets
 from ucci_runtime.broker.records import Input
 from ucci_stream.label_tools.label_queue import read_queue
-from ucci_stream.local.broker_probe import pick_port
+from ucci_stream.local.kafka_node import pick_port
 from ucci_stream.operate.kafka_diagnosis import group_findings, read_reports, topic_findings
 from ucci_stream.topics.access import COMPONENTS, Grant, grants
 from ucci_stream.topics.ask import ask

@@ -10,8 +10,8 @@ from ucci_demo.model_server.generation import TOP, ContinuousBatch, Generation
 from ucci_demo.recorded.traffic import load_traffic
 
 TEXTS = [query.text for query in load_traffic()[2_000 : 2_000 + 3 * SLOTS]]
+#: Of float32 sums in another order; the margins that u is made of differ by far less.
 LOGPROB_TOLERANCE = 1e-3
-"""Of float32 sums in another order; the margins that u is made of differ by far less."""
 
 
 def test_an_answer_in_a_crowd_is_the_answer_alone() -> None:

@@ -14,15 +14,15 @@ from ucci_demo.model_server.generation import Generation
 from ucci_demo.model_server.memo import ALTERNATIVES, Memo, pack_memo
 from ucci_demo.recorded.traffic import RecordedQuery, load_traffic
 
+#: How many recorded prompts are answered again; the large model is slow on one core.
 ROLES = {"small": 48, "large": 8}
-"""How many recorded prompts are answered again; the large model is slow on one core."""
 
+#: Between batches of another size: float32 sums in another order. Runners-up near -20 differ most.
 LOGPROB_TOLERANCE = 2e-3
-"""Between batches of another size: float32 sums in another order. Runners-up near -20 differ most."""
 
 MARGIN_TOLERANCE = 1e-5
+#: Of u, against the outputs of vLLM and transformers.
 RECORDED_TOLERANCE = 1e-4
-"""Of u, against the outputs of vLLM and transformers."""
 
 
 def sample(role: str) -> list[RecordedQuery]:

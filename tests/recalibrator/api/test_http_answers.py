@@ -89,7 +89,6 @@ def test_every_answer_of_a_stream_is_documented(case: schemathesis.Case[Any]) ->
 
 @pytest.mark.parametrize("path", ["/v1/feedback", "/v1/feedback:batch", "/v1/hooks/label-studio"])
 def test_every_refusal_of_feedback_is_documented(path: str) -> None:
-    """Every refusal of feedback is documented with the one shape."""
     responses = make_api().client.get("/openapi.json").json()["paths"][path]["post"]["responses"]
 
     for status in ("400", "401", "403", "408", "413", "415", "422", "429", "503"):
@@ -100,7 +99,6 @@ def test_every_refusal_of_feedback_is_documented(path: str) -> None:
 
 
 def test_the_feedback_body_is_described_by_the_events_schema() -> None:
-    """The body of feedback is described by the event's own schema."""
     document = make_api().client.get("/openapi.json").json()
 
     body = document["paths"]["/v1/feedback"]["post"]["requestBody"]["content"]["application/json"]

@@ -19,8 +19,8 @@ from tests.support.versions import sealed_version
 
 AT_ONCE = 50
 LONGEST_MESSAGE = 1_000
+#: The page's form answers a person, in HTML, and stands in no document.
 OF_THE_FORM = {303, 403, 404, 413, 415, 422}
-"""The page's form answers a person, in HTML, and stands in no document."""
 
 
 def _api() -> Api:
@@ -67,7 +67,6 @@ def _assert_taken(request: MalformedRequest, answer: Any) -> None:
 @given(st.integers(0, 2**32 - 1))
 @seed(5)
 def test_a_malformed_body_is_refused_or_taken_whole(of: int) -> None:
-    """A malformed body is refused in the one shape or taken whole."""
     for request in malformed_requests(of, AT_ONCE):
         API.producer.records.clear()
         answer = _send(request)

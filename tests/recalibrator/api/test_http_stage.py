@@ -131,7 +131,6 @@ def write_topics(settings: Settings) -> None:
 
 
 def test_a_later_replica_answers_as_the_first_one(settings: Settings) -> None:
-    """A replica that starts later answers as the one that was there."""
     with replica(settings, "early") as early:
         write_topics(settings)
         early.until_dead_letters(2)

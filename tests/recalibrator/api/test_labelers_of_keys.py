@@ -53,7 +53,6 @@ def _deletion(annotation: int = 7) -> dict[str, Any]:
 
 
 def test_a_stranger_cannot_withdraw_a_labelers_label() -> None:
-    """A stranger cannot withdraw a labeler's label and leave her stale for ever."""
     plain = {"alice": ALICE, "stranger": TEAM}
     api = make_api(api_keys={name: {"key": key, "scopes": ["feedback"]} for name, key in plain.items()})
     assert _post(api, ALICE, _event()).status_code == 202
@@ -71,7 +70,6 @@ def test_a_stranger_cannot_withdraw_a_labelers_label() -> None:
 
 
 def test_an_unbound_labeler_is_refused_with_the_remedy(api: Api) -> None:
-    """A labeler of others is refused by field value and remedy."""
     answer = _post(api, TEAM, _event(labeler="alice"))
 
     error = answer.json()["error"]
@@ -128,7 +126,6 @@ def test_a_label_is_said_by_whom_its_key_may_name(
 
 @pytest.mark.parametrize("named", ["anybody", None])
 def test_without_keys_any_labeler_may_be_named(named: str | None) -> None:
-    """Without keys anything may be named and nobody is made up."""
     api = make_api()
 
     assert api.client.post("/v1/feedback", json=_event(labeler=named)).status_code == 202
@@ -145,7 +142,6 @@ def test_a_relay_key_may_give_feedback_and_nothing_else(api: Api) -> None:
 
 @pytest.mark.parametrize(("key", "author", "status"), [(TOOL, 9, 202), (TEAM, 3, 202), (TEAM, 9, 403), (ALICE, 3, 403)])
 def test_the_hook_needs_a_relay_key_or_one_bound_to_annotators(api: Api, key: str, author: int, status: int) -> None:
-    """Label Studio's hook speaks for annotators by a relay key or one bound to them."""
     answer = _post(api, key, _hook(author), "/v1/hooks/label-studio")
 
     assert answer.status_code == status
@@ -157,7 +153,6 @@ def test_the_hook_needs_a_relay_key_or_one_bound_to_annotators(api: Api, key: st
 
 
 def test_a_stranger_cannot_delete_another_keys_annotation(api: Api) -> None:
-    """A stranger cannot delete an annotation that another key reported."""
     assert _post(api, TOOL, _hook(9), "/v1/hooks/label-studio").status_code == 202
 
     assert _post(api, TEAM, _deletion(), "/v1/hooks/label-studio").status_code == 403
@@ -167,7 +162,6 @@ def test_a_stranger_cannot_delete_another_keys_annotation(api: Api) -> None:
 
 @pytest.mark.parametrize("revision", [MAX_REVISION + 1, 2**53 - 1])
 def test_a_revision_that_nothing_could_exceed_is_refused(api: Api, revision: int) -> None:
-    """A revision that no correction could ever exceed is refused."""
     answer = _post(api, ALICE, _event(revision=revision))
 
     error = answer.json()["error"]

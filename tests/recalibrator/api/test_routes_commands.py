@@ -145,7 +145,6 @@ def test_the_form_of_a_canary_asks_for_the_share(api: Api) -> None:
 
 
 def test_the_page_compares_both_versions_and_offers_acts(api: Api) -> None:
-    """The page compares both versions and offers what can be done."""
     offer(api, 3, "canary")
     api.cache.take("ucci.status", WORKLOAD.encode(), status(trial=canary()).to_json())
     page = api.client.get(f"/workloads/{WORKLOAD}").text
@@ -166,7 +165,6 @@ def test_an_ended_trial_stays_shown_and_offers_no_act(api: Api) -> None:
 
 
 def test_a_version_only_on_trial_is_no_point_of_the_history(api: Api) -> None:
-    """A version that was only tried is no point of the history."""
     api.cache.take("ucci.status", WORKLOAD.encode(), None)
     before = api.client.get(f"/v1/status/{WORKLOAD}/history").json()
     offer(api, 3, "shadow")

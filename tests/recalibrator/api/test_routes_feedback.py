@@ -208,7 +208,6 @@ def test_a_compressed_body_is_refused_whether_it_is_one_or_not(api: Api, body: b
 
 
 def test_an_idempotency_key_names_lines_by_their_number(api: Api) -> None:
-    """An idempotency key names the lines of a batch by their number."""
     lines = [{"query_id": "a", "entities": None}, {"query_id": "b", "entities": None, "feedback_id": "own"}, EVENT]
     for _ in range(2):
         api.client.post(
@@ -228,7 +227,6 @@ def test_an_idempotency_key_that_is_too_long_is_refused(api: Api) -> None:
 
 
 def test_a_batch_with_too_many_lines_is_refused(api: Api) -> None:
-    """A batch of more lines than events would fit is refused."""
     answer = _batch(make_api(max_body_bytes=1_000), [b"x"] * 4_000)
 
     assert answer.status_code == 413

@@ -244,7 +244,6 @@ def test_links_to_a_workload_with_a_slash_lead_to_its_pages() -> None:
 
 
 def test_requests_are_counted_by_route_not_by_workload() -> None:
-    """Requests are counted by their route and not by the workload."""
     api = make_api()
     api.client.get(f"/v1/status/{WORKLOAD}")
 

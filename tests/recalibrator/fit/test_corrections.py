@@ -18,8 +18,8 @@ from schemas.draws import uniform
 from tests.support.cascade_stream import FIELDS, drive, settings, typo_world
 
 QUERIES = 6_000
+#: Events after which a correction comes.
 LATER = 400
-"""Events after which a correction comes."""
 
 WORLD = typo_world(QUERIES, QUERIES, seed=12)
 Event = LabelledExample | TrafficSummary
@@ -118,7 +118,6 @@ def after_honest_labelers() -> Recalibrator:
 
 
 def test_corrections_raise_no_more_alarms_than_none() -> None:
-    """Corrections on a stationary stream raise no more alarms than none."""
     _, before = after_true_labels()
     _, counted = after_corrections(0.05)
     assert counted["alarms"] <= before["alarms"] + 1
@@ -134,7 +133,6 @@ def test_no_label_is_set_aside_because_others_are_corrected(share: float) -> Non
 
 
 def test_a_corrected_stream_ends_in_the_right_estimates() -> None:
-    """A corrected stream ends in the estimates of one that was right at once."""
     right, _ = after_true_labels()
     later, _ = after_corrections(0.05)
     one, other = right.evaluate().policies.micro_f1, later.evaluate().policies.micro_f1
@@ -241,8 +239,6 @@ def test_honest_labelers_are_all_believed() -> None:
 
 
 def test_two_contradicting_labelers_are_both_believed() -> None:
-    """Two labelers who contradict each other are both believed unless one is trusted."""
-
     def two(event: Event) -> Event:
         if not isinstance(event, LabelledExample):
             return event

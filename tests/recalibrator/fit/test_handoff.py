@@ -40,10 +40,7 @@ def under(event: Observation, name: str | None, harm: int = 0, *, guarded: bool 
 class HandingCore(Recalibrator):
     """A core whose stream comes from routers that do as its version in force says.
 
-    Parameters
-    ----------
-    harm : int
-        Pairs that a handoff takes from each large answer.
+    ``harm``: pairs that a handoff takes from each large answer.
     """
 
     harm = 0

@@ -19,8 +19,8 @@ from schemas.trial import CalibrationTrial
 from tests.support.memory_fit import MAP, SETTINGS, TOPICS, Fit, act, bootstrap, label
 from ucci_runtime.broker.records import Input
 
+#: As many that a version in force would be replaced.
 LABELS = 700
-"""As many that a version in force would be replaced."""
 
 ANN = {"issued_by": "ann", "reason": "worse since noon"}
 KEY = b"k" * 32

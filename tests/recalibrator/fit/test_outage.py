@@ -13,11 +13,11 @@ from tests.support.cascade_stream import Run, World, drive, settings, typo_world
 BEFORE, OUTAGE, AFTER = 6_000, 3_000, 6_000
 QUERIES = BEFORE + OUTAGE + AFTER
 _RECENT_CALLS = 100
+#: Queries of an outage until it is known.
 _UNTIL_KNOWN = 150
-"""Queries of an outage until it is known."""
 
+#: Seeds of every run; with 4, labels were set aside when unknown agreement alone had been mended.
 OFTEN = (3, 4)
-"""Seeds of every run; with 4, labels were set aside when unknown agreement alone had been mended."""
 SEEDS = [pytest.param(seed, marks=() if seed in OFTEN else pytest.mark.thorough) for seed in range(20)]
 
 
@@ -88,7 +88,6 @@ def test_a_failing_large_server_is_not_sent_more_calls() -> None:
 
 
 def test_status_names_an_outage_and_its_effect_on_quality() -> None:
-    """The status names an outage and counts what it does to quality."""
     world, core = steady_world(3), Recalibrator(settings())
     drive(core, world.draw, BEFORE)
     before = core.status()

@@ -39,7 +39,6 @@ def drifted() -> Drifted:
 
 
 def test_everything_escalates_before_the_first_version(drifted: Drifted) -> None:
-    """Before the first version everything escalates and the first is active."""
     number, first = drifted.run.versions[0]
     assert (drifted.thresholds[: number + 1] == -1.0).all()
     assert (first.version, first.state, first.parent_version) == (1, "active", None)
@@ -50,7 +49,6 @@ def test_everything_escalates_before_the_first_version(drifted: Drifted) -> None
 def test_target_is_held_before_drift_and_again_after_it(
     drifted: Drifted,
 ) -> None:
-    """The target is held before drift and again after it while a static version falls below."""
     before, after = slice(1_000, DRIFT_AT), slice(DRIFT_AT + 1_500, QUERIES)
     world, served = drifted.world, drifted.thresholds
     static = float(served[DRIFT_AT - 1])
@@ -61,7 +59,6 @@ def test_target_is_held_before_drift_and_again_after_it(
 
 
 def test_target_is_held_for_less_than_the_large_model_costs(drifted: Drifted) -> None:
-    """The target is held for less than the large model alone costs."""
     before = slice(2_000, DRIFT_AT)
     large_runs = (drifted.world.uncertainty[before] > drifted.thresholds[before]).mean()
     assert 1.0 + 3.02 * float(large_runs) < 3.02
@@ -137,7 +134,6 @@ def test_exploration_rests_until_a_change_is_detected(drifted: Drifted) -> None:
 
 
 def test_a_new_mix_widens_the_margin_until_labels_come() -> None:
-    """A new mix of queries widens the margin until labels of it come and a restart does not change that."""
     before, after = typo_world(4_000, 4_000, seed=3), typo_world(12_000, 0, seed=4, harm=0.0)
     world, core = in_turn(before, after), Recalibrator(settings())
     margins = []
@@ -155,7 +151,6 @@ def test_a_new_mix_widens_the_margin_until_labels_come() -> None:
 
 
 def test_infeasible_ends_when_the_target_is_in_reach_again() -> None:
-    """A target out of reach is said to be and forgotten when it is back in reach."""
     world = in_turn(
         typo_world(2_500, 9_999, seed=1),
         typo_world(3_000, 9_999, seed=2, large_right=0.88),

@@ -105,7 +105,6 @@ def test_foreign_versions_keep_commands_exactly_once(tmp_path: Path, seed: int) 
 
 
 def test_new_workload_is_numbered_above_foreign_ones(fit: Fit) -> None:
-    """The first version of a new workload gets a number above those that a foreign writer published."""
     fit.publish_foreign("video", 41)
     fit.send(bootstrap("video", 1))
     fit.settle()
@@ -206,7 +205,6 @@ def test_pruned_history_survives_restart(tmp_path: Path) -> None:
     ids=lambda value: str(value)[:40],
 )
 def test_bad_observation_becomes_a_dead_letter(fit: Fit, value: bytes | None, reason: str) -> None:
-    """An observation that breaks the contract becomes a dead letter, and the fold goes on."""
     fit.send_bytes("photo", value)
     fit.send(bootstrap("photo", 1))
     fit.settle()
@@ -319,7 +317,6 @@ def test_trials_survive_faults_exactly_once(tmp_path: Path, seed: int) -> None:
 
 
 def test_unknown_trial_can_be_stopped(fit: Fit) -> None:
-    """A trial unknown to the fit can still be stopped."""
     fit.send(act("stop_trial", 1))
     fit.settle()
     assert [(record.key, record.value) for record in fit.broker.outputs if record.topic == "trial"] == [
@@ -328,7 +325,6 @@ def test_unknown_trial_can_be_stopped(fit: Fit) -> None:
 
 
 def test_trial_ends_in_the_publishing_transaction(fit: Fit) -> None:
-    """A trial ends in the transaction that publishes its version."""
     fit.send(bootstrap("photo", 1))
     fit.send(act("shadow", 2, version=1))
     fit.send(act("promote", 3))

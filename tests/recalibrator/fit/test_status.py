@@ -38,7 +38,6 @@ def test_before_any_event_it_says_what_is_missing() -> None:
 
 
 def test_active_status_quotes_version_target_and_interval() -> None:
-    """An active workload quotes its version its target and an interval."""
     core = Recalibrator(settings())
     run = drive(core, WORLD.draw, 2_500)
     status = core.status()
@@ -125,7 +124,6 @@ def test_an_infeasible_target_is_said_to_be_out_of_reach() -> None:
 
 
 def test_errors_among_equal_answers_bring_labels_under_suspicion() -> None:
-    """Errors among equal answers put the labels under suspicion without dropping them."""
     core = Recalibrator(settings())
     drive(core, WORLD.draw, 1_500)
     before = core.status().labels.received

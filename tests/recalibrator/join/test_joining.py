@@ -4,17 +4,40 @@ from __future__ import annotations
 
 import json
 from datetime import timedelta
+from functools import reduce
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
-from recalibrator.join.joining import Consequences, Event, Joining, JoinTopics
-from recalibrator.join.query_state import MAX_LABELERS, NOTHING_KNOWN, QueryState
+from recalibrator.join.joining import (
+    Consequences,
+    Event,
+    Joining,
+    JoinTopics,
+    add,
+    closing_records,
+    count_agreement,
+    request_change,
+)
+from recalibrator.join.ports import RequestKey
+from recalibrator.join.query_state import (
+    MAX_LABELERS,
+    NOTHING_KNOWN,
+    LabelRules,
+    QueryState,
+    take_feedback,
+    take_result,
+)
 from schemas.errors import DecodeError
 from schemas.event import MAX_RECORD_BYTES
+from schemas.feedback import FeedbackEvent
+from schemas.label_requested import LabelRequested
 from schemas.routed import RoutedEvent
 from schemas.settings import WorkloadSettings
-from tests.support.recalibrator_events import FIELDS, START, feedback, routed
-from ucci_runtime.broker.records import Input, Record
+from schemas.status import LabelerCounts
+from tests.support.recalibrator_events import FIELDS, START, entities, feedback, routed
+from ucci_runtime.broker.records import Input, OutputRecord, Record
 
 NOW_MS = int(START.timestamp() * 1_000)
 PHOTO = WorkloadSettings.model_validate({"name": "photo", "fields": FIELDS, "target": {"micro_f1": 0.9}})
@@ -120,3 +143,98 @@ def test_feedback_with_a_header_that_is_no_text_vanishes() -> None:
     found = JOINING.decode(record_of(feedback(1))._replace(headers_fault="a header's key is not UTF-8"))
     assert isinstance(found, DecodeError)
     assert found.reason == "bad_headers"
+
+
+RULES = {"photo": LabelRules(FIELDS)}
+ASKED = take_result(NOTHING_KNOWN, routed(1), RULES).state
+LABELLED = take_feedback(ASKED, feedback(1), START, RULES).state
+
+
+def change(
+    before: QueryState, after: QueryState, most: int = MAX_RECORD_BYTES
+) -> tuple[str, OutputRecord | None] | None:
+    found = request_change("requests", before, after, most)
+    return None if found is None else (found.outcome, found.record)
+
+
+def test_a_requested_result_opens_a_request_by_query() -> None:
+    request = LabelRequested.from_result(routed(1)).to_json()
+    assert change(NOTHING_KNOWN, ASKED) == ("opened", OutputRecord("requests", b"q-1", request))
+
+
+def test_a_label_ends_the_request_with_a_record_without_value() -> None:
+    assert change(ASKED, LABELLED) == ("answered", OutputRecord("requests", b"q-1", None))
+    assert closing_records("requests", [RequestKey(0, "q-1", "photo")]) == [OutputRecord("requests", b"q-1", None)]
+
+
+def test_nothing_changes_while_the_label_is_awaited_or_there() -> None:
+    assert change(ASKED, ASKED) is None
+    assert change(LABELLED, LABELLED) is None
+
+
+def test_a_request_larger_than_the_topic_takes_has_no_record() -> None:
+    assert change(NOTHING_KNOWN, ASKED, most=50) == ("too_large", None)
+
+
+WORKLOADS = {"photo": LabelRules(FIELDS)}
+
+
+def counted(events: list[RoutedEvent | FeedbackEvent]) -> dict[str | None, LabelerCounts]:
+    state: QueryState = NOTHING_KNOWN
+    found: dict[str | None, LabelerCounts] = {}
+    for event in events:
+        before = state
+        if isinstance(event, RoutedEvent):
+            state = take_result(state, event, WORKLOADS).state
+        else:
+            state = take_feedback(state, event, START, WORKLOADS).state
+        for labeler, counts in count_agreement(before, state, WORKLOADS):
+            found[labeler] = add(found.get(labeler), counts)
+    return found
+
+
+def said(labeler: str, *, wrong: bool = False, revision: int = 1) -> FeedbackEvent:
+    gold = entities("q-0", wrong=wrong)
+    return feedback(0, gold, revision=revision).model_copy(update={"labeler": labeler, "feedback_id": None})
+
+
+def test_labelers_are_compared_with_those_before_them() -> None:
+    found = counted([routed(0), said("ann"), said("bob", wrong=True), said("cleo")])
+
+    assert (found["ann"].labels, found["ann"].compared) == (1, 0)
+    assert (found["bob"].compared, found["bob"].agreeing) == (1, 0)
+    assert (found["cleo"].compared, found["cleo"].agreeing) == (1, 0)
+
+
+def test_a_label_is_held_against_what_both_models_say() -> None:
+    result = routed(0)
+    assert result.small is not None
+    both = result.model_copy(update={"large": result.small})
+    answer = result.small.entities
+
+    agreeing = FeedbackEvent(query_id=result.query_id, entities=answer, labeler="ann")
+    differing = FeedbackEvent(query_id=result.query_id, entities={FIELDS[0]: "something else"}, labeler="bob")
+    found = counted([both, agreeing, differing])
+
+    assert (found["ann"].unanimous, found["ann"].confirmed) == (1, 1)
+    assert (found["bob"].unanimous, found["bob"].confirmed) == (1, 0)
+
+
+def test_an_answer_that_is_skipped_or_withdrawn_is_no_label() -> None:
+    skip = FeedbackEvent(query_id=routed(0).query_id, entities=None, labeler="ann")
+
+    assert counted([routed(0), skip])["ann"] == LabelerCounts(skipped=1, last_at=START)
+
+
+@given(order=st.permutations(range(4)))
+def test_the_result_may_come_at_any_time(order: list[int]) -> None:
+    events: list[RoutedEvent | FeedbackEvent] = [routed(0), said("ann"), said("bob", wrong=True), said("cleo")]
+    found = counted([events[index] for index in order])
+    total = reduce(add, found.values(), LabelerCounts())
+
+    assert set(found) == {"ann", "bob", "cleo"}
+    assert (total.labels, total.compared) == (3, 2)
+
+
+def test_what_comes_twice_is_counted_once() -> None:
+    assert counted([routed(0), said("ann"), said("ann")])["ann"].labels == 1

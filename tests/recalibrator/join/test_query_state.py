@@ -2,27 +2,35 @@
 
 from __future__ import annotations
 
+import zlib
 from datetime import timedelta
+from typing import Any
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from recalibrator.join.query_state import (
+    LONGEST_VALUE,
     MAX_LABELERS,
     MAX_OPINION_BYTES,
     NOTHING_KNOWN,
     Joined,
     LabelRules,
     QueryState,
+    compact,
+    comparable,
+    decoded,
+    encoded,
+    reduced,
     take_feedback,
     take_result,
 )
-from recalibrator.join.row_content import compact
-from schemas.entities import Entities, equal
+from schemas.entities import Entities, count_pairs, equal
 from schemas.feedback import FeedbackEvent
 from schemas.labelled import LabelledExample
 from schemas.routed import LabelRequest, RoutedEvent
+from tests.support import strategies, value_strategies
 from tests.support.recalibrator_events import FIELDS, START, entities, feedback, routed
 
 WORKLOADS = {"photo": LabelRules(FIELDS)}
@@ -327,3 +335,68 @@ def test_a_feedback_id_is_its_labelers_own() -> None:
     joined = take(state, feedback(1, labeler="ada").model_copy(update={"feedback_id": "guessed"}))
     assert "duplicate_feedback" not in joined.notes
     assert {opinion.labeler for opinion in joined.state.opinions} == {"ada", "eve"}
+
+
+def state() -> QueryState:
+    rules = {"photo": LabelRules(FIELDS)}
+    return take_feedback(take_result(NOTHING_KNOWN, routed(1), rules).state, feedback(1), START, rules).state
+
+
+@given(strategies.routed_events(query_id="q"))
+def test_a_row_gives_back_its_state(result: RoutedEvent) -> None:
+    kept = take_result(NOTHING_KNOWN, result, {result.workload: LabelRules(FIELDS)}).state
+    assert decoded(encoded(kept)) == kept
+
+
+def test_a_row_takes_less_than_half_of_its_json() -> None:
+    assert len(encoded(state())) < len(state().model_dump_json(exclude_defaults=True)) / 2
+
+
+@pytest.mark.parametrize("torn", [b"", b"x", b"\xff" * 40, encoded(state())[:-7], b"{}x"])
+def test_a_torn_row_is_an_error(torn: bytes) -> None:
+    with pytest.raises((ValueError, zlib.error)):
+        decoded(torn)
+
+
+def test_a_row_that_unpacks_without_end_fills_the_memory() -> None:
+    """A damaged row of some kilobytes may hold gigabytes of zeros."""
+    packer = zlib.compressobj(9)
+    bomb = packer.compress(b" " * 20_000_000) + packer.flush()
+    with pytest.raises(zlib.error, match="more than 16000000 bytes"):
+        decoded(bomb)
+
+
+WORDS = ("a", "B" * 20, " b" * 20, "c" * 40, "C" * 40, "c " * 40, "ﷺ" * 3, "ß" * 30, "ẞ" * 30, "x" * 33, "X" * 33)
+values = st.one_of(st.none(), st.sampled_from(WORDS), st.lists(st.sampled_from(WORDS), max_size=4).map(tuple))
+answers = st.dictionaries(st.sampled_from(["lens", "iso"]), values)
+
+
+@given(answers, answers)
+def test_reduced_values_are_equal_where_the_whole_ones_are(first: Any, second: Any) -> None:
+    """And nowhere else."""
+    assert count_pairs(reduced(first), reduced(second)) == count_pairs(first, second)
+
+
+@given(value_strategies.entities)
+def test_reducing_is_idempotent_and_keeps_values_short(entities: Any) -> None:
+    once = reduced(entities)
+    assert reduced(once) == once
+    texts = [t for v in once.values() for t in ((v,) if isinstance(v, str) else v or ())]
+    assert all(len(text) <= LONGEST_VALUE for text in texts)
+
+
+@given(strategies.routed_events(query_id="q"), value_strategies.entities)
+def test_a_row_gives_the_example_of_the_whole_result(result: RoutedEvent, gold: Any) -> None:
+    kept, label = comparable(compact(result)), FeedbackEvent(query_id="q", entities=reduced(gold))
+    whole = LabelledExample.from_events(result, FeedbackEvent(query_id="q", entities=gold))
+    assert LabelledExample.from_events(kept, label) == whole
+
+
+def test_a_requested_query_keeps_its_text_and_its_answers() -> None:
+    long: dict[str, Any] = {"lens": "L" * 500}
+    asked = routed(1, entities=long)
+    assert (compact(asked).text, compact(asked).entities) == (asked.text, long)
+    other = compact(asked.model_copy(update={"label": LabelRequest(requested=False, probability=0.1)}))
+    assert other.text == ""
+    assert other.entities == reduced(long) != long
+    assert feedback(1).query_id == other.query_id

@@ -64,7 +64,6 @@ def test_what_is_not_accepted_is_a_skip(verdict: str) -> None:
 
 
 def test_accepting_no_spans_says_that_nothing_is_there() -> None:
-    """Accepting a text without spans says that nothing is there."""
     event = READER.feedback(answer(spans=[]))
 
     assert event is not None
@@ -110,7 +109,6 @@ def test_a_correction_has_the_next_revision_and_another_id(stamped: bool) -> Non
 
 
 def test_answers_are_ordered_by_time_not_by_line() -> None:
-    """Answers are ordered by their times and not by their lines."""
     (event,) = events_of(answer(_timestamp=1_772_323_201), answer("ignore", _timestamp=1_772_323_200))
 
     assert (event.revision, event.entities) == (2, {"camera": "canon 5d"})

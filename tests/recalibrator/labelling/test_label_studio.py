@@ -99,7 +99,6 @@ def test_what_names_no_query_is_left(action: str) -> None:
 
 @pytest.mark.parametrize("author", [3, {"id": 3, "email": "ada@example.org"}])
 def test_an_author_is_one_labeler_however_named(author: object) -> None:
-    """An author is the same labeler however Label Studio names them."""
     event = LabelStudioReader().feedback(_hook(completed_by=author))
 
     assert event is not None
@@ -107,7 +106,6 @@ def test_an_author_is_one_labeler_however_named(author: object) -> None:
 
 
 def test_a_deletion_names_annotations_that_can_be_retracted() -> None:
-    """A deletion names annotations and what was sent of one can be retracted."""
     event = LabelStudioReader().feedback(_hook())
     assert event is not None
     deletion = {"action": "ANNOTATIONS_DELETED", "annotations": [{"id": 7}, {"id": 8}], "project": {"id": 2}}
@@ -122,7 +120,6 @@ def test_a_deletion_names_annotations_that_can_be_retracted() -> None:
 
 
 def test_a_reissued_annotation_stands_above_its_withdrawal() -> None:
-    """An annotation sent again stands above what was withdrawn."""
     event = LabelStudioReader().feedback(_hook())
     assert event is not None
     again = reissued(event, AnnotationKey("2", "7"), event.revision + 5)

@@ -174,7 +174,6 @@ steps = st.one_of(
 def test_after_a_round_the_join_holds_each_authors_last_word(
     history: list[tuple[Any, ...]],
 ) -> None:
-    """After a round the join holds what each author said last and another round says nothing."""
     world = World()
     for step, *arguments in history:
         if step == "restart":
@@ -187,7 +186,6 @@ def test_after_a_round_the_join_holds_each_authors_last_word(
 
 
 def test_a_missed_correction_within_the_same_second_is_sent() -> None:
-    """A correction that the hook missed is sent though it came within the same second."""
     sent: dict[Author, Sent] = {}
     note_sent(sent, event_of(annotation(7, 1, 5.25, "canon"), "q-1"), SOURCE, str(PROJECT))
     (event,) = make_plan([document(1, "q-1", annotation(7, 1, 5.5, "nikon"))], sent).send
@@ -199,7 +197,6 @@ def test_a_missed_correction_within_the_same_second_is_sent() -> None:
 
 
 def test_a_missed_deletion_retracts_once_it_is_certain() -> None:
-    """A deletion that nobody noticed retracts the label once it is certain."""
     sent: dict[Author, Sent] = {}
     event = event_of(annotation(7, 1, 5, "canon"), "q-1")
     note_sent(sent, event, SOURCE, str(PROJECT))
@@ -211,7 +208,6 @@ def test_a_missed_deletion_retracts_once_it_is_certain() -> None:
 
 
 def test_a_task_deleted_whole_leaves_its_labels_standing() -> None:
-    """A task that was deleted whole leaves its labels standing."""
     sent: dict[Author, Sent] = {}
     note_sent(sent, event_of(annotation(7, 1, 5, "canon"), "q-1"), SOURCE, str(PROJECT))
     todo = make_plan([document(1, "q-2")], sent)
@@ -225,7 +221,6 @@ def test_what_was_told_of_another_project_is_left_alone() -> None:
 
 
 def test_a_label_of_a_forgotten_query_is_not_sent_again() -> None:
-    """A label whose query the join has forgotten is not sent again."""
     documents = [document(1, "q-1", annotation(7, 1, 5, "canon"))]
     assert len(make_plan(documents).send) == 1
     assert make_plan(documents, forgotten_before=LONG_AGO + timedelta(seconds=6)).send == ()
@@ -266,7 +261,6 @@ def test_no_more_are_pushed_than_may_wait() -> None:
 
 
 def test_only_old_untouched_tasks_leave_with_their_request() -> None:
-    """Only untouched tasks of some age leave when their request is over."""
     documents = [
         document(1, "q-1"),
         document(2, "q-2", annotation(7, 1, 5, None)),
@@ -278,7 +272,6 @@ def test_only_old_untouched_tasks_leave_with_their_request() -> None:
 
 
 def test_the_untouched_double_of_a_task_leaves_at_once() -> None:
-    """Of two tasks of one query the untouched younger one leaves at once."""
     fresh = rfc3339(NOW)
     documents = [
         document(1, "q-1"),

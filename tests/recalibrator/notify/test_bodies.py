@@ -6,7 +6,7 @@ import base64
 import hmac
 import json
 
-from recalibrator.notify.bodies import body_of, headers_of
+from recalibrator.notify.http_webhook import body_of, headers_of
 from recalibrator.notify.notices import Condition, Notice
 
 GOOD = Condition("active", is_bad=False, since="2026-01-31T12:00:00Z")

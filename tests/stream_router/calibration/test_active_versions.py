@@ -53,7 +53,6 @@ def test_a_map_of_another_uncertainty_signal_is_rejected() -> None:
 
 
 def test_unknown_signal_is_foreign_not_malformed() -> None:
-    """A version with an unknown signal is rejected as foreign, not as malformed."""
     active = ActiveVersions(WANTED)
     later = sealed_version(version=8, signal=Signal(kind="semantic_entropy", small_model="small"))
     rejected = active.offer(b"photo", later.to_json(), NOW)

@@ -45,12 +45,12 @@ def entropy(p1: float) -> float:
     return -sum(p * math.log(p) for p in (p1, 1.0 - p1) if p > 0.0) / math.log(6)
 
 
+#: By name: the alternatives to ask for, and u of a token whose two alternatives have p1 and 1 - p1.
 SIGNALS: Mapping[str, tuple[int, Callable[[float], float]]] = {
     "token_margin": (2, lambda p1: 1.0 - (p1 - (1.0 - p1))),
     "entropy": (5, entropy),
     "max_probability": (1, lambda p1: 1.0 - p1),
 }
-"""By name: the alternatives to ask for, and u of a token whose two alternatives have p1 and 1 - p1."""
 
 
 @pytest.mark.parametrize("api", ["completions", "chat"])
@@ -69,7 +69,6 @@ async def test_the_workloads_signal_is_asked_for_measured_and_named(signal: str,
 
 
 async def test_escalated_query_reports_both_runs() -> None:
-    """The large model answers an escalated query, and the result reports both runs."""
     async with bench(ESCALATES) as b:
         event = await b.answer()
     assert (event.answered_by, event.decision.reason) == ("large", "threshold")
@@ -89,7 +88,6 @@ async def test_cold_start_serves_the_large_answer() -> None:
 
 
 async def test_version_at_the_small_answer_decides() -> None:
-    """The version in force when the small answer arrives decides."""
     calibrations = InForce(version(1.0))
     async with bench(calibrations) as b:
         b.small.latency_s = 0.05
@@ -167,7 +165,6 @@ async def test_large_outage_wait_holds_the_query() -> None:
 
 @pytest.mark.parametrize("fault", [Fault("bad_answer", containing="poison"), Fault("status", 422, containing="poison")])
 async def test_query_that_both_models_fail_has_both_reasons(fault: Fault) -> None:
-    """A query on which both models fail is given up, with both reasons."""
     async with bench() as b:
         b.small.play(fault)
         b.large.play(fault)
@@ -228,7 +225,6 @@ async def test_a_query_that_hangs_on_both_models_has_a_deadline() -> None:
 
 
 async def test_deadline_below_the_time_outs_allows_one_try() -> None:
-    """A deadline below the time-outs leaves each model one try."""
     async with bench(deadline_s=0.01, small_timeout_s=0.1, large_timeout_s=0.1) as b:
         await hang_on(b, "poison")
         with pytest.raises(ModelsFailed):
@@ -379,7 +375,6 @@ async def test_hung_large_server_does_not_block_the_small() -> None:
 
 
 async def test_waiting_query_can_be_cancelled() -> None:
-    """A query that waits for a server can be cancelled and leaves no task behind."""
     async with bench() as b:
         await b.small.stop()
         await b.large.stop()

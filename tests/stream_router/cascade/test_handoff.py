@@ -20,8 +20,8 @@ BY_FIELD, BY_TOKEN = Handoff(margin=CUT), Handoff(margin=CUT, granularity="token
 values = st.none() | st.text(max_size=8) | st.integers() | st.lists(st.none() | st.text(max_size=4), max_size=3)
 entities = st.dictionaries(st.text(min_size=1, max_size=6), values, max_size=5)
 PAIR = r"\\u[dD][89abAB]..\\u[dD][c-fC-F].."
+#: What is never cut: escapes, surrogate pairs of them, numbers and literals. Strings are cut between characters.
 LEXEMES = re.compile(rf"{PAIR}|\\u....|\\.|-?\d+|null|.", re.DOTALL)
-"""What is never cut: escapes, surrogate pairs of them, numbers and literals. Strings are cut between characters."""
 
 
 @st.composite

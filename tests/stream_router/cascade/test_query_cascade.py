@@ -137,7 +137,6 @@ def test_rule_10_for_every_combination(
 
 @pytest.mark.parametrize("large", ENDS)
 def test_explored_query_keeps_label_rate_and_propensity(large: RunEnd) -> None:
-    """An explored query is labelled at the rate of the kept ones and keeps its propensity."""
     life = cascade(EXPLORED)
     run_both(life, "kept", RunEnd.VALID, large)
     event = result(life)

@@ -84,7 +84,6 @@ def test_canary_draw_is_independent(other: str) -> None:
 
 @given(st.floats(0.0, 1.0), st.text(min_size=1, max_size=8), st.sampled_from([None, 0.5]))
 def test_trial_decision_is_one_versions_and_reports_both(u: float, query_id: str, share: float | None) -> None:
-    """The decision is wholly that of one version and reports what both would decide."""
     tried = trial(share)
     result = routed(BASE, tried, u, query_id)
     decision, acted = result.decision, tried.acts_on(query_id)

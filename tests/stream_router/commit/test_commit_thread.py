@@ -8,7 +8,7 @@ import pytest
 
 from schemas.topics import DEAD_LETTERS, QUERIES, RESULTS
 from stream_router.commit.commit_thread import CommitThread
-from stream_router.commit.ledger import CommittedOffsets
+from stream_router.commit.done_offsets import CommittedOffsets
 from stream_router.commit.outcome import Outcome, OutputTopics
 from stream_router.commit.shared_ledger import SharedLedger
 from stream_router.prometheus_metrics import Metrics
@@ -22,8 +22,8 @@ GROUP = "router"
 TOPICS = OutputTopics(RESULTS.name("ucci"), DEAD_LETTERS.name("ucci"))
 TOPIC = QUERIES.name("ucci")
 PARTITIONS = (0, 1)
+#: To each partition.
 QUERIES_SENT = 200
-"""To each partition."""
 
 TICKS = 20
 

@@ -86,7 +86,6 @@ def test_the_commit_reaches_the_end_of_the_log_behind_a_marker() -> None:
 
 
 def test_no_commit_before_the_first_delivery() -> None:
-    """Without a commit, there is nothing to commit before the first delivery."""
     assert CompletionTracker(None).commit() is None
 
 

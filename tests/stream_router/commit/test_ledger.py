@@ -9,8 +9,8 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
-from stream_router.commit.done_offsets import MAX_METADATA_CHARS, OffsetRange, decode
-from stream_router.commit.ledger import CommitBatch, CommittedOffsets, Ledger, RecordId
+from stream_router.commit.done_offsets import MAX_METADATA_CHARS, CommittedOffsets, OffsetRange, decode
+from stream_router.commit.ledger import CommitBatch, Ledger, RecordId
 from stream_router.commit.outcome import Outcome
 from stream_router.errors import OffsetsWentBack
 from ucci_runtime.broker.records import Input, OutputRecord, Record
@@ -218,7 +218,6 @@ TestLedgerMachine.settings = settings(max_examples=40, stateful_step_count=50)
 
 
 def test_done_offsets_beyond_the_metadata_wait() -> None:
-    """Done offsets that do not fit the metadata wait, and their partition is stopped."""
     ledger = Ledger()
     ledger.assigned({0: CommittedOffsets(0), 1: CommittedOffsets(0)})
     for offset in range(200):
@@ -281,7 +280,6 @@ def test_the_end_of_the_log_behind_a_marker_is_committed_once() -> None:
 
 
 def test_answer_after_revocation_is_dropped() -> None:
-    """An answer that comes after its partition is gone is dropped."""
     ledger = Ledger()
     ledger.assigned({0: CommittedOffsets(0)})
     ledger.delivered(0, 0)

@@ -7,14 +7,14 @@ from threading import Event
 
 import pytest
 
-from stream_router.commit.ledger import CommittedOffsets
+from stream_router.commit.done_offsets import CommittedOffsets
 from stream_router.commit.outcome import Outcome
 from stream_router.commit.shared_ledger import SharedLedger
 from ucci_runtime.broker.records import Input, OutputRecord, Record
 
 BOUND_S = 20.0
+#: A wait that would fail the test, where nobody wakes the thread that waits.
 LONG_S = 60.0
-"""A wait that would fail the test, where nobody wakes the thread that waits."""
 
 SLOTS = 8
 QUERIES = [Record(Input("queries", 0), offset, b"key", b"{}") for offset in range(SLOTS)]

@@ -118,7 +118,6 @@ def test_parsed_answer_fits_the_contract(document: dict[str, Any]) -> None:
     ],
 )
 def test_unusable_answer_has_no_entities_nor_u(reply: Reply, error: str) -> None:
-    """An answer that cannot be used has neither entities nor u."""
     run = parse_answer("m", reply, FIELDS, 0.1)
     assert (run.valid, run.entities, run.uncertainty) == (False, None, None)
     assert run.error is not None

@@ -8,8 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from stream_router.model_client.answer import parse_answer
-from stream_router.model_client.field_margins import field_margins
+from stream_router.model_client.answer import field_margins, parse_answer
 from stream_router.ports import Reply, TokenMark
 
 FIELDS = ("camera", "lens")

@@ -35,7 +35,6 @@ async def connected(base_url: str, **changes: Any) -> AsyncIterator[ModelConnect
 
 @pytest.mark.parametrize("api", ["completions", "chat"])
 async def test_answer_has_uncertainty_and_token_count(api: str) -> None:
-    """An answer comes back with its uncertainty and token count."""
     async with ScriptedModelServer() as server, connected(server.base_url) as connection:
         reply = await connection.attempt(request(workload(api=api), "canon"))
     said = answer_to("Query: canon", "small")
@@ -44,7 +43,6 @@ async def test_answer_has_uncertainty_and_token_count(api: str) -> None:
 
 
 async def test_impossible_runner_up_is_no_uncertainty() -> None:
-    """A certain token whose runner-up is impossible adds no uncertainty."""
     text = next(f"q{n}" for n in range(10_000) if set(answer_to(f"Query: q{n}", "small").p1) == {1.0})
     async with ScriptedModelServer() as server, connected(server.base_url) as connection:
         reply = await connection.attempt(request(workload(), text))
@@ -89,7 +87,6 @@ async def test_each_status_says_whose_fault_it_is(status: int, error: type[CallE
     ],
 )
 async def test_broken_reply_is_transient_and_closes(kind: FaultKind, message: str) -> None:
-    """A broken reply is a transient failure, and its connection is not reused."""
     async with ScriptedModelServer() as server, connected(server.base_url) as connection:
         server.play(Fault(kind), count=1)
         with pytest.raises(TransientError, match=message):
@@ -108,7 +105,6 @@ async def test_a_redirect_is_a_wrong_address_and_is_not_followed() -> None:
 
 
 async def test_hung_call_closes_at_its_deadline() -> None:
-    """A hung call ends at its deadline and closes its connection."""
     async with ScriptedModelServer() as server, connected(server.base_url, small_timeout_s=0.05) as connection:
         server.play(Fault("hang"))
         with pytest.raises(TimedOutError, match=r"no answer within 0\.05 s"):

@@ -33,7 +33,6 @@ def answer_another_in_each_pause(server: ModelClient, monkeypatch: pytest.Monkey
 async def test_latency_covers_all_attempts(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """A transient failure is retried, and the latency covers all attempts."""
     draw_no_pauses(monkeypatch)
     counts = CallCounts()
     async with ScriptedModelServer() as fake, client(workload(fake.base_url), counts) as server:
@@ -49,7 +48,6 @@ async def test_latency_covers_all_attempts(
 
 
 async def test_retries_are_bounded_with_growing_pauses(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Retries are bounded, and their pauses are drawn from a growing range."""
     drawn = draw_no_pauses(monkeypatch)
     monkeypatch.setattr(model_server, "MAX_ATTEMPTS", 7)
     async with ScriptedModelServer() as fake, client(workload(fake.base_url)) as server:
@@ -159,7 +157,6 @@ async def test_hung_server_is_down_until_a_completion() -> None:
 
 
 async def test_wrong_model_name_is_an_outage_with_a_remedy() -> None:
-    """A wrong model name is an outage that names what to check."""
     async with ScriptedModelServer("other") as fake, client(workload(fake.base_url)) as server:
         with pytest.raises(ServerDownError, match=r"does not exist.*check base_url, model and api_key") as caught:
             await server.call(request(SETTINGS))
@@ -168,7 +165,6 @@ async def test_wrong_model_name_is_an_outage_with_a_remedy() -> None:
 
 
 async def test_calls_in_flight_never_exceed_the_slots() -> None:
-    """Calls in flight never exceed the slots, and the rest are answered in turn."""
     async with (
         ScriptedModelServer(latency_s=0.005) as fake,
         client(workload(fake.base_url, small_max_concurrency=4)) as server,

@@ -44,7 +44,6 @@ def with_logprobs(logprobs: Any) -> bytes:
 
 @given(st.lists(ALTERNATIVES, max_size=20))
 def test_both_reply_shapes_give_the_papers_u(tokens: list[list[float]]) -> None:
-    """Both shapes of reply give the same u, as the paper defines it."""
     margins = []
     for alternatives in tokens:
         p = sorted((math.exp(lp) if lp > -9999.0 else 0.0 for lp in alternatives), reverse=True)

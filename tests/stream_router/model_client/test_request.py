@@ -28,7 +28,6 @@ def sent(settings: WorkloadSettings, text: str = "iso 100") -> tuple[str, dict[s
 
 
 def test_completions_request_two_greedy_alternatives() -> None:
-    """Completions are requested greedily, with two alternatives named by token id."""
     path, body = sent(workload())
     assert path == "/completions"
     assert body == {

@@ -43,15 +43,15 @@ from ucci_runtime.broker.records import Count, EndReached, Header, Input, Lag, O
 from ucci_runtime.broker.unanswered import END, INITIALISE, UnansweredRequests
 from ucci_runtime.clock import Clock
 
+#: When the coordinator aborts a transaction that nobody ends.
 TRANSACTION_TIMEOUT_S = 10.0
-"""When the coordinator aborts a transaction that nobody ends."""
 
 CLUSTER_ID = "memory"
 _METADATA_TOO_LONG = "the metadata of an offset is too large"
 _MILLISECONDS = 1_000
 _WAIT_S = 0.5
+#: Waits after which an answer that never comes is a fault of the test.
 _PATIENCE = 1_000
-"""Waits after which an answer that never comes is a fault of the test."""
 
 
 class ProcessCrashed(BaseException):
@@ -63,20 +63,19 @@ class Fate(Enum):
 
     COMMIT = "commit"
     ABORT = "abort"
+    #: It is committed, and the call never returns: the producer is replaced.
     UNSEEN_COMMIT = "unseen_commit"
-    """It is committed, and the call never returns: the producer is replaced."""
 
+    #: It stays open until the producer is replaced, which ends it.
     UNSEEN_ABORT = "unseen_abort"
-    """It stays open until the producer is replaced, which ends it."""
 
     CRASH_BEFORE = "crash_before"
+    #: The process ends with the transaction open.
     CRASH_OPEN = "crash_open"
-    """The process ends with the transaction open."""
 
     CRASH_AFTER = "crash_after"
-
+    #: It is committed by a second EndTxn; the first one arrives in the next transaction of its producer.
     LATE_COMMIT = "late_commit"
-    """It is committed by a second EndTxn; the first one arrives in the next transaction of its producer."""
 
     LATE_ABORT = "late_abort"
 
@@ -93,8 +92,8 @@ class Request(Enum):
     PRODUCE = "Produce"
 
 
+#: As the client sends them: records wait for their partitions, and the offsets overtake them.
 REQUESTS = tuple(Request)
-"""As the client sends them: records wait for their partitions, and the offsets overtake them."""
 
 
 class _Refused(Exception):
@@ -248,12 +247,7 @@ class MemoryCluster:
                 self.logs[Input(topic, partition)] = PartitionLog(Input(topic, partition))
 
     def sources(self, topics: Collection[str]) -> list[Input]:
-        """Return the partitions of topics, sorted.
-
-        Raises
-        ------
-        TopicsUnusable
-        """
+        """Return the partitions of topics, sorted. Raises TopicsUnusable."""
         with self.lock:
             missing = sorted(topic for topic in topics if topic not in self.configs)
             if missing:
@@ -280,10 +274,7 @@ class MemoryCluster:
     ) -> int:
         """Append one record, by default as a producer outside transactions; return its offset.
 
-        Parameters
-        ----------
-        timestamp_ms : int, optional
-            The producer's stamp, which a topic that the broker dates ignores; by default now.
+        ``timestamp_ms``: the producer's stamp, which a topic that the broker dates ignores; by default now.
         """
         with self.lock:
             log, config = self.logs[source], self.configs[source.topic]
@@ -361,7 +352,6 @@ class MemoryCluster:
 
 
 def create_topics(cluster: MemoryCluster, partitions: int) -> None:
-    """Create every topic of :mod:`schemas.topics`."""
     for topic in TOPICS:
         config = TopicConfig(topic.partitions or partitions, "compact" in topic.policies, topic.by_broker)
         cluster.create(topic.name(cluster.prefix), config)
@@ -425,7 +415,6 @@ class MemoryBroker:
         return MemoryTopicReader(self.cluster, topics, tail)
 
     def publisher(self, name: str) -> MemoryPublisher:
-        """Return a publisher."""
         return MemoryPublisher(self.cluster)
 
     def health(self) -> Health:
@@ -819,7 +808,6 @@ class MemoryPublisher:
         self._cluster = cluster
 
     async def send(self, topic: str, key: bytes, value: bytes, headers: Mapping[str, bytes] | None = None) -> None:
-        """Send one record."""
         await self.queue(topic, key, value, headers)
 
     def queue(

@@ -15,8 +15,8 @@ from typing import NamedTuple
 
 from ucci_runtime.broker.records import Input, OffsetCommit
 
+#: How long a member may be silent before its partitions go to others.
 SESSION_S = 20.0
-"""How long a member may be silent before its partitions go to others."""
 
 
 class GroupMetadata(NamedTuple):
@@ -53,17 +53,10 @@ class Member:
 
 @dataclass(eq=False, slots=True)
 class Group:
-    """One consumer group.
-
-    Parameters
-    ----------
-    name : str
-    sources : sequence of Input
-        Every partition of the topics that it reads.
-    """
-
     name: str
+    #: Every partition of the topics that it reads.
     sources: Sequence[Input] = ()
+
     generation: int = 0
     is_balancing: bool = False
     members: dict[str, Member] = field(default_factory=dict)

@@ -13,8 +13,8 @@ from enum import Enum
 
 from ucci_runtime.broker.records import Input, OffsetCommit, Record
 
+#: Longest note beside an offset, by default: Kafka's ``offset.metadata.max.bytes`` is 4,096, which is refused.
 MAX_METADATA_CHARS = 4_095
-"""Longest note beside an offset, by default: Kafka's ``offset.metadata.max.bytes`` is 4,096, which is refused."""
 
 
 class TransactionEnd(Enum):
@@ -27,54 +27,34 @@ class TransactionEnd(Enum):
 
 @dataclass(eq=False, slots=True)
 class OpenTransaction:
-    """One transaction of a transactional id, until long after its end.
-
-    Parameters
-    ----------
-    group : str
-        Whose offsets it takes; empty until that was asked for.
-    partitions : set of Input
-        Those that it takes records for.
-    """
+    """One transaction of a transactional id, until long after its end."""
 
     transactional_id: str
     opened_at_s: float
     end: TransactionEnd = TransactionEnd.OPEN
+    #: Whose offsets it takes; empty until that was asked for.
     group: str = ""
+    #: Those that it takes records for.
     partitions: set[Input] = field(default_factory=set)
+
     offsets: dict[Input, OffsetCommit] = field(default_factory=dict)
     logs: dict[Input, PartitionLog] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
 class TopicConfig:
-    """How a topic was made.
-
-    Parameters
-    ----------
-    partitions : int
-    compact : bool
-        Whether only the last record of a key must stay; every record then needs a key.
-    by_broker : bool
-        Whether the broker dates the records (``LogAppendTime``).
-    max_record_bytes : int
-        Largest record that it takes.
-    """
+    """How a topic was made."""
 
     partitions: int = 1
+    #: Whether only the last record of a key must stay; every record then needs a key.
     compact: bool = False
+    #: Whether the broker dates the records (``LogAppendTime``).
     by_broker: bool = False
+    #: Largest record that it takes.
     max_record_bytes: int = 1_000_000
 
 
 class PartitionLog:
-    """One partition.
-
-    Parameters
-    ----------
-    source : Input
-    """
-
     def __init__(self, source: Input) -> None:
         self.source = source
         self.start = 0

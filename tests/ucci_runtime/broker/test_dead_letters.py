@@ -21,7 +21,6 @@ SOURCE = Input("ucci.feedback", 3)
 def test_dead_letter_fits_and_marks_its_cut(
     key: bytes | None, value: bytes | None, headers: list[tuple[str, bytes | None]], error: str
 ) -> None:
-    """A dead letter always fits its topic and states where it was cut."""
     record = Record(SOURCE, 9, key, value, 0, tuple(headers))
     whole = dead_letter("dead", record, stage="join", reason="not_json", error=error)
     assert whole.instead is not None
@@ -42,7 +41,6 @@ def test_dead_letter_fits_and_marks_its_cut(
 
 
 def test_resent_dead_letter_has_only_its_new_reason() -> None:
-    """A dead letter that fails a second time has only its new reason."""
     record = Record(SOURCE, 9, None, b"x", 0, (("dlq.reason", b"old"), ("trace", b"7")))
     letter = dead_letter("dead", record, stage="fit", reason="empty", error="e")
     assert [value for name, value in letter.headers if name == "dlq.reason"] == [b"empty"]

@@ -44,7 +44,6 @@ def test_fence_after_a_timeout_recreates_the_producer() -> None:
 
 
 def test_fenced_consumer_ends_the_process() -> None:
-    """A fenced consumer ends the process instead of leaving it idle."""
     error = KafkaError(KafkaError._FATAL, "Fatal error: Broker: Static consumer fenced by other consumer")
     assert is_fatal(error)
     assert isinstance(translate(error, Side.CONSUMER), Fenced)

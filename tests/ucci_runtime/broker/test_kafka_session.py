@@ -32,13 +32,13 @@ FENCED = KafkaError(KafkaError._FENCED, "newer", True)
 SPOILT = KafkaError(KafkaError.MSG_SIZE_TOO_LARGE, "large", False, False, True)
 DENIED = KafkaError(KafkaError.TRANSACTIONAL_ID_AUTHORIZATION_FAILED, "no", True)
 
+#: What each call sends.
 REQUESTS = {
     "init_transactions": ("InitProducerId",),
     "send_offsets_to_transaction": ("AddOffsetsToTxn", "AddPartitionsToTxn", "TxnOffsetCommit"),
     "commit_transaction": ("Produce", "EndTxn"),
     "abort_transaction": ("EndTxn",),
 }
-"""What each call sends."""
 
 
 class ScriptedProducer:
@@ -47,8 +47,8 @@ class ScriptedProducer:
     script: ClassVar[dict[str, list[KafkaError]]] = {}
     calls: ClassVar[list[str]] = []
     made: ClassVar[int] = 0
+    #: Kinds of requests that are sent twice and answered once, each in turn.
     unanswered: ClassVar[list[str]] = []
-    """Kinds of requests that are sent twice and answered once, each in turn."""
 
     def __init__(self, properties: dict[str, Any]) -> None:
         type(self).made += 1
@@ -91,7 +91,6 @@ def answer(_properties: object, sources: Iterable[Input], **_: Any) -> GroupOffs
 
 
 def stage_counts() -> Count:
-    """Return counts of one stage."""
     totals = Counts()
 
     def count(name: str, amount: float = 1.0, **labels: str) -> None:

@@ -34,6 +34,5 @@ def test_a_close_that_never_returns_is_left_behind(monkeypatch: pytest.MonkeyPat
 
 
 def test_a_close_that_returns_ends_no_process() -> None:
-    """The watchdog of each close ends with it."""
     frozen = FROZEN.replace("ctypes.PyDLL(None).sleep(60)", "None") + "import time\ntime.sleep(1.0)\n"
     assert subprocess.run([sys.executable, "-c", frozen], check=False, timeout=50).returncode == 0

@@ -25,8 +25,8 @@ from tests.support.workload_statuses import recalibrator as recalibrator_status
 PACKAGE = Path(recalibrator.api.pages.__file__).parent
 CSS = (PACKAGE / "static" / "page.css").read_text(encoding="utf-8")
 GLOSSARY = Path(__file__).parents[4] / "docs" / "glossary.md"
+#: Of text (WCAG 2.2, success criterion 1.4.3).
 LEAST_CONTRAST = 4.5
-"""Of text (WCAG 2.2, success criterion 1.4.3)."""
 
 TEXT = ("ink", "muted", "main", "second", "goal", "good", "warn", "bad", "calm")
 PAPER = ("card", "paper", "tint")

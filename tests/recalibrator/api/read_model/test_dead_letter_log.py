@@ -25,7 +25,6 @@ def headers(reason: str = "not_json", stage: str = "join") -> dict[str, bytes | 
 
 
 def test_letters_are_counted_by_stage_and_reason() -> None:
-    """Letters are counted by stage and reason the most frequent first."""
     log = DeadLetterLog(["photo"])
     for reason in ("not_json", "missing_field", "not_json"):
         log.take(None, b"x", headers(reason), NOW_MS)
@@ -40,7 +39,6 @@ def test_letters_are_counted_by_stage_and_reason() -> None:
 
 
 def test_a_letter_counts_for_its_workload_else_for_all() -> None:
-    """A letter belongs to the workload that it names else to all."""
     log = DeadLetterLog(["photo", "video"])
     log.take(b"photo", b"{broken", headers(), NOW_MS)
     log.take(b"q-1", b'{"workload": "video"}', headers(), NOW_MS)

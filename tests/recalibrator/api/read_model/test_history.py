@@ -53,7 +53,6 @@ def version(number: int, **details: Any) -> CalibrationVersion:
 
 
 def test_after_a_restart_versions_stand_in_for_old_statuses() -> None:
-    """After a restart the versions stand for the past and the statuses go on."""
     history = History()
     # What a compacted topic still holds: every version, but only the last status.
     for number in range(1, 6):
@@ -77,7 +76,6 @@ def test_where_there_are_statuses_versions_add_no_points() -> None:
 
 
 def test_a_version_is_drawn_with_its_95_percent_interval() -> None:
-    """A version is drawn with its 95 percent interval where it has one."""
     history = History()
     wide = Interval(estimate=0.905, lower=0.88, upper=0.93)
     history.add_version(version(1, micro_f1_95=wide.model_dump()), START)

@@ -107,7 +107,6 @@ def test_lag_is_told_in_records_and_seconds_of_every_topic(api: Api) -> None:
 
 
 def test_routers_come_with_version_and_model_health(api: Api) -> None:
-    """Routers come with their version and the health of their models."""
     tell_router(api, "router-0")
     tell_router(api, "router-1", silent_for=SILENT_AFTER + timedelta(seconds=1))
     tell_router(api, "router-2", silent_for=GONE_AFTER + timedelta(seconds=1))

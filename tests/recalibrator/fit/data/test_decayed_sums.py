@@ -98,7 +98,6 @@ def test_sums_and_weights_are_those_of_their_definition(
 
 
 def test_many_half_lives_neither_overflow_nor_lose_labels() -> None:
-    """A window of many half lives neither overflows nor loses the newest labels."""
     labels = window(capacity=2_000)
     half_lives = MethodConstants(half_life_slow=1.0, half_life_fast=0.5, half_life_map=1.0)
     for number in range(2_000):

@@ -81,7 +81,6 @@ def test_any_arrival_order_with_repeats_gives_the_same_estimate(events: list[Lab
 
 
 def test_a_retracted_label_leaves_no_trace_in_the_estimate() -> None:
-    """A retracted label leaves the estimate as if it had never come."""
     with_it, without = window(), window()
     for number in range(200):
         with_it.offer(label(number))
@@ -92,7 +91,6 @@ def test_a_retracted_label_leaves_no_trace_in_the_estimate() -> None:
 
 
 def test_early_retraction_removes_its_label() -> None:
-    """A retraction that overtakes its label still removes it."""
     labels = window()
     assert labels.offer(label(1, revision=2, retracted=True)) == "withdrawn"
     assert labels.offer(label(1)) == "duplicate"
@@ -109,7 +107,6 @@ def test_a_correction_replaces_also_the_counts_of_each_field() -> None:
 
 
 def test_an_unrequested_label_changes_no_estimate() -> None:
-    """A label that was not asked for is kept but changes no estimate."""
     asked, unasked = window(), window()
     for number in range(150):
         asked.offer(label(number))
@@ -131,7 +128,6 @@ def test_the_oldest_leave_by_routing_time_whatever_came_last() -> None:
 
 @pytest.mark.parametrize("capacity", [100, 1_000])
 def test_ages_count_labels_routed_later(capacity: int) -> None:
-    """Ages count later routed labels and equal times share theirs."""
     labels = window(capacity)
     for number in (5, 1, 9, 3):
         labels.offer(label(number))
@@ -140,7 +136,6 @@ def test_ages_count_labels_routed_later(capacity: int) -> None:
 
 
 def test_suspected_labelers_do_not_decide_their_own_audit() -> None:
-    """Those who gave suspected labels do not decide the audit of them."""
     labels = window()
     for number in range(40):
         labels.offer(label(number, label_requested=True, label_reason="random", labeler="eve"))

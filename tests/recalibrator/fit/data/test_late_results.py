@@ -20,8 +20,8 @@ from tests.support.traffic import unpaired
 
 GRID = Grid(GridSpec())
 THRESHOLD = 0.3
+#: Queries.
 A_SECOND = 100
-"""Queries."""
 
 Floats = NDArray[np.float64]
 

@@ -83,7 +83,6 @@ def test_brier_and_ece_equal_their_definitions() -> None:
 
 
 def test_only_a_true_map_lies_within_its_interval() -> None:
-    """A map that is true is within its interval and a wrong one is not."""
     rng = np.random.default_rng(1)
     labels = []
     for one in labelled(3_000):
@@ -128,7 +127,6 @@ def test_below_twenty_scored_labels_no_figure_is_quoted() -> None:
 
 
 def test_delays_are_quantiles_and_fields_served_micro_f1() -> None:
-    """Delays are quantiles and fields are micro-F1 of what was served."""
     labels = labelled(500)
     table = table_of(labels)
     waited = [(one.labelled_at - one.routed_at).total_seconds() for one in labels]

@@ -27,7 +27,6 @@ def policies(value: list[float], error: list[float]) -> Policies:
     st.floats(0.0, 3.0),
 )
 def test_threshold_is_the_largest_that_meets_the_target(value: list[float], error: list[float], safety: float) -> None:
-    """The threshold is the largest of all that meet the target with margin."""
     found = choose(policies(value, error), safety)
     meeting = [k for k in range(21) if value[k] - safety * error[k] >= 0.0]
     if meeting:
@@ -77,7 +76,6 @@ def test_policies_micro_f1_is_that_of_counted_labels() -> None:
 
 
 def test_threshold_is_as_cheap_as_the_best_in_hindsight() -> None:
-    """The chosen threshold is as cheap as the best one in hindsight."""
     core, world = Recalibrator(settings()), typo_world(8_000, 8_000, seed=6)
     for number in range(8_000):
         core._labels.offer(example(world.draw(number), f"q-{number}", "w", START)[1])

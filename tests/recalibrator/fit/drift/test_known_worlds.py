@@ -115,3 +115,12 @@ def test_bursts_count_as_scatter_and_a_change_does_not() -> None:
     scatter = [past([Block(at, at, table) for at, table in enumerate(some)]).scatter for some in tables]
     assert scatter[0] < 2.0
     assert scatter[1] > 8.0
+
+
+def test_a_summary_of_more_queries_than_are_compared() -> None:
+    """It raised: the next distances had no further summaries to add."""
+    traffic = Traffic()
+    drawn = [traffic._answers(-3.0, 0.1) for _ in range(5_000)]
+    rows = [route(one, f"q-{at}", "w", _time(at)) for at, one in enumerate(drawn)]
+    traffic.worlds.on_traffic(traffic.window.add(routed_batch(GRID, "w", rows)))
+    assert not traffic.worlds.is_back(traffic.labels, traffic.window)

@@ -21,11 +21,11 @@ from recalibrator.fit.method_constants import DEFAULT
 
 CELLS, TARGET, LABELS = 8, 0.9, 1e6
 SIZE, RIGHT, WRONG = 4.0, 4.0, 2.0
+#: Share of the disagreements in which the small answer is the wrong one.
 BLAMED = 0.6
-"""Share of the disagreements in which the small answer is the wrong one."""
 BEFORE = np.full(CELLS, 0.8)
+#: By how much z of a right answer lies above that of a wrong one.
 GAIN = (1.0 - TARGET) * SIZE - (WRONG - TARGET * SIZE)
-"""By how much z of a right answer lies above that of a wrong one."""
 
 
 def labelled() -> CellSums:
@@ -70,7 +70,6 @@ def test_without_labels_the_small_model_bears_the_tilt() -> None:
 
 
 def test_more_agreement_credits_both_models() -> None:
-    """More agreement is never credited to the small model alone."""
     (shared, change), (found, _) = moved(0.7, unlabelled=0.0), moved(0.7, unlabelled=1.0)
     assert change > 0.0
     assert (found.small_value == shared.small_value).all()

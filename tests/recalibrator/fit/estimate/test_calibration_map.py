@@ -123,7 +123,6 @@ def test_a_workload_chooses_its_map_by_name() -> None:
 
 @given(st.floats(0.0, 1.0))
 def test_inverse_gives_the_largest_u_that_is_not_riskier(wanted: float) -> None:
-    """Reading a probability backwards gives the largest u that is not riskier."""
     curve = CalibrationMap(uncertainty=(0.1, 0.2, 0.4, 0.7), error_probability=(0.05, 0.3, 0.3, 0.9))
     u = curve.inverse(wanted)
     read = np.interp([max(u, 0.0), min(1.0, max(u, 0.0) + 1e-6)], curve.uncertainty, curve.error_probability)

@@ -52,7 +52,6 @@ def test_rectifier_is_the_posterior_of_a_normal_mean(count: int) -> None:
 
 
 def test_without_labels_the_rectifier_only_widens_the_margin() -> None:
-    """Without labels nothing is corrected and the margin is widest."""
     few, many = (rectified(recent_labels(0.0, 0.8, count)) for count in (1, 4_000))
     assert not few.small.any()
     assert few.variance[0, 0] == pytest.approx((UNSEEN * SIZE) ** 2)

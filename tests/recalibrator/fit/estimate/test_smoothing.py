@@ -49,7 +49,6 @@ def line_at(cell: int, width: int, weight: Floats, square: Floats, response: Flo
 @settings(max_examples=25)
 @given(seed=st.integers(0, 10**6), begins=st.integers(0, 50), count=st.integers(1, 60))
 def test_curves_are_lines_shrunk_to_wider_ones_and_the_mean(seed: int, begins: int, count: int) -> None:
-    """Each curve is a line shrunk to a wider one and this to the mean."""
     rng, filled = np.random.default_rng(seed), slice(begins, begins + count)
     families = (family(rng, 9, (0, 0, 1), filled), family(rng, 13, (1, 0), filled))
 
@@ -78,7 +77,6 @@ def test_kernel_sums_are_two_moving_means(seed: int, width: int) -> None:
 
 @given(values=st.lists(st.floats(0.0, 1.0), min_size=CELLS, max_size=CELLS), width=st.sampled_from([3, 9, 25]))
 def test_kernel_means_use_weights_on_the_grid_alone(values: list[float], width: int) -> None:
-    """The mean under a kernel is of its weights on the grid alone."""
     weights = kernel(width)
     expected = weights @ np.array(values) / weights.sum(axis=1)
     assert kernel_mean(np.array(values), width) == pytest.approx(expected, abs=1e-12)

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from schemas.errors import ConfigError
-from ucci_runtime.extras import EXTRAS, require_extra
+from ucci_runtime.cli import EXTRAS, require_extra
 
 PYPROJECT = Path(__file__).parents[2] / "pyproject.toml"
 
