@@ -18,7 +18,6 @@ from recalibrator.api.read_model.topic_cache import TopicCache
 from recalibrator.api.read_model.version_lines import VersionLine, changes, last_that_held, visible_moves
 from recalibrator.headlines.facts import InForce, TrafficSpan, in_force, traffic_span
 from recalibrator.headlines.rules import alarm_since, urgency
-from recalibrator.labelling.budget import LabelBudget, label_budget
 from recalibrator.labelling.queue import LabelQueue, QueuePage
 from schemas.happening import HappeningEvent
 from schemas.settings import Settings
@@ -107,7 +106,6 @@ class WorkloadPanel:
     traffic: Traffic
     letters: Sequence[LetterGroup]
     queue: QueuePage
-    budget: LabelBudget
 
 
 class Page:
@@ -241,7 +239,6 @@ class Page:
             traffic=traffic(points, now),
             letters=letter_groups(status.dead_letters, self._letters.latest(workload, MOST_KEPT)),
             queue=self._queue.page(workload, now, SHOWN_REQUESTS),
-            budget=label_budget(status),
         )
 
 
