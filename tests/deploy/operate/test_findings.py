@@ -109,9 +109,9 @@ def test_a_workload_without_version_is_warned_of() -> None:
 
 def test_labels_of_a_calibration_are_none_that_were_asked_for() -> None:
     """It said: 617 of 217 came; and that they were too few where 97 % of them had come."""
-    (offline,) = of_status(status(labels=LabelStatus(requested=217, received=617)), "photo", NOW)
+    (offline,) = of_status(status(labels=LabelStatus(requested=217, received=617)), workload("small"), NOW)
     few = status(labels=LabelStatus(requested=100, received=97), drift=DriftStatus(state="insufficient_labels"))
-    (answered,) = of_status(few, "photo", NOW)
+    (answered,) = of_status(few, workload("small"), NOW)
 
     assert "617 labels came" in offline.message
     assert answered.severity == "ok"
