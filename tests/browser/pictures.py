@@ -55,7 +55,7 @@ _HEAD = """\
 # The page in every state
 
 Each picture shows the top of the page, with made-up data; above it stands the sentence that an operator reads first
-([the rules](../operating.md#what-the-page-says-first)).
+([the rules](../operating.md#what-is-said-first)).
 """
 
 

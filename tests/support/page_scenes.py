@@ -332,10 +332,14 @@ def _version_at(at: datetime) -> int:
     return max(1, bisect_right(_MADE_AT, at))
 
 
+def _latest(state: State) -> int:
+    return _version_at(NOW - timedelta(hours=state.quiet_h))
+
+
 def _fill_versions(api: Api, name: str, state: State) -> None:
     if state.status.calibration_version is None:
         return
-    for number in range(1, VERSIONS + 1):
+    for number in range(1, _latest(state) + 1):
         trigger = {1: "bootstrap", 2: "first_fit", 9: "activate"}.get(number, "threshold_moved")
         rate = 0.15 + 0.01 * (number % 4)
         version = sealed_version(
@@ -408,7 +412,7 @@ def _fill_happenings(api: Api, name: str, said: WorkloadStatus) -> None:
 def _fill_routers(api: Api, workloads: Mapping[str, State]) -> None:
     gone_h = max(state.routers_gone_h for state in workloads.values())
     in_use = {
-        name: VersionInUse(version=None if state.status.calibration_version is None else VERSIONS)
+        name: VersionInUse(version=None if state.status.calibration_version is None else _latest(state))
         for name, state in workloads.items()
     }
     for place, at in enumerate(_moments(NOW - timedelta(hours=gone_h))):
