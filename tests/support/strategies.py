@@ -32,6 +32,7 @@ from schemas import (
 from schemas.command import Action
 from schemas.event import Event
 from schemas.feedback import MAX_REVISION
+from schemas.happening import HappeningEvent
 from schemas.routed import DecisionReason, LabelReason, QueryHandoff, TrialMode
 from tests.support import status_strategies
 from tests.support.value_strategies import (
@@ -314,6 +315,16 @@ def commands(draw: st.DrawFn) -> Command:
     )
 
 
+happenings = st.builds(
+    HappeningEvent,
+    workload=names,
+    at=timestamps,
+    kind=names,
+    sentence=texts,
+    is_bad=st.booleans(),
+    labeler=optional(names),
+)
+
 label_requested = st.builds(
     LabelRequested,
     query_id=names,
@@ -333,6 +344,7 @@ EVENTS: dict[str, st.SearchStrategy[Any]] = {
     "CalibrationVersion": calibration_versions(),
     "Command": commands(),
     "FeedbackEvent": feedback_events,
+    "HappeningEvent": happenings,
     "LabelRequested": label_requested,
     "LabelledExample": labelled_examples(),
     "QueryEvent": queries,
