@@ -213,7 +213,7 @@ def test_a_roll_back_from_the_page_reaches_the_routers(live: Live, visit: Visito
     if folded.count():
         folded.locator("summary").first.click()
     page.get_by_role("link", name=f"Roll back to version {wanted}", exact=True).click()
-    expect(page.get_by_role("table")).to_contain_text("threshold on u")
+    expect(page.get_by_role("table")).to_contain_text("micro-F1")
     page.get_by_label("Reason, for the record").fill("the page's test")
     page.get_by_role("button", name="Roll back").click()
 
