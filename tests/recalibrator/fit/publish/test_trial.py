@@ -160,7 +160,7 @@ def canary_stream(core: Recalibrator, queries: int) -> list[tuple[bool, Any]]:
         answers, query_id, now = WORLD.draw(number), f"q-{number}", START + timedelta(seconds=number)
         acted = trial.acts_on(query_id)
         one = route(answers, query_id, "w", now, version=trial.version if acted else core.current)
-        one = replace(one, request=one.request.model_copy(update={"requested": True, "probability": 0.5}))
+        one = replace(one, request=one.request.model_copy(update={"requested": True, "probability": 1.0}))
         label = one.label(now)
         rows.append(one)
         core.observe(label)
