@@ -28,11 +28,11 @@ from schemas.label_requested import RequestReason
 from ucci_runtime.broker.errors import BrokerUnreachable
 from ucci_runtime.refusals import RequestRefused
 
+#: What feedback from the form names as its source.
 SOURCE = "page"
-"""What feedback from the form names as its source."""
 
+#: Bytes that a form spends on one byte of text at most.
 _ENCODED = 3
-"""Bytes that a form spends on one byte of text at most."""
 
 _UPCOMING = 6
 _SEE_OTHER, _UNPROCESSABLE = 303, 422

@@ -47,12 +47,8 @@ def read_examples(
 ) -> Iterator[LabelledExample]:
     """Read a JSONL file of labelled examples of one workload and one uncertainty signal.
 
-    With the mark of a basis, examples of answers to another prompt or of other models are refused.
-
-    Raises
-    ------
-    FeedStopped
-        Naming the bad line.
+    With the mark of a basis, examples of answers to another prompt or of other models are refused. Raises FeedStopped,
+    naming the bad line.
     """
     for number, example in decoded_lines(path, lambda line: LabelledExample.from_json(line.strip())):
         if example.workload != workload:
@@ -82,10 +78,7 @@ def bootstrap_events(
 ) -> Iterator[LabelledExample | Command]:
     """Read the file and yield what belongs into the log, the command last.
 
-    Raises
-    ------
-    FeedStopped
-        Naming what is wrong with the file.
+    Raises FeedStopped, naming what is wrong with the file.
     """
     document = _whole_document(path)
     if is_router_file(document):
@@ -125,10 +118,7 @@ def bootstrap_events(
 def preview(settings: WorkloadSettings, path: Path, issued_at: datetime) -> CalibrationVersion:
     """Return what the file would make the first version.
 
-    Raises
-    ------
-    FeedStopped
-        Naming what is wrong with the file, standard input included: it could be read only once.
+    Raises FeedStopped, naming what is wrong with the file, standard input included: it could be read only once.
     """
     if str(path) == "-":
         raise FeedStopped("-: a picture needs a file, since it is read twice")
@@ -138,13 +128,7 @@ def preview(settings: WorkloadSettings, path: Path, issued_at: datetime) -> Cali
 def first_version(
     settings: WorkloadSettings, examples: Sequence[LabelledExample], issued_at: datetime, source: str
 ) -> CalibrationVersion:
-    """Return the version that the fit would make of these examples alone.
-
-    Raises
-    ------
-    FeedStopped
-        When they are too few.
-    """
+    """Return the version that the fit would make of these examples alone. Raises FeedStopped when they are too few."""
     command = Command(
         workload=settings.name,
         action="bootstrap",
@@ -159,13 +143,7 @@ def first_version(
 def version_of(
     settings: WorkloadSettings, events: Iterable[LabelledExample | Command], source: str
 ) -> CalibrationVersion:
-    """Return the last version that the core makes of these events.
-
-    Raises
-    ------
-    FeedStopped
-        When it makes none.
-    """
+    """Return the last version that the core makes of these events. Raises FeedStopped when it makes none."""
     core = Recalibrator(settings)
     version = None
     for event in events:
@@ -179,12 +157,8 @@ def version_of(
 def bootstrap(settings: Settings, path: Path, workload: str, issued_at: datetime) -> Bootstrapped:
     """Send the file's calibration to the observations topic; blocks until all is acknowledged.
 
-    All records travel in one transaction, so that a bad line leaves nothing behind.
-
-    Raises
-    ------
-    FeedStopped
-        Naming the bad line, or the broker's refusal.
+    All records travel in one transaction, so that a bad line leaves nothing behind. Raises FeedStopped, naming the bad
+    line, or the broker's refusal.
     """
     return send_events(settings, workload, _events(settings.workloads[workload], path, issued_at))
 
@@ -197,12 +171,8 @@ def _events(ours: WorkloadSettings, path: Path, issued_at: datetime) -> Iterator
 def send_events(settings: Settings, workload: str, events: Iterable[LabelledExample | Command]) -> Bootstrapped:
     """Send examples and the command behind them to the observations topic, all in one transaction; blocks.
 
-    Raises
-    ------
-    FeedStopped
-        When no command is among them; whatever ``events`` raises aborts the transaction.
-    BrokerUnreachable, AccessDenied, Fenced
-        When the broker does not answer in time, or not to us.
+    Raises FeedStopped when no command is among them; whatever ``events`` raises aborts the transaction. Raises
+    BrokerUnreachable, AccessDenied or Fenced when the broker does not answer in time, or not to us.
     """
     topic = OBSERVATIONS.name(settings.topics.prefix)
     identity = f"{settings.topics.prefix}-bootstrap-{workload}"

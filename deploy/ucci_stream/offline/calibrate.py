@@ -43,28 +43,19 @@ SOURCE = "ucci-stream calibrate"
 
 @dataclass(frozen=True, slots=True)
 class CalibrateFiles:
-    """What is read and written.
-
-    Parameters
-    ----------
-    answers : Path
-        The models' answers, kept between runs.
-    examples : Path
-        The labelled examples, for ``bootstrap`` and ``replay``.
-    """
+    """What is read and written."""
 
     gold: Path
+    #: The models' answers, kept between runs.
     answers: Path
+    #: The labelled examples, for ``bootstrap`` and ``replay``.
     examples: Path
 
     @classmethod
     def beside(cls, gold: Path, workload: str, examples: Path | None) -> CalibrateFiles:
         """Return the files of one workload beside its gold lines.
 
-        Raises
-        ------
-        ConfigError
-            For standard input, which cannot be read again when a run is resumed.
+        Raises ConfigError for standard input, which cannot be read again when a run is resumed.
         """
         if str(gold) == "-":
             raise ConfigError(["FILE: must be a file and not standard input, so that a killed run can go on"])
@@ -75,28 +66,20 @@ class CalibrateFiles:
 
 @dataclass(frozen=True, slots=True)
 class Calibrated:
-    """What a file of gold lines says about a workload.
+    """What a file of gold lines says about a workload."""
 
-    Parameters
-    ----------
-    version : CalibrationVersion
-        As the fit would publish it; its number is 1.
-    settings : WorkloadSettings
-        With measured costs where none are configured.
-    measured_cost : bool
-        Whether the costs are the ratio of both models' mean latencies in this run.
-    small_failures, large_failures : int
-        Lines on which the model gave no usable answer.
-    left_out : int
-        Lines on which neither did: the stream would set them aside.
-    """
-
+    #: As the fit would publish it; its number is 1.
     version: CalibrationVersion
+
     examples: tuple[LabelledExample, ...]
+    #: With measured costs where none are configured.
     settings: WorkloadSettings
+    #: Whether the costs are the ratio of both models' mean latencies in this run.
     measured_cost: bool
+    #: Lines on which the model gave no usable answer.
     small_failures: int
     large_failures: int
+    #: Lines on which neither did: the stream would set them aside.
     left_out: int
 
 

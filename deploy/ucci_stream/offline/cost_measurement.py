@@ -32,8 +32,8 @@ from stream_router.ports import Reply
 from ucci_stream.offline.cost_estimate import ROLES, CostEstimate, Kind, TimedCall, estimate_costs
 
 BLOCKS = 20
+#: Fewer say too little of how much the machine drifts.
 LEAST_BLOCKS = 8
-"""Fewer say too little of how much the machine drifts."""
 
 _WARM_UP_ROUNDS = 4
 _MOST_FAILED = 0.05
@@ -56,23 +56,15 @@ class Server(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class MeasurementPlan:
-    """How much is asked, and how.
+    """How much is asked, and how."""
 
-    Parameters
-    ----------
-    queries : int
-        Whole answers to measure of each model.
-    concurrency : int
-        Calls in flight at the server whose turn it is.
-    no_prefix_cache : bool
-        Give each call a ``cache_salt`` of its own, with which vLLM reuses nothing that it has read before.
-    server_prices : mapping of role to float
-        What each server costs for as long as it is up.
-    """
-
+    #: Whole answers to measure of each model.
     queries: int
+    #: Calls in flight at the server whose turn it is.
     concurrency: int
+    #: Give each call a ``cache_salt`` of its own, with which vLLM reuses nothing that it has read before.
     no_prefix_cache: bool
+    #: What each server costs for as long as it is up.
     server_prices: Mapping[ModelRole, float]
 
     @property
@@ -108,10 +100,7 @@ class MeasurementPlan:
     def within(self, texts: int) -> MeasurementPlan:
         """Return the largest plan, up to this one, that so many different queries are enough for.
 
-        Raises
-        ------
-        ConfigError
-            When they are too few at this concurrency.
+        Raises ConfigError when they are too few at this concurrency.
         """
         if texts < self.least_texts:
             line = (
@@ -218,14 +207,7 @@ class Turns:
     async def measure(self, *, readings: bool) -> list[TimedCall]:
         """Warm both servers up and measure all blocks.
 
-        Parameters
-        ----------
-        readings : bool
-            Whether calls for one token are measured as well.
-
-        Raises
-        ------
-        MeasurementStopped
+        ``readings``: whether calls for one token are measured as well. Raises MeasurementStopped.
         """
         for role in ROLES:
             await self._turn(role, "answer", 0, self._warm, counts=False)

@@ -51,13 +51,7 @@ def is_router_file(document: Any) -> bool:
 
 
 def read_router_file(text: str) -> OfflineCalibration:
-    """Parse the text of a ``router.json``, format version 1.
-
-    Raises
-    ------
-    DecodeError
-        Naming the faulty field.
-    """
+    """Parse the text of a ``router.json``, format version 1. Raises DecodeError, naming the faulty field."""
     parsed: _RouterFile = decoded(_RouterFile.__pydantic_validator__, text.encode())
     try:
         knots = CalibrationMap(uncertainty=parsed.calibrator.x, error_probability=parsed.calibrator.y)

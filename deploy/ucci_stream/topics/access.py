@@ -30,27 +30,23 @@ from ucci_runtime.broker.kafka_properties import ClientNames
 Resource = Literal["topic", "group", "transactional-id"]
 Operation = Literal["Read", "Write", "Describe", "DescribeConfigs", "Create"]
 
+#: Who can be given access: the services, and who calls ``ucci-stream``: a producer ``send`` and ``ask``, a labeler
+#: ``label`` and ``label-queue``, an operator ``doctor`` and ``topics check``.
 COMPONENTS = ("router", "gateway", "recalibrator", "producer", "labeler", "operator")
-"""Who can be given access: the services, and who calls ``ucci-stream``: a producer ``send`` and ``ask``, a labeler
-``label`` and ``label-queue``, an operator ``doctor`` and ``topics check``."""
 
 _INSTANCE = "{instance_id}"
+#: Topics of which the doctor and ``check-config`` read records: what services report, and those that a transaction may
+#: hold back.
 _DIAGNOSED = (QUERIES, RESULTS, FEEDBACK, OBSERVATIONS, CALIBRATION, STATUS, ROUTERS, RECALIBRATORS)
-"""Topics of which the doctor and ``check-config`` read records: what services report, and those that a transaction may
-hold back."""
 
 
 class Grant(NamedTuple):
-    """One operation that a component may do on one resource.
-
-    Parameters
-    ----------
-    name : str
-        Of the resource, or the beginning of its name.
-    """
+    """One operation that a component may do on one resource."""
 
     resource: Resource
+    #: Of the resource, or the beginning of its name.
     name: str
+
     is_prefix: bool
     operation: Operation
 
@@ -73,12 +69,7 @@ def asking_group(prefix: str, query_id: str) -> str:
 def grants(component: str, prefix: str) -> tuple[Grant, ...]:
     """Return the least access with which a component does all its work, in the order of the topics' table.
 
-    ``Read`` and ``Write`` include ``Describe``, as Kafka's authorizer has it.
-
-    Parameters
-    ----------
-    component : str
-        One of :data:`COMPONENTS`.
+    ``Read`` and ``Write`` include ``Describe``, as Kafka's authorizer has it. ``component``: one of :data:`COMPONENTS`.
 
     Examples
     --------

@@ -16,17 +16,14 @@ _PRINCIPAL = re.compile(r"[A-Za-z]+:\S(.*\S)?")
 _KUBERNETES_NAME = re.compile(r"[a-z0-9]([-a-z0-9.]*[a-z0-9])?")
 _STRIMZI_TYPES = {"topic": "topic", "group": "group", "transactional-id": "transactionalId"}
 
+#: The principal of each component.
 Principals = Mapping[str, str]
-"""The principal of each component."""
 
 
 def checked_principals(given: Mapping[str, str | None]) -> dict[str, str]:
     """Return the principals that were given, by component.
 
-    Raises
-    ------
-    ConfigError
-        When there is none, or one that no broker would take, or that means everybody.
+    Raises ConfigError when there is none, or one that no broker would take, or that means everybody.
     """
     found = {component: name for component, name in given.items() if name is not None}
     faults = [
@@ -65,15 +62,8 @@ def kafka_acls(principals: Principals, prefix: str) -> list[str]:
 def strimzi_users(principals: Principals, prefix: str, cluster: str) -> list[dict[str, Any]]:
     """Return one ``KafkaUser`` for each component.
 
-    Parameters
-    ----------
-    cluster : str
-        Name of the ``Kafka`` resource that the users belong to.
-
-    Raises
-    ------
-    ConfigError
-        When a principal is no user that Strimzi could make.
+    ``cluster``: name of the ``Kafka`` resource that the users belong to. Raises ConfigError when a principal is no user
+    that Strimzi could make.
     """
     return [_strimzi_user(component, name, prefix, cluster) for component, name in principals.items()]
 

@@ -23,8 +23,8 @@ from ucci_runtime.broker.kafka_properties import admin_properties, user_properti
 from ucci_runtime.broker.kafka_settings import require_kafka
 from ucci_runtime.broker.kafka_topics import connection_error
 
+#: How long a command waits for one answer of the broker before it ends.
 ANSWER_TIMEOUT_S = 10.0
-"""How long a command waits for one answer of the broker before it ends."""
 
 _SETTLE_TIMEOUT_S = 20.0
 _KAFKAS_RETENTION_MS = 7 * 24 * 3600 * 1000
@@ -46,10 +46,7 @@ class Created:
 def client_properties(settings: Settings, **ours: str | float) -> dict[str, str | int | float]:
     """Return the ``[kafka]`` properties with ours laid over them.
 
-    Parameters
-    ----------
-    **ours
-        librdkafka properties, ``_`` in place of ``.``.
+    ``**ours``: librdkafka properties, ``_`` in place of ``.``.
     """
     # What the client library notes by itself would tear through progress bars; failures come as exceptions.
     quiet: dict[str, str | int | float] = {"log_level": 2}
@@ -60,12 +57,8 @@ def client_properties(settings: Settings, **ours: str | float) -> dict[str, str 
 def broker_failures(settings: Settings) -> Iterator[None]:
     """Turn what the Kafka client raises in the block into one clear line.
 
-    Raises
-    ------
-    BrokerUnreachable
-        When a call found no broker, no leader or no coordinator in time.
-    AccessDenied, Fenced
-        When the broker refuses us, or another process has taken our transactional id.
+    Raises BrokerUnreachable when a call found no broker, no leader or no coordinator in time; raises AccessDenied or
+    Fenced when the broker refuses us, or another process has taken our transactional id.
     """
     try:
         yield
@@ -82,10 +75,8 @@ def broker_failures(settings: Settings) -> Iterator[None]:
 def topic_config(topic: Topic, join_retention_s: float) -> dict[str, str]:
     """Return the topic's configuration at creation.
 
-    Parameters
-    ----------
-    join_retention_s : float
-        What the join rebuilds its rows from is kept for so long, and no less than Kafka keeps records by default.
+    ``join_retention_s``: what the join rebuilds its rows from is kept for so long, and no less than Kafka keeps records
+    by default.
     """
     config = {"cleanup.policy": topic.cleanup} | (_COMPACTED if "compact" in topic.policies else {})
     if topic.roomy:
@@ -191,10 +182,7 @@ def require_broker(settings: Settings, topic: Topic | None = None) -> None:
 def partition_counts(settings: Settings) -> dict[str, int]:
     """Return how many partitions each topic of the cluster has.
 
-    Raises
-    ------
-    BrokerUnreachable, AccessDenied
-        When the broker does not answer, or not to us.
+    Raises BrokerUnreachable or AccessDenied when the broker does not answer, or not to us.
     """
     reported: list[KafkaError] = []
     admin = AdminClient(admin_properties(settings) | {"error_cb": reported.append})

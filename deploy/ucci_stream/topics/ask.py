@@ -131,10 +131,7 @@ def _matching(follower: Follower, query_id: str, timeout_s: float) -> RoutedEven
 async def ask_large_directly(workload: WorkloadSettings, text: str) -> ModelRun | None:
     """Ask the workload's large model, past the service.
 
-    Returns
-    -------
-    ModelRun or None
-        None where no large model is configured; a run with ``valid`` false where it did not answer.
+    None where no large model is configured; a run with ``valid`` false where it did not answer.
     """
     endpoint = workload.large
     if endpoint is None:

@@ -47,15 +47,11 @@ class TopicMissing(UcciError):
 
 @dataclass(slots=True)
 class Outcomes:
-    """Outcomes of the records sent, by query id.
+    """Outcomes of the records sent, by query id."""
 
-    Parameters
-    ----------
-    done : counter
-        How it ended, in a few words: ``small: kept``, ``joined``, ``set aside: missing_workload``.
-    """
-
+    #: How it ended, in a few words: ``small: kept``, ``joined``, ``set aside: missing_workload``.
     done: Counter[str] = field(default_factory=Counter)
+
     waiting: set[str] = field(default_factory=set)
 
 
@@ -112,12 +108,7 @@ def _read(message: Message, read: Callable[[bytes], tuple[str, str] | None]) -> 
 
 
 def outcome_of_result(value: bytes) -> tuple[str, str]:
-    """Return a result's query id, and which model answered and why.
-
-    Raises
-    ------
-    DecodeError
-    """
+    """Return a result's query id, and which model answered and why. Raises DecodeError."""
     routed = RoutedEvent.from_record(value)
     return routed.query_id, f"{routed.answered_by}: {routed.decision.reason}"
 
@@ -125,9 +116,7 @@ def outcome_of_result(value: bytes) -> tuple[str, str]:
 def outcome_of_label(value: bytes) -> tuple[str, str] | None:
     """Return a joined label's query id, and whether the label counts; None for other observations.
 
-    Raises
-    ------
-    DecodeError
+    Raises DecodeError.
     """
     if _LABELLED not in value:
         return None
@@ -188,10 +177,7 @@ def _ends(consumer: Consumer, topic: str, last: int) -> Iterator[TopicPartition]
 def watermarks(consumer: Consumer, place: TopicPartition) -> tuple[int, int]:
     """Return the first offset and the end of a partition, asking again while its leader is being elected.
 
-    Raises
-    ------
-    KafkaException
-        What the client said last, once the time for an answer is over.
+    Raises KafkaException: what the client said last, once the time for an answer is over.
     """
     deadline_s = time.monotonic() + admin.ANSWER_TIMEOUT_S
     while True:
@@ -264,15 +250,7 @@ def sent_and_followed(
 ) -> tuple[Fed, Outcomes | None]:
     """Send records and, where outcomes are wanted, wait for that of each.
 
-    Parameters
-    ----------
-    wanted : Wanted or None
-        With None it does not wait.
-
-    Raises
-    ------
-    FeedStopped
-    TopicMissing, BrokerUnreachable, AccessDenied
+    ``wanted``: with None it does not wait. Raises FeedStopped; raises TopicMissing, BrokerUnreachable or AccessDenied.
     """
     if wanted is None:
         return send(settings), None

@@ -17,8 +17,8 @@ from schemas.label_requested import LabelRequested
 Said = Literal["labelled", "skipped", "withdrawn"]
 
 NAMES_NONE = "none"
+#: What each button of the form has done once it is pressed.
 DONE: dict[str, Said] = {"label": "labelled", NAMES_NONE: "labelled", "skip": "skipped", "undo": "withdrawn"}
-"""What each button of the form has done once it is pressed."""
 
 
 class LabelForm:
@@ -30,11 +30,8 @@ class LabelForm:
     def page(self, content: Mapping[str, Any]) -> str:
         """Return the page of the first of the open requests.
 
-        Parameters
-        ----------
-        content : mapping
-            The queue's ``page``, the workload's ``fields``, and what was ``given`` in a form that was refused: it stays
-            filled in as long as its request is still the first.
+        ``content``: the queue's ``page``, the workload's ``fields``, and what was ``given`` in a form that was refused:
+        it stays filled in as long as its request is still the first.
         """
         requests: Sequence[LabelRequested] = content["page"].requests
         first = requests[0] if requests else None

@@ -9,20 +9,20 @@ from collections.abc import Callable, Iterator, Sequence
 from datetime import UTC, datetime, timedelta
 from typing import Protocol, TypeVar
 
+#: Of a series; beyond it the older points are merged.
 MAX_POINTS = 720
-"""Of a series; beyond it the older points are merged."""
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+#: Up to which age points are merged to one for how long a time.
 _STEPS = (
     (timedelta(hours=1), timedelta(seconds=30)),
     (timedelta(hours=6), timedelta(seconds=150)),
     (timedelta(days=1), timedelta(minutes=9)),
     (timedelta(days=7), timedelta(minutes=72)),
 )
-"""Up to which age points are merged to one for how long a time."""
 
+#: Points older than all of these.
 _OLDER = 120
-"""Points older than all of these."""
 
 
 class Dated(Protocol):

@@ -24,29 +24,24 @@ from schemas.event import rfc3339
 from schemas.status import WorkloadStatus
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+#: The last millisecond of the year 2999.
 _LATEST_MS = 32_503_679_999_999
-"""The last millisecond of the year 2999."""
 
 Source = Literal["status", "version"]
 
 
 @dataclass(frozen=True, slots=True)
 class Served:
-    """Whose answers were served to all queries up to some time, and the calls behind them.
+    """Whose answers were served to all queries up to some time, and the calls behind them."""
 
-    Parameters
-    ----------
-    small, large, degraded : int
-        Queries; ``degraded`` ones got the small answer where the large model was to answer.
-    small_latency_s, large_latency_s : float
-        Sums over calls, in seconds.
-    """
-
+    #: Queries; ``degraded`` ones got the small answer where the large model was to answer.
     small: int
     large: int
     degraded: int
+
     small_calls: int
     large_calls: int
+    #: Sums over calls, in seconds.
     small_latency_s: float
     large_latency_s: float
 
@@ -58,35 +53,27 @@ class Served:
 
 @dataclass(frozen=True, slots=True)
 class HistoryPoint:
-    """How a workload stood at one time.
-
-    Parameters
-    ----------
-    source : str
-        ``status``, or ``version`` where only what a version was published with is left.
-    micro_f1 : Interval or None
-        With its 95 % bounds.
-    escalation_rate : float or None
-        As seen, or as expected by the version.
-    has_outage : bool
-        Whether a model server failed more calls than usual.
-    served : Served or None
-        Null where a former release wrote the status or the version, and for versions whose evidence is older than
-        they are.
-    encoded : bytes
-        The same as JSON: a history is asked for oftener than it changes.
-    """
+    """How a workload stood at one time."""
 
     at: datetime
+    #: ``status``, or ``version`` where only what a version was published with is left.
     source: Source
+
     state: str
     version: int | None
+    #: With its 95 % bounds.
     micro_f1: Interval | None
+    #: As seen, or as expected by the version.
     escalation_rate: float | None
+
     cost: CostRate | None
     drift: str
+    #: Whether a model server failed more calls than usual.
     has_outage: bool = False
+    #: Null where a former release wrote the status or the version, and for versions whose evidence is older than they
+    #: are.
     served: Served | None = None
+    #: The same as JSON: a history is asked for oftener than it changes.
     encoded: bytes = field(default=b"", compare=False, repr=False)
 
 
@@ -194,10 +181,7 @@ def from_ms(timestamp_ms: int) -> datetime:
 def begun(points: Sequence[HistoryPoint], holds: Callable[[HistoryPoint], bool]) -> datetime | None:
     """Return when what holds at the latest point began to hold, as far back as the points go; None where it does not.
 
-    Parameters
-    ----------
-    points : sequence of HistoryPoint
-        Oldest first.
+    ``points``: oldest first.
     """
     latest = list(takewhile(holds, reversed(points)))
     return latest[-1].at if latest else None

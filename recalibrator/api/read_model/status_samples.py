@@ -29,18 +29,13 @@ _ROLES = ("small", "large")
 
 
 class Sample(NamedTuple):
-    """One number of a workload.
+    """One number of a workload."""
 
-    Parameters
-    ----------
-    name : str
-        Of the metric, without prefix and ``_total``.
-    labels : tuple of str
-        Their values, but for the workload's own.
-    """
-
+    #: Of the metric, without prefix and ``_total``.
     name: str
+    #: Their values, but for the workload's own.
     labels: tuple[str, ...]
+
     value: float
 
 

@@ -84,10 +84,7 @@ class TopicCache:
     def take(self, topic: str, key: bytes | None, value: bytes | None, timestamp_ms: int | None = None) -> bool:
         """Take one record; returns False where it is not what the topic holds.
 
-        Parameters
-        ----------
-        timestamp_ms : int, optional
-            When it was written, in Unix milliseconds.
+        ``timestamp_ms``: when it was written, in Unix milliseconds.
         """
         taker = self._takers.get(topic)
         if taker is None or key is None:
