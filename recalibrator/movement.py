@@ -101,8 +101,8 @@ class Sides:
     """
 
     def __init__(self, workload: str, since: datetime, until: datetime, most: int) -> None:
+        #: As long before the time as the results after it reach.
         self.start = since - (until - since)
-        """As long before the time as the results after it reach."""
 
         self._workload, self._since, self._until = workload, since, until
         self._wanted = b'"workload":' + to_json(workload)

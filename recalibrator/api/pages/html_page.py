@@ -8,10 +8,9 @@ from datetime import datetime, timedelta
 
 from recalibrator.api.pages.groups import LetterGroup, letter_groups, version_groups
 from recalibrator.api.pages.html_environment import environment, number, percent, words
-from recalibrator.api.pages.strip import Chip, deciding, strip
-from recalibrator.api.pages.svg_figures import Figures, FigureStore
+from recalibrator.api.pages.strip import Chip, Traffic, deciding, strip, traffic
+from recalibrator.api.pages.svg_plots import Figures, FigureStore
 from recalibrator.api.pages.svg_sparklines import SPAN, Sparkline, sparklines
-from recalibrator.api.pages.traffic import Traffic, traffic
 from recalibrator.api.read_model.dead_letter_log import MOST_KEPT, DeadLetterLog
 from recalibrator.api.read_model.status_documents import StatusDocuments
 from recalibrator.api.read_model.topic_cache import TopicCache

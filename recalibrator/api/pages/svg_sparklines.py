@@ -25,7 +25,7 @@ _BINS = 96
 _WIDTH, _HEIGHT, _ROOM = 240.0, 48.0, 4.0
 _LEAST_POINTS = 2
 _DRIFT = frozenset({"suspected", "drifted"})
-#: Reports are kept every 30 s up to this age and every 150 s beyond (:mod:`recalibrator.api.read_model.aging`): twice
+#: Reports are kept every 30 s up to this age and every 150 s beyond (:mod:`recalibrator.api.read_model.history`): twice
 #: as long without one is a gap.
 _OFTEN_S = (3_600.0, 60.0, 300.0)
 
