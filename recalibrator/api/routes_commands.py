@@ -74,8 +74,7 @@ class Order(NamedTuple):
 
 
 WaitSeconds = Annotated[
-    float,
-    Query(ge=0.0, le=MAX_WAIT_S, description="Longest wait for the outcome, where a fit is known to run."),
+    float, Query(ge=0.0, le=MAX_WAIT_S, description="Longest wait for the outcome, where a fit is known to run.")
 ]
 
 

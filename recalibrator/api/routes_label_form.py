@@ -182,11 +182,7 @@ class LabelFormRoutes:
     def _page(self, place: _Place) -> QueuePage:
         try:
             return self._context.queue.page(
-                place.workload,
-                self._context.clock.now(),
-                _UPCOMING,
-                reason=place.reason,
-                cursor=place.cursor or None,
+                place.workload, self._context.clock.now(), _UPCOMING, reason=place.reason, cursor=place.cursor or None
             )
         except ValueError as error:
             raise RequestRefused(_UNPROCESSABLE, "invalid_field", f"cursor: {error}", "cursor") from None

@@ -70,12 +70,7 @@ def read_examples(
 
 
 def bootstrap_events(
-    path: Path,
-    workload: str,
-    signal: str,
-    issued_at: datetime,
-    handoff: str | None = None,
-    mark: str | None = None,
+    path: Path, workload: str, signal: str, issued_at: datetime, handoff: str | None = None, mark: str | None = None
 ) -> Iterator[LabelledExample | Command]:
     """Read the file and yield what belongs into the log, the command last.
 

@@ -139,11 +139,7 @@ def calibrate(
 
 
 def _ask(
-    workload: WorkloadSettings,
-    queries: Sequence[GoldQuery],
-    answers: AnswerFile,
-    concurrency: int,
-    console: Console,
+    workload: WorkloadSettings, queries: Sequence[GoldQuery], answers: AnswerFile, concurrency: int, console: Console
 ) -> None:
     calls = {role: [call_of(workload, role, query.line.text) for query in queries] for role in ROLES}
     first = {role: text for role in ROLES if (text := _first_missing(calls[role], queries, answers)) is not None}

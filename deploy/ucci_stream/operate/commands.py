@@ -360,8 +360,7 @@ def _notify() -> None:
 
 @command(notify_app, "test")
 def notify_test(
-    settings: Settings,
-    webhook: Annotated[str | None, typer.Option(help="Only this one of [notify.webhooks].")] = None,
+    settings: Settings, webhook: Annotated[str | None, typer.Option(help="Only this one of [notify.webhooks].")] = None
 ) -> Outcome:
     """Send a test message to each configured webhook; exit code 1 where one does not take it.
 
