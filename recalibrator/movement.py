@@ -92,12 +92,8 @@ class TooFewQueries(UcciError):
 class Sides:
     """A workload's results from before and after a time: all are counted, and a bounded number is compared.
 
-    Parameters
-    ----------
-    since, until : datetime
-        By the time at which results were committed.
-    most : int
-        Results that are compared on either side, drawn by a hash of the query's id.
+    ``since``, ``until``: by the time at which results were committed. ``most``: results that are compared on either
+    side, drawn by a hash of the query's id.
     """
 
     def __init__(self, workload: str, since: datetime, until: datetime, most: int) -> None:

@@ -42,17 +42,8 @@ class Keys:
     def authorise(self, headers: Mapping[str, str], scope: Scope, *, only_reads: bool = False) -> str:
         """Return the caller's name.
 
-        Parameters
-        ----------
-        headers : mapping
-            Names in lower case.
-        only_reads : bool
-            Whether the request changes nothing, as a GET does.
-
-        Raises
-        ------
-        RequestRefused
-            401 without a valid key, 403 with one that lacks the scope, or from another site.
+        ``headers``: names in lower case. ``only_reads``: whether the request changes nothing, as a GET does. Raises
+        RequestRefused: 401 without a valid key, 403 with one that lacks the scope, or from another site.
         """
         if not self._keys:
             require_same_site(headers)

@@ -88,21 +88,9 @@ def calibrate(
 ) -> Calibrated:
     """Ask both models about every gold line that is not answered yet, write the examples, and fit a first version.
 
-    Parameters
-    ----------
-    concurrency : int
-        Calls of each model in flight, at most.
-    now : datetime
-        Stands in the examples as the time of routing and labelling.
-
-    Raises
-    ------
-    ConfigError
-        Naming each bad line, or what is wrong with a model server.
-    AskingStopped
-        When a model server goes away; what it answered is kept.
-    FeedStopped
-        When there are too few usable lines.
+    ``concurrency``: calls of each model in flight, at most. ``now``: stands in the examples as the time of routing and
+    labelling. Raises ConfigError, naming each bad line, or what is wrong with a model server; raises AskingStopped when
+    a model server goes away; what it answered is kept. Raises FeedStopped when there are too few usable lines.
     """
     if workload.offered_handoff is not None:
         line = (

@@ -131,19 +131,9 @@ def measure_costs(
 ) -> Measured:
     """Send a workload's prompts to both model servers and compare what their answers cost.
 
-    Parameters
-    ----------
-    texts : sequence of str
-        Queries; repeated ones are used once.
-    plan : MeasurementPlan
-        What is wanted; less is measured where the queries are too few.
-
-    Raises
-    ------
-    ConfigError
-        When the queries are too few, a server gets more calls than a router would open, or it cannot serve the model.
-    MeasurementStopped
-        When a server fails.
+    ``texts``: queries; repeated ones are used once. ``plan``: what is wanted; less is measured where the queries are
+    too few. Raises ConfigError when the queries are too few, a server gets more calls than a router would open, or it
+    cannot serve the model; raises MeasurementStopped when a server fails.
     """
     distinct = list(dict.fromkeys(texts))
     _check_places(workload, plan.concurrency)
@@ -170,14 +160,7 @@ async def _measure(
 
 
 class Turns:
-    """Asks both servers in turn.
-
-    Parameters
-    ----------
-    servers : mapping of role to Server
-    texts : sequence of str
-        As many as the plan needs; those at the begin warm the servers up.
-    """
+    """Asks both servers in turn. ``texts``: as many as the plan needs; those at the begin warm the servers up."""
 
     def __init__(
         self,

@@ -154,12 +154,7 @@ def _draw_frontier(axes: Any, version: CalibrationVersion, frontier: CostQuality
 def error_band(u: Floats, wrong: Floats, across: Floats, seed: int = 0) -> tuple[Floats, Floats]:
     """Return where 95 % of isotonic maps lie that are fitted to resampled answers (percentile bootstrap).
 
-    Parameters
-    ----------
-    u, wrong : ndarray, shape (answers,)
-        By rising u; ``wrong`` is 0 or 1.
-    across : ndarray, shape (points,)
-        Where the band is read.
+    ``u``, ``wrong``: by rising u; ``wrong`` is 0 or 1. ``across``: where the band is read.
     """
     from scipy.optimize import isotonic_regression
 

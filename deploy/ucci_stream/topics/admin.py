@@ -95,16 +95,10 @@ def topic_config(topic: Topic, join_retention_s: float) -> dict[str, str]:
 def create_topics(settings: Settings) -> Created:
     """Create the missing topics, then check all of them.
 
-    Idempotent. Blocks until the broker has shown every new topic, at most 20 s.
-
-    Raises
-    ------
-    TopicsUnusable
-        When a topic that exists already has a wrong policy or partition count, or the broker refuses to create one.
-    BrokerUnreachable, AccessDenied
-        When the broker does not answer, or not to us.
-    ConfigError
-        When librdkafka refuses the ``[kafka]`` table.
+    Idempotent. Blocks until the broker has shown every new topic, at most 20 s. Raises TopicsUnusable when a topic that
+    exists already has a wrong policy or partition count, or the broker refuses to create one; raises BrokerUnreachable
+    or AccessDenied when the broker does not answer, or not to us. Raises ConfigError when librdkafka refuses the
+    ``[kafka]`` table.
     """
     require_kafka(settings)
     prefix = settings.topics.prefix
@@ -143,19 +137,9 @@ def _create(settings: Settings, requests: list[NewTopic]) -> None:
 def check_topics(settings: Settings) -> tuple[str, ...]:
     """Compare the broker's topics with the table.
 
-    Returns
-    -------
-    tuple of str
-        What could be better, one line each, though everything works without.
-
-    Raises
-    ------
-    TopicsUnusable
-        Naming every fault at once.
-    BrokerUnreachable, AccessDenied
-        When the broker does not answer, or not to us.
-    ConfigError
-        When librdkafka refuses the ``[kafka]`` table.
+    Returns what could be better, one line each, though everything works without. Raises TopicsUnusable, naming every
+    fault at once; raises BrokerUnreachable or AccessDenied when the broker does not answer, or not to us. Raises
+    ConfigError when librdkafka refuses the ``[kafka]`` table.
     """
     require_kafka(settings)
     return kafka_topics.check_topics(settings, TOPICS, TOPICS).warnings
@@ -164,14 +148,8 @@ def check_topics(settings: Settings) -> tuple[str, ...]:
 def require_broker(settings: Settings, topic: Topic | None = None) -> None:
     """Check that a broker answers, and has a topic: a client that is given records waits long for both without a word.
 
-    Raises
-    ------
-    BrokerUnreachable, AccessDenied
-        When the broker does not answer, or not to us.
-    TopicsUnusable
-        When it has no such topic.
-    ConfigError
-        When librdkafka refuses the ``[kafka]`` table.
+    Raises BrokerUnreachable or AccessDenied when the broker does not answer, or not to us; raises TopicsUnusable when
+    it has no such topic. Raises ConfigError when librdkafka refuses the ``[kafka]`` table.
     """
     require_kafka(settings)
     found = partition_counts(settings)

@@ -72,12 +72,8 @@ class Follower:
     ) -> Outcomes:
         """Wait for an outcome of each query.
 
-        Parameters
-        ----------
-        timeout_s : float
-            Ends the wait, restarted by each outcome.
-        read : callable
-            A record's value → query id and how it ended, or None where it is about something else.
+        ``timeout_s``: ends the wait, restarted by each outcome. ``read``: a record's value → query id and how it ended,
+        or None where it is about something else.
         """
         outcomes = Outcomes(waiting=set(query_ids))
         deadline = time.monotonic() + timeout_s
@@ -135,16 +131,8 @@ def follow(
 ) -> Iterator[Follower]:
     """Open a follower of these topics at their present ends.
 
-    Parameters
-    ----------
-    last : int
-        Start so many records before the end of each partition.
-    group_id : str, optional
-        Under which it reads; it has no members.
-
-    Raises
-    ------
-    TopicMissing, BrokerUnreachable, AccessDenied
+    ``last``: start so many records before the end of each partition. ``group_id``: under which it reads; it has no
+    members. Raises TopicMissing, BrokerUnreachable or AccessDenied.
     """
     admin.require_broker(settings)
     prefix = settings.topics.prefix
@@ -195,16 +183,8 @@ def watermarks(consumer: Consumer, place: TopicPartition) -> tuple[int, int]:
 def results(settings: Settings, last: int, *, endless: bool) -> Iterator[RoutedEvent]:
     """Yield committed results: some of the past, and where it is endless all that come.
 
-    Parameters
-    ----------
-    last : int
-        Of the past, at most so many of each partition.
-    endless : bool
-        Otherwise it ends once nothing has come for a second and a half.
-
-    Raises
-    ------
-    TopicMissing, BrokerUnreachable, AccessDenied
+    ``last``: of the past, at most so many of each partition. ``endless``: otherwise it ends once nothing has come for a
+    second and a half. Raises TopicMissing, BrokerUnreachable or AccessDenied.
     """
     with follow(settings, [RESULTS], last) as follower:
         quiet_since = time.monotonic()

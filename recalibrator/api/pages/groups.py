@@ -61,12 +61,7 @@ class LetterGroup:
 def version_groups(lines: Sequence[VersionLine], apart: Collection[int | None], most: int) -> list[VersionGroup]:
     """Return a workload's versions with runs of refits folded.
 
-    Parameters
-    ----------
-    lines : sequence of VersionLine
-        Newest first.
-    apart : collection of int
-        Numbers that are never folded: the versions in force and on trial.
+    ``lines``: newest first. ``apart``: numbers that are never folded: the versions in force and on trial.
     """
     by_number = {line.version: line for line in lines}
     found = (_group(run, by_number, is_run=is_run) for is_run, run in _runs(lines, apart))

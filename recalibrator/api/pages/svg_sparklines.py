@@ -72,14 +72,8 @@ def sparklines(
 ) -> tuple[Sparkline, ...]:
     """Return the lines of micro-F1, with its target and times of drift, of escalation, cost and throughput.
 
-    Parameters
-    ----------
-    points : sequence of HistoryPoint
-        Oldest first.
-    happened : iterable of HappeningEvent
-        Marked on every line.
-    moved : mapping of datetime to str
-        When versions moved the threshold visibly, and what to say of each.
+    ``points``: oldest first. ``happened``: marked on every line. ``moved``: when versions moved the threshold visibly,
+    and what to say of each.
     """
     seen = [point for point in points if now - SPAN <= point.at <= now]
     if len(seen) < _LEAST_POINTS or seen[0].at == seen[-1].at:

@@ -78,12 +78,7 @@ class DeadLetterLog:
     def status(self, workload: str | None, now: datetime) -> DeadLetterStatus:
         """Return counts of the last day by reason, the most frequent first.
 
-        Parameters
-        ----------
-        workload : str or None
-            None: of all.
-        now : datetime
-            Counts are renewed once a minute, and when letters have arrived.
+        None: of all workloads. ``now``: counts are renewed once a minute, and when letters have arrived.
         """
         minute = now.replace(second=0, microsecond=0)
         with self._lock:
