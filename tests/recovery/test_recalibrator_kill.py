@@ -217,4 +217,5 @@ async def test_without_topics_that_came_later_it_goes_on_and_says_so(broker: Loc
     finally:
         process.close()
     told = {line["topic"] for line in process.events() if line["event"].startswith("topic does not exist")}
-    assert told == {f"{name}.{topic}" for topic in ("recalibrators", "label-requests", "calibration-trial")}
+    later = ("recalibrators", "label-requests", "calibration-trial", "happenings")
+    assert told == {f"{name}.{topic}" for topic in later}

@@ -223,6 +223,7 @@ ROWS: dict[str, tuple[Panel, ...]] = {
             },
         ),
         Panel("Stages behind", "s", {"{{stage}} {{topic}}": "max by (stage, topic) (ucci_recalibrator_lag_seconds)"}),
+        Panel("Free on the join's disk", "bytes", {"{{instance}}": "ucci_recalibrator_disk_free_bytes"}),
         Panel(
             "Rebalances and client errors",
             "short",

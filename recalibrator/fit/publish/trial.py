@@ -139,7 +139,7 @@ class Trials(Part):
             min(served.true_positives, _PAIRS_MOST),
             min(served.predicted + example.gold_count, _PAIRS_MOST),
             not exact,
-            example.label_probability,
+            _asked(example),
         )
         while len(self._labels) > KEPT_LABELS:
             del self._labels[next(iter(self._labels))]
@@ -208,6 +208,18 @@ class Trials(Part):
             micro_f1=micro_f1,
             error_rate=error_rate,
         )
+
+
+def _asked(example: LabelledExample) -> float:
+    """Return the probability that this answer was labelled, given whether its query explored.
+
+    Exploration is drawn inside the label draw: of kept queries those that explore are labelled for sure, and the others
+    less often than all of them.
+    """
+    asked, explored = example.label_probability, example.large_probability
+    if explored >= asked or example.reason not in ("kept", "exploration"):
+        return asked
+    return 1.0 if example.reason == "exploration" else (asked - explored) / (1.0 - explored)
 
 
 def _share(part: int, whole: int) -> float | None:

@@ -257,7 +257,7 @@ def test_uninstalled_release_leaves_the_topics_of_strimzi(running: Cluster, name
     """The records are the state of the service."""
     release(running, namespace, "demo", values("strimzi-scram.yaml"), tmp_path)
     topics = {key for key in state(running, namespace) if key[0] == "KafkaTopic"}
-    assert len(topics) == 12
+    assert len(topics) == 13
     running.helm("uninstall", "demo", "-n", namespace)
     running.await_objects(namespace, OURS, lambda found: keys(found) == topics, "the topics alone")
     # A release of the same name takes them over.

@@ -112,7 +112,7 @@ def test_failing_over_broker_ends_bootstrap_in_one_line(
     client = Client({call: code, "abort_transaction": KafkaError._TIMED_OUT})
     client.flush = lambda _timeout_s: 0  # type: ignore[method-assign]
     monkeypatch.setattr(bootstrap, "Producer", lambda _properties: client)
-    monkeypatch.setattr(bootstrap, "require_broker", lambda _settings: None)
+    monkeypatch.setattr(bootstrap, "require_broker", lambda _settings, _topic: None)
     command = Command(workload="w", action="refit", issued_by="me", issued_at=datetime(2026, 1, 1, tzinfo=UTC))
     with pytest.raises(kind, match=message) as caught:
         bootstrap.send_events(SETTINGS, "w", [command])

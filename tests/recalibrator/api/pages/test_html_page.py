@@ -167,6 +167,12 @@ def test_degraded_answers_are_on_the_page() -> None:
     assert int(shown[1]) > 0
 
 
+def test_the_page_failed_before_quality_was_measured() -> None:
+    """Before a window has its labels, the page shows the expected quality alone."""
+    assert "measured 0.911, 0.898 to 0.924, by the latest 1320 labels" in filled(SCENES["well"]).client.get("/").text
+    assert "labels of served answers" not in filled(SCENES["label-starvation"]).client.get("/").text
+
+
 def test_the_way_back_is_offered_only_while_nothing_is_in_doubt() -> None:
     """One button; while a detector alarms it would lead back to labels of another world."""
     button = "Back to version 17, the last that held for an hour"

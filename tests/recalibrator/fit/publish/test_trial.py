@@ -11,7 +11,7 @@ import pytest
 from recalibrator.core import Recalibrator
 from recalibrator.fit.publish.trial import KEPT_LABELS
 from recalibrator.grid import Grid
-from schemas import CalibrationMap, TrialTraffic
+from schemas import CalibrationMap, LabelledExample, OutcomeCounts, TrialTraffic
 from schemas.trial import CalibrationTrial, TrialStatus
 from tests.support.cascade_stream import START, drive, example, route, routed_batch, settings, typo_world
 from tests.support.orders import MAP, note, order
@@ -160,7 +160,7 @@ def canary_stream(core: Recalibrator, queries: int) -> list[tuple[bool, Any]]:
         answers, query_id, now = WORLD.draw(number), f"q-{number}", START + timedelta(seconds=number)
         acted = trial.acts_on(query_id)
         one = route(answers, query_id, "w", now, version=trial.version if acted else core.current)
-        one = replace(one, request=one.request.model_copy(update={"requested": True, "probability": 0.5}))
+        one = replace(one, request=one.request.model_copy(update={"requested": True, "probability": 1.0}))
         label = one.label(now)
         rows.append(one)
         core.observe(label)
@@ -211,6 +211,37 @@ def test_trial_compares_both_arms(core: Recalibrator) -> None:
         assert arm.error_rate.estimate == pytest.approx(rate)
         assert arm.error_rate.upper - arm.error_rate.estimate == pytest.approx(half, rel=1e-3)
         assert arm.estimated_micro_f1 is not None
+
+
+def test_explored_queries_counted_twenty_times_on_trial(core: Recalibrator) -> None:
+    """Of 1,000 kept queries 50 explore, and the labels of those are sure; of the other 950 one in nineteen has one."""
+    order(core, "canary", version=1, share=0.5)
+    number = running(core).version.version
+    for place in range(100):
+        explored, right = place < 50, place % 5 != 0
+        small = OutcomeCounts(true_positives=6 * right, predicted=6)
+        core.observe(
+            LabelledExample(
+                query_id=f"kept-{place}",
+                workload="w",
+                uncertainty=0.1,
+                calibration_version=number,
+                small_exact=right,
+                small=small,
+                large=OutcomeCounts(true_positives=6, predicted=6) if explored else None,
+                gold_count=6,
+                large_probability=0.05,
+                label_probability=0.1,
+                label_requested=True,
+                label_reason="exploration" if explored else "random",
+                reason="exploration" if explored else "kept",
+                routed_at=START + timedelta(days=1, seconds=place),
+                labelled_at=START + timedelta(days=1, seconds=place),
+            )
+        )
+    measured = told(core).trial.micro_f1
+    assert measured is not None
+    assert measured.estimate == pytest.approx(0.05 * 1.0 + 0.95 * 0.8)
 
 
 def test_corrections_replace_and_withdrawals_remove(core: Recalibrator) -> None:
