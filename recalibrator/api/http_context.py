@@ -48,10 +48,6 @@ class Context:
         """Return the caller's name. Raises RequestRefused: 401 or 403."""
         return self.keys.authorise(request.headers, scope, only_reads=request.method in _READING)
 
-    def labeler(self, caller: str, named: str | None) -> str | None:
-        """Return whose feedback it is that a caller gives. Raises RequestRefused: 403 or 422."""
-        return self.keys.labeler(caller, named)
-
     def spend(self, caller: str, amount: int) -> None:
         """Take from the caller's quota. Raises RequestRefused: 429."""
         self.keys.spend(caller, amount, self.clock.monotonic())

@@ -146,7 +146,7 @@ class FeedbackRoutes:
         known = [event for key in deleted if (event := self._annotations.retraction(key, now)) is not None]
         events = known if created is None else [created]
         for event in events:
-            self._context.labeler(caller, event.labeler)
+            self._context.keys.labeler(caller, event.labeler)
         self._context.spend(caller, len(events))
         await self._queue_in_time(events)
         for event in events:
@@ -207,7 +207,7 @@ class FeedbackRoutes:
         completed: dict[str, Any] = {}
         if key is not None and event.feedback_id is None:
             completed["feedback_id"] = key
-        labeler = self._context.labeler(caller, event.labeler)
+        labeler = self._context.keys.labeler(caller, event.labeler)
         if labeler != event.labeler:
             completed["labeler"] = labeler
         is_numbered, warnings = "revision" in event.model_fields_set, self._warnings(event)

@@ -7,7 +7,7 @@ makes labelled examples: a file that ``bootstrap`` reads. The same core that ser
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import datetime
@@ -19,7 +19,6 @@ from rich.progress import (
     BarColumn,
     MofNCompleteColumn,
     Progress,
-    TaskID,
     TextColumn,
     TimeElapsedColumn,
     TimeRemainingColumn,
@@ -136,8 +135,8 @@ def _ask(
         return
     asyncio.run(_require_servers(workload, first, answers, console))
     missing = {role: sum(answers.get(call.key) is None for call in calls[role]) for role in ROLES}
-    with _progress(missing, len(queries), _known(answers), console) as progress:
-        asyncio.run(ask_missing(workload, calls, answers, concurrency, progress.advance))
+    with _progress(missing, len(queries), _known(answers), console) as advance:
+        asyncio.run(ask_missing(workload, calls, answers, concurrency, advance))
 
 
 def _known(answers: AnswerFile) -> str:
@@ -241,19 +240,10 @@ def _write(path: Path, examples: Sequence[LabelledExample]) -> None:
         raise FeedStopped(f"{path}: cannot be written: {error.strerror}") from None
 
 
-class _Bars:
-    """Two bars, one a model."""
-
-    def __init__(self, progress: Progress, tasks: Mapping[ModelRole, TaskID]) -> None:
-        self._progress = progress
-        self._tasks = tasks
-
-    def advance(self, role: ModelRole) -> None:
-        self._progress.advance(self._tasks[role])
-
-
 @contextmanager
-def _progress(missing: Mapping[ModelRole, int], queries: int, known: str, console: Console) -> Iterator[_Bars]:
+def _progress(
+    missing: Mapping[ModelRole, int], queries: int, known: str, console: Console
+) -> Iterator[Callable[[ModelRole], None]]:
     """Show how many calls are answered and how long the rest will take; one line alone where nobody watches."""
     asked = sum(missing.values())
     kept = len(missing) * queries - asked
@@ -263,10 +253,7 @@ def _progress(missing: Mapping[ModelRole, int], queries: int, known: str, consol
     columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
     left = (TextColumn("left"), TimeRemainingColumn())
     with Progress(*columns, *left, console=console, transient=True, disable=not console.is_terminal) as progress:
-        yield _Bars(
-            progress,
-            {
-                role: progress.add_task(role, completed=queries - count, total=queries)
-                for role, count in missing.items()
-            },
-        )
+        tasks = {
+            role: progress.add_task(role, completed=queries - count, total=queries) for role, count in missing.items()
+        }
+        yield lambda role: progress.advance(tasks[role])
