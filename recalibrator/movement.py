@@ -92,17 +92,13 @@ class TooFewQueries(UcciError):
 class Sides:
     """A workload's results from before and after a time: all are counted, and a bounded number is compared.
 
-    Parameters
-    ----------
-    since, until : datetime
-        By the time at which results were committed.
-    most : int
-        Results that are compared on either side, drawn by a hash of the query's id.
+    ``since``, ``until``: by the time at which results were committed. ``most``: results that are compared on either
+    side, drawn by a hash of the query's id.
     """
 
     def __init__(self, workload: str, since: datetime, until: datetime, most: int) -> None:
+        #: As long before the time as the results after it reach.
         self.start = since - (until - since)
-        """As long before the time as the results after it reach."""
 
         self._workload, self._since, self._until = workload, since, until
         self._wanted = b'"workload":' + to_json(workload)

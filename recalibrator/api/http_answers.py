@@ -79,10 +79,10 @@ def documented(*statuses: int) -> dict[int | str, dict[str, Any]]:
     }
 
 
+#: What else :func:`tagged` may answer, for the OpenAPI document.
 UNCHANGED: dict[int | str, dict[str, Any]] = {
     _NOT_MODIFIED: {"description": "As the caller's If-None-Match says, nothing has changed"}
 }
-"""What else :func:`tagged` may answer, for the OpenAPI document."""
 
 # By reference, whatever media type the route answers with otherwise.
 _ERROR_CONTENT = {JSON: {"schema": {"$ref": f"#/components/schemas/{ErrorBody.__name__}"}}}
@@ -111,8 +111,8 @@ _SCHEMES = {
     "bearer": {"type": "http", "scheme": "bearer"},
     "header": {"type": "apiKey", "in": "header", "name": "X-Api-Key"},
 }
+#: What routes name by reference.
 _REFERRED: tuple[type[BaseModel], ...] = (ErrorBody, FeedbackEvent)
-"""What routes name by reference."""
 
 _REFERENCE = "#/components/schemas/{model}"
 _GUARDED = "/v1/"
@@ -170,10 +170,10 @@ class TakenEvent(BaseModel):
     """The event is in the topic."""
 
     query_id: QueryId
+    #: Sent again under this id, it changes nothing.
     feedback_id: str
-    """Sent again under this id, it changes nothing."""
+    #: What is probably not meant, where it can be known; absent where all is well.
     warnings: list[WarningDetail] = []
-    """What is probably not meant, where it can be known; absent where all is well."""
 
 
 class TakenHook(BaseModel):

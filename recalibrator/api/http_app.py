@@ -65,10 +65,7 @@ def create_waiting_app(
 ) -> FastAPI:
     """Return the ASGI application of a process that has no broker yet: the probes, and 503 for all else.
 
-    Parameters
-    ----------
-    health : callable, optional
-        Returns whether the process and the broker talk.
+    ``health``: returns whether the process and the broker talk.
     """
     app = FastAPI(title="recalibrator", version=version("ucci-stream"), docs_url=None, redoc_url=None, openapi_url=None)
     _add_probes(app, missing, metrics, health)

@@ -25,17 +25,7 @@ _READING = frozenset({"GET", "HEAD"})
 
 @dataclass(frozen=True, slots=True)
 class Context:
-    """The parts behind the routes.
-
-    Parameters
-    ----------
-    results : callable
-        Returns a new reader of the latest results, for one thread to read and close.
-    missing : callable
-        Returns what is not ready, one word each.
-    health : callable
-        Returns whether the process and the broker talk.
-    """
+    """The parts behind the routes."""
 
     settings: Settings
     keys: Keys
@@ -44,40 +34,22 @@ class Context:
     documents: StatusDocuments
     queue: LabelQueue
     producer: Publisher
+    #: Returns a new reader of the latest results, for one thread to read and close.
     results: Callable[[], TopicReader]
+
     metrics: Metrics
     clock: Clock
+    #: Returns what is not ready, one word each.
     missing: Callable[[], list[str]]
+    #: Returns whether the process and the broker talk.
     health: Callable[[], Health] = Health
 
     def authorise(self, request: Request, scope: Scope) -> str:
-        """Return the caller's name.
-
-        Raises
-        ------
-        RequestRefused
-            401 or 403.
-        """
+        """Return the caller's name. Raises RequestRefused: 401 or 403."""
         return self.keys.authorise(request.headers, scope, only_reads=request.method in _READING)
 
-    def labeler(self, caller: str, named: str | None) -> str | None:
-        """Return whose feedback it is that a caller gives.
-
-        Raises
-        ------
-        RequestRefused
-            403 or 422.
-        """
-        return self.keys.labeler(caller, named)
-
     def spend(self, caller: str, amount: int) -> None:
-        """Take from the caller's quota.
-
-        Raises
-        ------
-        RequestRefused
-            429.
-        """
+        """Take from the caller's quota. Raises RequestRefused: 429."""
         self.keys.spend(caller, amount, self.clock.monotonic())
 
     def owe(self, caller: str, amount: int) -> None:
@@ -85,13 +57,7 @@ class Context:
         self.keys.owe(caller, amount, self.clock.monotonic())
 
     def require_workload(self, workload: str) -> None:
-        """Refuse a workload that is not configured.
-
-        Raises
-        ------
-        RequestRefused
-            404.
-        """
+        """Refuse a workload that is not configured. Raises RequestRefused: 404."""
         if workload not in self.settings.workloads:
             known = ", ".join(sorted(self.settings.workloads))
             message = f"workload {workload[:60]!r} is not configured here (configured: {known})"

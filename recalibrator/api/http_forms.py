@@ -16,20 +16,18 @@ _MOST_FIELDS = 1_000
 _BAD_REQUEST = 400
 # The drawings carry their colours in style attributes.
 _SOURCES = "default-src 'none'; img-src data:; style-src 'self' 'unsafe-inline'; script-src 'self'; connect-src 'self'"
+#: Of every page that people see.
 PAGE_HEADERS = {
     "Content-Security-Policy": f"{_SOURCES}; form-action 'self'; base-uri 'none'; frame-ancestors 'none'",
     "Cache-Control": "no-store",
 }
-"""Of every page that people see."""
 
 
 async def read_form(request: Request, limit: int) -> dict[str, str]:
     """Return what a person has filled in; of a name that is given twice, the first value.
 
-    Raises
-    ------
-    RequestRefused
-        403 from another site, 415 for another media type, 413 when it is too long, 400 for too many fields.
+    Raises RequestRefused: 403 from another site, 415 for another media type, 413 when it is too long, 400 for too many
+    fields.
     """
     require_same_site(request.headers)
     require_type(request, _FORM)

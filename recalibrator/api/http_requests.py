@@ -20,14 +20,14 @@ from schemas.event import decoded, refuse_duplicate_keys, rfc3339
 from schemas.feedback import FeedbackEvent
 from ucci_runtime.refusals import RequestRefused
 
+#: How long a body may take to come, so that slow senders do not hold connections for ever.
 BODY_TIMEOUT_S = 20.0
-"""How long a body may take to come, so that slow senders do not hold connections for ever."""
 
+#: How long, and how much, of a refused body is read so that its sender sees the refusal. Nothing of it is kept.
 DRAIN_TIMEOUT_S, DRAIN_BYTES = 5.0, 100_000_000
-"""How long, and how much, of a refused body is read so that its sender sees the refusal. Nothing of it is kept."""
 
+#: How far ahead of this machine's clock a label may be dated.
 CLOCK_TOLERANCE = timedelta(minutes=5)
-"""How far ahead of this machine's clock a label may be dated."""
 
 JSON_TYPES = ("application/json",)
 JSONL_TYPES = ("application/jsonl", "application/x-ndjson", "application/x-jsonlines", "text/plain")
@@ -52,10 +52,7 @@ register_url_convertor("segment", SegmentConvertor())
 def moment_in_query(name: str, given: str) -> datetime:
     """Return the time that a parameter of a query string gives, in UTC where it names no zone.
 
-    Raises
-    ------
-    RequestRefused
-        422.
+    Raises RequestRefused: 422.
     """
     try:
         # In a query string an unescaped plus is a space.
@@ -83,10 +80,7 @@ def segmented_path(raw_path: bytes) -> str:
 def require_type(request: Request, allowed: tuple[str, ...]) -> None:
     """Refuse a body of another media type, or a compressed one; no type given counts as the first.
 
-    Raises
-    ------
-    RequestRefused
-        415.
+    Raises RequestRefused: 415.
     """
     given = request.headers.get("content-type", allowed[0]).partition(";")[0].strip().lower()
     if given not in allowed:
@@ -101,10 +95,8 @@ def require_type(request: Request, allowed: tuple[str, ...]) -> None:
 async def read_body(request: Request, limit: int) -> bytes:
     """Return the whole body.
 
-    Raises
-    ------
-    RequestRefused
-        413 as soon as it is longer than ``limit`` bytes, 408 when it comes too slowly, 400 when it ends early.
+    Raises RequestRefused: 413 as soon as it is longer than ``limit`` bytes, 408 when it comes too slowly, 400 when it
+    ends early.
     """
     chunks = [chunk async for chunk in body_chunks(request, limit)]
     return b"".join(chunks)
@@ -113,10 +105,7 @@ async def read_body(request: Request, limit: int) -> bytes:
 async def body_chunks(request: Request, limit: int) -> AsyncIterator[bytes]:
     """Yield the body as it comes; only the time of waiting for it counts, not what the reader does in between.
 
-    Raises
-    ------
-    RequestRefused
-        As :func:`read_body`.
+    Raises RequestRefused as :func:`read_body`.
     """
     declared = request.headers.get("content-length", "")
     # Compared by length first: text of thousands of digits is no number to Python.
@@ -153,10 +142,7 @@ class LineLimits(NamedTuple):
 async def body_lines(request: Request, limits: LineLimits) -> AsyncIterator[list[bytes]]:
     """Yield the lines of a body as they come, some at a time and without their ends; the last may lack one.
 
-    Raises
-    ------
-    RequestRefused
-        As :func:`read_body`; 413 also for a line that is too long and for too many lines.
+    Raises RequestRefused as :func:`read_body`; 413 also for a line that is too long and for too many lines.
     """
     lines = 0
     # Grown in place: a long line in many small pieces would otherwise be copied once for each of them.
@@ -193,10 +179,7 @@ async def drain(receive: Callable[[], Awaitable[Message]]) -> None:
 def parse_feedback(data: bytes) -> FeedbackEvent:
     """Return the feedback event of a body or line.
 
-    Raises
-    ------
-    RequestRefused
-        400 for what is no JSON, 413 for what is too long, 422 for a faulty field.
+    Raises RequestRefused: 400 for what is no JSON, 413 for what is too long, 422 for a faulty field.
     """
     try:
         event = FeedbackEvent.from_json(data)
@@ -212,10 +195,7 @@ def parse_feedback(data: bytes) -> FeedbackEvent:
 def require_past(event: FeedbackEvent, now: datetime) -> None:
     """Refuse a label of the future: it would stand above every later one.
 
-    Raises
-    ------
-    RequestRefused
-        422 for a ``labelled_at`` further ahead than clocks differ.
+    Raises RequestRefused: 422 for a ``labelled_at`` further ahead than clocks differ.
     """
     if event.labelled_at is not None and event.labelled_at > now + CLOCK_TOLERANCE:
         message = f"labelled_at: {rfc3339(event.labelled_at)} lies ahead of {rfc3339(now)}, now: set the sender's clock"
@@ -225,10 +205,7 @@ def require_past(event: FeedbackEvent, now: datetime) -> None:
 def parse_object(data: bytes) -> dict[str, Any]:
     """Return the JSON object of a body.
 
-    Raises
-    ------
-    RequestRefused
-        400 for what is no JSON, 422 for what is no object or gives a key twice.
+    Raises RequestRefused: 400 for what is no JSON, 422 for what is no object or gives a key twice.
     """
     try:
         document: dict[str, Any] = decoded(_OBJECT.validator, data)
@@ -238,18 +215,12 @@ def parse_object(data: bytes) -> dict[str, Any]:
     return document
 
 
+#: Checked by :func:`version_number`, whose refusal names the remedy.
 VersionInPath = Annotated[str, Path(json_schema_extra={"pattern": f"^[0-9]{{1,{_MAX_VERSION_DIGITS}}}$"})]
-"""Checked by :func:`version_number`, whose refusal names the remedy."""
 
 
 def version_number(given: str) -> int:
-    """Return the number in a path.
-
-    Raises
-    ------
-    RequestRefused
-        422.
-    """
+    """Return the number in a path. Raises RequestRefused: 422."""
     if not (given.isascii() and given.isdigit() and len(given) <= _MAX_VERSION_DIGITS):
         raise RequestRefused(
             _UNPROCESSABLE, "invalid_field", f"version: {given[:60]!r} is not a version number", "version"

@@ -13,14 +13,14 @@ from uvicorn.protocols.http.h11_impl import H11Protocol
 from ucci_runtime.process import BACKLOG, affordable_connections, listen
 
 _END_TIMEOUT_S = 3
+#: Connections accepted in one turn of the loop: the limit sees each before the next one takes a file.
 _ACCEPTED = 1
-"""Connections accepted in one turn of the loop: the limit sees each before the next one takes a file."""
 
+#: How long a connection may send, or be silent, without a request that is being answered.
 STRAY_TIMEOUT_S = 10.0
-"""How long a connection may send, or be silent, without a request that is being answered."""
 
+#: How long a caller may leave an answer unread; each byte it reads restarts the time.
 UNREAD_TIMEOUT_S = 30.0
-"""How long a caller may leave an answer unread; each byte it reads restarts the time."""
 
 MAX_CONNECTIONS = 1_024
 
@@ -34,8 +34,8 @@ class PatientProtocol(H11Protocol):
 
     _patience: asyncio.TimerHandle | None = None
     _unread: asyncio.TimerHandle | None = None
+    #: When the connection was made, or was last seen with a request; bytes alone do not count.
     idle_since_s = 0.0
-    """When the connection was made, or was last seen with a request; bytes alone do not count."""
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         """Wait for a request from now on; beyond the limit, the connection that has been idle longest is closed."""
@@ -116,17 +116,8 @@ class _Server(uvicorn.Server):
 class HttpServer:
     """Serves an application on a thread of its own; it may be followed by another, see :meth:`use`.
 
-    Parameters
-    ----------
-    host, port : str, int
-        Port 0 takes a free one.
-    listening : socket.socket, optional
-        Where it was bound already.
-
-    Raises
-    ------
-    OSError
-        When the address is taken.
+    ``host``, ``port``: port 0 takes a free one. ``listening``: where it was bound already. Raises OSError when the
+    address is taken.
     """
 
     def __init__(self, app: ASGIApp, host: str, port: int, listening: socket.socket | None = None) -> None:

@@ -39,25 +39,19 @@ from ucci_runtime.clock import Clock
 
 _POLL_S = 0.1
 
+#: The topics that the API serves whole.
 VIEWED = (STATUS, ROUTERS, RECALIBRATORS, CALIBRATION_HISTORY, HAPPENINGS, LABEL_REQUESTS)
-"""The topics that the API serves whole."""
 
 
 @dataclass(frozen=True, slots=True)
 class Shared:
-    """What the stage shares with the other stages of its process.
-
-    Parameters
-    ----------
-    missing : callable
-        Returns which stages are not ready, one word each.
-    health : callable
-        Returns whether the process and the broker talk.
-    """
+    """What the stage shares with the other stages of its process."""
 
     metrics: Metrics
     clock: Clock
+    #: Returns which stages are not ready, one word each.
     missing: Callable[[], list[str]]
+    #: Returns whether the process and the broker talk.
     health: Callable[[], Health] = Health
 
 
@@ -72,15 +66,8 @@ def waiting_server(settings: Settings, shared: Shared, listening: socket.socket)
 class ApiStage(Stage):
     """Serves what the compacted topics say; driven by one thread through :meth:`turn`.
 
-    Parameters
-    ----------
-    server : HttpServer, optional
-        What has answered so far, see :func:`waiting_server`; by default a new one.
-
-    Raises
-    ------
-    OSError
-        When the address is taken.
+    ``server``: what has answered so far, see :func:`waiting_server`; by default a new one. Raises OSError when the
+    address is taken.
     """
 
     def __init__(

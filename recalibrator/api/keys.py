@@ -18,13 +18,13 @@ from ucci_runtime.refusals import RequestRefused
 Scope = Literal["read", "feedback", "relay", "admin"]
 
 LOCAL_CALLER = "local"
+#: Which scopes of a key give the right to what a route asks for.
 _GRANTED_BY: Mapping[Scope, frozenset[Scope]] = {
     "read": frozenset({"read"}),
     "feedback": frozenset({"feedback", "relay"}),
     "relay": frozenset({"relay"}),
     "admin": frozenset({"admin"}),
 }
-"""Which scopes of a key give the right to what a route asks for."""
 
 _SHOWN_CHARS = 60
 _SHOWN_LABELERS = 5
@@ -32,13 +32,7 @@ _FORBIDDEN, _UNPROCESSABLE = 403, 422
 
 
 class Keys:
-    """The configured keys.
-
-    Parameters
-    ----------
-    keys : mapping of caller name to ApiKey
-        Empty: everyone who reaches the loopback address may do everything.
-    """
+    """The configured keys; without any, everyone who reaches the loopback address may do everything."""
 
     def __init__(self, keys: Mapping[str, ApiKey]) -> None:
         self._keys = dict(keys)
@@ -48,17 +42,8 @@ class Keys:
     def authorise(self, headers: Mapping[str, str], scope: Scope, *, only_reads: bool = False) -> str:
         """Return the caller's name.
 
-        Parameters
-        ----------
-        headers : mapping
-            Names in lower case.
-        only_reads : bool
-            Whether the request changes nothing, as a GET does.
-
-        Raises
-        ------
-        RequestRefused
-            401 without a valid key, 403 with one that lacks the scope, or from another site.
+        ``headers``: names in lower case. ``only_reads``: whether the request changes nothing, as a GET does. Raises
+        RequestRefused: 401 without a valid key, 403 with one that lacks the scope, or from another site.
         """
         if not self._keys:
             require_same_site(headers)
@@ -90,20 +75,9 @@ class Keys:
     def labeler(self, caller: str, named: str | None) -> str | None:
         """Return whose feedback it is that a caller gives.
 
-        Parameters
-        ----------
-        named : str or None
-            The labeler that the feedback names, if any.
-
-        Returns
-        -------
-        str or None
-            None only without keys, where feedback without a labeler stays without one.
-
-        Raises
-        ------
-        RequestRefused
-            403 for a labeler that the key is not bound to, 422 where none is named and several are possible.
+        ``named``: the labeler that the feedback names, if any. None only without keys, where feedback without a labeler
+        stays without one. Raises RequestRefused: 403 for a labeler that the key is not bound to, 422 where none is
+        named and several are possible.
         """
         key = self._keys.get(caller)
         if key is None:
@@ -126,17 +100,8 @@ class Keys:
     def spend(self, caller: str, amount: int, now_s: float) -> None:
         """Take from a caller's quota: a token bucket.
 
-        The bucket holds a full minute's quota, so that many events may come at once, and fills up evenly.
-
-        Parameters
-        ----------
-        now_s : float
-            On a clock that never goes back.
-
-        Raises
-        ------
-        RequestRefused
-            429, with the time to wait.
+        The bucket holds a full minute's quota, so that many events may come at once, and fills up evenly. ``now_s``: on
+        a clock that never goes back. Raises RequestRefused: 429, with the time to wait.
         """
         # Whole batches may go into debt: refusing line by line would never let a large one through.
         if wait_s := self._quotas.spend(caller, amount, now_s):
@@ -156,12 +121,6 @@ def _listed(labelers: tuple[str, ...]) -> str:
 
 
 def require_same_site(headers: Mapping[str, str]) -> None:
-    """Refuse what a page of another site made the browser send.
-
-    Raises
-    ------
-    RequestRefused
-        403.
-    """
+    """Refuse what a page of another site made the browser send. Raises RequestRefused: 403."""
     if is_cross_site(headers):
         raise RequestRefused(403, "cross_site", "requests from pages of other sites are refused")

@@ -1,18 +1,27 @@
-"""The statuses of all workloads for Prometheus: read at each scrape from what the page shows."""
+"""The statuses of all workloads for Prometheus: read at each scrape from what the page shows.
+
+Labels take their values from the configuration and from fixed lists; what others may write at will is counted as
+``other``, so that no record on a topic can make a series of its own.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+import re
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from datetime import datetime
+from typing import NamedTuple, get_args
 
 from prometheus_client import CollectorRegistry, generate_latest
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
 from prometheus_client.registry import Collector
+from pydantic import JsonValue
 
 from recalibrator.api.read_model.status_documents import StatusDocuments
-from recalibrator.api.read_model.status_samples import Sample, backlog_samples, workload_samples
 from recalibrator.metrics import BACKLOG_SPECS, SERVICE_PREFIX, WORKLOAD_PREFIX, WORKLOAD_SPECS
-from schemas.status import WorkloadStatus
+from schemas.calibration import BUDGET, CAP, FIELD_PREFIX, QUALITY, Interval
+from schemas.status import DriftState, ModelHealth, WorkloadState, WorkloadStatus, that_answer
+from schemas.topics import TOPICS
 from ucci_runtime.metrics import MetricSpec
 
 
@@ -66,3 +75,181 @@ class StatusMetrics(Collector):
 def _family(prefix: str, spec: MetricSpec) -> CounterMetricFamily | GaugeMetricFamily:
     kind = CounterMetricFamily if spec.kind == "counter" else GaugeMetricFamily
     return kind(prefix + spec.name, spec.help, labels=spec.labels)
+
+
+OTHER = "other"
+_MOST_DETECTORS, _MOST_REASONS = 32, 20
+_STAGES = frozenset({"route", "join", "fit"})
+_WORD = re.compile(r"[a-z][a-z0-9_]{0,39}")
+_TOPIC_NAMES = frozenset(topic.suffix for topic in TOPICS)
+_NOT_COUNTED = ("duplicate", "overruled", "too_late", "unrequested", "withdrawn")
+_MODEL_STATES: tuple[str, ...] = get_args(ModelHealth.model_fields["state"].annotation)
+_ROUTER_STATES = ("ready", "not_ready", "silent")
+_ROLES = ("small", "large")
+
+
+class Sample(NamedTuple):
+    """One number of a workload."""
+
+    #: Of the metric, without prefix and ``_total``.
+    name: str
+    #: Their values, but for the workload's own.
+    labels: tuple[str, ...]
+
+    value: float
+
+
+def workload_samples(status: WorkloadStatus) -> Iterator[Sample]:
+    """Yield what a workload's status says; what is not known has no sample."""
+    yield from _one_of("state", (), status.state, get_args(WorkloadState))
+    yield from _target(status)
+    yield from _interval("micro_f1", status.micro_f1)
+    for window, measured in status.measured.items():
+        yield from _interval("measured_micro_f1", measured, (window,))
+        yield Sample("measured_labels", (window,), measured.labels)
+    for field, value in status.per_field.items():
+        yield Sample("field_micro_f1", (field,), value)
+    yield Sample("queries", (), status.queries)
+    if status.updated_at is not None:
+        yield Sample("status_timestamp_seconds", (), status.updated_at.timestamp())
+    yield from _known("escalation_rate", status.escalation_rate)
+    yield from _known("uncertainty_threshold", status.uncertainty_threshold)
+    yield from _costs(status)
+    yield from _interval("calibration_error", status.calibration_error.ece)
+    yield from _interval("brier_score", status.calibration_error.brier)
+    yield from _drift(status)
+    yield from _labels(status)
+    yield from _version(status)
+    yield from _routers(status)
+    yield from _dead_letters(status)
+    outage = status.outage
+    yield Sample("model_failing", ("small",), 0.0 if outage is None else outage.small_failing)
+    yield Sample("model_failing", ("large",), 0.0 if outage is None else outage.large_failing)
+
+
+def _target(status: WorkloadStatus) -> Iterator[Sample]:
+    """Yield what is promised, and what binds where that is more than a micro-F1."""
+    target, standing = status.target, status.standing
+    yield from _known("micro_f1_target", target.micro_f1)
+    yield from _known("escalation_cap", target.max_escalation)
+    yield from _known("cost_target", target.cost)
+    for field, wanted in target.fields.items():
+        yield Sample("field_micro_f1_target", (field,), wanted)
+    if standing is None:
+        return
+    yield from _known("escalation_wanted", standing.wanted_escalation)
+    if standing.budget is not None:
+        yield from _known("cost_realised", standing.budget.realised)
+    limits = (QUALITY, CAP, BUDGET, *(FIELD_PREFIX + field for field in target.fields))
+    yield from _one_of("target_binds", (), standing.binds or "", limits)
+
+
+def backlog_samples(lag: Mapping[str, JsonValue] | None) -> Iterator[Sample]:
+    """Yield how far all services together are behind on each topic, from the ``lag`` of any workload's status."""
+    for name, kind in (("backlog_records", "records"), ("backlog_seconds", "seconds")):
+        by_topic = (lag or {}).get(kind)
+        for topic, value in by_topic.items() if isinstance(by_topic, dict) else ():
+            if topic in _TOPIC_NAMES and isinstance(value, int | float):
+                yield Sample(name, (topic,), float(value))
+
+
+def _known(name: str, value: float | None) -> Iterator[Sample]:
+    if value is not None:
+        yield Sample(name, (), value)
+
+
+def _interval(name: str, interval: Interval | None, labels: tuple[str, ...] = ()) -> Iterator[Sample]:
+    if interval is not None:
+        yield Sample(name, labels, interval.estimate)
+        yield Sample(f"{name}_lower", labels, interval.lower)
+        yield Sample(f"{name}_upper", labels, interval.upper)
+
+
+def _one_of(name: str, labels: tuple[str, ...], state: str, states: tuple[str, ...]) -> Iterator[Sample]:
+    """Yield 1 for the state that holds and 0 for the others."""
+    for one in states:
+        yield Sample(name, (*labels, one), float(one == state))
+
+
+def _costs(status: WorkloadStatus) -> Iterator[Sample]:
+    if (cost := status.cost) is not None:
+        yield Sample("cost", ("sequential",), cost.sequential)
+        yield Sample("cost", ("paper",), cost.paper)
+        yield Sample("cost", ("large_only",), cost.large_only)
+    if (saving := status.saving) is not None:
+        yield Sample("saving", ("sequential",), saving.sequential)
+        yield Sample("saving", ("paper",), saving.paper)
+
+
+def _drift(status: WorkloadStatus) -> Iterator[Sample]:
+    states = get_args(DriftState)
+    yield from _one_of("drift_state", (), status.drift.state, states)
+    for detector in status.drift.detectors[:_MOST_DETECTORS]:
+        yield from _one_of("detector_state", (detector.name,), detector.state, states)
+        yield Sample("detector_alarms", (detector.name,), detector.alarms)
+
+
+def _labels(status: WorkloadStatus) -> Iterator[Sample]:
+    labels = status.labels
+    yield Sample("labels_requested", (), labels.requested)
+    yield Sample("labels_received", (), labels.received)
+    yield Sample("labels_pending", (), labels.pending)
+    yield Sample("labels_effective", (), labels.effective)
+    yield from _known("labels_per_hour", labels.per_hour)
+    yield from _known("label_requested_share", labels.requested_share)
+    for percentile, delay_s in (("p50", labels.delay_s.p50), ("p90", labels.delay_s.p90)):
+        if delay_s is not None:
+            yield Sample("label_delay_seconds", (percentile,), delay_s)
+    for why in _NOT_COUNTED:
+        yield Sample("labels_not_counted", (why,), _number(status.details.get(f"labels_{why}")))
+    audit, people = status.details.get("label_audit"), status.details.get("labelers_set_aside")
+    counts = [one.get("labels") for one in people.values() if isinstance(one, dict)] if isinstance(people, dict) else []
+    quarantined = audit.get("quarantined") if isinstance(audit, dict) else None
+    yield Sample("labels_set_aside", ("audit",), _number(quarantined))
+    yield Sample("labels_set_aside", ("labeler",), sum(map(_number, counts)))
+    yield Sample("labelers_set_aside", (), len(counts))
+
+
+def _number(value: JsonValue) -> float:
+    """Return a number of the free-form details; 0 where an earlier release wrote none."""
+    return float(value) if isinstance(value, int | float) else 0.0
+
+
+def _version(status: WorkloadStatus) -> Iterator[Sample]:
+    yield Sample("calibration_version", (), status.calibration_version or 0)
+    if status.version is not None:
+        yield Sample("calibration_timestamp_seconds", (), status.version.created_at.timestamp())
+    trial = status.trial
+    yield Sample("trial_version", (), 0 if trial is None or trial.ended_at is not None else trial.version)
+
+
+def _routers(status: WorkloadStatus) -> Iterator[Sample]:
+    states, servers, overloaded = Counter[str](), Counter[tuple[str, str]](), Counter[str]()
+    elsewhere = 0
+    for router in that_answer(status.routers):
+        states["silent" if router.silent else "ready" if router.ready else "not_ready"] += 1
+    for router in status.routers:
+        if router.silent:
+            continue
+        elsewhere += router.version != status.calibration_version
+        for served_as, model in router.models.items():
+            servers[served_as, model.state] += 1
+            overloaded[served_as] += model.overloaded
+    for state in _ROUTER_STATES:
+        yield Sample("routers", (state,), states[state])
+    yield Sample("routers_on_other_version", (), elsewhere)
+    for role in _ROLES:
+        for state in _MODEL_STATES:
+            yield Sample("model_servers", (role, state), servers[role, state])
+        yield Sample("model_servers_overloaded", (role,), overloaded[role])
+
+
+def _dead_letters(status: WorkloadStatus) -> Iterator[Sample]:
+    counts = Counter[tuple[str, str]]()
+    letters = () if status.dead_letters is None else status.dead_letters.by_reason
+    for rank, one in enumerate(letters):
+        stage = one.stage if one.stage in _STAGES else OTHER
+        is_word = rank < _MOST_REASONS and _WORD.fullmatch(one.reason) is not None
+        counts[stage, one.reason if is_word else OTHER] += one.count
+    for labels, count in sorted(counts.items()):
+        yield Sample("dead_letters", labels, count)

@@ -38,8 +38,8 @@ _NEEDING_VERSION: tuple[Action, ...] = ("activate", "shadow", "canary")
 _ACCEPTED, _CONFLICT, _UNPROCESSABLE = 202, 409, 422
 _MAX_BODY_BYTES = 20_000
 _MAX_REASON_CHARS = 4_096
+#: How long an answer waits for the fit's outcome, unless asked otherwise, and at most.
 DEFAULT_WAIT_S, MAX_WAIT_S = 5.0, 30.0
-"""How long an answer waits for the fit's outcome, unless asked otherwise, and at most."""
 
 _LOOK_S = 0.02
 _REASON_MEANING = "One line, kept with the command; in the body or in the address."
@@ -74,8 +74,7 @@ class Order(NamedTuple):
 
 
 WaitSeconds = Annotated[
-    float,
-    Query(ge=0.0, le=MAX_WAIT_S, description="Longest wait for the outcome, where a fit is known to run."),
+    float, Query(ge=0.0, le=MAX_WAIT_S, description="Longest wait for the outcome, where a fit is known to run.")
 ]
 
 
@@ -95,17 +94,9 @@ class CommandRoutes:
     async def issue(self, workload: str, order: Order, caller: str, reason: str, wait_s: float = 0.0) -> CommandAnswer:
         """Put a command in the log, and wait until the broker has it and, for a while, until the fit has applied it.
 
-        Parameters
-        ----------
-        wait_s : float
-            Longest wait for the fit, in seconds.
-
-        Raises
-        ------
-        RequestRefused
-            404 for an unknown workload or version, 409 for a promotion without a trial, 422 where the action needs a
-            version and none is given.
-        BrokerUnreachable
+        ``wait_s``: longest wait for the fit, in seconds. Raises RequestRefused: 404 for an unknown workload or version,
+        409 for a promotion without a trial, 422 where the action needs a version and none is given, and
+        BrokerUnreachable.
         """
         self._context.require_workload(workload)
         action, version = order.action, order.version
@@ -224,13 +215,7 @@ def _optional_body(*, holds: bool) -> dict[str, Any]:
 
 
 def checked_hold(given: object) -> bool:
-    """Return whether a roll-back holds.
-
-    Raises
-    ------
-    RequestRefused
-        422.
-    """
+    """Return whether a roll-back holds. Raises RequestRefused: 422."""
     if not isinstance(given, bool):
         message = f"hold: must be true or false (got {str(given)[:60]!r})"
         raise RequestRefused(_UNPROCESSABLE, "invalid_field", message, "hold")
@@ -238,13 +223,7 @@ def checked_hold(given: object) -> bool:
 
 
 def checked_reason(given: object) -> str:
-    """Return a reason that a command can carry.
-
-    Raises
-    ------
-    RequestRefused
-        422.
-    """
+    """Return a reason that a command can carry. Raises RequestRefused: 422."""
     if not isinstance(given, str) or len(given) > _MAX_REASON_CHARS or not given.isprintable():
         message = f"reason: must be one line of text of at most {_MAX_REASON_CHARS} characters"
         raise RequestRefused(_UNPROCESSABLE, "invalid_field", message, "reason")
@@ -252,13 +231,7 @@ def checked_reason(given: object) -> str:
 
 
 def checked_share(given: str) -> float:
-    """Return a share of queries that a command can carry.
-
-    Raises
-    ------
-    RequestRefused
-        422.
-    """
+    """Return a share of queries that a command can carry. Raises RequestRefused: 422."""
     try:
         share = float(given)
     except ValueError:

@@ -48,15 +48,15 @@ from schemas.topics import FEEDBACK
 from ucci_runtime.broker.errors import BrokerUnreachable
 from ucci_runtime.refusals import RequestRefused
 
+#: How much larger than one event's a batch's body may be.
 BATCH_FACTOR = 10
-"""How much larger than one event's a batch's body may be."""
 
+#: No line that holds an event is shorter: a body of more lines than would fit is no batch.
 SMALLEST_EVENT_BYTES = len(b'{"query_id":"q","entities":null}')
-"""No line that holds an event is shorter: a body of more lines than would fit is no batch."""
 
 RETRY_AFTER_S = 5
+#: Label Studio gives up after 1.0 s.
 HOOK_TIMEOUT_S = 0.9
-"""Label Studio gives up after 1.0 s."""
 
 _MAX_SOURCES = 64
 _MAX_PROJECT_DIGITS = 9
@@ -97,16 +97,8 @@ class FeedbackRoutes:
     ) -> tuple[FeedbackEvent, list[FeedbackWarning]]:
         """Take one event as JSON from a caller who may give feedback; return it once the broker has acknowledged it.
 
-        Parameters
-        ----------
-        key : str, optional
-            Stands in for a missing ``feedback_id``.
-
-        Raises
-        ------
-        RequestRefused
-            For a faulty event, a labeler that is not the caller's, a stale revision, or a spent quota.
-        BrokerUnreachable
+        ``key``: stands in for a missing ``feedback_id``. Raises RequestRefused for a faulty event, a labeler that is
+        not the caller's, a stale revision, or a spent quota, and BrokerUnreachable.
         """
         event, warnings = self._checked(data, caller, key)
         self._context.spend(caller, 1)
@@ -154,7 +146,7 @@ class FeedbackRoutes:
         known = [event for key in deleted if (event := self._annotations.retraction(key, now)) is not None]
         events = known if created is None else [created]
         for event in events:
-            self._context.labeler(caller, event.labeler)
+            self._context.keys.labeler(caller, event.labeler)
         self._context.spend(caller, len(events))
         await self._queue_in_time(events)
         for event in events:
@@ -168,10 +160,7 @@ class FeedbackRoutes:
     def _default_project(self, request: Request) -> int | None:
         """Return the project of annotations that name none: as the address says, or any where only one is possible.
 
-        Raises
-        ------
-        RequestRefused
-            404 for an unknown workload, 422 for a project that is no number.
+        Raises RequestRefused: 404 for an unknown workload, 422 for a project that is no number.
         """
         given, workload = request.query_params.get("project"), request.query_params.get("workload")
         if given is not None:
@@ -218,7 +207,7 @@ class FeedbackRoutes:
         completed: dict[str, Any] = {}
         if key is not None and event.feedback_id is None:
             completed["feedback_id"] = key
-        labeler = self._context.labeler(caller, event.labeler)
+        labeler = self._context.keys.labeler(caller, event.labeler)
         if labeler != event.labeler:
             completed["labeler"] = labeler
         is_numbered, warnings = "revision" in event.model_fields_set, self._warnings(event)
@@ -233,10 +222,8 @@ class FeedbackRoutes:
     def _queue(self, event: FeedbackEvent) -> asyncio.Future[None]:
         """Hand an event to the producer.
 
-        Raises
-        ------
-        RequestRefused
-            413 when it would not be read again: with every field written out it is longer than as it came.
+        Raises RequestRefused: 413 when it would not be read again: with every field written out it is longer than as it
+        came.
         """
         key, value = event.query_id.encode(), event.to_json()
         if len(key) + len(value) > MAX_RECORD_BYTES:
@@ -246,12 +233,8 @@ class FeedbackRoutes:
     async def _queue_in_time(self, events: Sequence[FeedbackEvent]) -> None:
         """Hand events to the producer, and wait for the broker for as long as Label Studio waits.
 
-        What was acknowledged while this process stood still counts; a time-out around the wait would refuse it.
-
-        Raises
-        ------
-        RequestRefused
-        BrokerUnreachable
+        What was acknowledged while this process stood still counts; a time-out around the wait would refuse it. Raises
+        RequestRefused or BrokerUnreachable.
         """
         queued = [self._queue(event) for event in events]
         if not queued:
@@ -296,10 +279,7 @@ class FeedbackRoutes:
 def _idempotency_key(request: Request) -> str | None:
     """Return the header of that name, None when it is absent or empty.
 
-    Raises
-    ------
-    RequestRefused
-        422 when it could not serve as a ``feedback_id``.
+    Raises RequestRefused: 422 when it could not serve as a ``feedback_id``.
     """
     key = request.headers.get("idempotency-key")
     if key and len(key) > MAX_ID_CHARS:
@@ -317,8 +297,8 @@ def unavailable(error: BrokerUnreachable) -> RequestRefused:
     return _broker_away(f"the broker is away: {error}; nothing was taken for sure, send it again")
 
 
+#: Lines after which the batch waits for the broker, and other requests have their turn: some 40 ms.
 MAX_UNSETTLED = 1_000
-"""Lines after which the batch waits for the broker, and other requests have their turn: some 40 ms."""
 
 _ACCEPTED, _UNAVAILABLE = 202, 503
 
@@ -331,13 +311,7 @@ class _Waiting:
 
 
 class FeedbackBatch:
-    """The lines of one batch.
-
-    Parameters
-    ----------
-    on_taken : callable
-        Called with each event that the broker has acknowledged.
-    """
+    """The lines of one batch. ``on_taken``: called with each event that the broker has acknowledged."""
 
     def __init__(self, on_taken: Callable[[FeedbackEvent], None]) -> None:
         self._on_taken = on_taken

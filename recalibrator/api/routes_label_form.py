@@ -6,33 +6,36 @@ What is filled in becomes feedback as over ``POST /v1/feedback``: the same keys,
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Mapping, Sequence
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from html import escape
 from typing import Annotated, Any, Literal, NamedTuple
 from urllib.parse import quote, urlencode
 
 from fastapi import APIRouter, Query
+from markupsafe import Markup
 from pydantic_core import to_json
 from starlette.requests import Request
 from starlette.responses import HTMLResponse, RedirectResponse, Response
 
 from recalibrator.api.http_context import Context
 from recalibrator.api.http_forms import PAGE_HEADERS, form_credentials, read_form
-from recalibrator.api.pages.html_label_form import DONE, NAMES_NONE, LabelForm, Said
+from recalibrator.api.pages.html_environment import environment
 from recalibrator.api.routes_feedback import FeedbackRoutes, unavailable
-from recalibrator.labelling.form import filled_in, not_in_text
+from recalibrator.labelling.form import FieldInput, field_inputs, filled_in, not_in_text
 from recalibrator.labelling.queue import QueuePage, cursor_after, cursor_at
 from recalibrator.labelling.recent_revisions import revision_at
 from schemas.entities import EntityValue
 from schemas.event import MAX_ID_CHARS, MAX_NAME_CHARS
-from schemas.label_requested import RequestReason
+from schemas.label_requested import LabelRequested, RequestReason
 from ucci_runtime.broker.errors import BrokerUnreachable
 from ucci_runtime.refusals import RequestRefused
 
+#: What feedback from the form names as its source.
 SOURCE = "page"
-"""What feedback from the form names as its source."""
 
+#: Bytes that a form spends on one byte of text at most.
 _ENCODED = 3
-"""Bytes that a form spends on one byte of text at most."""
 
 _UPCOMING = 6
 _SEE_OTHER, _UNPROCESSABLE = 303, 422
@@ -179,11 +182,7 @@ class LabelFormRoutes:
     def _page(self, place: _Place) -> QueuePage:
         try:
             return self._context.queue.page(
-                place.workload,
-                self._context.clock.now(),
-                _UPCOMING,
-                reason=place.reason,
-                cursor=place.cursor or None,
+                place.workload, self._context.clock.now(), _UPCOMING, reason=place.reason, cursor=place.cursor or None
             )
         except ValueError as error:
             raise RequestRefused(_UNPROCESSABLE, "invalid_field", f"cursor: {error}", "cursor") from None
@@ -206,3 +205,49 @@ def _entities(form: Mapping[str, str], fields: Sequence[str]) -> dict[str, Entit
         message = "every field is empty: fill one in, or, if the query names none of them, press Names none"
         raise RequestRefused(_UNPROCESSABLE, "empty_label", message)
     return entities
+
+
+Said = Literal["labelled", "skipped", "withdrawn"]
+
+NAMES_NONE = "none"
+#: What each button of the form has done once it is pressed.
+DONE: dict[str, Said] = {"label": "labelled", NAMES_NONE: "labelled", "skip": "skipped", "undo": "withdrawn"}
+
+
+class LabelForm:
+    """Makes the page."""
+
+    def __init__(self) -> None:
+        self._environment = environment()
+
+    def page(self, content: Mapping[str, Any]) -> str:
+        """Return the page of the first of the open requests.
+
+        ``content``: the queue's ``page``, the workload's ``fields``, and what was ``given`` in a form that was refused:
+        it stays filled in as long as its request is still the first.
+        """
+        requests: Sequence[LabelRequested] = content["page"].requests
+        first = requests[0] if requests else None
+        inputs: list[FieldInput] = []
+        if first is not None:
+            inputs = field_inputs(first.entities, content["fields"])
+            given: Mapping[str, str] = content["given"]
+            if given.get("query_id") == first.query_id:
+                inputs = [one._replace(text=given.get(one.name, one.text)) for one in inputs]
+        text = None if first is None else marked(first.text, first.entities.values())
+        return self._environment.get_template("label.html").render(content, first=first, inputs=inputs, text=text)
+
+
+def marked(text: str, found: Iterable[EntityValue]) -> Markup:
+    """Return a query's text with the values that the model has found in it marked.
+
+    Examples
+    --------
+    >>> marked("canon & CANON at 50 mm", ["Canon", ("50 mm", "85 mm"), None])
+    Markup('<mark>canon</mark> &amp; <mark>CANON</mark> at <mark>50 mm</mark>')
+    """
+    values = [value for one in found if one for value in ([one] if isinstance(one, str) else one) if value]
+    any_of = "|".join(re.escape(value) for value in sorted(values, key=len, reverse=True))
+    parts = re.split(f"({any_of})", text, flags=re.IGNORECASE) if values else [text]
+    pieces = (f"<mark>{escape(part)}</mark>" if n % 2 else escape(part) for n, part in enumerate(parts))
+    return Markup("".join(pieces))  # noqa: S704 escaped, piece by piece

@@ -24,11 +24,11 @@ from ucci_runtime.broker.errors import BrokerError, BrokerUnreachable
 from ucci_runtime.broker.records import Input, Record
 from ucci_runtime.refusals import RequestRefused
 
+#: Results of all workloads that a question reads: the latest, as many of each partition.
 MOST_READ = 20_000
-"""Results of all workloads that a question reads: the latest, as many of each partition."""
 
+#: Results that are compared on either side; the default of ``ucci-stream what-moved``.
 MOST_COMPARED = 2_000
-"""Results that are compared on either side; the default of ``ucci-stream what-moved``."""
 
 _READ_S, _POLL_S, _RETRY_S = 30.0, 0.1, 5
 _CONFLICT, _UNPROCESSABLE, _TOO_MANY = 409, 422, 429
@@ -136,12 +136,7 @@ class MovementRoutes:
             raise _refused("too_few_results", str(error)) from None
 
     def _latest(self) -> Iterator[Record]:
-        """Yield the latest results of all workloads, up to the end of the topic.
-
-        Raises
-        ------
-        BrokerUnreachable
-        """
+        """Yield the latest results of all workloads, up to the end of the topic. Raises BrokerUnreachable."""
         context = self._context
         deadline_s = context.clock.monotonic() + _READ_S
         reader = context.results()

@@ -55,11 +55,7 @@ class StatusRoutes:
         self._add("/v1/calibrations/{workload:segment}", self.versions, None)
         self._add("/v1/calibrations/{workload:segment}/{version}", self.version, CalibrationVersion)
         self.router.add_api_route(
-            "/v1/stream",
-            self.stream,
-            methods=["GET"],
-            response_class=_EventStream,
-            responses=documented(401, 403),
+            "/v1/stream", self.stream, methods=["GET"], response_class=_EventStream, responses=documented(401, 403)
         )
 
     def _add(self, path: str, endpoint: Callable[..., Awaitable[Response]], answer: type[BaseModel] | None) -> None:

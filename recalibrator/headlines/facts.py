@@ -22,43 +22,32 @@ _LEAST_LABELS, _NORMAL = 30, 2.0
 
 
 class Facts(NamedTuple):
-    """What the headline rests on besides the status document.
-
-    Parameters
-    ----------
-    recalibrators : sequence of RecalibratorStatus or None
-        All that have reported, silent ones included; None where the fit itself speaks.
-    state_since : datetime or None
-        Since when the workload has been in its state.
-    outage_since, known_since : datetime or None
-        Since when the fit has named an outage, and how far back that is known.
-    routers : sequence of RouterStatus
-        All that have reported of this workload, those included that have been silent for so long that its status
-        leaves them out.
-    last_query_at : datetime or None
-        When the count of queries last grew, as far as the history goes back.
-    expected_rate : float or None
-        Share of queries that the version in force was expected to escalate when it was made, in [0, 1].
-    may_return : bool
-        Whether the version before the one in force was made while nothing was in doubt.
-    workload : WorkloadSettings or None
-        Names the model servers, and the unit of costs.
-    kafka : Heard or None
-        None where nobody listens.
-    """
+    """What the headline rests on besides the status document."""
 
     now: datetime
+    #: All that have reported, silent ones included; None where the fit itself speaks.
     recalibrators: Sequence[RecalibratorStatus] | None = None
+    #: Since when the workload has been in its state.
     state_since: datetime | None = None
+    #: Since when the fit has named an outage, and how far back that is known.
     outage_since: datetime | None = None
     known_since: datetime | None = None
+    #: All that have reported of this workload, those included that have been silent for so long that its status leaves
+    #: them out.
     routers: Sequence[RouterStatus] = ()
+    #: When the count of queries last grew, as far as the history goes back.
     last_query_at: datetime | None = None
+
     letters_last_hour: int = 0
+    #: Share of queries that the version in force was expected to escalate when it was made, in [0, 1].
     expected_rate: float | None = None
+
     expected_cost: CostRate | None = None
+    #: Whether the version before the one in force was made while nothing was in doubt.
     may_return: bool = False
+    #: Names the model servers, and the unit of costs.
     workload: WorkloadSettings | None = None
+    #: None where nobody listens.
     kafka: Heard | None = None
 
     @property

@@ -22,14 +22,7 @@ from recalibrator.headlines.facts import (
     traffic_span,
 )
 from schemas.event import rfc3339
-from schemas.status import (
-    DetectorStatus,
-    Headline,
-    Link,
-    Severity,
-    WorkloadStatus,
-    that_answer,
-)
+from schemas.status import DetectorStatus, Headline, Link, Severity, WorkloadStatus, that_answer
 from schemas.target_words import estimated, is_held, of_budget, of_cap, of_fields
 from schemas.topics import QUERIES
 
@@ -513,34 +506,13 @@ def _keeping(status: WorkloadStatus) -> str:
 _RULES: tuple[Callable[[WorkloadStatus, Facts], Headline | None], ...] = (
     *(_kafka, _silent, _no_room, _routers_silent, _outage, _not_ready, _overload, _stuck),
     *(_models, _bad_labels, _one_sided, _drifted),
-    *(
-        _dear,
-        _infeasible,
-        _capped,
-        _below_target,
-        _letters,
-        _cold_start,
-        _starved,
-        _suspected,
-        _held,
-        _label_free,
-        _quiet,
-    ),
-    _well,
+    *(_dear, _infeasible, _capped, _below_target, _letters, _cold_start),
+    *(_starved, _suspected, _held, _label_free, _quiet, _well),
 )
 #: Every kind of headline, the gravest first.
 KINDS = (
-    *(
-        "kafka",
-        "fit_silent",
-        "join_silent",
-        "disk_full",
-        "routers_silent",
-        "models_down",
-        "outage",
-        "routers_not_ready",
-    ),
-    *("overload", "stuck", "router_silent"),
+    *("kafka", "fit_silent", "join_silent", "disk_full", "routers_silent", "models_down", "outage"),
+    *("routers_not_ready", "overload", "stuck", "router_silent"),
     *("both_worse", "small_worse", "large_worse", "bad_labels", "labels_one_sided", "drift", "agreement_moved"),
     *("traffic_moved", "dear", "infeasible", "escalation_jump", "capped", "below_target", "dead_letters"),
     *("label_starvation", "suspected", "cold_start", "held", "label_free", "no_traffic", "well"),

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from markupsafe import Markup
 
-from recalibrator.api.pages.svg_figures import Figures, FigureStore
+from recalibrator.api.pages.svg_plots import Figures, FigureStore
 from tests.browser.pictures import FOLDER, GALLERY, LOOKS, MOST_BYTES, STATES, gallery
 
 

@@ -12,20 +12,21 @@ from contextlib import suppress
 from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
+from typing import Annotated, Any, Literal
 
 from confluent_kafka import KafkaException, Producer
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from recalibrator.core import Recalibrator
 from schemas.basis import is_of_basis
-from schemas.calibration import CalibrationVersion
+from schemas.calibration import CalibrationMap, CalibrationVersion
 from schemas.command import Command
 from schemas.errors import DecodeError
-from schemas.event import DEFAULT_SIGNAL
+from schemas.event import DEFAULT_SIGNAL, Many, decode_error, decoded
 from schemas.handoff import handoff_name
 from schemas.labelled import LabelledExample
 from schemas.settings import Settings, WorkloadSettings
 from schemas.topics import OBSERVATIONS
-from ucci_stream.offline.router_file import is_router_file, read_router_file
 from ucci_stream.topics import admin
 from ucci_stream.topics.admin import broker_failures, client_properties, require_broker
 from ucci_stream.topics.feed import FeedStopped, Sends, decoded_lines
@@ -47,12 +48,8 @@ def read_examples(
 ) -> Iterator[LabelledExample]:
     """Read a JSONL file of labelled examples of one workload and one uncertainty signal.
 
-    With the mark of a basis, examples of answers to another prompt or of other models are refused.
-
-    Raises
-    ------
-    FeedStopped
-        Naming the bad line.
+    With the mark of a basis, examples of answers to another prompt or of other models are refused. Raises FeedStopped,
+    naming the bad line.
     """
     for number, example in decoded_lines(path, lambda line: LabelledExample.from_json(line.strip())):
         if example.workload != workload:
@@ -73,19 +70,11 @@ def read_examples(
 
 
 def bootstrap_events(
-    path: Path,
-    workload: str,
-    signal: str,
-    issued_at: datetime,
-    handoff: str | None = None,
-    mark: str | None = None,
+    path: Path, workload: str, signal: str, issued_at: datetime, handoff: str | None = None, mark: str | None = None
 ) -> Iterator[LabelledExample | Command]:
     """Read the file and yield what belongs into the log, the command last.
 
-    Raises
-    ------
-    FeedStopped
-        Naming what is wrong with the file.
+    Raises FeedStopped, naming what is wrong with the file.
     """
     document = _whole_document(path)
     if is_router_file(document):
@@ -125,10 +114,7 @@ def bootstrap_events(
 def preview(settings: WorkloadSettings, path: Path, issued_at: datetime) -> CalibrationVersion:
     """Return what the file would make the first version.
 
-    Raises
-    ------
-    FeedStopped
-        Naming what is wrong with the file, standard input included: it could be read only once.
+    Raises FeedStopped, naming what is wrong with the file, standard input included: it could be read only once.
     """
     if str(path) == "-":
         raise FeedStopped("-: a picture needs a file, since it is read twice")
@@ -138,13 +124,7 @@ def preview(settings: WorkloadSettings, path: Path, issued_at: datetime) -> Cali
 def first_version(
     settings: WorkloadSettings, examples: Sequence[LabelledExample], issued_at: datetime, source: str
 ) -> CalibrationVersion:
-    """Return the version that the fit would make of these examples alone.
-
-    Raises
-    ------
-    FeedStopped
-        When they are too few.
-    """
+    """Return the version that the fit would make of these examples alone. Raises FeedStopped when they are too few."""
     command = Command(
         workload=settings.name,
         action="bootstrap",
@@ -159,13 +139,7 @@ def first_version(
 def version_of(
     settings: WorkloadSettings, events: Iterable[LabelledExample | Command], source: str
 ) -> CalibrationVersion:
-    """Return the last version that the core makes of these events.
-
-    Raises
-    ------
-    FeedStopped
-        When it makes none.
-    """
+    """Return the last version that the core makes of these events. Raises FeedStopped when it makes none."""
     core = Recalibrator(settings)
     version = None
     for event in events:
@@ -179,12 +153,8 @@ def version_of(
 def bootstrap(settings: Settings, path: Path, workload: str, issued_at: datetime) -> Bootstrapped:
     """Send the file's calibration to the observations topic; blocks until all is acknowledged.
 
-    All records travel in one transaction, so that a bad line leaves nothing behind.
-
-    Raises
-    ------
-    FeedStopped
-        Naming the bad line, or the broker's refusal.
+    All records travel in one transaction, so that a bad line leaves nothing behind. Raises FeedStopped, naming the bad
+    line, or the broker's refusal.
     """
     return send_events(settings, workload, _events(settings.workloads[workload], path, issued_at))
 
@@ -197,12 +167,8 @@ def _events(ours: WorkloadSettings, path: Path, issued_at: datetime) -> Iterator
 def send_events(settings: Settings, workload: str, events: Iterable[LabelledExample | Command]) -> Bootstrapped:
     """Send examples and the command behind them to the observations topic, all in one transaction; blocks.
 
-    Raises
-    ------
-    FeedStopped
-        When no command is among them; whatever ``events`` raises aborts the transaction.
-    BrokerUnreachable, AccessDenied, Fenced
-        When the broker does not answer in time, or not to us.
+    Raises FeedStopped when no command is among them; whatever ``events`` raises aborts the transaction. Raises
+    BrokerUnreachable, AccessDenied or Fenced when the broker does not answer in time, or not to us.
     """
     topic = OBSERVATIONS.name(settings.topics.prefix)
     identity = f"{settings.topics.prefix}-bootstrap-{workload}"
@@ -248,3 +214,59 @@ def _whole_document(path: Path) -> object:
         raise FeedStopped(f"{path}: cannot be read: {error.strerror}") from None
     except (ValueError, RecursionError):
         return None
+
+
+FORMAT = "ucci-router"
+
+
+class _Knots(BaseModel):
+    model_config = ConfigDict(allow_inf_nan=False)
+    x: Annotated[Many[float], Field(min_length=1)]
+    y: Annotated[Many[float], Field(min_length=1)]
+
+
+class _RouterFile(BaseModel):
+    model_config = ConfigDict(allow_inf_nan=False)
+    format: Literal["ucci-router"]
+    version: Literal[1]
+    calibrator: _Knots
+    theta: float
+    c_small: Annotated[float, Field(gt=0)]
+    c_large: Annotated[float, Field(gt=0)]
+    tau: float | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class OfflineCalibration:
+    """What a ``router.json`` says, in the terms of the service."""
+
+    map: CalibrationMap
+    uncertainty_threshold: float
+    error_probability_threshold: float
+    cost_ratio: float
+
+
+def is_router_file(document: Any) -> bool:
+    """Return whether a decoded JSON document is a ``router.json``."""
+    return isinstance(document, dict) and document.get("format") == FORMAT
+
+
+def read_router_file(text: str) -> OfflineCalibration:
+    """Parse the text of a ``router.json``, format version 1. Raises DecodeError, naming the faulty field.
+
+    The file holds knots of g and a threshold theta on g; the service decides on u. ``g(u) > theta`` and
+    ``u > uncertainty_threshold`` are the same rule where the latter is the largest u with ``g(u) <= theta``.
+    """
+    parsed: _RouterFile = decoded(_RouterFile.__pydantic_validator__, text.encode())
+    try:
+        knots = CalibrationMap(uncertainty=parsed.calibrator.x, error_probability=parsed.calibrator.y)
+    except ValidationError as error:
+        raise decode_error(error) from None
+    if not 0.0 <= parsed.theta <= 1.0:
+        raise DecodeError("invalid_field", f"theta: must lie in [0, 1] (got {parsed.theta})", "theta")
+    return OfflineCalibration(
+        map=knots,
+        uncertainty_threshold=knots.inverse(parsed.theta),
+        error_probability_threshold=parsed.theta,
+        cost_ratio=parsed.c_large / parsed.c_small,
+    )

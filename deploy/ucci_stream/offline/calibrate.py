@@ -7,7 +7,7 @@ makes labelled examples: a file that ``bootstrap`` reads. The same core that ser
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import datetime
@@ -19,7 +19,6 @@ from rich.progress import (
     BarColumn,
     MofNCompleteColumn,
     Progress,
-    TaskID,
     TextColumn,
     TimeElapsedColumn,
     TimeRemainingColumn,
@@ -43,28 +42,19 @@ SOURCE = "ucci-stream calibrate"
 
 @dataclass(frozen=True, slots=True)
 class CalibrateFiles:
-    """What is read and written.
-
-    Parameters
-    ----------
-    answers : Path
-        The models' answers, kept between runs.
-    examples : Path
-        The labelled examples, for ``bootstrap`` and ``replay``.
-    """
+    """What is read and written."""
 
     gold: Path
+    #: The models' answers, kept between runs.
     answers: Path
+    #: The labelled examples, for ``bootstrap`` and ``replay``.
     examples: Path
 
     @classmethod
     def beside(cls, gold: Path, workload: str, examples: Path | None) -> CalibrateFiles:
         """Return the files of one workload beside its gold lines.
 
-        Raises
-        ------
-        ConfigError
-            For standard input, which cannot be read again when a run is resumed.
+        Raises ConfigError for standard input, which cannot be read again when a run is resumed.
         """
         if str(gold) == "-":
             raise ConfigError(["FILE: must be a file and not standard input, so that a killed run can go on"])
@@ -75,28 +65,20 @@ class CalibrateFiles:
 
 @dataclass(frozen=True, slots=True)
 class Calibrated:
-    """What a file of gold lines says about a workload.
+    """What a file of gold lines says about a workload."""
 
-    Parameters
-    ----------
-    version : CalibrationVersion
-        As the fit would publish it; its number is 1.
-    settings : WorkloadSettings
-        With measured costs where none are configured.
-    measured_cost : bool
-        Whether the costs are the ratio of both models' mean latencies in this run.
-    small_failures, large_failures : int
-        Lines on which the model gave no usable answer.
-    left_out : int
-        Lines on which neither did: the stream would set them aside.
-    """
-
+    #: As the fit would publish it; its number is 1.
     version: CalibrationVersion
+
     examples: tuple[LabelledExample, ...]
+    #: With measured costs where none are configured.
     settings: WorkloadSettings
+    #: Whether the costs are the ratio of both models' mean latencies in this run.
     measured_cost: bool
+    #: Lines on which the model gave no usable answer.
     small_failures: int
     large_failures: int
+    #: Lines on which neither did: the stream would set them aside.
     left_out: int
 
 
@@ -105,21 +87,9 @@ def calibrate(
 ) -> Calibrated:
     """Ask both models about every gold line that is not answered yet, write the examples, and fit a first version.
 
-    Parameters
-    ----------
-    concurrency : int
-        Calls of each model in flight, at most.
-    now : datetime
-        Stands in the examples as the time of routing and labelling.
-
-    Raises
-    ------
-    ConfigError
-        Naming each bad line, or what is wrong with a model server.
-    AskingStopped
-        When a model server goes away; what it answered is kept.
-    FeedStopped
-        When there are too few usable lines.
+    ``concurrency``: calls of each model in flight, at most. ``now``: stands in the examples as the time of routing and
+    labelling. Raises ConfigError, naming each bad line, or what is wrong with a model server; raises AskingStopped when
+    a model server goes away; what it answered is kept. Raises FeedStopped when there are too few usable lines.
     """
     if workload.offered_handoff is not None:
         line = (
@@ -156,11 +126,7 @@ def calibrate(
 
 
 def _ask(
-    workload: WorkloadSettings,
-    queries: Sequence[GoldQuery],
-    answers: AnswerFile,
-    concurrency: int,
-    console: Console,
+    workload: WorkloadSettings, queries: Sequence[GoldQuery], answers: AnswerFile, concurrency: int, console: Console
 ) -> None:
     calls = {role: [call_of(workload, role, query.line.text) for query in queries] for role in ROLES}
     first = {role: text for role in ROLES if (text := _first_missing(calls[role], queries, answers)) is not None}
@@ -169,8 +135,8 @@ def _ask(
         return
     asyncio.run(_require_servers(workload, first, answers, console))
     missing = {role: sum(answers.get(call.key) is None for call in calls[role]) for role in ROLES}
-    with _progress(missing, len(queries), _known(answers), console) as progress:
-        asyncio.run(ask_missing(workload, calls, answers, concurrency, progress.advance))
+    with _progress(missing, len(queries), _known(answers), console) as advance:
+        asyncio.run(ask_missing(workload, calls, answers, concurrency, advance))
 
 
 def _known(answers: AnswerFile) -> str:
@@ -274,19 +240,10 @@ def _write(path: Path, examples: Sequence[LabelledExample]) -> None:
         raise FeedStopped(f"{path}: cannot be written: {error.strerror}") from None
 
 
-class _Bars:
-    """Two bars, one a model."""
-
-    def __init__(self, progress: Progress, tasks: Mapping[ModelRole, TaskID]) -> None:
-        self._progress = progress
-        self._tasks = tasks
-
-    def advance(self, role: ModelRole) -> None:
-        self._progress.advance(self._tasks[role])
-
-
 @contextmanager
-def _progress(missing: Mapping[ModelRole, int], queries: int, known: str, console: Console) -> Iterator[_Bars]:
+def _progress(
+    missing: Mapping[ModelRole, int], queries: int, known: str, console: Console
+) -> Iterator[Callable[[ModelRole], None]]:
     """Show how many calls are answered and how long the rest will take; one line alone where nobody watches."""
     asked = sum(missing.values())
     kept = len(missing) * queries - asked
@@ -296,10 +253,7 @@ def _progress(missing: Mapping[ModelRole, int], queries: int, known: str, consol
     columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
     left = (TextColumn("left"), TimeRemainingColumn())
     with Progress(*columns, *left, console=console, transient=True, disable=not console.is_terminal) as progress:
-        yield _Bars(
-            progress,
-            {
-                role: progress.add_task(role, completed=queries - count, total=queries)
-                for role, count in missing.items()
-            },
-        )
+        tasks = {
+            role: progress.add_task(role, completed=queries - count, total=queries) for role, count in missing.items()
+        }
+        yield lambda role: progress.advance(tasks[role])

@@ -28,29 +28,21 @@ _BUDGET_FACTORS = (0.8, 0.9, 1.0, 1.1, 1.2)
 
 @dataclass(frozen=True, slots=True)
 class Promise:
-    """What one version promises.
-
-    Parameters
-    ----------
-    state : str
-        ``active`` or ``infeasible``.
-    micro_f1, margin : float
-        Estimate, and half the width of its 95 % interval.
-    best_micro_f1 : float or None
-        The highest that any threshold reaches, where none reaches the target.
-    costs : tuple of (float, CostRate)
-        By the cost of a large call, in small calls; none where no cost is known.
-    remark : str
-        What the target says of single fields, or what a cap costs; empty for a micro-F1 alone.
-    """
+    """What one version promises."""
 
     target: Target
+    #: ``active`` or ``infeasible``.
     state: str
+
     escalation_rate: float
+    #: Estimate, and half the width of its 95 % interval.
     micro_f1: float
     margin: float
+    #: The highest that any threshold reaches, where none reaches the target.
     best_micro_f1: float | None
+    #: By the cost of a large call, in small calls; none where no cost is known.
     costs: tuple[tuple[float, CostRate], ...]
+    #: What the target says of single fields, or what a cap costs; empty for a micro-F1 alone.
     remark: str = ""
 
     def as_json(self) -> dict[str, Any]:

@@ -19,32 +19,27 @@ import numpy.typing as npt
 from schemas.routed import ModelRole
 
 Floats = npt.NDArray[np.float64]
+#: A whole answer, or a call for one token alone: what it takes to read the prompt.
 Kind = Literal["answer", "reading"]
-"""A whole answer, or a call for one token alone: what it takes to read the prompt."""
 
 ROLES: tuple[ModelRole, ModelRole] = ("small", "large")
 _DRAWS = 2_000
 _SEED = 0
 _INTERVAL = (2.5, 97.5)
+#: Of the time of an answer, that generating it takes at least: prices stay above 0 where noise says otherwise.
 _LEAST_SHARE = 1e-3
-"""Of the time of an answer, that generating it takes at least: prices stay above 0 where noise says otherwise."""
 
 
 class TimedCall(NamedTuple):
-    """One measured call.
-
-    Parameters
-    ----------
-    block : int
-        From 0.
-    prompt_tokens, completion_tokens : int
-        As the server counts them; ``prompt_tokens`` is 0 where it does not.
-    """
+    """One measured call."""
 
     role: ModelRole
     kind: Kind
+    #: From 0.
     block: int
+
     latency_s: float
+    #: As the server counts them; ``prompt_tokens`` is 0 where it does not.
     prompt_tokens: int
     completion_tokens: int
 
@@ -59,58 +54,40 @@ class Interval(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class ServerFigures:
-    """How one server did with whole answers.
-
-    Parameters
-    ----------
-    calls_per_s, generated_per_s : float
-        Calls finished and tokens generated a second, with all places taken.
-    read_per_s : float or None
-        Prompt tokens that it takes in a second when it generates one token a call; None where that was not measured.
-    prompt_tokens, completion_tokens : float
-        Mean of a call.
-    """
+    """How one server did with whole answers."""
 
     calls: int
     p50_s: float
     p99_s: float
+    #: Calls finished and tokens generated a second, with all places taken.
     calls_per_s: float
     generated_per_s: float
+    #: Prompt tokens that it takes in a second when it generates one token a call; None where that was not measured.
     read_per_s: float | None
+    #: Mean of a call.
     prompt_tokens: float
     completion_tokens: float
 
 
 @dataclass(frozen=True, slots=True)
 class TokenPrices:
-    """Prices of tokens in those that the small model generates; see :class:`schemas.costs.ModelCosts`.
+    """Prices of tokens in those that the small model generates; see :class:`schemas.costs.ModelCosts`."""
 
-    Parameters
-    ----------
-    large : Interval
-        One token that the large model generates.
-    prompt_small, prompt_large : Interval or None
-        One token read; None where servers do not count them, and the tokens generated bear the whole cost.
-    """
-
+    #: One token that the large model generates.
     large: Interval
+    #: One token read; None where servers do not count them, and the tokens generated bear the whole cost.
     prompt_small: Interval | None
     prompt_large: Interval | None
 
 
 @dataclass(frozen=True, slots=True)
 class CostEstimate:
-    """What the calls say.
-
-    Parameters
-    ----------
-    servers : mapping of role to ServerFigures
-    large : Interval
-        One call of the large model, in calls of the small one.
-    """
+    """What the calls say."""
 
     servers: Mapping[ModelRole, ServerFigures]
+    #: One call of the large model, in calls of the small one.
     large: Interval
+
     tokens: TokenPrices
 
 

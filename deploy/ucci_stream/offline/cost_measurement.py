@@ -32,8 +32,8 @@ from stream_router.ports import Reply
 from ucci_stream.offline.cost_estimate import ROLES, CostEstimate, Kind, TimedCall, estimate_costs
 
 BLOCKS = 20
+#: Fewer say too little of how much the machine drifts.
 LEAST_BLOCKS = 8
-"""Fewer say too little of how much the machine drifts."""
 
 _WARM_UP_ROUNDS = 4
 _MOST_FAILED = 0.05
@@ -56,23 +56,15 @@ class Server(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class MeasurementPlan:
-    """How much is asked, and how.
+    """How much is asked, and how."""
 
-    Parameters
-    ----------
-    queries : int
-        Whole answers to measure of each model.
-    concurrency : int
-        Calls in flight at the server whose turn it is.
-    no_prefix_cache : bool
-        Give each call a ``cache_salt`` of its own, with which vLLM reuses nothing that it has read before.
-    server_prices : mapping of role to float
-        What each server costs for as long as it is up.
-    """
-
+    #: Whole answers to measure of each model.
     queries: int
+    #: Calls in flight at the server whose turn it is.
     concurrency: int
+    #: Give each call a ``cache_salt`` of its own, with which vLLM reuses nothing that it has read before.
     no_prefix_cache: bool
+    #: What each server costs for as long as it is up.
     server_prices: Mapping[ModelRole, float]
 
     @property
@@ -108,10 +100,7 @@ class MeasurementPlan:
     def within(self, texts: int) -> MeasurementPlan:
         """Return the largest plan, up to this one, that so many different queries are enough for.
 
-        Raises
-        ------
-        ConfigError
-            When they are too few at this concurrency.
+        Raises ConfigError when they are too few at this concurrency.
         """
         if texts < self.least_texts:
             line = (
@@ -142,19 +131,9 @@ def measure_costs(
 ) -> Measured:
     """Send a workload's prompts to both model servers and compare what their answers cost.
 
-    Parameters
-    ----------
-    texts : sequence of str
-        Queries; repeated ones are used once.
-    plan : MeasurementPlan
-        What is wanted; less is measured where the queries are too few.
-
-    Raises
-    ------
-    ConfigError
-        When the queries are too few, a server gets more calls than a router would open, or it cannot serve the model.
-    MeasurementStopped
-        When a server fails.
+    ``texts``: queries; repeated ones are used once. ``plan``: what is wanted; less is measured where the queries are
+    too few. Raises ConfigError when the queries are too few, a server gets more calls than a router would open, or it
+    cannot serve the model; raises MeasurementStopped when a server fails.
     """
     distinct = list(dict.fromkeys(texts))
     _check_places(workload, plan.concurrency)
@@ -181,14 +160,7 @@ async def _measure(
 
 
 class Turns:
-    """Asks both servers in turn.
-
-    Parameters
-    ----------
-    servers : mapping of role to Server
-    texts : sequence of str
-        As many as the plan needs; those at the begin warm the servers up.
-    """
+    """Asks both servers in turn. ``texts``: as many as the plan needs; those at the begin warm the servers up."""
 
     def __init__(
         self,
@@ -218,14 +190,7 @@ class Turns:
     async def measure(self, *, readings: bool) -> list[TimedCall]:
         """Warm both servers up and measure all blocks.
 
-        Parameters
-        ----------
-        readings : bool
-            Whether calls for one token are measured as well.
-
-        Raises
-        ------
-        MeasurementStopped
+        ``readings``: whether calls for one token are measured as well. Raises MeasurementStopped.
         """
         for role in ROLES:
             await self._turn(role, "answer", 0, self._warm, counts=False)

@@ -23,8 +23,8 @@ from stream_router.model_client.http_call import ModelConnection
 from stream_router.model_client.http_probe import ROLES, SAMPLE_TEXT, Probed, probe_workload
 from ucci_stream.offline.gold_lines import GoldQuery, read_gold
 
+#: Option, question, default → answer; raises :class:`ConfigError` naming the option where nobody can be asked.
 Ask = Callable[[str, str, str | None], str]
-"""Option, question, default → answer; raises :class:`ConfigError` naming the option where nobody can be asked."""
 
 _BARE_KEY = re.compile(r"[A-Za-z0-9_-]+")
 _SHOWN_MODELS = 8
@@ -37,20 +37,7 @@ _NEW_FILE = """\
 
 @dataclass(frozen=True, slots=True)
 class Given:
-    """What the command line holds; None where it leaves something out.
-
-    Parameters
-    ----------
-    urls, models : mapping of role to str
-    prompt : str or None
-        With ``{text}``.
-    fields : tuple of str
-        Empty where they are to be found.
-    gold : Path or None
-        Gold lines: they name the fields.
-    existing : str or None
-        The file that the workload is added to; None makes a new one.
-    """
+    """What the command line holds; None where it leaves something out."""
 
     workload: str
     kafka: str
@@ -58,9 +45,13 @@ class Given:
     api: str
     urls: Mapping[ModelRole, str | None]
     models: Mapping[ModelRole, str | None]
+    #: With ``{text}``.
     prompt: str | None
+    #: Empty where they are to be found.
     fields: tuple[str, ...]
+    #: Gold lines: they name the fields.
     gold: Path | None
+    #: The file that the workload is added to; None makes a new one.
     existing: str | None = None
 
 
@@ -75,15 +66,8 @@ class FirstConfig:
 def first_config(given: Given, environ: Mapping[str, str], ask: Ask) -> FirstConfig:
     """Make a ``ucci.toml``; both model servers are asked for their models, and one query each.
 
-    Parameters
-    ----------
-    environ : mapping
-        Overrides of settings, API keys among them.
-
-    Raises
-    ------
-    ConfigError
-        When something is missing, a server cannot be used as configured, or the file would not be valid.
+    ``environ``: overrides of settings, API keys among them. Raises ConfigError when something is missing, a server
+    cannot be used as configured, or the file would not be valid.
     """
     if given.existing is not None and given.workload in parse_settings(given.existing, environ).workloads:
         raise ConfigError([f"--workload: {given.workload} is in the file already; give another name"])

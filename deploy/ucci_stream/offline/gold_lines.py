@@ -26,42 +26,29 @@ _ID_CHARS = 24
 
 
 class GoldLine(Event):
-    """One line of the file; other keys are ignored.
-
-    Parameters
-    ----------
-    entities : dict
-        What is right; a field that is left out is null.
-    """
+    """One line of the file; other keys are ignored."""
 
     text: Annotated[str, Field(min_length=1, max_length=MAX_TEXT_CHARS)]
+    #: What is right; a field that is left out is null.
     entities: Entities
 
 
 @dataclass(frozen=True, slots=True)
 class GoldQuery:
-    """One query with its gold entities.
-
-    Parameters
-    ----------
-    query_id : str
-        Made of the text, so that a text counts once, in one file and in several.
-    """
+    """One query with its gold entities."""
 
     number: int
+    #: Made of the text, so that a text counts once, in one file and in several.
     query_id: str
+
     line: GoldLine
 
 
 def read_gold(path: Path) -> tuple[GoldQuery, ...]:
     """Read a JSONL file of gold lines; empty lines are passed over.
 
-    Raises
-    ------
-    ConfigError
-        Naming each bad line, the first twenty of them, or that there is none at all.
-    FeedStopped
-        When the file cannot be read.
+    Raises ConfigError, naming each bad line, the first twenty of them, or that there is none at all; raises FeedStopped
+    when the file cannot be read.
     """
     queries: list[GoldQuery] = []
     faults: list[str] = []

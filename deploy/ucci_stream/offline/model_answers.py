@@ -31,8 +31,8 @@ from stream_router.model_client.request import ModelRequest, build_probe, build_
 from stream_router.ports import Reply, ServerName
 from ucci_runtime.process import SystemClock
 
+#: How long a server may be down before the run ends; what was answered is kept.
 OUTAGE_S = 30.0
-"""How long a server may be down before the run ends; what was answered is kept."""
 
 _SYNC_S = 1.0
 
@@ -69,12 +69,8 @@ class Call:
 class AnswerFile:
     """Answers by key, one JSON object a line, each written as soon as it came.
 
-    A written answer survives the end of this process at once, and that of the machine after a second.
-
-    Parameters
-    ----------
-    descriptor : int
-        Of the file, open for appending and locked.
+    A written answer survives the end of this process at once, and that of the machine after a second. ``descriptor``:
+    of the file, open for appending and locked.
     """
 
     def __init__(self, path: Path, descriptor: int, answers: dict[str, Answer]) -> None:
@@ -118,12 +114,8 @@ class AnswerFile:
 def open_answers(path: Path) -> Iterator[AnswerFile]:
     """Open a file of answers, made where it is missing, for this process alone.
 
-    A last line that was cut off in the middle is dropped.
-
-    Raises
-    ------
-    AskingStopped
-        When another process is at it, or it holds something else.
+    A last line that was cut off in the middle is dropped. Raises AskingStopped when another process is at it, or it
+    holds something else.
     """
     try:
         descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_APPEND, 0o644)

@@ -15,8 +15,8 @@ from schemas.status import CostQualityCurve
 
 Floats = NDArray[np.float64]
 
+#: Of text, of what is fitted, of the target, of escalation, and of remarks; the same in every picture of a command.
 INK, MAIN, GOAL, SECOND, MUTED = "#1f2933", "#0b6e99", "#b7472a", "#6b4fa0", "#66737f"
-"""Of text, of what is fitted, of the target, of escalation, and of remarks; the same in every picture of a command."""
 
 _LEAST_U = 1e-5
 _BINS = 14
@@ -59,10 +59,7 @@ def write(figure: Any, path: Path) -> Path:
 def plot_versions(versions: Sequence[tuple[int, CalibrationVersion]], path: Path) -> Path:
     """Draw estimated micro-F1 with its interval and the escalation rate of each version, by line of the file.
 
-    Parameters
-    ----------
-    versions : sequence of (int, CalibrationVersion)
-        Line that brought the version about, and the version; at least one.
+    ``versions``: line that brought the version about, and the version; at least one.
     """
     figure, top, bottom = over_time((9.0, 5.4))
     known = [(line, one.evidence, f1) for line, one in versions if (f1 := one.evidence.micro_f1) is not None]
@@ -88,10 +85,7 @@ def plot_calibration(
 ) -> Path:
     """Draw the map g with the threshold on u, and where it is known micro-F1 against cost of all thresholds.
 
-    Parameters
-    ----------
-    examples : sequence of LabelledExample
-        That it was made of; with them what was observed is drawn, and a band of maps of resampled lines.
+    ``examples``: that it was made of; with them what was observed is drawn, and a band of maps of resampled lines.
     """
     weighed = version.evidence.details.get("frontier")
     panels = 1 if weighed is None else 2
@@ -160,12 +154,7 @@ def _draw_frontier(axes: Any, version: CalibrationVersion, frontier: CostQuality
 def error_band(u: Floats, wrong: Floats, across: Floats, seed: int = 0) -> tuple[Floats, Floats]:
     """Return where 95 % of isotonic maps lie that are fitted to resampled answers (percentile bootstrap).
 
-    Parameters
-    ----------
-    u, wrong : ndarray, shape (answers,)
-        By rising u; ``wrong`` is 0 or 1.
-    across : ndarray, shape (points,)
-        Where the band is read.
+    ``u``, ``wrong``: by rising u; ``wrong`` is 0 or 1. ``across``: where the band is read.
     """
     from scipy.optimize import isotonic_regression
 

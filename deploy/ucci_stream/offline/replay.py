@@ -46,15 +46,7 @@ def replay(settings: WorkloadSettings, path: Path) -> Iterator[tuple[int, Calibr
     Traffic summaries and commands are taken too, distinguished by ``kind``; observations of other workloads are passed
     over.
 
-    Yields
-    ------
-    tuple of (int, CalibrationVersion)
-        Line number and the version that this line brought about.
-
-    Raises
-    ------
-    FeedStopped
-        Naming the bad line.
+    Yields line number and the version that this line brought about. Raises FeedStopped, naming the bad line.
     """
     core = Recalibrator(settings)
     for number, observation in decoded_lines(path, _decode):

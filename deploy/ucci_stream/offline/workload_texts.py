@@ -22,27 +22,18 @@ _QUIET_S = 1.5
 
 
 class TextLine(Event):
-    """One line of a file: a query, a result, a gold line or whatever else has a text; other keys are ignored.
-
-    Parameters
-    ----------
-    workload : str, optional
-        Lines of another workload are passed over.
-    """
+    """One line of a file: a query, a result, a gold line or whatever else has a text; other keys are ignored."""
 
     text: Annotated[str, Field(min_length=1, max_length=MAX_TEXT_CHARS)]
+    #: Lines of another workload are passed over.
     workload: WorkloadName | None = None
 
 
 def texts_of_file(path: Path, workload: str) -> list[str]:
     """Return the different texts of a JSONL file, in its order.
 
-    Raises
-    ------
-    ConfigError
-        When there is none of this workload.
-    FeedStopped
-        When the file cannot be read, or naming its first bad line.
+    Raises ConfigError when there is none of this workload; raises FeedStopped when the file cannot be read, or naming
+    its first bad line.
     """
     lines = (line for _, line in decoded_lines(path, TextLine.from_json))
     found = list(dict.fromkeys(line.text for line in lines if line.workload in (None, workload)))
@@ -54,16 +45,8 @@ def texts_of_file(path: Path, workload: str) -> list[str]:
 def latest_texts(settings: Settings, workload: str, most: int) -> list[str]:
     """Return the different texts of a workload that the queries topic ends with.
 
-    Parameters
-    ----------
-    most : int
-        Records of each partition that are looked at.
-
-    Raises
-    ------
-    ConfigError
-        When there is none.
-    TopicMissing, BrokerUnreachable, AccessDenied
+    ``most``: records of each partition that are looked at. Raises ConfigError when there is none; raises TopicMissing,
+    BrokerUnreachable or AccessDenied.
     """
     queries = _latest(settings, most)
     mine = (query for query in queries if (query.workload or settings.workload_of_unnamed) == workload)

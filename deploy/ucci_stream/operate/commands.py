@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
 
 import typer
+from rich.console import RenderableType
 from rich.table import Table
 
 from schemas.command import Action
@@ -145,7 +146,6 @@ def status(
 
     Example: ucci-stream status --watch
     """
-    from ucci_stream.operate.status_lines import stands
 
     async def read(client: RecalibratorApi, chosen: str) -> Outcome:
         return stands(await client.status(chosen), client.url)
@@ -313,7 +313,7 @@ def acls(
 
     Example: ucci-stream acls --principal-router User:router --principal-recalibrator User:recalibrator
     """
-    from ucci_stream.topics import access_lists
+    from ucci_stream.topics import access
 
     given = {
         "router": principal_router,
@@ -323,15 +323,15 @@ def acls(
         "labeler": principal_labeler,
         "operator": principal_operator,
     }
-    principals, prefix = access_lists.checked_principals(given), settings.topics.prefix
+    principals, prefix = access.checked_principals(given), settings.topics.prefix
     if form == "strimzi":
-        users = access_lists.strimzi_users(principals, prefix, strimzi_cluster)
-        lines = access_lists.yaml_documents(users).splitlines()
+        users = access.strimzi_users(principals, prefix, strimzi_cluster)
+        lines = access.yaml_documents(users).splitlines()
     elif form == "kafka-acls":
-        lines = list(access_lists.kafka_acls(principals, prefix))
+        lines = list(access.kafka_acls(principals, prefix))
     else:
         raise ConfigError([f"--format: is {form!r}; give kafka-acls or strimzi"])
-    return Outcome(access_lists.as_rows(principals, prefix), lines)
+    return Outcome(access.as_rows(principals, prefix), lines)
 
 
 @command(acts_app, "doctor")
@@ -360,8 +360,7 @@ def _notify() -> None:
 
 @command(notify_app, "test")
 def notify_test(
-    settings: Settings,
-    webhook: Annotated[str | None, typer.Option(help="Only this one of [notify.webhooks].")] = None,
+    settings: Settings, webhook: Annotated[str | None, typer.Option(help="Only this one of [notify.webhooks].")] = None
 ) -> Outcome:
     """Send a test message to each configured webhook; exit code 1 where one does not take it.
 
@@ -526,3 +525,41 @@ def _registered(found: list[Registered]) -> tuple[dict[str, Any], list[str]]:
         level = one.compatibility or "registry's own"
         lines.append(f"{one.subject}  {one.event}  {number}  {level}")
     return {"subjects": [one._asdict() for one in found]}, lines
+
+
+#: Exit codes by severity; 1 and 2 stay with what could not be asked.
+CODES = {"good": 0, "calm": 0, "warn": 3, "bad": 4}
+
+
+def stands(status: Mapping[str, Any], url: str) -> Outcome:
+    """Return what an API says of a workload, with the address of the act."""
+    one = status["headline"]
+    act = " ".join(part for part in (one["act"], f"{url}{one['link']['href']}" if one["link"] else "") if part)
+    numbers = _numbers(status)
+    table = Table(*numbers, box=None, pad_edge=False)
+    table.add_row(*numbers.values())
+    lines: list[RenderableType] = [f"{status['workload']}: {one['sentence']}", *([act] if act else []), table]
+    return Outcome({"workload": status["workload"], "headline": one, "numbers": numbers}, lines, CODES[one["severity"]])
+
+
+def _numbers(status: Mapping[str, Any]) -> dict[str, str]:
+    """Return the five numbers that people ask for; a dash where nobody knows."""
+    quality, cost, target = status["micro_f1"], status["cost"], status["target"]
+    served = status["details"].get("served") or {}
+    queries = sum(served.get(name, 0) for name in ("small", "large", "degraded"))
+    goal = "" if target.get("micro_f1") is None else f" for {target['micro_f1']:g}"
+    rate, saved = status["escalation_rate"], status["saving"]
+    waiting = ((status["lag"] or {}).get("records") or {}).get("queries")
+    return {
+        "micro-F1": "–" if quality is None else f"{quality['estimate']:.3f}{goal}",
+        "escalated": "–" if rate is None else f"{rate:.1%}",
+        "cost": "–"
+        if cost is None
+        else f"{cost['sequential']:.2f}{'' if saved is None else _saved(saved['sequential'])}",
+        "degraded": f"{served.get('degraded', 0)} of {queries}" if queries else "–",
+        "waiting": "–" if waiting is None else str(waiting),
+    }
+
+
+def _saved(share: float) -> str:
+    return f", {share:.0%} saved" if share >= 0.0 else f", {-share:.0%} more than the large model alone"

@@ -24,12 +24,8 @@ _UNANSWERED = "start the server, or correct base_url, model or api_key"
 _UNUSABLE = "correct what the line names, in the configuration or at the server"
 
 
-def model_findings(settings: Settings) -> list[Finding]:
-    """Return how each configured model answers; blocks up to the longest time-out."""
-    return asyncio.run(_probe_all(settings))
-
-
 async def _probe_all(settings: Settings) -> list[Finding]:
+    """Return how each configured model answers, within the longest time-out."""
     workloads = list(settings.workloads.values())
     probed = await asyncio.gather(*map(probe_workload, workloads))
     pairs = zip(workloads, probed, strict=True)
@@ -63,7 +59,7 @@ def diagnose(settings: Settings) -> list[Finding]:
     if all(finding.severity != "fault" for finding in topics):
         found += _guarded("groups", lambda: group_findings(settings))
         found += _guarded("versions", lambda: _of_reports(settings))
-    return [*found, *model_findings(settings), _of_disk(settings)]
+    return [*found, *asyncio.run(_probe_all(settings)), _of_disk(settings)]
 
 
 def _guarded(area: str, look: Callable[[], Iterable[Finding]]) -> list[Finding]:

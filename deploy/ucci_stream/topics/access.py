@@ -3,14 +3,20 @@
 Topics come from the senders and receivers of :mod:`schemas.topics`, groups and transactional ids from the names by
 which the services make their clients. A broker older than Kafka 2.8 asks for ``IdempotentWrite`` on the cluster as
 well; later ones take ``Write`` on a topic for it.
+An operator applies them as commands of ``kafka-acls.sh`` or as ``KafkaUser`` resources of Strimzi.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
-from typing import Literal, NamedTuple
+import json
+import re
+import shlex
+from collections.abc import Iterable, Iterator, Mapping
+from itertools import groupby
+from typing import Any, Literal, NamedTuple
 
 from recalibrator.stage import ReaderName, StageName
+from schemas.errors import ConfigError
 from schemas.topics import (
     CALIBRATION,
     FEEDBACK,
@@ -30,27 +36,23 @@ from ucci_runtime.broker.kafka_properties import ClientNames
 Resource = Literal["topic", "group", "transactional-id"]
 Operation = Literal["Read", "Write", "Describe", "DescribeConfigs", "Create"]
 
+#: Who can be given access: the services, and who calls ``ucci-stream``: a producer ``send`` and ``ask``, a labeler
+#: ``label`` and ``label-queue``, an operator ``doctor`` and ``topics check``.
 COMPONENTS = ("router", "gateway", "recalibrator", "producer", "labeler", "operator")
-"""Who can be given access: the services, and who calls ``ucci-stream``: a producer ``send`` and ``ask``, a labeler
-``label`` and ``label-queue``, an operator ``doctor`` and ``topics check``."""
 
 _INSTANCE = "{instance_id}"
+#: Topics of which the doctor and ``check-config`` read records: what services report, and those that a transaction may
+#: hold back.
 _DIAGNOSED = (QUERIES, RESULTS, FEEDBACK, OBSERVATIONS, CALIBRATION, STATUS, ROUTERS, RECALIBRATORS)
-"""Topics of which the doctor and ``check-config`` read records: what services report, and those that a transaction may
-hold back."""
 
 
 class Grant(NamedTuple):
-    """One operation that a component may do on one resource.
-
-    Parameters
-    ----------
-    name : str
-        Of the resource, or the beginning of its name.
-    """
+    """One operation that a component may do on one resource."""
 
     resource: Resource
+    #: Of the resource, or the beginning of its name.
     name: str
+
     is_prefix: bool
     operation: Operation
 
@@ -73,12 +75,7 @@ def asking_group(prefix: str, query_id: str) -> str:
 def grants(component: str, prefix: str) -> tuple[Grant, ...]:
     """Return the least access with which a component does all its work, in the order of the topics' table.
 
-    ``Read`` and ``Write`` include ``Describe``, as Kafka's authorizer has it.
-
-    Parameters
-    ----------
-    component : str
-        One of :data:`COMPONENTS`.
+    ``Read`` and ``Write`` include ``Describe``, as Kafka's authorizer has it. ``component``: one of :data:`COMPONENTS`.
 
     Examples
     --------
@@ -175,3 +172,115 @@ def _topic(topic: Topic, prefix: str, operations: Iterable[Operation]) -> Iterat
 def _of_every_instance(name: str) -> str:
     """Return how the names of all instances begin, from that of one."""
     return name.partition(_INSTANCE)[0]
+
+
+_PRINCIPAL = re.compile(r"[A-Za-z]+:\S(.*\S)?")
+_KUBERNETES_NAME = re.compile(r"[a-z0-9]([-a-z0-9.]*[a-z0-9])?")
+_STRIMZI_TYPES = {"topic": "topic", "group": "group", "transactional-id": "transactionalId"}
+
+#: The principal of each component.
+Principals = Mapping[str, str]
+
+
+def checked_principals(given: Mapping[str, str | None]) -> dict[str, str]:
+    """Return the principals that were given, by component.
+
+    Raises ConfigError when there is none, or one that no broker would take, or that means everybody.
+    """
+    found = {component: name for component, name in given.items() if name is not None}
+    faults = [
+        f"--principal-{component}: is {name!r}; give TYPE:NAME, such as User:{component}"
+        for component, name in found.items()
+        if not _PRINCIPAL.fullmatch(name)
+    ]
+    faults += [
+        f"--principal-{component}: {name} is everybody; name the component's own principal"
+        for component, name in found.items()
+        if name.endswith(":*")
+    ]
+    if not found:
+        faults.append("--principal-router: no principal is given; name at least one, such as User:router")
+    if faults:
+        raise ConfigError(faults)
+    return found
+
+
+def kafka_acls(principals: Principals, prefix: str) -> list[str]:
+    """Return one ``kafka-acls.sh`` command for each principal and resource.
+
+    The commands read the address from ``$BOOTSTRAP`` and an administrator's properties from ``$ADMIN``.
+    """
+    lines = []
+    for component, principal in principals.items():
+        for granted in _by_resource(grants(component, prefix)):
+            words = [f"--{granted[0].resource}", granted[0].name]
+            words += ["--resource-pattern-type", "prefixed"] if granted[0].is_prefix else []
+            operations = [word for grant in granted for word in ("--operation", grant.operation)]
+            rest = shlex.join(["--allow-principal", principal, *operations, *words])
+            lines.append(f'kafka-acls.sh --bootstrap-server "$BOOTSTRAP" --command-config "$ADMIN" --add {rest}')
+    return lines
+
+
+def strimzi_users(principals: Principals, prefix: str, cluster: str) -> list[dict[str, Any]]:
+    """Return one ``KafkaUser`` for each component.
+
+    ``cluster``: name of the ``Kafka`` resource that the users belong to. Raises ConfigError when a principal is no user
+    that Strimzi could make.
+    """
+    return [_strimzi_user(component, name, prefix, cluster) for component, name in principals.items()]
+
+
+def _strimzi_user(component: str, principal: str, prefix: str, cluster: str) -> dict[str, Any]:
+    kind, _, user = principal.partition(":")
+    name = user.removeprefix("CN=")
+    if kind != "User" or not _KUBERNETES_NAME.fullmatch(name):
+        fault = (
+            f"--principal-{component}: {principal} cannot be a KafkaUser; give User:NAME (SCRAM) or User:CN=NAME "
+            "(TLS), where NAME has lower-case letters, digits, dashes and dots"
+        )
+        raise ConfigError([fault])
+    acls = [
+        {
+            "resource": {
+                "type": _STRIMZI_TYPES[granted[0].resource],
+                "name": granted[0].name,
+                "patternType": "prefix" if granted[0].is_prefix else "literal",
+            },
+            "operations": [grant.operation for grant in granted],
+        }
+        for granted in _by_resource(grants(component, prefix))
+    ]
+    return {
+        "apiVersion": "kafka.strimzi.io/v1",
+        "kind": "KafkaUser",
+        "metadata": {"name": name, "labels": {"strimzi.io/cluster": cluster}},
+        "spec": {
+            "authentication": {"type": "tls" if user != name else "scram-sha-512"},
+            "authorization": {"type": "simple", "acls": acls},
+        },
+    }
+
+
+def yaml_documents(documents: Iterable[Mapping[str, Any]]) -> str:
+    """Return resources as one YAML stream; each document is written as JSON, which YAML includes."""
+    return "".join(f"---\n{json.dumps(document, indent=2)}\n" for document in documents)
+
+
+def as_rows(principals: Principals, prefix: str) -> list[dict[str, str]]:
+    """Return one object for each grant, as AdminClient's ``AclBinding`` names its parts."""
+    return [
+        {
+            "component": component,
+            "principal": principal,
+            "resource": grant.resource,
+            "name": grant.name,
+            "pattern": "prefixed" if grant.is_prefix else "literal",
+            "operation": grant.operation,
+        }
+        for component, principal in principals.items()
+        for grant in grants(component, prefix)
+    ]
+
+
+def _by_resource(granted: Iterable[Grant]) -> list[list[Grant]]:
+    return [list(group) for _, group in groupby(granted, key=lambda grant: grant[:3])]

@@ -23,8 +23,8 @@ from ucci_runtime.broker.kafka_properties import admin_properties, user_properti
 from ucci_runtime.broker.kafka_settings import require_kafka
 from ucci_runtime.broker.kafka_topics import connection_error
 
+#: How long a command waits for one answer of the broker before it ends.
 ANSWER_TIMEOUT_S = 10.0
-"""How long a command waits for one answer of the broker before it ends."""
 
 _SETTLE_TIMEOUT_S = 20.0
 _KAFKAS_RETENTION_MS = 7 * 24 * 3600 * 1000
@@ -46,10 +46,7 @@ class Created:
 def client_properties(settings: Settings, **ours: str | float) -> dict[str, str | int | float]:
     """Return the ``[kafka]`` properties with ours laid over them.
 
-    Parameters
-    ----------
-    **ours
-        librdkafka properties, ``_`` in place of ``.``.
+    ``**ours``: librdkafka properties, ``_`` in place of ``.``.
     """
     # What the client library notes by itself would tear through progress bars; failures come as exceptions.
     quiet: dict[str, str | int | float] = {"log_level": 2}
@@ -60,12 +57,8 @@ def client_properties(settings: Settings, **ours: str | float) -> dict[str, str 
 def broker_failures(settings: Settings) -> Iterator[None]:
     """Turn what the Kafka client raises in the block into one clear line.
 
-    Raises
-    ------
-    BrokerUnreachable
-        When a call found no broker, no leader or no coordinator in time.
-    AccessDenied, Fenced
-        When the broker refuses us, or another process has taken our transactional id.
+    Raises BrokerUnreachable when a call found no broker, no leader or no coordinator in time; raises AccessDenied or
+    Fenced when the broker refuses us, or another process has taken our transactional id.
     """
     try:
         yield
@@ -82,10 +75,8 @@ def broker_failures(settings: Settings) -> Iterator[None]:
 def topic_config(topic: Topic, join_retention_s: float) -> dict[str, str]:
     """Return the topic's configuration at creation.
 
-    Parameters
-    ----------
-    join_retention_s : float
-        What the join rebuilds its rows from is kept for so long, and no less than Kafka keeps records by default.
+    ``join_retention_s``: what the join rebuilds its rows from is kept for so long, and no less than Kafka keeps records
+    by default.
     """
     config = {"cleanup.policy": topic.cleanup} | (_COMPACTED if "compact" in topic.policies else {})
     if topic.roomy:
@@ -104,16 +95,10 @@ def topic_config(topic: Topic, join_retention_s: float) -> dict[str, str]:
 def create_topics(settings: Settings) -> Created:
     """Create the missing topics, then check all of them.
 
-    Idempotent. Blocks until the broker has shown every new topic, at most 20 s.
-
-    Raises
-    ------
-    TopicsUnusable
-        When a topic that exists already has a wrong policy or partition count, or the broker refuses to create one.
-    BrokerUnreachable, AccessDenied
-        When the broker does not answer, or not to us.
-    ConfigError
-        When librdkafka refuses the ``[kafka]`` table.
+    Idempotent. Blocks until the broker has shown every new topic, at most 20 s. Raises TopicsUnusable when a topic that
+    exists already has a wrong policy or partition count, or the broker refuses to create one; raises BrokerUnreachable
+    or AccessDenied when the broker does not answer, or not to us. Raises ConfigError when librdkafka refuses the
+    ``[kafka]`` table.
     """
     require_kafka(settings)
     prefix = settings.topics.prefix
@@ -152,19 +137,9 @@ def _create(settings: Settings, requests: list[NewTopic]) -> None:
 def check_topics(settings: Settings) -> tuple[str, ...]:
     """Compare the broker's topics with the table.
 
-    Returns
-    -------
-    tuple of str
-        What could be better, one line each, though everything works without.
-
-    Raises
-    ------
-    TopicsUnusable
-        Naming every fault at once.
-    BrokerUnreachable, AccessDenied
-        When the broker does not answer, or not to us.
-    ConfigError
-        When librdkafka refuses the ``[kafka]`` table.
+    Returns what could be better, one line each, though everything works without. Raises TopicsUnusable, naming every
+    fault at once; raises BrokerUnreachable or AccessDenied when the broker does not answer, or not to us. Raises
+    ConfigError when librdkafka refuses the ``[kafka]`` table.
     """
     require_kafka(settings)
     return kafka_topics.check_topics(settings, TOPICS, TOPICS).warnings
@@ -173,14 +148,8 @@ def check_topics(settings: Settings) -> tuple[str, ...]:
 def require_broker(settings: Settings, topic: Topic | None = None) -> None:
     """Check that a broker answers, and has a topic: a client that is given records waits long for both without a word.
 
-    Raises
-    ------
-    BrokerUnreachable, AccessDenied
-        When the broker does not answer, or not to us.
-    TopicsUnusable
-        When it has no such topic.
-    ConfigError
-        When librdkafka refuses the ``[kafka]`` table.
+    Raises BrokerUnreachable or AccessDenied when the broker does not answer, or not to us; raises TopicsUnusable when
+    it has no such topic. Raises ConfigError when librdkafka refuses the ``[kafka]`` table.
     """
     require_kafka(settings)
     found = partition_counts(settings)
@@ -191,10 +160,7 @@ def require_broker(settings: Settings, topic: Topic | None = None) -> None:
 def partition_counts(settings: Settings) -> dict[str, int]:
     """Return how many partitions each topic of the cluster has.
 
-    Raises
-    ------
-    BrokerUnreachable, AccessDenied
-        When the broker does not answer, or not to us.
+    Raises BrokerUnreachable or AccessDenied when the broker does not answer, or not to us.
     """
     reported: list[KafkaError] = []
     admin = AdminClient(admin_properties(settings) | {"error_cb": reported.append})

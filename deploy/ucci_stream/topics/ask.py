@@ -65,20 +65,9 @@ class Asked:
 def ask(settings: Settings, text: str, workload: str | None, timeout_s: float) -> Asked:
     """Send one query and wait for its committed result.
 
-    Parameters
-    ----------
-    timeout_s : float
-        How long to wait for the result, in seconds.
-
-    Raises
-    ------
-    ConfigError
-        When the text is none that a query may have.
-    NoAnswer
-        When the query was not acknowledged, or no result came in time.
-    TopicMissing
-    BrokerUnreachable, AccessDenied
-        When the broker does not answer, or not to us.
+    ``timeout_s``: how long to wait for the result, in seconds. Raises ConfigError when the text is none that a query
+    may have; raises NoAnswer when the query was not acknowledged, or no result came in time. Raises TopicMissing;
+    raises BrokerUnreachable or AccessDenied when the broker does not answer, or not to us.
     """
     try:
         query = QueryEvent(query_id=f"ask-{uuid.uuid4()}", text=text, workload=workload)
@@ -131,10 +120,7 @@ def _matching(follower: Follower, query_id: str, timeout_s: float) -> RoutedEven
 async def ask_large_directly(workload: WorkloadSettings, text: str) -> ModelRun | None:
     """Ask the workload's large model, past the service.
 
-    Returns
-    -------
-    ModelRun or None
-        None where no large model is configured; a run with ``valid`` false where it did not answer.
+    None where no large model is configured; a run with ``valid`` false where it did not answer.
     """
     endpoint = workload.large
     if endpoint is None:

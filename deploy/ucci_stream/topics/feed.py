@@ -40,27 +40,19 @@ class FeedStopped(UcciError):
 
 @dataclass(frozen=True, slots=True)
 class Fed:
-    """What was sent and acknowledged, and where.
-
-    Parameters
-    ----------
-    unknown_fields : counter
-        Of labels: fields that no configured workload has, with the number of lines that name them. They count nothing.
-    """
+    """What was sent and acknowledged, and where."""
 
     topic: str
     records: int
     query_ids: frozenset[str] = frozenset()
+    #: Of labels: fields that no configured workload has, with the number of lines that name them. They count nothing.
     unknown_fields: Counter[str] = field(default_factory=Counter)
 
 
 def send_queries(settings: Settings, path: Path, console: Console) -> Fed:
     """Send a JSONL file of :class:`QueryEvent` to the queries topic.
 
-    Raises
-    ------
-    FeedStopped
-        Naming the bad line, or the broker's refusal.
+    Raises FeedStopped, naming the bad line, or the broker's refusal.
     """
     sends = _new_sends(settings, QUERIES)
     stopped: FeedStopped | None = None
@@ -86,10 +78,7 @@ def send_queries(settings: Settings, path: Path, console: Console) -> Fed:
 def send_feedback(settings: Settings, path: Path) -> Fed:
     """Send a JSONL file of :class:`FeedbackEvent` to the feedback topic; it is read and checked whole before that.
 
-    Raises
-    ------
-    FeedStopped
-        Naming the first bad line, and how many there are, or the broker's refusal.
+    Raises FeedStopped, naming the first bad line, and how many there are, or the broker's refusal.
     """
     events, faults, unknown = [], [], Counter[str]()
     known = {name for workload in settings.workloads.values() for name in workload.fields}
@@ -116,10 +105,7 @@ def send_feedback(settings: Settings, path: Path) -> Fed:
 def send_events(settings: Settings, topic: Topic, events: Iterable[tuple[str, Event]]) -> int:
     """Send events by their keys and wait until the broker has acknowledged all of them; returns how many.
 
-    Raises
-    ------
-    FeedStopped
-        When one was not acknowledged; it may have come in all the same.
+    Raises FeedStopped when one was not acknowledged; it may have come in all the same.
     """
     sends = _new_sends(settings, topic)
     for key, event in events:
@@ -147,10 +133,7 @@ class Sends:
     def send(self, key: str, value: bytes) -> None:
         """Hand one record to the client, waiting for room when its queue is full.
 
-        Raises
-        ------
-        FeedStopped
-            When the queue stays full because nothing is acknowledged.
+        Raises FeedStopped when the queue stays full because nothing is acknowledged.
         """
         self._await(lambda: self._has_taken(key, value))
         self._producer.poll(0)
@@ -158,10 +141,8 @@ class Sends:
     def finish(self) -> None:
         """Wait until the broker has acknowledged every record.
 
-        Raises
-        ------
-        FeedStopped
-            When it refused one, or acknowledges nothing any more; what was not acknowledged may have come in.
+        Raises FeedStopped when it refused one, or acknowledges nothing any more; what was not acknowledged may have
+        come in.
         """
         self._await(lambda: self._producer.flush(_POLL_S) == 0)
         if self._refused is not None:
@@ -200,10 +181,7 @@ class Sends:
 def open_lines(path: Path) -> Iterator[Iterator[tuple[int, bytes]]]:
     """Open a JSONL file, or standard input for ``-``, as numbered lines.
 
-    Raises
-    ------
-    FeedStopped
-        When the file cannot be read.
+    Raises FeedStopped when the file cannot be read.
     """
     try:
         stream: BinaryIO = sys.stdin.buffer if str(path) == "-" else path.open("rb")
@@ -216,10 +194,7 @@ def open_lines(path: Path) -> Iterator[Iterator[tuple[int, bytes]]]:
 def decoded_lines(path: Path, decode: Callable[[bytes], Decoded]) -> Iterator[tuple[int, Decoded]]:
     """Decode the lines of a JSONL file that are not empty, each with its number.
 
-    Raises
-    ------
-    FeedStopped
-        When the file cannot be read, or naming the line that cannot be decoded.
+    Raises FeedStopped when the file cannot be read, or naming the line that cannot be decoded.
     """
     with open_lines(path) as lines:
         for number, line in lines:

@@ -47,15 +47,11 @@ class TopicMissing(UcciError):
 
 @dataclass(slots=True)
 class Outcomes:
-    """Outcomes of the records sent, by query id.
+    """Outcomes of the records sent, by query id."""
 
-    Parameters
-    ----------
-    done : counter
-        How it ended, in a few words: ``small: kept``, ``joined``, ``set aside: missing_workload``.
-    """
-
+    #: How it ended, in a few words: ``small: kept``, ``joined``, ``set aside: missing_workload``.
     done: Counter[str] = field(default_factory=Counter)
+
     waiting: set[str] = field(default_factory=set)
 
 
@@ -76,12 +72,8 @@ class Follower:
     ) -> Outcomes:
         """Wait for an outcome of each query.
 
-        Parameters
-        ----------
-        timeout_s : float
-            Ends the wait, restarted by each outcome.
-        read : callable
-            A record's value → query id and how it ended, or None where it is about something else.
+        ``timeout_s``: ends the wait, restarted by each outcome. ``read``: a record's value → query id and how it ended,
+        or None where it is about something else.
         """
         outcomes = Outcomes(waiting=set(query_ids))
         deadline = time.monotonic() + timeout_s
@@ -112,12 +104,7 @@ def _read(message: Message, read: Callable[[bytes], tuple[str, str] | None]) -> 
 
 
 def outcome_of_result(value: bytes) -> tuple[str, str]:
-    """Return a result's query id, and which model answered and why.
-
-    Raises
-    ------
-    DecodeError
-    """
+    """Return a result's query id, and which model answered and why. Raises DecodeError."""
     routed = RoutedEvent.from_record(value)
     return routed.query_id, f"{routed.answered_by}: {routed.decision.reason}"
 
@@ -125,9 +112,7 @@ def outcome_of_result(value: bytes) -> tuple[str, str]:
 def outcome_of_label(value: bytes) -> tuple[str, str] | None:
     """Return a joined label's query id, and whether the label counts; None for other observations.
 
-    Raises
-    ------
-    DecodeError
+    Raises DecodeError.
     """
     if _LABELLED not in value:
         return None
@@ -146,16 +131,8 @@ def follow(
 ) -> Iterator[Follower]:
     """Open a follower of these topics at their present ends.
 
-    Parameters
-    ----------
-    last : int
-        Start so many records before the end of each partition.
-    group_id : str, optional
-        Under which it reads; it has no members.
-
-    Raises
-    ------
-    TopicMissing, BrokerUnreachable, AccessDenied
+    ``last``: start so many records before the end of each partition. ``group_id``: under which it reads; it has no
+    members. Raises TopicMissing, BrokerUnreachable or AccessDenied.
     """
     admin.require_broker(settings)
     prefix = settings.topics.prefix
@@ -188,10 +165,7 @@ def _ends(consumer: Consumer, topic: str, last: int) -> Iterator[TopicPartition]
 def watermarks(consumer: Consumer, place: TopicPartition) -> tuple[int, int]:
     """Return the first offset and the end of a partition, asking again while its leader is being elected.
 
-    Raises
-    ------
-    KafkaException
-        What the client said last, once the time for an answer is over.
+    Raises KafkaException: what the client said last, once the time for an answer is over.
     """
     deadline_s = time.monotonic() + admin.ANSWER_TIMEOUT_S
     while True:
@@ -209,16 +183,8 @@ def watermarks(consumer: Consumer, place: TopicPartition) -> tuple[int, int]:
 def results(settings: Settings, last: int, *, endless: bool) -> Iterator[RoutedEvent]:
     """Yield committed results: some of the past, and where it is endless all that come.
 
-    Parameters
-    ----------
-    last : int
-        Of the past, at most so many of each partition.
-    endless : bool
-        Otherwise it ends once nothing has come for a second and a half.
-
-    Raises
-    ------
-    TopicMissing, BrokerUnreachable, AccessDenied
+    ``last``: of the past, at most so many of each partition. ``endless``: otherwise it ends once nothing has come for a
+    second and a half. Raises TopicMissing, BrokerUnreachable or AccessDenied.
     """
     with follow(settings, [RESULTS], last) as follower:
         quiet_since = time.monotonic()
@@ -264,15 +230,7 @@ def sent_and_followed(
 ) -> tuple[Fed, Outcomes | None]:
     """Send records and, where outcomes are wanted, wait for that of each.
 
-    Parameters
-    ----------
-    wanted : Wanted or None
-        With None it does not wait.
-
-    Raises
-    ------
-    FeedStopped
-    TopicMissing, BrokerUnreachable, AccessDenied
+    ``wanted``: with None it does not wait. Raises FeedStopped; raises TopicMissing, BrokerUnreachable or AccessDenied.
     """
     if wanted is None:
         return send(settings), None

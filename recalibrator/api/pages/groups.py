@@ -13,8 +13,8 @@ from recalibrator.api.read_model.version_lines import VersionLine, changes
 from schemas.command import Action
 from schemas.status import DeadLetterStatus
 
+#: Fewer refits in a row are shown one by one.
 LEAST_RUN = 3
-"""Fewer refits in a row are shown one by one."""
 
 SHOWN_OF_RUN, SHOWN_EXAMPLES = 6, 3
 _COMMANDED = frozenset(get_args(Action))
@@ -30,26 +30,20 @@ class VersionRow:
 
 @dataclass(frozen=True, slots=True)
 class VersionGroup:
-    """Some versions in a row, newest first: single ones, or a run of refits.
+    """Some versions in a row, newest first: single ones, or a run of refits."""
 
-    Parameters
-    ----------
-    is_run : bool
-        Whether they are refits of the fit's own accord, none of which changed the state.
-    size : int
-        Of the group; ``rows`` holds the latest of it.
-    lowest, highest : float
-        Thresholds on u.
-    oldest : int
-        Its number, by which the group is known while it grows.
-    """
-
+    #: Whether they are refits of the fit's own accord, none of which changed the state.
     is_run: bool
+    #: Of the group; ``rows`` holds the latest of it.
     size: int
+    #: Thresholds on u.
     lowest: float
     highest: float
+
     since: datetime
+    #: Its number, by which the group is known while it grows.
     oldest: int
+
     rows: Sequence[VersionRow]
 
 
@@ -67,12 +61,7 @@ class LetterGroup:
 def version_groups(lines: Sequence[VersionLine], apart: Collection[int | None], most: int) -> list[VersionGroup]:
     """Return a workload's versions with runs of refits folded.
 
-    Parameters
-    ----------
-    lines : sequence of VersionLine
-        Newest first.
-    apart : collection of int
-        Numbers that are never folded: the versions in force and on trial.
+    ``lines``: newest first. ``apart``: numbers that are never folded: the versions in force and on trial.
     """
     by_number = {line.version: line for line in lines}
     found = (_group(run, by_number, is_run=is_run) for is_run, run in _runs(lines, apart))
@@ -82,10 +71,7 @@ def version_groups(lines: Sequence[VersionLine], apart: Collection[int | None], 
 def letter_groups(status: DeadLetterStatus | None, letters: Sequence[DeadLetter]) -> list[LetterGroup]:
     """Return the reasons of the last day's dead letters, the most frequent first, each with the latest examples.
 
-    Parameters
-    ----------
-    letters : sequence of DeadLetter
-        Newest first.
+    ``letters``: newest first.
     """
     examples: dict[tuple[str, str], list[DeadLetter]] = {}
     for letter in letters:

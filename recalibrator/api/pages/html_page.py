@@ -8,10 +8,9 @@ from datetime import datetime, timedelta
 
 from recalibrator.api.pages.groups import LetterGroup, letter_groups, version_groups
 from recalibrator.api.pages.html_environment import environment, number, percent, words
-from recalibrator.api.pages.strip import Chip, deciding, strip
-from recalibrator.api.pages.svg_figures import Figures, FigureStore
+from recalibrator.api.pages.strip import Chip, Traffic, deciding, strip, traffic
+from recalibrator.api.pages.svg_plots import Figures, FigureStore
 from recalibrator.api.pages.svg_sparklines import SPAN, Sparkline, sparklines
-from recalibrator.api.pages.traffic import Traffic, traffic
 from recalibrator.api.read_model.dead_letter_log import MOST_KEPT, DeadLetterLog
 from recalibrator.api.read_model.status_documents import StatusDocuments
 from recalibrator.api.read_model.topic_cache import TopicCache
@@ -28,6 +27,7 @@ SHOWN_REQUESTS = 3
 SHOWN_HAPPENINGS = 20
 _HOUR = timedelta(hours=1)
 
+#: What each act is called, and what it does.
 ACTIONS = {
     "activate": (
         "Roll back",
@@ -49,8 +49,8 @@ ACTIONS = {
     "promote": ("Promote", "The version on trial is published under a new number and decides every query at once."),
     "stop_trial": ("Stop trial", "The version in force decides every query again; what was compared stays shown."),
 }
-"""What each act is called, and what it does."""
 
+#: What each detector watches, for people; others say it themselves.
 DETECTORS = {
     "agreement": "how often both models give the same answer",
     "uncertainty_median": "how unsure the small model usually is",
@@ -59,7 +59,6 @@ DETECTORS = {
     "error_given_agreement": "how often labels contradict two models that agree",
     "right_given_disagreement": "how often labels side with the small model against the large one",
 }
-"""What each detector watches, for people; others say it themselves."""
 
 DETECTED = {
     "ok": "as before",
@@ -160,13 +159,7 @@ class Page:
         )
 
     def workload(self, workload: str, now: datetime, asked: str = "", version: int | None = None) -> str:
-        """Return the page of one workload.
-
-        Parameters
-        ----------
-        asked : str
-            The act that was just requested, to be confirmed on the page.
-        """
+        """Return the page of one workload. ``asked``: the act that was just requested, to be confirmed on the page."""
         panel = self._panel(workload, now)
         return self._render("workload.html", now, panel=panel, asked=asked, asked_version=version)
 

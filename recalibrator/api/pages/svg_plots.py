@@ -1,15 +1,19 @@
-"""What holds now: reliability, the histogram of u, and cost against quality, in the page's colours."""
+"""What holds now: reliability, the histogram of u, and cost against quality; beside each, what held at the fit."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
+from functools import lru_cache
 from html import escape
 from math import floor, log, log10
 from typing import NamedTuple
 
 from markupsafe import Markup
+from pydantic import ValidationError
 
-from schemas.status import CostQualityCurve, ReliabilityBin, UncertaintyHistogram
+from recalibrator.api.read_model.topic_cache import TopicCache
+from schemas.calibration import CalibrationVersion
+from schemas.status import CostQualityCurve, ReliabilityBin, UncertaintyHistogram, WorkloadStatus
 
 _WIDTH, _HEIGHT = 300.0, 210.0
 _LEFT, _RIGHT, _TOP, _BOTTOM = 44.0, 282.0, 22.0, 172.0
@@ -203,3 +207,50 @@ def _frontier_parts(
 
 def _across(frontier: CostQualityCurve, *, has_cost: bool) -> tuple[float, ...]:
     return frontier.sequential_cost if has_cost else frontier.escalation_rate
+
+
+#: Versions whose record is kept read: one of each workload is asked for again and again.
+_MOST_READ = 64
+
+
+class Figures(NamedTuple):
+    """The drawings of one workload."""
+
+    reliability: Markup
+    uncertainty: Markup
+    frontier: Markup
+
+
+class FigureStore:
+    """Draws; reads what a version was fitted on once."""
+
+    def __init__(self, cache: TopicCache) -> None:
+        self._cache = cache
+        self._at_fit = lru_cache(_MOST_READ)(self._read)
+
+    def of(self, status: WorkloadStatus) -> Figures:
+        """Return the drawings that belong to a status."""
+        frontier, uncertainty = None, None
+        version = status.calibration_version
+        if version is not None and self._cache.line(status.workload, version) is not None:
+            frontier, uncertainty = self._at_fit(status.workload, version)
+        large_only = None if status.cost is None else status.cost.large_only
+        return Figures(
+            reliability_plot(status.calibration_error.bins),
+            uncertainty_plot(status.uncertainty, uncertainty, status.uncertainty_threshold),
+            frontier_plot(status.frontier, frontier, status.target.micro_f1, large_only),
+        )
+
+    def _read(self, workload: str, version: int) -> tuple[CostQualityCurve | None, UncertaintyHistogram | None]:
+        record = self._cache.version_json(workload, version)
+        if record is None:
+            return None, None
+        details = CalibrationVersion.from_json(record).evidence.details
+        try:
+            return (
+                CostQualityCurve.model_validate(details["frontier"]),
+                UncertaintyHistogram.model_validate(details["uncertainty"]),
+            )
+        except (KeyError, ValidationError):
+            # A version of an earlier release, or one made of a bare map.
+            return None, None

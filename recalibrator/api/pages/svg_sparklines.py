@@ -25,7 +25,7 @@ _BINS = 96
 _WIDTH, _HEIGHT, _ROOM = 240.0, 48.0, 4.0
 _LEAST_POINTS = 2
 _DRIFT = frozenset({"suspected", "drifted"})
-#: Reports are kept every 30 s up to this age and every 150 s beyond (:mod:`recalibrator.api.read_model.aging`): twice
+#: Reports are kept every 30 s up to this age and every 150 s beyond (:mod:`recalibrator.api.read_model.history`): twice
 #: as long without one is a gap.
 _OFTEN_S = (3_600.0, 60.0, 300.0)
 
@@ -72,14 +72,8 @@ def sparklines(
 ) -> tuple[Sparkline, ...]:
     """Return the lines of micro-F1, with its target and times of drift, of escalation, cost and throughput.
 
-    Parameters
-    ----------
-    points : sequence of HistoryPoint
-        Oldest first.
-    happened : iterable of HappeningEvent
-        Marked on every line.
-    moved : mapping of datetime to str
-        When versions moved the threshold visibly, and what to say of each.
+    ``points``: oldest first. ``happened``: marked on every line. ``moved``: when versions moved the threshold visibly,
+    and what to say of each.
     """
     seen = [point for point in points if now - SPAN <= point.at <= now]
     if len(seen) < _LEAST_POINTS or seen[0].at == seen[-1].at:

@@ -23,39 +23,29 @@ MOST_KEPT = 5_000
 WINDOW = timedelta(hours=24)
 _MAX_PARSED_BYTES = 65_536
 _MAX_CHARS = 300
+#: In place of the workload of a letter whose workload is unknown.
 _UNKNOWN = ""
-"""In place of the workload of a letter whose workload is unknown."""
 
 
 @dataclass(frozen=True, slots=True)
 class DeadLetter:
-    """One record that was set aside.
-
-    Parameters
-    ----------
-    workload : str or None
-        None where it is unknown.
-    stage, reason, error : str
-        Who set it aside, in a word why, and in a sentence.
-    source : str
-        Where the original is: ``topic/partition/offset``.
-    """
+    """One record that was set aside."""
 
     at: datetime
+    #: None where it is unknown.
     workload: str | None
+    #: Who set it aside, in a word why, and in a sentence.
     stage: str
     reason: str
     error: str
+    #: Where the original is: ``topic/partition/offset``.
     source: str
 
 
 class DeadLetterLog:
     """The latest letters; one thread writes, any read.
 
-    Parameters
-    ----------
-    workloads : collection of str
-        The configured ones; with a single one, all letters are its own.
+    ``workloads``: the configured ones; with a single one, all letters are its own.
     """
 
     def __init__(self, workloads: Collection[str]) -> None:
@@ -88,12 +78,7 @@ class DeadLetterLog:
     def status(self, workload: str | None, now: datetime) -> DeadLetterStatus:
         """Return counts of the last day by reason, the most frequent first.
 
-        Parameters
-        ----------
-        workload : str or None
-            None: of all.
-        now : datetime
-            Counts are renewed once a minute, and when letters have arrived.
+        None: of all workloads. ``now``: counts are renewed once a minute, and when letters have arrived.
         """
         minute = now.replace(second=0, microsecond=0)
         with self._lock:

@@ -23,10 +23,7 @@ _HOUR = timedelta(hours=1)
 class Headlines:
     """What is shown of each workload; callable from any thread.
 
-    Parameters
-    ----------
-    heard : callable
-        Returns when Kafka was last heard; None where nobody listens.
+    ``heard``: returns when Kafka was last heard; None where nobody listens.
     """
 
     def __init__(

@@ -2,21 +2,23 @@
 
 Compaction removes statuses but keeps versions: where no status is left to read, as after a restart, the versions'
 evidence takes its place, so that the history never begins at the last restart.
+
+It grows coarser with age, and is never empty in any of the spans that people look at: of points every few seconds, the
+latest hour, six hours, day and week keep some 120 each.
 """
 
 from __future__ import annotations
 
 from bisect import bisect_left, insort
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
 from datetime import UTC, datetime, timedelta
 from itertools import takewhile
-from typing import Literal
+from typing import Literal, Protocol, TypeVar
 
 from pydantic import JsonValue
 from pydantic_core import to_json
 
-from recalibrator.api.read_model.aging import MAX_POINTS, aged, latter
 from recalibrator.api.read_model.version_lines import interval_95
 from schemas.calibration import CalibrationVersion, Interval
 from schemas.costs import CostRate
@@ -24,29 +26,24 @@ from schemas.event import rfc3339
 from schemas.status import WorkloadStatus
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+#: The last millisecond of the year 2999.
 _LATEST_MS = 32_503_679_999_999
-"""The last millisecond of the year 2999."""
 
 Source = Literal["status", "version"]
 
 
 @dataclass(frozen=True, slots=True)
 class Served:
-    """Whose answers were served to all queries up to some time, and the calls behind them.
+    """Whose answers were served to all queries up to some time, and the calls behind them."""
 
-    Parameters
-    ----------
-    small, large, degraded : int
-        Queries; ``degraded`` ones got the small answer where the large model was to answer.
-    small_latency_s, large_latency_s : float
-        Sums over calls, in seconds.
-    """
-
+    #: Queries; ``degraded`` ones got the small answer where the large model was to answer.
     small: int
     large: int
     degraded: int
+
     small_calls: int
     large_calls: int
+    #: Sums over calls, in seconds.
     small_latency_s: float
     large_latency_s: float
 
@@ -58,35 +55,27 @@ class Served:
 
 @dataclass(frozen=True, slots=True)
 class HistoryPoint:
-    """How a workload stood at one time.
-
-    Parameters
-    ----------
-    source : str
-        ``status``, or ``version`` where only what a version was published with is left.
-    micro_f1 : Interval or None
-        With its 95 % bounds.
-    escalation_rate : float or None
-        As seen, or as expected by the version.
-    has_outage : bool
-        Whether a model server failed more calls than usual.
-    served : Served or None
-        Null where a former release wrote the status or the version, and for versions whose evidence is older than
-        they are.
-    encoded : bytes
-        The same as JSON: a history is asked for oftener than it changes.
-    """
+    """How a workload stood at one time."""
 
     at: datetime
+    #: ``status``, or ``version`` where only what a version was published with is left.
     source: Source
+
     state: str
     version: int | None
+    #: With its 95 % bounds.
     micro_f1: Interval | None
+    #: As seen, or as expected by the version.
     escalation_rate: float | None
+
     cost: CostRate | None
     drift: str
+    #: Whether a model server failed more calls than usual.
     has_outage: bool = False
+    #: Null where a former release wrote the status or the version, and for versions whose evidence is older than they
+    #: are.
     served: Served | None = None
+    #: The same as JSON: a history is asked for oftener than it changes.
     encoded: bytes = field(default=b"", compare=False, repr=False)
 
 
@@ -194,10 +183,7 @@ def from_ms(timestamp_ms: int) -> datetime:
 def begun(points: Sequence[HistoryPoint], holds: Callable[[HistoryPoint], bool]) -> datetime | None:
     """Return when what holds at the latest point began to hold, as far back as the points go; None where it does not.
 
-    Parameters
-    ----------
-    points : sequence of HistoryPoint
-        Oldest first.
+    ``points``: oldest first.
     """
     latest = list(takewhile(holds, reversed(points)))
     return latest[-1].at if latest else None
@@ -214,3 +200,76 @@ def last_growth(points: Sequence[HistoryPoint]) -> datetime | None:
 def since(points: Sequence[HistoryPoint], start: datetime | None) -> Sequence[HistoryPoint]:
     """Return the points at or after a time."""
     return points if start is None else points[bisect_left(points, start, key=lambda point: point.at) :]
+
+
+#: Of a series; beyond it the older points are merged.
+MAX_POINTS = 720
+
+#: Up to which age points are merged to one for how long a time.
+_STEPS = (
+    (timedelta(hours=1), timedelta(seconds=30)),
+    (timedelta(hours=6), timedelta(seconds=150)),
+    (timedelta(days=1), timedelta(minutes=9)),
+    (timedelta(days=7), timedelta(minutes=72)),
+)
+
+#: Points older than all of these.
+_OLDER = 120
+
+
+class Dated(Protocol):
+    """A point of a series."""
+
+    @property
+    def at(self) -> datetime:
+        """When."""
+        ...
+
+
+_Point = TypeVar("_Point", bound=Dated)
+
+
+def latter(_earlier: _Point, later: _Point) -> _Point:
+    """Merge two points of a state: the later one stands for both."""
+    return later
+
+
+def aged(points: Sequence[_Point], merge: Callable[[_Point, _Point], _Point]) -> list[_Point]:
+    """Return a series with its older points merged; the first and the last stay as they are.
+
+    ``points``: oldest first.
+
+    Examples
+    --------
+    >>> from types import SimpleNamespace
+    >>> days = [SimpleNamespace(at=_EPOCH + timedelta(seconds=10 * n)) for n in range(8640)]
+    >>> kept = aged(days, latter)
+    >>> len(kept), kept[0] is days[0], kept[-1] is days[-1]
+    (364, True, True)
+    """
+    if not points:
+        return []
+    first, last = points[0], points[-1]
+    between = _merged(points[1:-1], first.at, last.at, merge)
+    return [first] if first is last else [first, *between, last]
+
+
+def _merged(
+    points: Sequence[_Point], begin: datetime, end: datetime, merge: Callable[[_Point, _Point], _Point]
+) -> Iterator[_Point]:
+    longest = _STEPS[-1][1]
+    while (end - begin) / longest > _OLDER:
+        # Doubled, so that what was merged before is merged on and never split again.
+        longest *= 2
+    open_bin, held = None, None
+    for point in points:
+        step = next((step for age, step in _STEPS if end - point.at <= age), longest)
+        place = (step, (point.at - _EPOCH) // step)
+        if held is not None and place == open_bin:
+            held = merge(held, point)
+            continue
+        if held is not None:
+            yield held
+        open_bin, held = place, point
+    if held is not None:
+        yield held

@@ -22,15 +22,15 @@ from schemas.status import RecalibratorStatus, RouterStatus, WorkloadStatus
 from schemas.topics import QUERIES
 from ucci_runtime.broker.contact import Heard
 
+#: From then on a silent instance is left out of a workload's status; the list of all still has it.
 GONE_AFTER = timedelta(hours=1)
-"""From then on a silent instance is left out of a workload's status; the list of all still has it."""
 
 _MOST_LABELERS = 50
 _NONE_SECONDS = 0.0
 
 
+#: Members of the status that other topics complete.
 _COMPLETED = frozenset({"labels", "lag", "version", "routers", "dead_letters", "headline"})
-"""Members of the status that other topics complete."""
 
 
 class RouterNow(NamedTuple):
@@ -77,13 +77,7 @@ class _Around:
 
 
 class StatusDocuments:
-    """The documents behind ``/v1/status`` and the page.
-
-    Parameters
-    ----------
-    heard : callable, optional
-        Returns when Kafka was last heard.
-    """
+    """The documents behind ``/v1/status`` and the page. ``heard``: returns when Kafka was last heard."""
 
     def __init__(
         self,

@@ -51,20 +51,7 @@ class _Workload:
 
 
 class TopicCache:
-    """What the API knows.
-
-    Parameters
-    ----------
-    workloads : sequence of str
-        The configured ones; others on the topics are left alone.
-
-    Attributes
-    ----------
-    revision : int
-        Grows with every record taken.
-    instances_revision : int
-        Grows with every record of a router or recalibrator.
-    """
+    """What the API knows of the configured ``workloads``; others on the topics are left alone."""
 
     def __init__(self, workloads: Sequence[str], prefix: str) -> None:
         self._lock = Lock()
@@ -78,16 +65,15 @@ class TopicCache:
             CALIBRATION_HISTORY.name(prefix): self._take_version,
             HAPPENINGS.name(prefix): self._take_happening,
         }
+        #: Grows with every record taken.
         self.revision = 0
+        #: Grows with every record of a router or recalibrator.
         self.instances_revision = 0
 
     def take(self, topic: str, key: bytes | None, value: bytes | None, timestamp_ms: int | None = None) -> bool:
         """Take one record; returns False where it is not what the topic holds.
 
-        Parameters
-        ----------
-        timestamp_ms : int, optional
-            When it was written, in Unix milliseconds.
+        ``timestamp_ms``: when it was written, in Unix milliseconds.
         """
         taker = self._takers.get(topic)
         if taker is None or key is None:

@@ -36,16 +36,7 @@ _TRIALS = frozenset(get_args(TrialMode))
 class VersionLine:
     """One version as a line of a table.
 
-    Parameters
-    ----------
-    micro_f1, micro_f1_95 : Interval or None
-        With the bounds of the safety margin, and with those of 95 %.
-    is_sound : bool
-        Whether it was made while no alarm, audit or outage was open.
-    sampled : tuple of float
-        g at a few u, from which follows how far the map moved.
-    content_of : int or None
-        The version whose content a roll-back or pin published again.
+    ``micro_f1``, ``micro_f1_95``: with the bounds of the safety margin, and with those of 95 %.
     """
 
     version: int
@@ -61,9 +52,13 @@ class VersionLine:
     cost: CostRate | None
     labels: int
     parent_version: int | None
+    #: The version whose content a roll-back or pin published again.
     content_of: int | None
+    #: g at a few u, from which follows how far the map moved.
     sampled: tuple[float, ...]
+    #: Whether it was made while no alarm, audit or outage was open.
     is_sound: bool = True
+
     micro_f1_95: Interval | None = None
 
 
@@ -149,10 +144,7 @@ def summary(line: VersionLine, parent: VersionLine | None) -> VersionSummary:
 def last_that_held(lines: Sequence[VersionLine], current: int | None) -> VersionLine | None:
     """Return the newest version before the one in force that decided for :data:`HELD`, made while nothing was in doubt.
 
-    Parameters
-    ----------
-    lines : sequence of VersionLine
-        Newest first.
+    ``lines``: newest first.
     """
     decided = [line for line in lines if line.trigger not in _TRIALS]
     return next(
@@ -170,10 +162,7 @@ def last_that_held(lines: Sequence[VersionLine], current: int | None) -> Version
 def visible_moves(lines: Sequence[VersionLine]) -> Iterator[VersionLine]:
     """Yield the versions that escalate visibly more or less than the last one yielded, oldest first.
 
-    Parameters
-    ----------
-    lines : sequence of VersionLine
-        Newest first.
+    ``lines``: newest first.
     """
     shown: float | None = None
     for line in reversed(lines):

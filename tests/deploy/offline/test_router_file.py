@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from schemas.calibration import CalibrationMap
 from schemas.errors import DecodeError
-from ucci_stream.offline.router_file import read_router_file
+from ucci_stream.offline.bootstrap import read_router_file
 
 ucci = pytest.importorskip("ucci")
 

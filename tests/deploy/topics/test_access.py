@@ -14,8 +14,16 @@ from schemas.topics import CALIBRATION_TRIAL
 from stream_router import service as router_service
 from stream_router.gateway import service as gateway_service
 from ucci_stream.cli import app
-from ucci_stream.topics.access import COMPONENTS, Grant, grants
-from ucci_stream.topics.access_lists import as_rows, checked_principals, kafka_acls, strimzi_users, yaml_documents
+from ucci_stream.topics.access import (
+    COMPONENTS,
+    Grant,
+    as_rows,
+    checked_principals,
+    grants,
+    kafka_acls,
+    strimzi_users,
+    yaml_documents,
+)
 
 BOTH = {"router": "User:router", "recalibrator": "User:recalibrator"}
 

@@ -11,7 +11,7 @@ from urllib.parse import quote
 
 import pytest
 
-from recalibrator.api.read_model.aging import MAX_POINTS
+from recalibrator.api.read_model.history import MAX_POINTS
 from schemas.calibration import CalibrationMap, CalibrationVersion, Evidence, Interval, Target
 from schemas.command import Command
 from schemas.event import rfc3339

@@ -6,8 +6,8 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
+from recalibrator.api.pages.strip import traffic
 from recalibrator.api.pages.svg_sparklines import SPAN, sparklines, throughput
-from recalibrator.api.pages.traffic import traffic
 from recalibrator.api.read_model.history import History, HistoryPoint, Served
 from schemas.calibration import Interval
 from schemas.happening import HappeningEvent

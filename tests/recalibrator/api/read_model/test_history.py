@@ -10,8 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from recalibrator.api.read_model.aging import MAX_POINTS
-from recalibrator.api.read_model.history import History, since
+from recalibrator.api.read_model.history import MAX_POINTS, History, since
 from schemas.calibration import CalibrationMap, CalibrationVersion, Evidence, Interval, Target
 from schemas.costs import CostRate
 from schemas.status import DriftStatus, WorkloadStatus
