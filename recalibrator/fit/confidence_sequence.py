@@ -20,12 +20,12 @@ def standard_errors(labels: int, tightest_at: float) -> float:
     labels : int
         At least 1.
     tightest_at : float
-        Labels at which the sequence is to be tightest, there at 3.03.
+        Labels at which the sequence is to be tightest, there at 3.04.
 
     Examples
     --------
     >>> round(standard_errors(500, 500.0), 2), round(standard_errors(2_000, 500.0), 2)
-    (3.03, 3.19)
+    (3.04, 3.13)
     """
     spread = labels * _SPREAD / tightest_at
     return math.sqrt(2.0 * (spread + 1.0) / spread * math.log(math.sqrt(spread + 1.0) / _ALPHA))

@@ -105,7 +105,8 @@ def happening(news: News, at: datetime) -> HappeningEvent | None:
 
     Examples
     --------
-    >>> happening(News("model outage over", {"workload": "photo"}), datetime(2026, 1, 1)).kind
+    >>> from datetime import UTC
+    >>> happening(News("model outage over", {"workload": "photo"}), datetime(2026, 1, 1, tzinfo=UTC)).kind
     'outage_over'
     """
     found = _happened(news.event, news.facts)

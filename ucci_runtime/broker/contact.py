@@ -63,7 +63,7 @@ class Contact:
     --------
     >>> contact = Contact("intake", 0.0)
     >>> contact.heard(1.0)
-    >>> contact.is_due(10.0), contact.is_due(11.0)
+    >>> contact.is_due(8.0), contact.is_due(9.0)
     (False, True)
     """
 

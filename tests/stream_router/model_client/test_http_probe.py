@@ -78,10 +78,10 @@ async def test_an_answer_that_does_not_parse_is_a_doubt(servers: Servers) -> Non
     assert "Check prompt, api and max_tokens" in line
 
 
-async def test_a_server_that_is_down_is_a_doubt(servers: Servers) -> None:
+async def test_a_server_that_is_down_is_away(servers: Servers) -> None:
     await servers[1].stop()
     ((kind, line),) = lines(await probe_workload(workload(servers)))
-    assert kind == "doubt"
+    assert kind == "away"
     assert line.startswith(f"workloads.w.large: {servers[1].base_url} does not answer")
 
 
@@ -108,7 +108,7 @@ def test_swapped_models_are_among_the_warnings() -> None:
 
 
 async def test_check_config_probes_and_exits_by_what_it_found(servers: Servers, tmp_path: Path) -> None:
-    """A fault gives exit code 1, a server that is down only a warning."""
+    """A fault gives exit code 1, and so does a server that is down."""
 
     async def check(small: str) -> tuple[int, str]:
         ends = [
@@ -125,7 +125,7 @@ async def test_check_config_probes_and_exits_by_what_it_found(servers: Servers, 
     assert (code, said.startswith("fault: workloads.w.small.model: tiny is not served")) == (1, True)
     await servers[0].stop()
     code, said = await check("small")
-    assert (code, said.startswith("warning: workloads.w.small: ")) == (0, True)
+    assert (code, "workloads.w.small: " in said) == (1, True)
 
 
 async def test_a_starting_client_names_what_is_served(servers: Servers) -> None:

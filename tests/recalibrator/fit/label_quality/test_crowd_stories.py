@@ -149,7 +149,7 @@ def test_the_status_describes_refuted_labels(while_refuted: Story) -> None:
     status = while_refuted.core.status()
     assert status.state == "bad_labels_suspected"
     assert "call answers wrong on which both models agree" in status.sentence
-    assert "are taken for slips until they are right again" in status.sentence
+    assert "of them are taken for slips" in status.sentence
     told = status.details["label_audit"]
     assert isinstance(told, dict)
     assert isinstance(told["slipping"], float)
