@@ -76,6 +76,14 @@ class VersionRegistry:
         """Return by number which share of the pairs that were counted the versions known have audited, if any."""
         return {n: one.audit_probability for n, one in self._versions.items() if one.audit_probability > 0.0}
 
+    @property
+    def _configured_shares(self) -> LabelShares:
+        """What to ask for where no fit says it: as configured, or as before where that follows from the traffic."""
+        budget, parent = self._settings.labels, self.current
+        if budget is None or budget.at_start is not None or parent is None or not any(parent.label_shares):
+            return self._settings.label_shares
+        return parent.label_shares
+
     def publish(
         self,
         created_us: int,
@@ -92,7 +100,7 @@ class VersionRegistry:
         It explores and asks for labels as configured unless ``exploration`` and ``label_shares`` are given.
         """
         parent, handoff = self.current, self._handoff.in_versions
-        shares = self._settings.label_shares if label_shares is None else label_shares
+        shares = self._configured_shares if label_shares is None else label_shares
         explored = self._settings.sampling.exploration_probability if exploration is None else exploration
         self.floor += 1
         version = CalibrationVersion.sealed(

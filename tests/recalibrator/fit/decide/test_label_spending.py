@@ -19,6 +19,7 @@ from schemas.settings import LabelAllowance, WorkloadSettings
 from schemas.traffic import GridSpec, TrafficSummary, VersionTraffic
 from tests.support.cascade_stream import drive, typo_world
 from tests.support.cascade_stream import settings as of_stream
+from tests.support.orders import order
 from tests.support.versions import sealed_version
 
 START = datetime(2026, 1, 5, tzinfo=UTC)
@@ -127,6 +128,19 @@ def test_routers_ask_for_what_the_budget_says() -> None:
     assert run.labels / 10_000 == pytest.approx(0.08, rel=0.15)
     for _, version in run.versions:
         assert version.exploration_probability <= version.label_probability_kept <= version.label_probability_escalated
+
+
+def test_a_roll_back_asked_for_labels_by_the_default_shares() -> None:
+    """While a version is held no fit is published, and the budget goes on at the shares that were in force."""
+    world = typo_world(8_000, 20_000)
+    core = Recalibrator(of_stream(labels={"per_day": 40_000}, sampling={"exploration_probability": 0.03}))
+    first = drive(core, world.draw, 8_000).versions[0][1]
+    before = core.current
+    assert before is not None
+    assert 0.0 < before.label_shares.kept < 0.05
+    version = order(core, "activate", version=first.version)
+    assert version is not None
+    assert version.label_shares == before.label_shares
 
 
 def test_a_workload_without_labels_asks_for_none() -> None:
