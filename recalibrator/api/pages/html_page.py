@@ -142,7 +142,7 @@ class Page:
         rows = [
             (
                 one,
-                about.of(one, now),
+                _said(one),
                 in_force(one, about.facts(one, now)),
                 traffic(self._cache.points(one.workload), now),
                 deciding(one),
@@ -208,7 +208,7 @@ class Page:
     def _panel(self, workload: str, now: datetime) -> WorkloadPanel:
         status = self._documents.workload(workload, now)
         facts, current = self._documents.headlines.facts(status, now), deciding(status)
-        first = self._documents.headlines.of(status, now)
+        first = _said(status)
         lines, points = self._cache.versions(workload), self._cache.points(workload)
         happened, moves = self._cache.happened(workload), visible_moves(lines)
         in_doubt = first.severity in ("bad", "warn") and first.kind not in ("dear", "escalation_jump", "dead_letters")
@@ -233,6 +233,11 @@ class Page:
             letters=letter_groups(status.dead_letters, self._letters.latest(workload, MOST_KEPT)),
             queue=self._queue.page(workload, now, SHOWN_REQUESTS),
         )
+
+
+def _said(status: WorkloadStatus) -> Headline:
+    assert status.headline is not None, "it is filled in where a status is served"
+    return status.headline
 
 
 def _moved(moves: Iterable[VersionLine]) -> dict[datetime, str]:

@@ -37,7 +37,8 @@ def strip(status: WorkloadStatus, recalibrators: Sequence[RecalibratorStatus], n
         seen = [one.models[role] for one in status.routers if not one.silent and role in one.models]
         if seen:
             yield _model(role, seen)
-    routers = [_router(one, deciding(status)) for one in status.routers]
+    usual = deciding(status)
+    routers = [_router(one, usual) for one in status.routers]
     well = [one for one in routers if one.tone == "good"]
     yield from (one for one in routers if one.tone != "good")
     yield from well if len(well) <= _MOST_ROUTERS else [Chip(f"{len(well)} routers", "ready", "good")]

@@ -196,11 +196,7 @@ def reason_to_publish(
         return "threshold_moved"
     if map_moved > constants.map_move_least:
         return "map_moved"
-    sampled = {
-        "exploration_changed": candidate.exploration != current.exploration_probability,
-        "label_shares_changed": candidate.label_shares not in (None, current.label_shares),
-    }
-    for trigger, has_changed in sampled.items():
-        if has_changed:
-            return trigger
-    return "maximum_age" if age_s >= constants.maximum_age_s else None
+    if candidate.exploration != current.exploration_probability:
+        return "exploration_changed"
+    aged = "maximum_age" if age_s >= constants.maximum_age_s else None
+    return "label_shares_changed" if candidate.label_shares not in (None, current.label_shares) else aged

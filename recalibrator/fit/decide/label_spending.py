@@ -93,15 +93,13 @@ class LabelSpending(Part):
         self._span_s = kept * self._span_s + _RATE_S * (1.0 - kept)
         return seconds
 
-    def contribute(self, candidate: Candidate, view: View) -> Candidate:
+    def contribute(self, candidate: Candidate, view: View) -> Candidate | None:
         """Say what share of queries to ask labels for, and explore no more than those."""
         former = None if view.current is None else view.current.label_shares
         shares = self.shares(view.traffic.escalation_rate or 0.0, former)
-        return (
-            candidate
-            if shares is None
-            else replace(candidate, label_shares=shares, exploration=min(candidate.exploration, shares.kept))
-        )
+        if shares is None:
+            return None
+        return replace(candidate, label_shares=shares, exploration=min(candidate.exploration, shares.kept))
 
     def shares(self, escalation_rate: float, former: LabelShares | None = None) -> LabelShares | None:
         """Return the shares of kept and of escalated queries to ask for now; None before the rate of queries is known.
