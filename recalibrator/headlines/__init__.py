@@ -1,1 +1,1 @@
-"""What people are told of a workload: one cause, since when, its effect on answers, one act. For page, CLI, notices."""
+"""The headline of a workload: cause, since when, effect on answers, and what to do; for page, CLI and notices."""

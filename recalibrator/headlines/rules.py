@@ -68,7 +68,7 @@ def alarm_since(status: WorkloadStatus) -> datetime | None:
 
 
 def in_doubt(status: WorkloadStatus) -> bool:
-    """Whether an alarm, an audit or an outage is open: what was fitted since may rest on what is not so."""
+    """Whether an alarm, an audit or an outage is open: versions fitted since then may rest on wrong data."""
     suspects = details(status, "label_audit").get("suspected") is not None
     return suspects or status.outage is not None or bool(_alarms(status, "suspected", "drifted"))
 

@@ -40,7 +40,7 @@ INPUTS: Mapping[str, tuple[str, ...]] = {
     "join": ("results", "feedback"),
     "fit": ("observations",),
 }
-#: Schedules in one arena: what was found before is told from what is new, and that takes longer with every record.
+#: Schedules in one arena: earlier findings are filtered out each time, which takes longer with every record.
 BLOCK = 40
 
 #: Shorter than the other faults' one: an abort waits for its end.

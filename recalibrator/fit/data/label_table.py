@@ -561,8 +561,9 @@ def _served(example: LabelledExample, explored: float | None) -> _Served:
     """Return how many queries a label stands for by whose answer they were served.
 
     Of queries of one u that are labelled, those that explore are a far larger share than of all, since the same draw
-    decides both. So every label tells of the small answer, which all of them have, and those with a pair tell of the
-    large one, each by the inverse of its own propensity. Within an atom a second draw sends queries to the large model.
+    decides both. So every label is evidence on the small answer, which all queries have, and labels of pairs are
+    evidence on the large one, each by the inverse of its own propensity. Within an atom a second draw sends queries to
+    the large model.
     """
     labelled, large = max(example.label_probability, LEAST_PROPENSITY), example.large_probability
     small = (1.0 - large) / labelled

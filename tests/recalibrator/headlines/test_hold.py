@@ -80,7 +80,7 @@ def test_no_lesser_headline_within_a_minute_of_a_worrying_one(steps: list[tuple[
 
 
 def test_a_model_that_is_back_is_over_though_the_version_is_dear() -> None:
-    """An outage is seen, not concluded: nobody is told for a minute that a model is down which answers."""
+    """Services observe an outage themselves: once the model answers again, no headline goes on calling it down."""
     down = headline(status(routers=(router(large=DOWN, small=UP),)), facts())
     dear = headline(status(frontier=curve(0.994), version=DEAR), facts())
     assert down.kind in OBSERVED
