@@ -7,6 +7,7 @@ from typing import Annotated, Literal, Self
 
 import rfc8785
 from pydantic import AfterValidator, ConfigDict, Field, model_validator
+from pydantic.config import JsonDict
 from pydantic_core import PydanticCustomError
 
 from schemas.entities import Entities
@@ -28,9 +29,9 @@ def _within_reach(value: int) -> int:
 #: What somebody says of the answer that was served, as a whole: that it is exact, or that it is not.
 Verdict = Literal["right", "wrong"]
 
-_NULL = {"type": "null"}
+_NULL: JsonDict = {"type": "null"}
 #: Exactly one of the two, for whoever validates by the generated schema.
-_ONE_OF_BOTH = {
+_ONE_OF_BOTH: JsonDict = {
     "oneOf": [
         {"required": ["entities"], "properties": {"verdict": _NULL}},
         {"required": ["verdict"], "properties": {"verdict": {"type": "string"}, "entities": _NULL}},

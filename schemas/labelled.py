@@ -120,6 +120,17 @@ class LabelledExample(Event):
         """Whether somebody gave entities."""
         return self.small is not None
 
+    @property
+    def served(self) -> OutcomeCounts | None:
+        """Counts of the answer that was served; a degraded one is the small model's."""
+        return self.small if self.large is None or self.reason == "degraded" else self.large
+
+    @property
+    def served_exact(self) -> bool | None:
+        """Whether the answer that was served is right in everything; None where nobody gave entities."""
+        served = self.served
+        return None if served is None else served.true_positives == served.predicted == self.gold_count
+
     @model_validator(mode="after")
     def _consistent(self) -> Self:
         known = {self.small is None, self.gold_count is None, self.small_exact is None}
