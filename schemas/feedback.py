@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from datetime import UTC, datetime, timedelta
 from hashlib import sha256
 from typing import Annotated, Literal, Self
 
@@ -37,6 +38,15 @@ _ONE_OF_BOTH: JsonDict = {
         {"required": ["verdict"], "properties": {"verdict": {"type": "string"}, "entities": _NULL}},
     ]
 }
+
+#: Label Studio is no older; counted from here, seconds stay within the bound of revisions until 2088.
+_REVISION_ONE = datetime(2020, 1, 1, tzinfo=UTC)
+
+
+def revision_at(moment: datetime) -> int:
+    """Return the revision of feedback given then: later feedback outranks earlier, even after a restart."""
+    return max((moment - _REVISION_ONE) // timedelta(seconds=1), 1)
+
 
 LabelerName = Annotated[str, Field(max_length=MAX_NAME_CHARS)]
 Revision = Annotated[

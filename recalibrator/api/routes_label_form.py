@@ -24,10 +24,9 @@ from recalibrator.api.pages.html_environment import environment
 from recalibrator.api.routes_feedback import FeedbackRoutes, unavailable
 from recalibrator.labelling.form import FieldInput, field_inputs, filled_in, not_in_text
 from recalibrator.labelling.queue import QueuePage, cursor_after, cursor_at
-from recalibrator.labelling.recent_revisions import revision_at
 from schemas.entities import EntityValue
 from schemas.event import MAX_ID_CHARS, MAX_NAME_CHARS
-from schemas.feedback import Verdict
+from schemas.feedback import Verdict, revision_at
 from schemas.label_requested import LabelRequested, RequestReason
 from ucci_runtime.broker.errors import BrokerUnreachable
 from ucci_runtime.refusals import RequestRefused

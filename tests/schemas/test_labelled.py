@@ -76,6 +76,7 @@ def test_an_example_holds_counts_propensities_and_agreement(reason: str) -> None
     assert (example.large_probability, example.label_probability, example.label_requested) == (propensity, 0.05, True)
     assert example.label_reason == "random"
     expected = count_pairs(found["small"], GOLD)
+    assert example.small is not None
     assert (example.small.true_positives, example.small.predicted) == expected[:2]
     assert example.gold_count == expected.gold == 2
     assert example.small_exact is (small != "failed" and equal(small, GOLD))
@@ -139,6 +140,7 @@ def test_a_verdict_stands_in_for_no_count(reason: str) -> None:
 def test_fields_that_the_workload_does_not_have_do_not_count() -> None:
     feedback = FeedbackEvent(query_id="q", entities={**GOLD, "mood": "calm"})
     example = LabelledExample.from_events(routed("exploration"), feedback, fields=["iso"])
+    assert example.small is not None
     assert (example.gold_count, example.small.predicted, example.small_exact) == (1, 1, True)
     assert example.per_field is not None
     assert set(example.per_field) == {"iso"}
