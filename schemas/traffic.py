@@ -54,6 +54,8 @@ class VersionTraffic(Part):
     escalated: Count = 0
     explored: Count = 0
     small_failed: Count = 0
+    #: Queries of which the small model was not asked; absent where it was of all.
+    small_skipped: Annotated[Count, Field(exclude_if=lambda count: not count)] = 0
     degraded: Count = 0
     labels_requested: Count = 0
     small_calls: Count = 0

@@ -45,6 +45,9 @@ class LateResults:
         took too long is never judged, since the results that would complete it may be any time away.
         """
         cell, queries = batch.cell, batch.counts[COUNT].astype(np.float64)
+        if batch.sums["small_skipped"]:
+            # All escalate, whatever u is: that is not what is usual.
+            return cell, queries
         if self._lacks_results(batch.sums):
             if self._since_us is None:
                 self._since_us = batch.first_us
