@@ -63,7 +63,7 @@ class VersionTraffic(Part):
     #: Sums, in the unit of the configured prices.
     cost_sequential: NonNegative = 0.0
     cost_paper: NonNegative = 0.0
-    #: Sums over calls, in seconds.
+    #: Sums over the calls that were answered validly, in seconds.
     small_latency_s: NonNegative = 0.0
     large_latency_s: NonNegative = 0.0
     #: How u was measured, such as ``token_margin``.

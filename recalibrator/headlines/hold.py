@@ -52,7 +52,7 @@ def shown(before: Shown | None, found: Headline, now: datetime) -> Shown:
     if before is None or before.found.severity not in _WORRYING or now - before.at >= HOLD:
         return Shown(found, before.at if before is not None and before.found == found else now)
     # What a person has just commanded is no flicker either.
-    if found.kind in ("held", "large_only") or gravity(found) < gravity(before.found):
+    if found.kind == "held" or gravity(found) < gravity(before.found):
         return Shown(found, now)
     if found.kind == before.found.kind:
         return Shown(found if found.kind in OBSERVED else before.found, before.at)

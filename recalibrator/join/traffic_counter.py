@@ -128,12 +128,12 @@ class TrafficSummarizer:
         small, large, uncertainty = routed.small, routed.large, routed.decision.uncertainty
         if small is not None:
             tally.small_calls += 1
-            tally.small_latency_s += small.latency_s
+            tally.small_latency_s += small.latency_s if small.valid else 0.0
             tally.small_tokens += small.completion_tokens
             tally.small_prompt_tokens += small.prompt_tokens
         if large is not None:
             tally.large_calls += 1
-            tally.large_latency_s += large.latency_s
+            tally.large_latency_s += large.latency_s if large.valid else 0.0
             tally.large_tokens += large.completion_tokens
             tally.large_prompt_tokens += large.prompt_tokens
         if uncertainty is None:

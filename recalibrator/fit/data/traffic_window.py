@@ -214,7 +214,7 @@ class TrafficWindow:
         """Return whose answers were served to all queries so far, and the calls behind them, as JSON values.
 
         ``small``, ``large`` and ``degraded`` (the small answer where the large model was to answer) add up to all
-        queries; latencies are sums over calls, in seconds.
+        queries; latencies are sums over the calls that were answered, in seconds.
         """
         whole = {name: min(MAX_INTEGER, int(self.total[name])) for name in _SERVED}
         large = max(0, whole["escalated"] - whole["degraded"])
@@ -231,9 +231,11 @@ class TrafficWindow:
     def mean_latency_s(self) -> tuple[float, float] | None:
         """Return the mean latencies of a small and a large call over all traffic; None until both were called."""
         total = self.total
-        if not (total["small_calls"] and total["large_calls"]):
+        # A call that is refused takes no time, and says nothing of what an answer costs.
+        answered = total["small_calls"] - total["small_failed"], total["large_calls"] - total["degraded"]
+        if min(answered) <= 0.0:
             return None
-        small, large = total["small_latency_s"] / total["small_calls"], total["large_latency_s"] / total["large_calls"]
+        small, large = total["small_latency_s"] / answered[0], total["large_latency_s"] / answered[1]
         return (small, large) if small > 0.0 and large > 0.0 else None
 
     def mean_tokens(self) -> tuple[TokenUse, TokenUse, TokenUse] | None:

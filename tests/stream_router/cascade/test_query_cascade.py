@@ -345,7 +345,7 @@ def test_both_down_while_large_answers_alone_waits_for_either() -> None:
     assert result(life).decision.reason == "degraded"
 
 
-def test_after_its_hour_the_cascade_decides_without_a_new_version() -> None:
+def test_after_its_hour_the_cascade_decides_again() -> None:
     life, late = cascade(), alone()
     decided = late.drawn
     assert decided is not None
