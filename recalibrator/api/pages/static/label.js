@@ -4,6 +4,7 @@ const form = document.querySelector("form[data-query]");
 const NAME = "labeler";
 if (form) {
   const query = document.getElementById("query"), key = `label:${form.dataset.query}`;
+  const save = form.querySelector("[value=label]");
   const inputs = [...form.querySelectorAll("input:not([type=hidden]):not([type=password]), textarea")];
   const kept = JSON.parse(localStorage.getItem(key) ?? "{}");
   let sent = false;
@@ -20,8 +21,8 @@ if (form) {
   form.addEventListener("submit", () => { sent = true; });
   query.addEventListener("keydown", (event) => {
     // A key that is held down must not answer the next query as well.
-    if (sent || event.repeat || event.ctrlKey || event.altKey || event.metaKey || event.key.length > 1) return;
-    const one = document.querySelector(`[accesskey="${CSS.escape(event.key.toLowerCase())}"]`);
+    if (sent || event.repeat || event.ctrlKey || event.altKey || event.metaKey) return;
+    const one = event.key === "Enter" ? save : document.querySelector(`[accesskey="${CSS.escape(event.key.toLowerCase())}"]`);
     if (!one) return;
     event.preventDefault();
     if (one.matches("input, textarea")) { one.focus(); one.select(); } else one.click();
@@ -29,7 +30,7 @@ if (form) {
   form.addEventListener("keydown", (event) => {
     const one = event.target, step = {ArrowDown: 1, ArrowUp: -1}[event.key];
     if (event.key === "Escape") query.focus();
-    if (event.key === "Enter" && event.ctrlKey) form.requestSubmit(form.querySelector("[value=label]"));
+    if (event.key === "Enter" && event.ctrlKey) save.click();
     if (!step || !one.dataset.choices) return;
     event.preventDefault();
     const choices = [...new Set([...JSON.parse(one.dataset.choices), ""])], at = choices.indexOf(one.value);
