@@ -1,8 +1,8 @@
 """Keystrokes that a label takes in the form: an ideal labeler, who knows the gold entities, on recorded answers.
 
-Every recorded query is asked about in each way in which the service asks, weighted by how often it does by default: kept
-queries with the small answer alone, explored and escalated ones with both answers where they differ. A key is a key
-that is pressed, whatever it types. ``tests/browser/test_page.py`` presses the same keys in a real browser.
+Every recorded query is asked about in each way in which the service asks, weighted by how often it does by default:
+kept queries with the small answer alone, explored and escalated ones with both answers where they differ. A key is a
+key that is pressed, whatever it types. ``tests/browser/test_page.py`` presses the same keys in a real browser.
 
 Example: python -m research.labelling --out docs/results/labelling
 """
@@ -10,7 +10,6 @@ Example: python -m research.labelling --out docs/results/labelling
 from __future__ import annotations
 
 import argparse
-import os.path
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -21,7 +20,7 @@ from typing import Any
 import numpy as np
 
 from recalibrator.labelling.form import BAR, FieldInput, field_inputs, shown_answers
-from research.drift.budget import provenance
+from research.drift.report import provenance
 from research.handoff.experiment import ESCALATED, FIELDS, entities_of
 from research.handoff.models import LiveModel
 from research.results_json import receipt, write_report
@@ -77,7 +76,8 @@ def _corrected(inputs: Sequence[FieldInput], request: LabelRequested, gold: Enti
 
 def _filled(one: FieldInput, text: str) -> list[str]:
     """Return the fewest keys that turn a field's text, selected as it is, into another."""
-    begun = len(os.path.commonprefix([one.text, text]))
+    differ = (n for n, (old, new) in enumerate(zip(one.text, text, strict=False)) if old != new)
+    begun = next(differ, min(len(one.text), len(text)))
     ways = [
         ["Delete"] if not text else list(text),
         ["End", *["Backspace"] * (len(one.text) - begun), *text[begun:]],
@@ -113,13 +113,13 @@ def before(request: LabelRequested, gold: EntityMapping) -> int:
 @cache
 def recorded_requests() -> tuple[Asked, ...]:
     """Return every way in which a label of a recorded query is asked for."""
-    texts = {role: _texts(role) for role in ("small", "large")}
+    small, large = _texts("small"), _texts("large")
     clean = [query.small.uncertainty for query in _streamed() if query.shift == "none"]
     threshold = float(np.quantile([u for u in clean if u is not None], 1.0 - ESCALATED))
     return tuple(
         one
         for query in _streamed()
-        for one in _asked(query, *(entities_of(texts[role][query.text]) for role in texts), threshold)
+        for one in _asked(query, entities_of(small[query.text]), entities_of(large[query.text]), threshold)
     )
 
 

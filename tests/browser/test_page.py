@@ -311,7 +311,10 @@ def test_a_label_takes_few_keys_and_reaches_the_topic(live: Live, visit: Visitor
             page.keyboard.press(key)
         pressed.append(len(needed))
         expect(page.get_by_role("status").filter(has_text=f"Labelled: {name}.")).to_be_visible()
-    topic, bootstrap = FEEDBACK.name(live.stack.settings.topics.prefix), live.stack.settings.kafka["bootstrap.servers"]
+    topic, bootstrap = (
+        FEEDBACK.name(live.stack.settings.topics.prefix),
+        str(live.stack.settings.kafka["bootstrap.servers"]),
+    )
     events = [FeedbackEvent.from_json(value_of(one)) for one in read_all(bootstrap, topic)]
     said = {one.query_id: one.entities for one in events if one.labeler == "fast"}
 
