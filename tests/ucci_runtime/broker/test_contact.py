@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 from http import HTTPStatus
+from typing import cast
 
 import pytest
-from confluent_kafka import KafkaError, KafkaException
+from confluent_kafka import Consumer, KafkaError, KafkaException
 from hypothesis import given
 from hypothesis import strategies as st
 
+from ucci_runtime.broker import kafka_lifeline
 from ucci_runtime.broker.contact import ASK_S, SILENT_S, UNASSIGNED_S, Contact, health
 from ucci_runtime.broker.kafka_lifeline import is_answered
+from ucci_runtime.broker.records import Input
 
 NOON_S = 1_800_000_000.0
 
@@ -69,6 +72,29 @@ def test_a_member_without_partitions_stood_still_behind_answers() -> None:
     assert contact.waits_too_long(UNASSIGNED_S)
     contact.assigned(UNASSIGNED_S)
     assert not contact.waits_too_long(10 * UNASSIGNED_S)
+
+
+def test_a_broker_that_woke_between_questions_cut_clients_off(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Asked while it stood still, a client had no answer; another one, asked three seconds later, had one."""
+    awake = False
+
+    class Asked:
+        def __init__(self, wakes: bool) -> None:
+            self._wakes = wakes
+
+        def get_watermark_offsets(self, *_: object, **__: object) -> tuple[int, int]:
+            nonlocal awake
+            if not (awake := awake or self._wakes):
+                raise KafkaException(KafkaError(KafkaError._TIMED_OUT))
+            return 0, 1
+
+        def close(self) -> None: ...
+
+    monkeypatch.setattr(kafka_lifeline, "Consumer", lambda _: Asked(wakes=True))
+    monkeypatch.setattr(Contact, "is_due", lambda *_: True)
+    lifeline = kafka_lifeline.Lifeline("intake", {})
+    assert not lifeline.is_cut(cast(Consumer, Asked(wakes=False)), Input("queries", 0))
+    assert not lifeline.contact.is_cut_off
 
 
 @pytest.mark.parametrize(
