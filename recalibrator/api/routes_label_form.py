@@ -9,7 +9,7 @@ import asyncio
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from html import escape
-from typing import Annotated, Any, Literal, NamedTuple
+from typing import Annotated, Any, Literal, NamedTuple, get_args
 from urllib.parse import quote, urlencode
 
 from fastapi import APIRouter, Query
@@ -27,6 +27,7 @@ from recalibrator.labelling.queue import cursor_after, most_telling_first
 from recalibrator.labelling.recent_revisions import revision_at
 from schemas.entities import EntityMapping, EntityValue
 from schemas.event import MAX_ID_CHARS, MAX_NAME_CHARS
+from schemas.feedback import Verdict
 from schemas.label_requested import LabelRequested, RequestReason
 from ucci_runtime.broker.errors import BrokerUnreachable
 from ucci_runtime.refusals import RequestRefused
@@ -157,6 +158,7 @@ class LabelFormRoutes:
         return {
             "query_id": form.get("query_id", ""),
             "entities": _entities(form, fields) if said == "labelled" else None,
+            "verdict": form["act"] if said == "judged" else None,
             "labeler": form.get("labeler") or None,
             "labelled_at": now,
             "source": SOURCE,
@@ -261,11 +263,12 @@ def _accepted(answer: str) -> dict[str, EntityValue]:
     return entities
 
 
-Said = Literal["labelled", "skipped", "withdrawn"]
+Said = Literal["labelled", "judged", "skipped", "withdrawn"]
 
 NAMES_NONE = "none"
 #: What each button of the form has done once it is pressed.
 DONE: dict[str, Said] = {"label": "labelled", NAMES_NONE: "labelled", "skip": "skipped", "undo": "withdrawn"}
+DONE |= dict.fromkeys(get_args(Verdict), "judged")
 
 
 class LabelForm:

@@ -11,6 +11,7 @@ from hypothesis import given, settings
 
 from schemas import Decision, FeedbackEvent, LabelledExample, LabelRequest, ModelRun, QueryCost, RoutedEvent
 from schemas.entities import count_pairs, equal
+from schemas.errors import DecodeError
 from schemas.routed import DecisionReason
 from tests.support import strategies, value_strategies
 
@@ -121,6 +122,18 @@ def test_example_counts_dissent() -> None:
 @pytest.mark.parametrize("said", [{"entities": None}, {"entities": GOLD, "retracted": True}])
 def test_skipped_or_withdrawn_feedback_takes_the_example_out(said: dict[str, Any]) -> None:
     assert LabelledExample.from_events(routed("kept"), FeedbackEvent(query_id="q", **said)).retracted
+
+
+@pytest.mark.parametrize("reason", CASES)
+def test_a_verdict_stands_in_for_no_count(reason: str) -> None:
+    example = LabelledExample.from_events(routed(reason), FeedbackEvent(query_id="q", verdict="right"))
+    counts = (example.small_exact, example.small, example.large, example.gold_count, example.per_field)
+    assert counts == (None,) * 5
+    assert (example.verdict, example.retracted) == ("right", False)
+    assert LabelledExample.from_json(example.to_json()) == example
+    for faulty in ({"gold_count": 0}, {"verdict": None}, {"large": {"true_positives": 0, "predicted": 0}}):
+        with pytest.raises(DecodeError, match="small_exact, small and gold_count"):
+            LabelledExample.from_json(json.dumps(example.model_dump(mode="json") | faulty))
 
 
 def test_fields_that_the_workload_does_not_have_do_not_count() -> None:
