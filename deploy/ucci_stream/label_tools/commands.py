@@ -1,15 +1,18 @@
-"""``ucci-stream label-studio`` and ``label-files``: each command is one call and what it printed."""
+"""``ucci-stream label-studio``, ``label-files`` and ``trace-scores``: each command is one call and what it printed."""
 
 from __future__ import annotations
 
 import asyncio
 from dataclasses import asdict
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from ucci_stream.options import Chosen, JsonFlag, Outcome, command, out
+
+if TYPE_CHECKING:
+    from ucci_stream.label_tools.trace_services import Langfuse, Phoenix
 
 studio_app = typer.Typer(
     help="Label with Label Studio. Example: ucci-stream label-studio setup --url http://127.0.0.1:8090",
@@ -17,6 +20,11 @@ studio_app = typer.Typer(
 )
 files_app = typer.Typer(
     help="Label with any tool that reads and writes files. Example: ucci-stream label-files sync --folder labels",
+    no_args_is_help=True,
+)
+scores_app = typer.Typer(
+    help="Take scores that people give in a tracing service, and write labels back to its traces. Example: "
+    "ucci-stream trace-scores phoenix --url http://127.0.0.1:6006",
     no_args_is_help=True,
 )
 UrlOption = Annotated[str, typer.Option("--url", envvar="LABEL_STUDIO_URL", help="Address of Label Studio.")]
@@ -147,3 +155,73 @@ def sync_files(
     settings, workload = chosen
     options = SyncOptions(most=most, grace_s=0.0, every_s=every, as_json=as_json)
     asyncio.run(Rounds(settings, workload.name, options).run(partial(opened_folder, folder, workload.name, prefill)))
+
+
+ScoreOption = Annotated[str, typer.Option("--score", help="Name of the scores that say right or wrong.")]
+ResultsOption = Annotated[
+    int, typer.Option(min=1, max=10_000_000, help="Latest results of which the traces are known.")
+]
+
+
+@command(scores_app, "phoenix")
+def sync_phoenix(
+    chosen: Chosen,
+    url: Annotated[
+        str, typer.Option("--url", envvar="PHOENIX_COLLECTOR_ENDPOINT", help="Address of Phoenix.", show_envvar=True)
+    ],
+    key: Annotated[str | None, typer.Option("--key", envvar="PHOENIX_API_KEY", show_envvar=True)] = None,
+    project: Annotated[str, typer.Option(help="Name of Phoenix's project.")] = "default",
+    score: ScoreOption = "correctness",
+    results: ResultsOption = 100_000,
+    every: EveryOption = None,
+    as_json: JsonFlag = False,
+) -> None:
+    """Take annotations of people in Phoenix as verdicts and corrections, and write labels back to its traces.
+
+    Example: ucci-stream trace-scores phoenix --url http://127.0.0.1:6006 --every 60
+    """
+    from ucci_stream.label_tools.trace_services import Phoenix
+
+    _sync_scores(chosen, Phoenix(url, key, project, score), score, results, every, as_json=as_json)
+
+
+@command(scores_app, "langfuse")
+def sync_langfuse(
+    chosen: Chosen,
+    url: Annotated[
+        str, typer.Option("--url", envvar="LANGFUSE_BASE_URL", help="Address of Langfuse.", show_envvar=True)
+    ],
+    public_key: Annotated[str, typer.Option(envvar="LANGFUSE_PUBLIC_KEY", help="Of the project.", show_envvar=True)],
+    secret_key: Annotated[str, typer.Option(envvar="LANGFUSE_SECRET_KEY", help="Of the project.", show_envvar=True)],
+    score: ScoreOption = "correctness",
+    results: ResultsOption = 100_000,
+    every: EveryOption = None,
+    as_json: JsonFlag = False,
+) -> None:
+    """Take scores of people in Langfuse as verdicts and corrections, and write labels back to its traces.
+
+    Example: ucci-stream trace-scores langfuse --url https://cloud.langfuse.com --every 60
+    """
+    from ucci_stream.label_tools.trace_services import Langfuse
+
+    _sync_scores(chosen, Langfuse(url, public_key, secret_key, score), score, results, every, as_json=as_json)
+
+
+def _sync_scores(
+    chosen: Chosen,
+    service: Phoenix | Langfuse,
+    score: str,
+    results: int,
+    every: float | None,
+    *,
+    as_json: bool,
+) -> None:
+    from functools import partial
+
+    from ucci_stream.label_tools.sync import SyncOptions
+    from ucci_stream.label_tools.trace_sync import TraceRounds, opened_service
+
+    settings, workload = chosen
+    options = SyncOptions(most=results, every_s=every, as_json=as_json)
+    connect = partial(opened_service, service, score, settings.recalibrator.join_retention_s)
+    asyncio.run(TraceRounds(settings, workload.name, options).run(connect))
