@@ -7,6 +7,7 @@ far more than the four calls that are needed.
 
 from __future__ import annotations
 
+import base64
 import json
 from collections import defaultdict
 from collections.abc import AsyncIterator, Mapping, Sequence
@@ -56,14 +57,15 @@ class ScoreService(Protocol):
 class _Http:
     """A session with one server; an asynchronous context manager. Raises ConfigError when the address is none."""
 
-    def __init__(self, name: str, url: str, **session: Any) -> None:
+    def __init__(self, name: str, url: str, authorization: str | None) -> None:
         if urlsplit(url).scheme not in {"http", "https"}:
             raise ConfigError([f"--url: {url!r} is not an address such as http://127.0.0.1:6006"])
-        self._name, self._url, self._options = name, url.rstrip("/"), session
+        self._name, self._url = name, url.rstrip("/")
+        self._headers = {} if authorization is None else {"Authorization": authorization}
         self._session: aiohttp.ClientSession | None = None
 
     async def __aenter__(self) -> Self:
-        self._session = aiohttp.ClientSession(timeout=_TIMEOUT, **self._options)
+        self._session = aiohttp.ClientSession(timeout=_TIMEOUT, headers=self._headers)
         return self
 
     async def __aexit__(
@@ -109,7 +111,7 @@ class Phoenix(_Http):
     source = "phoenix"
 
     def __init__(self, url: str, key: str | None, project: str, name: str) -> None:
-        super().__init__("Phoenix", url, headers={"Authorization": f"Bearer {key}"} if key else {})
+        super().__init__("Phoenix", url, f"Bearer {key}" if key else None)
         self.project = quote(project, safe="")
         self._path, self._names = f"/v1/projects/{self.project}", (name, *CORRECTIONS)
 
@@ -196,7 +198,8 @@ class Langfuse(_Http):
     source = "langfuse"
 
     def __init__(self, url: str, public_key: str, secret_key: str, name: str) -> None:
-        super().__init__("Langfuse", url, auth=aiohttp.BasicAuth(public_key, secret_key))
+        keys = base64.b64encode(f"{public_key}:{secret_key}".encode()).decode()
+        super().__init__("Langfuse", url, f"Basic {keys}")
         self.project = quote(public_key, safe="")
         self._names = (name, *CORRECTIONS)
 
