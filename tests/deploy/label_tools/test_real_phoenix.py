@@ -66,7 +66,7 @@ def site(broker: LocalBroker, phoenix: PhoenixServer, tmp_path: Path) -> Site:
     producer = Producer({"bootstrap.servers": broker.bootstrap})
     for number in range(QUERIES):
         one, trace = routed(number), trace_id(number)
-        headers = [("traceparent", f"00-{trace}-{trace[:16]}-01".encode())]
+        headers: dict[str, str | bytes | None] = {"traceparent": f"00-{trace}-{trace[:16]}-01".encode()}
         producer.produce(f"{site.prefix}.results", key=one.query_id, value=one.to_json(), headers=headers)
         # Every other trace is of a program that knows nothing of our queries.
         phoenix.trace(trace, {"ucci.query_id": one.query_id} if number % 2 else {})

@@ -126,6 +126,18 @@ def test_a_verdict_needs_no_field(api: Api, verdict: str) -> None:
     assert "Judged: q-2" in answer.text
 
 
+def test_right_is_asked_of_a_single_answer_alone(api: Api) -> None:
+    """Of two, nobody is told which one was served; that neither is right says enough."""
+    alone = api.client.get(PATH).text
+    ask(api, 3, other_entities={"camera": "leica"})
+    both = api.client.get(PATH).text
+
+    assert 'value="right"' in alone
+    assert 'value="right"' not in both
+    api.client.post(PATH, data=form_of(both, "wrong"))
+    assert (sent(api)[0].query_id, sent(api)[0].verdict) == ("q-3", "wrong")
+
+
 def test_an_undo_withdraws_and_stays_where_one_is(api: Api) -> None:
     """The withdrawal outranks the label, and the request on the screen stays there."""
     labelled = api.client.post(PATH, data=form_of(api.client.get(PATH).text))
