@@ -1,13 +1,13 @@
 """Scores that people gave to traces in a tracing service, as feedback on the queries behind them. Pure.
 
 A score by the configured name says right or wrong of the answer that was served; a correction, or a score whose
-comment or metadata holds entities, says what is right. Scores of programs and of models are left alone. Each author is
-a labeler of their own, so that the rules of trust apply; where one has said both, what is right counts.
+comment or metadata holds entities, says what is right, and outranks what the same author says otherwise. Each author is
+a labeler of their own, so that the rules of trust apply.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Any, NamedTuple
@@ -34,31 +34,26 @@ OURS = "ucci-label"
 CORRECTIONS = ("correction", "output")
 
 _VERDICTS: dict[object, Verdict] = {
-    **dict.fromkeys(("right", "correct", "true", "yes", "pass", "1", 1, True), "right"),
-    **dict.fromkeys(("wrong", "incorrect", "false", "no", "fail", "0", 0, False), "wrong"),
+    **dict.fromkeys(("right", "correct", "true", "yes", "pass", 1, True), "right"),
+    **dict.fromkeys(("wrong", "incorrect", "false", "no", "fail", 0, False), "wrong"),
 }
-_MICROSECONDS = 1_000_000
 _SHOWN_CHARS = 60
 
 
 class Score(NamedTuple):
-    """One score, as any tracing service has it."""
+    """One score of a person, by any service; ``value`` is the word or the number, ``author`` None where unknown."""
 
     score_id: str
     name: str
-    #: What was chosen, where it has a name, and its number.
-    label: str | None
-    value: float | bool | None
-    #: Free text; the corrected answer, where the service has corrections.
+    value: str | float | bool | None
     comment: str | None
     metadata: Mapping[str, Any]
-    #: None for what came by API without an author.
     author: str | None
     changed_at: datetime
 
 
 class ScoredTrace(NamedTuple):
-    """A trace with scores of people, and the query behind it where a span names one."""
+    """A trace with scores, and the query behind it where that is known."""
 
     trace_id: str
     query_id: str | None
@@ -79,52 +74,37 @@ class TraceScoreReader:
         return None
 
     def task(self, document: JsonDocument) -> Task:
-        """Return one trace as a task: ``trace`` of the document is a :class:`ScoredTrace`."""
+        """Return one trace, a :class:`ScoredTrace` under ``trace``, as a task."""
         trace: ScoredTrace = document["trace"]
-        scores = trace.scores if trace.query_id else ()
-        annotations: list[Annotation] = []
+        found: list[Annotation] = []
         faults = []
-        for score in scores:
+        for score in trace.scores if trace.query_id else ():
             try:
-                if (said := self._annotation(trace, score)) is not None:
-                    annotations.append(said)
+                found += self._annotations(trace, score)
             except InvalidAnnotation as fault:
                 faults.append(f"trace {trace.trace_id}, {score.name!r}: {fault}")
-        changed_at = max((score.changed_at for score in trace.scores), default=document["now"])
-        return Task(
-            document_id=trace.trace_id,
-            task_id=None,
-            query_id=trace.query_id,
-            annotations=tuple(_without_less(annotations)),
-            is_untouched=False,
-            may_leave=False,
-            created_at=changed_at,
-            changed_at=changed_at,
-            faults=tuple(faults),
-        )
+        full = {one.event.labeler for one in found if one.event.verdict is None}
+        said = tuple(one for one in found if one.event.verdict is None or one.event.labeler not in full)
+        at = document["now"]
+        return Task(trace.trace_id, None, trace.query_id, said, False, False, at, at, tuple(faults))
 
-    def _annotation(self, trace: ScoredTrace, score: Score) -> Annotation | None:
-        is_ours = score.name == OURS or score.score_id.startswith(f"{OURS}:")
-        if is_ours or score.name not in {self.name, *CORRECTIONS}:
-            return None
-        entities = _entities(score)
-        if entities is None and score.name != self.name:
-            if not score.comment:
-                return None
-            raise InvalidAnnotation("a correction is an object of fields as JSON", "comment")
+    def _annotations(self, trace: ScoredTrace, score: Score) -> list[Annotation]:
+        """Return what a score says, in a list; none where it is not meant for us."""
+        entities = _entities(score) if score.name in {self.name, *CORRECTIONS} else None
+        if score.name != self.name and entities is None:
+            return []
         key = AnnotationKey(self.project, quote(score.score_id, safe=""))
-        mark = int(score.changed_at.timestamp() * _MICROSECONDS)
         content = {
             "query_id": trace.query_id,
             "labeler": f"{self.source}:{score.author or 'api'}",
             "labelled_at": score.changed_at,
             "source": self.source,
-            "feedback_id": feedback_id(self.source, key, mark),
+            "feedback_id": feedback_id(self.source, key, score.changed_at.timestamp()),
             "revision": revision_at(score.changed_at),
             **({"verdict": _verdict(score)} if entities is None else {"entities": entities}),
         }
         try:
-            return Annotation(key, FeedbackEvent.model_validate(content))
+            return [Annotation(key, FeedbackEvent.model_validate(content))]
         except ValidationError as error:
             found = decode_error(error)
             raise InvalidAnnotation(str(found), found.field, found.reason) from None
@@ -133,29 +113,24 @@ class TraceScoreReader:
 def _entities(score: Score) -> Mapping[str, Any] | None:
     """Return the right entities, where a score says them: in ``metadata.entities``, or as JSON in its comment."""
     given = score.metadata.get("entities")
-    if given is None and score.comment and score.comment.lstrip().startswith("{"):
-        try:
+    is_meant = score.name in CORRECTIONS or (score.comment or "").lstrip().startswith("{")
+    try:
+        if given is None and score.comment and is_meant:
             given = from_json(score.comment)
-        except ValueError as error:
-            raise InvalidAnnotation(f"comment: looks like entities and is no JSON: {error}", "comment") from None
+    except ValueError:
+        given = score.comment
     if given is not None and not isinstance(given, dict):
-        raise InvalidAnnotation("metadata.entities: must be an object of fields", "metadata.entities")
+        raise InvalidAnnotation("entities: must be an object of fields, in the metadata or as JSON in the comment")
     return given
 
 
 def _verdict(score: Score) -> Verdict:
-    said = score.value if score.label is None else score.label.strip().lower()
+    said = score.value.strip().lower() if isinstance(score.value, str) else score.value
     verdict = _VERDICTS.get(said)
     if verdict is None:
         message = f"{str(said)[:_SHOWN_CHARS]!r} is neither right nor wrong: use correct and incorrect, or 1 and 0"
         raise InvalidAnnotation(message, "value")
     return verdict
-
-
-def _without_less(annotations: Sequence[Annotation]) -> Iterable[Annotation]:
-    """Leave out verdicts of those who have said what is right."""
-    full = {one.event.labeler for one in annotations if one.event.verdict is None}
-    return (one for one in annotations if one.event.verdict is None or one.event.labeler not in full)
 
 
 class TraceLabel(NamedTuple):

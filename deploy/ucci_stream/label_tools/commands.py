@@ -4,15 +4,13 @@ from __future__ import annotations
 
 import asyncio
 from dataclasses import asdict
+from datetime import timedelta
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated, Literal
 
 import typer
 
 from ucci_stream.options import Chosen, JsonFlag, Outcome, command, out
-
-if TYPE_CHECKING:
-    from ucci_stream.label_tools.trace_services import Langfuse, Phoenix
 
 studio_app = typer.Typer(
     help="Label with Label Studio. Example: ucci-stream label-studio setup --url http://127.0.0.1:8090",
@@ -23,8 +21,7 @@ files_app = typer.Typer(
     no_args_is_help=True,
 )
 scores_app = typer.Typer(
-    help="Take scores that people give in a tracing service, and write labels back to its traces. Example: "
-    "ucci-stream trace-scores phoenix --url http://127.0.0.1:6006",
+    help="Label by scores of traces. Example: ucci-stream trace-scores sync phoenix --url http://127.0.0.1:6006",
     no_args_is_help=True,
 )
 UrlOption = Annotated[str, typer.Option("--url", envvar="LABEL_STUDIO_URL", help="Address of Label Studio.")]
@@ -157,71 +154,36 @@ def sync_files(
     asyncio.run(Rounds(settings, workload.name, options).run(partial(opened_folder, folder, workload.name, prefill)))
 
 
-ScoreOption = Annotated[str, typer.Option("--score", help="Name of the scores that say right or wrong.")]
-ResultsOption = Annotated[
-    int, typer.Option(min=1, max=10_000_000, help="Latest results of which the traces are known.")
-]
-
-
-@command(scores_app, "phoenix")
-def sync_phoenix(
+@command(scores_app, "sync")
+def sync_scores(
     chosen: Chosen,
-    url: Annotated[
-        str, typer.Option("--url", envvar="PHOENIX_COLLECTOR_ENDPOINT", help="Address of Phoenix.", show_envvar=True)
-    ],
-    key: Annotated[str | None, typer.Option("--key", envvar="PHOENIX_API_KEY", show_envvar=True)] = None,
-    project: Annotated[str, typer.Option(help="Name of Phoenix's project.")] = "default",
-    score: ScoreOption = "correctness",
-    results: ResultsOption = 100_000,
+    service: Annotated[Literal["phoenix", "langfuse"], typer.Argument(help="Which one.")],
+    url: Annotated[str, typer.Option("--url", help="Its address.")],
+    key: Annotated[
+        str,
+        typer.Option("--key", envvar="UCCI_TRACES_KEY", help="Phoenix's, where it has some; Langfuse's PUBLIC:SECRET."),
+    ] = "",
+    project: Annotated[str, typer.Option(help="Of Phoenix; Langfuse's keys name theirs.")] = "default",
+    score: Annotated[str, typer.Option(help="Name of the scores that say right or wrong.")] = "correctness",
+    results: Annotated[int, typer.Option(min=1, help="Latest results whose traces are known.")] = 100_000,
     every: EveryOption = None,
     as_json: JsonFlag = False,
 ) -> None:
-    """Take annotations of people in Phoenix as verdicts and corrections, and write labels back to its traces.
+    """Take scores of people as verdicts and corrections, and write labels back to their traces.
 
-    Example: ucci-stream trace-scores phoenix --url http://127.0.0.1:6006 --every 60
+    Example: ucci-stream trace-scores sync phoenix --url http://127.0.0.1:6006 --every 60
     """
-    from ucci_stream.label_tools.trace_services import Phoenix
-
-    _sync_scores(chosen, Phoenix(url, key, project, score), score, results, every, as_json=as_json)
-
-
-@command(scores_app, "langfuse")
-def sync_langfuse(
-    chosen: Chosen,
-    url: Annotated[
-        str, typer.Option("--url", envvar="LANGFUSE_BASE_URL", help="Address of Langfuse.", show_envvar=True)
-    ],
-    public_key: Annotated[str, typer.Option(envvar="LANGFUSE_PUBLIC_KEY", help="Of the project.", show_envvar=True)],
-    secret_key: Annotated[str, typer.Option(envvar="LANGFUSE_SECRET_KEY", help="Of the project.", show_envvar=True)],
-    score: ScoreOption = "correctness",
-    results: ResultsOption = 100_000,
-    every: EveryOption = None,
-    as_json: JsonFlag = False,
-) -> None:
-    """Take scores of people in Langfuse as verdicts and corrections, and write labels back to its traces.
-
-    Example: ucci-stream trace-scores langfuse --url https://cloud.langfuse.com --every 60
-    """
-    from ucci_stream.label_tools.trace_services import Langfuse
-
-    _sync_scores(chosen, Langfuse(url, public_key, secret_key, score), score, results, every, as_json=as_json)
-
-
-def _sync_scores(
-    chosen: Chosen,
-    service: Phoenix | Langfuse,
-    score: str,
-    results: int,
-    every: float | None,
-    *,
-    as_json: bool,
-) -> None:
     from functools import partial
 
     from ucci_stream.label_tools.sync import SyncOptions
-    from ucci_stream.label_tools.trace_sync import TraceRounds, opened_service
+    from ucci_stream.label_tools.trace_services import Langfuse, Phoenix
+    from ucci_stream.label_tools.trace_sync import TraceRounds, opened_project
 
-    settings, workload = chosen
+    settings, memory = chosen.settings, timedelta(seconds=chosen.settings.recalibrator.join_retention_s)
+    bearer = f"Bearer {key}" if key else None
+    if service == "phoenix":
+        opened: Phoenix | Langfuse = Phoenix(url, project, score, memory, bearer)
+    else:
+        opened = Langfuse(url, key, score, memory)
     options = SyncOptions(most=results, every_s=every, as_json=as_json)
-    connect = partial(opened_service, service, score, settings.recalibrator.join_retention_s)
-    asyncio.run(TraceRounds(settings, workload.name, options).run(connect))
+    asyncio.run(TraceRounds(settings, chosen.workload.name, options).run(partial(opened_project, opened)))

@@ -1,8 +1,7 @@
-"""Tracing services over their HTTP APIs: scores of people out, labels from elsewhere back to their traces.
+"""Projects of tracing services as label tools: traces that people scored are tasks with annotations.
 
-Phoenix is asked as version 20 answers, and tried against it; Langfuse by the API that its version 4 keeps
-(``/api/public/v3/scores``), and tried against answers as its description has them. Their own client libraries bring
-far more than the four calls that are needed.
+Phoenix is asked as version 20 answers, and tried against it; Langfuse by the API that its version 4 keeps, and tried
+against answers as its description has them. Their own client libraries bring far more than these few calls.
 """
 
 from __future__ import annotations
@@ -10,210 +9,193 @@ from __future__ import annotations
 import base64
 import json
 from collections import defaultdict
-from collections.abc import AsyncIterator, Mapping, Sequence
-from datetime import datetime
-from types import TracebackType
-from typing import Any, Protocol, Self
-from urllib.parse import quote, urlencode, urlsplit
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from datetime import UTC, datetime, timedelta
+from typing import Any
+from urllib.parse import quote, unquote, urlencode, urlsplit
 
 import aiohttp
 
-from recalibrator.labelling.label_tool import LabelToolFailed
-from recalibrator.labelling.trace_scores import CORRECTIONS, OURS, Score, ScoredTrace, TraceLabel
+from recalibrator.labelling.label_tool import AnnotationKey, JsonDocument, LabelToolFailed, TaskId
+from recalibrator.labelling.trace_scores import CORRECTIONS, OURS, Score, ScoredTrace, TraceLabel, TraceScoreReader
 from schemas.errors import ConfigError
 from schemas.event import rfc3339
+from schemas.label_requested import LabelRequested
 
 _TIMEOUT = aiohttp.ClientTimeout(total=60.0, connect=10.0)
 _FAILED, _DETAIL_CHARS = 400, 300
 #: Traces of one question for their annotations: their ids stand in its address.
-_TRACES_AT_ONCE = 50
-_MOST_ANNOTATIONS, _MOST_SPANS, _MOST_SCORES = 10_000, 1_000, 100
+_AT_ONCE = 50
 _QUERY_ID = "ucci.query_id"
 
 _Pairs = list[tuple[str, Any]]
+_Scores = dict[str, list[Score]]
 
 
-class ScoreService(Protocol):
-    """One project of a tracing service; any call may raise :class:`LabelToolFailed`."""
+class TracingProject:
+    """One project of a tracing service, a ``LabelTool`` that makes and removes no task.
 
-    @property
-    def source(self) -> str:
-        """The service's name: ``source`` of its feedback."""
+    Parameters
+    ----------
+    name : str
+        Of the scores that say right or wrong.
+    memory : timedelta
+        Older traces are left alone, as the join has forgotten their queries.
+    """
 
-    @property
-    def project(self) -> str:
-        """Which project this is, without colons."""
+    source = ""
+
+    def __init__(self, url: str, project: str, name: str, memory: timedelta, authorization: str | None) -> None:
+        if urlsplit(url).scheme not in {"http", "https"}:
+            raise ConfigError([f"--url: {url!r} is not an address such as http://127.0.0.1:6006"])
+        self.project = quote(project, safe="")
+        self.reader = TraceScoreReader(self.source, self.project, name)
+        #: Which query a trace is of, where no span and no score says so.
+        self.query_of: Callable[[str], str | None] = lambda _: None
+        self._url, self._memory, self._names = url.rstrip("/"), memory, (name, *CORRECTIONS)
+        self._headers = {} if authorization is None else {"Authorization": authorization}
+        self._known: dict[str, str | None] = {}
+
+    async def tasks(self, changed_since: datetime | None) -> AsyncIterator[JsonDocument]:
+        """Yield all traces with scores, and those whose last one was deleted since this process began."""
+        del changed_since
+        now, gone = datetime.now(UTC), dict(self._known)
+        async for trace in self.scored(now - self._memory):
+            gone.pop(trace.trace_id, None)
+            named = (one.metadata.get("query_id") for one in trace.scores)
+            query_id = next((one for one in named if isinstance(one, str)), trace.query_id)
+            query_id = self._known[trace.trace_id] = query_id or self.query_of(trace.trace_id)
+            yield {"trace": trace._replace(query_id=query_id), "now": now}
+        for trace_id, query_id in gone.items():
+            yield {"trace": ScoredTrace(trace_id, query_id, ()), "now": now}
+
+    async def add(self, requests: Sequence[LabelRequested]) -> None:
+        """Make nothing: the traces are there."""
+
+    async def remove(self, tasks: Sequence[TaskId]) -> None:
+        """Remove nothing."""
+
+    async def has(self, annotation: AnnotationKey) -> bool:
+        """Return false: what the listing of a trace lacks is gone."""
+        del annotation
+        return False
 
     def scored(self, since: datetime) -> AsyncIterator[ScoredTrace]:
         """Yield the traces since then that people have scored, each once and with all such scores."""
+        raise NotImplementedError
 
     async def write(self, labels: Sequence[TraceLabel]) -> None:
         """Write labels to their traces; one that was written before is replaced."""
+        raise NotImplementedError
 
-    async def has(self, score_id: str) -> bool:
-        """Return whether a score that the listing lacks exists all the same."""
-
-
-class _Http:
-    """A session with one server; an asynchronous context manager. Raises ConfigError when the address is none."""
-
-    def __init__(self, name: str, url: str, authorization: str | None) -> None:
-        if urlsplit(url).scheme not in {"http", "https"}:
-            raise ConfigError([f"--url: {url!r} is not an address such as http://127.0.0.1:6006"])
-        self._name, self._url = name, url.rstrip("/")
-        self._headers = {} if authorization is None else {"Authorization": authorization}
-        self._session: aiohttp.ClientSession | None = None
-
-    async def __aenter__(self) -> Self:
-        self._session = aiohttp.ClientSession(timeout=_TIMEOUT, headers=self._headers)
-        return self
-
-    async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        if self._session is not None:
-            await self._session.close()
-
-    async def pages(self, path: str, pairs: _Pairs, where: Sequence[str]) -> AsyncIterator[list[dict[str, Any]]]:
-        """Yield the pages of a listing; ``where`` its answers hold the next one's cursor."""
+    async def _pages(self, path: str, pairs: _Pairs) -> AsyncIterator[list[dict[str, Any]]]:
         cursor = None
         while True:
-            document = await self.call("GET", path, [*pairs, *([("cursor", cursor)] if cursor else [])])
+            document = await self._call("GET", path, [*pairs, *([("cursor", cursor)] if cursor else [])])
             yield document["data"]
-            cursor = document
-            for name in where:
-                cursor = (cursor or {}).get(name)
+            cursor = document.get("next_cursor") or document.get("meta", {}).get("cursor")
             if not cursor:
                 return
 
-    async def call(self, method: str, path: str, pairs: _Pairs | None = None, content: Any = None) -> Any:
-        """Return the answer's document."""
-        assert self._session is not None
-        address = self._url + path + (f"?{urlencode(pairs)}" if pairs else "")
+    async def _call(self, method: str, path: str, pairs: _Pairs = (), content: Any = None) -> Any:  # type: ignore[assignment]
+        address, name = f"{self._url}{path}?{urlencode(pairs)}", self.source.capitalize()
         try:
-            async with self._session.request(method, address, json=content) as answer:
+            async with (
+                aiohttp.ClientSession(timeout=_TIMEOUT, headers=self._headers) as session,
+                session.request(method, address, json=content) as answer,
+            ):
                 status, text = answer.status, await answer.text()
         except (aiohttp.ClientError, TimeoutError, OSError) as error:
             reason = str(error) or type(error).__name__
-            raise LabelToolFailed(f"no answer from {self._name} at {self._url} ({reason}); check --url") from None
-        if status >= _FAILED:
-            detail = " ".join(text.split())[:_DETAIL_CHARS]
-            raise LabelToolFailed(f"{self._name} refused {method} {path} with {status}: {detail}")
+            raise LabelToolFailed(f"no answer from {name} at {self._url} ({reason}); check --url") from None
         try:
-            return json.loads(text) if text else {}
+            if status < _FAILED:
+                return json.loads(text or "{}")
         except ValueError:
-            raise LabelToolFailed(f"{method} {path}: {self._name}'s answer is no JSON; check --url") from None
+            pass
+        detail = " ".join(text.split())[:_DETAIL_CHARS]
+        raise LabelToolFailed(f"{name} answered {method} {path} with {status}: {detail}; check --url and --key")
 
 
-class Phoenix(_Http):
-    """One project of Phoenix. ``name``: of the annotations that say right or wrong."""
+class Phoenix(TracingProject):
+    """One project of Phoenix."""
 
     source = "phoenix"
 
-    def __init__(self, url: str, key: str | None, project: str, name: str) -> None:
-        super().__init__("Phoenix", url, f"Bearer {key}" if key else None)
-        self.project = quote(project, safe="")
-        self._path, self._names = f"/v1/projects/{self.project}", (name, *CORRECTIONS)
-
     async def scored(self, since: datetime) -> AsyncIterator[ScoredTrace]:
         """Yield traces with annotations of people, on the trace or on any of its spans."""
-        names = [*self._names]
-        on_trace = " or ".join(
-            f"trace_annotations[{name!r}].{part} is not None" for name in names for part in ("label", "score")
-        )
-        wanted = f"any(a.name in {names!r} for a in span_annotations) or {on_trace}"
-        # Where a correction has neither label nor score it stands beside one, or in its explanation.
-        wanted += "".join(f" or trace_annotations[{name!r}].explanation is not None" for name in names)
-        asked: _Pairs = [("filter", wanted), ("start_time", rfc3339(since)), ("include_spans", "true")]
-        asked.append(("limit", _TRACES_AT_ONCE))
-        async for page in self.pages(f"{self._path}/traces", asked, ["next_cursor"]):
-            traces = [one["trace_id"] for one in page]
+        parts = [f"any(a.name in {list(self._names)!r} for a in span_annotations)"]
+        for part in ("label", "score", "explanation"):
+            parts += [f"trace_annotations[{name!r}].{part} is not None" for name in self._names]
+        asked: _Pairs = [("filter", " or ".join(parts)), ("start_time", rfc3339(since)), ("limit", _AT_ONCE)]
+        path = f"/v1/projects/{self.project}"
+        async for page in self._pages(f"{path}/traces", [*asked, ("include_spans", "true")]):
+            if not page:
+                return
             spans = {span["span_id"]: one["trace_id"] for one in page for span in one["spans"] or ()}
-            scores: dict[str, list[Score]] = defaultdict(list)
-            await self._annotations(scores, "trace", {trace: trace for trace in traces})
-            await self._annotations(scores, "span", spans)
-            queries = await self._queries(traces) if traces else {}
-            for trace in traces:
-                yield ScoredTrace(trace, queries.get(trace), scores[trace])
+            scores: _Scores = {one["trace_id"]: [] for one in page}
+            await self._annotations(scores, f"{path}/trace_annotations", "trace_id", {one: one for one in scores})
+            await self._annotations(scores, f"{path}/span_annotations", "span_id", spans)
+            queries: dict[str, str] = {}
+            of_traces: _Pairs = [("limit", 1_000), *(("trace_id", one) for one in scores)]
+            async for some in self._pages(f"{path}/spans", of_traces):
+                queries |= {one["context"]["trace_id"]: one["attributes"][_QUERY_ID] for one in some if _names(one)}
+            for trace_id, found in scores.items():
+                yield ScoredTrace(trace_id, queries.get(trace_id), found)
 
     async def write(self, labels: Sequence[TraceLabel]) -> None:
         """Write them in one call; an annotation with the same identifier is replaced."""
         data = [
-            {
-                "name": OURS,
-                "annotator_kind": "HUMAN",
-                "trace_id": one.trace_id,
-                "identifier": one.identifier,
-                "result": {"label": one.word, "explanation": json.dumps(one.details["entities"])},
-                "metadata": one.details,
-            }
+            {"name": OURS, "annotator_kind": "HUMAN", "trace_id": one.trace_id, "identifier": one.identifier}
+            | {"result": {"label": one.word, "explanation": json.dumps(one.details["entities"])}}
+            | {"metadata": one.details}
             for one in labels
         ]
-        await self.call("POST", "/v1/trace_annotations", content={"data": data})
+        await self._call("POST", "/v1/trace_annotations", content={"data": data})
 
-    async def has(self, score_id: str) -> bool:
-        """Return false: what a listing of a trace lacks is gone."""
-        del score_id
-        return False
-
-    async def _annotations(self, scores: dict[str, list[Score]], kind: str, trace_of: Mapping[str, str]) -> None:
+    async def _annotations(self, scores: _Scores, path: str, kind: str, trace_of: Mapping[str, str]) -> None:
+        names: _Pairs = [("limit", 1_000), *(("include_annotation_names", name) for name in self._names)]
         ids = list(trace_of)
-        for start in range(0, len(ids), _TRACES_AT_ONCE):
-            asked: _Pairs = [(f"{kind}_ids", one) for one in ids[start : start + _TRACES_AT_ONCE]]
-            asked += [("include_annotation_names", name) for name in self._names]
-            asked.append(("limit", _MOST_ANNOTATIONS))
-            async for page in self.pages(f"{self._path}/{kind}_annotations", asked, ["next_cursor"]):
+        for start in range(0, len(ids), _AT_ONCE):
+            async for page in self._pages(
+                path, [*names, *((f"{kind}s", one) for one in ids[start : start + _AT_ONCE])]
+            ):
                 for one in page:
                     if one["annotator_kind"] == "HUMAN":
-                        scores[trace_of[one[f"{kind}_id"]]].append(_phoenix_score(one))
+                        scores[trace_of[one[kind]]].append(_phoenix_score(one))
 
-    async def _queries(self, traces: Sequence[str]) -> dict[str, str]:
-        asked: _Pairs = [*(("trace_id", trace) for trace in traces), ("limit", _MOST_SPANS)]
-        found: dict[str, str] = {}
-        async for page in self.pages(f"{self._path}/spans", asked, ["next_cursor"]):
-            for span in page:
-                query_id = (span.get("attributes") or {}).get(_QUERY_ID)
-                if isinstance(query_id, str):
-                    found[span["context"]["trace_id"]] = query_id
-        return found
+
+def _names(span: Mapping[str, Any]) -> bool:
+    return isinstance((span.get("attributes") or {}).get(_QUERY_ID), str)
 
 
 def _phoenix_score(one: Mapping[str, Any]) -> Score:
     result = one.get("result") or {}
-    return Score(
-        one["id"],
-        one["name"],
-        result.get("label"),
-        result.get("score"),
-        result.get("explanation"),
-        one.get("metadata") or {},
-        one.get("user_id") or one.get("identifier") or None,
-        datetime.fromisoformat(one["updated_at"]),
-    )
+    value = result.get("score") if result.get("label") is None else result["label"]
+    author, changed_at = one.get("user_id") or one.get("identifier") or None, datetime.fromisoformat(one["updated_at"])
+    return Score(one["id"], one["name"], value, result.get("explanation"), one["metadata"] or {}, author, changed_at)
 
 
-class Langfuse(_Http):
-    """The project of a pair of Langfuse's keys. ``name``: of the scores that say right or wrong."""
+class Langfuse(TracingProject):
+    """The project of a pair of Langfuse's keys, ``PUBLIC:SECRET``."""
 
     source = "langfuse"
 
-    def __init__(self, url: str, public_key: str, secret_key: str, name: str) -> None:
-        keys = base64.b64encode(f"{public_key}:{secret_key}".encode()).decode()
-        super().__init__("Langfuse", url, f"Basic {keys}")
-        self.project = quote(public_key, safe="")
-        self._names = (name, *CORRECTIONS)
+    def __init__(self, url: str, keys: str, name: str, memory: timedelta) -> None:
+        token = base64.b64encode(keys.encode()).decode()
+        super().__init__(url, keys.partition(":")[0], name, memory, f"Basic {token}")
 
     async def scored(self, since: datetime) -> AsyncIterator[ScoredTrace]:
         """Yield traces with scores of annotators, or sent by API, on the trace or on any of its observations."""
-        scores: dict[str, list[Score]] = defaultdict(list)
+        scores: _Scores = defaultdict(list)
+        asked: _Pairs = [("fields", "details,subject,annotation"), ("limit", 100), ("fromTimestamp", rfc3339(since))]
         for name in self._names:
-            asked: _Pairs = [("name", name), ("fields", "details,subject,annotation"), ("limit", _MOST_SCORES)]
-            asked.append(("fromTimestamp", rfc3339(since)))
-            async for page in self.pages("/api/public/v3/scores", asked, ["meta", "cursor"]):
+            async for page in self._pages("/api/public/v3/scores", [*asked, ("name", name)]):
                 for one in page:
                     subject = one.get("subject") or {}
                     trace = subject.get("id") if subject.get("kind") == "trace" else subject.get("traceId")
-                    if trace and one["source"] != "EVAL":
+                    is_ours = one["id"].startswith(f"{OURS}:")
+                    if trace and one["source"] != "EVAL" and not is_ours:
                         scores[trace].append(_langfuse_score(one))
         for trace, found in scores.items():
             yield ScoredTrace(trace, None, found)
@@ -221,32 +203,22 @@ class Langfuse(_Http):
     async def write(self, labels: Sequence[TraceLabel]) -> None:
         """Write one after another; a score with the same id is replaced."""
         for one in labels:
-            content = {
+            content: dict[str, Any] = {
                 "id": one.identifier,
                 "traceId": one.trace_id,
                 "name": OURS,
                 "dataType": "CATEGORICAL",
-                "value": one.word,
-                "comment": json.dumps(one.details["entities"]),
-                "metadata": one.details,
             }
-            await self.call("POST", "/api/public/scores", content=content)
+            content |= {"value": one.word, "comment": json.dumps(one.details["entities"]), "metadata": one.details}
+            await self._call("POST", "/api/public/scores", content=content)
 
-    async def has(self, score_id: str) -> bool:
+    async def has(self, annotation: AnnotationKey) -> bool:
         """Ask for it by its id: what was written a moment ago may be missing from a listing."""
-        return bool((await self.call("GET", "/api/public/v3/scores", [("id", score_id)]))["data"])
+        asked = [("id", unquote(annotation.annotation))]
+        return bool((await self._call("GET", "/api/public/v3/scores", asked))["data"])
 
 
 def _langfuse_score(one: Mapping[str, Any]) -> Score:
-    value, kind = one.get("value"), one["dataType"]
-    is_text = kind in {"TEXT", "CORRECTION"}
-    return Score(
-        one["id"],
-        one["name"],
-        value if kind == "CATEGORICAL" else None,
-        value if kind in {"NUMERIC", "BOOLEAN"} else None,
-        value if is_text else one.get("comment"),
-        one.get("metadata") or {},
-        one.get("authorUserId"),
-        datetime.fromisoformat(one["updatedAt"]),
-    )
+    comment = one["value"] if one["dataType"] in {"TEXT", "CORRECTION"} else one.get("comment")
+    author, changed_at = one.get("authorUserId"), datetime.fromisoformat(one["updatedAt"])
+    return Score(one["id"], one["name"], one["value"], comment, one.get("metadata") or {}, author, changed_at)

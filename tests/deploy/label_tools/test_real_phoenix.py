@@ -43,7 +43,7 @@ class Site:
         self.config = write_recalibrator_config(folder / "ucci.toml", bootstrap, self.prefix, folder / "state")
 
     def round(self) -> dict[str, Any]:
-        command = [sys.executable, "-m", "ucci_stream", "trace-scores", "phoenix", "--url", self.url, "--json"]
+        command = [sys.executable, "-m", "ucci_stream", "trace-scores", "sync", "phoenix", "--url", self.url, "--json"]
         command += ["--config", str(self.config)]
         done = subprocess.run(command, check=False, capture_output=True, text=True, cwd=ROOT)
         assert done.returncode == 0, done.stderr

@@ -11,7 +11,7 @@ from typing import Any, cast
 import pytest
 from aiohttp import web
 
-from recalibrator.labelling.label_tool import LabelToolFailed
+from recalibrator.labelling.label_tool import AnnotationKey, LabelToolFailed
 from recalibrator.labelling.reconcile import Author, Sent, note_sent
 from recalibrator.labelling.trace_scores import Score, ScoredTrace, TraceLabel
 from schemas.errors import ConfigError
@@ -19,10 +19,11 @@ from schemas.feedback import FeedbackEvent
 from schemas.label_requested import LabelRequested
 from ucci_runtime.broker.records import Input, Record
 from ucci_stream.label_tools.sync import Round, SyncOptions
-from ucci_stream.label_tools.trace_services import Langfuse, Phoenix
-from ucci_stream.label_tools.trace_sync import TracesOfQueries, TraceSynchroniser, TraceTool, TraceTopics
+from ucci_stream.label_tools.trace_services import Langfuse, Phoenix, TracingProject
+from ucci_stream.label_tools.trace_sync import TracesOfQueries, TraceSynchroniser, TraceTopics
 
 NOW = datetime.now(UTC).replace(microsecond=0)
+MEMORY = timedelta(days=14)
 TRACE = "0af7651916cd43dd8448eb211c80319c"
 
 
@@ -32,15 +33,16 @@ def result(query_id: str, trace: str = TRACE) -> Record:
 
 
 def score(number: int, **changes: Any) -> Score:
-    return Score(f"s-{number}", "correctness", "correct", None, None, {}, "ann", NOW)._replace(**changes)
+    return Score(f"s-{number}", "correctness", "correct", None, {}, "ann", NOW)._replace(**changes)
 
 
-class MemoryService:
+class MemoryService(TracingProject):
     """A tracing service that holds what it is given."""
 
-    source, project = "phoenix", "default"
+    source = "phoenix"
 
     def __init__(self) -> None:
+        super().__init__("http://127.0.0.1", "default", "correctness", MEMORY, None)
         self.traces: dict[str, ScoredTrace] = {}
         self.written: dict[str, TraceLabel] = {}
         self.is_away = False
@@ -55,9 +57,6 @@ class MemoryService:
             raise LabelToolFailed("away")
         self.written |= {one.identifier: one for one in labels}
 
-    async def has(self, score_id: str) -> bool:
-        return any(one.score_id == score_id for trace in self.traces.values() for one in trace.scores)
-
 
 class MemoryTraceTopics:
     """The topics: what was sent, which trace is whose, and what others have said since."""
@@ -65,7 +64,7 @@ class MemoryTraceTopics:
     def __init__(self) -> None:
         self.records: list[FeedbackEvent] = []
         self.traces = TracesOfQueries(1_000)
-        self.elsewhere: list[TraceLabel] = []
+        self.elsewhere: dict[Author, TraceLabel] = {}
 
     def read_results(self) -> None: ...
 
@@ -82,21 +81,14 @@ class MemoryTraceTopics:
     def send(self, events: Sequence[FeedbackEvent]) -> None:
         self.records += events
 
-    def labels(self) -> list[TraceLabel]:
-        return self.elsewhere
-
-    def written(self) -> None:
-        self.elsewhere = []
-
 
 class Site:
     def __init__(self) -> None:
         self.service, self.topics = MemoryService(), MemoryTraceTopics()
-        self.tool = TraceTool(self.service, "correctness", timedelta(days=14))
 
     async def round(self) -> Round:
         topics, options = cast(TraceTopics, self.topics), SyncOptions(most=1_000)
-        return await TraceSynchroniser(self.tool, topics, options, join_retention_s=1e6).round()
+        return await TraceSynchroniser(self.service, topics, options, join_retention_s=1e6).round()
 
     def said(self) -> list[tuple[str, str | None, str | None, bool]]:
         return [(one.query_id, one.labeler, one.verdict, one.retracted) for one in self.topics.records]
@@ -107,7 +99,7 @@ async def test_each_score_is_sent_once_and_again_when_it_changes() -> None:
     site = Site()
     site.service.traces[TRACE] = ScoredTrace(TRACE, "q-1", [score(1)])
     first, again = await site.round(), await site.round()
-    site.service.traces[TRACE] = ScoredTrace(TRACE, "q-1", [score(1, label="incorrect")])
+    site.service.traces[TRACE] = ScoredTrace(TRACE, "q-1", [score(1, value="incorrect")])
     changed = await site.round()
 
     assert (first.new, again.new, again.revised, changed.revised, changed.skipped) == (1, 0, 0, 1, 0)
@@ -152,7 +144,7 @@ async def test_a_deleted_score_withdraws_its_verdict() -> None:
 async def test_labels_from_elsewhere_reach_their_traces() -> None:
     site = Site()
     event = FeedbackEvent(query_id="q-1", entities={"camera": "leica"}, labeler="eve", source="page")
-    site.topics.elsewhere = [TraceLabel(TRACE, event)]
+    site.topics.elsewhere = {("q-1", "eve"): TraceLabel(TRACE, event)}
     site.service.is_away = True
     with pytest.raises(LabelToolFailed):
         await site.round()
@@ -221,9 +213,10 @@ async def serving(langfuse: RecordedLangfuse) -> AsyncIterator[str]:
 
 async def test_langfuse_scores_of_people_are_read() -> None:
     """Of annotators and by API, on traces and their observations; not of judges, nor of sessions."""
-    async with serving(RecordedLangfuse()) as url, Langfuse(url, "pk", "sk", "correctness") as langfuse:
+    async with serving(RecordedLangfuse()) as url:
+        langfuse = Langfuse(url, "pk:sk", "correctness", MEMORY)
         found = {one.trace_id: one.scores async for one in langfuse.scored(NOW)}
-        known = [await langfuse.has(one) for one in ("a", "z")]
+        known = [await langfuse.has(AnnotationKey("pk", one)) for one in ("a", "z")]
 
     assert {trace: [one.score_id for one in scores] for trace, scores in found.items()} == {
         "t-1": ["a"],
@@ -231,7 +224,7 @@ async def test_langfuse_scores_of_people_are_read() -> None:
         "t-3": ["d"],
     }
     assert (found["t-1"][0].value, found["t-1"][0].author) == (True, "u-1")
-    assert (found["t-2"][0].label, found["t-2"][0].author, found["t-2"][0].metadata["query_id"]) == (
+    assert (found["t-2"][0].value, found["t-2"][0].author, found["t-2"][0].metadata["query_id"]) == (
         "incorrect",
         None,
         "q-2",
@@ -243,8 +236,8 @@ async def test_langfuse_scores_of_people_are_read() -> None:
 async def test_langfuse_gets_a_label_as_one_score() -> None:
     recorded = RecordedLangfuse()
     event = FeedbackEvent(query_id="q-1", entities={"camera": "leica"}, labeler="eve", source="page")
-    async with serving(recorded) as url, Langfuse(url, "pk", "sk", "correctness") as langfuse:
-        await langfuse.write([TraceLabel("t-1", event)])
+    async with serving(recorded) as url:
+        await Langfuse(url, "pk:sk", "correctness", MEMORY).write([TraceLabel("t-1", event)])
 
     (posted,) = recorded.posted
     assert (posted["id"], posted["traceId"], posted["value"]) == ("ucci-label:q-1:eve", "t-1", "labelled")
@@ -252,11 +245,11 @@ async def test_langfuse_gets_a_label_as_one_score() -> None:
 
 
 async def test_a_service_that_refuses_or_is_away_is_one_line() -> None:
-    async with serving(RecordedLangfuse()) as url, Langfuse(url, "pk", "other", "correctness") as langfuse:
-        with pytest.raises(LabelToolFailed, match=r"Langfuse refused GET /api/public/v3/scores with 401: .*Invalid"):
-            await langfuse.has("a")
-    async with Phoenix("http://127.0.0.1:9", None, "default", "correctness") as phoenix:
-        with pytest.raises(LabelToolFailed, match=r"no answer from Phoenix at http://127.0.0.1:9"):
-            await phoenix.write([])
+    async with serving(RecordedLangfuse()) as url:
+        with pytest.raises(LabelToolFailed, match=r"Langfuse answered GET /api/public/v3/scores with 401: .*Invalid"):
+            await Langfuse(url, "pk:other", "correctness", MEMORY).has(AnnotationKey("pk", "a"))
+    phoenix = Phoenix("http://127.0.0.1:9", "default", "correctness", MEMORY, None)
+    with pytest.raises(LabelToolFailed, match=r"no answer from Phoenix at http://127.0.0.1:9"):
+        await phoenix.write([])
     with pytest.raises(ConfigError, match="is not an address"):
-        Phoenix("localhost:6006", None, "default", "correctness")
+        Phoenix("localhost:6006", "default", "correctness", MEMORY, None)

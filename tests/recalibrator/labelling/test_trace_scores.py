@@ -16,7 +16,7 @@ READER = TraceScoreReader("phoenix", "default", "correctness")
 
 
 def score(**changes: Any) -> Score:
-    base = Score("s:1", "correctness", None, None, None, {}, "ann", NOW)
+    base = Score("s:1", "correctness", None, None, {}, "ann", NOW)
     return base._replace(**changes)
 
 
@@ -27,11 +27,11 @@ def read(*scores: Score, query_id: str | None = "q-1") -> Task:
 @pytest.mark.parametrize(
     ("said", "verdict"),
     [
-        ({"label": "Correct"}, "right"),
-        ({"label": "incorrect", "value": 1.0}, "wrong"),
+        ({"value": "Correct"}, "right"),
+        ({"value": "incorrect"}, "wrong"),
         ({"value": 1.0}, "right"),
         ({"value": False}, "wrong"),
-        ({"label": "false", "comment": "the lens is missing"}, "wrong"),
+        ({"value": "false", "comment": "the lens is missing"}, "wrong"),
     ],
 )
 def test_a_score_says_right_or_wrong(said: dict[str, Any], verdict: str) -> None:
@@ -39,14 +39,14 @@ def test_a_score_says_right_or_wrong(said: dict[str, Any], verdict: str) -> None
 
     assert (one.event.verdict, one.event.entities, one.event.query_id) == (verdict, None, "q-1")
     assert (one.event.labeler, one.event.source, one.key) == ("phoenix:ann", "phoenix", ("default", "s%3A1"))
-    assert one.event.feedback_id == f"phoenix:default:s%3A1:{int(NOW.timestamp()) * 1_000_000}"
+    assert one.event.feedback_id == f"phoenix:default:s%3A1:{NOW.timestamp()}"
 
 
 @pytest.mark.parametrize(
     "said",
     [
         {"comment": ' {"camera": "leica", "lens": null}'},
-        {"metadata": {"entities": {"camera": "leica", "lens": None}}, "label": "incorrect"},
+        {"metadata": {"entities": {"camera": "leica", "lens": None}}, "value": "incorrect"},
         {"name": "output", "comment": '{"camera": "leica", "lens": null}'},
     ],
 )
@@ -60,9 +60,8 @@ def test_a_score_with_entities_is_a_correction(said: dict[str, Any]) -> None:
 @pytest.mark.parametrize(
     "said",
     [
-        {"name": "tone", "label": "correct"},
-        {"name": OURS, "label": "right"},
-        {"name": "output", "score_id": f"{OURS}:q-1:ann", "comment": "{}"},
+        {"name": "tone", "value": "correct"},
+        {"name": OURS, "value": "right"},
         {"name": "output", "comment": ""},
     ],
 )
@@ -75,11 +74,11 @@ def test_other_scores_and_our_own_say_nothing(said: dict[str, Any]) -> None:
 @pytest.mark.parametrize(
     ("said", "fault"),
     [
-        ({"label": "meh"}, "'meh' is neither right nor wrong"),
+        ({"value": "meh"}, "'meh' is neither right nor wrong"),
         ({"value": 0.7}, "'0.7' is neither right nor wrong"),
         ({}, "'None' is neither right nor wrong"),
-        ({"name": "correction", "comment": "a leica"}, "a correction is an object of fields"),
-        ({"comment": "{leica"}, "no JSON"),
+        ({"name": "correction", "comment": "a leica"}, "must be an object of fields"),
+        ({"comment": "{leica"}, "must be an object of fields"),
         ({"metadata": {"entities": ["leica"]}}, "must be an object of fields"),
         ({"metadata": {"entities": {"camera": 1}}}, "camera"),
     ],
@@ -106,8 +105,8 @@ def test_of_one_author_what_is_right_outranks_a_verdict() -> None:
 
 
 def test_a_trace_without_a_query_says_nothing() -> None:
-    assert read(score(label="meh"), query_id=None).annotations == ()
-    assert read(score(label="meh"), query_id=None).faults == ()
+    assert read(score(value="meh"), query_id=None).annotations == ()
+    assert read(score(value="meh"), query_id=None).faults == ()
 
 
 def test_a_label_on_a_trace_says_what_was_said_and_by_whom() -> None:
