@@ -96,7 +96,6 @@ class LabelFormRoutes:
         workload: str,
         reason: RequestReason | Literal[""] = "",
         cursor: Annotated[str, Query(max_length=_MAX_CURSOR_CHARS)] = "",
-        batch: Annotated[str, Query(max_length=_MAX_BATCH_CHARS)] = "",
         labeler: Name = "",
         done: Id = "",
         said: Said | None = None,
@@ -105,7 +104,8 @@ class LabelFormRoutes:
         caller = self._context.authorise(request, "read")
         self._context.require_workload(workload)
         may_label = self._context.keys.grants(caller, "feedback")
-        place = _Place(workload, reason or None, cursor, _ids(batch), labeler)
+        batch = _ids(request.query_params.get("batch", "")[:_MAX_BATCH_CHARS])
+        place = _Place(workload, reason or None, cursor, batch, labeler)
         said = said if done else None
         return await self._html(
             place, caller if may_label else "", done=done, said=said, unasked="unasked" in request.query_params

@@ -107,7 +107,7 @@ async def test_each_score_is_sent_once_and_again_when_it_changes() -> None:
     assert site.topics.records[1].revision > site.topics.records[0].revision
 
 
-async def test_a_trace_is_joined_by_its_result_where_no_span_names_the_query() -> None:
+async def test_a_trace_without_a_name_is_joined_by_its_result() -> None:
     site = Site()
     site.topics.traces.take(result("q-7"))
     site.service.traces[TRACE] = ScoredTrace(TRACE, None, [score(1)])
