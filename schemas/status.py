@@ -10,7 +10,7 @@ from typing import Annotated, ClassVar, Literal, Self, TypeVar
 
 from pydantic import Field, JsonValue
 
-from schemas.calibration import Interval, Target, TargetStanding
+from schemas.calibration import Interval, LargeOnly, Target, TargetStanding
 from schemas.command import Action
 from schemas.costs import CostRate
 from schemas.event import (
@@ -374,8 +374,9 @@ class WorkloadStatus(Event):
     ``micro_f1`` is what the version in force is expected to serve, by the estimate that chose it; ``measured`` what was
     served, over the latest 250 to 500 labels (``fast``) and 1,000 to 2,000 (``slow``).
     ``commands`` holds the outcomes of the latest commands, oldest first. ``standing`` is how the version in force meets
-    a target that is more than a micro-F1, and what would bind a new one; absent otherwise. ``headline`` is filled in
-    where the status is served, and holds for a minute; ``sentence`` is what the fit alone knows.
+    a target that is more than a micro-F1, and what would bind a new one; absent otherwise. ``large_only`` is there
+    while the large model answers alone; ``micro_f1`` is that of its answers then. ``headline`` is filled in where the
+    status is served, and holds for a minute; ``sentence`` is what the fit alone knows.
     """
 
     sent_by_others: ClassVar[bool] = False
@@ -408,6 +409,7 @@ class WorkloadStatus(Event):
     outage: OutageStatus | None = None
     commands: Many[CommandOutcome] = ()
     handoff: HandoffStatus | None = None
+    large_only: Annotated[LargeOnly | None, Field(exclude_if=lambda alone: alone is None)] = None
     measured: Members[Literal["fast", "slow"], MeasuredMicroF1] = Field(default_factory=dict)
     verdicts: Annotated[VerdictStatus | None, Field(exclude_if=lambda verdicts: verdicts is None)] = None
     standing: Annotated[TargetStanding | None, Field(exclude_if=lambda standing: standing is None)] = None

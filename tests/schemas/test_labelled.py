@@ -27,6 +27,7 @@ CASES: dict[str, tuple[float | None, Any, Any, str, float]] = {
     "cold_start": (0.4, RIGHT, WRONG, "large", 1.0),
     "infeasible": (0.9, WRONG, RIGHT, "large", 1.0),
     "small_failed": (None, "failed", RIGHT, "large", 1.0),
+    "large_only": (None, None, RIGHT, "large", 1.0),
     "degraded": (0.9, WRONG, "failed", "small", 1.0),
 }
 
@@ -81,7 +82,7 @@ def test_an_example_holds_counts_propensities_and_agreement(reason: str) -> None
     assert example.gold_count == expected.gold == 2
     assert example.small_exact is (small != "failed" and equal(small, GOLD))
     assert (example.large is None) is (large is None)
-    answered = large is not None and "failed" not in (small, large)
+    answered = None not in (small, large) and "failed" not in (small, large)
     assert example.agree is (equal(small, large) if answered else None)
     if example.large is not None:
         counted = count_pairs(found["large"], GOLD)

@@ -109,7 +109,7 @@ def _decision(routed: RoutedEvent, version: CalibrationVersion | None, draws_by:
         "trial": None if decision.trial is None else decision.trial.model_dump(mode="json"),
         "repeatable": None,
     }
-    if version is not None and draws_by is not None and decision.reason != "degraded":
+    if version is not None and draws_by is not None and decision.reason not in ("degraded", "large_only"):
         again = version.decide(decision.uncertainty, draws_by)
         made["repeatable"] = (again.escalated, again.reason) == (decision.escalated, decision.reason)
     return made
