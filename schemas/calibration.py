@@ -375,7 +375,8 @@ class CalibrationVersion(Event):
     def _digest_fits(cls, data: Any) -> Any:
         """Compare with the object as it came, so that fields of a later contract stay covered by the digest."""
         if isinstance(data, dict) and data.get("digest") and data["digest"] != digest(data):
-            raise PydanticCustomError("digest", "digest: does not fit the content; the record was altered or cut")
+            message = "digest: does not fit the content; the record was altered or cut"
+            raise PydanticCustomError("digest", "{message}", {"message": message, "field": "digest"})
         return data
 
     @model_validator(mode="after")

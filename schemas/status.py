@@ -102,6 +102,25 @@ class LabelerStatus(LabelerCounts):
     labeler: str | None = None
 
 
+class VerdictStatus(Part):
+    """What people said of served answers as a whole, which moves no estimate; shares are over the latest 1,000.
+
+    ``right_if_exact`` and ``right_if_wrong`` say how far verdicts can be relied on: over queries that have a requested
+    label as well, of which there are ``labelled``.
+    """
+
+    #: Verdicts that came to stand, one a query.
+    given: Count
+    #: Share that is "right".
+    right: Probability | None = None
+    #: Share of the answers served meanwhile that labels find right in everything, by inverse propensity.
+    exact: Probability | None = None
+    labelled: Count = 0
+    #: Share of "right" where the label says that the answer is exact, and where it says that it is not.
+    right_if_exact: Probability | None = None
+    right_if_wrong: Probability | None = None
+
+
 class LabelStatus(Part):
     """Labels asked for and got.
 
@@ -392,6 +411,7 @@ class WorkloadStatus(Event):
     handoff: HandoffStatus | None = None
     large_only: Annotated[LargeOnly | None, Field(exclude_if=lambda alone: alone is None)] = None
     measured: Members[Literal["fast", "slow"], MeasuredMicroF1] = Field(default_factory=dict)
+    verdicts: Annotated[VerdictStatus | None, Field(exclude_if=lambda verdicts: verdicts is None)] = None
     standing: Annotated[TargetStanding | None, Field(exclude_if=lambda standing: standing is None)] = None
     headline: Annotated[Headline | None, Field(exclude_if=lambda headline: headline is None)] = None
 

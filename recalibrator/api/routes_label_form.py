@@ -9,7 +9,7 @@ import asyncio
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from html import escape
-from typing import Annotated, Any, Literal, NamedTuple
+from typing import Annotated, Any, Literal, NamedTuple, get_args
 from urllib.parse import quote, urlencode
 
 from fastapi import APIRouter, Query
@@ -24,9 +24,9 @@ from recalibrator.api.pages.html_environment import environment
 from recalibrator.api.routes_feedback import FeedbackRoutes, unavailable
 from recalibrator.labelling.form import FieldInput, field_inputs, filled_in, not_in_text
 from recalibrator.labelling.queue import QueuePage, cursor_after, cursor_at
-from recalibrator.labelling.recent_revisions import revision_at
 from schemas.entities import EntityValue
 from schemas.event import MAX_ID_CHARS, MAX_NAME_CHARS
+from schemas.feedback import Verdict, revision_at
 from schemas.label_requested import LabelRequested, RequestReason
 from ucci_runtime.broker.errors import BrokerUnreachable
 from ucci_runtime.refusals import RequestRefused
@@ -134,6 +134,7 @@ class LabelFormRoutes:
         return {
             "query_id": form.get("query_id", ""),
             "entities": _entities(form, fields) if said == "labelled" else None,
+            "verdict": form["act"] if said == "judged" else None,
             "labeler": form.get("labeler") or None,
             "labelled_at": now,
             "source": SOURCE,
@@ -207,11 +208,12 @@ def _entities(form: Mapping[str, str], fields: Sequence[str]) -> dict[str, Entit
     return entities
 
 
-Said = Literal["labelled", "skipped", "withdrawn"]
+Said = Literal["labelled", "judged", "skipped", "withdrawn"]
 
 NAMES_NONE = "none"
 #: What each button of the form has done once it is pressed.
 DONE: dict[str, Said] = {"label": "labelled", NAMES_NONE: "labelled", "skip": "skipped", "undo": "withdrawn"}
+DONE |= dict.fromkeys(get_args(Verdict), "judged")
 
 
 class LabelForm:

@@ -18,6 +18,7 @@ from recalibrator.decoding import Observation
 from recalibrator.fit.arrays import Floats
 from recalibrator.fit.change_monitor import NO_REACTION, ChangeMonitor
 from recalibrator.fit.codec import Kept, KeptEach, dump, load
+from recalibrator.fit.data.label_columns import Standing
 from recalibrator.fit.data.label_sides import silent_side
 from recalibrator.fit.data.label_table import LabelTable
 from recalibrator.fit.data.prequential import calibration_error
@@ -45,6 +46,7 @@ from recalibrator.fit.publish.handoff_watch import HandoffWatch
 from recalibrator.fit.publish.large_only import after_command, is_dear, refusal, saved
 from recalibrator.fit.publish.measured_quality import MeasuredQuality
 from recalibrator.fit.publish.trial import Trials
+from recalibrator.fit.publish.verdicts import Verdicts
 from recalibrator.fit.publish.versions import Content, VersionRegistry, content_of, interpret
 from recalibrator.fit.status import Counters, WorkloadFacts, workload_status
 from recalibrator.grid import Grid
@@ -58,7 +60,7 @@ from schemas.calibration import (
 )
 from schemas.command import Command
 from schemas.event import from_us, to_us
-from schemas.labelled import LabelledExample
+from schemas.labelled import LabelledExample, OutcomeCounts
 from schemas.made_for import made_for, misfit, outdated
 from schemas.settings import WorkloadSettings
 from schemas.status import CommandOutcome, SilentSide, WorkloadStatus
@@ -67,6 +69,8 @@ from schemas.trial import CalibrationTrial
 
 _SNAPSHOT_FORMAT = 9
 _DEFAULT_MAP = "isotonic"
+_NONE = OutcomeCounts(true_positives=0, predicted=0)
+_TAKEN_OUT = {"retracted": True, "small_exact": False, "small": _NONE, "gold_count": 0}
 
 
 def _alike(summary: TrafficSummary, signal: str, mark: str | None, handoff: str | None) -> TrafficSummary | None:
@@ -139,6 +143,7 @@ class Recalibrator:
         """Return what this workload has, in the order in which it adds to a candidate."""
         target = self.settings.target
         parts: dict[str, Part] = {"trial": self._trials, "handoff": self._handoff, "measured": MeasuredQuality()}
+        parts["verdicts"] = Verdicts()
         if target.fields:
             parts["fields"] = FieldTargets()
         if target.cost is not None:
@@ -194,7 +199,9 @@ class Recalibrator:
         if event.workload != self.settings.name:
             raise ValueError(f"workload: is {event.workload!r}, but this core keeps {self.settings.name!r}")
         if isinstance(event, LabelledExample):
-            return self._observe_label(event) if self._is_alike(event) else None
+            if not self._is_alike(event):
+                return None
+            return self._observe_label(event) if event.is_counted else self._observe_verdict(event)
         if isinstance(event, Command):
             return self._apply_command(event)
         alike = _alike(event, self.settings.uncertainty, self._basis_mark, self._handoff.name)
@@ -233,6 +240,14 @@ class Recalibrator:
         if may_decide and version.handoff is not None and not version.handoff.active:
             self._handoff.end()
         self._labels.retarget(reference(self.settings.target, self.current))
+
+    def _observe_verdict(self, example: LabelledExample) -> CalibrationVersion | None:
+        """Show what a verdict says, and take out the label that stood until then; it says nothing of counts."""
+        standing = self._labels.standing(example.query_id)
+        if standing not in (Standing.UNREQUESTED, Standing.WITHDRAWN):
+            return self._observe_label(example.model_copy(update=_TAKEN_OUT))
+        self._parts["verdicts"].take(example, None)
+        return None
 
     def _observe_label(self, example: LabelledExample) -> CalibrationVersion | None:
         routed_us = to_us(example.routed_at)

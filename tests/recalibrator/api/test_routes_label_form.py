@@ -105,6 +105,15 @@ def test_a_skip_says_that_nobody_can_tell(api: Api) -> None:
     assert "Skipped: q-2" in answer.text
 
 
+@pytest.mark.parametrize("verdict", ["right", "wrong"])
+def test_a_verdict_needs_no_field(api: Api, verdict: str) -> None:
+    form = form_of(api.client.get(PATH).text)
+    answer = api.client.post(PATH, data=form | {"act": verdict, "labeler": "ada"})
+    (event,) = sent(api)
+    assert (event.verdict, event.entities, event.labeler) == (verdict, None, "ada")
+    assert "Judged: q-2" in answer.text
+
+
 def test_an_undo_withdraws_and_stays_where_one_is(api: Api) -> None:
     """The withdrawal outranks the label, and the request on the screen stays there."""
     labelled = api.client.post(PATH, data=form_of(api.client.get(PATH).text))
