@@ -12,7 +12,13 @@ from pydantic import JsonValue
 from recalibrator.fit.change_monitor import ChangeMonitor
 from recalibrator.fit.data.label_columns import ROUTED_US, STANDING
 from recalibrator.fit.data.label_table import LabelTable
-from recalibrator.fit.data.prequential import calibration_error, label_delay, served_per_field, wrong_around
+from recalibrator.fit.data.prequential import (
+    calibration_error,
+    label_delay,
+    latest_by_labeler,
+    served_per_field,
+    wrong_around,
+)
 from recalibrator.fit.data.traffic_window import COUNT, TrafficWindow
 from recalibrator.fit.decide.candidate import Part, View
 from recalibrator.fit.decide.threshold import Policies
@@ -162,6 +168,7 @@ def _details(facts: WorkloadFacts, state: WorkloadState) -> dict[str, JsonValue]
         **({} if began_us is None else {"outcomes_changed": _changed(view.labels, began_us)}),
         "label_audit": label_details(monitor.label_quality, view.labels),
         "labelers_set_aside": monitor.labelers.details(view.labels),
+        "labelers_latest": {name: [*said] for name, said in latest_by_labeler(view.labels).items()},
         **_traffic(view.traffic),
         **({} if signal == DEFAULT_SIGNAL else {"uncertainty_signal": signal}),
     }
