@@ -125,6 +125,8 @@ class Circumstances(NamedTuple):
     is_new_mix: bool = False
     #: The side of the serving threshold from which hardly a label comes.
     silent_side: SilentSide | None = None
+    #: Whether nobody is asked for labels any more.
+    is_label_free: bool = False
     #: When the queries were routed whose labels count; None: whenever.
     spans: tuple[Span, ...] | None = None
 
@@ -152,7 +154,9 @@ def estimate_outcomes(
     curves = stratify(sums, smoothed, target, constants)
     if constants.centred:
         curves = centred(curves, sums, target, split)
-    absent, is_quiet = _unlabelled(labels, traffic, constants.labels_present), circumstances.is_quiet
+    is_quiet = circumstances.is_quiet
+    # Labels that are the last ones do not grow old by newer ones: nothing but this says that they are not of today.
+    absent = 1.0 if circumstances.is_label_free else _unlabelled(labels, traffic, constants.labels_present)
     tilt, shift = _tilt(curves, smoothed, labels, traffic, constants, is_quiet=is_quiet, unlabelled=absent)
     silent = tuple(1.0 if side == circumstances.silent_side else absent for side in ("kept", "escalated"))
     unseen = constants.unseen_scale
