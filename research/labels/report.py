@@ -157,9 +157,9 @@ def _promises(rows: list[Row]) -> list[str]:
     told = (
         f"{len({row['seed'] for row in rest})} quiet streams of 120,000 queries, looked at from 40,000 on, and "
         f"{len({row['seed'] for row in falls})} of 200,000 in whose middle quality falls by {fall:.1f} points that "
-        "labels alone show (both models fail alike). What is promised for the fall counts from when labels are in; they "
-        "took 2,000 queries on average. Found is when half of the fall stands in the estimate. Medians; *never* where "
-        "half of the streams had not shown it."
+        "labels alone show (both models fail alike). What is promised counts from when labels are in; they "
+        "took 2,000 queries on average. Found is when half of the fall stands in the estimate. Medians; *never* "
+        "where half of the streams had not shown it."
     )
     return [told, table(head, lines)]
 

@@ -154,10 +154,10 @@ def estimate_outcomes(
     curves = stratify(sums, smoothed, target, constants)
     if constants.centred:
         curves = centred(curves, sums, target, split)
-    is_quiet = circumstances.is_quiet
-    # Labels that are the last ones do not grow old by newer ones: nothing but this says that they are not of today.
-    absent = 1.0 if circumstances.is_label_free else _unlabelled(labels, traffic, constants.labels_present)
-    tilt, shift = _tilt(curves, smoothed, labels, traffic, constants, is_quiet=is_quiet, unlabelled=absent)
+    absent = _unlabelled(labels, traffic, constants.labels_present, is_label_free=circumstances.is_label_free)
+    tilt, shift = _tilt(
+        curves, smoothed, labels, traffic, constants, is_quiet=circumstances.is_quiet, unlabelled=absent
+    )
     silent = tuple(1.0 if side == circumstances.silent_side else absent for side in ("kept", "escalated"))
     unseen = constants.unseen_scale
     change = Change(unseen if circumstances.is_new_mix else constants.drift_scale, unseen, silent)
@@ -217,11 +217,14 @@ def _tilt(
     return tilt, shift_by(tilt, curves.agreement, place, smoothed, labels.target, unlabelled=unlabelled)
 
 
-def _unlabelled(labels: LabelTable, traffic: TrafficWindow, enough: float) -> float:
+def _unlabelled(labels: LabelTable, traffic: TrafficWindow, enough: float, *, is_label_free: bool) -> float:
     """Return the share of the labels that the current traffic should have and has not, in [0, 1].
 
     Some are always on their way: a share of ``enough`` of those asked for counts as all.
     """
+    # The last labels do not grow old by newer ones: nothing but this says that they are not of today.
+    if is_label_free:
+        return 1.0
     begins_us, asked = traffic.begins_us, traffic.recent["labels_requested"]
     if begins_us is None or asked <= 0.0:
         return 0.0
