@@ -155,12 +155,10 @@ def estimate_outcomes(
     if constants.centred:
         curves = centred(curves, sums, target, split)
     absent = _unlabelled(labels, traffic, constants.labels_present, is_label_free=circumstances.is_label_free)
-    tilt, shift = _tilt(
-        curves, smoothed, labels, traffic, constants, is_quiet=circumstances.is_quiet, unlabelled=absent
-    )
+    tilt, shift = _tilt(curves, smoothed, labels, traffic, constants, circumstances.is_quiet, absent)
     silent = tuple(1.0 if side == circumstances.silent_side else absent for side in ("kept", "escalated"))
-    unseen = constants.unseen_scale
-    change = Change(unseen if circumstances.is_new_mix else constants.drift_scale, unseen, silent)
+    typical = constants.unseen_scale if circumstances.is_new_mix else constants.drift_scale
+    change = Change(typical, constants.unseen_scale, silent)
     rectifier = rectify(
         cell_sums(groups[FAST], groups[FAST_SQUARE]),
         (curves.small.value, curves.large.value),
@@ -205,7 +203,6 @@ def _tilt(
     labels: LabelTable,
     traffic: TrafficWindow,
     constants: MethodConstants,
-    *,
     is_quiet: bool,
     unlabelled: float,
 ) -> tuple[Tilt, Shift]:

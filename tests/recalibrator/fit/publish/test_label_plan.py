@@ -62,7 +62,7 @@ def test_the_latest_labels_say_what_they_changed(plan: LabelPlan) -> None:
     assert all(one.lower <= one.estimate <= one.upper for one in effect.measured)
 
 
-def test_a_workload_without_labels_never_finds_what_they_alone_show() -> None:
+def test_without_labels_nothing_they_alone_show_is_found() -> None:
     core = Recalibrator(settings())
     world = typo_world(20_000, 20_000)
     drive(core, world.draw, 6_000)
