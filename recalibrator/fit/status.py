@@ -35,6 +35,7 @@ from schemas.event import DEFAULT_SIGNAL, MAX_INTEGER, from_us
 from schemas.status import (
     CommandOutcome,
     CostQualityCurve,
+    LabelPlan,
     LabelStatus,
     OutageStatus,
     Saving,
@@ -97,6 +98,7 @@ class WorkloadFacts(NamedTuple):
     support: Support | None = None
     policies: Policies | None = None
     standing: TargetStanding | None = None
+    plan: LabelPlan | None = None
 
     @property
     def effective(self) -> float:
@@ -125,7 +127,7 @@ def workload_status(facts: WorkloadFacts) -> WorkloadStatus:
     remarks = _cut(view) + _decided(facts) + monitor.labelers.sentence(labels) + facts.remarks
     is_known = facts.effective >= view.constants.minimum_labels
     expected = None if quality is None else facts.policies
-    found: dict[str, Any] = {"standing": facts.standing}
+    found: dict[str, Any] = {"standing": facts.standing, "label_plan": facts.plan if is_known else None}
     if current is not None:
         found |= {"calibration_version": current.version, "threshold": current.threshold}
         found["uncertainty_threshold"] = current.uncertainty_threshold

@@ -16,6 +16,7 @@ from recalibrator.api.read_model.status_documents import StatusDocuments
 from recalibrator.api.read_model.topic_cache import TopicCache
 from recalibrator.api.read_model.version_lines import VersionLine, changes, last_that_held, visible_moves
 from recalibrator.headlines.facts import InForce, TrafficSpan, details, in_force, traffic_span
+from recalibrator.headlines.label_plan import plan_lines
 from recalibrator.headlines.rules import alarm_since, urgency
 from recalibrator.labelling.queue import LabelQueue, QueuePage
 from schemas.happening import HappeningEvent
@@ -111,6 +112,7 @@ class WorkloadPanel:
     traffic: Traffic
     letters: Sequence[LetterGroup]
     queue: QueuePage
+    plan: Sequence[str]
 
 
 class Page:
@@ -239,6 +241,7 @@ class Page:
             traffic=traffic(points, now),
             letters=letter_groups(status.dead_letters, self._letters.latest(workload, MOST_KEPT)),
             queue=self._queue.page(workload, now, SHOWN_REQUESTS),
+            plan=() if status.label_plan is None else plan_lines(status.label_plan),
         )
 
 
