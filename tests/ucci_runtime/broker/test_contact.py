@@ -74,7 +74,7 @@ def test_a_member_without_partitions_stood_still_behind_answers() -> None:
     assert not contact.waits_too_long(10 * UNASSIGNED_S)
 
 
-def test_a_broker_that_woke_between_two_questions_cut_clients_off(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_broker_that_woke_between_questions_cut_clients_off(monkeypatch: pytest.MonkeyPatch) -> None:
     """Asked while it stood still, a client had no answer; another one, asked three seconds later, had one."""
     awake = False
 
