@@ -32,7 +32,7 @@ FOLDERS = {
 }
 COPIED = ("schemas", "ucci_runtime", "stream_router", "recalibrator", "deploy", "tools", "research", "tests", "docs")
 FAST = "not broker and not browser and not slow and not thorough and not vllm and not label_studio and not image"
-TIMEOUT_S = 300
+TIMEOUT_S = 900
 
 _COMPARED: dict[type[ast.cmpop], type[ast.cmpop]] = {
     ast.Lt: ast.LtE,

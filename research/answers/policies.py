@@ -56,9 +56,7 @@ class Aci(Static):
     The kept share stands for a quantile of the offline u; ``target`` has the margin in it.
     """
 
-    def __init__(
-        self, offline: Outcomes, target: float, threshold: float, labels: float, step: float = 0.001
-    ) -> None:
+    def __init__(self, offline: Outcomes, target: float, threshold: float, labels: float, step: float = 0.001) -> None:
         super().__init__(threshold)
         self._target, self._labels, self._step = target, labels, step
         self._size = float((offline.large_named + offline.gold).mean())

@@ -71,9 +71,7 @@ class Reselected(Released):
     exploration : float
     """
 
-    def __init__(
-        self, offline: Outcomes, target: float, window: int = 1_000, exploration: float = EXPLORED
-    ) -> None:
+    def __init__(self, offline: Outcomes, target: float, window: int = 1_000, exploration: float = EXPLORED) -> None:
         super().__init__(offline, target)
         self.exploration, self._window = exploration, window
         self._latest = offline.take(np.flatnonzero(~np.isnan(offline.uncertainty))[-window:])

@@ -22,14 +22,15 @@ from threadpoolctl import threadpool_limits
 from research import seeds
 from research.__main__ import provenance
 from research.drift.families import FAMILIES
+from research.drift.report import write
+from research.results_json import rounded
 from research.rivals import on_answers, on_drift
 from research.rivals.grids import CONSTANT, OURS, Row, choose
 from research.rivals.report import page
-from research.results_json import rounded
 
 OUT = Path("docs/results/rivals")
 TUNING = {"answers": range(33, 39), "drift": range(311, 312)}
-REPORTING = {"answers": range(41, 61), "drift": range(901, 904)}
+REPORTING = {"answers": range(41, 61), "drift": range(901, 906)}
 QUERIES, QUERIES_TUNING = 200_000, 100_000
 Walk = Callable[[int, Mapping[str, Mapping[str, Any]], int], Iterator[Row]]
 
@@ -66,7 +67,20 @@ def main(arguments: Sequence[str] | None = None) -> int:
         if (path := options.out / f"{name}.json").is_file()
     }
     (options.out / "README.md").write_text(page(found), encoding="utf-8")
+    if options.out == OUT and "drift" in found:
+        _of_ours(found["drift"])
     return 0
+
+
+def _of_ours(document: dict[str, Any]) -> None:
+    """Write the drift report, by family and detector, of this project's rows."""
+    own = [row for row in document["rows"] if row["rival"] == OURS]
+    rows = [{name: value for name, value in row.items() if name not in _OF_RIVALS} | {"seconds": 0.0} for row in own]
+    seeds_shown = sorted({row["seed"] for row in rows})
+    write(rows, {**document["made"], "queries": QUERIES, "seeds": seeds_shown}, OUT.parent / "drift-current")
+
+
+_OF_RIVALS = ("rival", "variant", "on_target", "random", "constant")
 
 
 def _run(name: str, tuning: Sequence[int], reporting: Sequence[int], path: Path) -> None:

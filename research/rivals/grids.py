@@ -18,9 +18,7 @@ RATES = tuple(np.linspace(0.0, 1.0, 41))
 """Escalation rates among which the best constant threshold is sought, stream by stream."""
 
 
-def windowed(
-    make: Callable[[float, int, float], Made], margins: Iterable[float], explored: float
-) -> dict[str, Made]:
+def windowed(make: Callable[[float, int, float], Made], margins: Iterable[float], explored: float) -> dict[str, Made]:
     """Return the grid of a rival with a window: margins, labels remembered and exploration, in full or at rest."""
     knobs = [(window, share) for window in (1_000, 4_000) for share in (1.0, REST)]
     return {
@@ -46,6 +44,4 @@ def choose(rows: Sequence[Row]) -> dict[str, str]:
     by_rival: dict[str, dict[str, list[Row]]] = {}
     for row in rows:
         by_rival.setdefault(row["rival"], {}).setdefault(row["variant"], []).append(row)
-    return {
-        rival: max(variants, key=lambda name: worth(variants[name])) for rival, variants in by_rival.items()
-    }
+    return {rival: max(variants, key=lambda name: worth(variants[name])) for rival, variants in by_rival.items()}

@@ -13,11 +13,11 @@ from research.answers.scoring import Blocks, expected_by_block, score
 from research.answers.shifts import CLEAN
 from research.answers.streams import Judged, draw_judged
 from research.recorded.released import Released, Reselected
-from research.recorded.scoring import LARGE_COST, SMALL_COST, TOLERANCE
+from research.recorded.scoring import TOLERANCE
 from research.recorded.simulate import BATCH, Policy, Routed, simulate
-from research.recorded.stream import EXPLORED, Floats, Outcomes
+from research.recorded.stream import EXPLORED
 from research.recorded.windows import KEEP_ALL, InversePropensity, NaiveRefit, PostStratified, Window
-from research.rivals.grids import CONSTANT, OURS, RATES, REST, Row, windowed
+from research.rivals.grids import CONSTANT, OURS, RATES, Row, windowed
 
 Make = Callable[[Judged], Policy]
 _MARGINS = (0.0, 0.0025, 0.005, 0.01)
@@ -54,7 +54,9 @@ GRIDS: Mapping[str, Mapping[str, Make]] = {
     },
     "fixed rate": {f"margin {m:g}": _fixed_rate(m) for m in (0.0, 0.005, 0.01, 0.02, 0.03)},
     "ACI": {
-        f"margin {m:g}, step {s:g}": _aci(m, s) for m in (0.0, 0.0025, 0.005, 0.01) for s in (0.0005, 0.001, 0.002, 0.005)
+        f"margin {m:g}, step {s:g}": _aci(m, s)
+        for m in (0.0, 0.0025, 0.005, 0.01)
+        for s in (0.0005, 0.001, 0.002, 0.005)
     },
     "naive refit": windowed(lambda *knobs: _window(NaiveRefit, *knobs), _MARGINS, EXPLORED),
     "inverse propensity": windowed(lambda *knobs: _window(InversePropensity, *knobs), _MARGINS, EXPLORED),
@@ -90,9 +92,7 @@ def _scored(routed: Routed, judged: Judged) -> dict[str, Any]:
     rate = routed.ran.reshape(-1, BATCH).mean(axis=1)
     failed = np.isnan(judged.stream.outcomes.uncertainty).reshape(-1, BATCH).mean(axis=1)
     drawn = np.clip((rate - failed) / (1.0 - failed), 0.0, 1.0)
-    by_chance = replace(
-        routed, threshold=np.full(len(routed.rows), KEEP_ALL), exploration=np.repeat(drawn, BATCH)
-    )
+    by_chance = replace(routed, threshold=np.full(len(routed.rows), KEEP_ALL), exploration=np.repeat(drawn, BATCH))
     constant = _constant(judged, float(routed.ran.mean()))
     return {
         **_figures(blocks, judged),
