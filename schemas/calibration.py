@@ -7,6 +7,7 @@ something else) cannot be constructed.
 from __future__ import annotations
 
 from bisect import bisect_right
+from datetime import datetime
 from functools import cached_property
 from itertools import pairwise
 from math import nextafter
@@ -298,6 +299,23 @@ class Hold(Part):
     reason: str
 
 
+class LargeOnly(Part):
+    """The large model answers every query alone, since the cascade would cost more; see ``small_probability``."""
+
+    #: Share of queries, drawn, that the small model is asked too. All whose label is requested are among them, so that
+    #: every label says something of both models.
+    small_probability: Probability
+    since: Timestamp
+    #: Null: until labels show that the cascade costs less again.
+    until: Timestamp | None = None
+    #: Empty where ``large_only_when_dear`` began it.
+    issued_by: str = ""
+
+    def lasts(self, now: datetime) -> bool:
+        """Whether it is not over at a time."""
+        return self.until is None or now < self.until
+
+
 #: What keeps new fits from being published: ``paused`` until ``resume``, ``pinned`` until ``unpin``.
 Holds = Members[str, Hold]
 
@@ -318,6 +336,8 @@ class CalibrationVersion(Event):
 
     Where routers have a key, ``signature`` says that the fit has published it: the lower-case hex HMAC-SHA256 of the
     object without it and ``digest`` in RFC 8785 canonical JSON.
+
+    ``large_only`` has the large model answer alone. It is absent where the cascade answers.
 
     ``holds`` says what people have decided about the versions to come; routers pass over it. It is absent where no hold
     is in force: each that begins or ends is a version of its own.
@@ -346,6 +366,7 @@ class CalibrationVersion(Event):
     basis: Basis | None = None
     atom: Atom | None = None
     holds: Annotated[Holds, Field(exclude_if=_is_absent)] = Field(default_factory=dict)
+    large_only: Annotated[LargeOnly | None, Field(exclude_if=_is_absent)] = None
     signature: str = ""
     digest: str = ""
 
@@ -354,7 +375,8 @@ class CalibrationVersion(Event):
     def _digest_fits(cls, data: Any) -> Any:
         """Compare with the object as it came, so that fields of a later contract stay covered by the digest."""
         if isinstance(data, dict) and data.get("digest") and data["digest"] != digest(data):
-            raise PydanticCustomError("digest", "digest: does not fit the content; the record was altered or cut")
+            message = "digest: does not fit the content; the record was altered or cut"
+            raise PydanticCustomError("digest", "{message}", {"message": message, "field": "digest"})
         return data
 
     @model_validator(mode="after")
@@ -443,6 +465,19 @@ class CalibrationVersion(Event):
         explored = self.exploration_probability
         return explored if kept == 1.0 else 1.0 - (1.0 - explored) * kept
 
+    def decide_alone(self, uncertainty: float | None) -> Decision:
+        """Decide for one query while the large model answers alone; ``uncertainty`` where the small one was asked."""
+        return Decision(
+            escalated=True,
+            reason="large_only",
+            uncertainty=uncertainty,
+            error_probability=None if uncertainty is None else self.map.at(uncertainty),
+            threshold=self.threshold,
+            calibration_version=self.version,
+            large_probability=1.0,
+            small_probability=None if self.large_only is None else self.large_only.small_probability,
+        )
+
     def decide_many(self, uncertainty: NDArray[np.float64], draws: NDArray[np.float64] | None = None) -> Decisions:
         """Decide for many queries at once, as :meth:`decide` does for one.
 
@@ -514,6 +549,8 @@ class CalibrationVersion(Event):
         float or ndarray, shape (n,)
         """
         kept = ~np.asarray(escalated, dtype=bool) | (np.asarray(uncertainty) <= self.uncertainty_threshold)
+        if self.large_only is not None:
+            kept = np.zeros_like(kept)
         above = self.label_probability_escalated
         found = np.where(kept, self.label_probability_kept, above + (1.0 - above) * self.audit_probability)
         return found if found.ndim else float(found)
@@ -526,7 +563,9 @@ class CalibrationVersion(Event):
         all. Above the threshold an audit is drawn by another hash, which adds to the probability of a label. Returns
         ``probability`` is that of being labelled for any reason, given u.
         """
-        audit = self.audit_probability if decision.reason in ("threshold", "infeasible") else 0.0
+        # An answer of the large model alone says nothing of what an audit is about.
+        is_pair = decision.uncertainty is not None and decision.reason in ("threshold", "infeasible", "large_only")
+        audit = self.audit_probability if is_pair else 0.0
         audited = audit > 0.0 and uniform(query_id, _AUDIT_SALT + self.workload) < audit
         if decision.reason == "cold_start":
             probability = max(self.label_probability_kept, self.label_probability_escalated)
@@ -535,7 +574,9 @@ class CalibrationVersion(Event):
         else:
             probability = self.label_probability_escalated
         requested = audited or (uniform(query_id, self.workload) if draw is None else draw) < probability
-        probability += (1.0 - probability) * audit
+        # The small model is asked of queries whose number lies below its share, and of no others.
+        most = 1.0 if decision.small_probability is None else decision.small_probability
+        probability += (most - probability) * audit
         reason: LabelReason | None = None
         if requested:
             explored = decision.reason == "exploration"

@@ -34,6 +34,8 @@ Action = Literal[
     "canary",
     "promote",
     "stop_trial",
+    "large_only",
+    "end_large_only",
 ]
 
 
@@ -54,7 +56,9 @@ class Command(Event):
     #: it until ``unpin``. ``pause`` stops publishing fits until ``resume``. These publish the version in force anew,
     #: with what holds it now. ``refit`` fits and publishes at once. ``shadow`` and ``canary`` begin a trial of version
     #: ``version``: routers report what it would decide, or decide a ``share`` of queries by it. ``promote`` publishes
-    #: the version on trial under a new number, ``stop_trial`` ends the trial.
+    #: the version on trial under a new number, ``stop_trial`` ends the trial. ``large_only`` has the large
+    #: model answer alone until ``until``, or without it until labels show that the cascade costs less again;
+    #: ``end_large_only``, ``bootstrap``, ``activate`` and ``promote`` end that at once.
     action: Action
     #: For ``activate``, ``pin``, ``shadow`` and ``canary``; ``pin`` without one pins the version in force.
     version: Ordinal | None = None
@@ -63,6 +67,8 @@ class Command(Event):
     hold: Flag | None = None
     #: For ``canary``: of queries, in (0, 1].
     share: Annotated[Real, Field(gt=0.0, le=1.0)] | None = None
+    #: For ``large_only``.
+    until: Timestamp | None = None
     #: For ``bootstrap`` from a finished calibration; the threshold on u wins over the one on g. With ``activate``,
     #: ``pin``, ``shadow`` and ``canary`` the content of ``version``, for when the fit keeps it no longer.
     map: CalibrationMap | None = None

@@ -103,11 +103,11 @@ class CostRate(Part):
     large_only: NonNegative
 
 
-def query_cost(costs: ModelCosts, *, escalated: bool, small: TokenUse, large: Sequence[TokenUse]) -> QueryCost:
+def query_cost(costs: ModelCosts, *, escalated: bool, small: TokenUse | None, large: Sequence[TokenUse]) -> QueryCost:
     """Return both costs of one query.
 
-    ``large``: of each call of the large model, that which was to be served first; more than one where it was asked
-    again without handoff, or alone, to compare.
+    ``small``: None where the small model was not asked. ``large``: of each call of the large model, that which was to
+    be served first; more than one where it was asked again without handoff, or alone, to compare.
 
     Examples
     --------
@@ -117,7 +117,9 @@ def query_cost(costs: ModelCosts, *, escalated: bool, small: TokenUse, large: Se
     >>> query_cost(tokens, escalated=True, small=TokenUse(80, 40), large=[TokenUse(90, 30)])
     QueryCost(sequential=215.0, paper=135.0)
     """
-    first, paid = costs.of_small(small), [costs.of_large(used) for used in large]
+    first, paid = 0.0 if small is None else costs.of_small(small), [costs.of_large(used) for used in large]
+    if small is None and costs.unit == "call":
+        paid = [costs.alone] * len(large)
     return QueryCost(sequential=first + sum(paid), paper=paid[0] if escalated and paid else first)
 
 

@@ -342,8 +342,8 @@ def decode_error(error: ValidationError) -> DecodeError:
     if first["type"] == "missing":
         return DecodeError("missing_field", f"{field}: is required and missing", field)
     message = _IN_JSON.get(first["type"], first["msg"]).removeprefix("Value error, ")
-    if first["type"] == "digest":
-        return DecodeError("digest", message, "digest")
+    if (named := first.get("ctx", {}).get("field")) is not None:
+        return DecodeError(first["type"], message, named)
     return DecodeError("invalid_field", f"{field or 'record'}: {message} (got {shown})", field)
 
 

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from datetime import UTC, datetime, timedelta
 from hashlib import sha256
-from typing import Annotated
+from typing import Annotated, Literal, Self
 
 import rfc8785
-from pydantic import AfterValidator, Field
+from pydantic import AfterValidator, ConfigDict, Field, model_validator
+from pydantic.config import JsonDict
+from pydantic_core import PydanticCustomError
 
 from schemas.entities import Entities
 from schemas.event import MAX_ID_CHARS, MAX_NAME_CHARS, Event, Flag, QueryId, Timestamp
@@ -24,6 +27,27 @@ def _within_reach(value: int) -> int:
     return value
 
 
+#: What somebody says of the answer that was served, as a whole: that it is exact, or that it is not.
+Verdict = Literal["right", "wrong"]
+
+_NULL: JsonDict = {"type": "null"}
+#: Exactly one of the two, for whoever validates by the generated schema.
+_ONE_OF_BOTH: JsonDict = {
+    "oneOf": [
+        {"required": ["entities"], "properties": {"verdict": _NULL}},
+        {"required": ["verdict"], "properties": {"verdict": {"type": "string"}, "entities": _NULL}},
+    ]
+}
+
+#: Label Studio is no older; counted from here, seconds stay within the bound of revisions until 2088.
+_REVISION_ONE = datetime(2020, 1, 1, tzinfo=UTC)
+
+
+def revision_at(moment: datetime) -> int:
+    """Return the revision of feedback given then: later feedback outranks earlier, even after a restart."""
+    return max((moment - _REVISION_ONE) // timedelta(seconds=1), 1)
+
+
 LabelerName = Annotated[str, Field(max_length=MAX_NAME_CHARS)]
 Revision = Annotated[
     int, Field(strict=True, ge=1, json_schema_extra={"maximum": MAX_REVISION}), AfterValidator(_within_reach)
@@ -31,7 +55,7 @@ Revision = Annotated[
 
 
 class FeedbackEvent(Event):
-    """Gold entities of one query, by one labeler.
+    """Gold entities of one query, by one labeler, or a verdict on the answer that was served: exactly one of the two.
 
     Parameters
     ----------
@@ -39,10 +63,15 @@ class FeedbackEvent(Event):
         Who labelled, and with which tool. Over HTTP a key names only labelers that it is bound to.
     """
 
+    model_config = ConfigDict(json_schema_extra=_ONE_OF_BOTH)
+
     query_id: QueryId
-    #: The gold entities; null when the labeler skipped the query. Required, so that a forgotten field is not read as a
-    #: skip.
-    entities: Entities | None
+    #: The gold entities; null when the labeler skipped the query. Required where there is no verdict, so that a
+    #: forgotten field is not read as a skip.
+    entities: Entities | None = None
+    #: Instead of entities: whether the answer that was served is ``right`` as a whole, or ``wrong`` in anything. Says
+    #: nothing of what would be right, and leaves a label request open.
+    verdict: Annotated[Verdict | None, Field(exclude_if=lambda verdict: verdict is None)] = None
 
     labeler: LabelerName | None = None
     #: Defaults to the record's arrival.
@@ -56,15 +85,31 @@ class FeedbackEvent(Event):
     #: Withdraws the labeler's earlier feedback on this query.
     retracted: Flag = False
 
+    @model_validator(mode="after")
+    def _one_of_both(self) -> Self:
+        if self.verdict is None and "entities" not in self.model_fields_set:
+            message = "entities: is required and missing; send entities, null for a skip, or a verdict"
+            raise PydanticCustomError("missing_field", "{message}", {"message": message, "field": "entities"})
+        if self.verdict is not None and self.entities is not None:
+            message = f"verdict: {self.verdict!r} is given beside entities: send one of the two"
+            raise PydanticCustomError("invalid_field", "{message}", {"message": message, "field": "verdict"})
+        return self
+
+    def to_json(self) -> bytes:
+        """Return the event as compact UTF-8 JSON; a verdict without entities, which would be read as a skip."""
+        return self.__pydantic_serializer__.to_json(self, exclude=None if self.verdict is None else {"entities"})
+
     def identity(self) -> str:
         """Return the idempotency key: the given one, or a hash of what was said.
 
         Returns ``feedback_id``, or lower-case hex sha256 over RFC 8785 JSON of (query_id, labeler, revision, entities),
-        with ``retracted`` added for a withdrawal so that it is not taken for a repetition.
+        with the verdict added to one, and ``retracted`` to a withdrawal so that it is not taken for a repetition.
         """
         if self.feedback_id is not None:
             return self.feedback_id
         said = [self.query_id, self.labeler, self.revision, self.model_dump(mode="json")["entities"]]
+        if self.verdict is not None:
+            said.append(self.verdict)
         if self.retracted:
             said.append("retracted")
         return sha256(rfc8785.dumps(said)).hexdigest()

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
-from typing import ClassVar, Literal, Self
+from typing import Annotated, ClassVar, Literal, Self
 
-from schemas.entities import Entities
+from pydantic import Field
+
+from schemas.entities import Entities, equal
 from schemas.event import Event, Probability, QueryId, Timestamp, WorkloadName
 from schemas.routed import LabelReason, ModelRole, RoutedEvent
 
@@ -30,24 +32,33 @@ class LabelRequested(Event):
     entities: Entities
     #: Which model gave it.
     answered_by: ModelRole
+    #: What the other model answered, where it says something else; absent where it agrees, failed or did not run.
+    other_entities: Annotated[Entities | None, Field(exclude_if=lambda answer: answer is None)] = None
     #: ``exploration``: the large model was run to compare; ``monitoring``: drawn at random, to watch the quality
     #: served; ``audit``: labels so far contradict each other or the models, and this one is to decide.
     reason: RequestReason
     #: With which the request was drawn, whatever the answer.
     probability: Probability
+    #: g(u) of the version that decided, in [0, 1]: how likely the small answer was thought to be wrong. Absent where
+    #: no version had decided, or the small model failed.
+    error_probability: Annotated[Probability | None, Field(exclude_if=lambda error: error is None)] = None
     #: When the query was routed.
     requested_at: Timestamp
 
     @classmethod
     def from_result(cls, routed: RoutedEvent) -> Self:
         """Return the request that a result carries."""
+        other = routed.large if routed.answered_by == "small" else routed.small
+        differs = other is not None and other.valid and not equal(other.entities, routed.entities)
         return cls(
             query_id=routed.query_id,
             workload=routed.workload,
             text=routed.text,
             entities=routed.entities,
             answered_by=routed.answered_by,
+            other_entities=other.entities if differs and other is not None else None,
             reason=_REASONS[routed.label.reason or "random"],
             probability=routed.label.probability,
+            error_probability=routed.decision.error_probability,
             requested_at=routed.routed_at,
         )

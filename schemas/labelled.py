@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable
 from datetime import datetime
-from typing import Annotated, Literal, Self
+from typing import Annotated, Any, Literal, Self
 
 from pydantic import Field, model_validator
 
@@ -25,7 +25,7 @@ from schemas.event import (
     Uncertainty,
     WorkloadName,
 )
-from schemas.feedback import FeedbackEvent, LabelerName
+from schemas.feedback import FeedbackEvent, LabelerName, Verdict
 from schemas.handoff import HandoffName
 from schemas.routed import DecisionReason, LabelReason, ModelRun, RoutedEvent
 
@@ -52,7 +52,11 @@ class FieldCounts(Part):
 
 
 class LabelledExample(Event):
-    """One routed query together with its gold entities, reduced to counts."""
+    """One routed query together with its gold entities, reduced to counts, or with a verdict alone.
+
+    A verdict says whether the served answer is exact, and nothing of pairs: where nobody gave entities, all counts are
+    null.
+    """
 
     kind: Literal["labelled"] = "labelled"
     query_id: QueryId
@@ -60,12 +64,12 @@ class LabelledExample(Event):
     uncertainty: Uncertainty | None
     error_probability: Probability | None = None
     calibration_version: Count | None = None
-    small_exact: Flag
+    small_exact: Flag | None
     #: ``large`` is null when the large model did not run. A model that ran and failed has zero counts.
-    small: OutcomeCounts
+    small: OutcomeCounts | None
     large: OutcomeCounts | None
     #: Number of gold pairs.
-    gold_count: Count
+    gold_count: Count | None
     #: Propensities: that the large model ran, and that the label was requested.
     large_probability: Probability
     label_probability: Probability
@@ -108,11 +112,32 @@ class LabelledExample(Event):
     #: Mark of what the answers rest on: prompt, fields, models. Labels of another one than the workload's do not count;
     #: null in records of earlier releases, which do.
     basis: BasisMark | None = None
+    #: What was said last of the answer that was served; beside a label, somebody's verdict on the same query.
+    verdict: Annotated[Verdict | None, Field(exclude_if=lambda verdict: verdict is None)] = None
+
+    @property
+    def is_counted(self) -> bool:
+        """Whether somebody gave entities."""
+        return self.small is not None
+
+    @property
+    def served(self) -> OutcomeCounts | None:
+        """Counts of the answer that was served; a degraded one is the small model's."""
+        return self.small if self.large is None or self.reason == "degraded" else self.large
+
+    @property
+    def served_exact(self) -> bool | None:
+        """Whether the answer that was served is right in everything; None where nobody gave entities."""
+        served = self.served
+        return None if served is None else served.true_positives == served.predicted == self.gold_count
 
     @model_validator(mode="after")
     def _consistent(self) -> Self:
+        known = {self.small is None, self.gold_count is None, self.small_exact is None}
+        if len(known) > 1 or (not self.is_counted and (self.verdict is None or self.large is not None)):
+            raise ValueError("small_exact, small and gold_count: all are null beside a verdict alone, or none is")
         for name, counts in (("small", self.small), ("large", self.large), ("large_alone", self.large_alone)):
-            if counts is not None and counts.true_positives > self.gold_count:
+            if counts is not None and self.gold_count is not None and counts.true_positives > self.gold_count:
                 raise ValueError(f"{name}.true_positives {counts.true_positives} exceeds gold_count {self.gold_count}")
         return self
 
@@ -133,7 +158,7 @@ class LabelledExample(Event):
         Parameters
         ----------
         feedback : FeedbackEvent
-            Skipped or retracted feedback gives an example with ``retracted`` true.
+            Skipped or retracted feedback gives an example with ``retracted`` true, a verdict one without counts.
         trusted_labelers : collection of str, optional
             The workload's; where it names nobody, ``trusted`` stays null.
 
@@ -145,9 +170,8 @@ class LabelledExample(Event):
         if routed.query_id != feedback.query_id:
             raise ValueError(f"feedback of {feedback.query_id!r} does not belong to result {routed.query_id!r}")
         wanted = None if fields is None else tuple(fields)
-        gold = feedback.entities or {}
+        verdict = None if feedback.retracted else feedback.verdict
         small, large = routed.small, routed.large
-        small_counts, gold_count = _outcome(small, gold, wanted)
         agree = None
         # An answer that failed says nothing of agreement: most failures are an outage, not a property of the query.
         if large is not None and small is not None and large.valid and small.valid:
@@ -158,10 +182,7 @@ class LabelledExample(Event):
             uncertainty=routed.decision.uncertainty,
             error_probability=routed.decision.error_probability,
             calibration_version=routed.decision.calibration_version,
-            small_exact=small is not None and small.valid and equal(small.entities, gold, wanted),
-            small=small_counts,
-            large=None if large is None else _outcome(large, gold, wanted)[0],
-            gold_count=gold_count,
+            **(_NO_COUNTS if verdict is not None else _counts(routed, feedback.entities or {}, wanted)),
             large_probability=routed.decision.large_probability,
             label_probability=routed.label.probability,
             label_requested=routed.label.requested,
@@ -171,43 +192,53 @@ class LabelledExample(Event):
             routed_at=routed.routed_at,
             labelled_at=feedback.labelled_at or arrived_at or routed.routed_at,
             revision=feedback.revision if revision is None else revision,
-            retracted=feedback.retracted or feedback.entities is None,
+            retracted=feedback.retracted or (feedback.entities is None and verdict is None),
             labeler=feedback.labeler,
             trusted=(feedback.labeler in trusted_labelers) if trusted_labelers else None,
             disputed=disputed,
-            per_field=_per_field(routed, gold, wanted),
             signal=routed.signal,
             handoff=None if routed.handoff is None else routed.handoff.name,
-            large_alone=_outcome_alone(routed.large_alone, gold, wanted),
             basis=routed.basis,
+            verdict=verdict,
         )
 
     def with_small_counts(self, routed: RoutedEvent, feedback: FeedbackEvent, fields: Collection[str]) -> Self:
         """Return the example with the small answer's counts in some fields, where the large one was served."""
-        if not fields or routed.answered_by == "small":
+        if not (fields and self.is_counted) or routed.answered_by == "small":
             return self
         counted = {field: _outcome(routed.small, feedback.entities or {}, (field,))[0] for field in fields}
         return self.model_copy(update={"small_per_field": counted})
 
 
-def _outcome(
-    run: ModelRun | None, gold: dict[str, str | tuple[str, ...] | None], fields: tuple[str, ...] | None
-) -> tuple[OutcomeCounts, int]:
+_Gold = dict[str, str | tuple[str, ...] | None]
+_NO_COUNTS: dict[str, Any] = dict.fromkeys(("small_exact", "small", "large", "gold_count"))
+
+
+def _counts(routed: RoutedEvent, gold: _Gold, fields: tuple[str, ...] | None) -> dict[str, Any]:
+    small, large = routed.small, routed.large
+    counts, gold_count = _outcome(small, gold, fields)
+    return {
+        "small_exact": small is not None and small.valid and equal(small.entities, gold, fields),
+        "small": counts,
+        "large": None if large is None else _outcome(large, gold, fields)[0],
+        "gold_count": gold_count,
+        "per_field": _per_field(routed, gold, fields),
+        "large_alone": _outcome_alone(routed.large_alone, gold, fields),
+    }
+
+
+def _outcome(run: ModelRun | None, gold: _Gold, fields: tuple[str, ...] | None) -> tuple[OutcomeCounts, int]:
     entities = run.entities if run is not None and run.valid else None
     counts = count_pairs(entities, gold, fields)
     return OutcomeCounts(true_positives=counts.true_positives, predicted=counts.predicted), counts.gold
 
 
-def _outcome_alone(
-    run: ModelRun | None, gold: dict[str, str | tuple[str, ...] | None], fields: tuple[str, ...] | None
-) -> OutcomeCounts | None:
+def _outcome_alone(run: ModelRun | None, gold: _Gold, fields: tuple[str, ...] | None) -> OutcomeCounts | None:
     """Return the counts of an answer to compare with; one that failed says nothing of what handing over costs."""
     return None if run is None or not run.valid else _outcome(run, gold, fields)[0]
 
 
-def _per_field(
-    routed: RoutedEvent, gold: dict[str, str | tuple[str, ...] | None], fields: tuple[str, ...] | None
-) -> dict[str, FieldCounts]:
+def _per_field(routed: RoutedEvent, gold: _Gold, fields: tuple[str, ...] | None) -> dict[str, FieldCounts]:
     named = fields if fields is not None else tuple(dict.fromkeys((*routed.entities, *gold)))
     counted = ((field, count_pairs(routed.entities, gold, (field,))) for field in named)
     return {

@@ -32,7 +32,9 @@ from schemas.handoff import HandoffName
 from schemas.query import Metadata
 
 ModelRole = Literal["small", "large"]
-DecisionReason = Literal["threshold", "exploration", "cold_start", "infeasible", "small_failed", "kept", "degraded"]
+DecisionReason = Literal[
+    "threshold", "exploration", "cold_start", "infeasible", "small_failed", "kept", "degraded", "large_only"
+]
 LabelReason = Literal["random", "exploration", "audit"]
 TrialMode = Literal["shadow", "canary"]
 
@@ -59,7 +61,8 @@ class Decision(Part):
 
     #: Whether the large model was called.
     escalated: Flag
-    #: One of ``threshold``, ``exploration``, ``cold_start``, ``infeasible``, ``small_failed``, ``kept``, ``degraded``.
+    #: One of ``threshold``, ``exploration``, ``cold_start``, ``infeasible``, ``small_failed``, ``kept``, ``degraded``,
+    #: ``large_only``.
     reason: DecisionReason
     #: u of the small model's answer, in [0, 1], as the result's ``signal`` measures it; null when it failed.
     uncertainty: Uncertainty | None = None
@@ -71,6 +74,9 @@ class Decision(Part):
     calibration_version: Count | None = None
     #: The propensity: probability, under the policy in force, that the large model ran for this query.
     large_probability: Probability
+    #: The probability that the small model was asked; absent where it always is, which is unless the reason is
+    #: ``large_only``.
+    small_probability: Annotated[Probability | None, Field(exclude_if=lambda share: share is None)] = None
     #: While a version is on trial. Where it was acted on, everything else here is that version's.
     trial: TrialDecision | None = None
 

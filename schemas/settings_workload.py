@@ -261,6 +261,9 @@ class WorkloadSettings(Section):
     labels: Annotated[LabelAllowance | None, REREAD] = None
     #: What one call or one token of each model costs; measured from latency when left out.
     cost: Annotated[ModelCosts | None, BeforeValidator(_checked_cost), REREAD] = None
+    #: Whether the large model answers alone while the cascade would cost more than that: the small one is then asked of
+    #: a drawn share of queries, which shows when the cascade pays again.
+    large_only_when_dear: Annotated[bool, REREAD] = False
     #: Labelers whose answers to an audit decide. Where none is named, only somebody who gave none of the suspected
     #: labels decides.
     trusted_labelers: Annotated[tuple[Speaker, ...], REREAD] = ()

@@ -10,7 +10,7 @@ from typing import Annotated, ClassVar, Literal, Self, TypeVar
 
 from pydantic import Field, JsonValue
 
-from schemas.calibration import Interval, Target, TargetStanding
+from schemas.calibration import Interval, LargeOnly, Target, TargetStanding
 from schemas.command import Action
 from schemas.costs import CostRate
 from schemas.event import (
@@ -100,6 +100,25 @@ class LabelerStatus(LabelerCounts):
     """One labeler; null where feedback named none."""
 
     labeler: str | None = None
+
+
+class VerdictStatus(Part):
+    """What people said of served answers as a whole, which moves no estimate; shares are over the latest 1,000.
+
+    ``right_if_exact`` and ``right_if_wrong`` say how far verdicts can be relied on: over queries that have a requested
+    label as well, of which there are ``labelled``.
+    """
+
+    #: Verdicts that came to stand, one a query.
+    given: Count
+    #: Share that is "right".
+    right: Probability | None = None
+    #: Share of the answers served meanwhile that labels find right in everything, by inverse propensity.
+    exact: Probability | None = None
+    labelled: Count = 0
+    #: Share of "right" where the label says that the answer is exact, and where it says that it is not.
+    right_if_exact: Probability | None = None
+    right_if_wrong: Probability | None = None
 
 
 class LabelStatus(Part):
@@ -355,8 +374,9 @@ class WorkloadStatus(Event):
     ``micro_f1`` is what the version in force is expected to serve, by the estimate that chose it; ``measured`` what was
     served, over the latest 250 to 500 labels (``fast``) and 1,000 to 2,000 (``slow``).
     ``commands`` holds the outcomes of the latest commands, oldest first. ``standing`` is how the version in force meets
-    a target that is more than a micro-F1, and what would bind a new one; absent otherwise. ``headline`` is filled in
-    where the status is served, and holds for a minute; ``sentence`` is what the fit alone knows.
+    a target that is more than a micro-F1, and what would bind a new one; absent otherwise. ``large_only`` is there
+    while the large model answers alone; ``micro_f1`` is that of its answers then. ``headline`` is filled in where the
+    status is served, and holds for a minute; ``sentence`` is what the fit alone knows.
     """
 
     sent_by_others: ClassVar[bool] = False
@@ -389,7 +409,9 @@ class WorkloadStatus(Event):
     outage: OutageStatus | None = None
     commands: Many[CommandOutcome] = ()
     handoff: HandoffStatus | None = None
+    large_only: Annotated[LargeOnly | None, Field(exclude_if=lambda alone: alone is None)] = None
     measured: Members[Literal["fast", "slow"], MeasuredMicroF1] = Field(default_factory=dict)
+    verdicts: Annotated[VerdictStatus | None, Field(exclude_if=lambda verdicts: verdicts is None)] = None
     standing: Annotated[TargetStanding | None, Field(exclude_if=lambda standing: standing is None)] = None
     headline: Annotated[Headline | None, Field(exclude_if=lambda headline: headline is None)] = None
 

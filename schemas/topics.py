@@ -72,7 +72,7 @@ class Topic:
 _THIRTY_DAYS_MS = 30 * 24 * 3600 * 1000
 _ONE_HOUR_MS = 3600 * 1000
 
-_ROUTER, _JOIN, _FIT, _API = "router", "join", "fit", "api"
+_ROUTER, _GATEWAY, _JOIN, _FIT, _API = "router", "gateway", "join", "fit", "api"
 _OWNERS, _LABELERS, _PEOPLE, _TOOL = "pipeline owners", "labelers", "operators", "ucci-stream"
 
 QUERIES = Topic("queries", "query_id", "QueryEvent", "delete", senders=(_OWNERS, _TOOL), receivers=(_ROUTER,))
@@ -94,7 +94,7 @@ FEEDBACK = Topic(
     "delete",
     by_broker=True,
     joined=True,
-    senders=(_LABELERS, _API, _TOOL),
+    senders=(_LABELERS, _API, _GATEWAY, _TOOL),
     receivers=(_JOIN,),
 )
 OBSERVATIONS = Topic(

@@ -54,6 +54,8 @@ class VersionTraffic(Part):
     escalated: Count = 0
     explored: Count = 0
     small_failed: Count = 0
+    #: Queries of which the small model was not asked; absent where it was of all.
+    small_skipped: Annotated[Count, Field(exclude_if=lambda count: not count)] = 0
     degraded: Count = 0
     labels_requested: Count = 0
     small_calls: Count = 0
@@ -61,7 +63,7 @@ class VersionTraffic(Part):
     #: Sums, in the unit of the configured prices.
     cost_sequential: NonNegative = 0.0
     cost_paper: NonNegative = 0.0
-    #: Sums over calls, in seconds.
+    #: Sums over the calls that were answered validly, in seconds.
     small_latency_s: NonNegative = 0.0
     large_latency_s: NonNegative = 0.0
     #: How u was measured, such as ``token_margin``.

@@ -20,7 +20,7 @@ from schemas.settings_text import render_settings, require_models, settings_warn
 from schemas.topics import OBSERVATIONS
 from ucci_runtime.cli import require_extra, version_option
 from ucci_runtime.process import LogFormat, configure_logging
-from ucci_stream.label_tools.commands import files_app, studio_app
+from ucci_stream.label_tools.commands import files_app, scores_app, studio_app
 from ucci_stream.operate.commands import add_commands
 from ucci_stream.options import (
     STACK_DIRECTORY,
@@ -54,6 +54,7 @@ topics_app = typer.Typer(help="Create or check the topics. Example: ucci-stream 
 app.add_typer(topics_app, name="topics")
 app.add_typer(studio_app, name="label-studio")
 app.add_typer(files_app, name="label-files")
+app.add_typer(scores_app, name="trace-scores")
 
 PlotOption = Annotated[
     Path | None, typer.Option("--plot", help="Draw it to this file as well, PNG or SVG by its ending.")

@@ -198,12 +198,12 @@ def workload_of(settings: Settings, name: str | None) -> str:
     return name
 
 
-def moment_of(since: str | None) -> datetime | None:
-    """Return the time that ``--since`` gives; without an offset it is UTC. Raises ConfigError."""
+def moment_of(since: str | None, option: str = "--since") -> datetime | None:
+    """Return the time that an option gives; without an offset it is UTC. Raises ConfigError."""
     if since is None:
         return None
     try:
         moment = datetime.fromisoformat(since)
     except ValueError:
-        raise ConfigError([f"--since: {since!r} is not an RFC 3339 time such as 2026-01-31T12:00:00Z"]) from None
+        raise ConfigError([f"{option}: {since!r} is not an RFC 3339 time such as 2026-01-31T12:00:00Z"]) from None
     return moment.replace(tzinfo=UTC) if moment.tzinfo is None else moment

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import math
+from datetime import datetime
 from typing import Annotated, Any, NamedTuple
 from uuid import uuid4
 
@@ -20,6 +21,7 @@ from recalibrator.api.http_context import Context
 from recalibrator.api.http_requests import (
     JSON_TYPES,
     VersionInPath,
+    moment_in_query,
     parse_object,
     read_body,
     require_type,
@@ -33,7 +35,7 @@ from schemas.topics import OBSERVATIONS
 from ucci_runtime.refusals import RequestRefused
 
 _ON_VERSION: tuple[Action, ...] = ("activate", "pin", "shadow")
-_ON_WORKLOAD: tuple[Action, ...] = ("unpin", "pause", "resume", "refit", "promote", "stop_trial")
+_ON_WORKLOAD: tuple[Action, ...] = ("unpin", "pause", "resume", "refit", "promote", "stop_trial", "end_large_only")
 _NEEDING_VERSION: tuple[Action, ...] = ("activate", "shadow", "canary")
 _ACCEPTED, _CONFLICT, _UNPROCESSABLE = 202, 409, 422
 _MAX_BODY_BYTES = 20_000
@@ -71,6 +73,7 @@ class Order(NamedTuple):
     version: int | None = None
     share: float | None = None
     hold: bool | None = None
+    until: datetime | None = None
 
 
 WaitSeconds = Annotated[
@@ -88,6 +91,7 @@ class CommandRoutes:
         for action in _ON_VERSION:
             self._add(f"/v1/calibrations/{{workload:segment}}/{{version}}:{action}", self._on_version(action))
         self._add("/v1/calibrations/{workload:segment}/{version}:canary", self.canary)
+        self._add("/v1/calibrations/{workload:segment}:large-only", self.large_only)
         for action in _ON_WORKLOAD:
             self._add(f"/v1/calibrations/{{workload:segment}}:{action.replace('_', '-')}", self._on_workload(action))
 
@@ -159,6 +163,18 @@ class CommandRoutes:
         """Command the fit to have this version decide a share of queries."""
         caller, reason, _ = await self._given(request)
         order = Order("canary", version_number(version), checked_share(share))
+        return _answer(await self.issue(workload, order, caller, reason, wait_s))
+
+    async def large_only(
+        self,
+        request: Request,
+        workload: str,
+        until: Annotated[str, Query(max_length=40, description="RFC 3339; without it, until the cascade pays.")] = "",
+        wait_s: WaitSeconds = DEFAULT_WAIT_S,
+    ) -> Response:
+        """Command the fit to have the large model answer alone; the small one is asked of a drawn share of queries."""
+        caller, reason, _ = await self._given(request)
+        order = Order("large_only", until=moment_in_query("until", until) if until else None)
         return _answer(await self.issue(workload, order, caller, reason, wait_s))
 
     def _on_version(self, action: Action) -> Any:

@@ -1,4 +1,4 @@
-"""A form to label with, for teams without a tool: one request at a time, by keyboard alone, with or without scripts.
+"""A form to label with, for teams without a tool: few requests at a time, by keyboard alone, with or without scripts.
 
 What is filled in becomes feedback as over ``POST /v1/feedback``: the same keys, labelers, quotas and acknowledgement.
 """
@@ -9,12 +9,12 @@ import asyncio
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from html import escape
-from typing import Annotated, Any, Literal, NamedTuple
+from typing import Annotated, Any, Literal, NamedTuple, get_args
 from urllib.parse import quote, urlencode
 
 from fastapi import APIRouter, Query
 from markupsafe import Markup
-from pydantic_core import to_json
+from pydantic_core import from_json, to_json
 from starlette.requests import Request
 from starlette.responses import HTMLResponse, RedirectResponse, Response
 
@@ -22,11 +22,11 @@ from recalibrator.api.http_context import Context
 from recalibrator.api.http_forms import PAGE_HEADERS, form_credentials, read_form
 from recalibrator.api.pages.html_environment import environment
 from recalibrator.api.routes_feedback import FeedbackRoutes, unavailable
-from recalibrator.labelling.form import FieldInput, field_inputs, filled_in, not_in_text
-from recalibrator.labelling.queue import QueuePage, cursor_after, cursor_at
-from recalibrator.labelling.recent_revisions import revision_at
-from schemas.entities import EntityValue
+from recalibrator.labelling.form import FieldInput, field_inputs, filled_in, not_in_text, shown_answers
+from recalibrator.labelling.queue import cursor_after, most_telling_first
+from schemas.entities import EntityMapping, EntityValue
 from schemas.event import MAX_ID_CHARS, MAX_NAME_CHARS
+from schemas.feedback import Verdict, revision_at
 from schemas.label_requested import LabelRequested, RequestReason
 from ucci_runtime.broker.errors import BrokerUnreachable
 from ucci_runtime.refusals import RequestRefused
@@ -37,21 +37,43 @@ SOURCE = "page"
 #: Bytes that a form spends on one byte of text at most.
 _ENCODED = 3
 
-_UPCOMING = 6
+#: Requests that a person is given at a time, the most telling of them first: so few that they are all answered, since
+#: answers to the most telling ones alone would not be like all traffic.
+FEW = 6
 _SEE_OTHER, _UNPROCESSABLE = 303, 422
 _MAX_CURSOR_CHARS = 40 + MAX_ID_CHARS
+_MAX_BATCH_CHARS = FEW * (MAX_ID_CHARS + 40)
 
 Id = Annotated[str, Query(max_length=MAX_ID_CHARS)]
 Name = Annotated[str, Query(max_length=MAX_NAME_CHARS)]
 
 
 class _Place(NamedTuple):
-    """Where in the queue a person is, and who labels."""
+    """Where in the queue a person is, and who labels.
+
+    ``batch`` are the queries that are still to be shown of the few at hand; ``cursor`` is that of what follows them.
+    """
 
     workload: str
     reason: RequestReason | None
     cursor: str
+    batch: Sequence[str]
     labeler: str
+
+    def parameters(self, done: str = "") -> dict[str, str]:
+        """Return the address's parameters of this place, or of the one after ``done``."""
+        left = [one for one in self.batch if one != done]
+        batch = to_json(left).decode() if left else None
+        given = {"reason": self.reason, "cursor": self.cursor, "batch": batch, "labeler": self.labeler}
+        return {name: value for name, value in given.items() if value}
+
+
+class _Batch(NamedTuple):
+    """The requests at hand, of all that are open, and the place that shows them again."""
+
+    open: int
+    requests: Sequence[LabelRequested]
+    here: _Place
 
 
 class LabelFormRoutes:
@@ -81,7 +103,8 @@ class LabelFormRoutes:
         caller = self._context.authorise(request, "read")
         self._context.require_workload(workload)
         may_label = self._context.keys.grants(caller, "feedback")
-        place = _Place(workload, reason or None, cursor, labeler)
+        batch = _ids(request.query_params.get("batch", "")[:_MAX_BATCH_CHARS])
+        place = _Place(workload, reason or None, cursor, batch, labeler)
         said = said if done else None
         return await self._html(
             place, caller if may_label else "", done=done, said=said, unasked="unasked" in request.query_params
@@ -92,7 +115,8 @@ class LabelFormRoutes:
         self._context.require_workload(workload)
         form = await read_form(request, self._limit)
         reason: Any = form.get("reason") if form.get("reason") in ("exploration", "monitoring", "audit") else None
-        place = _Place(workload, reason, form.get("cursor", ""), form.get("labeler", "")[:MAX_NAME_CHARS])
+        labeler = form.get("labeler", "")[:MAX_NAME_CHARS]
+        place = _Place(workload, reason, form.get("cursor", ""), _ids(form.get("batch", "")), labeler)
         key, caller = form.get("key", ""), ""
         try:
             headers = form_credentials(request, key) if key else request.headers
@@ -105,10 +129,9 @@ class LabelFormRoutes:
             return await self._html(place, caller, problem=unavailable(error), form=form)
         except RequestRefused as error:
             return await self._html(place, caller, problem=error, form=form)
-        following = place.cursor if said == "withdrawn" else form.get("following", "")
-        kept = {"reason": reason, "cursor": following, "labeler": place.labeler, "done": event.query_id, "said": said}
-        kept["unasked"] = "1" if unasked else ""
-        query = urlencode({name: value for name, value in kept.items() if value})
+        kept = place.parameters("" if said == "withdrawn" else event.query_id)
+        kept |= {"done": event.query_id, "said": said} | ({"unasked": "1"} if unasked else {})
+        query = urlencode(kept)
         return RedirectResponse(f"/workloads/{quote(workload, safe='')}/label?{query}", _SEE_OTHER)
 
     def _require_meant(self, form: Mapping[str, str], place: _Place, caller: str) -> None:
@@ -116,24 +139,25 @@ class LabelFormRoutes:
         if not place.labeler and not self._context.keys.speaks_for(caller):
             message = "give your name, so that your labels can be compared with those of others"
             raise RequestRefused(_UNPROCESSABLE, "missing_field", message, "labeler")
-        strange = self._strange(form, place) if form.get("act", "label") == "label" else ""
+        strange = "" if form.get("answer") or form.get("act", "label") != "label" else self._strange(form, place)
         if strange and strange != form.get("sure"):
             message = f"not in the text: {strange}. Save again if that is meant"
             raise RequestRefused(_UNPROCESSABLE, "not_in_text", message)
 
     def _strange(self, form: Mapping[str, str], place: _Place) -> str:
-        """Return the values of a form that stand neither in the text nor in the answer to start from, as one line."""
-        request = next(iter(self._page(place).requests), None)
-        if request is None or request.query_id != form.get("query_id"):
+        """Return the values of a form that stand neither in the text nor in an answer to it, as one line."""
+        request = next(iter(self._context.queue.waiting(place.workload, [form.get("query_id", "")])), None)
+        if request is None:
             return ""
         typed = filled_in(form, self._context.settings.workloads[place.workload].fields)
-        return ", ".join(not_in_text(typed, request.text, request.entities))
+        return ", ".join(not_in_text(typed, request.text, shown_answers(request)))
 
     def _event(self, form: dict[str, str], workload: str, said: Said) -> dict[str, object]:
         fields, now = self._context.settings.workloads[workload].fields, self._context.clock.now()
         return {
             "query_id": form.get("query_id", ""),
             "entities": _entities(form, fields) if said == "labelled" else None,
+            "verdict": form["act"] if said == "judged" else None,
             "labeler": form.get("labeler") or None,
             "labelled_at": now,
             "source": SOURCE,
@@ -153,12 +177,13 @@ class LabelFormRoutes:
         problem: RequestRefused | None = None,
         form: dict[str, str] | None = None,
     ) -> Response:
-        page = self._page(place)
+        batch = self._batch(place)
+        first = next(iter(batch.requests), None)
         content = {
             "workload": place.workload,
-            "page": page,
-            "here": cursor_at(page.requests[0]) if page.requests else place.cursor,
-            "following": cursor_after(page.requests[0]) if page.requests else "",
+            "batch": batch,
+            "here": batch.here.parameters(),
+            "following": batch.here.parameters("" if first is None else first.query_id),
             "fields": self._context.settings.workloads[place.workload].fields,
             "reason": place.reason or "",
             "is_further_down": bool(place.cursor),
@@ -179,13 +204,30 @@ class LabelFormRoutes:
         markup = await asyncio.to_thread(self._form.page, content)
         return HTMLResponse(markup, 200 if problem is None else problem.status, headers=PAGE_HEADERS)
 
-    def _page(self, place: _Place) -> QueuePage:
+    def _batch(self, place: _Place) -> _Batch:
+        queue = self._context.queue
         try:
-            return self._context.queue.page(
-                place.workload, self._context.clock.now(), _UPCOMING, reason=place.reason, cursor=place.cursor or None
+            page = queue.page(
+                place.workload, self._context.clock.now(), FEW, reason=place.reason, cursor=place.cursor or None
             )
         except ValueError as error:
             raise RequestRefused(_UNPROCESSABLE, "invalid_field", f"cursor: {error}", "cursor") from None
+        if waiting := queue.waiting(place.workload, place.batch):
+            return _Batch(page.open, waiting, place)
+        few = most_telling_first(page.requests)
+        cursor = cursor_after(page.requests[-1]) if page.requests else place.cursor
+        return _Batch(page.open, few, place._replace(cursor=cursor, batch=[one.query_id for one in few]))
+
+
+def _ids(batch: str) -> list[str]:
+    """Return the ids of a batch as addresses and forms write it. Raises RequestRefused."""
+    try:
+        ids = from_json(batch) if batch else []
+    except ValueError:
+        ids = None
+    if not (isinstance(ids, list) and all(isinstance(one, str) for one in ids)):
+        raise RequestRefused(_UNPROCESSABLE, "invalid_field", f"batch: {batch[:60]!r} is no list of queries", "batch")
+    return ids
 
 
 def _said(form: Mapping[str, str]) -> Said:
@@ -200,6 +242,8 @@ def _entities(form: Mapping[str, str], fields: Sequence[str]) -> dict[str, Entit
     """Return what the form says; that a query names nothing is said by a button of its own, never by a slip."""
     if form.get("act") == NAMES_NONE:
         return dict.fromkeys(fields)
+    if "answer" in form:
+        return _accepted(form["answer"])
     entities = filled_in(form, fields)
     if not any(entities.values()):
         message = "every field is empty: fill one in, or, if the query names none of them, press Names none"
@@ -207,11 +251,23 @@ def _entities(form: Mapping[str, str], fields: Sequence[str]) -> dict[str, Entit
     return entities
 
 
-Said = Literal["labelled", "skipped", "withdrawn"]
+def _accepted(answer: str) -> dict[str, EntityValue]:
+    """Return an answer that was accepted as it is, from its button."""
+    try:
+        entities = from_json(answer)
+    except ValueError:
+        entities = None
+    if not isinstance(entities, dict):
+        raise RequestRefused(_UNPROCESSABLE, "invalid_field", "answer: is no answer of this form", "answer")
+    return entities
+
+
+Said = Literal["labelled", "judged", "skipped", "withdrawn"]
 
 NAMES_NONE = "none"
 #: What each button of the form has done once it is pressed.
 DONE: dict[str, Said] = {"label": "labelled", NAMES_NONE: "labelled", "skip": "skipped", "undo": "withdrawn"}
+DONE |= dict.fromkeys(get_args(Verdict), "judged")
 
 
 class LabelForm:
@@ -223,23 +279,27 @@ class LabelForm:
     def page(self, content: Mapping[str, Any]) -> str:
         """Return the page of the first of the open requests.
 
-        ``content``: the queue's ``page``, the workload's ``fields``, and what was ``given`` in a form that was refused:
-        it stays filled in as long as its request is still the first.
+        ``content``: the ``batch`` at hand, the workload's ``fields``, and what was ``given`` in a form that was
+        refused: it stays filled in as long as its request is still the first.
         """
-        requests: Sequence[LabelRequested] = content["page"].requests
-        first = requests[0] if requests else None
+        first: LabelRequested | None = next(iter(content["batch"].requests), None)
+        answers: Sequence[EntityMapping] = []
         inputs: list[FieldInput] = []
         if first is not None:
-            inputs = field_inputs(first.entities, content["fields"])
+            answers = shown_answers(first)
+            inputs = field_inputs(answers, content["fields"])
             given: Mapping[str, str] = content["given"]
             if given.get("query_id") == first.query_id:
                 inputs = [one._replace(text=given.get(one.name, one.text)) for one in inputs]
-        text = None if first is None else marked(first.text, first.entities.values())
-        return self._environment.get_template("label.html").render(content, first=first, inputs=inputs, text=text)
+        text = None if first is None else marked(first.text, (one for answer in answers for one in answer.values()))
+        shown = [to_json(answer).decode() for answer in answers]
+        return self._environment.get_template("label.html").render(
+            content, first=first, inputs=inputs, answers=shown, text=text
+        )
 
 
-def marked(text: str, found: Iterable[EntityValue]) -> Markup:
-    """Return a query's text with the values that the model has found in it marked.
+def marked(text: str, found: Iterable[str | Iterable[str] | None]) -> Markup:
+    """Return a query's text with the values that were found in it marked.
 
     Examples
     --------

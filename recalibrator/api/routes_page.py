@@ -15,7 +15,7 @@ from starlette.responses import HTMLResponse, RedirectResponse, Response
 from recalibrator.api.http_answers import tagged
 from recalibrator.api.http_context import Context
 from recalibrator.api.http_forms import PAGE_HEADERS, form_credentials, read_form
-from recalibrator.api.http_requests import version_number
+from recalibrator.api.http_requests import moment_in_query, version_number
 from recalibrator.api.pages.html_page import ACTIONS, UNTIL_REFIT, Page
 from recalibrator.api.routes_commands import CommandRoutes, Order, checked_reason, checked_share
 from schemas.command import Action
@@ -101,9 +101,10 @@ class PageRoutes:
             caller = self._context.keys.authorise(form_credentials(request, form.get("key", "")), "admin")
             number = version_number(version) if version else None
             share = checked_share(form.get("share", "")) if action == "canary" else None
+            until = moment_in_query("until", form["until"]) if action == "large_only" and form.get("until") else None
             hold = form.get("hold") != UNTIL_REFIT if action == "activate" else None
             reason = checked_reason(form.get("reason", ""))
-            await self._commands.issue(workload, Order(action, number, share, hold), caller, reason)
+            await self._commands.issue(workload, Order(action, number, share, hold, until), caller, reason)
         except RequestRefused as error:
             return self._form(workload, form.get("action", ""), version, str(error), error.status)
         query = urlencode({"asked": action} | ({} if number is None else {"version": number}))

@@ -16,6 +16,13 @@ from schemas.status import BAD_STATES, WorkloadStatus
 _BAD_DRIFT = frozenset({"suspected", "drifted"})
 _MOST_NAMED = 20
 
+_WHATEVER_THE_FACTS = {
+    "model outage over": ("outage_over", "The models answer again"),
+    "bad labels suspected": ("audit", "Labels may be wrong: an audit begins"),
+    "the large model answers alone": ("large_only", "The large model answers alone: the cascade costs more"),
+    "the cascade answers again": ("large_only_over", "The cascade answers again"),
+}
+
 
 class PublishedVersions:
     """The versions published since the last line, by workload: a line says how many there were and why."""
@@ -64,6 +71,10 @@ def status_news(before: WorkloadStatus, after: WorkloadStatus) -> Iterator[News]
     if (before.outage is None) is not (after.outage is None):
         shares = {} if after.outage is None else after.outage.model_dump()
         yield _news("model outage" if shares else "model outage over", name, is_bad=bool(shares), **shares)
+    if after.large_only is not None and before.large_only is None and not after.large_only.issued_by:
+        yield _news("the large model answers alone", name)
+    if before.large_only is not None and after.large_only is None:
+        yield _news("the cascade answers again", name)
     for one in after.commands:
         if one not in before.commands:
             what = "command refused" if one.is_refused else "command applied"
@@ -126,22 +137,18 @@ def happening(news: News, at: datetime) -> HappeningEvent | None:
 
 def _happened(event: str, facts: Mapping[str, JsonValue]) -> tuple[str, str] | None:
     """Return kind and sentence."""
-    found: tuple[str, str] | None = None
+    found = _WHATEVER_THE_FACTS.get(event)
     match event:
         case "model outage":
             failing = {role: float(str(facts[f"{role}_failing"])) for role in ("small", "large")}
             role = max(failing, key=lambda one: failing[one])
             found = "outage", f"The {role} model fails on {failing[role]:.0%} of calls"
-        case "model outage over":
-            found = "outage_over", "The models answer again"
         case "drift state" if facts["state"] in _BAD_DRIFT and facts["before"] not in _BAD_DRIFT:
             alarmed = facts["detectors"]
             names = ", ".join(str(one).replace("_", " ") for one in alarmed) if isinstance(alarmed, list) else ""
             found = "alarm", f"Drift is suspected{f': {names}' if names else ''}"
         case "drift state" if facts["before"] in _BAD_DRIFT and facts["state"] not in _BAD_DRIFT:
             found = "alarm_over", "Drift is suspected no longer"
-        case "bad labels suspected":
-            found = "audit", "Labels may be wrong: an audit begins"
         case "suspected labels judged":
             found = "audit_over", f"The audit's verdict: the suspected labels are {facts.get('verdict')}"
         case "labels of a labeler set aside":

@@ -18,6 +18,7 @@ from recalibrator.decoding import Observation
 from recalibrator.fit.arrays import Floats
 from recalibrator.fit.change_monitor import NO_REACTION, ChangeMonitor
 from recalibrator.fit.codec import Kept, KeptEach, dump, load
+from recalibrator.fit.data.label_columns import Standing
 from recalibrator.fit.data.label_sides import silent_side
 from recalibrator.fit.data.label_table import LabelTable
 from recalibrator.fit.data.prequential import calibration_error
@@ -42,8 +43,10 @@ from recalibrator.fit.label_quality.crowd import details as label_details
 from recalibrator.fit.method_constants import DEFAULT, MethodConstants
 from recalibrator.fit.publish.evidence import costs, evidence, target_standing
 from recalibrator.fit.publish.handoff_watch import HandoffWatch
+from recalibrator.fit.publish.large_only import after_command, is_dear, refusal, saved
 from recalibrator.fit.publish.measured_quality import MeasuredQuality
 from recalibrator.fit.publish.trial import Trials
+from recalibrator.fit.publish.verdicts import Verdicts
 from recalibrator.fit.publish.versions import Content, VersionRegistry, content_of, interpret
 from recalibrator.fit.status import Counters, WorkloadFacts, workload_status
 from recalibrator.grid import Grid
@@ -53,18 +56,21 @@ from schemas.calibration import (
     Z95,
     CalibrationState,
     CalibrationVersion,
+    LargeOnly,
 )
 from schemas.command import Command
-from schemas.event import to_us
-from schemas.labelled import LabelledExample
+from schemas.event import from_us, to_us
+from schemas.labelled import LabelledExample, OutcomeCounts
 from schemas.made_for import made_for, misfit, outdated
 from schemas.settings import WorkloadSettings
 from schemas.status import CommandOutcome, SilentSide, WorkloadStatus
 from schemas.traffic import TrafficSummary, VersionTraffic
 from schemas.trial import CalibrationTrial
 
-_SNAPSHOT_FORMAT = 8
+_SNAPSHOT_FORMAT = 9
 _DEFAULT_MAP = "isotonic"
+_NONE = OutcomeCounts(true_positives=0, predicted=0)
+_TAKEN_OUT = {"retracted": True, "small_exact": False, "small": _NONE, "gold_count": 0}
 
 
 def _alike(summary: TrafficSummary, signal: str, mark: str | None, handoff: str | None) -> TrafficSummary | None:
@@ -137,6 +143,7 @@ class Recalibrator:
         """Return what this workload has, in the order in which it adds to a candidate."""
         target = self.settings.target
         parts: dict[str, Part] = {"trial": self._trials, "handoff": self._handoff, "measured": MeasuredQuality()}
+        parts["verdicts"] = Verdicts()
         if target.fields:
             parts["fields"] = FieldTargets()
         if target.cost is not None:
@@ -192,7 +199,9 @@ class Recalibrator:
         if event.workload != self.settings.name:
             raise ValueError(f"workload: is {event.workload!r}, but this core keeps {self.settings.name!r}")
         if isinstance(event, LabelledExample):
-            return self._observe_label(event) if self._is_alike(event) else None
+            if not self._is_alike(event):
+                return None
+            return self._observe_label(event) if event.is_counted else self._observe_verdict(event)
         if isinstance(event, Command):
             return self._apply_command(event)
         alike = _alike(event, self.settings.uncertainty, self._basis_mark, self._handoff.name)
@@ -231,6 +240,14 @@ class Recalibrator:
         if may_decide and version.handoff is not None and not version.handoff.active:
             self._handoff.end()
         self._labels.retarget(reference(self.settings.target, self.current))
+
+    def _observe_verdict(self, example: LabelledExample) -> CalibrationVersion | None:
+        """Show what a verdict says, and take out the label that stood until then; it says nothing of counts."""
+        standing = self._labels.standing(example.query_id)
+        if standing not in (Standing.UNREQUESTED, Standing.WITHDRAWN):
+            return self._observe_label(example.model_copy(update=_TAKEN_OUT))
+        self._parts["verdicts"].take(example, None)
+        return None
 
     def _observe_label(self, example: LabelledExample) -> CalibrationVersion | None:
         routed_us = to_us(example.routed_at)
@@ -276,6 +293,9 @@ class Recalibrator:
         audits = self._published.audit_probabilities() if self._monitor.label_quality.audit is not None else {}
         if self._monitor.on_traffic(summary, batch, audits, self._now_us, may_ask=self._may_ask):
             return self._refit(drifted=True)
+        alone = self._published.large_only
+        if alone is not None and not alone.lasts(from_us(self._now_us)):
+            return self._end_large_only("large_only_over")
         return self._refit_in_turn() if self._queries_until_fit <= 0.0 or self._audit_changed else None
 
     @property
@@ -369,6 +389,9 @@ class Recalibrator:
         self._labels_until_fit = self._labels_between_fits(support.effective_labels)
         if not is_first or support.effective_labels >= needed.minimum_labels:
             self._set_expectations(candidate.estimate)
+        alone, saving = self._published.large_only, saved(candidate, costs(self.settings, self._traffic))
+        if alone is not None and alone.until is None and commanded is None and saving is not None and saving > 0.0:
+            return self._end_large_only("cascade_pays")
         trigger = commanded or self._trigger(candidate, drifted=drifted, news=news)
         if trigger is None or support.labels < needed.minimum_bootstrap_labels or not support.pairs:
             return self._emit_audit()
@@ -386,6 +409,22 @@ class Recalibrator:
         self._learn_anew()
         self._traffic.forget_pairs()
         return self._carry_on("handoff_off", handoff_loss=None if loss is None else loss.model_dump())
+
+    def _end_large_only(self, trigger: str) -> CalibrationVersion:
+        """Let the cascade answer again, by the version in force."""
+        current, self._published.large_only = self.current, None
+        assert current is not None
+        proof = current.evidence.model_copy(update={"trigger": trigger})
+        return self._published.hold(current, self._now_us, proof)
+
+    def _begins_large_only(self, candidate: Candidate) -> bool:
+        """Whether the large model is to answer alone from now on, by itself."""
+        is_allowed = self.settings.large_only_when_dear and self.settings.target.max_escalation is None
+        if not is_allowed or self._published.large_only is not None:
+            return False
+        share = self._published.watched_share(candidate.label_shares)
+        is_free = self._trials.running is None and not self._published.holds
+        return is_free and share > 0.0 and is_dear(candidate, costs(self.settings, self._traffic), share)
 
     def _carry_on(self, trigger: str, *, audit: float = 0.0, **details: JsonValue) -> CalibrationVersion:
         """Publish what is in force again, for what follows from no fit."""
@@ -425,6 +464,8 @@ class Recalibrator:
             return news or "audit"
         if outdated(current, self.settings):
             return "settings_changed"
+        if self._begins_large_only(candidate):
+            return "large_only"
         if self._map_in_force is None or self._map_in_force[0] is not current:
             self._map_in_force = current, current.error_probability(self._grid.centres)
         fitted, before = candidate.estimate.map, self._map_in_force[1]
@@ -453,6 +494,9 @@ class Recalibrator:
         state: CalibrationState = "active" if candidate.choice.feasible else "infeasible"
         content = Content(candidate.estimate.map, threshold, state, found, candidate.atom)
         explored, shares, audit = candidate.exploration, candidate.label_shares, self._audit
+        if self._begins_large_only(candidate):
+            share = self._published.watched_share(shares)
+            self._published.large_only = LargeOnly(small_probability=share, since=from_us(self._now_us))
         version = self._published.publish(
             self._now_us, content, model_costs, explored, audit=audit, label_shares=shares
         )
@@ -477,7 +521,13 @@ class Recalibrator:
         self._now_us = max(self._now_us, to_us(command.issued_at))
         on_trial = self._trials.running
         act = interpret(command, self._published, None if on_trial is None else on_trial.version.version)
+        if command.action == "large_only" and (because := self._large_only_refused(command)) is not None:
+            self._conclude(command, f"large only refused: {because}", is_refused=True)
+            return None
         self._published.holds = act.holds
+        if not act.is_refused:
+            share = self._published.watched_share()
+            self._published.large_only = after_command(command, self._published.large_only, share)
         if act.ends_trial:
             self._trials.end(command.action, self._now_us)
         if act.what == "fit":
@@ -502,6 +552,12 @@ class Recalibrator:
             self._trials.begin(command, version, self._now_us)
         self._conclude(command, act.note)
         return None if is_tried else version
+
+    def _large_only_refused(self, command: Command) -> str | None:
+        saving = None
+        if command.until is None and len(self._labels):
+            saving = saved(self.evaluate(), costs(self.settings, self._traffic))
+        return refusal(command, self.current, self._published.watched_share(), saving)
 
     def _conclude(self, command: Command, note: str, *, is_refused: bool = False) -> None:
         """Note the outcome of a command, so that its sender finds it in the status."""
@@ -534,7 +590,7 @@ class Recalibrator:
         if not len(self._labels):
             return workload_status(facts)
         candidate, current = evaluate(view, self._parts), self.current
-        in_force = 0 if current is None else candidate.policies.index(current.uncertainty_threshold)
+        in_force = candidate.policies.index(self._published.serving_threshold)
         standing = target_standing(self.settings.target, candidate, in_force, Z95)
         failing, atom = self._traffic.large_failures.recent, None if current is None else current.atom
         served, estimate = candidate.policies, candidate.estimate

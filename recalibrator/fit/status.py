@@ -102,9 +102,7 @@ class WorkloadFacts(NamedTuple):
         """The micro-F1 of the version in force, with a 95 % interval; nothing is quoted on a handful of labels."""
         if self.policies is None or self.support is None or self.support.labels < _LEAST_LABELS_TO_QUOTE:
             return None
-        current = self.view.current
-        index = 0 if current is None else self.policies.index(current.uncertainty_threshold)
-        return micro_f1_interval(self.policies, index, Z95)
+        return micro_f1_interval(self.policies, self.policies.index(self.published.serving_threshold), Z95)
 
     @property
     def is_stale(self) -> bool:
@@ -146,6 +144,7 @@ def workload_status(facts: WorkloadFacts) -> WorkloadStatus:
         uncertainty=uncertainty_histogram(traffic.counts[COUNT].astype(np.float64), traffic.grid.edges),
         frontier=None if expected is None else _frontier(view, expected),
         outage=outage,
+        large_only=facts.published.large_only,
         commands=tuple(CommandOutcome.model_validate(one) for one in counters.commands),
         **found,
     )

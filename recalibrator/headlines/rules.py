@@ -326,13 +326,12 @@ def _suspected(status: WorkloadStatus, facts: Facts) -> Headline | None:
 def _dear(status: WorkloadStatus, facts: Facts) -> Headline | None:
     """Speak of a version that costs more than the large model alone, or far more than recent traffic did."""
     rate, cost = in_force(status, facts)
-    if status.calibration_version is None or rate is None:
+    if status.calibration_version is None or rate is None or _is_alone(status, facts):
         return None
     seen, span = status.escalation_rate, traffic_span(status)
     past = "" if seen is None else f" ({seen:.1%} over {'recent queries' if span is None else span.words})"
     since = None if status.version is None else status.version.created_at
     large_only = _large_only(status, facts)
-    act, link = _cheaper(status, facts, rate)
     version = f"Version {status.calibration_version}"
     if cost is not None and large_only is not None and cost >= large_only:
         effect = (
@@ -340,8 +339,11 @@ def _dear(status: WorkloadStatus, facts: Facts) -> Headline | None:
             f"{rate:.1%}{past}"
         )
         cause = f"{version} costs more than the large model alone"
+        act = "Let the large model answer alone until the cascade costs less again"
+        link = Link(label="Large only", href=_confirm(status, "large_only"))
         return _say(status, "dear", cause, effect, act, since=since, link=link)
     if seen is not None and rate - seen > ESCALATION_JUMP:
+        act, link = _cheaper(status, facts, rate)
         priced = "" if cost is None else f", for {_paid(cost, facts)} each"
         effect = f"{rate:.1%} of queries{priced}, far more than before{past}"
         return _say(status, "escalation_jump", f"{version} escalates much", effect, act, since=since, link=link)
@@ -366,6 +368,22 @@ def _cheaper(status: WorkloadStatus, facts: Facts, rate: float) -> tuple[str, Li
             return f"If queries have not changed, {act[0].lower()}{act[1:]}", link
     act = "See what cheaper thresholds would give, or compare with an earlier version"
     return act, _section(status, "versions", "Versions")
+
+
+def _is_alone(status: WorkloadStatus, facts: Facts) -> bool:
+    return status.large_only is not None and status.large_only.lasts(facts.now)
+
+
+def _large_alone(status: WorkloadStatus, facts: Facts) -> Headline | None:
+    alone = status.large_only
+    if alone is None or not _is_alone(status, facts):
+        return None
+    until = "the cascade costs less again" if alone.until is None else _at(alone.until)
+    by = f", by {alone.issued_by}" if alone.issued_by else ""
+    effect = f"until {until}{by}; the small model is asked of {alone.small_probability:.0%} of queries"
+    link = Link(label="Back to the cascade", href=_confirm(status, "end_large_only"))
+    cause, act = "The large model answers alone", "This ends by itself"
+    return _say(status, "large_only", cause, f"{effect}{_price(status, facts)}", act, since=alone.since, link=link)
 
 
 def _out_of_reach(status: WorkloadStatus) -> str:
@@ -404,7 +422,8 @@ def _capped(status: WorkloadStatus, facts: Facts) -> Headline | None:
 
 def _below_target(status: WorkloadStatus, facts: Facts) -> Headline | None:
     quality, target = status.micro_f1, status.target
-    if status.state not in _DECIDING or quality is None or is_held(target, quality, status.standing):
+    is_decided = status.state in _DECIDING and not _is_alone(status, facts)
+    if not is_decided or quality is None or is_held(target, quality, status.standing):
         return None
     goal = "" if target.micro_f1 is None else f" for a target of {target.micro_f1:g}"
     fields = of_fields(target, status.standing)
@@ -507,7 +526,7 @@ _RULES: tuple[Callable[[WorkloadStatus, Facts], Headline | None], ...] = (
     *(_kafka, _silent, _no_room, _routers_silent, _outage, _not_ready, _overload, _stuck),
     *(_models, _bad_labels, _one_sided, _drifted),
     *(_dear, _infeasible, _capped, _below_target, _letters, _cold_start),
-    *(_starved, _suspected, _held, _label_free, _quiet, _well),
+    *(_starved, _suspected, _large_alone, _held, _label_free, _quiet, _well),
 )
 #: Every kind of headline, the gravest first.
 KINDS = (
@@ -515,7 +534,7 @@ KINDS = (
     *("routers_not_ready", "overload", "stuck", "router_silent"),
     *("both_worse", "small_worse", "large_worse", "bad_labels", "labels_one_sided", "drift", "agreement_moved"),
     *("traffic_moved", "dear", "infeasible", "escalation_jump", "capped", "below_target", "dead_letters"),
-    *("label_starvation", "suspected", "cold_start", "held", "label_free", "no_traffic", "well"),
+    *("label_starvation", "suspected", "cold_start", "large_only", "held", "label_free", "no_traffic", "well"),
 )
 
 #: What services have seen themselves; the rest is concluded from labels and traffic.
@@ -523,7 +542,7 @@ OBSERVED = frozenset(KINDS[: KINDS.index("both_worse")])
 
 #: Of the kinds that are not ``bad``.
 _SEVERITIES: dict[str, Severity] = {
-    **dict.fromkeys(("cold_start", "held", "label_free", "no_traffic"), "calm"),
+    **dict.fromkeys(("cold_start", "large_only", "held", "label_free", "no_traffic"), "calm"),
     **dict.fromkeys(
         ("router_silent", "drift", "agreement_moved", "traffic_moved", "escalation_jump", "capped", "below_target"),
         "warn",

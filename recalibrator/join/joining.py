@@ -42,7 +42,8 @@ def count_agreement(before: QueryState, after: QueryState, rules: Rules) -> Iter
     if after.routed.workload not in rules:
         return
     known = set() if before.routed is None else {opinion.order for opinion in before.opinions}
-    fresh = [opinion for opinion in after.opinions if opinion.order not in known]
+    # A verdict says nothing that another's label could be compared with.
+    fresh = [one for one in after.opinions if one.order not in known and one.verdict is None]
     wanted = rules[after.routed.workload].fields
     common = _common_answer(after, wanted) if fresh else None
     for opinion in fresh:

@@ -5,8 +5,9 @@ each example carries a ``revision`` above all those before it, and names the lab
 
 The rules: a feedback event is taken once (by its id); of each labeler the highest revision stands, among equals the
 last to arrive; among labelers the latest ``labelled_at``. A withdrawn or skipped opinion does not stand, and lets the
-earlier one stand again. Of several results under one query_id the first is kept, if their texts are equal. Where they
-differ, nobody can know which of them a label is about: no label of that id counts, before or after.
+earlier one stand again. A verdict stands where nobody gave entities, else it goes along with the label. Of several
+results under one query_id the first is kept, if their texts are equal. Where they differ, nobody can know which of them
+a label is about: no label of that id counts, before or after.
 """
 
 from __future__ import annotations
@@ -23,7 +24,7 @@ from pydantic import Field
 from schemas.costs import QueryCost
 from schemas.entities import Entities, equal, normalise
 from schemas.event import Count, Many, Part, Timestamp
-from schemas.feedback import MAX_REVISION, FeedbackEvent
+from schemas.feedback import MAX_REVISION, FeedbackEvent, Verdict
 from schemas.json_bytes import validated
 from schemas.labelled import LabelledExample
 from schemas.routed import ModelRun, QueryHandoff, RoutedEvent
@@ -174,8 +175,9 @@ class Opinion(Part):
     """What one labeler says of one query at last."""
 
     labeler: str | None = None
-    #: Long values as digests; None when it was withdrawn or skipped.
+    #: Long values as digests; None when it was withdrawn or skipped, or a verdict.
     entities: Entities | None = None
+    verdict: Verdict | None = None
     #: Whether the labeler looked and left it.
     skipped: bool = False
 
@@ -204,12 +206,15 @@ class QueryState(Part):
 
     @property
     def standing(self) -> Opinion | None:
-        """The opinion that counts, if any does."""
-        return None if self.conflicting else _standing(self.opinions)
+        """The label that counts, if any does."""
+        return None if self.conflicting else _latest(one for one in self.opinions if one.entities is not None)
 
     @property
     def awaits_label(self) -> bool:
-        """Whether a label was requested and nobody has given one or skipped; a withdrawal leaves it awaited again."""
+        """Whether a label was requested and nobody has given one or skipped.
+
+        A withdrawal leaves it awaited again, and a verdict leaves it as it was: it does not say what is right.
+        """
         if self.routed is None or not self.routed.label.requested or self.conflicting:
             return False
         return not any(opinion.entities is not None or opinion.skipped for opinion in self.opinions)
@@ -226,9 +231,9 @@ class Joined(NamedTuple):
     """What one event led to.
 
     ``notes`` name what is worth counting: ``duplicate_result``, ``duplicate_feedback``, ``stale_revision``,
-    ``disagreement``, ``skipped``, ``withdrawn``, ``withdrawn_unknown``, ``unknown_fields``, ``unknown_workload`` (a
-    label of a workload that the settings no longer name), ``conflicting_result`` (results that differ under one id, and
-    labels of it). ``refusal`` is why the event does not count.
+    ``disagreement``, ``skipped``, ``verdict``, ``withdrawn``, ``withdrawn_unknown``, ``unknown_fields``,
+    ``unknown_workload`` (a label of a workload that the settings no longer name), ``conflicting_result`` (results that
+    differ under one id, and labels of it). ``refusal`` is why the event does not count.
     """
 
     state: QueryState
@@ -241,14 +246,15 @@ NOTHING_KNOWN = QueryState()
 _CONFLICT = "conflicting_result"
 
 
-class _Verdict(NamedTuple):
-    """Which opinion stands, and how many other labelers hold another."""
+class _Said(NamedTuple):
+    """Which opinion stands, how many other labelers hold another, and whose verdict is the last."""
 
-    opinion: Opinion | None
-    disputed: int
+    opinion: Opinion | None = None
+    disputed: int = 0
+    verdict: Opinion | None = None
 
 
-_NO_VERDICT = _Verdict(None, 0)
+_NOTHING_SAID = _Said()
 
 
 def take_result(state: QueryState, routed: RoutedEvent, rules: Rules, arrived_at: datetime | None = None) -> Joined:
@@ -267,7 +273,7 @@ def take_result(state: QueryState, routed: RoutedEvent, rules: Rules, arrived_at
     opinions = tuple(one for one in state.opinions if _names_any(one, ours.fields))
     notes: tuple[str, ...] = () if len(opinions) == len(state.opinions) else ("unknown_fields",)
     following = state.model_copy(update={"routed": compact(routed), "asked_at": asked_at, "opinions": opinions})
-    return _change(following, _NO_VERDICT, ours, notes)
+    return _change(following, _NOTHING_SAID, ours, notes)
 
 
 def take_feedback(state: QueryState, feedback: FeedbackEvent, arrived_at: datetime, rules: Rules) -> Joined:
@@ -296,7 +302,8 @@ def take_feedback(state: QueryState, feedback: FeedbackEvent, arrived_at: dateti
     taken = Opinion(
         labeler=feedback.labeler,
         entities=None if feedback.retracted or feedback.entities is None else reduced(feedback.entities),
-        skipped=not feedback.retracted and feedback.entities is None,
+        verdict=None if feedback.retracted else feedback.verdict,
+        skipped=not feedback.retracted and feedback.entities is None and feedback.verdict is None,
         labelled_at=feedback.labelled_at or arrived_at,
         revision=feedback.revision,
         order=state.received + 1,
@@ -318,7 +325,7 @@ def take_feedback(state: QueryState, feedback: FeedbackEvent, arrived_at: dateti
     ours = rules.get(state.routed.workload)
     if ours is None:
         return Joined(following, None, (*notes, "unknown_workload"))
-    return _change(following, _verdict(state, ours), ours, notes)
+    return _change(following, _said(state, ours), ours, notes)
 
 
 def _conflict(state: QueryState, first: RoutedEvent, second: RoutedEvent, rules: Rules) -> Joined:
@@ -328,7 +335,7 @@ def _conflict(state: QueryState, first: RoutedEvent, second: RoutedEvent, rules:
     # The count is one of events; what takes the label out must come after the example that put it in.
     following = state.model_copy(update={"conflicting": True, "received": state.received + 1})
     ours = rules.get(first.workload)
-    example = None if ours is None else _change(following, _verdict(state, ours), ours, ()).example
+    example = None if ours is None else _change(following, _said(state, ours), ours, ()).example
     senders = " and ".join(_sender(one) for one in (first, second))
     error = f"query_id: {first.query_id!r} has results of different queries, {senders}: no label of this id counts"
     return Joined(following, example, (_CONFLICT,), Refusal(_CONFLICT, f"{error}; give each query an id of its own"))
@@ -344,9 +351,8 @@ def _identity(feedback: FeedbackEvent) -> str:
     return sha256(f"{len(whose)}:{whose}{feedback.identity()}".encode()).hexdigest()[:_ID_CHARS]
 
 
-def _standing(opinions: Iterable[Opinion]) -> Opinion | None:
-    valid = [opinion for opinion in opinions if opinion.entities is not None]
-    return max(valid, key=lambda opinion: (opinion.labelled_at, opinion.order), default=None)
+def _latest(opinions: Iterable[Opinion]) -> Opinion | None:
+    return max(opinions, key=lambda opinion: (opinion.labelled_at, opinion.order), default=None)
 
 
 def _names_any(opinion: Opinion, fields: Iterable[str]) -> bool:
@@ -388,48 +394,52 @@ def _remarks(
     feedback: FeedbackEvent, taken: Opinion, earlier: Opinion | None, others: tuple[Opinion, ...]
 ) -> tuple[str, ...]:
     if feedback.retracted:
-        known = earlier is not None and earlier.entities is not None
+        known = earlier is not None and (earlier.entities is not None or earlier.verdict is not None)
         return ("withdrawn",) if known else ("withdrawn_unknown",)
     if taken.entities is None:
-        return ("skipped",)
+        return ("skipped",) if taken.verdict is None else ("verdict",)
     differs = any(o.entities is not None and not equal(o.entities, taken.entities) for o in others)
     return ("disagreement",) if differs else ()
 
 
-def _verdict(state: QueryState, rules: LabelRules) -> _Verdict:
-    stands = state.standing
+def _said(state: QueryState, rules: LabelRules) -> _Said:
+    if state.conflicting:
+        return _NOTHING_SAID
+    stands, verdict = state.standing, _latest(o for o in state.opinions if o.verdict is not None)
     if stands is None:
-        return _NO_VERDICT
+        return _Said(verdict, 0, verdict)
     others = (o.entities for o in state.opinions if o.order != stands.order and o.entities is not None)
-    return _Verdict(stands, sum(not equal(other, stands.entities, rules.fields) for other in others))
+    return _Said(stands, sum(not equal(other, stands.entities, rules.fields) for other in others), verdict)
 
 
-def _change(state: QueryState, sent: _Verdict, rules: LabelRules, notes: tuple[str, ...]) -> Joined:
-    """Return what changed for the fit, which has been sent the verdict ``sent``."""
-    stands, disputed = verdict = _verdict(state, rules)
+def _change(state: QueryState, sent: _Said, rules: LabelRules, notes: tuple[str, ...]) -> Joined:
+    """Return what changed for the fit, which has been sent what is in ``sent``."""
+    said = _said(state, rules)
+    stands = said.opinion
     if stands is None:
         if sent.opinion is None:
             return Joined(state, None, notes)
         withdrawal = max(state.opinions, key=lambda o: o.order)
         # It carries the labeler whose opinion stood, who need not be who said the last word.
         return Joined(state, _example(state, sent, rules, withdrawn_at=withdrawal.labelled_at), notes)
-    is_new = sent.opinion is None or sent.opinion.order != stands.order
-    if not is_new and sent.disputed == disputed:
+    if said == sent:
         return Joined(state, None, notes)
+    is_new = sent.opinion is None or sent.opinion.order != stands.order
     if is_new and any(name not in rules.fields for name in stands.entities or ()):
         notes = (*notes, "unknown_fields")
-    return Joined(state, _example(state, verdict, rules), notes)
+    return Joined(state, _example(state, said, rules), notes)
 
 
 def _example(
-    state: QueryState, verdict: _Verdict, rules: LabelRules, withdrawn_at: datetime | None = None
+    state: QueryState, said: _Said, rules: LabelRules, withdrawn_at: datetime | None = None
 ) -> LabelledExample:
-    opinion = verdict.opinion
+    opinion = said.opinion
     assert state.routed is not None
     assert opinion is not None
     feedback = FeedbackEvent(
         query_id=state.routed.query_id,
         entities=opinion.entities,
+        verdict=opinion.verdict,
         labeler=opinion.labeler,
         labelled_at=withdrawn_at or opinion.labelled_at,
         retracted=withdrawn_at is not None,
@@ -441,8 +451,10 @@ def _example(
         fields=rules.fields,
         revision=state.received,
         trusted_labelers=rules.trusted_labelers,
-        disputed=0 if withdrawn_at is not None else verdict.disputed,
+        disputed=0 if withdrawn_at is not None else said.disputed,
     )
+    if said.verdict is not None and withdrawn_at is None:
+        example = example.model_copy(update={"verdict": said.verdict.verdict})
     return example.with_small_counts(routed, feedback, rules.target_fields)
 
 

@@ -28,6 +28,7 @@ class _Tally:
     escalated: int = 0
     explored: int = 0
     small_failed: int = 0
+    small_skipped: int = 0
     degraded: int = 0
     labels_requested: int = 0
     small_calls: int = 0
@@ -96,7 +97,10 @@ class TrafficSummarizer:
         tally.queries += 1
         tally.escalated += decision.escalated
         tally.explored += decision.reason == "exploration"
-        tally.small_failed += decision.reason == "small_failed"
+        is_lost = decision.reason == "large_only" and routed.small is not None and decision.uncertainty is None
+        tally.small_failed += decision.reason == "small_failed" or is_lost
+        # Without a u there may be a small answer all the same, asked for because the large model failed.
+        tally.small_skipped += decision.small_probability is not None and decision.uncertainty is None and not is_lost
         tally.degraded += decision.reason == "degraded"
         tally.labels_requested += routed.label.requested
         tally.cost_sequential += routed.cost.sequential
@@ -124,12 +128,12 @@ class TrafficSummarizer:
         small, large, uncertainty = routed.small, routed.large, routed.decision.uncertainty
         if small is not None:
             tally.small_calls += 1
-            tally.small_latency_s += small.latency_s
+            tally.small_latency_s += small.latency_s if small.valid else 0.0
             tally.small_tokens += small.completion_tokens
             tally.small_prompt_tokens += small.prompt_tokens
         if large is not None:
             tally.large_calls += 1
-            tally.large_latency_s += large.latency_s
+            tally.large_latency_s += large.latency_s if large.valid else 0.0
             tally.large_tokens += large.completion_tokens
             tally.large_prompt_tokens += large.prompt_tokens
         if uncertainty is None:
@@ -178,6 +182,7 @@ def _traffic(key: _Key, tally: _Tally) -> VersionTraffic:
         escalated=tally.escalated,
         explored=tally.explored,
         small_failed=tally.small_failed,
+        small_skipped=tally.small_skipped,
         degraded=tally.degraded,
         labels_requested=tally.labels_requested,
         small_calls=tally.small_calls,

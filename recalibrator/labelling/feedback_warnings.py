@@ -38,8 +38,8 @@ def feedback_warnings(
     """
     workload = None if queue is None else queue.workload_of(event.query_id)
     found = _unknown_fields(event, fields if workload is None else {workload: fields[workload]})
-    # The first label closes the request: only a first label can be expected to have an open one.
-    is_first = event.revision == 1 and not event.retracted
+    # The first label closes the request: only of a first label can one be expected, and of a verdict never.
+    is_first = event.revision == 1 and not event.retracted and event.verdict is None
     if queue is not None and queue.has_records and workload is None and is_first:
         message = (
             f"query_id: no label is requested of {event.query_id[:_SHOWN_CHARS]!r} now; it is labelled already, was "

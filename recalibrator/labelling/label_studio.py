@@ -25,9 +25,8 @@ from recalibrator.labelling.label_tool import (
     feedback_id,
     retraction_of,
 )
-from recalibrator.labelling.recent_revisions import revision_at
 from schemas.event import decode_error
-from schemas.feedback import FeedbackEvent
+from schemas.feedback import FeedbackEvent, revision_at
 
 SOURCE = "label-studio"
 DELETED = "ANNOTATIONS_DELETED"

@@ -6,9 +6,10 @@ stay, since nobody labels what lies behind ten thousand of them.
 
 from __future__ import annotations
 
+import math
 from bisect import bisect_left, insort
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from threading import Lock
@@ -24,6 +25,9 @@ from schemas.topics import LABEL_REQUESTS
 MAX_BYTES = 64_000_000
 
 _EPOCH, _MICROSECOND = datetime(1970, 1, 1, tzinfo=UTC), timedelta(microseconds=1)
+
+_RANKS: tuple[RequestReason, ...] = ("audit", "monitoring", "exploration")
+_UNKNOWN_ERROR, _LEAST = 0.5, 1e-9
 
 #: Where a request stands in the queue: microseconds since 1970, query_id.
 Place = tuple[int, str]
@@ -127,6 +131,12 @@ class LabelQueue:
             held = self._held.get(query_id)
         return None if held is None else held.workload
 
+    def waiting(self, workload: str, query_ids: Iterable[str]) -> list[LabelRequested]:
+        """Return the requests of these queries that are still open, in the order asked for."""
+        with self._lock:
+            held = [self._held[one] for one in query_ids if one in self._held]
+        return [LabelRequested.from_json(one.value) for one in held if one.workload == workload]
+
     def page(
         self,
         workload: str,
@@ -191,6 +201,22 @@ class LabelQueue:
         line.size_bytes -= len(held.value)
 
 
+def most_telling_first(requests: Iterable[LabelRequested]) -> list[LabelRequested]:
+    """Return requests in the order in which their labels tell most.
+
+    First explored queries, which alone show both models where one runs; then those whose label stands for most doubt:
+    the standard deviation of its outcome times the queries that it represents; audits last, since trusted labelers ask
+    for them by name. Only what estimates condition on is looked at: u, and how the label was drawn; never what the
+    answers say.
+    """
+    return sorted(requests, key=_telling, reverse=True)
+
+
+def _telling(request: LabelRequested) -> tuple[int, float]:
+    error = _UNKNOWN_ERROR if request.error_probability is None else request.error_probability
+    return _RANKS.index(request.reason), math.sqrt(error * (1.0 - error)) / max(request.probability, _LEAST)
+
+
 class Audits(NamedTuple):
     """The open audits of a workload: how many, and who should answer them."""
 
@@ -223,11 +249,6 @@ def _microseconds(moment: datetime) -> int:
 def cursor_after(request: LabelRequested) -> str:
     """Return the cursor of what is older than a request."""
     return _cursor((_microseconds(request.requested_at), request.query_id))
-
-
-def cursor_at(request: LabelRequested) -> str:
-    """Return a cursor of a page that begins with a request, or with others of the same microsecond before it."""
-    return _cursor((_microseconds(request.requested_at) + 1, ""))
 
 
 def _cursor(place: Place) -> str:

@@ -3,19 +3,11 @@
 from __future__ import annotations
 
 from collections import OrderedDict
-from datetime import UTC, datetime, timedelta
 
 from schemas.feedback import MAX_REVISION, FeedbackEvent
 
 MAX_REMEMBERED = 20_000
 _MOST_IDS = 4
-#: Label Studio is no older; counted from here, seconds stay within the bound of revisions until 2088.
-_REVISION_ONE = datetime(2020, 1, 1, tzinfo=UTC)
-
-
-def revision_at(moment: datetime) -> int:
-    """Return the revision of feedback given then: later feedback outranks earlier, even after a restart."""
-    return max((moment - _REVISION_ONE) // timedelta(seconds=1), 1)
 
 
 class RecentRevisions:

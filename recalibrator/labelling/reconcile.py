@@ -157,7 +157,7 @@ def _correction(current: Annotation, last: Sent) -> list[FeedbackEvent]:
 
 
 def _content(event: FeedbackEvent) -> str:
-    said = [event.model_dump(mode="json")["entities"], event.retracted]
+    said = [event.model_dump(mode="json")["entities"], event.retracted, *([event.verdict] if event.verdict else [])]
     return sha256(rfc8785.dumps(said)).hexdigest()
 
 

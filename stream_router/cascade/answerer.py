@@ -126,6 +126,7 @@ class CascadeAnswerer:
         draws_by = drawn_as(query.query_id, self._draw_key)
         levers = levers_of(draws_by, models.settings, self._calibrations)
         cascade = QueryCascade(query, models.settings, levers, self._large_outage, draws_by)
+        cascade.begin(self._calibrations.in_force(workload), self._clock.now())
         time = QueryTime(self._deadline_s, reserved_s=models.endpoints["large"].timeout_s)
         asking = _Asking(models, query.text, headers, self._clock, self._tracing, time)
         marked = models.settings.field_margins or any(lever.streams_small for lever in levers)

@@ -8,6 +8,9 @@
                                                     ├─▶ wait for a server, ask    none is valid, one is down
                                                     └─▶ give up                   both failed on this very query
 
+While the large model answers alone (``version.large_only``), a drawn share of queries asks both as above, and the
+others begin with the large one; of these the small one is asked only where the large one fails.
+
 Levers (:mod:`~stream_router.cascade.lever`) may change whose rule decides, how the large call begins, and whether the
 large model is asked again, or once more to compare.
 """
@@ -92,7 +95,10 @@ class QueryCascade:
         None while the small model has not been asked.
     """
 
-    __slots__ = ("_draw", "_drawn_as", "_large_outage", "_levers", "_workload", "drawn", "large", "query", "small")
+    __slots__ = (
+        *("_alone", "_draw", "_drawn_as", "_large_outage", "_levers", "_skips_small", "_workload"),
+        *("drawn", "large", "query", "small"),
+    )
 
     def __init__(
         self,
@@ -108,22 +114,35 @@ class QueryCascade:
         self._large_outage = large_outage
         self._drawn_as = drawn_as or query.query_id
         self._draw = uniform(self._drawn_as, workload.name)
+        self._alone: CalibrationVersion | None = None
+        self._skips_small = False
         self.small: Asked | None = None
         self.large: Asked | None = None
         self.drawn: Drawn | None = None
 
+    def begin(self, version: CalibrationVersion | None, now: datetime) -> None:
+        """Take the version in force before any call: by it the large model may answer alone."""
+        alone = None if version is None else version.large_only
+        if version is None or alone is None or not alone.lasts(now):
+            return
+        self._alone, self._skips_small = version, self._draw >= alone.small_probability
+        if self._skips_small:
+            self.drawn = Drawn(*self._decide(version, None), now, self._draw)
+
     def next_step(self) -> Step:
         """Return what to do next."""
-        if self.small is None or self.drawn is None:
+        if self.drawn is None:
             return Ask("small")
         if self.large is None:
             return Ask("large") if self.drawn.decision.escalated else Serve("small")
         if any(lever.wants_alone for lever in self._levers):
             return Ask("large", alone=True)
-        ends = (self.small.end, self.large.end)
+        # Of a query that began with the large model: as if there were a small answer, until that is needed.
+        ends = (RunEnd.VALID if self.small is None else self.small.end, self.large.end)
         if ends == _SMALL_STANDS_IN and self._large_outage == "wait":
             return _WAIT_FOR_LARGE
-        return _AFTER_BOTH[ends]
+        step = _AFTER_BOTH[ends]
+        return Ask("small") if step == Serve("small") and self.small is None else step
 
     @property
     def begun(self) -> str:
@@ -132,12 +151,15 @@ class QueryCascade:
 
     @property
     def can_do_without_large(self) -> bool:
-        """Whether there is a small answer that may be served in place of a large one that does not come."""
-        return self.small is not None and self.small.end is RunEnd.VALID and self._large_outage == "serve_small"
+        """Whether there is a small answer, or may be one, to serve in place of a large one that does not come."""
+        return self._large_outage == "serve_small" and (self.small is None or self.small.end is RunEnd.VALID)
 
     def small_ended(self, asked: Asked, version: CalibrationVersion | None, now: datetime) -> None:
         """Take what came of asking the small model, and decide."""
         self.small = asked
+        if self._skips_small:
+            # It stands in for the large answer: the draw was made without it.
+            return
         valid = asked.end is RunEnd.VALID
         if valid and self.large is not None and self.large.end is RunEnd.DOWN:
             # Both servers were down, and the small one came back first: this answer decides as if it were the first.
@@ -160,6 +182,9 @@ class QueryCascade:
             requested = self._draw < rate
             label = LabelRequest(requested=requested, probability=rate, reason="random" if requested else None)
             return decision, label, None
+        if self._alone is not None:
+            version, decision = self._alone, self._alone.decide_alone(uncertainty)
+            return decision, version.request_label(decision, self._drawn_as, self._draw), version
         for lever in self._levers:
             version = lever.rule(version, uncertainty, self._draw)
         decision = version.decide(uncertainty, self._drawn_as, self._draw)
@@ -190,13 +215,14 @@ class QueryCascade:
         gave no answer.
         """
         chosen = self.small if served == "small" else self.large
-        if chosen is None or chosen.run.entities is None or self.small is None or self.drawn is None:
+        if chosen is None or chosen.run.entities is None or self.drawn is None:
             raise ValueError(f"the {served} model gave no answer to serve")
         decision = self.drawn.decision
         if served == "small" and decision.escalated:
             decision = decision.model_copy(update={"reason": "degraded"})
         unserved = [asked for lever in self._levers for asked in lever.unserved]
         large = [_used(asked.run) for asked in (self.large, *unserved) if asked is not None]
+        small = None if self.small is None else _used(self.small.run)
         content: dict[str, Any] = {
             "query_id": self.query.query_id,
             "workload": self._workload.name,
@@ -204,9 +230,9 @@ class QueryCascade:
             "entities": chosen.run.entities,
             "answered_by": served,
             "decision": decision,
-            "small": self.small.run,
+            "small": None if self.small is None else self.small.run,
             "large": None if self.large is None else self.large.run,
-            "cost": query_cost(costs, escalated=decision.escalated, small=_used(self.small.run), large=large),
+            "cost": query_cost(costs, escalated=decision.escalated, small=small, large=large),
             "label": self.drawn.label,
             "routed_at": self.drawn.decided_at,
             "routed_by": routed_by,

@@ -15,11 +15,12 @@ from uuid import uuid4
 
 import structlog
 from aiohttp import web
+from pydantic_core import to_json
 
 from schemas.query import QueryEvent
 from schemas.routed import RoutedEvent
 from schemas.settings import Settings
-from schemas.topics import DEAD_LETTERS, QUERIES, RESULTS
+from schemas.topics import DEAD_LETTERS, FEEDBACK, QUERIES, RESULTS
 from stream_router.cascade.trial import trial_labels
 from stream_router.commit.outcome import TOO_LARGE, OutputTopics
 from stream_router.errors import ModelsFailed, ServersDown
@@ -34,6 +35,7 @@ from stream_router.gateway.openai_protocol import (
     Workloads,
     read_call,
 )
+from stream_router.gateway.verdicts import RecentCallers, read_verdict
 from stream_router.http_listener import NOWHERE, Bounds, HttpListener, add_headers, guarded
 from stream_router.http_status import StatusRoutes
 from stream_router.ports import Answerer, QueryTrace, Tracing
@@ -88,7 +90,13 @@ _LEFT = "499"
 
 _PATHS: Mapping[str, Endpoint] = {"/v1/chat/completions": "chat", "/v1/completions": "completions"}
 _MODELS = "/v1/models"
-_OK, _BAD_GATEWAY = 200, 502
+_FEEDBACK = "/v1/feedback"
+_WITHHELD = (
+    "the broker has not acknowledged the result, so the answer is withheld; ask again under the same "
+    f"query id ({ID_HEADER} or metadata.query_id)"
+)
+_NOT_TAKEN = "the broker has not acknowledged the verdict: send it again"
+_OK, _ACCEPTED, _BAD_GATEWAY = 200, 202, 502
 _VISIBLE = "".join(chr(code) for code in range(0x21, 0x7F))
 
 
@@ -98,6 +106,8 @@ class Output(NamedTuple):
     publisher: Publisher
     #: Largest record that the topics, and the publisher, take.
     max_record_bytes: int
+    #: Whether the topic of feedback can be written to.
+    takes_feedback: bool = True
 
 
 class GatewayApi:
@@ -123,6 +133,8 @@ class GatewayApi:
         self._tracing = tracing
         self._since = clock.now()
         self._output: Output | None = None
+        self._callers = RecentCallers()
+        self._feedback = FEEDBACK.name(self._prefix)
         self.use(settings)
 
     def use(self, settings: Settings) -> None:
@@ -141,6 +153,7 @@ class GatewayApi:
         app.add_routes(
             [
                 *(web.post(path, partial(self._complete, endpoint)) for path, endpoint in _PATHS.items()),
+                web.post(_FEEDBACK, self._judge),
                 web.get(_MODELS, self._models),
                 web.get(f"{_MODELS}/{{model:.+}}", self._model),
                 *status.table(),
@@ -184,10 +197,12 @@ class GatewayApi:
         try:
             caller = self._authorise(request)
             self._admission.check()
-            call = await self._read(endpoint, request)
+            body = await self._read(request)
+            call = read_call(endpoint, body, self._workloads, request.headers.get(ID_HEADER), f"gw-{uuid4()}")
             workload, query_id = call.workload, call.query.query_id
             with self._admission.place():
                 routed = await self._routed(call, caller, _trace_headers(request))
+            self._callers.note(query_id, caller)
             response = _answer(endpoint, routed, call)
             status = str(_OK)
         except RequestRefused as refused:
@@ -202,6 +217,30 @@ class GatewayApi:
         elif self._admission.is_closed:
             response.force_close()
         return response
+
+    async def _judge(self, request: web.Request) -> web.Response:
+        """Take a verdict on an answer; 202 once the broker has it."""
+        query_id: str | None = None
+        try:
+            caller = self._authorise(request)
+            self._admission.check()
+            given_id = request.headers.get(ID_HEADER)
+            event = read_verdict(await self._read(request), given_id, caller, self._clock.now())
+            query_id = event.query_id
+            self._callers.check(query_id, caller)
+            self._require_feedback()
+            await self._write(OutputRecord(self._feedback, query_id.encode(), event.to_json()), _NOT_TAKEN)
+        except RequestRefused as refused:
+            self._metrics.count("gateway_requests", workload="", status=str(refused.status))
+            return _refusal(refused, query_id)
+        self._metrics.count("gateway_requests", workload="", status=str(_ACCEPTED))
+        answer = to_json({"query_id": query_id, "feedback_id": event.identity()})
+        return web.Response(body=answer, status=_ACCEPTED, content_type="application/json", headers=_named(query_id))
+
+    def _require_feedback(self) -> None:
+        if self._output is None or not self._output.takes_feedback:
+            message = f"{self._feedback} is missing or hidden: ucci-stream topics create; acls --principal-gateway"
+            raise RequestRefused(503, "feedback_missing", message)
 
     def _authorise(self, request: web.Request, *, only_reads: bool = False) -> str | None:
         """Find the caller, take from its quota; return its name, if any. Raises RequestRefused: 401, 403 or 429."""
@@ -224,7 +263,7 @@ class GatewayApi:
             raise RequestRefused(429, "over_quota", message, None, wait_s)
         return caller
 
-    async def _read(self, endpoint: Endpoint, request: web.Request) -> Call:
+    async def _read(self, request: web.Request) -> bytes:
         _require_json(request)
         body = bytearray()
         try:
@@ -240,7 +279,7 @@ class GatewayApi:
             raise RequestRefused(408, "slow_body", message) from None
         except web.RequestPayloadError as error:
             raise RequestRefused(400, "invalid_body", f"the body could not be read: {error}") from None
-        return read_call(endpoint, bytes(body), self._workloads, request.headers.get(ID_HEADER), f"gw-{uuid4()}")
+        return bytes(body)
 
     async def _routed(self, call: Call, caller: str | None, headers: tuple[Header, ...]) -> RoutedEvent:
         """Return the result of a query, once the broker has it.
@@ -283,7 +322,7 @@ class GatewayApi:
         trace.failed(refused.code, str(refused))
         return refused
 
-    async def _write(self, record: OutputRecord) -> OutputRecord:
+    async def _write(self, record: OutputRecord, not_acknowledged: str = _WITHHELD) -> OutputRecord:
         """Write a record, or what stands in for one that is too large; return what was written.
 
         Raises RequestRefused: 503 where the broker does not acknowledge it.
@@ -298,11 +337,7 @@ class GatewayApi:
             if self._admission.broker_away is None:
                 _log.warning("the broker takes no results; answers are withheld", error=str(error))
             self._admission.broker_away = str(error)
-            message = (
-                "the broker has not acknowledged the result, so the answer is withheld; ask again under the same "
-                f"query id ({ID_HEADER} or metadata.query_id)"
-            )
-            raise RequestRefused(503, "broker_unreachable", message, None, BROKER_RETRY_AFTER_S) from None
+            raise RequestRefused(503, "broker_unreachable", not_acknowledged, None, BROKER_RETRY_AFTER_S) from None
         if self._admission.broker_away is not None:
             _log.info("the broker takes results again")
         self._admission.broker_away = None
@@ -363,7 +398,7 @@ def _refusal(refused: RequestRefused, query_id: str | None = None) -> web.Respon
 
 def _fault(code: str, message: str, status: int) -> web.Response:
     if status in NOWHERE:
-        message += f": POST {', '.join(_PATHS)}; GET {_MODELS}; base_url is the address up to /v1"
+        message += f": POST {', '.join((*_PATHS, _FEEDBACK))}; GET {_MODELS}; base_url is the address up to /v1"
     return web.Response(
         body=openai_protocol.error(code, message, status), status=status, content_type="application/json"
     )

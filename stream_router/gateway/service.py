@@ -19,7 +19,7 @@ from schemas.event import MAX_RECORD_BYTES
 from schemas.settings import Settings
 from schemas.settings_reread import OF_GATEWAY, Reread, running_settings
 from schemas.status import RouterStatus
-from schemas.topics import CALIBRATION, CALIBRATION_TRIAL, DEAD_LETTERS, RESULTS, ROUTERS
+from schemas.topics import CALIBRATION, CALIBRATION_TRIAL, DEAD_LETTERS, FEEDBACK, RESULTS, ROUTERS
 from stream_router.calibration.feed_thread import CalibrationFeed
 from stream_router.gateway.admission import Admission
 from stream_router.gateway.http_api import GatewayApi, Output
@@ -53,6 +53,8 @@ _log = structlog.get_logger()
 RESULTS_PUBLISHER = "gateway"
 
 _TOUCHED = (RESULTS, DEAD_LETTERS, CALIBRATION, ROUTERS)
+#: Newer than the first gateways.
+_OPTIONAL = (CALIBRATION_TRIAL, FEEDBACK)
 _CLOSE_S = 1.0
 
 
@@ -152,7 +154,7 @@ class GatewayService:
         await self._listener.start()
         _log.info("serving", host=self._settings.gateway.http_host, port=self._listener.port)
         try:
-            check = partial(broker.check, _TOUCHED, (RESULTS, DEAD_LETTERS), (CALIBRATION_TRIAL,))
+            check = partial(broker.check, _TOUCHED, (RESULTS, DEAD_LETTERS), _OPTIONAL)
             checked = await await_topics(check, self._ending.asked, self._clock, self._note_broker)
             if checked is not None:
                 options = self._settings.gateway
@@ -190,7 +192,8 @@ class GatewayService:
         heartbeat.start()
         try:
             await await_calibration(self._feed, self._active, self._ending.asked, self._clock)
-            self._api.open(Output(publisher, min(checked.max_record_bytes, MAX_RECORD_BYTES)))
+            most = min(checked.max_record_bytes, MAX_RECORD_BYTES)
+            self._api.open(Output(publisher, most, takes_feedback=FEEDBACK not in checked.missing))
             await self._ending.asked.wait()
         finally:
             await self._drain(publisher)

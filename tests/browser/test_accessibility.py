@@ -188,7 +188,8 @@ def test_the_keyboard_reaches_everything_in_sight(addresses: Addresses, page: Pa
     page.goto(addresses.of(scene))
     wanted = page.evaluate(
         "[...document.querySelectorAll('a[href], button, input, select, textarea, summary, [tabindex]')].filter("
-        "(one) => one.type !== 'hidden' && one.checkVisibility() && (one.type !== 'radio' || one.checked)).length"
+        "(one) => one.type !== 'hidden' && one.tabIndex >= 0 && one.checkVisibility() && "
+        "(one.type !== 'radio' || one.checked)).length"
     )
     places: list[int] = []
     reached: set[str] = set()

@@ -11,6 +11,7 @@ from hypothesis import given, settings
 
 from schemas import Decision, FeedbackEvent, LabelledExample, LabelRequest, ModelRun, QueryCost, RoutedEvent
 from schemas.entities import count_pairs, equal
+from schemas.errors import DecodeError
 from schemas.routed import DecisionReason
 from tests.support import strategies, value_strategies
 
@@ -26,6 +27,7 @@ CASES: dict[str, tuple[float | None, Any, Any, str, float]] = {
     "cold_start": (0.4, RIGHT, WRONG, "large", 1.0),
     "infeasible": (0.9, WRONG, RIGHT, "large", 1.0),
     "small_failed": (None, "failed", RIGHT, "large", 1.0),
+    "large_only": (None, None, RIGHT, "large", 1.0),
     "degraded": (0.9, WRONG, "failed", "small", 1.0),
 }
 
@@ -75,11 +77,12 @@ def test_an_example_holds_counts_propensities_and_agreement(reason: str) -> None
     assert (example.large_probability, example.label_probability, example.label_requested) == (propensity, 0.05, True)
     assert example.label_reason == "random"
     expected = count_pairs(found["small"], GOLD)
+    assert example.small is not None
     assert (example.small.true_positives, example.small.predicted) == expected[:2]
     assert example.gold_count == expected.gold == 2
     assert example.small_exact is (small != "failed" and equal(small, GOLD))
     assert (example.large is None) is (large is None)
-    answered = large is not None and "failed" not in (small, large)
+    answered = None not in (small, large) and "failed" not in (small, large)
     assert example.agree is (equal(small, large) if answered else None)
     if example.large is not None:
         counted = count_pairs(found["large"], GOLD)
@@ -123,9 +126,22 @@ def test_skipped_or_withdrawn_feedback_takes_the_example_out(said: dict[str, Any
     assert LabelledExample.from_events(routed("kept"), FeedbackEvent(query_id="q", **said)).retracted
 
 
+@pytest.mark.parametrize("reason", CASES)
+def test_a_verdict_stands_in_for_no_count(reason: str) -> None:
+    example = LabelledExample.from_events(routed(reason), FeedbackEvent(query_id="q", verdict="right"))
+    counts = (example.small_exact, example.small, example.large, example.gold_count, example.per_field)
+    assert counts == (None,) * 5
+    assert (example.verdict, example.retracted) == ("right", False)
+    assert LabelledExample.from_json(example.to_json()) == example
+    for faulty in ({"gold_count": 0}, {"verdict": None}, {"large": {"true_positives": 0, "predicted": 0}}):
+        with pytest.raises(DecodeError, match="small_exact, small and gold_count"):
+            LabelledExample.from_json(json.dumps(example.model_dump(mode="json") | faulty))
+
+
 def test_fields_that_the_workload_does_not_have_do_not_count() -> None:
     feedback = FeedbackEvent(query_id="q", entities={**GOLD, "mood": "calm"})
     example = LabelledExample.from_events(routed("exploration"), feedback, fields=["iso"])
+    assert example.small is not None
     assert (example.gold_count, example.small.predicted, example.small_exact) == (1, 1, True)
     assert example.per_field is not None
     assert set(example.per_field) == {"iso"}

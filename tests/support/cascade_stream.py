@@ -72,6 +72,10 @@ class Routed:
     def calibration_version(self) -> int | None:
         return None if self.version is None else self.version.version
 
+    @property
+    def small_asked(self) -> bool:
+        return self.decision.small_probability is None or self.decision.uncertainty is not None
+
     def label(self, labelled_at: datetime) -> LabelledExample:
         """Return what is known once the query is labelled, truly."""
         answers, decision = self.answers, self.decision
@@ -79,14 +83,15 @@ class Routed:
         if decision.escalated:
             pairs = (0, 0) if decision.reason == "degraded" else answers.large
             large = OutcomeCounts(true_positives=pairs[0], predicted=pairs[1])
+        small = answers.small if self.small_asked else (0, 0)
         return LabelledExample(
             query_id=self.query_id,
             workload=self.workload,
-            uncertainty=answers.uncertainty,
+            uncertainty=answers.uncertainty if self.small_asked else None,
             error_probability=None if self.version is None else decision.error_probability,
             calibration_version=self.calibration_version,
-            small_exact=answers.exact,
-            small=OutcomeCounts(true_positives=answers.small[0], predicted=answers.small[1]),
+            small_exact=answers.exact and self.small_asked,
+            small=OutcomeCounts(true_positives=small[0], predicted=small[1]),
             large=large,
             gold_count=answers.gold,
             large_probability=decision.large_probability,
@@ -94,7 +99,7 @@ class Routed:
             label_requested=self.request.requested,
             label_reason=self.request.reason,
             reason=decision.reason,
-            agree=answers.agree if decision.escalated and decision.reason != "degraded" else None,
+            agree=answers.agree if self.small_asked and decision.escalated and decision.reason != "degraded" else None,
             routed_at=self.routed_at,
             labelled_at=labelled_at,
         )
@@ -117,6 +122,10 @@ def route(
         u = answers.uncertainty
         decision = Decision(escalated=True, reason="cold_start", uncertainty=u, large_probability=1.0)
         request = LabelRequest(requested=True, probability=1.0, reason=None)
+    elif version.large_only is not None and version.large_only.lasts(routed_at):
+        is_asked = uniform(query_id, workload) < version.large_only.small_probability
+        decision = version.decide_alone(answers.uncertainty if is_asked else None)
+        request = version.request_label(decision, query_id)
     else:
         decision = version.decide(answers.uncertainty, query_id)
         request = version.request_label(decision, query_id)
@@ -146,15 +155,18 @@ def routed_batch(grid: Grid, workload: str, rows: Sequence[Routed]) -> TrafficSu
         by_version.setdefault(row.calibration_version, []).append(row)
     parts = []
     for version, routed in by_version.items():
-        cells = np.array([grid.index(one.answers.uncertainty) for one in routed])
+        asked = np.array([one.small_asked for one in routed])
+        cells = np.array([grid.index(one.answers.uncertainty) for one in routed])[asked]
         called = np.array([one.decision.escalated for one in routed])
         degraded = np.array([one.reason == "degraded" for one in routed])
         ran = called & ~degraded
         agree = np.array([one.answers.agree for one in routed]) & ran
         explored = np.array([one.reason in ("exploration", "cold_start") for one in routed])
 
-        def by_cell(chosen: NDArray[np.bool_], cells: NDArray[np.int64] = cells) -> tuple[int, ...]:
-            return tuple(np.bincount(cells[chosen], minlength=cells.max() + 1)[np.unique(cells)].tolist())
+        def by_cell(
+            chosen: NDArray[np.bool_], cells: NDArray[np.int64] = cells, asked: NDArray[np.bool_] = asked
+        ) -> tuple[int, ...]:
+            return tuple(np.bincount(cells[chosen[asked]], minlength=grid.cells)[np.unique(cells)].tolist())
 
         parts.append(
             VersionTraffic(
@@ -168,12 +180,13 @@ def routed_batch(grid: Grid, workload: str, rows: Sequence[Routed]) -> TrafficSu
                 escalated=int(called.sum()),
                 explored=int(explored.sum()),
                 labels_requested=sum(one.request.requested for one in routed),
-                small_calls=len(routed),
+                small_calls=int(asked.sum()),
+                small_skipped=int((~asked).sum()),
                 degraded=int(degraded.sum()),
                 large_calls=int(called.sum()),
-                cost_sequential=len(routed) + 3.02 * float(called.sum()),
+                cost_sequential=float(asked.sum()) + 3.02 * float(called.sum()),
                 cost_paper=len(routed) + 2.02 * float(called.sum()),
-                small_latency_s=0.05 * len(routed),
+                small_latency_s=0.05 * float(asked.sum()),
                 large_latency_s=0.151 * float(called.sum()),
             )
         )
@@ -193,6 +206,7 @@ class Run:
     versions: list[tuple[int, CalibrationVersion]] = field(default_factory=list)
     thresholds: list[float] = field(default_factory=list)
     large_called: list[bool] = field(default_factory=list)
+    small_called: list[bool] = field(default_factory=list)
     labels: int = 0
 
 
@@ -235,6 +249,7 @@ def drive(
         answers, query_id = draw(number), f"q-{number}"
         routed = route(answers, query_id, workload, now, version=core.current, large_fails=large_fails(number, run))
         run.large_called.append(routed.decision.escalated)
+        run.small_called.append(routed.small_asked)
         run.thresholds.append(-1.0 if core.current is None else core.current.uncertainty_threshold)
         rows.append(routed)
         if routed.request.requested:

@@ -385,6 +385,7 @@ def _fill_requests(api: Api, name: str, count: int) -> None:
             text=TEXTS[n % len(TEXTS)],
             entities={"camera": "Canon EOS 5D", "lens": ("50 mm", "85 mm"), "iso": None, "aperture": "f/2.8"},
             answered_by="small",
+            other_entities={"camera": "Canon EOS 5D Mark IV", "iso": "a very/long-winded-value-that-nobody-breaks"},
             reason="monitoring",
             probability=0.1,
             requested_at=NOW - timedelta(minutes=9 + n),

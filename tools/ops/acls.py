@@ -17,7 +17,7 @@ PREFIX = "PREFIX"
 """Stands for the topics' prefix in what is generated."""
 
 USERS = {
-    "router": ("router",),
+    "router": ("router", "gateway"),
     "recalibrator": ("recalibrator",),
     "operator": ("producer", "labeler", "operator"),
 }

@@ -1,11 +1,12 @@
-"""``ucci-stream label-studio`` and ``label-files``: each command is one call and what it printed."""
+"""``ucci-stream label-studio``, ``label-files`` and ``trace-scores``: each command is one call and what it printed."""
 
 from __future__ import annotations
 
 import asyncio
 from dataclasses import asdict
+from datetime import timedelta
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Literal
 
 import typer
 
@@ -17,6 +18,10 @@ studio_app = typer.Typer(
 )
 files_app = typer.Typer(
     help="Label with any tool that reads and writes files. Example: ucci-stream label-files sync --folder labels",
+    no_args_is_help=True,
+)
+scores_app = typer.Typer(
+    help="Label by scores of traces. Example: ucci-stream trace-scores sync phoenix --url http://127.0.0.1:6006",
     no_args_is_help=True,
 )
 UrlOption = Annotated[str, typer.Option("--url", envvar="LABEL_STUDIO_URL", help="Address of Label Studio.")]
@@ -147,3 +152,38 @@ def sync_files(
     settings, workload = chosen
     options = SyncOptions(most=most, grace_s=0.0, every_s=every, as_json=as_json)
     asyncio.run(Rounds(settings, workload.name, options).run(partial(opened_folder, folder, workload.name, prefill)))
+
+
+@command(scores_app, "sync")
+def sync_scores(
+    chosen: Chosen,
+    service: Annotated[Literal["phoenix", "langfuse"], typer.Argument(help="Which one.")],
+    url: Annotated[str, typer.Option("--url", help="Its address.")],
+    key: Annotated[
+        str,
+        typer.Option("--key", envvar="UCCI_TRACES_KEY", help="Phoenix's, where it has some; Langfuse's PUBLIC:SECRET."),
+    ] = "",
+    project: Annotated[str, typer.Option(help="Of Phoenix; Langfuse's keys name theirs.")] = "default",
+    score: Annotated[str, typer.Option(help="Name of the scores that say right or wrong.")] = "correctness",
+    results: Annotated[int, typer.Option(min=1, help="Latest results whose traces are known.")] = 100_000,
+    every: EveryOption = None,
+    as_json: JsonFlag = False,
+) -> None:
+    """Take scores of people as verdicts and corrections, and write labels back to their traces.
+
+    Example: ucci-stream trace-scores sync phoenix --url http://127.0.0.1:6006 --every 60
+    """
+    from functools import partial
+
+    from ucci_stream.label_tools.sync import SyncOptions
+    from ucci_stream.label_tools.trace_services import Langfuse, Phoenix
+    from ucci_stream.label_tools.trace_sync import TraceRounds, opened_project
+
+    settings, memory = chosen.settings, timedelta(seconds=chosen.settings.recalibrator.join_retention_s)
+    bearer = f"Bearer {key}" if key else None
+    if service == "phoenix":
+        opened: Phoenix | Langfuse = Phoenix(url, project, score, memory, bearer)
+    else:
+        opened = Langfuse(url, key, score, memory)
+    options = SyncOptions(most=results, every_s=every, as_json=as_json)
+    asyncio.run(TraceRounds(settings, chosen.workload.name, options).run(partial(opened_project, opened)))

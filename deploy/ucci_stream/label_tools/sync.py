@@ -75,23 +75,22 @@ class SyncTopics:
         self._queue = LabelQueue([workload], prefix, most=options.label_requests_max)
         self._sent: dict[Author, Sent] = {}
         feedback = FEEDBACK.name(prefix)
-        self._requests = self._reader("requests", LABEL_REQUESTS.name(prefix), 1)
+        self._requests: KafkaTopicReader | None = None
         self._feedback = self._reader("told", feedback, partition_counts(settings)[feedback])
 
     def requests(self, now: datetime, most: int) -> tuple[LabelRequested, ...]:
         """Return the newest open label requests, newest first."""
+        if self._requests is None:
+            self._requests = self._reader("requests", LABEL_REQUESTS.name(self._settings.topics.prefix), 1)
         for record in self._requests.up_to_end():
             self._queue.take(record.source.topic, record.key, record.value)
         return self._queue.page(self._workload, now, most).requests
 
     def sent(self) -> dict[Author, Sent]:
         """Return what was sent with the highest revision, of each author and query; without the labels themselves."""
-        mark = self._source.encode()
         for record in self._feedback.up_to_end():
-            value = record.value
-            # Feedback of others is the most of a busy topic, and parsing it the most of the work.
-            if value is not None and mark in value:
-                self._take(value)
+            if record.value is not None:
+                self._note(record.value)
         return self._sent
 
     def send(self, events: Sequence[FeedbackEvent]) -> None:
@@ -104,10 +103,14 @@ class SyncTopics:
 
     def close(self) -> None:
         """Close the readers."""
-        self._requests.close()
+        if self._requests is not None:
+            self._requests.close()
         self._feedback.close()
 
-    def _take(self, value: bytes) -> None:
+    def _note(self, value: bytes) -> None:
+        # Feedback of others is the most of a busy topic, and parsing it the most of the work.
+        if self._source.encode() not in value:
+            return
         try:
             event = FeedbackEvent.from_record(value)
         except DecodeError:
@@ -349,7 +352,7 @@ class Rounds:
 def _kind(event: FeedbackEvent, sent: Mapping[Author, Sent]) -> str:
     if event.retracted:
         return "retracted"
-    if event.entities is None:
+    if event.entities is None and event.verdict is None:
         return "skipped"
     return "revised" if (event.query_id, event.labeler) in sent else "new"
 

@@ -98,7 +98,8 @@ def plot_calibration(
 
 
 def _draw_map(axes: Any, version: CalibrationVersion, examples: Sequence[LabelledExample]) -> None:
-    known = sorted((one.uncertainty, not one.small_exact) for one in examples if one.uncertainty is not None)
+    labels = [one for one in examples if one.is_counted]
+    known = sorted((one.uncertainty, not one.small_exact) for one in labels if one.uncertainty is not None)
     u = np.array([value for value, _ in known] or version.map.uncertainty, dtype=float)
     shown = np.clip(u, _LEAST_U, 1.0 - _LEAST_U)
     ends = np.log(shown[[0, -1]] / (1.0 - shown[[0, -1]]))

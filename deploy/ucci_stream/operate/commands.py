@@ -226,6 +226,21 @@ def canary(
     return act.do("canary", version, share=share)
 
 
+@command(acts_app, "large-only")
+def large_only(
+    act: Acting,
+    until: Annotated[
+        str | None, typer.Option(help="RFC 3339 time; by default until the cascade costs less again.")
+    ] = None,
+) -> Outcome:
+    """Have the large model answer alone; the small one is asked of a drawn share, to see when the cascade pays.
+
+    Example: ucci-stream large-only --until 2026-01-31T18:00:00Z
+    """
+    moment = moment_of(until, "--until")
+    return act.do("large_only", until=None if moment is None else rfc3339(moment))
+
+
 def _plain(action: Action, text: str) -> None:
     """Add the command of an act that takes no version."""
 
@@ -241,6 +256,7 @@ _plain("unpin", "Let new fits decide again, after a pin or a roll-back.")
 _plain("pause", "Publish no new version until resumed; the one in force stays.")
 _plain("resume", "Publish new fits again.")
 _plain("refit", "Fit a version on the labels so far and publish it at once.")
+_plain("end_large_only", "Have the small model answer first again.")
 _plain("promote", "Put the version on trial in force, under a new number.")
 _plain("stop_trial", "End the trial; the version in force decides every query.")
 

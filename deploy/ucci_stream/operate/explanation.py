@@ -109,7 +109,7 @@ def _decision(routed: RoutedEvent, version: CalibrationVersion | None, draws_by:
         "trial": None if decision.trial is None else decision.trial.model_dump(mode="json"),
         "repeatable": None,
     }
-    if version is not None and draws_by is not None and decision.reason != "degraded":
+    if version is not None and draws_by is not None and decision.reason not in ("degraded", "large_only"):
         again = version.decide(decision.uncertainty, draws_by)
         made["repeatable"] = (again.escalated, again.reason) == (decision.escalated, decision.reason)
     return made
@@ -136,6 +136,7 @@ def _said(event: FeedbackEvent, arrived_at: datetime | None) -> dict[str, Any]:
         "revision": event.revision,
         "retracted": event.retracted,
         "entities": event.model_dump(mode="json")["entities"],
+        "verdict": event.verdict,
     }
 
 
@@ -258,6 +259,7 @@ def _outside(standing: LabelledExample, status: WorkloadStatus | None, signal: s
     people = None if status is None else status.details.get("labelers_set_aside")
     reasons = (
         (standing.retracted, "it was withdrawn, or turned into a skip"),
+        (not standing.is_counted, f"nobody has said what is right, only {standing.verdict!r} of the answer served"),
         (not standing.label_requested, "it was not requested: labels that people choose would bias the estimates"),
         (standing.signal != signal, f"u was measured by {standing.signal}, and the workload measures {signal} now"),
         (
@@ -275,7 +277,7 @@ def _outside(standing: LabelledExample, status: WorkloadStatus | None, signal: s
 def _before_the_join(feedback: Sequence[FeedbackEvent], *, is_requested: bool) -> Verdict:
     if not feedback:
         return Verdict("not yet" if is_requested else "no", "no label has come in")
-    if all(event.retracted or event.entities is None for event in feedback):
+    if all(event.retracted or (event.entities is None and event.verdict is None) for event in feedback):
         return Verdict("no", "labelers have skipped it, or taken their labels back")
     return Verdict("not yet", "the join has not sent it to the fit: look at its lag, and at dead letters")
 
@@ -334,7 +336,7 @@ def _section(title: str, content: str) -> str:
 
 def _answers(result: Mapping[str, Any], label: Mapping[str, Any]) -> str:
     """Return both answers, what was served and what people say, a row for each field."""
-    said = label["feedback"][-1]["entities"] if label["feedback"] else None
+    said = next((one["entities"] for one in reversed(label["feedback"]) if not one["verdict"]), None)
     answers = [result["small"], result["large"]]
     found = [run["entities"] if run and run["valid"] else None for run in answers]
     margins = (result["small"] or {}).get("field_margins") or {}

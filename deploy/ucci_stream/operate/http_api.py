@@ -6,7 +6,7 @@ import json
 from collections.abc import Mapping, Sequence
 from types import TracebackType
 from typing import Any, NamedTuple, Self
-from urllib.parse import quote, urlsplit
+from urllib.parse import quote, urlencode, urlsplit
 
 import aiohttp
 from rich.table import Table
@@ -94,14 +94,15 @@ class RecalibratorApi:
         return list(found["versions"])
 
     async def act(
-        self, workload: str, what: str, body: Mapping[str, Any], *, wait_s: float, share: float | None = None
+        self, workload: str, what: str, body: Mapping[str, Any], *, wait_s: float, **more: float | str | None
     ) -> dict[str, Any]:
         """Command the fit, and return the answer.
 
-        ``what``: what follows the workload in the address, such as ``/7:activate`` or ``:pause``. Raises ApiFailed.
+        ``what``: what follows the workload in the address, such as ``/7:activate`` or ``:pause``; ``more`` goes into
+        its query. Raises ApiFailed.
         """
-        query = f"?wait_s={wait_s:g}" + ("" if share is None else f"&share={share:g}")
-        path = f"/v1/calibrations/{_segment(workload)}{what}{query}"
+        query = urlencode({"wait_s": f"{wait_s:g}"} | {name: one for name, one in more.items() if one is not None})
+        path = f"/v1/calibrations/{_segment(workload)}{what}?{query}"
         return await self._call("POST", path, body, timeout_s=wait_s)
 
     async def _call(
@@ -168,6 +169,8 @@ class Act(NamedTuple):
     share: float | None = None
     #: Of a roll-back: until unpinned, or until the next fit.
     hold: bool | None = None
+    #: RFC 3339.
+    until: str | None = None
 
 
 async def perform(api: RecalibratorApi, workload: str, act: Act) -> dict[str, Any]:
@@ -182,7 +185,7 @@ async def perform(api: RecalibratorApi, workload: str, act: Act) -> dict[str, An
     body: dict[str, Any] = {"reason": act.reason} | ({} if act.hold is None else {"hold": act.hold})
     place = "" if version is None else f"/{version}"
     what = f"{place}:{act.action.replace('_', '-')}"
-    answer = await api.act(workload, what, body, wait_s=act.wait_s, share=act.share)
+    answer = await api.act(workload, what, body, wait_s=act.wait_s, share=act.share, until=act.until)
     outcome = answer.get("outcome")
     if outcome is None:
         raise ApiFailed(

@@ -102,9 +102,9 @@ def _router(prefix: str) -> Iterator[Grant]:
 
 
 def _gateway(prefix: str) -> Iterator[Grant]:
-    """Yield a router's access but for queries: they come over HTTP, and there is nothing to commit with a result."""
+    """Yield a router's access but for queries, which come over HTTP with nothing to commit; and that to feedback."""
     queries = QUERIES.name(prefix)
-    yield from (grant for grant in _service_topics({"router"}, prefix) if grant.name != queries)
+    yield from (grant for grant in _service_topics({"router", "gateway"}, prefix) if grant.name != queries)
     yield _calibration_reader(prefix)
 
 

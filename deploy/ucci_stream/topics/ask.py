@@ -44,6 +44,7 @@ _REASONS = {
     "infeasible": "no threshold meets the target; escalated because a gain is expected",
     "small_failed": "the small model gave no usable answer",
     "kept": "u lies below the threshold, so the small answer is served",
+    "large_only": "the large model answers alone for now, since the cascade would cost more",
     "degraded": "the large model failed, so the small answer is served",
 }
 

@@ -119,6 +119,8 @@ def outcome_of_label(value: bytes) -> tuple[str, str] | None:
     example = LabelledExample.from_json(value)
     if example.retracted:
         return example.query_id, "withdrawn or skipped"
+    if not example.is_counted:
+        return example.query_id, f"a verdict alone, {example.verdict}: shown, and moves no estimate"
     return (
         example.query_id,
         "joined" if example.label_requested else "joined, but was not asked for: shown, not counted",

@@ -48,6 +48,11 @@ ACTIONS = {
     ),
     "promote": ("Promote", "The version on trial is published under a new number and decides every query at once."),
     "stop_trial": ("Stop trial", "The version in force decides every query again; what was compared stays shown."),
+    "large_only": (
+        "Large only",
+        "The small model is asked of a drawn share of queries alone, which shows when the cascade pays again.",
+    ),
+    "end_large_only": ("Back to the cascade", "The small model answers first again, at once."),
 }
 
 #: What each detector watches, for people; others say it themselves.

@@ -455,8 +455,10 @@ class LabelTable:
         Returns as what it counts.
         """
         large, uncertainty, predicted = example.large, example.uncertainty, example.error_probability
-        target, gold, error = self.target, example.gold_count, _error(example)
-        a_small, d_small = _hits_and_size(example.small, gold)
+        target, gold, error, small = self.target, example.gold_count, _error(example), example.small
+        assert small is not None
+        assert gold is not None
+        a_small, d_small = _hits_and_size(small, gold)
         z_small = a_small - target * d_small
         a_large = d_large = z_large = pair = 0.0
         # A degraded answer is the small one: the failed call says nothing of the large model's answers.

@@ -45,6 +45,9 @@ class LateResults:
         took too long is never judged, since the results that would complete it may be any time away.
         """
         cell, queries = batch.cell, batch.counts[COUNT].astype(np.float64)
+        if batch.sums["small_skipped"]:
+            # All escalate, whatever u is: that is not what is usual.
+            return cell, queries
         if self._lacks_results(batch.sums):
             if self._since_us is None:
                 self._since_us = batch.first_us
@@ -70,12 +73,12 @@ class LateResults:
         self._recent_share += (sums["escalated"] / queries - self._recent_share) * _weight(
             queries, _RECENT_HALF_LIFE_QUERIES
         )
-        is_slow = self._usual_s > 0.0 and sums["large_latency_s"] > _SLOWER * self._usual_s * sums["large_calls"]
+        is_slow = self._usual_s > 0.0 and sums["large_latency_s"] > _SLOWER * self._usual_s * _answered(sums)
         return is_slow or self._recent_share < _FEWER * self._usual_share
 
     def _learn(self, sums: Mapping[str, float]) -> None:
         """Let what is usual follow what is."""
-        queries, calls = sums["queries"], sums["large_calls"]
+        queries, calls = sums["queries"], _answered(sums)
         if queries <= 0.0:
             return
         share, weight = sums["escalated"] / queries, _weight(queries, _USUAL_HALF_LIFE_QUERIES)
@@ -85,6 +88,10 @@ class LateResults:
         if calls > 0.0:
             latency_s = sums["large_latency_s"] / calls
             self._usual_s += (latency_s - self._usual_s) * (weight if self._usual_s > 0.0 else 1.0)
+
+
+def _answered(sums: Mapping[str, float]) -> float:
+    return sums["large_calls"] - sums["degraded"]
 
 
 def _weight(queries: float, half_life: float) -> float:

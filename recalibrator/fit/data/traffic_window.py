@@ -23,8 +23,8 @@ from schemas.costs import TokenUse
 from schemas.event import MAX_INTEGER, to_us
 from schemas.traffic import GridSpec, TrafficSummary, VersionTraffic
 
-COUNT, PAIRS, AGREEING = range(3)
-_ROWS = 3
+COUNT, PAIRS, AGREEING, MIX = range(4)
+_ROWS = 4
 
 _COUNT_MOST = 2**31
 _SUM_MOST = 2.0**40
@@ -35,6 +35,7 @@ _SUMS = (
     "escalated",
     "explored",
     "small_failed",
+    "small_skipped",
     "degraded",
     "labels_requested",
     "small_calls",
@@ -80,7 +81,7 @@ class TrafficWindow:
         Batches leave while the others hold at least so many queries.
     """
 
-    #: Shape (3, cells): queries of known u, pairs, and agreeing pairs.
+    #: Shape (4, cells): queries of known u, pairs, agreeing pairs, and all queries that those of known u stand for.
     counts: Kept[Counts]
     _batches: Kept[list[Batch]]
     recent: Kept[dict[str, float]]
@@ -103,7 +104,7 @@ class TrafficWindow:
     def add(self, summary: TrafficSummary) -> Batch:
         """Take one summary in and return it on this grid; while the small model is out it counts in totals alone."""
         batch = self._batch(summary)
-        self.small_failures.add(batch.sums["queries"], batch.sums["small_failed"])
+        self.small_failures.add(batch.sums["queries"] - batch.sums["small_skipped"], batch.sums["small_failed"])
         self.large_failures.add(batch.sums["large_calls"], batch.sums["degraded"])
         for name, value in batch.sums.items():
             self.total[name] += value
@@ -203,16 +204,17 @@ class TrafficWindow:
     @property
     def failed_share(self) -> float:
         """Share of recent queries whose small answer failed, in [0, 1]; 0 without traffic."""
-        return self._share("small_failed", "queries")
+        return self._share("small_failed", "queries", "small_skipped")
 
-    def _share(self, part: str, whole: str) -> float:
-        return min(1.0, max(0.0, self.recent[part] / self.recent[whole])) if self.recent[whole] > 0.0 else 0.0
+    def _share(self, part: str, whole: str, without: str | None = None) -> float:
+        counted = self.recent[whole] - (0.0 if without is None else self.recent[without])
+        return min(1.0, max(0.0, self.recent[part] / counted)) if counted > 0.0 else 0.0
 
     def served(self) -> dict[str, JsonValue]:
         """Return whose answers were served to all queries so far, and the calls behind them, as JSON values.
 
         ``small``, ``large`` and ``degraded`` (the small answer where the large model was to answer) add up to all
-        queries; latencies are sums over calls, in seconds.
+        queries; latencies are sums over the calls that were answered, in seconds.
         """
         whole = {name: min(MAX_INTEGER, int(self.total[name])) for name in _SERVED}
         large = max(0, whole["escalated"] - whole["degraded"])
@@ -229,9 +231,11 @@ class TrafficWindow:
     def mean_latency_s(self) -> tuple[float, float] | None:
         """Return the mean latencies of a small and a large call over all traffic; None until both were called."""
         total = self.total
-        if not (total["small_calls"] and total["large_calls"]):
+        # A call that is refused takes no time, and says nothing of what an answer costs.
+        answered = total["small_calls"] - total["small_failed"], total["large_calls"] - total["degraded"]
+        if min(answered) <= 0.0:
             return None
-        small, large = total["small_latency_s"] / total["small_calls"], total["large_latency_s"] / total["large_calls"]
+        small, large = total["small_latency_s"] / answered[0], total["large_latency_s"] / answered[1]
         return (small, large) if small > 0.0 and large > 0.0 else None
 
     def mean_tokens(self) -> tuple[TokenUse, TokenUse, TokenUse] | None:
@@ -259,8 +263,13 @@ def _counts(part: VersionTraffic) -> tuple[Ints, NDArray[np.int64]]:
     """Return the cells of one version's traffic, and how many queries, pairs and agreeing ones were in each."""
     filled = len(part.cell)
     counts = np.empty((_ROWS, filled), dtype=np.int64)
-    for row, values in zip(counts, (part.count, part.pairs, part.agreeing), strict=True):
+    for row, values in zip(counts, (part.count, part.pairs, part.agreeing, part.count), strict=True):
         row[:] = np.fromiter(values, np.int64, filled)
+    if 0 < part.small_skipped < part.queries:
+        # Of a share of queries the small model was asked: each stands for the inverse of it.
+        counts[MIX] = np.rint(
+            np.minimum(counts[COUNT], _COUNT_MOST) * (part.queries / (part.queries - part.small_skipped))
+        )
     return np.fromiter(part.cell, np.intp, filled), np.minimum(counts, _COUNT_MOST)
 
 
@@ -270,11 +279,12 @@ def distribution(traffic: TrafficWindow, labelled: Floats, wanted: float) -> Flo
     ``labelled``, the distribution of u as labels show it, fills in until ``wanted`` unlabelled queries are known, as in
     an offline replay of labelled examples alone. All zero when neither is known.
     """
-    counted: Floats = traffic.counts[COUNT].astype(np.float64)
-    known, total = counted.sum(), labelled.sum()
+    counted: Floats = traffic.counts[MIX].astype(np.float64)
+    known, total = traffic.counts[COUNT].sum(), labelled.sum()
     missing = max(0.0, wanted - known)
     if total > 0.0 and missing > 0.0:
-        counted = counted + labelled * (missing / total)
+        stood_for = counted.sum() / known if known > 0.0 else 1.0
+        counted = counted + labelled * (missing * stood_for / total)
     whole = counted.sum()
     shares: Floats = counted / whole if whole > 0.0 else counted
     return shares

@@ -18,7 +18,7 @@ from recalibrator.fit.arrays import Bools, Counts, Floats, Ints
 from recalibrator.fit.codec import Kept
 from recalibrator.fit.data.label_columns import ERROR, GROUP, ROUTED_US, STANDING
 from recalibrator.fit.data.label_table import LabelTable, Span, are_in
-from recalibrator.fit.data.traffic_window import AGREEING, COUNT, PAIRS, Batch, TrafficWindow
+from recalibrator.fit.data.traffic_window import AGREEING, COUNT, MIX, PAIRS, Batch, TrafficWindow
 
 _BINS = 32
 _BLOCK, _BLOCKS_MOST = 1_000.0, 200
@@ -139,7 +139,7 @@ class KnownWorlds:
             self._blocks = [*self._blocks, last][-_BLOCKS_MOST:]
             self.restored()
         last.begins_us, last.ends_us = min(last.begins_us, batch.first_us), max(last.ends_us, batch.last_us)
-        found = _binned(self._place[batch.cell], batch.counts)
+        found = _binned(self._place[batch.cell], batch.counts[:MIX])
         last.table += found
         self._unseen += float(found[COUNT].sum())
 
@@ -173,7 +173,7 @@ class KnownWorlds:
         for batches in traffic.latest(_LATEST, self.since_us):
             # Empty where the summaries before hold as many queries as this distance needs, too.
             cells = np.concatenate([np.zeros(0, np.intp), *(one.cell for one in batches)])
-            counts = np.concatenate([np.zeros((3, 0), np.int64), *(one.counts for one in batches)], axis=1)
+            counts = np.concatenate([np.zeros((3, 0), np.int64), *(one.counts[:MIX] for one in batches)], axis=1)
             since_us.append(batches[-1].first_us if batches else since_us[-1])
             latest.append(_binned(self._place[cells], counts) + (latest[-1] if latest else 0.0))
         if not latest:

@@ -200,5 +200,6 @@ def _pair(example: LabelledExample) -> _Pair | None:
     if large is None or alone is None or not example.label_requested or example.reason not in _ESCALATED:
         return None
     gold = example.gold_count
+    assert gold is not None
     counts = (2 * alone.true_positives, alone.predicted + gold, 2 * large.true_positives, large.predicted + gold)
     return None if max(counts) > _COUNT_MOST else counts

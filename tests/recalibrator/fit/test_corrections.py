@@ -45,6 +45,7 @@ def said(example: LabelledExample, small: int, large: int | None, **changed: obj
     larger = None
     if example.large is not None:
         larger = OutcomeCounts(true_positives=min(FIELDS, large or 0), predicted=example.large.predicted)
+    assert example.small is not None
     return example.model_copy(
         update={
             "small": OutcomeCounts(true_positives=small, predicted=example.small.predicted),
@@ -58,6 +59,7 @@ def said(example: LabelledExample, small: int, large: int | None, **changed: obj
 def careless(example: LabelledExample) -> LabelledExample:
     """Misname one pair, which every answer then lacks."""
     large = None if example.large is None else max(0, example.large.true_positives - 1)
+    assert example.small is not None
     return said(example, max(0, example.small.true_positives - 1), large)
 
 

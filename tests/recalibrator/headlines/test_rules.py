@@ -12,7 +12,7 @@ from pydantic import JsonValue
 
 from recalibrator.headlines.facts import Facts, in_force
 from recalibrator.headlines.rules import headline
-from schemas.calibration import BudgetStanding, Interval, Target, TargetStanding
+from schemas.calibration import BudgetStanding, Interval, LargeOnly, Target, TargetStanding
 from schemas.costs import CostRate, ModelCosts, expected_cost
 from schemas.status import (
     DeadLetterCount,
@@ -71,6 +71,7 @@ def changed(small: Sequence[float], large: Sequence[float], labels: int = 300) -
     return {"outcomes_changed": {"since": "2026-03-01T10:00:00+00:00", **sides}}
 
 
+ALONE = LargeOnly(small_probability=0.1, since=BEGAN, until=BEGAN + timedelta(hours=8), issued_by="ann")
 SMALL_WORSE, LARGE_WORSE = changed((0.27, 0.52), (0.1, 0.11)), changed((0.27, 0.28), (0.1, 0.4))
 
 
@@ -301,9 +302,26 @@ CASES = {
             "against 3.00, because it escalates 99.4%",
             "(15.0% over the latest 5,000 queries, since 01 Mar 11:00 UTC)",
         ),
-        "/confirm?workload=photo&action=activate&version=6",
+        "/confirm?workload=photo&action=large_only",
         status(frontier=curve(0.994), version=DEAR),
         facts(may_return=True),
+    ),
+    "large only": Case(
+        "large_only",
+        "calm",
+        (
+            "The large model answers alone since 01 Mar 10:00 UTC: until 01 Mar 18:00 UTC, by ann; the small model is",
+            "asked of 10% of queries; a query has cost",
+        ),
+        "/confirm?workload=photo&action=end_large_only",
+        status(frontier=curve(0.994), version=DEAR, large_only=ALONE),
+    ),
+    "large only is over": Case(
+        "dear",
+        "bad",
+        ("Version 7 costs more than the large model alone",),
+        "/confirm?workload=photo&action=large_only",
+        status(frontier=curve(0.994), version=DEAR, large_only=ALONE.model_copy(update={"until": BEGAN})),
     ),
     "escalates far more": Case(
         "escalation_jump",
@@ -493,12 +511,13 @@ def test_each_state_has_its_sentence(case: Case) -> None:
 
 def test_a_rollback_was_offered_to_a_version_made_in_doubt() -> None:
     """To one made of the labels or answers in question, or while they still are in question."""
-    dear = status(frontier=curve(0.994), version=DEAR)
+    dear = status(frontier=curve(0.4), version=DEAR)
     doubts = ({"drift": alarmed("agreement", state="suspected")}, {"details": {"label_audit": {"suspected": "x"}}})
     assert "Roll back" not in headline(dear, facts()).act
+    assert "roll back" in headline(dear, facts(may_return=True)).act
     for doubt in doubts:
         said = headline(dear.model_copy(update=doubt), facts(may_return=True))
-        assert (said.kind, said.act[:36]) == ("dear", "Change no target and no version befo")
+        assert (said.kind, said.act[:36]) == ("escalation_jump", "Change no target and no version befo")
         assert said.link is not None
         assert "confirm" not in said.link.href
 

@@ -42,14 +42,15 @@ WRONG = entities("q-1", wrong=True)
 
 @st.composite
 def opinions(draw: st.DrawFn) -> FeedbackEvent:
-    """What one of three labelers says of query 1: a label, a skip or a withdrawal."""
+    """What one of three labelers says of query 1: a label, a verdict, a skip or a withdrawal."""
+    said = draw(st.sampled_from([RIGHT, WRONG, {}, None, "right", "wrong"]))
     return feedback(
         1,
         labeler=draw(st.sampled_from(["ada", "bo", None])),
         labelled_at=START + timedelta(minutes=draw(st.integers(0, 4))),
         revision=draw(st.integers(1, 3)),
         retracted=draw(st.booleans()),
-    ).model_copy(update={"entities": draw(st.sampled_from([RIGHT, WRONG, {}, None]))})
+    ).model_copy(update={"entities": None, "verdict": said} if isinstance(said, str) else {"entities": said})
 
 
 def take(state: QueryState, event: RoutedEvent | FeedbackEvent, rules: Rules = WORKLOADS) -> Joined:
@@ -75,7 +76,44 @@ def test_a_label_is_awaited_until_one_comes_or_is_skipped(said: list[FeedbackEve
     assert state.awaits_label == all(one.entities is None and not one.skipped for one in known.values())
     last = {one.labeler: one for one in sorted(said, key=lambda one: one.revision)}
     if not any(one.revision == last[one.labeler].revision and one is not last[one.labeler] for one in said):
-        assert state.awaits_label == all(one.retracted for one in last.values())
+        assert state.awaits_label == all(one.retracted or one.verdict is not None for one in last.values())
+
+
+def verdict(what: str, **changes: Any) -> FeedbackEvent:
+    """What somebody says of the answer of query 1 as a whole."""
+    changes = {"labeler": "shop", "labelled_at": START, **changes}
+    return FeedbackEvent.model_validate({"query_id": "q-1", "verdict": what, **changes})
+
+
+def test_a_verdict_leaves_the_label_asked_for() -> None:
+    state, examples = fold([routed(1), verdict("right")])
+    assert state.awaits_label
+    assert [(one.verdict, one.small, one.gold_count, one.retracted) for one in examples] == [
+        ("right", None, None, False)
+    ]
+
+
+@pytest.mark.parametrize("first", ["verdict", "label"])
+def test_entities_supersede_a_verdict_in_either_order(first: str) -> None:
+    said = [verdict("wrong", labelled_at=START + timedelta(days=1)), feedback(1, labelled_at=START)]
+    state, examples = fold([routed(1), *(said if first == "verdict" else said[::-1])])
+    assert not state.awaits_label
+    counted = contribution(examples)
+    assert counted is not None
+    assert (counted.gold_count, counted.verdict, counted.labeler) == (2, "wrong", "ada")
+
+
+def test_the_newer_verdict_of_a_labeler_counts() -> None:
+    _, examples = fold([routed(1), verdict("right", revision=2), verdict("wrong"), verdict("wrong", revision=3)])
+    assert [one.verdict for one in examples] == ["right", "wrong"]
+    _, examples = fold([routed(1), verdict("right"), verdict("right", retracted=True, revision=2)])
+    assert [(one.verdict, one.retracted) for one in examples] == [("right", False), (None, True)]
+
+
+def test_a_withdrawn_label_leaves_the_verdict_without_counts() -> None:
+    said = [verdict("wrong"), feedback(1), feedback(1, retracted=True, revision=2)]
+    _, examples = fold([routed(1), *said])
+    assert [(one.verdict, one.gold_count) for one in examples] == [("wrong", None), ("wrong", 2), ("wrong", None)]
 
 
 def test_a_label_that_was_not_requested_is_not_awaited() -> None:
@@ -88,10 +126,10 @@ def test_a_label_that_was_not_requested_is_not_awaited() -> None:
 def contribution(examples: list[LabelledExample]) -> LabelledExample | None:
     """What the fit counts at the end: the example of the highest revision, unless it takes the label out."""
     last = max(examples, key=lambda example: example.revision, default=None)
-    return None if last is None or last.retracted else last.model_copy(update={"revision": 1})
+    return None if last is None or last.retracted or last.small is None else last.model_copy(update={"revision": 1})
 
 
-def last_words(events: list[FeedbackEvent]) -> list[FeedbackEvent]:
+def last_words(events: list[FeedbackEvent], what: str = "entities") -> list[FeedbackEvent]:
     """The rules, slowly: by id once, by labeler the highest revision, neither skipped nor withdrawn; in order."""
     taken: list[FeedbackEvent] = []
     for event in events:
@@ -99,13 +137,13 @@ def last_words(events: list[FeedbackEvent]) -> list[FeedbackEvent]:
         if event.revision >= highest and event.identity() not in {e.identity() for e in taken}:
             taken.append(event)
     last = {event.labeler: (order, event) for order, event in enumerate(taken)}
-    valid = [entry for entry in last.values() if entry[1].entities is not None and not entry[1].retracted]
+    valid = [entry for entry in last.values() if getattr(entry[1], what) is not None and not entry[1].retracted]
     return [event for _, event in sorted(valid, key=lambda entry: entry[0])]
 
 
-def standing(events: list[FeedbackEvent]) -> FeedbackEvent | None:
+def standing(events: list[FeedbackEvent], what: str = "entities") -> FeedbackEvent | None:
     """Among labelers the latest, among the equally late the last to come."""
-    valid = [(event.labelled_at, order, event) for order, event in enumerate(last_words(events))]
+    valid = [(event.labelled_at, order, event) for order, event in enumerate(last_words(events, what))]
     return max(valid, key=lambda entry: entry[:2])[2] if valid else None
 
 
@@ -128,7 +166,8 @@ def test_the_label_that_stands_is_the_one_of_the_rules(said: list[FeedbackEvent]
         others = [one for one in last_words(said) if one.labeler != expected.labeler]
         disputed = sum(not equal(one.entities, expected.entities, FIELDS) for one in others)
         reference = LabelledExample.from_events(routed(1), expected, fields=FIELDS, revision=1, disputed=disputed)
-        assert counted == reference
+        verdict = standing(said, "verdict")
+        assert counted == reference.model_copy(update={"verdict": verdict and verdict.verdict})
 
 
 @given(st.lists(opinions(), max_size=8), st.data())

@@ -5,9 +5,11 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
+from recalibrator.fit.data.traffic_window import COUNT, MIX, TrafficWindow
+from recalibrator.grid import Grid
 from recalibrator.join.traffic_counter import TrafficSummarizer
 from schemas.event import MAX_INTEGER
-from schemas.routed import QueryHandoff, RoutedEvent
+from schemas.routed import ModelRun, QueryHandoff, RoutedEvent
 from schemas.settings import WorkloadSettings
 from schemas.traffic import TrafficSummary
 from tests.support.recalibrator_events import FIELDS, routed
@@ -97,3 +99,33 @@ def test_tokens_are_counted_whatever_a_server_says() -> None:
     (found,) = summary.versions
     assert (found.small_tokens, found.small_prompt_tokens, found.handed_over_tokens) == (14, 100, 6)
     assert found.large_tokens == found.large_prompt_tokens == found.lost_tokens == MAX_INTEGER
+
+
+def test_a_refused_call_takes_no_part_in_the_mean_latency() -> None:
+    """Refused within milliseconds, calls of a server that was down made it look fast."""
+    good, small = routed(1), ModelRun(model="small", valid=False, error="refused", latency_s=0.002)
+    failed = good.decision.model_copy(update={"reason": "small_failed", "uncertainty": None})
+    summary = summarized([good, routed(2, small=small, decision=failed)])
+    assert summary is not None
+    (one,) = summary.versions
+    assert (one.small_calls, one.small_failed, one.small_latency_s) == (2, 1, 0.05)
+    window = TrafficWindow(Grid(summary.grid), 1_000)
+    window.add(summary)
+    assert window.mean_latency_s() == (0.05, 0.15)
+
+
+def test_a_query_that_left_the_small_model_out_is_no_failure() -> None:
+    """Those asked stand for the others in the mix of u."""
+    decision = routed(0).decision.model_copy(
+        update={"escalated": True, "reason": "large_only", "large_probability": 1.0, "small_probability": 0.25}
+    )
+    without = decision.model_copy(update={"uncertainty": None, "error_probability": None})
+    results = [routed(1, decision=decision)] + [routed(n, decision=without, small=None) for n in range(2, 5)]
+    summary = summarized(results)
+    assert summary is not None
+    (one,) = summary.versions
+    assert (one.queries, one.small_calls, one.small_skipped, one.small_failed) == (4, 1, 3, 0)
+    assert (sum(one.count), sum(one.pairs), sum(one.pairs_explored)) == (1, 1, 0)
+    window = TrafficWindow(Grid(summary.grid), 1_000)
+    window.add(summary)
+    assert (window.counts[COUNT].sum(), window.counts[MIX].sum(), window.failed_share) == (1, 4, 0.0)

@@ -8,12 +8,12 @@ from typing import Any, Literal
 
 import pytest
 
-from schemas.calibration import CalibrationVersion, Target
+from schemas.calibration import CalibrationVersion, LargeOnly, Target
 from schemas.costs import ModelCosts
 from schemas.draws import uniform
 from schemas.handoff import Handoff
 from schemas.query import QueryEvent
-from schemas.routed import ModelRole, ModelRun, RoutedEvent
+from schemas.routed import LabelRequest, ModelRole, ModelRun, RoutedEvent
 from schemas.settings import HandoffSettings, Sampling, WorkloadSettings
 from stream_router.cascade.handoff import HandoffLever
 from stream_router.cascade.lever import Asked, RunEnd
@@ -270,3 +270,87 @@ def test_an_answer_that_comes_too_late_hands_nothing_over() -> None:
     handoff = late.result("small", COSTS, "router-0").handoff
     assert handoff is not None
     assert (late.begun, handoff.characters, handoff.tokens) == ("", 0, 0)
+
+
+def alone(query_id: str = PLAIN, large_outage: Literal["serve_small", "wait"] = "serve_small") -> QueryCascade:
+    """A query that comes while the large model answers alone, and the small one is asked of a tenth of all."""
+    found = version("threshold")
+    assert found is not None
+    until = NOW + timedelta(hours=1)
+    found = found.altered(large_only=LargeOnly(small_probability=0.1, since=NOW, until=until))
+    life = cascade(query_id, large_outage)
+    life.begin(found, NOW)
+    return life
+
+
+def test_while_large_answers_alone_small_is_not_asked() -> None:
+    life = alone()
+    assert life.next_step() == Ask("large")
+    life.large_ended(asked("large", RunEnd.VALID))
+    event = result(life)
+    assert (event.small, event.answered_by) == (None, "large")
+    assert (event.cost.sequential, event.cost.paper) == (3.0, 3.0)
+    decision = event.decision
+    assert (decision.escalated, decision.reason, decision.uncertainty) == (True, "large_only", None)
+    assert (decision.large_probability, decision.small_probability) == (1.0, 0.1)
+    assert event.label == LabelRequest(requested=False, probability=0.1)
+
+
+@pytest.mark.parametrize("query_id", [EXPLORED, LABELLED])
+def test_a_drawn_share_asks_both_and_is_labelled(query_id: str) -> None:
+    """It was drawn before the small call: whatever version is in force after it decides others."""
+    life = alone(query_id)
+    assert life.next_step() == Ask("small")
+    life.small_ended(asked("small", RunEnd.VALID), version("kept"), NOW)
+    assert life.next_step() == Ask("large")
+    life.large_ended(asked("large", RunEnd.VALID))
+    event = result(life)
+    assert (event.answered_by, event.cost.sequential, event.cost.paper) == ("large", 4.0, 3.0)
+    assert (event.decision.uncertainty, event.decision.reason) == (U, "large_only")
+    assert (event.label.requested, event.label.probability) == (True, 0.1)
+
+
+def test_a_share_that_small_fails_on_is_still_large_only() -> None:
+    life = alone(EXPLORED)
+    life.small_ended(asked("small", RunEnd.FAILED), version("kept"), NOW)
+    life.large_ended(asked("large", RunEnd.VALID))
+    event = result(life)
+    assert (event.decision.reason, event.decision.uncertainty) == ("large_only", None)
+    assert event.small is not None
+    assert not event.small.valid
+
+
+@pytest.mark.parametrize("large", [RunEnd.FAILED, RunEnd.DOWN])
+@pytest.mark.parametrize("outage", OUTAGES)
+def test_small_stands_in_where_large_alone_fails(large: RunEnd, outage: Literal["serve_small", "wait"]) -> None:
+    life = alone(large_outage=outage)
+    life.large_ended(asked("large", large))
+    if large is RunEnd.DOWN and outage == "wait":
+        assert life.next_step() == WaitFor(("large",))
+        return
+    assert life.can_do_without_large is (outage == "serve_small")
+    assert life.next_step() == Ask("small")
+    life.small_ended(asked("small", RunEnd.VALID), version("kept"), NOW)
+    event = result(life)
+    assert (event.answered_by, event.decision.reason, event.decision.uncertainty) == ("small", "degraded", None)
+    assert (event.decision.large_probability, event.decision.small_probability) == (1.0, 0.1)
+
+
+def test_both_down_while_large_answers_alone_waits_for_either() -> None:
+    life = alone()
+    life.large_ended(asked("large", RunEnd.DOWN))
+    life.small_ended(asked("small", RunEnd.DOWN), None, NOW)
+    assert life.next_step() == WaitFor(("small", "large"))
+    life.small_ended(asked("small", RunEnd.VALID), None, NOW)
+    assert result(life).decision.reason == "degraded"
+
+
+def test_after_its_hour_the_cascade_decides_again() -> None:
+    life, late = cascade(), alone()
+    decided = late.drawn
+    assert decided is not None
+    life.begin(decided.version, NOW + timedelta(hours=2))
+    assert life.next_step() == Ask("small")
+    life.small_ended(asked("small", RunEnd.VALID), decided.version, NOW + timedelta(hours=2))
+    assert life.drawn is not None
+    assert life.drawn.decision.reason == "threshold"

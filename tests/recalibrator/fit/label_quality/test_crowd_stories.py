@@ -50,6 +50,7 @@ def flattering_unless_trusted(number: int, label: LabelledExample) -> LabelledEx
     """Call the small answer right where the large one differs."""
     if number < BEGINS or label.label_reason == "audit" or label.large is None or label.agree:
         return label
+    assert label.small is not None
     right = OutcomeCounts(true_positives=label.small.predicted, predicted=label.small.predicted)
     return label.model_copy(update={"small": right, "small_exact": True})
 

@@ -1,0 +1,123 @@
+"""Scores on traces as feedback: who is a labeler, what is a verdict, what is a correction, and what is nothing."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+import pytest
+
+from recalibrator.labelling.label_tool import Task
+from recalibrator.labelling.trace_scores import OURS, Score, ScoredTrace, TraceLabel, TraceScoreReader
+from schemas.feedback import FeedbackEvent
+
+NOW = datetime(2026, 3, 1, 12, tzinfo=UTC)
+READER = TraceScoreReader("phoenix", "default", "correctness")
+
+
+def score(**changes: Any) -> Score:
+    base = Score("s:1", "correctness", None, None, {}, "ann", NOW)
+    return base._replace(**changes)
+
+
+def read(*scores: Score, query_id: str | None = "q-1") -> Task:
+    return READER.task({"trace": ScoredTrace("0af7", query_id, scores), "now": NOW})
+
+
+@pytest.mark.parametrize(
+    ("said", "verdict"),
+    [
+        ({"value": "Correct"}, "right"),
+        ({"value": "incorrect"}, "wrong"),
+        ({"value": 1.0}, "right"),
+        ({"value": False}, "wrong"),
+        ({"value": "false", "comment": "the lens is missing"}, "wrong"),
+    ],
+)
+def test_a_score_says_right_or_wrong(said: dict[str, Any], verdict: str) -> None:
+    (one,) = read(score(**said)).annotations
+
+    assert (one.event.verdict, one.event.entities, one.event.query_id) == (verdict, None, "q-1")
+    assert (one.event.labeler, one.event.source, one.key) == ("phoenix:ann", "phoenix", ("default", "s%3A1"))
+    assert one.event.feedback_id == f"phoenix:default:s%3A1:{NOW.timestamp()}"
+
+
+@pytest.mark.parametrize(
+    "said",
+    [
+        {"comment": ' {"camera": "leica", "lens": null}'},
+        {"metadata": {"entities": {"camera": "leica", "lens": None}}, "value": "incorrect"},
+        {"name": "output", "comment": '{"camera": "leica", "lens": null}'},
+    ],
+)
+def test_a_score_with_entities_is_a_correction(said: dict[str, Any]) -> None:
+    (one,) = read(score(**said)).annotations
+
+    assert one.event.entities == {"camera": "leica", "lens": None}
+    assert one.event.verdict is None
+
+
+@pytest.mark.parametrize(
+    "said",
+    [
+        {"name": "tone", "value": "correct"},
+        {"name": OURS, "value": "right"},
+        {"name": "output", "comment": ""},
+    ],
+)
+def test_other_scores_and_our_own_say_nothing(said: dict[str, Any]) -> None:
+    task = read(score(**said))
+
+    assert (task.annotations, task.faults) == ((), ())
+
+
+@pytest.mark.parametrize(
+    ("said", "fault"),
+    [
+        ({"value": "meh"}, "'meh' is neither right nor wrong"),
+        ({"value": 0.7}, "'0.7' is neither right nor wrong"),
+        ({}, "'None' is neither right nor wrong"),
+        ({"name": "correction", "comment": "a leica"}, "must be an object of fields"),
+        ({"comment": "{leica"}, "must be an object of fields"),
+        ({"metadata": {"entities": ["leica"]}}, "must be an object of fields"),
+        ({"metadata": {"entities": {"camera": 1}}}, "camera"),
+    ],
+)
+def test_what_is_unclear_is_reported_and_not_guessed(said: dict[str, Any], fault: str) -> None:
+    task = read(score(**said))
+
+    assert task.annotations == ()
+    assert fault in task.faults[0]
+    assert "trace 0af7" in task.faults[0]
+
+
+def test_of_one_author_what_is_right_outranks_a_verdict() -> None:
+    right = {"entities": {"camera": "leica"}}
+    later = NOW + timedelta(minutes=1)
+    task = read(
+        score(metadata=right), score(score_id="2", value=1, changed_at=later), score(author=None, score_id="3", value=1)
+    )
+
+    assert [(one.event.labeler, one.event.verdict) for one in task.annotations] == [
+        ("phoenix:ann", None),
+        ("phoenix:api", "right"),
+    ]
+
+
+def test_a_trace_without_a_query_says_nothing() -> None:
+    assert read(score(value="meh"), query_id=None).annotations == ()
+    assert read(score(value="meh"), query_id=None).faults == ()
+
+
+def test_a_label_on_a_trace_says_what_was_said_and_by_whom() -> None:
+    event = FeedbackEvent(query_id="q:1", entities={"camera": ("a", "b")}, labeler="ann", source="page")
+    label = TraceLabel("0af7", event)
+
+    assert (label.word, label.identifier) == ("labelled", "ucci-label:q%3A1:ann")
+    assert label.details == {"query_id": "q:1", "labeler": "ann", "source": "page", "entities": {"camera": ["a", "b"]}}
+    for changes, word in (
+        ({"entities": None}, "skipped"),
+        ({"entities": None, "verdict": "wrong"}, "wrong"),
+        ({"entities": None, "retracted": True}, "withdrawn"),
+    ):
+        assert TraceLabel("0af7", event.model_copy(update=changes)).word == word
