@@ -113,14 +113,12 @@ bench: $(STAMP)  ## speed as ratios against baselines in the same run
 results: $(STAMP) ## the benchmarks of the method, one to two hours on 2 cores; writes docs/results anew
 	$(BIN)/python -m research.paper
 	$(BIN)/python -m research.paper.theory
-	$(BIN)/python -m research.recorded --seed 11
+	$(BIN)/python -m research.rivals
 	$(BIN)/python -m research.recorded.levers
 	$(BIN)/python -m research.handoff --queries 1000 --seed 17
 	$(BIN)/python -m research.handoff.choice
 	$(BIN)/python -m research.what_moved
 	$(BIN)/python -m research.labelling --out docs/results/labelling
-	$(DRIFT) --seeds $$(seq 111 120) --policies plain frontier ours-no-margin --out docs/results/drift
-	$(DRIFT) --seeds $$(seq 131 140) --policies ours --out docs/results/drift-current
 	$(DRIFT) --families ablations --seeds $$(seq 151 160) --policies ablations --out docs/results/ablations
 	$(DRIFT) --families messy --seeds $$(seq 141 150) --queries 60000 --policies ours --out docs/results/messy
 	$(DRIFT).budget --queries 40000 --seeds 521 522 --late 0 2 --out docs/results/budget

@@ -1,6 +1,7 @@
 """Change one expression of the method at a time, and see whether its folder's tests notice.
 
     python -m tools.mutants --count 40 --seed 1 --json before.json
+    python -m tools.mutants --count 150 --rooms recalibrator/fit
     python -m tools.mutants --again before.json
 
 ``--again`` takes the mutants of a report, by function and text, to compare a suite with itself. A copy is changed.
@@ -17,7 +18,7 @@ import shutil
 import subprocess
 import sys
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 
@@ -31,7 +32,7 @@ FOLDERS = {
 }
 COPIED = ("schemas", "ucci_runtime", "stream_router", "recalibrator", "deploy", "tools", "research", "tests", "docs")
 FAST = "not broker and not browser and not slow and not thorough and not vllm and not label_studio and not image"
-TIMEOUT_S = 300
+TIMEOUT_S = 900
 
 _COMPARED: dict[type[ast.cmpop], type[ast.cmpop]] = {
     ast.Lt: ast.LtE,
@@ -108,14 +109,14 @@ def mutated(source: str, mutant: Mutant) -> str | None:
     return None
 
 
-def drawn(count: int, seed: int) -> list[Mutant]:
+def drawn(count: int, seed: int, rooms: Sequence[str] = tuple(FOLDERS)) -> list[Mutant]:
     """Draw mutants, as many of each folder."""
     draws = random.Random(seed)
     chosen: list[Mutant] = []
-    for number, folder in enumerate(FOLDERS):
+    for number, folder in enumerate(rooms):
         files = sorted((ROOT / folder).rglob("*.py"))
         found = [m for path in files for m, _ in sites(str(path.relative_to(ROOT)), path.read_text(encoding="utf-8"))]
-        chosen += draws.sample(found, len(range(number, count, len(FOLDERS))))
+        chosen += draws.sample(found, len(range(number, count, len(rooms))))
     return chosen
 
 
@@ -152,13 +153,14 @@ def main() -> int:
     parser = argparse.ArgumentParser(prog="python -m tools.mutants", description=main.__doc__)
     parser.add_argument("--count", type=int, default=40)
     parser.add_argument("--seed", type=int, default=1)
+    parser.add_argument("--rooms", nargs="+", choices=tuple(FOLDERS), default=tuple(FOLDERS))
     parser.add_argument("--again", type=Path, help="a report whose mutants are taken instead of drawn ones")
     parser.add_argument("--json", type=Path, help="where the report is written")
     given = parser.parse_args()
     if given.again:
         mutants = [Mutant(**entry["mutant"]) for entry in json.loads(given.again.read_text(encoding="utf-8"))]
     else:
-        mutants = drawn(given.count, given.seed)
+        mutants = drawn(given.count, given.seed, given.rooms)
     report: list[dict[str, object]] = []
     with tempfile.TemporaryDirectory() as copy:
         for name in COPIED:

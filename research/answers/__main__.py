@@ -13,6 +13,7 @@ import json
 import sys
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Literal
 
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
@@ -46,11 +47,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
         with threadpool_limits(1):
             record(options.pairs)
         return 0
-    half = "unseen" if options.unseen else "tuning"
-    first = seeds.REGISTRY["answers"].unseen[0] if options.unseen else seeds.REGISTRY["answers"].tuning[0]
+    half: Literal["unseen", "tuning"] = "unseen" if options.unseen else "tuning"
+    first = getattr(seeds.REGISTRY["answers"], half)[0]
     drawn = options.seeds or [first] if options.quick else options.seeds or list(range(first, first + SEEDS))
     try:
-        seeds.check("answers", drawn, unseen=options.unseen)
+        seeds.check("answers", drawn, half)
     except ValueError as fault:
         parser.error(f"{fault}; --unseen asks for the half of the last look")
     plan = QUICK if options.quick else Plan(half, drawn, labels=options.labels, scale=options.scale)

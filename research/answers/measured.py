@@ -211,7 +211,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--json", action="store_true", help="print the figures, and write nothing")
     parser.add_argument("--out", type=Path, default=OUT)
     options = parser.parse_args(arguments)
-    seeds.check("answers", chain(options.seeds, options.weeks))
+    seeds.check("answers", options.seeds, "reporting")
+    seeds.check("quiet weeks", options.weeks, "reporting")
     with threadpool_limits(1):
         drift, quiet = drifting(options.seeds), quiet_weeks(options.weeks)
     if options.json:

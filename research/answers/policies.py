@@ -56,11 +56,9 @@ class Aci(Static):
     The kept share stands for a quantile of the offline u; ``target`` has the margin in it.
     """
 
-    STEP = 0.001
-
-    def __init__(self, offline: Outcomes, target: float, threshold: float, labels: float) -> None:
+    def __init__(self, offline: Outcomes, target: float, threshold: float, labels: float, step: float = 0.001) -> None:
         super().__init__(threshold)
-        self._target, self._labels = target, labels
+        self._target, self._labels, self._step = target, labels, step
         self._size = float((offline.large_named + offline.gold).mean())
         self._ranked = np.sort(offline.uncertainty[~np.isnan(offline.uncertainty)])
         self._kept = float((self._ranked <= threshold).mean())
@@ -70,7 +68,7 @@ class Aci(Static):
         small, large = scores(labelled.outcomes, self._target)
         served = np.where(labelled.ran, large, small) / self._size
         asked = self._labels * np.where(labelled.above, LABELLED_ESCALATED, LABELLED_KEPT)
-        self._kept = float(np.clip(self._kept + self.STEP * (served / asked).sum(), 0.0, 1.0))
+        self._kept = float(np.clip(self._kept + self._step * (served / asked).sum(), 0.0, 1.0))
         self.threshold = float(np.quantile(self._ranked, self._kept)) if self._kept else KEEP_NONE
 
 

@@ -72,7 +72,7 @@ def summaries(results: dict[str, Any], share: float) -> dict[str, Summary]:
 
 def _of_half(results: dict[str, Any]) -> str:
     half = results["half"]
-    purpose = "Kinds that methods are tuned on" if half == "tuning" else "Kinds that nothing was tuned on"
+    purpose = "Kinds that methods are tuned on" if half == "tuning" else "Kinds that no constant was chosen on"
     targets = " and ".join(f"{pair.target} ({name})" for name, pair in PAIRS.items() if name in load_pool())
     shorter = "" if results["scale"] == 1.0 else f" Lengths of phases are {results['scale']} of those, 4,000 at least."
     few = (

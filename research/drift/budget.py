@@ -198,7 +198,7 @@ _PAGE = """\
 
 `{command}`; {machine[machine]}, Python {machine[python]}, commit {machine[commit]}, {machine[day]}.
 
-`target = {{ cost = {budget:g} }}` on the synthetic streams of [the drift report](../drift/README.md), one large call at
+`target = {{ cost = {budget:g} }}` on the streams of [the drift report](../drift-current/README.md), one large call at
 {large:g} small ones, exploration and audits included. *Error*: the mean sequential cost of 10,000 queries against the
 budget, over all such windows of a stream and over its seeds; the next columns are the worst of them, the share within
 .5 %, the worst of *any* 10,000 queries in a row, and the error of whole streams. *Below best*: by how much expected

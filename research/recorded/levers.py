@@ -18,11 +18,9 @@ from typing import Any
 import numpy as np
 
 from research.__main__ import provenance
-from research.recorded.__main__ import QUERIES
 from research.recorded.answers import load_answers
-from research.recorded.experiment import TARGET
 from research.recorded.levers_report import write
-from research.recorded.policies import SAFETY, STRICT_SAFETY, ByPhase, static_threshold
+from research.recorded.policies import QUERIES, SAFETY, STRICT_SAFETY, TARGET, ByPhase, static_threshold
 from research.recorded.scoring import Oracle, oracles, score
 from research.recorded.service import Service
 from research.recorded.simulate import Routed, simulate

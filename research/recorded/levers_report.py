@@ -141,7 +141,8 @@ rather than begin anew. That saves tokens, and changes what is served: a share o
 margin may therefore hold the target in fewer or more blocks, and a cheaper service may only be a worse one. This page
 compares costs where **equally many blocks are on target**.
 
-Streams, labels and policies are those of [the recorded benchmark](../README.md) (target micro-F1 {results["target"]}):
+Streams have seven phases of 30,000 recorded queries (`research/recorded/stream.py`; target {results["target"]}). All
+start from one offline set, whose chance is in no interval here:
 {len(seeds)} streams (seeds {", ".join(map(str, seeds))}). On each, this project runs at several margins (*safety*, in
 standard errors), without and with handoff (`{HANDOFF}` with its guard: the defaults, but for `token`). The core is the
 service's own. Costs count the tokens that were generated, a large one at {LARGE_TOKEN} small ones, in mean small

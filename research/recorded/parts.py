@@ -12,9 +12,7 @@ from typing import Any
 from research.drift.paired import Difference, difference
 from research.drift.policies.ours import PARTS
 from research.paper.tables import table
-from research.recorded.__main__ import QUERIES
-from research.recorded.experiment import TARGET
-from research.recorded.policies import SAFETY, ByPhase
+from research.recorded.policies import QUERIES, SAFETY, TARGET, ByPhase
 from research.recorded.scoring import oracles, score
 from research.recorded.service import Service
 from research.recorded.simulate import simulate

@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import numpy as np
 import ucci
 from ucci.online import RecalibratingRouter
 
 from research.recorded.simulate import Routed
-from research.recorded.stream import EXPLORED, Floats, Outcomes
+from research.recorded.stream import EXPLORED, LABELLED_ESCALATED, LABELLED_KEPT, Floats, Mask, Outcomes
 from research.recorded.tokens import NO_LEVERS
-from research.recorded.windows import WINDOW_LABELS
 from schemas.calibration import CalibrationMap
 
 
@@ -30,7 +31,10 @@ class Released:
         known = offline.take(np.flatnonzero(~np.isnan(offline.uncertainty)))
         router = ucci.UCCIRouter()
         router.calibrate(known.uncertainty, _errors(known))
-        router.choose_threshold(known.uncertainty, None, None, target, metric=_metric(known))
+        try:
+            router.choose_threshold(known.uncertainty, None, None, target, metric=_metric(known))
+        except ucci.InfeasibleTargetError:
+            router.theta = best_theta(np.asarray(router.error_probability(known.uncertainty)), _metric(known))
         self._target = target
         self._router = RecalibratingRouter.from_router(router)
         self.threshold = self._on_uncertainty()
@@ -56,36 +60,58 @@ class Released:
 
 
 class Reselected(Released):
-    """The same, but after each refit theta is chosen anew on the labelled queries where both models ran.
+    """The same, but after each refit theta is chosen anew on the latest labels, by inverse propensity.
 
     Parameters
     ----------
     offline : Outcomes
     target : float
+    window : int
+        Labels remembered; the map keeps the package's own 5,000.
+    exploration : float
     """
 
-    exploration = EXPLORED
-
-    def __init__(self, offline: Outcomes, target: float) -> None:
+    def __init__(self, offline: Outcomes, target: float, window: int = 1_000, exploration: float = EXPLORED) -> None:
         super().__init__(offline, target)
-        self._pairs = offline.take(np.flatnonzero(~np.isnan(offline.uncertainty))[-WINDOW_LABELS:])
+        self.exploration, self._window = exploration, window
+        self._latest = offline.take(np.flatnonzero(~np.isnan(offline.uncertainty))[-window:])
+        self._small_weight = np.full(len(self._latest), 1.0 / LABELLED_KEPT)
+        self._large_weight = self._small_weight
 
     def learn(self, labelled: Routed) -> None:
-        """Remember the pairs, then as released."""
+        """Remember the labels, then as released."""
         part = _with_uncertainty(labelled)
-        both = part.outcomes.take(np.flatnonzero(part.above | part.explored))
-        columns = (np.concatenate((getattr(self._pairs, n), getattr(both, n))) for n in Outcomes.__slots__)
-        self._pairs = Outcomes(*(values[-WINDOW_LABELS:] for values in columns))
+        columns = (np.concatenate((getattr(self._latest, n), getattr(part.outcomes, n))) for n in Outcomes.__slots__)
+        self._latest = Outcomes(*(values[-self._window :] for values in columns))
+        small = 1.0 / np.where(part.above, LABELLED_ESCALATED, LABELLED_KEPT)
+        seen = np.where(part.above, 1.0 / LABELLED_ESCALATED, part.explored / max(self.exploration, 1e-9))
+        self._small_weight = np.concatenate((self._small_weight, small))[-self._window :]
+        self._large_weight = np.concatenate((self._large_weight, seen))[-self._window :]
         super().learn(labelled)
 
     def _refitted(self) -> None:
-        forecast = self._router.error_probability(self._pairs.uncertainty)
+        forecast, metric = self._router.error_probability(self._latest.uncertainty), self._micro_f1()
         try:
-            choice = ucci.select_threshold(forecast, None, None, self._target, metric=_metric(self._pairs))
+            self._router.theta = ucci.select_threshold(forecast, None, None, self._target, metric=metric).theta
         except ucci.InfeasibleTargetError:
-            self._router.theta = 0.0
-        else:
-            self._router.theta = choice.theta
+            self._router.theta = best_theta(np.asarray(forecast), metric)
+
+    def _micro_f1(self) -> Callable[[Mask], float]:
+        """Return micro-F1 of what is served as a function of what escalates, each label by inverse propensity."""
+        known, small, large = self._latest, self._small_weight, self._large_weight
+        hits = 2.0 * small * known.small_hits, 2.0 * large * known.large_hits
+        sizes = small * (known.small_named + known.gold), large * (known.large_named + known.gold)
+
+        def metric(escalated: Mask) -> float:
+            return float(np.where(escalated, *hits[::-1]).sum() / max(np.where(escalated, *sizes[::-1]).sum(), 1e-9))
+
+        return metric
+
+
+def best_theta(forecast: Floats, metric: Callable[[Mask], float]) -> float:
+    """Return the theta of the highest micro-F1: the package leaves open what to serve where none meets the target."""
+    grid = ucci.make_grid()
+    return float(grid[int(np.argmax([metric(forecast > theta) for theta in grid]))])
 
 
 def _with_uncertainty(labelled: Routed) -> Routed:

@@ -17,8 +17,7 @@ from typing import NamedTuple
 import numpy as np
 
 from research.paper.tables import percent, signed, table
-from research.recorded.experiment import TARGET
-from research.recorded.policies import SAFETY
+from research.recorded.policies import SAFETY, TARGET
 from research.recorded.scoring import LARGE_COST, SMALL_COST
 from research.recorded.service import Service
 from research.recorded.simulate import simulate

@@ -20,7 +20,6 @@ from research.recorded.stream import (
 )
 from research.recorded.tokens import NO_LEVERS, Levers
 
-WINDOW_LABELS = 4_000
 WINDOW_QUERIES = 5_000
 REFIT_EVERY = 100
 CELLS = 40
@@ -91,17 +90,22 @@ class Window(ABC):
         micro-F1.
     start : float
         Threshold until the first refit.
+    window : int
+        Labels remembered.
+    exploration : float
+        Share of the kept queries on which the large model runs as well.
     """
 
-    exploration = EXPLORED
     levers = NO_LEVERS
 
-    def __init__(self, offline: Outcomes, target: float, start: float) -> None:
-        known = offline.take(np.flatnonzero(~np.isnan(offline.uncertainty))[-WINDOW_LABELS:])
+    def __init__(
+        self, offline: Outcomes, target: float, start: float, window: int = 4_000, exploration: float = EXPLORED
+    ) -> None:
+        known = offline.take(np.flatnonzero(~np.isnan(offline.uncertainty))[-window:])
         small, large = scores(known, target)
         count = len(known)
         weight = np.full(count, 1.0 / LABELLED_KEPT)
-        self._target = target
+        self.exploration, self._window, self._target = exploration, window, target
         self._uncertainty, self._small, self._large = known.uncertainty, small, large
         self._small_weight, self._large_weight = weight, weight
         self._recent = known.uncertainty
@@ -119,16 +123,19 @@ class Window(ABC):
         small, large = scores(part.outcomes, self._target)
         ran = part.above | part.explored
         small_weight = 1.0 / np.where(part.above, LABELLED_ESCALATED, LABELLED_KEPT)
-        # Exploration is drawn inside the label draw: an explored label was drawn with EXPLORED.
-        large_weight = np.where(ran, 1.0 / np.where(part.above, LABELLED_ESCALATED, EXPLORED), 0.0)
-        self._uncertainty = _append(self._uncertainty, part.outcomes.uncertainty)
-        self._small, self._large = _append(self._small, small), _append(self._large, large)
-        self._small_weight = _append(self._small_weight, small_weight)
-        self._large_weight = _append(self._large_weight, large_weight)
+        # Exploration is drawn inside the label draw: an explored label was drawn with its probability.
+        large_weight = np.where(ran, 1.0 / np.where(part.above, LABELLED_ESCALATED, self.exploration), 0.0)
+        self._uncertainty = self._append(self._uncertainty, part.outcomes.uncertainty)
+        self._small, self._large = self._append(self._small, small), self._append(self._large, large)
+        self._small_weight = self._append(self._small_weight, small_weight)
+        self._large_weight = self._append(self._large_weight, large_weight)
         self._fresh += len(part.rows)
         if self._fresh >= REFIT_EVERY:
             self._fresh = 0
             self.threshold = self._choose()
+
+    def _append(self, held: Floats, values: Floats) -> Floats:
+        return np.concatenate((held, values))[-self._window :]
 
     @abstractmethod
     def _choose(self) -> float:
@@ -165,10 +172,6 @@ class PostStratified(Window):
         small = share * _cell_means(cell, self._small, len(share))
         large = share * _cell_means(cell[both], self._large[both], len(share))
         return largest_feasible(np.append(edges, KEEP_ALL), small, large)
-
-
-def _append(window: Floats, values: Floats) -> Floats:
-    return np.concatenate((window, values))[-WINDOW_LABELS:]
 
 
 def _cell_means(cell: np.ndarray, values: Floats, cells: int) -> Floats:

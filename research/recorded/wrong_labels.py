@@ -12,8 +12,7 @@ from dataclasses import replace
 import numpy as np
 
 from research.paper.tables import percent, percents, signed, table
-from research.recorded.experiment import TARGET
-from research.recorded.policies import SAFETY, ByPhase
+from research.recorded.policies import SAFETY, TARGET, ByPhase
 from research.recorded.scoring import oracles, score
 from research.recorded.service import Service
 from research.recorded.simulate import Routed, simulate

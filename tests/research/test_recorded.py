@@ -1,27 +1,22 @@
-"""The recorded benchmark against independent references, and its quick run from end to end."""
+"""The recorded streams and their policies against independent references."""
 
 from __future__ import annotations
 
-import json
+from collections.abc import Callable
 from dataclasses import replace
-from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
 
 from recalibrator.core import TrafficSummarizer
-from research.recorded.__main__ import main
 from research.recorded.clairvoyant import Clairvoyant
-from research.recorded.experiment import _recovery, policy_at_start
-from research.recorded.frontier import main as frontier
 from research.recorded.parts import main as parts
-from research.recorded.policies import ENTRIES, ByPhase, Entry, static_threshold
-from research.recorded.released import Released
+from research.recorded.policies import ByPhase, static_threshold
+from research.recorded.released import Released, Reselected
 from research.recorded.scoring import BLOCK, TOLERANCE, oracles, score
 from research.recorded.searched_ids import attacked
 from research.recorded.service import START, Service
-from research.recorded.simulate import BATCH, Routed, simulate
+from research.recorded.simulate import BATCH, Policy, Routed, simulate
 from research.recorded.stream import (
     EXPLORED,
     LABELLED_ESCALATED,
@@ -39,6 +34,7 @@ from research.recorded.windows import (
     KEEP_ALL,
     KEEP_NONE,
     InversePropensity,
+    NaiveRefit,
     PostStratified,
     Static,
     largest_feasible,
@@ -55,13 +51,6 @@ TARGET = 0.91
 @pytest.fixture(scope="module")
 def stream() -> Stream:
     return draw_stream(4_000, seed=7, phases=PHASES[:2])
-
-
-@pytest.fixture(scope="module")
-def quick(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, dict[str, Any]]:
-    out = tmp_path_factory.mktemp("recorded")
-    assert main(["--quick", "--seed", "3", "--out", str(out)]) == 0
-    return out, json.loads((out / "results.json").read_text(encoding="utf-8"))
 
 
 def served_f1(outcomes: Outcomes, ran: np.ndarray) -> float:
@@ -157,7 +146,7 @@ def test_the_oracle_knows_a_target_out_of_reach() -> None:
 
 def test_blocks_are_scored_as_counting_query_by_query_does(stream: Stream) -> None:
     known = oracles(stream, TARGET)
-    routed = simulate(ENTRIES[2].make(TARGET), stream)
+    routed = simulate(InversePropensity(offline_outcomes(), TARGET, static_threshold(TARGET)), stream)
     blocks = score(routed, stream, known)
     ran = routed.above | routed.explored
     for number in range(len(blocks.realised)):
@@ -178,13 +167,29 @@ def test_expected_micro_f1_is_the_mean_over_many_draws() -> None:
     assert blocks.realised.std() > 0.002
 
 
+def _clairvoyant(stream: Stream) -> Policy:
+    policy = Clairvoyant(TARGET, safety=0.5)
+    policy.foresee(stream)
+    return policy
+
+
 @pytest.mark.parametrize(
-    "entry", [entry for entry in ENTRIES if not entry.name.endswith("_strict")], ids=lambda e: e.name
+    "make",
+    [
+        lambda _: NaiveRefit(offline_outcomes(), TARGET, static_threshold(TARGET)),
+        lambda _: InversePropensity(offline_outcomes(), TARGET, static_threshold(TARGET), 1_000, 0.2 * EXPLORED),
+        lambda _: PostStratified(offline_outcomes(), TARGET, static_threshold(TARGET)),
+        lambda _: Reselected(offline_outcomes(), TARGET),
+        lambda _: Service(TARGET, safety=0.5),
+        lambda _: Service(TARGET, safety=0.5, handoff=True),
+        _clairvoyant,
+    ],
+    ids=["naive", "propensity", "stratified", "reselected", "service", "handoff", "clairvoyant"],
 )
-def test_no_policy_knows_a_large_answer_that_did_not_run(entry: Entry, stream: Stream) -> None:
-    routed = simulate(policy_at_start(entry, TARGET, stream), stream)
+def test_no_policy_knows_a_large_answer_that_did_not_run(make: Callable[[Stream], Policy], stream: Stream) -> None:
+    routed = simulate(make(stream), stream)
     changed = with_unseen_answers_changed(stream, routed.above | routed.explored)
-    again = simulate(policy_at_start(entry, TARGET, changed), changed)
+    again = simulate(make(changed), changed)
     assert np.array_equal(routed.threshold, again.threshold)
 
 
@@ -276,7 +281,7 @@ def routed_event(routed: Routed, place: int, row: int, version: CalibrationVersi
 
 
 def test_a_policy_changes_its_threshold_between_batches_only(stream: Stream) -> None:
-    routed = simulate(ENTRIES[3].make(TARGET), stream)
+    routed = simulate(PostStratified(offline_outcomes(), TARGET, static_threshold(TARGET)), stream)
     assert len(np.unique(routed.threshold)) > 2
     assert (np.ptp(routed.threshold.reshape(-1, BATCH), axis=1) == 0.0).all()
 
@@ -349,54 +354,10 @@ def test_the_service_without_a_part_is_compared_stream_by_stream(
     assert row.count("±") == 2
 
 
-def test_the_frontier_has_a_row_for_each_policy_and_margin(
-    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr("research.recorded.frontier.QUERIES", BLOCK)
-    frontier(["--seeds", "3", "--safeties", "0", "1", "--late", "0", "1000"])
-    rows = capsys.readouterr().out.splitlines()[2:]
-    shown = [[cell.strip() for cell in row.strip("|").split("|")] for row in rows]
-    names = ("This project", "told at once", "told 1,000 queries late")
-    assert [row[:2] for row in shown] == [[name, safety] for safety in "01" for name in names]
-    for _, _, on_target, _, at_once, later in shown:
-        assert float(on_target) == pytest.approx(1.0 - float(at_once) / len(PHASES), abs=1e-3)
-        assert float(later) == 0.0
-
-
-def test_recovery_counts_queries_up_to_the_first_block_on_target() -> None:
-    found = _recovery([np.array([0.0, 0.0, 1.0, 0.0]), np.array([1.0, 1.0, 1.0, 1.0])])
-    assert found == {"recovered": 1.0, "recovery": 1.0 * BLOCK}
-    assert _recovery([np.zeros(3)]) == {"recovered": 0.0, "recovery": -1.0}
-
-
 def test_phase_oracle_switches_threshold_by_phase(stream: Stream) -> None:
     """An oracle that knows the phases ahead routes each by its own threshold."""
     routed = simulate(ByPhase([0.01, 0.05], 4_000), stream)
     assert np.array_equal(routed.threshold, np.where(stream.phase == 0, 0.01, 0.05))
-
-
-def test_the_quick_run_scores_every_policy(quick: tuple[Path, dict[str, Any]]) -> None:
-    out, document = quick
-    results = document["results"]
-    assert {path.name for path in out.iterdir()} == {"README.md", "results.json", "stream.png", "compliance.png"}
-    assert list(results["policies"]) == ["oracle", *(entry.name for entry in ENTRIES)]
-    oracle = results["policies"]["oracle"]
-    assert oracle["on_target"] >= 0.7
-    assert oracle["expected_on_target"] >= results["policies"]["static"]["expected_on_target"]
-    assert results["policies"]["large"]["sequential"] == pytest.approx(3.02)
-    for row in results["policies"].values():
-        assert row["paper"] <= row["sequential"]
-        assert len(row["phases"]) == len(results["phases"])
-
-
-def test_the_page_tells_command_seed_day_and_machine(quick: tuple[Path, dict[str, Any]]) -> None:
-    out, document = quick
-    page = (out / "README.md").read_text(encoding="utf-8")
-    for key in ("command", "day", "machine", "commit"):
-        assert document["made"][key] in page
-    for entry in ENTRIES:
-        assert entry.title in page
-    assert "nan" not in page
 
 
 def test_searched_ids_are_explored_unless_a_key_draws() -> None:

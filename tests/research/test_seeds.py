@@ -1,30 +1,42 @@
-"""The registry of seeds: no seed is both tuned on and looked at in the end."""
+"""The registry of seeds: none is both chosen on and reported, and what is stored keeps to it."""
 
 from __future__ import annotations
+
+import json
+from itertools import combinations
+from typing import get_args
 
 import pytest
 
 from research.answers.__main__ import main
-from research.seeds import REGISTRY, check
+from research.rivals.__main__ import BENCHMARKS, OUT
+from research.seeds import REGISTRY, Purpose, check
 
 
 @pytest.mark.parametrize("benchmark", REGISTRY)
-def test_halves_do_not_overlap(benchmark: str) -> None:
-    split = REGISTRY[benchmark]
-    assert split.tuning
-    assert split.unseen
-    assert not set(split.tuning) & set(split.unseen)
+def test_no_seed_has_two_purposes(benchmark: str) -> None:
+    for one, other in combinations(REGISTRY[benchmark], 2):
+        assert one
+        assert not set(one) & set(other)
 
 
 @pytest.mark.parametrize("benchmark", REGISTRY)
-def test_each_half_is_refused_where_the_other_is_asked_for(benchmark: str) -> None:
-    split = REGISTRY[benchmark]
-    check(benchmark, split.tuning)
-    check(benchmark, split.unseen, unseen=True)
-    with pytest.raises(ValueError, match="is not for tuning"):
-        check(benchmark, [split.tuning[0], split.unseen[0]])
-    with pytest.raises(ValueError, match="is not for the last look"):
-        check(benchmark, [split.tuning[0]], unseen=True)
+def test_a_seed_of_another_purpose_is_refused(benchmark: str) -> None:
+    for purpose in get_args(Purpose):
+        for other in get_args(Purpose):
+            seeds = getattr(REGISTRY[benchmark], other)
+            if other == purpose:
+                check(benchmark, seeds, purpose)
+            else:
+                with pytest.raises(ValueError, match=f"is not for {purpose}"):
+                    check(benchmark, seeds[:1], purpose)
+
+
+@pytest.mark.parametrize("benchmark", BENCHMARKS)
+def test_rivals_are_reported_on_seeds_none_was_chosen_on(benchmark: str) -> None:
+    stored = json.loads((OUT / f"{benchmark}.json").read_text(encoding="utf-8"))
+    check(benchmark, {row["seed"] for row in stored["tuning"]}, "tuning")
+    check(benchmark, {row["seed"] for row in stored["rows"]}, "reporting")
 
 
 @pytest.mark.parametrize("arguments", [["--seeds", "1001"], ["--seeds", "1", "--unseen"]])

@@ -11,13 +11,14 @@ from collections.abc import Callable
 
 import numpy as np
 from numpy.typing import NDArray
-from ucci import InfeasibleTargetError, UCCIRouter, make_grid, routed_micro_f1, select_threshold
+from ucci import InfeasibleTargetError, UCCIRouter, routed_micro_f1, select_threshold
 from ucci.online import RecalibratingRouter
 
 from research.drift.mess import EXPLORED
 from research.drift.oracle import LARGE_COST, TARGET
 from research.drift.policies.memory import LabelMemory
 from research.drift.simulate import Alarm, Bools, Labels, Traffic
+from research.recorded.released import best_theta
 
 Floats = NDArray[np.float64]
 
@@ -47,7 +48,7 @@ class Static:
         try:
             router.choose_threshold(labels.u, None, None, self._target, metric=metric)
         except InfeasibleTargetError:
-            router.theta = _best_theta(np.asarray(router.error_probability(labels.u)), metric)
+            router.theta = best_theta(np.asarray(router.error_probability(labels.u)), metric)
         self._router = router
 
     def escalates(self, u: Floats) -> Bools:
@@ -80,18 +81,20 @@ class AsReleased(Static):
 
 
 class Reselected(AsReleased):
-    """The fair rival: every 200 labels θ is selected anew on the latest 5,000, the window of the map.
+    """The fair rival: every 200 labels θ is selected anew on the latest; the map keeps the package's own 5,000.
 
     Parameters
     ----------
     margin : float
         Added to the target.
+    window : int
+        Labels remembered.
     """
 
-    def __init__(self, margin: float = 0.0) -> None:
+    def __init__(self, margin: float = 0.0, window: int = 1_000) -> None:
         super().__init__(margin)
         self.exploration, self.audit = EXPLORED, 0.0
-        self._labels = LabelMemory(5_000)
+        self._labels = LabelMemory(window)
         self._since_selected = 0
 
     def start(self, labels: Labels) -> None:
@@ -125,7 +128,7 @@ class Reselected(AsReleased):
             )
             self._router.theta = choice.theta
         except InfeasibleTargetError:
-            self._router.theta = _best_theta(forecast, metric)
+            self._router.theta = best_theta(forecast, metric)
         self.version += 1
 
 
@@ -141,12 +144,6 @@ def weighted_micro_f1(labels: Labels) -> Callable[[Bools], float]:
         return float(hits / np.where(escalated, large_gold, small_gold).sum())
 
     return metric
-
-
-def _best_theta(forecast: Floats, metric: Callable[[Bools], float]) -> float:
-    """Return the θ of the highest micro-F1: what to serve when none reaches the target is left to the caller."""
-    grid = make_grid()
-    return float(grid[int(np.argmax([metric(forecast > theta) for theta in grid]))])
 
 
 def _counts(hits: NDArray[np.int64], gold: NDArray[np.int64]) -> NDArray[np.int64]:
