@@ -283,6 +283,44 @@ class OutageStatus(Part):
     large_failing: Probability = 0.0
 
 
+class LabelOutlook(Part):
+    """What so many labels would buy, once they have come for long and while traffic stays as it is."""
+
+    #: Share of queries that is labelled; and labels a day, at the mean rate of queries.
+    per_query: Probability
+    per_day: NonNegative | None = None
+    #: Half the 95 % interval of the expected micro-F1.
+    half_width: NonNegative
+    #: Sequential cost of a query under the threshold that would be chosen; None where it is not known.
+    cost: NonNegative | None = None
+    #: Queries after which a fall of 2 points that labels alone show raises an alarm, or stands half in the estimate,
+    #: once its labels are in; None: never.
+    found_after: Count | None = None
+
+
+class LabelEffect(Part):
+    """What the latest labels have changed: the threshold in force before them, and the one in force now.
+
+    Costs and expected micro-F1 are those of both thresholds by today's estimate; ``measured`` is the micro-F1 of the
+    answers that as many labels before them, and these labels, were given for.
+    """
+
+    labels: Count
+    since: Timestamp
+    uncertainty_threshold: tuple[Real, Real]
+    cost: tuple[NonNegative, NonNegative] | None = None
+    micro_f1: tuple[Probability, Probability]
+    measured: tuple[Interval, Interval] | None = None
+
+
+class LabelPlan(Part):
+    """What labels buy: at several rates, in rising order, the present one of index ``now`` among them."""
+
+    now: Count
+    outlooks: Many[LabelOutlook]
+    latest: LabelEffect | None = None
+
+
 class CommandOutcome(Part):
     """What became of an operator's command."""
 
@@ -414,6 +452,7 @@ class WorkloadStatus(Event):
     verdicts: Annotated[VerdictStatus | None, Field(exclude_if=lambda verdicts: verdicts is None)] = None
     standing: Annotated[TargetStanding | None, Field(exclude_if=lambda standing: standing is None)] = None
     headline: Annotated[Headline | None, Field(exclude_if=lambda headline: headline is None)] = None
+    label_plan: Annotated[LabelPlan | None, Field(exclude_if=lambda plan: plan is None)] = None
 
     @classmethod
     def cold_start(cls, workload: str, target: Target) -> Self:

@@ -22,6 +22,8 @@ $KAFKA_ACLS --add --allow-principal "$ROUTER" --operation Write --operation Desc
   --topic "${PREFIX}.routers" --resource-pattern-type literal
 $KAFKA_ACLS --add --allow-principal "$ROUTER" --operation Write --operation DescribeConfigs \
   --topic "${PREFIX}.dead-letters" --resource-pattern-type literal
+$KAFKA_ACLS --add --allow-principal "$ROUTER" --operation Write --operation DescribeConfigs \
+  --topic "${PREFIX}.feedback" --resource-pattern-type literal
 $KAFKA_ACLS --add --allow-principal "$ROUTER" --operation Read \
   --group "${PREFIX}-router" --resource-pattern-type literal
 $KAFKA_ACLS --add --allow-principal "$ROUTER" --operation Describe \

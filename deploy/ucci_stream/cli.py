@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
+from pydantic_core import to_json
 from rich.table import Table
 
 from schemas.calibration import CalibrationVersion
@@ -17,11 +18,12 @@ from schemas.errors import ConfigError, UcciError
 from schemas.label_requested import RequestReason
 from schemas.settings import Settings
 from schemas.settings_text import render_settings, require_models, settings_warnings
+from schemas.status import LabelPlan
 from schemas.topics import OBSERVATIONS
 from ucci_runtime.cli import require_extra, version_option
 from ucci_runtime.process import LogFormat, configure_logging
 from ucci_stream.label_tools.commands import files_app, scores_app, studio_app
-from ucci_stream.operate.commands import add_commands
+from ucci_stream.operate.commands import Api, add_commands
 from ucci_stream.options import (
     STACK_DIRECTORY,
     Chosen,
@@ -322,6 +324,32 @@ def label_queue(
     from ucci_stream.label_tools.label_queue import outcome, read_queue
 
     return outcome(read_queue(chosen.settings, chosen.workload.name, limit, reason))
+
+
+@command(app, "labels")
+def labels(
+    api: Api,
+    *,
+    plan: Annotated[bool, typer.Option("--plan", help="What labels buy; shown without it as well.")] = True,
+    plot: PlotOption = None,
+) -> Outcome:
+    """Say what a workload's labels buy, what more would, and what the latest have changed; exit code 1 if unknown yet.
+
+    Example: ucci-stream labels --plan --workload photo-search --plot labels.png
+    """
+    from recalibrator.headlines.label_plan import plan_lines
+
+    del plan  # there is nothing else to show yet
+    picture = _picture(plot)
+    document = api.call(lambda client, chosen: client.status(chosen)).get("label_plan")
+    if document is None:
+        return Outcome(None, ["not known yet: labels must have led to a first version, and traffic have been seen"], 1)
+    found = LabelPlan.model_validate_json(to_json(document))
+    if picture is not None:
+        from ucci_stream.offline.pictures import plot_label_plan
+
+        err.print(f"drawn: {plot_label_plan(found, picture)}", highlight=False)
+    return Outcome(document, plan_lines(found))
 
 
 def _fed(fed: Fed, outcomes: Outcomes | None) -> Outcome:

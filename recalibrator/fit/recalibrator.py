@@ -43,6 +43,7 @@ from recalibrator.fit.label_quality.crowd import details as label_details
 from recalibrator.fit.method_constants import DEFAULT, MethodConstants
 from recalibrator.fit.publish.evidence import costs, evidence, target_standing
 from recalibrator.fit.publish.handoff_watch import HandoffWatch
+from recalibrator.fit.publish.label_plan import label_plan
 from recalibrator.fit.publish.large_only import after_command, is_dear, refusal, saved
 from recalibrator.fit.publish.measured_quality import MeasuredQuality
 from recalibrator.fit.publish.trial import Trials
@@ -321,6 +322,8 @@ class Recalibrator:
     def _view(self) -> View:
         current = self.current
         circumstances = self._monitor.circumstances(None if current is None else current.uncertainty_threshold)
+        if not any(self.settings.label_shares):
+            circumstances = circumstances._replace(is_label_free=True)
         if self._silent_side is not None:
             # Explored queries may be looked at.
             circumstances = circumstances._replace(is_quiet=False, silent_side=self._silent_side)
@@ -597,7 +600,9 @@ class Recalibrator:
         if failing > 0.0 or atom != candidate.atom:
             estimate = degraded(estimate, failing) if failing > 0.0 else estimate
             served = weigh(estimate, self._grid.edges, self._labels.target, candidate.exploration, atom)
-        return workload_status(facts._replace(support=candidate.estimate.support, policies=served, standing=standing))
+        plan = label_plan(view, candidate, self._published, self._now_us)
+        known = {"support": candidate.estimate.support, "policies": served, "standing": standing, "plan": plan}
+        return workload_status(facts._replace(**known))
 
     def snapshot(self) -> bytes:
         """Return everything as JSON; :meth:`restore` continues from it exactly."""

@@ -12,7 +12,13 @@ from pydantic import JsonValue
 from recalibrator.fit.change_monitor import ChangeMonitor
 from recalibrator.fit.data.label_columns import ROUTED_US, STANDING
 from recalibrator.fit.data.label_table import LabelTable
-from recalibrator.fit.data.prequential import calibration_error, label_delay, served_per_field, wrong_around
+from recalibrator.fit.data.prequential import (
+    calibration_error,
+    label_delay,
+    latest_by_labeler,
+    served_per_field,
+    wrong_around,
+)
 from recalibrator.fit.data.traffic_window import COUNT, TrafficWindow
 from recalibrator.fit.decide.candidate import Part, View
 from recalibrator.fit.decide.threshold import Policies
@@ -29,6 +35,7 @@ from schemas.event import DEFAULT_SIGNAL, MAX_INTEGER, from_us
 from schemas.status import (
     CommandOutcome,
     CostQualityCurve,
+    LabelPlan,
     LabelStatus,
     OutageStatus,
     Saving,
@@ -91,6 +98,7 @@ class WorkloadFacts(NamedTuple):
     support: Support | None = None
     policies: Policies | None = None
     standing: TargetStanding | None = None
+    plan: LabelPlan | None = None
 
     @property
     def effective(self) -> float:
@@ -119,7 +127,7 @@ def workload_status(facts: WorkloadFacts) -> WorkloadStatus:
     remarks = _cut(view) + _decided(facts) + monitor.labelers.sentence(labels) + facts.remarks
     is_known = facts.effective >= view.constants.minimum_labels
     expected = None if quality is None else facts.policies
-    found: dict[str, Any] = {"standing": facts.standing}
+    found: dict[str, Any] = {"standing": facts.standing, "label_plan": facts.plan if is_known else None}
     if current is not None:
         found |= {"calibration_version": current.version, "threshold": current.threshold}
         found["uncertainty_threshold"] = current.uncertainty_threshold
@@ -162,6 +170,7 @@ def _details(facts: WorkloadFacts, state: WorkloadState) -> dict[str, JsonValue]
         **({} if began_us is None else {"outcomes_changed": _changed(view.labels, began_us)}),
         "label_audit": label_details(monitor.label_quality, view.labels),
         "labelers_set_aside": monitor.labelers.details(view.labels),
+        "labelers_latest": {name: [*said] for name, said in latest_by_labeler(view.labels).items()},
         **_traffic(view.traffic),
         **({} if signal == DEFAULT_SIGNAL else {"uncertainty_signal": signal}),
     }

@@ -379,10 +379,10 @@ def _large_alone(status: WorkloadStatus, facts: Facts) -> Headline | None:
     if alone is None or not _is_alone(status, facts):
         return None
     until = "the cascade costs less again" if alone.until is None else _at(alone.until)
-    by = f", by {alone.issued_by}" if alone.issued_by else ""
-    effect = f"until {until}{by}; the small model is asked of {alone.small_probability:.0%} of queries"
+    by = f"by order of {alone.issued_by}, " if alone.issued_by else ""
+    effect = f"{by}until {until}; the small model is asked of {alone.small_probability:.0%} of queries"
     link = Link(label="Back to the cascade", href=_confirm(status, "end_large_only"))
-    cause, act = "The large model answers alone", "This ends by itself"
+    cause, act = "The large model has answered alone", "This ends by itself"
     return _say(status, "large_only", cause, f"{effect}{_price(status, facts)}", act, since=alone.since, link=link)
 
 

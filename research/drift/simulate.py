@@ -20,6 +20,7 @@ from research.drift.mess import CHUNK, LABELERS, Mess, Sampling
 from research.drift.servers import Servers
 from research.drift.streams import Stream
 from research.drift.world import Answers
+from schemas.calibration import LabelShares
 
 Floats = NDArray[np.float64]
 Bools = NDArray[np.bool_]
@@ -157,6 +158,16 @@ class Draws(Protocol):
         ...
 
 
+@runtime_checkable
+class AsksForLabels(Protocol):
+    """What a policy offers besides if it says itself what share of queries is labelled."""
+
+    @property
+    def label_shares(self) -> LabelShares:
+        """Return the shares of kept and of escalated queries to label, in force now."""
+        ...
+
+
 @dataclass(slots=True)
 class Journal:
     """What a policy says of itself in a messy stream.
@@ -200,8 +211,8 @@ class Routed:
     ----------
     escalated, large_ran, label_requested, audited : ndarray of bool
         ``large_ran`` holds exploration too; the large answer is then served.
-    audit : ndarray
-        Probability of an audit where a query escalates.
+    probability : ndarray
+        Of being labelled, given whether it escalates.
     routed_error : ndarray
         g(u) in force, NaN where there was none.
     version : ndarray of int
@@ -219,7 +230,7 @@ class Routed:
     large_ran: Bools
     label_requested: Bools
     audited: Bools
-    audit: Floats
+    probability: Floats
     routed_error: Floats
     version: Ints
     small_failed: Bools
@@ -361,9 +372,10 @@ def _route(stream: Stream, routed: Routed, policy: Policy, servers: Servers, chu
     routed.escalated[chunk] = escalated
     explored = policy.explores(u, drawn) if isinstance(policy, Draws) else drawn < policy.exploration
     routed.large_ran[chunk] = escalated | explored
-    sampling = _sampling(stream)
-    routed.label_requested[chunk] = drawn < np.where(escalated, sampling.escalated, sampling.kept)
-    routed.audit[chunk] = policy.audit
+    shares = policy.label_shares if isinstance(policy, AsksForLabels) else _sampling(stream)
+    routed.label_requested[chunk] = drawn < np.where(escalated, shares.escalated, shares.kept)
+    audited_too = shares.escalated + (1.0 - shares.escalated) * policy.audit
+    routed.probability[chunk] = np.where(escalated, audited_too, shares.kept)
     drawn_for_audit = np.where(escalated, stream.audit_draw[chunk] < policy.audit, policy.audit > 0.0)
     routed.audited[chunk] = routed.large_ran[chunk] & drawn_for_audit
     routed.label_requested[chunk] |= routed.audited[chunk]
@@ -383,8 +395,6 @@ def _sampling(stream: Stream) -> Sampling:
 
 def _labels(stream: Stream, routed: Routed, policy: Policy, number: Ints) -> Labels:
     escalated, audited = routed.escalated[number], routed.audited[number]
-    sampling = _sampling(stream)
-    wanted = sampling.escalated + (1.0 - sampling.escalated) * routed.audit[number]
 
     def as_labelled(answers: Callable[[Answers], Ints]) -> Ints:
         return np.where(audited, answers(stream.truth)[number], answers(stream.told)[number])
@@ -403,8 +413,8 @@ def _labels(stream: Stream, routed: Routed, policy: Policy, number: Ints) -> Lab
         escalated=escalated,
         agree=stream.told.agree[number],
         audited=audited,
-        probability=np.where(escalated, wanted, sampling.kept),
-        pair_probability=np.where(escalated, wanted, policy.exploration),
+        probability=routed.probability[number],
+        pair_probability=np.where(escalated, routed.probability[number], policy.exploration),
         requested=routed.label_requested[number],
         large_failed=routed.large_failed[number],
         retracted=np.zeros(len(number), dtype=bool),

@@ -29,6 +29,8 @@ STATES = {
     "outage": "A model server is down",
     "drift": "Drift",
     "infeasible": "The target is out of reach",
+    "dear": "The cascade costs more than the large model alone",
+    "large-only": "The large model answers alone",
     "cold-start": "Before the first version",
     "label-starvation": "Too few labels",
     "quiet": "No traffic: the service is up",

@@ -18,7 +18,7 @@ from typing import Any, cast
 from fastapi import FastAPI
 
 from recalibrator.api.http_server import HttpServer
-from schemas.calibration import CalibrationMap, Evidence, Interval, Target
+from schemas.calibration import CalibrationMap, Evidence, Interval, LargeOnly, Target
 from schemas.costs import CostRate, expected_cost
 from schemas.happening import HappeningEvent
 from schemas.label_requested import LabelRequested
@@ -133,6 +133,18 @@ def _dear() -> WorkloadStatus:
     )
 
 
+def _large_only() -> WorkloadStatus:
+    """The large model answers alone, since the cascade would cost more."""
+    return _dear().model_copy(
+        update={
+            "escalation_rate": 1.0,
+            "cost": CostRate(sequential=3.1, paper=3.0, large_only=3.0),
+            "saving": Saving(sequential=1.0 - 3.1 / 3.0, paper=0.0),
+            "large_only": LargeOnly(small_probability=0.1, since=BEGAN, issued_by="ada"),
+        }
+    )
+
+
 def _starved() -> WorkloadStatus:
     return status(
         state="label_starved",
@@ -181,6 +193,8 @@ SCENES: dict[str, Scene] = {
         {"photo-search": WELL, "receipts": OUTAGE, "invoices": PINNED, "support-tickets": DRIFT, "contracts": WELL}
     ),
     "dear": Scene({"photo-search": State(_dear())}),
+    "large-only": Scene({"photo-search": State(_large_only())}),
+    "large-only-form": Scene({"photo-search": WELL}, "/confirm?workload=photo-search&action=large_only"),
     "versions": Scene({"photo-search": WELL}, "/workloads/photo-search/versions"),
     "label-form": Scene({"photo-search": WELL}, "/workloads/photo-search/label"),
     "label-form-empty": Scene({"photo-search": State(_active(), requests=0)}, "/workloads/photo-search/label"),

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from schemas.calibration import CalibrationVersion
 from schemas.labelled import LabelledExample
-from schemas.status import CostQualityCurve
+from schemas.status import CostQualityCurve, LabelPlan
 
 Floats = NDArray[np.float64]
 
@@ -94,6 +94,26 @@ def plot_calibration(
     _draw_map(row[0][0], version, examples)
     if weighed is not None:
         _draw_frontier(row[0][1], version, CostQualityCurve.model_validate(weighed))
+    return write(figure, path)
+
+
+def plot_label_plan(plan: LabelPlan, path: Path) -> Path:
+    """Draw the cost of a query, and how well micro-F1 is known, against labels a day; a line is at the present ones."""
+    figure, (top, bottom) = pyplot().subplots(2, 1, figsize=(7.0, 5.4), sharex=True, layout="constrained")
+    shown, now = [one for one in plan.outlooks if one.per_query > 0.0], plan.outlooks[plan.now]
+    across = [one.per_day or one.per_query for one in shown]
+    if now.cost is not None:
+        top.plot(across, [one.cost for one in shown], color=MAIN, lw=2.0, marker="o", ms=4)
+    bottom.plot(across, [one.half_width for one in shown], color=SECOND, lw=2.0, marker="o", ms=4)
+    for axes in (top, bottom) if now.per_query > 0.0 else ():
+        axes.axvline(now.per_day or now.per_query, color=GOAL, lw=1.2, ls="--", label="at present")
+        axes.legend(frameon=False, fontsize=9)
+    top.set_title("What labels buy, once they have come for long", loc="left")
+    top.set_ylabel("cost of a query, sequential")
+    bottom.set_xscale("log")
+    bottom.set_ylim(bottom=0.0)
+    bottom.set_ylabel("micro-F1 known to ± (95 %)")
+    bottom.set_xlabel("labels a day" if now.per_day is not None else "share of queries labelled")
     return write(figure, path)
 
 

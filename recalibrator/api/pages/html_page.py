@@ -15,7 +15,8 @@ from recalibrator.api.read_model.dead_letter_log import MOST_KEPT, DeadLetterLog
 from recalibrator.api.read_model.status_documents import StatusDocuments
 from recalibrator.api.read_model.topic_cache import TopicCache
 from recalibrator.api.read_model.version_lines import VersionLine, changes, last_that_held, visible_moves
-from recalibrator.headlines.facts import InForce, TrafficSpan, in_force, traffic_span
+from recalibrator.headlines.facts import InForce, TrafficSpan, details, in_force, traffic_span
+from recalibrator.headlines.label_plan import plan_lines
 from recalibrator.headlines.rules import alarm_since, urgency
 from recalibrator.labelling.queue import LabelQueue, QueuePage
 from schemas.happening import HappeningEvent
@@ -106,10 +107,12 @@ class WorkloadPanel:
     sparklines: Sequence[Sparkline]
     happened: Sequence[HappeningEvent]
     aside: Mapping[str | None, datetime | None]
+    latest: Mapping[str, Sequence[int]]
     trusted: Sequence[str]
     traffic: Traffic
     letters: Sequence[LetterGroup]
     queue: QueuePage
+    plan: Sequence[str]
 
 
 class Page:
@@ -233,10 +236,12 @@ class Page:
             sparklines=sparklines(points, status.target.micro_f1, now, happened, _moved(moves)),
             happened=happened[: -SHOWN_HAPPENINGS - 1 : -1],
             aside=_set_aside(status, happened),
+            latest=_latest_by_labeler(status),
             trusted=self._settings.workloads[workload].trusted_labelers,
             traffic=traffic(points, now),
             letters=letter_groups(status.dead_letters, self._letters.latest(workload, MOST_KEPT)),
             queue=self._queue.page(workload, now, SHOWN_REQUESTS),
+            plan=() if status.label_plan is None else plan_lines(status.label_plan),
         )
 
 
@@ -247,6 +252,15 @@ def _said(status: WorkloadStatus) -> Headline:
 
 def _moved(moves: Iterable[VersionLine]) -> dict[datetime, str]:
     return {one.created_at: f"Version {one.version} escalates {percent(one.escalation_rate, 0)}" for one in moves}
+
+
+def _latest_by_labeler(status: WorkloadStatus) -> dict[str, Sequence[int]]:
+    """Return, of each labeler's latest labels, how many agree with both models, and of how many."""
+    found: dict[str, Sequence[int]] = {}
+    for name, counted in details(status, "labelers_latest").items():
+        if isinstance(counted, list) and [type(one) for one in counted] == [int, int]:
+            found[name] = [int(str(one)) for one in counted]
+    return found
 
 
 def _set_aside(status: WorkloadStatus, happened: Sequence[HappeningEvent]) -> dict[str | None, datetime | None]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Sequence
 from functools import lru_cache
 from html import escape
-from math import floor, log, log10
+from math import ceil, floor, log, log10
 from typing import NamedTuple
 
 from markupsafe import Markup
@@ -13,7 +13,14 @@ from pydantic import ValidationError
 
 from recalibrator.api.read_model.topic_cache import TopicCache
 from schemas.calibration import CalibrationVersion
-from schemas.status import CostQualityCurve, ReliabilityBin, UncertaintyHistogram, WorkloadStatus
+from schemas.status import (
+    CostQualityCurve,
+    LabelOutlook,
+    LabelPlan,
+    ReliabilityBin,
+    UncertaintyHistogram,
+    WorkloadStatus,
+)
 
 _WIDTH, _HEIGHT = 300.0, 210.0
 _LEFT, _RIGHT, _TOP, _BOTTOM = 44.0, 282.0, 22.0, 172.0
@@ -21,6 +28,8 @@ _TICKS_OF_U = ((1e-5, "10⁻⁵"), (1e-4, "10⁻⁴"), (1e-3, ".001"), (0.01, ".
 _LEAST_SHARE = 0.001
 _LEAST_POINTS = 2
 _MOST_TICKS = 5.0
+_ROOM = 0.05
+"""Below and above a curve of costs."""
 
 _Points = Sequence[tuple[float, float]]
 _Ticks = Sequence[tuple[float, str]]
@@ -205,6 +214,25 @@ def _frontier_parts(
         yield chart.text(*place, "in force", "start" if place[0] < (chart.left + chart.right) / 2.0 else "end")
 
 
+def label_plan_plot(plan: LabelPlan | None) -> Markup:
+    """Draw the cost of a query against labels a day, on a logarithmic axis; the dot is at the present labels."""
+    description = "Cost of a query against labels a day; the dot is at the present labels."
+    points = [] if plan is None else [_place(one) for one in plan.outlooks if one.per_query > 0.0]
+    if plan is None or len(points) < _LEAST_POINTS or plan.outlooks[plan.now].cost is None:
+        return _nothing(description, "no costs, or not enough labels yet")
+    costs, now = [cost for _, cost in points], plan.outlooks[plan.now]
+    chart = _Chart(points[0][0], points[-1][0], min(costs) - _ROOM, max(costs) + _ROOM)
+    parts = [chart.line(points, "main"), *([chart.dot(*_place(now), 5.0)] if now.per_query > 0.0 else [])]
+    powers = range(ceil(chart.left), floor(chart.right) + 1)
+    what = "share of queries labelled" if now.per_day is None else "labels a day"
+    ticks = [(float(power), f"{10.0**power:,g}") for power in powers], _round_ticks(chart.bottom, chart.top)
+    return chart.drawn(description, parts, (what, "cost of a query"), ticks)
+
+
+def _place(one: LabelOutlook) -> tuple[float, float]:
+    return log10(one.per_day or one.per_query), one.cost or 0.0
+
+
 def _across(frontier: CostQualityCurve, *, has_cost: bool) -> tuple[float, ...]:
     return frontier.sequential_cost if has_cost else frontier.escalation_rate
 
@@ -219,6 +247,7 @@ class Figures(NamedTuple):
     reliability: Markup
     uncertainty: Markup
     frontier: Markup
+    label_plan: Markup
 
 
 class FigureStore:
@@ -239,6 +268,7 @@ class FigureStore:
             reliability_plot(status.calibration_error.bins),
             uncertainty_plot(status.uncertainty, uncertainty, status.uncertainty_threshold),
             frontier_plot(status.frontier, frontier, status.target.micro_f1, large_only),
+            label_plan_plot(status.label_plan),
         )
 
     def _read(self, workload: str, version: int) -> tuple[CostQualityCurve | None, UncertaintyHistogram | None]:

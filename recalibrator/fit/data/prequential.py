@@ -14,6 +14,7 @@ from recalibrator.fit.data.label_columns import (
     GROUP,
     HITS_LARGE,
     LABEL_PROBABILITY,
+    LABELER,
     LABELLED_US,
     LEAST_PROPENSITY,
     PAIR,
@@ -30,6 +31,8 @@ from schemas.status import CalibrationError, DelayQuantiles, ReliabilityBin
 
 _BINS = 10
 _LEAST_LABELS = 20
+#: Labels of one labeler that are shown apart.
+_LATEST = 100
 #: Mean size of a standard normal.
 _FOLDED = float(np.sqrt(2.0 / np.pi))
 _TINY = 1e-12
@@ -143,6 +146,21 @@ def served_per_field(labels: LabelTable, half_life: float) -> dict[str, float]:
         for name, (hits, predicted, gold) in zip(labels.fields, counts, strict=True)
         if predicted + gold > 0.0
     }
+
+
+def latest_by_labeler(labels: LabelTable) -> dict[str, list[int]]:
+    """Return, of each labeler's latest 100 labels, how many agree with both models where these agree, and of how many.
+
+    A mean over all that somebody ever said hides for weeks that it is worthless now.
+    """
+    table, cells = labels.table, labels.grid.cells
+    found: dict[str, list[int]] = {}
+    for number, name in enumerate(labels.labelers, 1):
+        theirs = table[(table[:, LABELER] == number) & (table[:, STANDING] != Standing.WITHDRAWN)]
+        latest = theirs[np.argsort(theirs[:, LABELLED_US], kind="stable")[-_LATEST:]]
+        is_agreed = (latest[:, GROUP] >= 2 * cells) & (latest[:, GROUP] < labels.groups - 1)
+        found[name] = [int((latest[is_agreed, ERROR] == 0.0).sum()), int(is_agreed.sum())]
+    return found
 
 
 def wrong_around(labels: LabelTable, instant_us: int) -> dict[str, list[float | int]]:

@@ -34,7 +34,7 @@ ERRORS = Channel("errors of labelled queries against g(u) as routed", needs_labe
 ALIKE = Channel("errors of labelled queries with equal answers", needs_labels=True, meaning="labels")
 APART = Channel("right small answers where the large differs", needs_labels=True, meaning="labels", agreeing=False)
 
-_ALIKE_RULES = CusumRules(1.6, 5.0, both_ways=False)
+ALIKE_RULES = CusumRules(1.6, 5.0, both_ways=False)
 _APART_RULES = CusumRules(2.5, 10.0, both_ways=False)
 _MIX_RULES = CusumRules(1.35, 9.5, both_ways=True)
 
@@ -43,12 +43,12 @@ DETECTORS: Mapping[DetectorName, Callable[[str], Detector]] = {
     "uncertainty_median": lambda name: Cusum(name, MEDIAN, _MIX_RULES),
     "uncertainty_tail": lambda name: Cusum(name, TAIL, _MIX_RULES),
     "label_residual": lambda name: Cusum(name, ERRORS, CusumRules(1.7, 8.5, both_ways=True)),
-    "error_given_agreement": lambda name: Cusum(name, ALIKE, _ALIKE_RULES),
+    "error_given_agreement": lambda name: Cusum(name, ALIKE, ALIKE_RULES),
     "right_given_disagreement": lambda name: Cusum(name, APART, _APART_RULES),
 }
 """What makes each detector that settings can name."""
 
-_SUSPECTED = np.log([[[1.0 / _APART_RULES.odds]], [[_ALIKE_RULES.odds]]])
+_SUSPECTED = np.log([[[1.0 / _APART_RULES.odds]], [[ALIKE_RULES.odds]]])
 _QUANTILES = ((MEDIAN, 0.5), (TAIL, 0.8))
 _REFERENCE_LEAST, _REFERENCE_MOST = 1_000.0, 30_000.0
 """Queries that u is compared with, at least and at most."""

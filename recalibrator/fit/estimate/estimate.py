@@ -125,6 +125,8 @@ class Circumstances(NamedTuple):
     is_new_mix: bool = False
     #: The side of the serving threshold from which hardly a label comes.
     silent_side: SilentSide | None = None
+    #: Whether nobody is asked for labels any more.
+    is_label_free: bool = False
     #: When the queries were routed whose labels count; None: whenever.
     spans: tuple[Span, ...] | None = None
 
@@ -152,11 +154,11 @@ def estimate_outcomes(
     curves = stratify(sums, smoothed, target, constants)
     if constants.centred:
         curves = centred(curves, sums, target, split)
-    absent, is_quiet = _unlabelled(labels, traffic, constants.labels_present), circumstances.is_quiet
-    tilt, shift = _tilt(curves, smoothed, labels, traffic, constants, is_quiet=is_quiet, unlabelled=absent)
+    absent = _unlabelled(labels, traffic, constants.labels_present, is_label_free=circumstances.is_label_free)
+    tilt, shift = _tilt(curves, smoothed, labels, traffic, constants, circumstances.is_quiet, absent)
     silent = tuple(1.0 if side == circumstances.silent_side else absent for side in ("kept", "escalated"))
-    unseen = constants.unseen_scale
-    change = Change(unseen if circumstances.is_new_mix else constants.drift_scale, unseen, silent)
+    typical = constants.unseen_scale if circumstances.is_new_mix else constants.drift_scale
+    change = Change(typical, constants.unseen_scale, silent)
     rectifier = rectify(
         cell_sums(groups[FAST], groups[FAST_SQUARE]),
         (curves.small.value, curves.large.value),
@@ -201,7 +203,6 @@ def _tilt(
     labels: LabelTable,
     traffic: TrafficWindow,
     constants: MethodConstants,
-    *,
     is_quiet: bool,
     unlabelled: float,
 ) -> tuple[Tilt, Shift]:
@@ -213,11 +214,14 @@ def _tilt(
     return tilt, shift_by(tilt, curves.agreement, place, smoothed, labels.target, unlabelled=unlabelled)
 
 
-def _unlabelled(labels: LabelTable, traffic: TrafficWindow, enough: float) -> float:
+def _unlabelled(labels: LabelTable, traffic: TrafficWindow, enough: float, *, is_label_free: bool) -> float:
     """Return the share of the labels that the current traffic should have and has not, in [0, 1].
 
     Some are always on their way: a share of ``enough`` of those asked for counts as all.
     """
+    # The last labels do not grow old by newer ones: nothing but this says that they are not of today.
+    if is_label_free:
+        return 1.0
     begins_us, asked = traffic.begins_us, traffic.recent["labels_requested"]
     if begins_us is None or asked <= 0.0:
         return 0.0

@@ -38,6 +38,10 @@ class Rectifier:
     variance: Floats
     #: Cells up to this one lie below the serving threshold.
     split: int
+    #: Shape (2, 2), like ``variance``: the variance of one label's residual; NaN where no label is recent.
+    spread: Floats
+    #: Squared E[z] of a change, shape (2, models): of the typical size, and of that which labels may leave unknown.
+    expected: Floats
 
 
 class Change(NamedTuple):
@@ -140,7 +144,7 @@ def rectify(
     """
     pair_square = recent.square[1] + recent.square[2]
     corrections = np.zeros((2, len(curves[0])))
-    variance = np.zeros((2, 2))
+    variance, spreads, scales = np.zeros((2, 2)), np.full((2, 2), np.nan), np.zeros((2, 2))
     for place, (model, kish) in enumerate(((_SMALL, recent.square.sum(axis=0)), (_LARGE, pair_square))):
         curve = curves[place]
         count, value, residual = _residual(recent.by_cell, curve, model, target)
@@ -150,15 +154,16 @@ def rectify(
         expected, unseen = (
             (scale * size / max(float(count.sum()), 1e-12)) ** 2 for scale in (change.typical, change.unseen)
         )
+        scales[:, place] = expected, unseen
         for side, (cells, absent) in enumerate(zip(_sides(split), change.unlabelled, strict=True)):
             total, summed, squared, weight_square = rows[:, cells].sum(axis=1).tolist()
             if total <= _ALONE:
                 variance[place, side] = unseen
                 continue
             mean = summed / total
-            spread = max(squared / total - mean * mean, 1e-4)
+            spreads[place, side] = spread = max(squared / total - mean * mean, 1e-4)
             squared_error = spread * weight_square / (total * total)
             corrections[place, cells] = mean * expected / (expected + squared_error)
             known = unseen * squared_error / (unseen + squared_error)
             variance[place, side] = known + absent * (unseen - known)
-    return Rectifier(corrections[0], corrections[1], variance, split)
+    return Rectifier(corrections[0], corrections[1], variance, split, spreads, scales)

@@ -12,6 +12,7 @@ interval 6 to 9 % narrower, at the price of matching late labels to the traffic 
 
 from __future__ import annotations
 
+from math import inf
 from typing import Any, Literal
 
 import numpy as np
@@ -85,16 +86,18 @@ class MeasuredQuality(Part):
         return [(window, self._shown_us[window]) for window in WINDOWS if window in self._shown_us]
 
 
-def measured(labels: LabelTable, since_us: int, tightest_at: float) -> MeasuredMicroF1 | None:
+def measured(labels: LabelTable, since_us: int, tightest_at: float, until_us: float = inf) -> MeasuredMicroF1 | None:
     """Return the micro-F1 of the answers that were served since a time, by their labels; None below 50 of them.
 
     Parameters
     ----------
     tightest_at : float
         Labels at which the interval is to be tightest.
+    until_us : float
+        Labels of queries routed then or later are left out.
     """
-    table = labels.table
-    rows = table[(table[:, ROUTED_US] >= since_us) & (table[:, STANDING] > 0.0)]
+    table, routed_us = labels.table, labels.table[:, ROUTED_US]
+    rows = table[(routed_us >= since_us) & (routed_us < until_us) & (table[:, STANDING] > 0.0)]
     small, large = rows[:, SERVED_SMALL], rows[:, SERVED_LARGE]
     hits = small * rows[:, HITS_SMALL] + large * rows[:, HITS_LARGE]
     size = small * rows[:, SIZE_SMALL] + large * rows[:, SIZE_LARGE]

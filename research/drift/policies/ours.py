@@ -35,6 +35,7 @@ from schemas import (
     TrafficSummary,
     WorkloadSettings,
 )
+from schemas.calibration import LabelShares
 from schemas.detectors import DEFAULT_DETECTORS
 from schemas.routed import DecisionReason
 
@@ -66,6 +67,8 @@ class Ours(TakesMess):
         How g is fitted, as in the settings.
     budget : float, optional
         Mean sequential cost of a query, in small calls, which takes the place of the target on micro-F1.
+    labels : float, optional
+        A query, which the service spends as it sees fit, instead of the usual shares.
     **tuned
         Constants of :mod:`recalibrator.fit.method_constants` that differ from the defaults, by their own names.
     """
@@ -80,6 +83,7 @@ class Ours(TakesMess):
         river: dict[str, dict[str, float]] | None = None,
         calibration_map: str = "isotonic",
         budget: float | None = None,
+        labels: float | None = None,
         **tuned: Any,
     ) -> None:
         self.alarms: list[Alarm] = []
@@ -91,11 +95,17 @@ class Ours(TakesMess):
             "target": {"micro_f1": TARGET, "safety": float(safety)} if budget is None else {"cost": budget},
             "cost": {"small": 1.0, "large": LARGE_COST},
             "calibration_map": calibration_map,
-            "sampling": {
-                "exploration_probability": float(exploration),
-                "label_probability_kept": LABELLED_KEPT,
-                "label_probability_escalated": LABELLED_ESCALATED,
-            },
+            **(
+                {
+                    "sampling": {
+                        "exploration_probability": float(exploration),
+                        "label_probability_kept": LABELLED_KEPT,
+                        "label_probability_escalated": LABELLED_ESCALATED,
+                    }
+                }
+                if labels is None
+                else {"labels": {"per_queries": labels}}
+            ),
             "detectors": detectors,
             "river": river or {},
         }
@@ -128,6 +138,11 @@ class Ours(TakesMess):
         if self.core.current is None:
             raise RuntimeError("the labelled set of the start was too small for a first version")
         return self.core.current
+
+    @property
+    def label_shares(self) -> LabelShares:
+        """The shares in force."""
+        return (self.core.settings if self.core.current is None else self.core.current).label_shares
 
     def trust_expert(self) -> None:
         """Name the expert in the workload's settings."""

@@ -310,8 +310,8 @@ CASES = {
         "large_only",
         "calm",
         (
-            "The large model answers alone since 01 Mar 10:00 UTC: until 01 Mar 18:00 UTC, by ann; the small model is",
-            "asked of 10% of queries; a query has cost",
+            "The large model has answered alone since 01 Mar 10:00 UTC: by order of ann, until 01 Mar 18:00 UTC",
+            "the small model is asked of 10% of queries; a query has cost",
         ),
         "/confirm?workload=photo&action=end_large_only",
         status(frontier=curve(0.994), version=DEAR, large_only=ALONE),

@@ -15,7 +15,15 @@ from recalibrator.api.pages.html_page import ACTIONS
 from schemas.calibration import CalibrationMap, Evidence
 from schemas.command import Action
 from schemas.happening import HappeningEvent
-from schemas.status import DriftState, LabelerStatus, VersionInUse, WorkloadState, WorkloadStatus
+from schemas.status import (
+    DriftState,
+    LabelerStatus,
+    LabelOutlook,
+    LabelPlan,
+    VersionInUse,
+    WorkloadState,
+    WorkloadStatus,
+)
 from tests.support.api import KEY, WORKLOAD, make_api
 from tests.support.page_scenes import SCENES, filled
 from tests.support.versions import sealed_version
@@ -117,6 +125,24 @@ def test_several_workloads_are_listed_and_each_has_its_page() -> None:
     assert '<a href="/workloads/video%20%26%20more">video &amp; more</a>' in overview
     assert "video &amp; more</h1>" in api.client.get("/workloads/video%20%26%20more").text
     assert api.client.get("/workloads/other").status_code == 404
+
+
+def test_the_page_says_and_draws_what_labels_buy() -> None:
+    """A card with the plan's sentences and its chart, once the status has a plan; none before."""
+    api = filled(SCENES["well"])
+    assert 'id="label-plan"' not in api.client.get("/").text
+    few, many = (
+        LabelOutlook(per_query=share, per_day=100_000 * share, half_width=0.02, cost=cost, found_after=9_000)
+        for share, cost in ((0.005, 1.6), (0.02, 1.52))
+    )
+    status = api.cache.status(WORKLOAD)
+    assert status is not None
+    planned = status.model_copy(update={"label_plan": LabelPlan(now=0, outlooks=(few, many))})
+    api.cache.take("ucci.status", WORKLOAD.encode(), planned.to_json())
+    page = api.client.get("/").text
+    assert "With 2,000 labels a day (2 %)" in page
+    assert "a query would cost 5.0 % less" in page
+    assert "Cost of a query against labels a day" in page
 
 
 def test_the_page_stays_light_while_versions_come() -> None:

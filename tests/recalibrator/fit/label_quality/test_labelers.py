@@ -10,6 +10,7 @@ import pytest
 
 from recalibrator.fit.codec import dump, load
 from recalibrator.fit.data.label_table import LabelTable, Span
+from recalibrator.fit.data.prequential import latest_by_labeler
 from recalibrator.fit.label_quality.labelers import Labelers
 from recalibrator.grid import Grid
 from schemas import LabelledExample, OutcomeCounts
@@ -182,3 +183,15 @@ def test_a_stored_state_is_read_back_exactly() -> None:
     load(restored, dump(desk.labelers))
     assert dump(restored) == dump(desk.labelers)
     assert restored.details(desk.labels) == desk.labelers.details(desk.labels)
+
+
+def test_a_good_past_hid_labels_that_are_worthless_now() -> None:
+    """Of thousands of labels the last hundred are two in a hundred, and were not to be seen."""
+    desk = Desk(people=("ann", "ben"))
+    desk.label(2_000)
+    desk.label(300, lambda who: 0.9 if who == "ben" else 1 / 30)
+    latest = latest_by_labeler(desk.labels)
+    (ann, ann_of), (ben, ben_of) = latest["ann"], latest["ben"]
+    assert ann_of == ben_of == 100
+    assert ann > 85
+    assert ben < 25

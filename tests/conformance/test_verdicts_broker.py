@@ -1,0 +1,81 @@
+"""A verdict's whole way over a real broker: gateway or topic, feedback, join, joined example, or a dead letter."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import Iterator
+from contextlib import closing
+from pathlib import Path
+from typing import Any
+
+import pytest
+from confluent_kafka import Message
+
+from tests.support.broker import follow, produce, unique_prefix
+from tests.support.gateways import gateway, gateway_settings
+from tests.support.recalibrator_processes import RecalibratorProcess, create_all_topics, write_recalibrator_config
+from ucci_runtime.broker.kafka_broker import kafka_connect
+from ucci_stream.local.kafka_node import LocalBroker
+
+pytestmark = pytest.mark.broker
+
+DEADLINE_S = 60.0
+
+
+@pytest.fixture
+def prefix(broker: LocalBroker, tmp_path: Path) -> Iterator[str]:
+    """Topics of one test, and a recalibrator that joins and fits them."""
+    prefix = unique_prefix()
+    create_all_topics(broker.bootstrap, prefix)
+    config = write_recalibrator_config(tmp_path / "ucci.toml", broker.bootstrap, prefix, tmp_path / "state")
+    process = RecalibratorProcess(config, "recalibrator", tmp_path / "recalibrator.log", forked=True)
+    process.start()
+    yield prefix
+    process.close()
+
+
+def first(bootstrap: str, topic: str, count: int) -> list[Message]:
+    """Wait for the first records of a topic that are no traffic."""
+    found: list[Message] = []
+    with closing(follow(bootstrap, topic)) as consumer:
+        while len(found) < count:
+            message = consumer.poll(DEADLINE_S)
+            assert message is not None, f"{len(found)} of {count} on {topic}"
+            assert message.error() is None
+            found += [] if b'"kind":"traffic"' in (message.value() or b"") else [message]
+    return found
+
+
+def document(message: Message) -> dict[str, Any]:
+    found: dict[str, Any] = json.loads(message.value() or b"")
+    return found
+
+
+async def test_verdicts_of_gateway_and_topic_are_joined(broker: LocalBroker, prefix: str) -> None:
+    """The label that follows one supersedes it, and carries it along."""
+    bootstrap = broker.bootstrap
+    settings = gateway_settings(bootstrap, prefix)
+    async with gateway(settings, kafka_connect(settings, "router")) as running:
+        for query_id in ("by-gateway", "by-topic"):
+            assert (await running.complete(query_id=query_id)).status == 200
+        taken = await running.post("/v1/feedback", {"verdict": "wrong"}, X_Query_Id="by-gateway")
+    assert taken.status == 202
+    feedback, said = f"{prefix}.feedback", {"query_id": "by-topic", "labeler": "ann", "labelled_at": None}
+    both = {**said, "entities": {"camera": "canon"}, "verdict": "right"}
+    produce(
+        bootstrap, feedback, [("by-topic", json.dumps(one).encode()) for one in (both, {**said, "verdict": "right"})]
+    )
+    joined = await asyncio.to_thread(first, bootstrap, f"{prefix}.observations", 2)
+    assert {one["query_id"]: (one["verdict"], one["labeler"], one["small"]) for one in map(document, joined)} == {
+        "by-gateway": ("wrong", "gateway", None),
+        "by-topic": ("right", "ann", None),
+    }
+    label = {"query_id": "by-gateway", "entities": {"camera": "canon"}, "labeler": "ann"}
+    produce(bootstrap, feedback, [("by-gateway", json.dumps(label).encode())])
+    last = document((await asyncio.to_thread(first, bootstrap, f"{prefix}.observations", 3))[-1])
+    assert (last["labeler"], last["verdict"], last["gold_count"]) == ("ann", "wrong", 1)
+    (letter,) = await asyncio.to_thread(first, bootstrap, f"{prefix}.dead-letters", 1)
+    headers = dict(letter.headers() or ())
+    assert headers["dlq.reason"] == b"invalid_field"
+    assert headers["dlq.error"] == b"verdict: 'right' is given beside entities: send one of the two"
