@@ -13,7 +13,7 @@ from __future__ import annotations
 import argparse
 import json
 import sys
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -32,10 +32,10 @@ OUT = Path("docs/results/rivals")
 TUNING = {"answers": range(33, 39), "drift": range(311, 312)}
 REPORTING = {"answers": range(41, 61), "drift": range(901, 906)}
 QUERIES, QUERIES_TUNING = 200_000, 100_000
-Walk = Callable[[int, Mapping[str, Mapping[str, Any]], int], Iterator[Row]]
+Walk = Callable[[int, Mapping[str, Iterable[str]], int], Iterator[Row]]
 
 
-def _on_drift(seed: int, chosen: Mapping[str, Mapping[str, Any]], queries: int) -> Iterator[Row]:
+def _on_drift(seed: int, chosen: Mapping[str, Iterable[str]], queries: int) -> Iterator[Row]:
     for family in FAMILIES:
         yield from on_drift.rows(family.name, seed, queries, chosen)
 

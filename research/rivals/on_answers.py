@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -35,6 +36,10 @@ def _reselected(margin: float, window: int, exploration: float) -> Make:
     return lambda judged: Reselected(judged.offline, judged.target + margin, window, exploration)
 
 
+def _released(margin: float) -> Make:
+    return lambda judged: Released(judged.offline, judged.target + margin)
+
+
 def _aci(margin: float, step: float) -> Make:
     def make(judged: Judged) -> Policy:
         threshold = static_threshold(judged.offline, judged.target)
@@ -49,9 +54,7 @@ def _fixed_rate(margin: float) -> Make:
 
 GRIDS: Mapping[str, Mapping[str, Make]] = {
     OURS: {"defaults": ours},
-    "static": {
-        f"margin {m:g}": lambda judged, m=m: static(judged, m) for m in (0.0, 0.005, 0.01, 0.015, 0.02, 0.03, 0.04)
-    },
+    "static": {f"margin {m:g}": partial(static, margin=m) for m in (0.0, 0.005, 0.01, 0.015, 0.02, 0.03, 0.04)},
     "fixed rate": {f"margin {m:g}": _fixed_rate(m) for m in (0.0, 0.005, 0.01, 0.02, 0.03)},
     "ACI": {
         f"margin {m:g}, step {s:g}": _aci(m, s)
@@ -61,21 +64,19 @@ GRIDS: Mapping[str, Mapping[str, Make]] = {
     "naive refit": windowed(lambda *knobs: _window(NaiveRefit, *knobs), _MARGINS, EXPLORED),
     "inverse propensity": windowed(lambda *knobs: _window(InversePropensity, *knobs), _MARGINS, EXPLORED),
     "post-stratified": windowed(lambda *knobs: _window(PostStratified, *knobs), _MARGINS, EXPLORED),
-    "ucci-router": {
-        f"margin {m:g}": lambda judged, m=m: Released(judged.offline, judged.target + m) for m in (0.0, 0.005, 0.01)
-    },
+    "ucci-router": {f"margin {m:g}": _released(m) for m in (0.0, 0.005, 0.01)},
     "ucci-router, re-selected": windowed(_reselected, _MARGINS, EXPLORED),
 }
 
 
-def rows(seed: int, chosen: Mapping[str, Mapping[str, Any]]) -> Iterator[Row]:
+def rows(seed: int, chosen: Mapping[str, Iterable[str]]) -> Iterator[Row]:
     """Walk one stream with each policy; each row has its two twins of the same cost.
 
     Parameters
     ----------
     seed : int
     chosen : mapping
-        Variants by rival; what they map to is not looked at.
+        Variants by rival.
     """
     judged = draw_judged("tuning", seed)
     for rival, variants in chosen.items():

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import asdict
+from functools import partial
 
 import numpy as np
 from numpy.typing import NDArray
@@ -42,7 +43,7 @@ def _window(make: Callable[..., Policy], margins: tuple[float, ...] = _MARGINS) 
 
 GRIDS: Mapping[str, Mapping[str, Make]] = {
     OURS: {"defaults": lambda: Ours(watch=True)},
-    "static": {f"margin {m:g}": lambda m=m: Static(m) for m in (0.0, 0.005, 0.012, 0.02, 0.03)},
+    "static": {f"margin {m:g}": partial(Static, m) for m in (0.0, 0.005, 0.012, 0.02, 0.03)},
     "fixed rate": {f"margin {m:g}": _Explores(FixedRate, 0.0, m) for m in (0.0, 0.005, 0.012, 0.02)},
     "ACI": {
         f"margin {m:g}, step {s:g}": _Explores(AdaptiveConformal, 0.0, m, s)
@@ -52,7 +53,7 @@ GRIDS: Mapping[str, Mapping[str, Make]] = {
     "naive refit": _window(Naive, (0.0, 0.005)),
     "inverse propensity": _window(InversePropensity),
     "post-stratified": _window(PostStratified),
-    "ucci-router": {f"margin {m:g}": lambda m=m: AsReleased(m) for m in (0.0, 0.005, 0.012, 0.02)},
+    "ucci-router": {f"margin {m:g}": partial(AsReleased, m) for m in (0.0, 0.005, 0.012, 0.02)},
     "ucci-router, re-selected": _window(Reselected),
 }
 
