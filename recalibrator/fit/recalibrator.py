@@ -601,8 +601,8 @@ class Recalibrator:
             estimate = degraded(estimate, failing) if failing > 0.0 else estimate
             served = weigh(estimate, self._grid.edges, self._labels.target, candidate.exploration, atom)
         plan = label_plan(view, candidate, self._published, self._now_us)
-        known = {"support": candidate.estimate.support, "policies": served, "standing": standing, "plan": plan}
-        return workload_status(facts._replace(**known))
+        support = candidate.estimate.support
+        return workload_status(facts._replace(support=support, policies=served, standing=standing, plan=plan))
 
     def snapshot(self) -> bytes:
         """Return everything as JSON; :meth:`restore` continues from it exactly."""

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import asdict
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -58,7 +57,7 @@ GRIDS: Mapping[str, Mapping[str, Make]] = {
 }
 
 
-def rows(family: str, seed: int, queries: int, chosen: Mapping[str, Mapping[str, Any]]) -> Iterator[Row]:
+def rows(family: str, seed: int, queries: int, chosen: Mapping[str, Iterable[str]]) -> Iterator[Row]:
     """Walk one stream with each policy; ours keeps what the drift report shows of it besides."""
     drawn, start = stream(family, seed, queries), offline(seed)
     best = oracle(drawn)
