@@ -12,9 +12,11 @@ import pytest
 from rich.console import Console
 from typer.testing import CliRunner
 
+from schemas.status import LabelOutlook, LabelPlan
 from tests.support.live_recalibrator import WORKLOAD, LiveRecalibrator, live_settings, new_cluster, running
 from ucci_stream import cli, options
 from ucci_stream.cli import app
+from ucci_stream.operate.http_api import RecalibratorApi
 
 
 @pytest.fixture(scope="module")
@@ -104,6 +106,27 @@ def test_status_says_the_headline_and_exits_by_its_severity(live: LiveRecalibrat
     live.until(lambda: live.status().state != "pinned", "unpinned")  # type: ignore[union-attr] # there is one
     assert CliRunner().invoke(app, ["status", "--url", live.url]).exit_code == 3, "few labels are a warning"
     assert CliRunner().invoke(app, ["status", "--url", "http://127.0.0.1:9"]).exit_code == 1
+
+
+def test_what_labels_buy_is_told_and_drawn(
+    live: LiveRecalibrator, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    few = LabelOutlook(per_query=0.005, per_day=500.0, half_width=0.0201, cost=1.6, found_after=650_000)
+    many = LabelOutlook(per_query=0.02, per_day=2_000.0, half_width=0.0129, cost=1.52, found_after=77_000)
+    plan, picture = LabelPlan(now=0, outlooks=(few, many)), tmp_path / "labels.png"
+    asked = ["labels", "--plan", "--url", live.url]
+    unknown = CliRunner().invoke(app, asked)
+    assert unknown.exit_code == 1
+    assert "not known yet" in unknown.output
+
+    async def status(*_: object) -> dict[str, Any]:
+        return {"label_plan": plan.model_dump(mode="json")}
+
+    monkeypatch.setattr(RecalibratorApi, "status", status)
+    told = CliRunner().invoke(app, [*asked, "--plot", str(picture)], catch_exceptions=False)
+    assert "With 2,000 labels a day (2 %) it would be ±0.0129" in " ".join(told.stdout.split())
+    assert picture.read_bytes().startswith(b"\x89PNG")
+    assert call(live, "labels", "--plan")["outlooks"][1]["per_day"] == 2_000.0
 
 
 def test_versions_lists_them_newest_first(live: LiveRecalibrator) -> None:
