@@ -37,7 +37,7 @@ pytestmark = [pytest.mark.browser, pytest.mark.broker]
 
 DEADLINE_S = 60.0
 QUERIES_SENT = 400
-PLOTS = 7
+PLOTS = 8
 #: By keys alone, in one sitting.
 LABELLED = 15
 

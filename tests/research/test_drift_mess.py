@@ -234,8 +234,8 @@ def test_batch_summary_matches_the_join_stage() -> None:
         first_at=START + timedelta(seconds=1),
         last_at=START + timedelta(seconds=59),
         degraded=large & ~large_valid,
-        small_latency_s=0.5 * len(rows),
-        large_latency_s=float(large.sum()),
+        small_latency_s=0.5 * float(small_valid.sum()),
+        large_latency_s=float((large & large_valid).sum()),
     )
     counted = summarizer.take()
     assert counted is not None

@@ -163,10 +163,10 @@ class Acting:
         self._broker = KafkaBroker(
             settings, self._names, count=lambda *_, **__: None, on_final=self._failed.append, closing=Event()
         )
-        self._touched = {
-            "router": router_service._TOUCHED,
-            "gateway": gateway_service._TOUCHED,
-            "recalibrator": recalibrator_service._TOUCHED,
+        self._touched, self._optional = {
+            "router": (router_service._TOUCHED, (CALIBRATION_TRIAL,)),
+            "gateway": (gateway_service._TOUCHED, gateway_service._OPTIONAL),
+            "recalibrator": (recalibrator_service._TOUCHED, tuple(recalibrator_service._OPTIONAL)),
         }[service]
 
     def refused(self, grant: Grant) -> str | None:
@@ -187,8 +187,7 @@ class Acting:
 
     def _check(self, grant: Grant) -> str | None:
         """Do what a service does at its start; return the warning where it goes on without a topic."""
-        optional = [CALIBRATION_TRIAL] if self._is_router else [*recalibrator_service._OPTIONAL]
-        checked = self._broker.check(self._touched, self._touched, optional)
+        checked = self._broker.check(self._touched, self._touched, self._optional)
         hidden = [line for line in checked.warnings if f" {grant.name} " in line]
         return hidden[0] if hidden else None
 
