@@ -215,6 +215,18 @@ def test_what_waits_for_a_label_is_one_number() -> None:
     assert "956" not in page.partition('id="labels"')[2]
 
 
+def test_more_labels_came_than_were_asked_for() -> None:
+    """An offline set counts among what came: the page said "5964 of 2026 asked for have come"."""
+    api = filled(SCENES["label-starvation"])
+    status = api.cache.status(WORKLOAD)
+    assert status is not None
+    more = status.model_copy(update={"labels": status.labels.model_copy(update={"requested": 20, "received": 600})})
+    api.cache.take("ucci.status", WORKLOAD.encode(), more.to_json())
+    page = api.client.get("/").text
+    assert "600 labels have come, offline ones among them" in page
+    assert "asked for have come" not in page
+
+
 def test_a_labeler_who_is_set_aside_is_marked() -> None:
     api = filled(SCENES["well"])
     status = api.cache.status(WORKLOAD)
