@@ -31,7 +31,7 @@ def _within_reach(value: int) -> int:
 Verdict = Literal["right", "wrong"]
 
 _NULL: JsonDict = {"type": "null"}
-#: Exactly one of the two, for whoever validates by the generated schema.
+#: JSON Schema for clients: an event has either entities or a verdict.
 _ONE_OF_BOTH: JsonDict = {
     "oneOf": [
         {"required": ["entities"], "properties": {"verdict": _NULL}},

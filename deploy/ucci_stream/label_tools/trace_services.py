@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import base64
 import json
+from abc import ABC, abstractmethod
 from collections import defaultdict
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from datetime import UTC, datetime, timedelta
@@ -32,7 +33,7 @@ _Pairs = list[tuple[str, Any]]
 _Scores = dict[str, list[Score]]
 
 
-class TracingProject:
+class TracingProject(ABC):
     """One project of a tracing service, a ``LabelTool`` that makes and removes no task.
 
     Parameters
@@ -71,22 +72,24 @@ class TracingProject:
 
     async def add(self, requests: Sequence[LabelRequested]) -> None:
         """Make nothing: the traces are there."""
+        del requests
 
     async def remove(self, tasks: Sequence[TaskId]) -> None:
         """Remove nothing."""
+        del tasks
 
     async def has(self, annotation: AnnotationKey) -> bool:
         """Return false: what the listing of a trace lacks is gone."""
         del annotation
         return False
 
+    @abstractmethod
     def scored(self, since: datetime) -> AsyncIterator[ScoredTrace]:
         """Yield the traces since then that people have scored, each once and with all such scores."""
-        raise NotImplementedError
 
+    @abstractmethod
     async def write(self, labels: Sequence[TraceLabel]) -> None:
         """Write labels to their traces; one that was written before is replaced."""
-        raise NotImplementedError
 
     async def _pages(self, path: str, pairs: _Pairs) -> AsyncIterator[list[dict[str, Any]]]:
         cursor = None

@@ -26,7 +26,7 @@ from schemas.event import from_us, to_us
 from schemas.status import LabelEffect, LabelOutlook, LabelPlan
 
 LATEST = 100
-"""Labels whose effect is told."""
+"""How many of the newest labels are reported together: what they changed."""
 _RATES = (0.0, 0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2)
 """Labels a query that are compared with the present ones."""
 _USUAL_SHARES = LabelShares(1.0, 2.0)

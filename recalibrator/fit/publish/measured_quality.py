@@ -17,6 +17,7 @@ from typing import Any, Literal
 
 import numpy as np
 
+from recalibrator.fit.arrays import Floats
 from recalibrator.fit.codec import Kept
 from recalibrator.fit.confidence_sequence import standard_errors
 from recalibrator.fit.data.label_columns import (
@@ -96,8 +97,7 @@ def measured(labels: LabelTable, since_us: int, tightest_at: float, until_us: fl
     until_us : float
         Labels of queries routed then or later are left out.
     """
-    table, routed_us = labels.table, labels.table[:, ROUTED_US]
-    rows = table[(routed_us >= since_us) & (routed_us < until_us) & (table[:, STANDING] > 0.0)]
+    rows = _of_served(labels, since_us, until_us)
     small, large = rows[:, SERVED_SMALL], rows[:, SERVED_LARGE]
     hits = small * rows[:, HITS_SMALL] + large * rows[:, HITS_LARGE]
     size = small * rows[:, SIZE_SMALL] + large * rows[:, SIZE_LARGE]
@@ -114,3 +114,24 @@ def measured(labels: LabelTable, since_us: int, tightest_at: float, until_us: fl
         labels=len(rows),
         since=from_us(since_us),
     )
+
+
+def exact_share(labels: LabelTable, since_us: int) -> float | None:
+    """Return the share of served answers since a time that are right in everything, by labels; None without any.
+
+    Weighted by inverse propensity, in [0, 1]. An answer is exact where 2·TP equals predicted plus gold.
+    """
+    rows = _of_served(labels, since_us)
+    small, large = rows[:, SERVED_SMALL], rows[:, SERVED_LARGE]
+    total = float((small + large).sum())
+    if total <= 0.0:
+        return None
+    exact = small * (rows[:, HITS_SMALL] == rows[:, SIZE_SMALL]) + large * (rows[:, HITS_LARGE] == rows[:, SIZE_LARGE])
+    return min(1.0, float(exact.sum()) / total)
+
+
+def _of_served(labels: LabelTable, since_us: int, until_us: float = inf) -> Floats:
+    """Return the rows of labels that count, of queries routed in this time."""
+    table, routed_us = labels.table, labels.table[:, ROUTED_US]
+    rows: Floats = table[(routed_us >= since_us) & (routed_us < until_us) & (table[:, STANDING] > 0.0)]
+    return rows

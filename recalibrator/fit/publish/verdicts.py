@@ -12,19 +12,10 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from recalibrator.fit.codec import Kept
-from recalibrator.fit.data.label_columns import (
-    HITS_LARGE,
-    HITS_SMALL,
-    ROUTED_US,
-    SERVED_LARGE,
-    SERVED_SMALL,
-    SIZE_LARGE,
-    SIZE_SMALL,
-    STANDING,
-)
-from recalibrator.fit.data.label_table import Change, LabelTable
+from recalibrator.fit.data.label_table import Change
 from recalibrator.fit.decide.candidate import Part, View
 from recalibrator.fit.decide.threshold import Policies
+from recalibrator.fit.publish.measured_quality import exact_share
 from schemas.event import to_us
 from schemas.labelled import LabelledExample
 from schemas.status import VerdictStatus
@@ -79,21 +70,6 @@ class Verdicts(Part):
             right_if_wrong=_share(wrong),
         )
         return {"verdicts": found}
-
-
-def exact_share(labels: LabelTable, since_us: int) -> float | None:
-    """Return the share of served answers since a time that are right in everything, by labels; None without any.
-
-    Weighted by inverse propensity, in [0, 1]. An answer is exact where 2·TP equals predicted plus gold.
-    """
-    table = labels.table
-    rows = table[(table[:, ROUTED_US] >= since_us) & (table[:, STANDING] > 0.0)]
-    small, large = rows[:, SERVED_SMALL], rows[:, SERVED_LARGE]
-    total = float((small + large).sum())
-    if total <= 0.0:
-        return None
-    exact = small * (rows[:, HITS_SMALL] == rows[:, SIZE_SMALL]) + large * (rows[:, HITS_LARGE] == rows[:, SIZE_LARGE])
-    return min(1.0, float(exact.sum()) / total)
 
 
 def _share(said: list[bool]) -> float | None:

@@ -127,7 +127,7 @@ def test_a_verdict_needs_no_field(api: Api, verdict: str) -> None:
 
 
 def test_right_is_asked_of_a_single_answer_alone(api: Api) -> None:
-    """Of two, nobody is told which one was served; that neither is right says enough."""
+    """Of two answers a labeler does not know which was served: "wrong" alone is offered, for neither is right."""
     alone = api.client.get(PATH).text
     ask(api, 3, other_entities={"camera": "leica"})
     both = api.client.get(PATH).text
