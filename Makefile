@@ -118,6 +118,7 @@ results: $(STAMP) ## the benchmarks of the method, one to two hours on 2 cores; 
 	$(BIN)/python -m research.handoff --queries 1000 --seed 17
 	$(BIN)/python -m research.handoff.choice
 	$(BIN)/python -m research.what_moved
+	$(BIN)/python -m research.demo
 	$(BIN)/python -m research.labelling --out docs/results/labelling
 	$(DRIFT) --families ablations --seeds $$(seq 151 160) --policies ablations --out docs/results/ablations
 	$(DRIFT) --families messy --seeds $$(seq 141 150) --queries 60000 --policies ours --out docs/results/messy
