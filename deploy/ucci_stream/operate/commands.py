@@ -73,14 +73,13 @@ class Api(NamedTuple):
     def call(self, use: Callable[[RecalibratorApi, str], Awaitable[Any]]) -> Any:
         """Call the API about a workload: as given, or the only one configured, or the only one that the API has."""
         # An HTTP client takes a third of what a command needs to start, and most commands speak to no API.
-        from ucci_stream.operate.http_api import RecalibratorApi, place_of
+        from ucci_stream.operate.http_api import api_of
 
         settings = None if self.url is not None and not has_settings(self.config) else settings_of(self.config)
-        place = place_of(settings, self.url, self.key)
+        api = api_of(settings, self.url, self.key)
 
         async def run() -> Any:
-            async with RecalibratorApi(place) as api:
-                return await use(api, await self._workload_meant(api, settings))
+            return await use(api, await self._workload_meant(api, settings))
 
         return asyncio.run(run())
 

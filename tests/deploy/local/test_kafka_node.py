@@ -132,7 +132,7 @@ def test_a_running_broker_is_used_where_one_is_named(
     monkeypatch.setenv("KAFKA_BOOTSTRAP_SERVERS", broker.bootstrap)
     for spec in ("auto", broker.bootstrap):
         with open_broker(spec, tmp_path / "unused") as found:
-            assert found.bootstrap == broker.bootstrap
+            assert found == broker.bootstrap
     assert not (tmp_path / "unused").exists()
 
 
