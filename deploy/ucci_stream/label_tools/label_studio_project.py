@@ -33,10 +33,7 @@ class LabelStudioProject:
     """One project; a :class:`~recalibrator.labelling.label_tool.LabelTool`."""
 
     def __init__(self, studio: LabelStudio, number: int, fields: Sequence[str], *, prefill: bool) -> None:
-        self._studio = studio
-        self._number = number
-        self._fields = fields
-        self._prefill = prefill
+        self._studio, self._number, self._fields, self._prefill = studio, number, fields, prefill
         self.reader = LabelStudioReader(number)
 
     @property
@@ -236,15 +233,6 @@ def labeling_config(fields: Sequence[str]) -> str:
     """Return the labeling configuration of a workload.
 
     XML; equal fields give equal text.
-
-    Examples
-    --------
-    >>> print(labeling_config(["iso"]))
-    <View>
-      <Text name="query" value="$text" />
-      <Header value="iso" size="6" />
-      <TextArea name="iso" toName="query" rows="1" editable="true" maxSubmissions="50" />
-    </View>
     """
     text_tag = _text_tag(fields)
     view = ET.Element("View")

@@ -12,7 +12,7 @@ import signal
 from collections import Counter
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from datetime import UTC, datetime, timedelta
 from threading import Event
 from typing import Protocol, TypeVar
@@ -250,15 +250,15 @@ class Synchroniser:
             self._tasks = {name: task for name, task in self._tasks.items() if task.task_id not in batch}
 
 
+@dataclass(slots=True)
 class Rounds:
     """One round, or one after another until a signal."""
 
-    def __init__(self, settings: Settings, workload: str, options: SyncOptions) -> None:
-        self._settings = settings
-        self._workload = workload
-        self._options = options
-        self._closing = asyncio.Event()
-        self._topics: SyncTopics | None = None
+    settings: Settings
+    workload: str
+    options: SyncOptions
+    closing: asyncio.Event = field(default_factory=asyncio.Event)
+    topics: SyncTopics | None = None
 
     async def run(self, connect: Connect) -> None:
         """Run until done, or until SIGTERM or SIGINT.
@@ -268,51 +268,51 @@ class Rounds:
         loop = asyncio.get_running_loop()
         for number in (signal.SIGTERM, signal.SIGINT):
             loop.add_signal_handler(number, self._end)
-        async with connect(self._closing) as open_tool:
+        async with connect(self.closing) as open_tool:
             try:
                 await self._run(open_tool)
             except Interrupted:
                 return
             except _MAY_PASS:
-                if not self._closing.is_set():
+                if not self.closing.is_set():
                     raise
             finally:
-                if self._topics is not None:
-                    await asyncio.to_thread(self._topics.close)
+                if self.topics is not None:
+                    await asyncio.to_thread(self.topics.close)
 
     def _end(self) -> None:
-        self._closing.set()
-        if self._topics is not None:
-            self._topics.interrupt()
+        self.closing.set()
+        if self.topics is not None:
+            self.topics.interrupt()
 
     async def _run(self, open_tool: Callable[[], Awaitable[LabelTool]]) -> None:
         keeper: Synchroniser | None = None
-        while not self._closing.is_set():
+        while not self.closing.is_set():
             try:
                 keeper = keeper or await self._open(open_tool)
                 self._show(await keeper.round())
             except _MAY_PASS as error:
-                if self._options.every_s is None or self._closing.is_set() or isinstance(error, AccessDenied):
+                if self.options.every_s is None or self.closing.is_set() or isinstance(error, AccessDenied):
                     raise
                 warn(f"{error}; trying again")
-            if self._options.every_s is None:
+            if self.options.every_s is None:
                 return
             try:
-                await asyncio.wait_for(self._closing.wait(), self._options.every_s)
+                await asyncio.wait_for(self.closing.wait(), self.options.every_s)
             except TimeoutError:
                 continue
 
     async def _open(self, open_tool: Callable[[], Awaitable[LabelTool]]) -> Synchroniser:
         tool = await open_tool()
-        if self._topics is None:
-            self._topics = await asyncio.to_thread(
-                SyncTopics, self._settings, self._workload, tool.reader.source, tool.project
+        if self.topics is None:
+            self.topics = await asyncio.to_thread(
+                SyncTopics, self.settings, self.workload, tool.reader.source, tool.project
             )
-        retention_s = self._settings.recalibrator.join_retention_s
-        return Synchroniser(tool, self._topics, self._options, join_retention_s=retention_s)
+        retention_s = self.settings.recalibrator.join_retention_s
+        return Synchroniser(tool, self.topics, self.options, join_retention_s=retention_s)
 
     def _show(self, done: Round) -> None:
-        if self._options.as_json:
+        if self.options.as_json:
             print_json(json.dumps(asdict(done)).encode())
             return
         say(

@@ -328,9 +328,9 @@ class TraceRounds(Rounds):
     """Rounds with a tracing project. ``most`` of the options: results that are looked at."""
 
     async def _open(self, open_tool: Callable[[], Awaitable[LabelTool]]) -> Synchroniser:
-        project, settings, options = await open_tool(), self._settings, self._options
+        project, settings, options = await open_tool(), self.settings, self.options
         assert isinstance(project, TracingProject)
-        if self._topics is None:
-            self._topics = await asyncio.to_thread(TraceTopics, settings, self._workload, project, options.most)
+        if self.topics is None:
+            self.topics = await asyncio.to_thread(TraceTopics, settings, self.workload, project, options.most)
         retention_s = settings.recalibrator.join_retention_s
-        return TraceSynchroniser(project, self._topics, options, join_retention_s=retention_s)
+        return TraceSynchroniser(project, self.topics, options, join_retention_s=retention_s)

@@ -187,14 +187,7 @@ async def _version_meant(api: RecalibratorApi, workload: str, action: Action) ->
 
 
 def outcome_line(answer: Mapping[str, Any]) -> str:
-    """Return one sentence about an act that was done.
-
-    Examples
-    --------
-    >>> outcome = {"note": "activate of version 7", "version": 12}
-    >>> outcome_line({"workload": "photo", "action": "activate", "hold": True, "outcome": outcome})
-    'photo: activate of version 7: version 12 is in force; it holds until `ucci-stream unpin`'
-    """
+    """Return one sentence about an act that was done."""
     outcome, action = answer["outcome"], answer["action"]
     version = outcome["version"]
     now = "no version is in force yet"

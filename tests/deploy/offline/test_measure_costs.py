@@ -20,13 +20,14 @@ from schemas.routed import ModelRole
 from schemas.settings import WorkloadSettings
 from schemas.settings_text import load_settings
 from schemas.topics import QUERIES
+from stream_router.model_client.http_probe import ROLES
 from stream_router.model_client.request import ModelRequest
 from stream_router.ports import Reply
 from tests.support.broker import create, produce
 from tests.support.scripted_model_server import FIELDS, Fault, ScriptedModelServer
 from ucci_stream.cli import app
 from ucci_stream.local.kafka_node import LocalBroker
-from ucci_stream.offline.cost_estimate import ROLES, estimate_costs
+from ucci_stream.offline.cost_estimate import estimate_costs
 from ucci_stream.offline.cost_measurement import LEAST_BLOCKS, MeasurementPlan, Turns
 
 EQUAL: dict[ModelRole, float] = {"small": 1.0, "large": 1.0}

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from tests.support.cascade_stream import settings
-from ucci_stream.offline.replay import replay
+from ucci_stream.offline.bootstrap import replay
 from ucci_stream.topics.feed import FeedStopped
 
 

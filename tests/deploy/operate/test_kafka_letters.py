@@ -19,8 +19,7 @@ from ucci_runtime.broker.records import Input, Record
 from ucci_stream.cli import app
 from ucci_stream.local.kafka_node import LocalBroker
 from ucci_stream.operate import kafka_letters
-from ucci_stream.operate.kafka_letters import replay_letters
-from ucci_stream.operate.letters import Letter, Selection, letter_of, replay_headers
+from ucci_stream.operate.kafka_letters import Letter, Selection, letter_of, replay_headers, replay_letters
 
 pytestmark = pytest.mark.broker
 PARTITIONS = 2

@@ -9,7 +9,6 @@ from typing import Any, cast
 
 import pytest
 from confluent_kafka import Consumer, KafkaError, KafkaException, Producer, TopicPartition
-from rich.console import Console
 
 from schemas.command import Command
 from schemas.settings import Settings, TopicSettings
@@ -25,7 +24,6 @@ from ucci_stream.topics.outcomes import watermarks
 
 NOWHERE = "127.0.0.1:1"
 SETTINGS = Settings(kafka={"bootstrap.servers": NOWHERE})
-QUIET = Console(quiet=True)
 
 
 @pytest.fixture(autouse=True)
@@ -39,7 +37,7 @@ def _impatient(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) 
     [
         lambda file: admin.create_topics(SETTINGS),
         lambda file: ask(SETTINGS, "canon 5d", None, 30.0),
-        lambda file: feed.send_queries(SETTINGS, file, QUIET),
+        lambda file: feed.send_queries(SETTINGS, file),
         lambda file: feed.send_feedback(SETTINGS, file),
         lambda file: bootstrap.send_events(SETTINGS, "w", []),
     ],
