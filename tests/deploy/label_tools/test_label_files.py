@@ -9,7 +9,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from typer.testing import CliRunner
 
 from recalibrator.join.query_state import NOTHING_KNOWN, take_feedback
 from recalibrator.labelling.label_lines import SOURCE
@@ -19,7 +18,6 @@ from schemas.feedback import FeedbackEvent
 from schemas.label_requested import LabelRequested
 from tests.support.api import make_api
 from tests.support.recalibrator_events import routed
-from ucci_stream.cli import app
 from ucci_stream.label_tools.label_files import TASKS, LabelFolder, open_folder
 from ucci_stream.label_tools.sync import Round, Synchroniser, SyncOptions
 
@@ -215,11 +213,3 @@ async def test_a_missing_folder_is_named_and_may_come_later(tmp_path: Path) -> N
         await open_folder(folder, WORKLOAD, prefill=True)
     folder.mkdir()
     assert (await open_folder(folder, WORKLOAD, prefill=True)).project == WORKLOAD
-
-
-def test_the_command_says_what_it_does_with_an_example() -> None:
-    shown = CliRunner().invoke(app, ["label-files", "sync", "--help"], env={"COLUMNS": "200", "TERM": "dumb"})
-
-    assert shown.exit_code == 0
-    for word in ("Example: ucci-stream label-files sync --folder", "--every", "--json"):
-        assert word in shown.output
