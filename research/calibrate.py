@@ -51,10 +51,7 @@ _EXACT = {"small": 200, "large": 245}
 class CountingModels:
     """Both models behind one server; an answer depends on the request alone.
 
-    Parameters
-    ----------
-    service_s : float
-        From the request to the answer.
+    ``service_s``: from the request to the answer.
     """
 
     def __init__(self, service_s: float) -> None:

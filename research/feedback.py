@@ -191,19 +191,9 @@ async def drive(
 ) -> Load:
     """Keep requests coming for so long, after a warm-up that is not counted.
 
-    Parameters
-    ----------
-    port : int
-    path : str
-    make : callable
-        Returns the next body.
-    events : int
-        In one body: more than one is a batch.
-    seconds : float
-    callers : int
-        Requests in flight.
-    per_second : float, optional
-        Requests, at an even pace; a late one's latency counts from when it was due. By default as many as are answered.
+    ``make``: returns the next body. ``events``: in one body: more than one is a batch. ``callers``: requests in flight.
+    ``per_second``: requests, at an even pace; a late one's latency counts from when it was due. By default as many as
+    are answered.
     """
     load = Load()
     starts_s = time.perf_counter()

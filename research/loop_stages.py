@@ -2,7 +2,7 @@
 
 40,000 records run through the router's own loop and ledger, 500 at a time, and are taken for a commit 4,000 at a time.
 One step after the other is replaced by what does nothing, and the difference is its cost: where thousands of queries
-are alive at once, a step takes up to twice what it takes alone (``research.query_stages``). Kafka's client and the
+are alive at once, a step takes up to twice what it takes alone. Kafka's client and the
 threads beside the loop are not in it: ``research.router`` tells their CPU by thread.
 
     python -m research.loop_stages --json loop_stages.json

@@ -87,11 +87,7 @@ def standard_errors(estimate: Estimate, width: int) -> tuple[Floats, Floats]:
 
     The same three terms as in Var F(t): noise of the smoothed labels, the agreement tilt, the rectifier.
 
-    Parameters
-    ----------
-    estimate : Estimate
-    width : int
-        Support of the smoothing kernel, in cells.
+    ``width``: support of the smoothing kernel, in cells.
     """
     cells = len(estimate.traffic)
     weight = np.square(kernel_mean(estimate.traffic, width)) * kernel_mass(cells, width)

@@ -71,12 +71,7 @@ def reply_body() -> bytes:
 class FakeModel(asyncio.Protocol):
     """One connection of the fake server; one request at a time, as HTTP/1.1 clients send them.
 
-    Parameters
-    ----------
-    service_s : float
-        From the whole request to the answer.
-    answer : bytes
-        Head and body.
+    ``service_s``: from the whole request to the answer. ``answer``: head and body.
     """
 
     def __init__(self, service_s: float, answer: bytes) -> None:

@@ -13,12 +13,7 @@ _DIGITS = 5
 def write_results(folder: Path, document: dict[str, Any]) -> None:
     """Write a document as ``results.json``; floats are rounded to five digits.
 
-    Parameters
-    ----------
-    folder : Path
-        Exists already.
-    document : dict
-        Of numbers, texts, and lists and dictionaries of these.
+    ``folder``: exists already. ``document``: of numbers, texts, and lists and dictionaries of these.
     """
     (folder / "results.json").write_text(json.dumps(rounded(document), indent=1) + "\n", encoding="utf-8")
 
@@ -28,16 +23,8 @@ def write_report(
 ) -> None:
     """Write ``results.json`` and ``README.md``.
 
-    Parameters
-    ----------
-    folder : Path
-        Exists already.
-    results : dict
-        As the experiment returns them.
-    made : dict
-        How the results came about: command, machine, day and the like.
-    page : callable
-        From both to the page's Markdown.
+    ``folder``: exists already. ``results``: as the experiment returns them. ``made``: how the results came about:
+    command, machine, day and the like. ``page``: from both to the page's Markdown.
     """
     write_results(folder, {"made": made, "results": results})
     (folder / "README.md").write_text(page(results, made), encoding="utf-8")

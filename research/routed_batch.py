@@ -21,19 +21,10 @@ Mask = NDArray[np.bool_]
 class RoutedBatch:
     """What became of a batch's queries, shape (queries,) each.
 
-    Parameters
-    ----------
-    u : ndarray of float
-        NaN where the small answer failed.
-    large_ran, explored, agree, label_requested : ndarray of bool
-        ``agree`` counts only where both models answered.
-    first_at, last_at : datetime
-    degraded : ndarray of bool, optional
-        Where the large model was called and gave no answer, so that the small one was served; by default nowhere.
-    small_latency_s, large_latency_s : float
-        Sums over calls.
-    handoff : str, optional
-        Name of the one that the large model answered under.
+    ``u``: naN where the small answer failed. ``large_ran``, ``explored``, ``agree``, ``label_requested``: ``agree``
+    counts only where both models answered. ``degraded``: where the large model was called and gave no answer, so that
+    the small one was served; by default nowhere. ``small_latency_s``, ``large_latency_s``: sums over calls.
+    ``handoff``: name of the one that the large model answered under.
     """
 
     u: NDArray[np.float64]
@@ -52,15 +43,7 @@ class RoutedBatch:
 def summarise(batch: RoutedBatch, grid: Grid, workload: str, version: int, large_cost: float) -> TrafficSummary:
     """Count a batch that one version routed.
 
-    Parameters
-    ----------
-    batch : RoutedBatch
-    grid : Grid
-        The core's.
-    workload : str
-    version : int
-    large_cost : float
-        Of one large call, in small calls.
+    ``grid``: the core's. ``large_cost``: of one large call, in small calls.
     """
     queries, large = len(batch.u), int(batch.large_ran.sum())
     degraded = np.zeros(queries, dtype=bool) if batch.degraded is None else batch.degraded

@@ -63,12 +63,8 @@ class Sample(NamedTuple):
 class Load:
     """What a group of routers does while all of them work.
 
-    Parameters
-    ----------
-    per_s : float
-        Results a second of all.
-    router_us, broker_us : float
-        CPU time a result, in microseconds, of the routers and of the broker.
+    ``per_s``: results a second of all. ``router_us``, ``broker_us``: CPU time a result, in microseconds, of the routers
+    and of the broker.
     """
 
     per_s: float
@@ -79,18 +75,9 @@ class Load:
 def load(routers: Sequence[Sequence[Sample]], broker: Sequence[Sample], records: int) -> Load:
     """Return what was done between the first results of the last router and nine tenths of the records.
 
-    Parameters
-    ----------
-    routers : sequence of sequence of Sample
-        Increasing in time, of each router.
-    broker : sequence of Sample
-        Of the broker, whose results do not count.
-    records : int
+    ``routers``: increasing in time, of each router. ``broker``: of the broker, whose results do not count.
 
-    Raises
-    ------
-    ValueError
-        If the last router began when the others were all but done: more records are needed.
+    Raises ValueError if the last router began when the others were all but done: more records are needed.
     """
     began_s = max(next((sample.at_s for sample in samples if sample.results), math.inf) for samples in routers)
     moments = sorted({sample.at_s for samples in routers for sample in samples if sample.at_s >= began_s})
@@ -130,21 +117,11 @@ def predicted(one: Load, routers: int, cores: int) -> float:
 class Costs:
     """What one query costs each part; measured on 2 virtual cores, each by the command named.
 
-    Parameters
-    ----------
-    router_us : float
-        CPU of the router beside its model calls: ``python -m research.router``.
-    call_us : float
-        CPU of the router a model call: ``python -m research.model_calls``.
-    broker_us : float
-        CPU of the broker a query, read and answered: this benchmark.
-    join_per_s : float
-        Results a second that one join stores: ``python -m research.join_rows``.
-    fit_label_us : float
-        CPU of the fit a label: 25 to fold it in, refits included (``observe_labels_alone`` of ``python -m
-        research.core``), and 15 to decode its record.
-    query_bytes, result_bytes : float
-        Of one record.
+    ``router_us``: CPU of the router beside its model calls: ``python -m research.router``. ``call_us``: CPU of the
+    router a model call: ``python -m research.model_calls``. ``broker_us``: CPU of the broker a query, read and
+    answered: this benchmark. ``join_per_s``: results a second that one join stores: ``python -m research.join_rows``.
+    ``fit_label_us``: CPU of the fit a label: 25 to fold it in, refits included (``observe_labels_alone`` of ``python -m
+    research.core``), and 15 to decode its record. ``query_bytes``, ``result_bytes``: of one record.
     """
 
     router_us: float = 37.5
@@ -168,26 +145,14 @@ def plan(
 ) -> Mapping[str, float]:
     """Return what a rate of queries takes, on paper.
 
-    Parameters
-    ----------
-    per_s : float
-        Queries a second of all workloads together.
-    costs : Costs
-    escalated, labelled : float
-        Shares of queries that call the large model as well, and that are labelled.
-    utilisation : float
-        Share of a core that is planned with: the rest is for rebalances, restarts and peaks.
-    replicas : int
-        Copies that the brokers keep of each record.
-    workloads : int
-        A fit takes all of a workload, and no less.
+    ``per_s``: queries a second of all workloads together. ``escalated``, ``labelled``: shares of queries that call the
+    large model as well, and that are labelled. ``utilisation``: share of a core that is planned with: the rest is for
+    rebalances, restarts and peaks. ``replicas``: copies that the brokers keep of each record. ``workloads``: A fit
+    takes all of a workload, and no less.
 
-    Returns
-    -------
-    mapping of str to float
-        ``routers`` of one core each; ``partitions`` of the queries topic, a quarter more than routers, in steps of 8;
-        ``broker_cores`` for records and their copies (a copy counts half); ``in_mb_per_s`` and ``out_mb_per_s`` of all
-        brokers; ``joins``; ``fit_load``, the share of one core that the busiest workload's labels take.
+    Returns ``routers`` of one core each; ``partitions`` of the queries topic, a quarter more than routers, in steps of
+    8; ``broker_cores`` for records and their copies (a copy counts half); ``in_mb_per_s`` and ``out_mb_per_s`` of all
+    brokers; ``joins``; ``fit_load``, the share of one core that the busiest workload's labels take.
     """
     routers = math.ceil(per_s * (costs.router_us + costs.call_us * (1.0 + escalated)) / 1e6 / utilisation)
     record_bytes = costs.query_bytes + costs.result_bytes

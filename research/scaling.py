@@ -67,12 +67,7 @@ _LOOK_S = 0.02
 class Act(NamedTuple):
     """Routers that start or stop at one moment.
 
-    Parameters
-    ----------
-    name : str
-        From how many to how many.
-    starts, stops : tuple of int
-        Their numbers.
+    ``name``: from how many to how many. ``starts``, ``stops``: their numbers.
     """
 
     name: str
@@ -101,12 +96,7 @@ class Window(NamedTuple):
 
 
 class TimedModels(HashedModels):
-    """Both models, a call of which takes its time; notes when each query was first put to one, and how often.
-
-    Parameters
-    ----------
-    service_s : float
-    """
+    """Both models, a call of which takes its time; notes when each query was first put to one, and how often."""
 
     def __init__(self, service_s: float) -> None:
         super().__init__()
@@ -125,11 +115,7 @@ class TimedModels(HashedModels):
 class Load:
     """Sends queries to all partitions in turn, at a steady pace, and notes when the result of each is read.
 
-    Parameters
-    ----------
-    bootstrap, prefix : str
-    period_s : float
-        From one query of a partition to its next.
+    ``period_s``: from one query of a partition to its next.
     """
 
     def __init__(self, bootstrap: str, prefix: str, period_s: float) -> None:
@@ -150,10 +136,7 @@ class Load:
     def catch_up(self) -> None:
         """Wait for the results of what was sent until now.
 
-        Raises
-        ------
-        TimeoutError
-            Naming how many results have not come.
+        Raises TimeoutError naming how many results have not come.
         """
         sent = self.sent_s.copy().keys()
         deadline_s = time.monotonic() + DEADLINE_S
@@ -204,16 +187,9 @@ def partition_of(query_id: str) -> int:
 def longest_gap_s(at_s: Mapping[str, float], window: Window) -> float:
     """Return the longest time, over partitions, between two events of a partition of which the later is in a window.
 
-    Parameters
-    ----------
-    at_s : mapping of str to float
-        When something happened to each query.
-    window : Window
+    ``at_s``: when something happened to each query.
 
-    Returns
-    -------
-    float
-        Infinity where nothing happened to a partition at all.
+    Returns infinity where nothing happened to a partition at all.
     """
     by_partition: dict[int, list[float]] = {partition: [] for partition in range(PARTITIONS)}
     for name, when_s in at_s.items():

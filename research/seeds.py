@@ -30,10 +30,7 @@ REGISTRY = {
 def check(benchmark: str, seeds: Iterable[int], purpose: Purpose) -> None:
     """Refuse seeds that are not for a purpose.
 
-    Raises
-    ------
-    ValueError
-        If one is not.
+    Raises ValueError if one is not.
 
     Examples
     --------

@@ -16,10 +16,11 @@ from rich.table import Table
 from schemas.calibration import CalibrationVersion
 from schemas.errors import ConfigError, UcciError
 from schemas.label_requested import RequestReason
+from schemas.routed import RoutedEvent
 from schemas.settings import Settings
 from schemas.settings_text import render_settings, require_models, settings_warnings
 from schemas.status import LabelPlan
-from schemas.topics import OBSERVATIONS
+from schemas.topics import OBSERVATIONS, RESULTS
 from ucci_runtime.cli import require_extra, version_option
 from ucci_runtime.process import LogFormat, configure_logging
 from ucci_stream.label_tools.commands import files_app, scores_app, studio_app
@@ -107,17 +108,7 @@ def demo(
     require_extra("demo", "ucci-stream demo")
     from ucci_stream.demo.run import DemoOptions, run_demo
 
-    options = DemoOptions(
-        seconds=seconds,
-        queries=queries,
-        broker=broker,
-        models=models,
-        handoff=handoff,
-        keep=keep,
-        summary_path=summary,
-        seed=seed,
-        directory=directory,
-    )
+    options = DemoOptions(seconds, queries, broker, models, handoff, keep, summary, seed, directory)
     raise typer.Exit(run_demo(options, out))
 
 
@@ -266,7 +257,7 @@ def send(
     from ucci_stream.topics.outcomes import OF_RESULTS, sent_and_followed
 
     wanted = OF_RESULTS if wait else None
-    return _fed(*sent_and_followed(settings, lambda known: send_queries(known, file, err), wanted, timeout))
+    return _fed(*sent_and_followed(settings, lambda known: send_queries(known, file), wanted, timeout))
 
 
 @command(app, "label")
@@ -298,11 +289,10 @@ def results(
 
     Example: ucci-stream results --follow --json | jq -c .decision
     """
-    from ucci_stream.topics.outcomes import result_line
-    from ucci_stream.topics.outcomes import results as read_results
+    from ucci_stream.topics.outcomes import latest, result_line
 
     try:
-        for routed in read_results(settings, last, endless=follow):
+        for routed in latest(settings, RESULTS, RoutedEvent, last, endless=follow):
             if as_json:
                 print_json(routed.to_json())
             else:
@@ -380,7 +370,7 @@ def replay(
     Example: ucci-stream replay recorded.jsonl --plot versions.png
     """
     require_extra("fit", "ucci-stream replay")
-    from ucci_stream.offline.replay import replay as replay_file
+    from ucci_stream.offline.bootstrap import replay as replay_file
 
     picture = _picture(plot)
     table = Table("line", "version", "state", "u threshold", "theta", "escalation", "micro-F1", "trigger")
@@ -487,7 +477,7 @@ def calibrate(
     if publish is not False:
         require_broker(settings, OBSERVATIONS)  # before thousands of calls, not after them
     files = CalibrateFiles.beside(file, workload.name, examples)
-    done = calibrate_workload(workload, files, concurrency, now, err)
+    done = calibrate_workload(workload, files, concurrency, now)
     promises = other_targets(done.settings, done.examples, done.version) if what_if else []
     if picture is not None:
         err.print(f"drawn: {draw(done, picture)}", highlight=False)
@@ -521,17 +511,16 @@ def measure_costs(
 
     Example: ucci-stream measure-costs --workload photo-search gold.jsonl --concurrency 32
     """
-    from ucci_stream.offline.cost_measurement import MeasurementPlan
+    from ucci_stream.offline.cost_measurement import MeasurementPlan, outcome
     from ucci_stream.offline.cost_measurement import measure_costs as measure
-    from ucci_stream.offline.cost_report import outcome
-    from ucci_stream.offline.workload_texts import latest_texts, texts_of_file
+    from ucci_stream.offline.gold_lines import latest_texts, texts_of_file
 
     settings, workload = chosen
     require_models(settings)
     plan = MeasurementPlan(queries, concurrency, no_prefix_cache, {"small": price_small, "large": price_large})
     name, most = workload.name, 2 * plan.texts
     texts = latest_texts(settings, name, most) if file is None else texts_of_file(file, name)
-    return outcome(workload, measure(workload, texts, plan, err))
+    return outcome(workload, measure(workload, texts, plan))
 
 
 @app.command("check-config")

@@ -34,10 +34,7 @@ QUICK = Plan("tuning", [1], ("static", "service"), (1.0,), scale=0.1, drifts=3)
 def main(arguments: Sequence[str] | None = None) -> int:
     """Record, or run and write; returns the exit code.
 
-    Parameters
-    ----------
-    arguments : sequence of str, optional
-        Instead of the command line's.
+    ``arguments``: instead of the command line's.
     """
     parser = _parser()
     options = parser.parse_args(arguments)

@@ -36,11 +36,8 @@ def run(
 ) -> dict[str, Any]:
     """Run a plan; ``keep`` is given the results after each stream, so that an end ahead of time loses one stream.
 
-    Returns
-    -------
-    dict
-        ``rows``, one a policy, share of labels and stream; ``streams``, what they were made of; ``margin``, the best
-        one of the static calibration in hindsight, and ``margins``, what each would have given.
+    Returns ``rows``, one a policy, share of labels and stream; ``streams``, what they were made of; ``margin``, the
+    best one of the static calibration in hindsight, and ``margins``, what each would have given.
     """
     rows: list[dict[str, Any]] = []
     by_margin: dict[float, list[dict[str, Any]]] = {margin: [] for margin in MARGINS}

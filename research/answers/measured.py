@@ -66,11 +66,7 @@ class Look(NamedTuple):
 def watched(judged: Judged) -> tuple[Routed, list[tuple[WorkloadStatus, bool]]]:
     """Run the service over a stream.
 
-    Returns
-    -------
-    routed : Routed
-    found : list of (WorkloadStatus, bool)
-        The status at the end of each block, and whether the alert fired at one of its batches.
+    Returns the status at the end of each block, and whether the alert fired at one of its batches.
     """
     service, found, fired = ours(judged), list[tuple[WorkloadStatus, bool]](), [False]
     see, core = service.see, service.core

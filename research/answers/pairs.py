@@ -22,22 +22,10 @@ from ucci_demo.recorded.traffic import load_traffic
 class Pair:
     """Two checkpoints for one task.
 
-    Parameters
-    ----------
-    folders : tuple of Path
-        Of the small and the large checkpoint.
-    prompt : str
-        As in training; ``{text}`` stands for the query.
-    prompts : dict
-        Other wordings by grade.
-    target : float
-        micro-F1, between what the two models reach on clean queries.
-    hard_field : str
-        Queries that name it are one of the other mixes.
-    queries : callable
-        Gives the clean queries.
-    renamed : dict
-        By grade, queries with names that the models never saw.
+    ``folders``: of the small and the large checkpoint. ``prompt``: as in training; ``{text}`` stands for the query.
+    ``prompts``: other wordings by grade. ``target``: micro-F1, between what the two models reach on clean queries.
+    ``hard_field``: queries that name it are one of the other mixes. ``queries``: gives the clean queries. ``renamed``:
+    by grade, queries with names that the models never saw.
     """
 
     name: str

@@ -37,12 +37,8 @@ KINDS = {
 class Answers:
     """What one pair answered.
 
-    Parameters
-    ----------
-    by_shift : dict
-        Kind and grade → its queries; ``recording`` is their place in the pool.
-    base : ndarray of int
-        By place in the pool: the clean query that the text was made from, -1 for none.
+    ``by_shift``: kind and grade → its queries; ``recording`` is their place in the pool. ``base``: by place in the
+    pool: the clean query that the text was made from, -1 for none.
     """
 
     by_shift: dict[str, Outcomes]

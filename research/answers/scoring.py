@@ -21,13 +21,8 @@ WAY_BACK = 10_000
 class Blocks:
     """Scores by block of 2,000 queries.
 
-    Parameters
-    ----------
-    phase : ndarray of int
-    on_target : ndarray of float
-        1 where the expected micro-F1 reaches the target, or what is in reach, up to the tolerance.
-    cost, best : ndarray of float
-        Mean cost of a query, and the oracle's.
+    ``on_target``: 1 where the expected micro-F1 reaches the target, or what is in reach, up to the tolerance. ``cost``,
+    ``best``: mean cost of a query, and the oracle's.
     """
 
     phase: Integers

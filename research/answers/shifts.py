@@ -27,20 +27,10 @@ CLEAN = "clean"
 class Shift:
     """One kind of drift at one size; what is None stays as it is.
 
-    Parameters
-    ----------
-    queries : callable, optional
-        Pair and draw → the queries to draw from.
-    prompt : str, optional
-        Name of another wording of the pair's prompt.
-    small, large : callable, optional
-        Change of the model's weights.
-    promoted : bool
-        Whether the (changed) large checkpoint answers in the small one's place.
-    cut : int, optional
-        Tokens after which the small answer ends; what is whole before is read, as tolerant servers do.
-    seen : callable, optional
-        Token margins → those that the server reports.
+    ``queries``: pair and draw → the queries to draw from. ``prompt``: name of another wording of the pair's prompt.
+    ``small``, ``large``: change of the model's weights. ``promoted``: whether the (changed) large checkpoint answers in
+    the small one's place. ``cut``: tokens after which the small answer ends; what is whole before is read, as tolerant
+    servers do. ``seen``: token margins → those that the server reports.
     """
 
     kind: str

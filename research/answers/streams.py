@@ -29,14 +29,7 @@ _SHARES = {True: (0.1, 0.25, 0.5, 1.0), False: (0.3, 1.0)}
 class Judged:
     """A stream with all that policies start from and are scored by.
 
-    Parameters
-    ----------
-    pair : str
-    stream : Stream
-    offline : Outcomes
-    target : float
-    oracles : tuple of Oracle
-        By phase, over all draws from the pool.
+    ``oracles``: by phase, over all draws from the pool.
     """
 
     pair: str
@@ -68,17 +61,8 @@ def oracle_of(clean: Outcomes, shifted: Outcomes, share: float, target: float) -
 def draw_judged(half: str, seed: int, *, scale: float = 1.0, labels: float = 1.0, drifts: int = DRIFTS) -> Judged:
     """Draw a stream.
 
-    Parameters
-    ----------
-    half : str
-        ``tuning`` or ``unseen``: whose kinds of drift come.
-    seed : int
-        Pairs take turns by it.
-    scale : float
-        Of the phases' lengths.
-    labels : float
-        Share of the usual labels that is asked for; the queries are the same for each.
-    drifts : int
+    ``half``: ``tuning`` or ``unseen``: whose kinds of drift come. ``seed``: pairs take turns by it. ``scale``: of the
+    phases' lengths. ``labels``: share of the usual labels that is asked for; the queries are the same for each.
     """
     pool = load_pool()
     names = [name for name in PAIRS if name in pool]

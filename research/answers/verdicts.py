@@ -79,12 +79,8 @@ class Users(NamedTuple):
 class VerdictShift(Part):
     """The candidate: the estimate moved by verdicts, as far as labels bear them out.
 
-    Parameters
-    ----------
-    doubt : float
-        Allowance for a change of the users, in typical changes of the world (``drift_scale``).
-    contradicted : float
-        Standard errors of the difference from what labels say, beyond which verdicts are ignored.
+    ``doubt``: allowance for a change of the users, in typical changes of the world (``drift_scale``). ``contradicted``:
+    standard errors of the difference from what labels say, beyond which verdicts are ignored.
     """
 
     doubt: float = 1.0

@@ -45,43 +45,21 @@ def _eta(
 class Constants:
     """The method's constants; the receipts stand in docs/results/candidate/README.md.
 
-    Parameters
-    ----------
-    safety : float
-        Standard deviations of F(t) by which it must exceed 0: the users' knob.
-    gain : float
-        Of micro-F1: what escalating more must gain where the target is out of reach.
-    block, kept : int
-        Queries a block, and blocks kept.
-    ages : tuple of int
-        Blocks ago, when something may have changed.
-    narrow, wide : float
-        Bandwidths of the offline curves, as shares of the labels: of agreement, and of z given agreement.
-    overdispersion : float
-        By which all information about η, and counts of queries by bin, are divided.
-    hazard_small, hazard_large, hazard_mix, hazard_back, hazard_both, hazard_novel, hazard_novel_mix : float
-        Chance of each kind of change a block.
-    novel_scale : float
-        How far queries of an unknown kind may lie along the one direction in which both models are worse.
-    bins : int
-        Of u, of equal mass offline, by which mixes of queries are compared.
-    mix_spread, mix_most : float
-        Queries that the former mix is worth as a prior for another, and that a known one is worth at most.
-    traffic_blocks : int
-        Latest blocks whose queries count as the current traffic.
-    traffic_known : float
-        Queries that a known mix counts for beside them.
-    commit, commit_age : float, int
-        Probability, and age, at which a change is taken as certain and another world begins.
-    least_world, worlds : int
-        Blocks from which a world is remembered, and how many are, the offline one included.
-    forget, forget_age : float, int
-        Share of a small change's probability by which blocks before it lose weight, with every block.
-    explore_rest, explore_alert, alert : float
-        Exploration, and the probability of a change from which it is the larger one.
-    refit_queries : int
-    pruned : float
-        Probability below which a hypothesis is left out of the choice of t.
+    ``safety``: standard deviations of F(t) by which it must exceed 0: the users' knob. ``gain``: of micro-F1: what
+    escalating more must gain where the target is out of reach. ``block``, ``kept``: queries a block, and blocks kept.
+    ``ages``: blocks ago, when something may have changed. ``narrow``, ``wide``: bandwidths of the offline curves, as
+    shares of the labels: of agreement, and of z given agreement. ``overdispersion``: by which all information about η,
+    and counts of queries by bin, are divided. ``hazard_small``, ``hazard_large``, ``hazard_mix``, ``hazard_back``,
+    ``hazard_both``, ``hazard_novel``, ``hazard_novel_mix``: chance of each kind of change a block. ``novel_scale``: how
+    far queries of an unknown kind may lie along the one direction in which both models are worse. ``bins``: of u, of
+    equal mass offline, by which mixes of queries are compared. ``mix_spread``, ``mix_most``: queries that the former
+    mix is worth as a prior for another, and that a known one is worth at most. ``traffic_blocks``: latest blocks whose
+    queries count as the current traffic. ``traffic_known``: queries that a known mix counts for beside them.
+    ``commit``, ``commit_age``: probability, and age, at which a change is taken as certain and another world begins.
+    ``least_world``, ``worlds``: blocks from which a world is remembered, and how many are, the offline one included.
+    ``forget``, ``forget_age``: share of a small change's probability by which blocks before it lose weight, with every
+    block. ``explore_rest``, ``explore_alert``, ``alert``: exploration, and the probability of a change from which it is
+    the larger one. ``pruned``: probability below which a hypothesis is left out of the choice of t.
     """
 
     safety: float = 0.6
@@ -166,12 +144,7 @@ class Blocks:
 
 
 class Core:
-    """Keeps a threshold true.
-
-    Parameters
-    ----------
-    constants : Constants
-    """
+    """Keeps a threshold true."""
 
     def __init__(self, constants: Constants, grid: Grid | None = None) -> None:
         self.constants = constants
@@ -367,13 +340,7 @@ class Core:
     def _traffic(self, blocks: int, known: Floats, worth: float) -> tuple[Floats, float]:
         """Return the share of queries by cell in the latest blocks, and how many they are.
 
-        Parameters
-        ----------
-        blocks : int
-        known : ndarray, shape (cells,)
-            Queries that are like these, and
-        worth : float
-            how many they count for at most.
+        ``known``: ndarray, shape (cells,); queries that are like these. ``worth``: how many they count for at most.
         """
         used = self._blocks.used
         counts = self._blocks.queries[max(0, used - blocks) : used].sum(axis=0)
@@ -459,19 +426,10 @@ def expected(
 ) -> tuple[Floats, Floats]:
     """Return F(t) = E[z] of what is served, and its variance, for each hypothesis and threshold.
 
-    Parameters
-    ----------
-    curves : Curves
-    some : Weighed
-    shares : ndarray, shape (hypotheses, cells)
-        Of queries, and behind them:
-    queries : ndarray, shape (hypotheses,)
-    exploration : float
+    ``shares``: ndarray, shape (hypotheses, cells); of queries. ``queries``: ndarray, shape (hypotheses,); behind them.
 
-    Returns
-    -------
-    value, variance : ndarray, shape (hypotheses, cells + 1)
-        Column 0 escalates all, column k keeps the cells below k.
+    Returns value and variance, of shape (hypotheses, cells + 1): column 0 escalates all, column k keeps the cells below
+    k.
     """
     seen = outlook(curves, some.mean)
     agree = seen.agree

@@ -26,17 +26,9 @@ _LEAST_CHANCE = 0.003
 class Labels(NamedTuple):
     """Labelled queries, shape (labels,) each.
 
-    Parameters
-    ----------
-    at : ndarray
-        When the query was routed, in queries or seconds.
-    cell : ndarray of int
-    agree : ndarray of int
-        1 or 0 where both models ran, else -1.
-    small, large : ndarray
-        z of both answers; the large one's counts only where it ran.
-    size : ndarray
-        Predicted plus gold pairs.
+    ``at``: when the query was routed, in queries or seconds. ``agree``: 1 or 0 where both models ran, else -1.
+    ``small``, ``large``: z of both answers; the large one's counts only where it ran. ``size``: predicted plus gold
+    pairs.
     """
 
     at: Floats
@@ -51,22 +43,11 @@ class Labels(NamedTuple):
 class Curves:
     """What is expected at each u in the offline world, shape (cells,) each.
 
-    Parameters
-    ----------
-    place : ndarray
-        Standardised logit of u: mean 0 and spread 1 where agreement is open.
-    logit : ndarray
-        Of A(u) = P(both answers are equal | u).
-    equal, small, large : ndarray
-        E[z | equal], E[z small | different], E[z large | different].
-    noise : ndarray, shape (3, cells)
-        Variances of a single z around these three.
-    size : ndarray
-        E[predicted + gold].
-    weight : ndarray
-        size over its mean: the shape of a failure that both models share.
-    slopes : ndarray, shape (3,)
-        Of the three curves against ``logit`` along u.
+    ``place``: standardised logit of u: mean 0 and spread 1 where agreement is open. ``logit``: of A(u) = P(both answers
+    are equal | u). ``equal``, ``small``, ``large``: E[z | equal], E[z small | different], E[z large | different].
+    ``noise``: ndarray, shape (3, cells); variances of a single z around these three. ``size``: E[predicted + gold].
+    ``weight``: size over its mean: the shape of a failure that both models share. ``slopes``: ndarray, shape (3,); of
+    the three curves against ``logit`` along u.
     """
 
     place: Floats
@@ -88,14 +69,8 @@ class Curves:
 def fit_curves(labels: Labels, logits: Floats, narrow: float, wide: float) -> Curves:
     """Fit all curves.
 
-    Parameters
-    ----------
-    labels : Labels
-        Pairs only count.
-    logits : ndarray, shape (cells,)
-        Of the cells' centres.
-    narrow, wide : float
-        Bandwidths, as shares of the labels: of agreement and size, and of z given agreement.
+    ``labels``: pairs only count. ``logits``: ndarray, shape (cells,); of the cells' centres. ``narrow``, ``wide``:
+    bandwidths, as shares of the labels: of agreement and size, and of z given agreement.
     """
     cells = len(logits)
     pair = labels.agree >= 0
@@ -154,11 +129,7 @@ def fit_curves(labels: Labels, logits: Floats, narrow: float, wide: float) -> Cu
 def smooth(count: Floats, total: Floats, width: float) -> Floats:
     """Return a local-linear curve of total / count over cells, in the rank of what is counted.
 
-    Parameters
-    ----------
-    count, total : ndarray, shape (cells,)
-    width : float
-        Standard deviation of the kernel, as a share of all.
+    ``count``, ``total``: ndarray, shape (cells,). ``width``: standard deviation of the kernel, as a share of all.
     """
     rank = (np.cumsum(count) - 0.5 * count) / max(count.sum(), 1e-12)
     away = rank[None, :] - rank[:, None]
@@ -220,17 +191,9 @@ def gradients(curves: Curves, seen: Outlook) -> tuple[Floats, Floats]:
 def kept_info(curves: Curves, eta: Floats, count: Floats, total: Floats) -> tuple[Floats, Floats]:
     """Return what labels of small answers alone say about η, expanded at some η.
 
-    Parameters
-    ----------
-    curves : Curves
-    eta : ndarray, shape (DIMENSIONS,)
-    count, total : ndarray, shape (rows, cells)
-        Labels and their z.
+    ``eta``: ndarray, shape (DIMENSIONS,). ``count``, ``total``: ndarray, shape (rows, cells); labels and their z.
 
-    Returns
-    -------
-    info : ndarray, shape (rows, DIMENSIONS, DIMENSIONS)
-    vec : ndarray, shape (rows, DIMENSIONS)
+    Returns info, of shape (rows, DIMENSIONS, DIMENSIONS), and vec, of shape (rows, DIMENSIONS).
     """
     seen = outlook(curves, eta)
     h, _ = gradients(curves, seen)
@@ -256,12 +219,8 @@ def grouped(curves: Curves, weight: Floats, size: int) -> Curves:
 def equations(curves: Curves, labels: Labels) -> tuple[Floats, Floats, Floats, Ints]:
     """Return what labelled pairs say about a world's deviation η: linear equations h·η = r with variance v.
 
-    Returns
-    -------
-    h : ndarray, shape (equations, DIMENSIONS)
-    r, v : ndarray, shape (equations,)
-    label : ndarray of int, shape (equations,)
-        The label that each belongs to; a pair that differs gives two.
+    Returns h, of shape (equations, DIMENSIONS); r and v; and the label that each equation belongs to: a pair that
+    differs gives two.
     """
     parts = [_of_equal(curves, labels), *_of_different(curves, labels)]
     h, r, v, label = (np.concatenate([part[place] for part in parts]) for place in range(4))

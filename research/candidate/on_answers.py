@@ -16,13 +16,7 @@ from research.recorded.tokens import NO_LEVERS
 class OnAnswers:
     """One core, bootstrapped on the offline queries.
 
-    Parameters
-    ----------
-    target : float
-        micro-F1.
-    offline : Outcomes
-    **changed
-        Constants that differ from the defaults.
+    ``target``: micro-F1. ``**changed``: constants that differ from the defaults.
     """
 
     levers = NO_LEVERS

@@ -16,10 +16,7 @@ from research.drift.simulate import Labels as DriftLabels
 class OnDrift:
     """One core, without a map and without audits.
 
-    Parameters
-    ----------
-    **changed
-        Constants that differ from the defaults.
+    ``**changed``: constants that differ from the defaults.
     """
 
     audit = 0.0

@@ -22,15 +22,8 @@ _NEWTON_STEPS = 3
 class World:
     """A Gaussian over η in information form, and how queries spread over u.
 
-    Parameters
-    ----------
-    info : ndarray, shape (DIMENSIONS, DIMENSIONS)
-    vec : ndarray, shape (DIMENSIONS,)
-        info times the mean.
-    mix : ndarray, shape (bins,)
-        Queries by bin of u.
-    cells : ndarray, shape (cells,)
-        The same by cell.
+    ``info``: ndarray, shape (DIMENSIONS, DIMENSIONS). ``vec``: ndarray, shape (DIMENSIONS,); info times the mean.
+    ``mix``: ndarray, shape (bins,); queries by bin of u. ``cells``: ndarray, shape (cells,); the same by cell.
     """
 
     info: Floats
@@ -48,19 +41,10 @@ class World:
 class Kind:
     """One way in which worlds change.
 
-    Parameters
-    ----------
-    name : str
-    hazard : float
-        Chance a block.
-    spread : ndarray, shape (DIMENSIONS,)
-        Standard deviations of the change of η.
-    mean : ndarray, shape (DIMENSIONS,)
-        Of the change of η.
-    mixed : bool
-        Whether the mix of queries changes too.
-    along : ndarray, shape (DIMENSIONS,), optional
-        A direction in which η may change besides, by a standard normal amount.
+    ``hazard``: chance a block. ``spread``: ndarray, shape (DIMENSIONS,); standard deviations of the change of η.
+    ``mean``: ndarray, shape (DIMENSIONS,); of the change of η. ``mixed``: whether the mix of queries changes too.
+    ``along``: ndarray, shape (DIMENSIONS,), optional; a direction in which η may change besides, by a standard normal
+    amount.
     """
 
     name: str
@@ -80,15 +64,9 @@ class Kind:
 class Since(NamedTuple):
     """Sums of the latest s blocks, and of the world's blocks before; first axis: s.
 
-    Parameters
-    ----------
-    ages, widths : ndarray
-        s in blocks, and how many ages each stands for.
-    info, vec : ndarray
-        Of the latest s blocks.
-    before_info, before_vec : ndarray
-        Of the world as the blocks before tell it.
-    mix, before_mix : ndarray, shape (ages, bins)
+    ``ages``, ``widths``: s in blocks, and how many ages each stands for. ``info``, ``vec``: of the latest s blocks.
+    ``before_info``, ``before_vec``: of the world as the blocks before tell it. ``mix``, ``before_mix``: ndarray, shape
+    (ages, bins).
     """
 
     ages: Floats
@@ -104,16 +82,9 @@ class Since(NamedTuple):
 class Weighed(NamedTuple):
     """All hypotheses, "nothing changed" first; first axis: hypotheses.
 
-    Parameters
-    ----------
-    weight : ndarray
-        Posterior probabilities, summing to 1.
-    mean : ndarray, shape (hypotheses, DIMENSIONS)
-    covariance : ndarray, shape (hypotheses, DIMENSIONS, DIMENSIONS)
-    age : ndarray of int
-        Blocks since the change; 0: none.
-    kind : ndarray of int
-        Index into the kinds, or their number plus that of the known world; -1: none.
+    ``weight``: posterior probabilities, summing to 1. ``mean``: ndarray, shape (hypotheses, DIMENSIONS).
+    ``covariance``: ndarray, shape (hypotheses, DIMENSIONS, DIMENSIONS). ``age``: blocks since the change; 0: none.
+    ``kind``: index into the kinds, or their number plus that of the known world; -1: none.
     """
 
     weight: Floats
@@ -131,16 +102,10 @@ class Weighed(NamedTuple):
 def agreement_info(logit: Floats, place: Floats, pairs: Floats, agreeing: Floats, at: Floats) -> tuple[Floats, Floats]:
     """Return what pairs say about level and slope of logit A, expanded at some values of both.
 
-    Parameters
-    ----------
-    logit, place : ndarray, shape (bins,)
-    pairs, agreeing : ndarray, shape (rows, bins)
-    at : ndarray, shape (rows, 2) or (2,)
+    ``logit``, ``place``: ndarray, shape (bins,). ``pairs``, ``agreeing``: ndarray, shape (rows, bins). ``at``: ndarray,
+    shape (rows, 2) or (2,).
 
-    Returns
-    -------
-    info : ndarray, shape (rows, 2, 2)
-    vec : ndarray, shape (rows, 2)
+    Returns info, of shape (rows, 2, 2), and vec, of shape (rows, 2).
     """
     line = np.stack((np.ones(len(place)), place))
     chance = 1.0 / (1.0 + np.exp(-(logit + at @ line)))
@@ -171,14 +136,7 @@ def log_mix(counts: Floats, prior: Floats) -> Floats:
 def log_evidence(since: Since, mean: Floats, covariance: Floats) -> tuple[Floats, Floats, Floats]:
     """Return the log evidence of each row's latest blocks under a Gaussian prior on η, and the posterior.
 
-    Parameters
-    ----------
-    since : Since
-    mean, covariance : ndarray, broadcast to (..., ages, DIMENSIONS[, DIMENSIONS])
-
-    Returns
-    -------
-    evidence, posterior mean, posterior covariance : ndarray
+    ``mean``, ``covariance``: ndarray, broadcast to (..., ages, DIMENSIONS[, DIMENSIONS]).
     """
     away = since.vec - (since.info @ mean[..., None])[..., 0]
     whole = np.eye(DIMENSIONS) + covariance @ since.info
@@ -203,22 +161,10 @@ def weigh(
 ) -> Weighed:
     """Weigh all hypotheses.
 
-    Parameters
-    ----------
-    since : Since
-    now : World
-        As all its blocks tell it.
-    kinds : tuple of Kind
-    known : tuple of World
-        Those that may have come back.
-    back : Kind
-        How a known world differs from what it was; its hazard is shared by all.
-    mix_spread : float
-        Queries that the former mix is worth as a prior for a new one.
-    mix_scale : float
-        By which counts of queries are divided.
-    mix_most : float
-        Queries that a known mix is worth at most.
+    ``now``: as all its blocks tell it. ``known``: those that may have come back. ``back``: how a known world differs
+    from what it was; its hazard is shared by all. ``mix_spread``: queries that the former mix is worth as a prior for a
+    new one. ``mix_scale``: by which counts of queries are divided. ``mix_most``: queries that a known mix is worth at
+    most.
     """
     before_cov = np.linalg.inv(since.before_info)
     before_mean = (before_cov @ since.before_vec[..., None])[..., 0]

@@ -47,11 +47,7 @@ FAMILIES = (
 class Paced(Ours):
     """The core on a budget, whose traffic is summarised late.
 
-    Parameters
-    ----------
-    budget : float
-    late : int
-        Summaries of 250 queries that lie between a query and the core's knowledge of it.
+    ``late``: summaries of 250 queries that lie between a query and the core's knowledge of it.
     """
 
     def __init__(self, budget: float, late: int = 0) -> None:
@@ -70,18 +66,9 @@ class Paced(Ours):
 class Row:
     """One walk.
 
-    Parameters
-    ----------
-    family, seed, late
-    windows : list of float
-        Mean cost of each 10,000 queries over the budget, less 1.
-    worst_anywhere : float
-        The largest such error, in size, of any 10,000 queries in a row.
-    whole : float
-        The same of the whole stream.
-    micro_f1, best_micro_f1 : float
-        Expected of what was served, and of the best threshold of each block that keeps to the budget in it.
-    versions : int
+    ``windows``: mean cost of each 10,000 queries over the budget, less 1. ``worst_anywhere``: the largest such error,
+    in size, of any 10,000 queries in a row. ``whole``: the same of the whole stream. ``micro_f1``, ``best_micro_f1``:
+    expected of what was served, and of the best threshold of each block that keeps to the budget in it.
     """
 
     family: str

@@ -55,18 +55,8 @@ class _Opinion(NamedTuple):
 class Standing(NamedTuple):
     """One example as the join hands it to the fit.
 
-    Parameters
-    ----------
-    number : int
-        Of the query.
-    labelled_at_s : float
-    labeler : int
-        Index into ``NAMES``.
-    revision : int
-    said : Said or None
-        None where the label is withdrawn and no other stands.
-    order : int
-        As which of the query's opinions it was taken.
+    ``number``: of the query. ``labeler``: index into ``NAMES``. ``said``: none where the label is withdrawn and no
+    other stands. ``order``: as which of the query's opinions it was taken.
     """
 
     number: int
@@ -151,22 +141,10 @@ class _Draws:
 class Desk:
     """Everybody who labels in one walk.
 
-    Parameters
-    ----------
-    habits : Habits
-    truth : Answers
-        Of the stream.
-    at_s, label_at_s : ndarray, shape (queries,)
-        When queries come, and their first labels where they are asked for (infinite: never).
-    seed : list of int
-        Of the stream's own chance.
-    doubt : ndarray, shape (queries,), optional
-        Chance that the small answer is wrong, given u; 0 if not given.
-
-    Attributes
-    ----------
-    lying : set of int
-        Queries whose standing label is not the truth, of the latest 12,000 labelled.
+    ``truth``: of the stream. ``at_s``, ``label_at_s``: ndarray, shape (queries,); when queries come, and their first
+    labels where they are asked for (infinite: never). ``seed``: of the stream's own chance. ``doubt``: ndarray, shape
+    (queries,), optional; chance that the small answer is wrong, given u; 0 if not given. ``lying``: queries whose
+    standing label is not the truth, of the latest 12,000 labelled.
     """
 
     def __init__(

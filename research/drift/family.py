@@ -20,16 +20,9 @@ Floats = NDArray[np.float64]
 class Labelers:
     """How labels come, each a function of progress in [0, 1).
 
-    Parameters
-    ----------
-    slower : callable
-        Factor on the mean delay.
-    answered : callable
-        Probability that a label asked for ever comes.
-    careless : callable
-        Probability that a label breaks a pair that was right.
-    flattering : callable
-        Probability that a label calls the small model's answer the truth.
+    ``slower``: factor on the mean delay. ``answered``: probability that a label asked for ever comes. ``careless``:
+    probability that a label breaks a pair that was right. ``flattering``: probability that a label calls the small
+    model's answer the truth.
     """
 
     slower: Callable[[Floats], Floats] = np.ones_like
@@ -42,20 +35,10 @@ class Labelers:
 class Family:
     """One kind of drift.
 
-    Parameters
-    ----------
-    name, about : str
-    world : callable
-        From progress in [0, 1) to named log-odds of :class:`~research.drift.world.Conditions`.
-    labelers : Labelers
-    rate : callable
-        Queries per tenth of a second.
-    changes : tuple of float
-        Progress at which something begins that a detector should tell; before the first, every alarm is false.
-    adversary : bool
-        Whether labels lie, for which the floor of compliance is .80 instead of .85.
-    mess : Mess or None
-        What goes wrong beside drift; with it labelers have names and an expert answers audits.
+    ``world``: from progress in [0, 1) to named log-odds of :class:`~research.drift.world.Conditions`. ``rate``: queries
+    per tenth of a second. ``changes``: progress at which something begins that a detector should tell; before the
+    first, every alarm is false. ``adversary``: whether labels lie, for which the floor of compliance is .80 instead of
+    .85. ``mess``: what goes wrong beside drift; with it labelers have names and an expert answers audits.
     """
 
     name: str

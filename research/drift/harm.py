@@ -21,14 +21,8 @@ _BINS = 60
 class Harm(NamedTuple):
     """Micro-F1 by what changed, one after the other in this order.
 
-    Parameters
-    ----------
-    shape : float
-        u's distribution.
-    agreement : float
-        P(both models agree | u).
-    alike, apart : float
-        What is served is worth less, given u and that both agree; and that they do not.
+    ``shape``: u's distribution. ``agreement``: P(both models agree | u). ``alike``, ``apart``: what is served is worth
+    less, given u and that both agree; and that they do not.
     """
 
     shape: float

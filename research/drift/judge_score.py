@@ -23,24 +23,14 @@ _IN_A_ROW = 3
 class JudgeScore:
     """One policy on one stream.
 
-    Parameters
-    ----------
-    pol, regret : float or None
-        Share of blocks on target from the first change on, or of the stream where nothing changes; and their mean cost
-        over the oracle's, less 1. After a cold start: of the ten blocks from the first threshold on, if there is one.
-    recovery : float or None
-        Mean over changes of the queries until the first of three blocks on target in a row; where there are none before
-        the next change, until then. None where nothing changes.
-    set_aside : float
-        Labels set aside at once beyond those that are not the truth, at worst.
-    alarms, false_alarms : float
-        In 100,000 queries: of the stream, and of those before anything changes.
-    drifted : float or None
-        Share of looks at the status in which it said "drifted"; None for what has no status.
-    audits, audited : int
-        Audits opened, and labels asked of trusted people.
-    first_threshold : int or None
-        Queries before it, after a cold start.
+    ``pol``, ``regret``: share of blocks on target from the first change on, or of the stream where nothing changes; and
+    their mean cost over the oracle's, less 1. After a cold start: of the ten blocks from the first threshold on, if
+    there is one. ``recovery``: mean over changes of the queries until the first of three blocks on target in a row;
+    where there are none before the next change, until then. None where nothing changes. ``set_aside``: labels set aside
+    at once beyond those that are not the truth, at worst. ``alarms``, ``false_alarms``: in 100,000 queries: of the
+    stream, and of those before anything changes. ``drifted``: share of looks at the status in which it said "drifted";
+    None for what has no status. ``audits``, ``audited``: audits opened, and labels asked of trusted people.
+    ``first_threshold``: queries before it, after a cold start.
     """
 
     pol: float | None
@@ -85,11 +75,7 @@ def judge_score(stream: Stream, routed: Routed, best: Oracle) -> JudgeScore:
 def recovery(met: NDArray[np.bool_], begins: list[int]) -> float | None:
     """Return the mean number of queries from a change to three blocks on target in a row.
 
-    Parameters
-    ----------
-    met : ndarray of bool, shape (blocks,)
-    begins : list of int
-        Blocks that begin with a change.
+    ``met``: ndarray of bool, shape (blocks,). ``begins``: blocks that begin with a change.
 
     Examples
     --------

@@ -38,13 +38,7 @@ class Sampling(NamedTuple):
 class Spell:
     """A stretch of whole blocks.
 
-    Parameters
-    ----------
-    begin : float
-        Share of the stream before it.
-    queries : int
-    most : float
-        Of the stream, the longest it lasts.
+    ``begin``: share of the stream before it. ``most``: of the stream, the longest it lasts.
     """
 
     begin: float
@@ -69,16 +63,10 @@ class Spell:
 class LargeTrouble:
     """A large server that answers only so many calls.
 
-    Parameters
-    ----------
-    spell : Spell
-    capacity : float
-        Calls that it answers, for each query of the stream that comes meanwhile; 0: it is absent.
-    waste : float
-        Beyond the capacity a call succeeds with probability (capacity / load) to this power. At 1 the server stays as
-        busy as it can; above 1 it answers the fewer, the more it is called.
-    retries : int
-        Times that a failed call is tried again, each adding to the load.
+    ``capacity``: calls that it answers, for each query of the stream that comes meanwhile; 0: it is absent. ``waste``:
+    beyond the capacity a call succeeds with probability (capacity / load) to this power. At 1 the server stays as busy
+    as it can; above 1 it answers the fewer, the more it is called. ``retries``: times that a failed call is tried
+    again, each adding to the load.
     """
 
     spell: Spell
@@ -91,13 +79,8 @@ class LargeTrouble:
 class Relabelling:
     """One key that labels anew what others have labelled.
 
-    Parameters
-    ----------
-    begin : float
-        Share of the stream before it; labels of the 20,000 queries before then are reached too.
-    share : float
-        Of labels, over which it speaks last.
-    says : str
+    ``begin``: share of the stream before it; labels of the 20,000 queries before then are reached too. ``share``: of
+    labels, over which it speaks last.
     """
 
     begin: float
@@ -109,45 +92,19 @@ class Relabelling:
 class Habits:
     """How five named labelers work; all zero: truly, once, in time.
 
-    Parameters
-    ----------
-    wrong : float
-        Share of labels that are wrong at first, careless and flattering ones alike often; the same labeler corrects
-        them later.
-    later : float
-        By how much later than usual; a label is usually corrected 1,000 queries later.
-    trusted_err : bool
-        Whether answers to audits are wrong at first as often as other labels, and corrected as late.
-    withdrawn : float
-        Share of labels that are withdrawn later.
-    shared : float
-        Share of queries that one or two further people label too.
-    noise : float
-        Share of careless labels, never corrected.
-    resent : float
-        Share of labels sent twice: as often under a new id as delivered twice.
-    lies : str or None
-        What the last labeler says in its own labels.
-    liars : int
-        How many of the labelers, the last ones, say so.
-    lie_share : float
-        Share of their labels in which they do.
-    lie_where : tuple of float
-        They lie only where the chance that the small answer is wrong lies between these.
-    doubted : float
-        A label is careless with this times the chance that the small answer is wrong.
-    skipped : float
-        Share of labels that never come where the small answer is wrong.
-    kept_skipped : bool
-        Whether only escalated queries are labelled, whatever is asked.
-    begin : float
-        Share of the stream before those who lie, doubt, skip, withdraw or slip begin to; before, all are honest.
-    relabels : Relabelling or None
-        What the last labeler makes of those of others.
-    flood : Spell or None
-        While every query is labelled, asked for or not.
-    backlog : Spell or None
-        Whose labels all arrive when it ends.
+    ``wrong``: share of labels that are wrong at first, careless and flattering ones alike often; the same labeler
+    corrects them later. ``later``: by how much later than usual; a label is usually corrected 1,000 queries later.
+    ``trusted_err``: whether answers to audits are wrong at first as often as other labels, and corrected as late.
+    ``withdrawn``: share of labels that are withdrawn later. ``shared``: share of queries that one or two further people
+    label too. ``noise``: share of careless labels, never corrected. ``resent``: share of labels sent twice: as often
+    under a new id as delivered twice. ``lies``: what the last labeler says in its own labels. ``liars``: how many of
+    the labelers, the last ones, say so. ``lie_share``: share of their labels in which they do. ``lie_where``: they lie
+    only where the chance that the small answer is wrong lies between these. ``doubted``: A label is careless with this
+    times the chance that the small answer is wrong. ``skipped``: share of labels that never come where the small answer
+    is wrong. ``kept_skipped``: whether only escalated queries are labelled, whatever is asked. ``begin``: share of the
+    stream before those who lie, doubt, skip, withdraw or slip begin to; before, all are honest. ``relabels``: what the
+    last labeler makes of those of others. ``flood``: while every query is labelled, asked for or not. ``backlog``:
+    whose labels all arrive when it ends.
     """
 
     wrong: float = 0.0
@@ -190,23 +147,10 @@ class Pause:
 class Mess:
     """Everything that goes wrong in a stream; by default nothing, with labelers that have names.
 
-    Parameters
-    ----------
-    large : LargeTrouble or None
-    small_outage : Spell or None
-        While the small server is absent: every query escalates, u is unknown.
-    habits : Habits
-    clock : ClockAhead or None
-    pause : Pause or None
-    chunk : int
-        Queries to a summary of traffic.
-    sampling : Sampling
-    expert : bool
-        Whether the workload names a trusted labeler; if not, ordinary labelers answer audits.
-    named_start : bool
-        Whether the labelled set of the start names its five labelers.
-    cold : bool
-        Whether there is no labelled set to start from.
+    ``small_outage``: while the small server is absent: every query escalates, u is unknown. ``chunk``: queries to a
+    summary of traffic. ``expert``: whether the workload names a trusted labeler; if not, ordinary labelers answer
+    audits. ``named_start``: whether the labelled set of the start names its five labelers. ``cold``: whether there is
+    no labelled set to start from.
     """
 
     large: LargeTrouble | None = None

@@ -25,24 +25,16 @@ AROUND = 10_000
 class MessScore:
     """What one policy makes of one messy stream.
 
-    Parameters
-    ----------
-    wrong_quarantined, wrong_quarantined_mean : float
-        Labels set aside at once beyond those that are not the truth: most, and mean over the stream.
-    missed_lies : int or None
-        Standing labels at the end that are not the truth, less those set aside; None where nobody attacks.
-    audits, all_alarms : int
-        Audits opened, and alarms of all detectors from the first query on.
-    load : float or None
-        Attempts a query at the large server while it is in trouble, over those of the 10,000 queries before; None
-        where it never is.
-    highest_rate, highest_rate_calm : float or None
-        Highest escalation rate that a version published while either server is in trouble, or within 10,000 queries
-        after, has on the queries before; over that of the version before. The second: on the same stream with healthy
-        servers, where it is more than 1 as well, since versions follow labels. None where no server is in trouble.
-    micro_f1_moved, micro_f1_moved_most, cost_moved : float or None
-        Against the same stream with honest labelers: by how much expected micro-F1 differs over the whole stream, at
-        most in a block, and the relative difference of sequential cost; None where nobody attacks.
+    ``wrong_quarantined``, ``wrong_quarantined_mean``: labels set aside at once beyond those that are not the truth:
+    most, and mean over the stream. ``missed_lies``: standing labels at the end that are not the truth, less those set
+    aside; None where nobody attacks. ``audits``, ``all_alarms``: audits opened, and alarms of all detectors from the
+    first query on. ``load``: attempts a query at the large server while it is in trouble, over those of the 10,000
+    queries before; None where it never is. ``highest_rate``, ``highest_rate_calm``: highest escalation rate that a
+    version published while either server is in trouble, or within 10,000 queries after, has on the queries before; over
+    that of the version before. The second: on the same stream with healthy servers, where it is more than 1 as well,
+    since versions follow labels. None where no server is in trouble. ``micro_f1_moved``, ``micro_f1_moved_most``,
+    ``cost_moved``: against the same stream with honest labelers: by how much expected micro-F1 differs over the whole
+    stream, at most in a block, and the relative difference of sequential cost; None where nobody attacks.
     """
 
     wrong_quarantined: float
@@ -61,13 +53,8 @@ class MessScore:
 def mess_score(stream: Stream, routed: Routed, twin: Routed | None) -> MessScore:
     """Score one walk.
 
-    Parameters
-    ----------
-    stream : Stream
-        A messy one.
-    routed : Routed
-    twin : Routed or None
-        The walk of the same policy with honest labelers and healthy servers; needed where they are not.
+    ``stream``: A messy one. ``twin``: the walk of the same policy with honest labelers and healthy servers; needed
+    where they are not.
     """
     mess, journal = stream.family.mess, routed.journal
     if mess is None or journal is None or (twin is None and (mess.attacked or mess.trouble is not None)):

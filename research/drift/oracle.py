@@ -29,16 +29,10 @@ _PLACES = 20
 class Oracle:
     """For each block of queries, shape (blocks,) each.
 
-    Parameters
-    ----------
-    reach : ndarray
-        The micro-F1 to hold: the target, or where no threshold reaches it, the best one less .002 (so that the cost
-        of the oracle does not hang on queries that gain nothing). Where the large server is in trouble, at most what
-        the threshold of a healthy one would give then.
-    escalation_rate : ndarray
-        Least share of queries above a threshold that reaches it.
-    cost : ndarray
-        Mean sequential cost at that share, without exploration.
+    ``reach``: the micro-F1 to hold: the target, or where no threshold reaches it, the best one less .002 (so that the
+    cost of the oracle does not hang on queries that gain nothing). Where the large server is in trouble, at most what
+    the threshold of a healthy one would give then. ``escalation_rate``: least share of queries above a threshold that
+    reaches it. ``cost``: mean sequential cost at that share, without exploration.
     """
 
     reach: Floats
@@ -114,13 +108,8 @@ def _answered(trouble: LargeTrouble) -> Floats:
 def _in_trouble(micro_f1: Floats, target: float, usual: float) -> tuple[float, float]:
     """Return what to reach in one block, and the least rate that does.
 
-    Parameters
-    ----------
-    micro_f1 : ndarray, shape (BLOCK + 1,)
-        By queries kept, failed calls counted as the small answer.
-    target : float
-    usual : float
-        Escalation rate of the oracle if the server were healthy.
+    ``micro_f1``: ndarray, shape (BLOCK + 1,); by queries kept, failed calls counted as the small answer. ``usual``:
+    escalation rate of the oracle if the server were healthy.
     """
     as_ever = float(micro_f1[round((1.0 - usual) * BLOCK)])
     reach = min(target, as_ever, float(micro_f1.max()) - _SHORT_OF_BEST)
@@ -135,10 +124,7 @@ def _begins(stream: Stream) -> range:
 def expected_micro_f1(stream: Stream, served_by_large: NDArray[np.bool_]) -> Floats:
     """Return the expected micro-F1 of what each block was served, shape (blocks,).
 
-    Parameters
-    ----------
-    served_by_large : ndarray of bool, shape (queries,)
-        Escalated or explored.
+    ``served_by_large``: ndarray of bool, shape (queries,); escalated or explored.
     """
     gold, small, large = stream.expected[:3]
     hits = np.where(served_by_large, large, small)

@@ -33,14 +33,8 @@ def write(rows: list[Row], facts: dict[str, Any], folder: Path) -> str:
 
     Returns the Markdown.
 
-    Parameters
-    ----------
-    rows : list of dict
-        From :func:`research.drift.run.work`.
-    facts : dict
-        Command, seeds and wall time of the run.
-    folder : Path
-        Made when missing.
+    ``rows``: from :func:`research.drift.run.work`. ``facts``: command, seeds and wall time of the run. ``folder``: made
+    when missing.
     """
     folder.mkdir(parents=True, exist_ok=True)
     made = {**facts, "tuning": TUNING}

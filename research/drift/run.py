@@ -72,15 +72,8 @@ def rows_of(
 ) -> Iterator[list[Row]]:
     """Yield the rows of each task as it ends.
 
-    Parameters
-    ----------
-    tasks : sequence of Task
-    jobs : int
-        Processes; with 1 all runs in this one.
-    budget_s : float
-        After so long no further stream is begun; those under way are finished.
-    walked : callable
-        From a task to its rows.
+    ``jobs``: processes; with 1 all runs in this one. ``budget_s``: after so long no further stream is begun; those
+    under way are finished. ``walked``: from a task to its rows.
     """
     ends_s = time.monotonic() + budget_s
     if jobs <= 1:

@@ -28,33 +28,15 @@ ANY = "any"
 class Score:
     """One policy on one stream.
 
-    Parameters
-    ----------
-    pol : float
-        Share of blocks of 2,000 queries with expected micro-F1 of at least the target less .005.
-    regret : float
-        Mean sequential cost over the oracle's, less 1; exploration included.
-    regret_kept : float
-        The same without what exploration costs.
-    excess : float
-        Mean over blocks of expected micro-F1 less what the oracle holds.
-    realised_excess : float
-        The same by the answers that were drawn, over the whole stream.
-    worst_run : int
-        Longest run of missed blocks.
-    calibration_error : float or None
-        Mean over blocks of the error of g(u) in force against P(error | u), in 10 bins of equal mass.
-    versions : int
-    escalation_rate : float
-    cost, cost_paper : float
-        Mean cost of a query in small calls, exploration included; the paper's leaves out the small call wherever the
-        large model ran.
-    false_alarms : dict
-        Alarms before anything changed, by detector.
-    quiet_queries : int
-        Queries before anything changed.
-    delays : dict
-        For each detector the queries from each change to its first alarm; None where it stayed silent.
+    ``pol``: share of blocks of 2,000 queries with expected micro-F1 of at least the target less .005. ``regret``: mean
+    sequential cost over the oracle's, less 1; exploration included. ``regret_kept``: the same without what exploration
+    costs. ``excess``: mean over blocks of expected micro-F1 less what the oracle holds. ``realised_excess``: the same
+    by the answers that were drawn, over the whole stream. ``worst_run``: longest run of missed blocks.
+    ``calibration_error``: mean over blocks of the error of g(u) in force against P(error | u), in 10 bins of equal
+    mass. ``cost``, ``cost_paper``: mean cost of a query in small calls, exploration included; the paper's leaves out
+    the small call wherever the large model ran. ``false_alarms``: alarms before anything changed, by detector.
+    ``quiet_queries``: queries before anything changed. ``delays``: for each detector the queries from each change to
+    its first alarm; None where it stayed silent.
     """
 
     pol: float
@@ -120,14 +102,9 @@ def longest_run(missed: NDArray[np.bool_]) -> int:
 def calibration_error(forecast: Floats, chance: Floats, block: int = BLOCK) -> float | None:
     """Return the expected calibration error against known chances, so that no label noise is in it.
 
-    Parameters
-    ----------
-    forecast : ndarray, shape (queries,)
-        g(u) as routed; NaN where there was none.
-    chance : ndarray, shape (queries,)
-        P(error | u).
-    block : int
-        Bins are made within blocks of so many queries: errors of opposite sign at different times do not cancel.
+    ``forecast``: ndarray, shape (queries,); g(u) as routed; NaN where there was none. ``chance``: ndarray, shape
+    (queries,); p(error | u). ``block``: bins are made within blocks of so many queries: errors of opposite sign at
+    different times do not cancel.
     """
     if np.isnan(forecast).any():
         return None

@@ -21,12 +21,7 @@ _FAILURES = 3
 class Load(NamedTuple):
     """How a server of limited capacity fares under so many calls a query.
 
-    Parameters
-    ----------
-    failing : float
-        Share of attempts that fail.
-    attempts : float
-        For each call, retries included.
+    ``failing``: share of attempts that fail. ``attempts``: for each call, retries included.
     """
 
     failing: float
@@ -39,13 +34,7 @@ def settle(trouble: LargeTrouble, calls: float, failing: float = 0.0) -> Load:
     Retries add load and load adds failures, so that there may be several such points: it is the one that lies nearest
     above ``failing`` when things get worse, below it when they get better.
 
-    Parameters
-    ----------
-    trouble : LargeTrouble
-    calls : float
-        A query, retries left out.
-    failing : float
-        Share of attempts that failed a moment ago.
+    ``calls``: A query, retries left out. ``failing``: share of attempts that failed a moment ago.
 
     Examples
     --------
@@ -81,13 +70,7 @@ class Answering(NamedTuple):
 class Servers:
     """The servers of one walk.
 
-    Parameters
-    ----------
-    mess : Mess
-    queries : int
-        In the stream.
-    seed : sequence of int
-        Of the stream's own chance.
+    ``queries``: in the stream. ``seed``: of the stream's own chance.
     """
 
     def __init__(self, mess: Mess, queries: int, seed: list[int]) -> None:

@@ -50,26 +50,14 @@ class Traffic(NamedTuple):
 class Labels(NamedTuple):
     """Labels in the order in which they came, shape (labels,) each.
 
-    Parameters
-    ----------
-    number : ndarray of int
-        Place of the query in the stream; negative for the labelled set of the start.
-    at_s, label_at_s : ndarray
-        By the clocks of the router and of the labeler.
-    u, routed_error : ndarray
-        Uncertainty, and g(u) of the version that routed it (NaN: none).
-    version : ndarray of int
-        The policy's own number of what routed it.
-    gold, small, large : ndarray of int
-        Gold pairs, and hits of both answers, as told.
-    large_ran, escalated, agree, audited : ndarray of bool
-        Audited: asked of trusted people, whose labels are true.
-    probability, pair_probability : ndarray
-        Of being labelled given u, and of being labelled with both models run.
-    requested, large_failed, retracted : ndarray of bool
-        Whether anybody asked; whether the large model was called and gave no answer; whether the label is withdrawn.
-    labeler, revision : ndarray of int
-        Index into :data:`~research.drift.desk.NAMES`, -1 where nobody is named; the query's count of examples.
+    ``number``: place of the query in the stream; negative for the labelled set of the start. ``at_s``, ``label_at_s``:
+    by the clocks of the router and of the labeler. ``u``, ``routed_error``: uncertainty, and g(u) of the version that
+    routed it (NaN: none). ``version``: the policy's own number of what routed it. ``gold``, ``small``, ``large``: gold
+    pairs, and hits of both answers, as told. ``large_ran``, ``escalated``, ``agree``, ``audited``: audited: asked of
+    trusted people, whose labels are true. ``probability``, ``pair_probability``: of being labelled given u, and of
+    being labelled with both models run. ``requested``, ``large_failed``, ``retracted``: whether anybody asked; whether
+    the large model was called and gave no answer; whether the label is withdrawn. ``labeler``, ``revision``: index into
+    :data:`~research.drift.desk.NAMES`, -1 where nobody is named; the query's count of examples.
     """
 
     number: Ints
@@ -172,16 +160,9 @@ class AsksForLabels(Protocol):
 class Journal:
     """What a policy says of itself in a messy stream.
 
-    Parameters
-    ----------
-    published : list of (int, float)
-        The query after which a version came, and its threshold on u.
-    set_aside : list of (int, int)
-        Labels in quarantine after so many queries.
-    audits : int
-        Times that an audit was opened.
-    drifted : list of bool
-        Whether the status said so, at each look.
+    ``published``: the query after which a version came, and its threshold on u. ``set_aside``: labels in quarantine
+    after so many queries. ``audits``: times that an audit was opened. ``drifted``: whether the status said so, at each
+    look.
     """
 
     published: list[tuple[int, float]] = field(default_factory=list)
@@ -207,23 +188,11 @@ class TakesMess:
 class Routed:
     """What became of each query, shape (queries,) each.
 
-    Parameters
-    ----------
-    escalated, large_ran, label_requested, audited : ndarray of bool
-        ``large_ran`` holds exploration too; the large answer is then served.
-    probability : ndarray
-        Of being labelled, given whether it escalates.
-    routed_error : ndarray
-        g(u) in force, NaN where there was none.
-    version : ndarray of int
-    small_failed, large_failed : ndarray of bool
-        Whose call gave no answer; where the large one's did not, the small answer is served.
-    attempts : ndarray
-        At the large server, retries included.
-    lying : list of (int, int)
-        In a messy stream: standing labels that are not the truth, after so many queries.
-    journal : Journal or None
-    alarms : list of Alarm
+    ``escalated``, ``large_ran``, ``label_requested``, ``audited``: ``large_ran`` holds exploration too; the large
+    answer is then served. ``probability``: of being labelled, given whether it escalates. ``routed_error``: g(u) in
+    force, NaN where there was none. ``small_failed``, ``large_failed``: whose call gave no answer; where the large
+    one's did not, the small answer is served. ``attempts``: at the large server, retries included. ``lying``: in a
+    messy stream: standing labels that are not the truth, after so many queries.
     """
 
     escalated: Bools
@@ -256,18 +225,9 @@ class Routed:
 def walk(stream: Stream, start: Stream, policy: Policy) -> Routed:
     """Lead a policy through a stream.
 
-    Parameters
-    ----------
-    stream : Stream
-    start : Stream
-        The labelled set of the start; both models ran on it.
-    policy : Policy
-        Fresh; it is changed.
+    ``start``: the labelled set of the start; both models ran on it. ``policy``: fresh; it is changed.
 
-    Raises
-    ------
-    TypeError
-        If the stream is messy and the policy does not take mess.
+    Raises TypeError if the stream is messy and the policy does not take mess.
     """
     mess = stream.family.mess
     if mess is not None:

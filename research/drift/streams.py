@@ -33,22 +33,12 @@ _ROUTERS = 3
 class Stream:
     """Queries in the order in which they come, shape (queries,) each.
 
-    Parameters
-    ----------
-    at_s, label_at_s : ndarray
-        When a query comes, and when its label would if asked for (infinite: never), in seconds from the start.
-    u : ndarray
-        Uncertainty, in (0, 1).
-    draw : ndarray
-        Uniform; a query is explored below one probability and labelled below a larger one.
-    audit_draw : ndarray
-        Uniform, apart from all else; a query that both models answer is audited below some probability.
-    truth : Answers
-        What both models answered.
-    told : Answers
-        The same as labelers tell it.
-    expected : ndarray, shape (4, queries)
-        E[gold], E[small hits], E[large hits] and P(small wrong), given u and all that is known of the world.
+    ``at_s``, ``label_at_s``: when a query comes, and when its label would if asked for (infinite: never), in seconds
+    from the start. ``u``: uncertainty, in (0, 1). ``draw``: uniform; a query is explored below one probability and
+    labelled below a larger one. ``audit_draw``: uniform, apart from all else; a query that both models answer is
+    audited below some probability. ``truth``: what both models answered. ``told``: the same as labelers tell it.
+    ``expected``: ndarray, shape (4, queries); e[gold], E[small hits], E[large hits] and P(small wrong), given u and all
+    that is known of the world.
     """
 
     family: Family
@@ -89,18 +79,9 @@ class Stream:
 def stream(name: str, seed: int, queries: int) -> Stream:
     """Draw one stream.
 
-    Parameters
-    ----------
-    name : str
-        Of the family.
-    seed : int
-    queries : int
-        A multiple of ``BLOCK``.
+    ``name``: of the family. ``queries``: A multiple of ``BLOCK``.
 
-    Raises
-    ------
-    ValueError
-        If ``queries`` is not a positive multiple of ``BLOCK``.
+    Raises ValueError if ``queries`` is not a positive multiple of ``BLOCK``.
     """
     if queries <= 0 or queries % BLOCK:
         raise ValueError(f"queries: must be a positive multiple of {BLOCK} (got {queries})")

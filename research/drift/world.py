@@ -68,30 +68,15 @@ _LARGE = np.array(
 class Conditions:
     """The state of the world for each query, shape (queries,) each; all zero is the recorded one.
 
-    Parameters
-    ----------
-    small, large, alike : ndarray
-        Log-odds added to the chances of errors of one model and of the same error of both.
-    prior : ndarray
-        Log-odds added to the share of queries that the small model gets wrong, P(u | wrong) staying as it is.
-    hard : ndarray
-        Covariate shift: quantile v of difficulty becomes 1 - (1 - v)^exp(hard).
-    lost : ndarray
-        Share of queries whose u says nothing, in [0, 1].
-    stretch, offset : ndarray
-        u's logit x is seen as x·exp(stretch) + offset.
-    blunder : ndarray
-        Chance of a further error of the small model, alike at each u.
-    cut : ndarray
-        Chance that the small answer ends half way, alike at each u: of its pairs the second half is missing.
-    novel : ndarray
-        Chance that a query holds one pair more, of a type that is new to both models, alike at each u.
-    misled : ndarray
-        Log-odds added to the chance of errors of the large model where the small one errs: agreement hardly tells.
-    mute : ndarray
-        Share of queries whose server reports that it is certain, whatever it answers: u is 0.
-    burst : ndarray
-        Share of runs of 200 queries that are alike in difficulty.
+    ``small``, ``large``, ``alike``: log-odds added to the chances of errors of one model and of the same error of both.
+    ``prior``: log-odds added to the share of queries that the small model gets wrong, P(u | wrong) staying as it is.
+    ``hard``: covariate shift: quantile v of difficulty becomes 1 - (1 - v)^exp(hard). ``lost``: share of queries whose
+    u says nothing, in [0, 1]. ``stretch``, ``offset``: u's logit x is seen as x·exp(stretch) + offset. ``blunder``:
+    chance of a further error of the small model, alike at each u. ``cut``: chance that the small answer ends half way,
+    alike at each u: of its pairs the second half is missing. ``novel``: chance that a query holds one pair more, of a
+    type that is new to both models, alike at each u. ``misled``: log-odds added to the chance of errors of the large
+    model where the small one errs: agreement hardly tells. ``mute``: share of queries whose server reports that it is
+    certain, whatever it answers: u is 0. ``burst``: share of runs of 200 queries that are alike in difficulty.
     """
 
     small: Floats

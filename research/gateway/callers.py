@@ -60,19 +60,8 @@ async def turn(ask: Ask, callers: int, seconds: float) -> list[float]:
 class Asked:
     """The requests that are sent, and the queries that a gateway answered.
 
-    Parameters
-    ----------
-    models_port : int
-    settings : Settings
-        Of the gateways.
-
-    Attributes
-    ----------
-    answered : set of str
-        Their ids.
-    strayed : int
-        Queries that took another path than the one that is measured: a call to the small model failed, as calls do on
-        a machine without time to spare.
+    ``settings``: of the gateways. ``answered``: their ids. ``strayed``: queries that took another path than the one
+    that is measured: a call to the small model failed, as calls do on a machine without time to spare.
     """
 
     def __init__(self, models_port: int, settings: Settings) -> None:

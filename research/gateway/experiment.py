@@ -48,11 +48,8 @@ Figures = dict[str, dict[str, float]]
 def run(rounds: int, seconds: float) -> dict[str, Any]:
     """Measure all loads; each turn takes so many seconds, and its warm-up.
 
-    Returns
-    -------
-    dict
-        Rounds by load; how many queries were answered, how many of them have no result, and how many took another
-        path than the one that was measured.
+    Returns rounds by load; how many queries were answered, how many of them have no result, and how many took another
+    path than the one that was measured.
     """
     with tempfile.TemporaryDirectory() as name, ExitStack() as running:
         broker = LocalBroker(Path(name) / "kafka")

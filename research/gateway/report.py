@@ -15,13 +15,8 @@ _PATHS = {"direct": "direct call", "kept": "gateway, kept", "escalated": "gatewa
 def write(results: dict[str, Any], made: dict[str, Any], folder: Path) -> None:
     """Write ``results.json`` and ``README.md``.
 
-    Parameters
-    ----------
-    results : dict
-        As :func:`research.gateway.experiment.run` returns them.
-    made : dict
-        How the results came about: command, machine, day and the like.
-    folder : Path
+    ``results``: as :func:`research.gateway.experiment.run` returns them. ``made``: how the results came about: command,
+    machine, day and the like.
     """
     write_report(folder, results, made, _page)
 

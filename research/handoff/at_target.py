@@ -28,16 +28,9 @@ def ladder(granularity: Granularity) -> list[str]:
 class Held:
     """The target held under one handoff.
 
-    Parameters
-    ----------
-    cost : float
-        Of a query, in tokens of the small model.
-    escalated : float
-        Share of the queries.
-    above : ndarray of bool, shape (queries,)
-        Which ones.
-    met : bool
-        False where the large model would have to answer queries that it was not asked.
+    ``cost``: of a query, in tokens of the small model. ``escalated``: share of the queries. ``above``: ndarray of bool,
+    shape (queries,); which ones. ``met``: false where the large model would have to answer queries that it was not
+    asked.
     """
 
     cost: float
@@ -49,13 +42,7 @@ class Held:
 def hold(pool: Pool, name: str, weights: Floats) -> Held:
     """Find the cheapest threshold that meets the target, as often as each query is drawn.
 
-    Parameters
-    ----------
-    pool : Pool
-    name : str
-        Of a handoff.
-    weights : ndarray, shape (queries,)
-        Not negative.
+    ``name``: of a handoff. ``weights``: ndarray, shape (queries,); not negative.
     """
     large = pool.large[NAMES.index(name)]
     order = np.argsort(-pool.u, kind="stable")

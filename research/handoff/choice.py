@@ -107,15 +107,8 @@ def _shares(names: Sequence[str], chosen: Sequence[int]) -> dict[str, float]:
 def run(pool: Pool, rounds: int, seeds: int, queries: int) -> dict[str, Any]:
     """Measure everything.
 
-    Parameters
-    ----------
-    pool : Pool
-    rounds : int
-        Bootstrap resamples of the pool.
-    seeds : int
-        Streams of each kind.
-    queries : int
-        In a stream, half of them clean.
+    ``rounds``: bootstrap resamples of the pool. ``seeds``: streams of each kind. ``queries``: in a stream, half of them
+    clean.
     """
     return {
         "texts": TEXTS,

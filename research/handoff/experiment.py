@@ -35,12 +35,8 @@ Floats = NDArray[np.float64]
 class Outcomes:
     """Answers to some queries, as columns, shape (queries,) each.
 
-    Parameters
-    ----------
-    hits, size : ndarray
-        2·TP, and pairs predicted plus gold ones.
-    tokens, read : ndarray
-        Generated and read by the large model.
+    ``hits``, ``size``: 2·TP, and pairs predicted plus gold ones. ``tokens``, ``read``: generated and read by the large
+    model.
     """
 
     hits: Floats
@@ -56,12 +52,8 @@ class Outcomes:
 def run(queries: int, seed: int) -> dict[str, Any]:
     """Measure every margin and granularity on clean texts and on texts with typos.
 
-    Parameters
-    ----------
-    queries : int
-        Escalated ones of each kind, drawn with the seed; all where there are fewer.
-    seed : int
-        Of the draw and of the bootstrap.
+    ``queries``: escalated ones of each kind, drawn with the seed; all where there are fewer. ``seed``: of the draw and
+    of the bootstrap.
     """
     small, large = LiveModel("small"), LiveModel("large")
     clean = [query.small.uncertainty for query in load_traffic() if query.shift == "none"]

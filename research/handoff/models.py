@@ -19,16 +19,8 @@ _HELD_BACK = "\N{REPLACEMENT CHARACTER}"
 class Answer:
     """One answer.
 
-    Parameters
-    ----------
-    text : str
-    tokens : int
-        Generated, the end of sequence included.
-    read : int
-        Tokens of the prompt.
-    is_whole : bool
-        Whether it ended by itself.
-    marks : tuple of TokenMark
+    ``tokens``: generated, the end of sequence included. ``read``: tokens of the prompt. ``is_whole``: whether it ended
+    by itself.
     """
 
     text: str
@@ -41,10 +33,7 @@ class Answer:
 class LiveModel:
     """One checkpoint; answers to equal prompts are computed once.
 
-    Parameters
-    ----------
-    name : str
-        ``small`` or ``large``.
+    ``name``: ``small`` or ``large``.
     """
 
     def __init__(self, name: str) -> None:

@@ -38,19 +38,12 @@ _ASKED_ABOVE = 0.4
 class Pool:
     """Queries of every kind of text, in no order.
 
-    Parameters
-    ----------
-    text : ndarray of int, shape (queries,)
-        Place in :data:`TEXTS`.
-    u : ndarray, shape (queries,)
-        1 where the small answer is not valid, which always escalates.
-    small : ndarray, shape (queries, 3)
-        2·TP, pairs predicted plus gold ones, and tokens generated.
-    large : ndarray, shape (handoffs, queries, 3)
-        The same under each handoff of :data:`HANDOFFS`, off first; NaN where the large model was not asked. Tokens of
-        answers that had to be asked again are in it.
-    differs : ndarray of bool, shape (handoffs, queries)
-        Whether the entities are other ones than those of the large model alone.
+    ``text``: ndarray of int, shape (queries,); place in :data:`TEXTS`. ``u``: ndarray, shape (queries,); 1 where the
+    small answer is not valid, which always escalates. ``small``: ndarray, shape (queries, 3); 2·TP, pairs predicted
+    plus gold ones, and tokens generated. ``large``: ndarray, shape (handoffs, queries, 3); the same under each handoff
+    of :data:`HANDOFFS`, off first; NaN where the large model was not asked. Tokens of answers that had to be asked
+    again are in it. ``differs``: ndarray of bool, shape (handoffs, queries); whether the entities are other ones than
+    those of the large model alone.
     """
 
     text: NDArray[np.int64]

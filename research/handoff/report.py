@@ -13,13 +13,8 @@ from research.results_json import receipt, write_report
 def write(results: dict[str, Any], made: dict[str, Any], folder: Path) -> None:
     """Write ``results.json`` and ``README.md``.
 
-    Parameters
-    ----------
-    results : dict
-        As :func:`research.handoff.experiment.run` returns them.
-    made : dict
-        How the results came about: command, seed, machine, day and the like.
-    folder : Path
+    ``results``: as :func:`research.handoff.experiment.run` returns them. ``made``: how the results came about: command,
+    seed, machine, day and the like.
     """
     write_report(folder, results, made, _page)
 

@@ -28,13 +28,9 @@ CHUNK = 2_000
 class Rule:
     """When a stepping choice moves.
 
-    Parameters
-    ----------
-    guard_share : float
-        Of escalated queries, each of which is labelled.
-    by_bounds : bool
-        Bolder where the upper end of the loss's confidence sequence lies below half of what it may be, more cautious
-        where the lower end lies above that. Else by the estimates alone.
+    ``guard_share``: of escalated queries, each of which is labelled. ``by_bounds``: bolder where the upper end of the
+    loss's confidence sequence lies below half of what it may be, more cautious where the lower end lies above that.
+    Else by the estimates alone.
     """
 
     guard_share: float
@@ -59,16 +55,8 @@ RULES = {
 class Walk:
     """What became of one stream.
 
-    Parameters
-    ----------
-    cost : float
-        Of all queries, guarded ones included.
-    too_lossy : int
-        Escalated queries under a margin whose loss on all queries of that mix is above the limit.
-    steps : list of int
-        Queries before each step.
-    spent : dict of str to int
-        Queries under each handoff.
+    ``cost``: of all queries, guarded ones included. ``too_lossy``: escalated queries under a margin whose loss on all
+    queries of that mix is above the limit. ``steps``: queries before each step. ``spent``: queries under each handoff.
     """
 
     cost: float = 0.0

@@ -28,14 +28,8 @@ FALL_QUERIES = 200_000
 class Watched(Ours):
     """The core, which is asked every so many queries what it estimates, and what its plan says.
 
-    Attributes
-    ----------
-    looks : list of (int, float, float)
-        Queries so far, the threshold in force, and its estimated micro-F1.
-    plans : list of (int, LabelPlan)
-        At the same times.
-    fixed : list of float
-        The estimate for the threshold that was in force at ``fixed_at`` queries.
+    ``looks``: queries so far, the threshold in force, and its estimated micro-F1. ``plans``: at the same times.
+    ``fixed``: the estimate for the threshold that was in force at ``fixed_at`` queries.
     """
 
     def __init__(self, budget: float, fixed_at: int) -> None:

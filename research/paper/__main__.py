@@ -33,10 +33,7 @@ _STEPS = 5
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run everything and write it; returns the exit code.
 
-    Parameters
-    ----------
-    arguments : sequence of str, optional
-        Instead of the command line's.
+    ``arguments``: instead of the command line's.
     """
     parser = argparse.ArgumentParser(
         prog="python -m research.paper", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter

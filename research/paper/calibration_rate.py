@@ -50,13 +50,9 @@ CURVES: dict[str, Curve] = {"rising": rising, "steps": steps, "hump": hump}
 class Errors:
     """How far one fitted map is off.
 
-    Parameters
-    ----------
-    l1, l2 : float
-        Distance to g: mean absolute and root mean square. The paper's proof bounds the second and takes the first for
-        the calibration error.
-    binned : float
-        Calibration error over deciles of the forecast, as the paper measures it, for infinitely many test queries.
+    ``l1``, ``l2``: distance to g: mean absolute and root mean square. The paper's proof bounds the second and takes the
+    first for the calibration error. ``binned``: calibration error over deciles of the forecast, as the paper measures
+    it, for infinitely many test queries.
     """
 
     l1: float
@@ -100,10 +96,7 @@ def asymptotic_l1(curve: Curve, labels: int) -> float:
 def rates(repetitions: int, seed: int, labels: Sequence[int] = LABELS) -> dict[str, Any]:
     """Return mean errors with their standard errors, by curve and n, and the exponents fitted to them.
 
-    Parameters
-    ----------
-    repetitions : int
-        Calibration sets a point.
+    ``repetitions``: calibration sets a point.
     """
     found: dict[str, Any] = {}
     for name, curve in CURVES.items():
@@ -133,11 +126,8 @@ def exponent(labels: Sequence[int], values: Sequence[float]) -> float:
 def recorded_rates(workload: Workload, repetitions: int, seed: int) -> list[dict[str, float]]:
     """Return the decile calibration error on held-out queries of a real workload, by number of calibration labels.
 
-    Returns
-    -------
-    list of dict
-        ``binned`` and ``binned_error``: mean and standard error; ``floor``: what the same test set shows of a map that
-        is right, drawn from its own forecasts. Repetitions overlap in their queries.
+    Returns ``binned`` and ``binned_error``: mean and standard error; ``floor``: what the same test set shows of a map
+    that is right, drawn from its own forecasts. Repetitions overlap in their queries.
     """
     rng = np.random.default_rng(seed)
     most = len(workload) - _HELD_OUT

@@ -16,12 +16,7 @@ HOLDS, FAILS, TIE, GIVEN = "holds", "does not hold", "no difference", "by constr
 class Claim:
     """One claim of the paper and how it fares on one workload.
 
-    Parameters
-    ----------
-    text, printed : str
-        The claim in our words, and the paper's number.
-    found, verdict : dict of str to str
-        By workload.
+    ``text``, ``printed``: the claim in our words, and the paper's number. ``found``, ``verdict``: by workload.
     """
 
     text: str
@@ -33,10 +28,7 @@ class Claim:
 def judge(results: dict[str, Any]) -> list[Claim]:
     """Return every claim with its verdicts.
 
-    Parameters
-    ----------
-    results : dict
-        By workload, as :func:`research.paper.experiment.run` returns them.
+    ``results``: by workload, as :func:`research.paper.experiment.run` returns them.
     """
     claims = []
     for text, printed, measure, given in _CLAIMS:

@@ -33,10 +33,7 @@ def calibration_methods(
 ) -> list[dict[str, Any]]:
     """Score each map from u to an error probability, in-sample as the paper does and on the test set.
 
-    Parameters
-    ----------
-    rounds : int
-        Bootstrap rounds, at most 400.
+    ``rounds``: bootstrap rounds, at most 400.
     """
     found = []
     for name, predict in _maps(calibration).items():

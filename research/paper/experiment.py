@@ -23,14 +23,8 @@ Row = dict[str, Any]
 class Effort:
     """How much is repeated.
 
-    Parameters
-    ----------
-    rounds : int
-        Bootstrap rounds with routings as they are.
-    matched_rounds : int
-        Bootstrap rounds in which every threshold is chosen anew.
-    splits : int
-        Random splits over which the whole protocol is repeated.
+    ``rounds``: bootstrap rounds with routings as they are. ``matched_rounds``: bootstrap rounds in which every
+    threshold is chosen anew. ``splits``: random splits over which the whole protocol is repeated.
     """
 
     rounds: int
@@ -45,12 +39,9 @@ QUICK = Effort(rounds=100, matched_rounds=20, splits=5)
 def run(workload: Workload, effort: Effort, seed: int) -> dict[str, Any]:
     """Run the experiment on one workload.
 
-    Returns
-    -------
-    dict
-        ``at_target``, ``at_budget``, ``at_ucci_cost``, ``at_paper_target``: rows of table 2; ``matched``: costs with
-        every threshold chosen on the test set; ``ratios``: table 3; ``fields``: table 4; ``calibration``,
-        ``signals``, ``assumption``: section 6.3; ``splits``: the protocol over many random splits.
+    Returns ``at_target``, ``at_budget``, ``at_ucci_cost``, ``at_paper_target``: rows of table 2; ``matched``: costs
+    with every threshold chosen on the test set; ``ratios``: table 3; ``fields``: table 4; ``calibration``, ``signals``,
+    ``assumption``: section 6.3; ``splits``: the protocol over many random splits.
     """
     parts = workload.split(seed)
     calibration, validation, test = parts
@@ -101,10 +92,7 @@ def _within(policy: Policy, validation: Workload, test: Workload, rate: float) -
 def rows(test: Workload, masks: dict[str, Mask], target: float, rounds: int, seed: int) -> list[Row]:
     """Return one row of table 2 for each routing, with bootstrap intervals over the test queries.
 
-    Parameters
-    ----------
-    masks : dict of str to ndarray of bool
-        Keys of :data:`~research.paper.policies.TITLES`.
+    ``masks``: keys of :data:`~research.paper.policies.TITLES`.
     """
     replicates = routings(test, masks, rounds, seed)
     found = []

@@ -48,11 +48,7 @@ _STROKES = {
 def draw(results: dict[str, Any], folder: Path) -> list[Path]:
     """Draw every figure of the results and return their paths.
 
-    Parameters
-    ----------
-    results : dict
-        By workload, as :func:`research.paper.experiment.run` returns them.
-    folder : Path
+    ``results``: by workload, as :func:`research.paper.experiment.run` returns them.
     """
     return [
         _reliability(results, folder / "reliability.png"),

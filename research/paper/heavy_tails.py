@@ -54,16 +54,10 @@ _FIGURES = (
 class Tail:
     """One regime.
 
-    Parameters
-    ----------
-    title : str
-    degrees : float
-        Degrees of freedom of Student's noise on both signals; infinite is the normal one, 1 is Cauchy's. All have the
-        normal noise's quartiles.
-    hidden : float
-        Share of queries with signals as if they were like all others, and an error probability of 0.9.
-    stretched : bool
-        The logits of the signals are raised to the power 1.5, their sign kept: longer tails, the same order of queries.
+    ``degrees``: degrees of freedom of Student's noise on both signals; infinite is the normal one, 1 is Cauchy's. All
+    have the normal noise's quartiles. ``hidden``: share of queries with signals as if they were like all others, and an
+    error probability of 0.9. ``stretched``: the logits of the signals are raised to the power 1.5, their sign kept:
+    longer tails, the same order of queries.
     """
 
     title: str
@@ -87,11 +81,8 @@ TAILS = (
 def tail_workload(tail: Tail, queries: int, rng: np.random.Generator) -> Workload:
     """Draw one workload.
 
-    Returns
-    -------
-    Workload
-        With the further signals ``risk``, the true error probability, and ``hidden``, 1 for hidden errors. Regimes with
-        one random state share their queries, apart from what the regime changes.
+    Returns with the further signals ``risk``, the true error probability, and ``hidden``, 1 for hidden errors. Regimes
+    with one random state share their queries, apart from what the regime changes.
     """
     logits = _RISK_MEAN + _RISK_SPREAD * rng.normal(size=queries)
     ranks = {name: rng.uniform(size=queries) for name in _NOISE}
@@ -128,12 +119,9 @@ def figures(tail: Tail, queries: int, seed: int) -> dict[str, float]:
 
     UCCI thresholds u itself, which is its map with ties broken by u.
 
-    Returns
-    -------
-    dict of str to float
-        Costs and savings against the large model alone; ``…_over_…``: by how much the first costs more, as a share;
-        ``risky_…``, ``hidden_…``: shares of these queries that were escalated (nan where there are none); ``ece_…``:
-        over deciles of the test set.
+    Returns costs and savings against the large model alone; ``…_over_…``: by how much the first costs more, as a share;
+    ``risky_…``, ``hidden_…``: shares of these queries that were escalated (nan where there are none); ``ece_…``: over
+    deciles of the test set.
     """
     workload = tail_workload(tail, queries, np.random.default_rng(seed))
     calibration, _, test = workload.split(seed)

@@ -13,10 +13,7 @@ from research.paper.tables import percent
 def inconsistencies(results: dict[str, Any]) -> list[str]:
     """Return one paragraph for each, as Markdown.
 
-    Parameters
-    ----------
-    results : dict
-        By workload, as :func:`research.paper.experiment.run` returns them.
+    ``results``: by workload, as :func:`research.paper.experiment.run` returns them.
     """
     return [
         _small_call(),

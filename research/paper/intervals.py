@@ -29,10 +29,8 @@ def resamplings(queries: int, rounds: int, seed: int) -> Iterator[Floats]:
 def routings(workload: Workload, masks: dict[str, Mask], rounds: int, seed: int) -> dict[str, Floats]:
     """Resample queries under routings that stay as they are.
 
-    Returns
-    -------
-    dict of str to ndarray, shape (rounds, 2)
-        micro-F1 and escalation rate of each routing; all routings see the same draws.
+    Returns dict of str to ndarray, shape (rounds, 2): micro-F1 and escalation rate of each routing; all routings see
+    the same draws.
     """
     (small_top, small_bottom), (large_top, large_bottom) = workload.pairs("small"), workload.pairs("large")
     columns = np.stack(
@@ -51,10 +49,7 @@ def routings(workload: Workload, masks: dict[str, Mask], rounds: int, seed: int)
 def rates_at(sweeps: dict[str, Sweep], queries: int, target: float, rounds: int, seed: int) -> dict[str, Floats]:
     """Resample queries and choose each threshold anew, so that every method meets the target on every resample.
 
-    Returns
-    -------
-    dict of str to ndarray, shape (rounds,)
-        Escalation rates.
+    Returns dict of str to ndarray, shape (rounds,): Escalation rates.
     """
     found: dict[str, list[float]] = {name: [] for name in sweeps}
     for weights in resamplings(queries, rounds, seed):

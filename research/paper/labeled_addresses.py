@@ -60,10 +60,7 @@ class FetchFailed(Exception):
 class Address:
     """One address as its annotator cut it.
 
-    Parameters
-    ----------
-    tokens, labels : tuple of str
-        Of one length, at least one.
+    ``tokens``, ``labels``: of one length, at least one.
     """
 
     tokens: tuple[str, ...]
@@ -73,10 +70,7 @@ class Address:
 def labelled_addresses() -> list[Address]:
     """Return the labelled addresses, fetching their archive the first time.
 
-    Raises
-    ------
-    FetchFailed
-        No registry answers, or the archive is not the pinned one.
+    Raises FetchFailed when no registry answers, or the archive is not the pinned one.
     """
     with tarfile.open(fileobj=io.BytesIO(_archive(cache_directory() / ARCHIVE)), mode="r:gz") as archive:
         member = archive.extractfile(MEMBER)
@@ -87,10 +81,7 @@ def labelled_addresses() -> list[Address]:
 def parse(document: bytes) -> list[Address]:
     """Return the addresses of one document, each text once: of equal texts the first counts.
 
-    Parameters
-    ----------
-    document : bytes
-        XML: an element for each address, in it an element for each token, named by its label.
+    ``document``: XML: an element for each address, in it an element for each token, named by its label.
     """
     found: dict[str, Address] = {}
     for element in ET.fromstring(document):

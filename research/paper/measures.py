@@ -25,11 +25,7 @@ class Bin:
 def micro_f1(workload: Workload, escalated: Mask) -> float:
     """Return micro-F1 of the served answers, 2 TP / (predicted + gold).
 
-    Parameters
-    ----------
-    workload : Workload
-    escalated : ndarray of bool, shape (queries,)
-        The large answer is served.
+    ``escalated``: ndarray of bool, shape (queries,); the large answer is served.
     """
     (small_top, small_bottom), (large_top, large_bottom) = workload.pairs("small"), workload.pairs("large")
     bottom = np.where(escalated, large_bottom, small_bottom).sum()
@@ -57,14 +53,9 @@ def sequential_cost(rate: float | Floats, large: float = LARGE_COST) -> float | 
 def reliability(forecast: Floats, event: Mask, *, by: str = "count", bins: int = BINS) -> list[Bin]:
     """Return the bins of a reliability diagram.
 
-    Parameters
-    ----------
-    forecast : ndarray of float, shape (queries,)
-        In [0, 1].
-    event : ndarray of bool, shape (queries,)
-    by : str
-        ``count``: edges at quantiles of the forecast (the paper's deciles), equal forecasts stay together;
-        ``width``: edges equally spaced on [0, 1].
+    ``forecast``: ndarray of float, shape (queries,); in [0, 1]. ``event``: ndarray of bool, shape (queries,). ``by``:
+    ``count``: edges at quantiles of the forecast (the paper's deciles), equal forecasts stay together; ``width``: edges
+    equally spaced on [0, 1].
     """
     shares = np.arange(1, bins) / bins
     edges = np.quantile(forecast, shares) if by == "count" else shares

@@ -56,13 +56,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 def columns(addresses: Sequence[Address], seed: int, folds: int = FOLDS) -> Columns:
     """Return counts by field of both models' answers, and the small one's signals; a row an address, in their order.
 
-    Parameters
-    ----------
-    addresses : sequence of Address
-    seed : int
-        Of the folds.
-    folds : int
-        Each is tagged by models trained on the others.
+    ``seed``: of the folds. ``folds``: each is tagged by models trained on the others.
     """
     answers = {role: out_of_fold(look, addresses, seed, folds) for role, look in LOOKS.items()}
     gold = [entities(one.tokens, one.labels) for one in addresses]

@@ -40,14 +40,8 @@ SIGNALS = ("margin", "entropy", "max_probability", "minimum_margin", "likelihood
 class Policy:
     """One method, fitted.
 
-    Parameters
-    ----------
-    name : str
-        A key of :data:`TITLES`.
-    score : callable
-        From a workload to a score a query; larger is riskier.
-    candidates : ndarray of float, optional
-        The only thresholds that the method may use.
+    ``name``: A key of :data:`TITLES`. ``score``: from a workload to a score a query; larger is riskier. ``candidates``:
+    the only thresholds that the method may use.
     """
 
     name: str
@@ -66,11 +60,7 @@ class Policy:
 def fit_policies(calibration: Workload, seed: int) -> list[Policy]:
     """Fit every method that has a threshold, UCCI first.
 
-    Parameters
-    ----------
-    calibration : Workload
-    seed : int
-        Of the coin flips.
+    ``seed``: of the coin flips.
     """
     isotonic = fit_isotonic(calibration)
     scorer = fit_scorer(calibration)

@@ -21,15 +21,8 @@ _TITLES = {
 def write(results: dict[str, Any], made: dict[str, Any], knobs: dict[str, Any], folder: Path) -> None:
     """Write ``results.json`` and ``README.md``.
 
-    Parameters
-    ----------
-    results : dict
-        By workload, as :func:`research.paper.experiment.run` returns them.
-    made : dict
-        How the results came about: command, seed, machine, day and the like.
-    knobs : dict
-        What the synthetic workload was fitted with.
-    folder : Path
+    ``results``: by workload, as :func:`research.paper.experiment.run` returns them. ``made``: how the results came
+    about: command, seed, machine, day and the like. ``knobs``: what the synthetic workload was fitted with.
     """
     write_results(folder, {"made": made, "synthetic_knobs": knobs, "results": results})
     (folder / "README.md").write_text(_page(results, made, knobs), encoding="utf-8")

@@ -31,18 +31,10 @@ _ROUNDS = 4
 class Knobs:
     """What was fitted to the paper's figures.
 
-    Parameters
-    ----------
-    difficulty : float
-        Assumed, not fitted: see :data:`DIFFICULTY`.
-    field_share : tuple of float
-        Share of each field among all pairs.
-    large_difficulty : float
-        Logits that one standard deviation of difficulty costs the large model.
-    margin_noise, entropy_noise : float
-        Standard deviation of the signals about the logit of the true error probability, in logits.
-    shift : float
-        Logits by which u understates the error.
+    ``difficulty``: assumed, not fitted: see :data:`DIFFICULTY`. ``field_share``: share of each field among all pairs.
+    ``large_difficulty``: logits that one standard deviation of difficulty costs the large model. ``margin_noise``,
+    ``entropy_noise``: standard deviation of the signals about the logit of the true error probability, in logits.
+    ``shift``: logits by which u understates the error.
     """
 
     difficulty: float
@@ -68,19 +60,10 @@ def synthetic_workload(
 ) -> tuple[Workload, Knobs]:
     """Draw a workload.
 
-    Parameters
-    ----------
-    queries : int
-    seed : int
-    difficulty : float
-        Logits that one standard deviation of difficulty costs the small model.
+    ``difficulty``: logits that one standard deviation of difficulty costs the small model.
 
-    Returns
-    -------
-    workload : Workload
-        With signals ``margin``, ``entropy`` and ``max_probability``; of the last the paper gives no figure, its noise
-        lies half-way between the two others.
-    knobs : Knobs
+    Returns with signals ``margin``, ``entropy`` and ``max_probability``; of the last the paper gives no figure, its
+    noise lies half-way between the two others.
     """
     rng = np.random.default_rng(seed)
     share = _field_share()

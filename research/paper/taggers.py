@@ -33,11 +33,7 @@ _SHAPES = ((r"[A-Z]+", "A"), (r"[a-z]+", "a"), (r"[0-9]", "0"))
 class Tagged:
     """What a tagger made of one address.
 
-    Parameters
-    ----------
-    labels : tuple of str
-    probabilities : ndarray of float, shape (tokens, labels)
-        Of each step; a row sums to 1.
+    ``probabilities``: ndarray of float, shape (tokens, labels); of each step; a row sums to 1.
     """
 
     labels: tuple[str, ...]
@@ -47,12 +43,7 @@ class Tagged:
 class GreedyTagger:
     """A step-by-step labeler.
 
-    Parameters
-    ----------
-    look : callable
-        What a step is judged by.
-    freedom : float
-        Inverse strength of the ridge penalty.
+    ``look``: what a step is judged by. ``freedom``: inverse strength of the ridge penalty.
     """
 
     def __init__(self, look: Look, freedom: float = 3.0) -> None:
@@ -132,12 +123,9 @@ def _shape(token: str) -> str:
 def signals(tagged: Tagged) -> dict[str, float]:
     """Return how uncertain a tagger was, in the paper's signals; larger is less certain.
 
-    Returns
-    -------
-    dict of str to float
-        ``margin``: u of equation 4, one less the mean of p1 - p2; ``entropy`` and ``likelihood``: mean entropy of a
-        step and mean negative log-likelihood of what it chose, in nats; ``max_probability``: one less the mean p1;
-        ``minimum_margin``: one less the least margin.
+    Returns ``margin``: u of equation 4, one less the mean of p1 - p2; ``entropy`` and ``likelihood``: mean entropy of a
+    step and mean negative log-likelihood of what it chose, in nats; ``max_probability``: one less the mean p1;
+    ``minimum_margin``: one less the least margin.
     """
     ranked = np.sort(tagged.probabilities, axis=1)
     best, margin = ranked[:, -1], ranked[:, -1] - ranked[:, -2]

@@ -28,10 +28,7 @@ _QUICK_QUERIES = 4_000
 def main(arguments: Sequence[str] | None = None) -> int:
     """Simulate everything and write it; returns the exit code.
 
-    Parameters
-    ----------
-    arguments : sequence of str, optional
-        Instead of the command line's.
+    ``arguments``: instead of the command line's.
     """
     parser = argparse.ArgumentParser(
         prog="python -m research.paper.theory",

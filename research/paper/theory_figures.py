@@ -24,11 +24,7 @@ _TITLES = {"rising": "g smooth and rising", "steps": "g in three steps", "hump":
 def draw(results: dict[str, Any], folder: Path) -> list[Path]:
     """Draw both figures and return their paths.
 
-    Parameters
-    ----------
-    results : dict
-        As :func:`research.paper.theory.simulate` returns them.
-    folder : Path
+    ``results``: as :func:`research.paper.theory.simulate` returns them.
     """
     return [_rates(results, folder / "calibration_rate.png"), _tails(results["tails"], folder / "heavy_tails.png")]
 

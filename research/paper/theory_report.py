@@ -16,12 +16,8 @@ _SHIFT = 0.01
 def page(results: dict[str, Any], made: dict[str, Any]) -> str:
     """Return the page.
 
-    Parameters
-    ----------
-    results : dict
-        As :func:`research.paper.theory.simulate` returns them.
-    made : dict
-        How the results came about: command, seed, machine, day and the like.
+    ``results``: as :func:`research.paper.theory.simulate` returns them. ``made``: how the results came about: command,
+    seed, machine, day and the like.
     """
     parts = [
         "# Two statements of the paper's theory, simulated",

@@ -15,10 +15,8 @@ KEEP_NONE = -np.inf
 class Curve:
     """All thresholds of one score on one set of queries, rising; a query is kept when its score is not above.
 
-    Parameters
-    ----------
-    threshold, micro_f1, escalated : ndarray of float, shape (thresholds,)
-        The first threshold keeps nothing. ``escalated`` is a share of the queries.
+    ``threshold``, ``micro_f1``, ``escalated``: ndarray of float, shape (thresholds,); the first threshold keeps
+    nothing. ``escalated`` is a share of the queries.
     """
 
     threshold: Floats
@@ -38,12 +36,8 @@ class Curve:
 class Sweep:
     """A score sorted once, to be swept under many weightings of the queries.
 
-    Parameters
-    ----------
-    score : ndarray of float, shape (queries,)
-    workload : Workload
-    candidates : ndarray of float, optional
-        The only thresholds allowed, besides keeping nothing; by default every score that occurs.
+    ``score``: ndarray of float, shape (queries,). ``candidates``: the only thresholds allowed, besides keeping nothing;
+    by default every score that occurs.
     """
 
     def __init__(self, score: Floats, workload: Workload, candidates: Floats | None = None) -> None:

@@ -29,9 +29,7 @@ SPLIT = (0.30, 0.20, 0.50)
 class Answers:
     """Pair counts of one model's answers.
 
-    Parameters
-    ----------
-    true_positives, predicted : ndarray of int, shape (queries, fields)
+    ``true_positives``, ``predicted``: ndarray of int, shape (queries, fields).
     """
 
     true_positives: Integers
@@ -46,19 +44,10 @@ class Answers:
 class Workload:
     """Queries with gold entities, both answers and the small model's signals.
 
-    Parameters
-    ----------
-    name : str
-    small, large : Answers
-    gold : ndarray of int, shape (queries, fields)
-    error : ndarray of bool, shape (queries,)
-        e(x): the small answer is not right in all fields (paper, section 4.2).
-    signals : dict of str to ndarray, shape (queries,)
-        Larger is less certain. ``margin`` is u of equation 4, in [0, 1].
-    target : float
-        micro-F1 to reach.
-    fields : tuple of str
-        Names of the columns of counts.
+    ``gold``: ndarray of int, shape (queries, fields). ``error``: ndarray of bool, shape (queries,); e(x): the small
+    answer is not right in all fields (paper, section 4.2). ``signals``: dict of str to ndarray, shape (queries,);
+    larger is less certain. ``margin`` is u of equation 4, in [0, 1]. ``target``: micro-F1 to reach. ``fields``: names
+    of the columns of counts.
     """
 
     name: str
@@ -104,11 +93,7 @@ def recorded_workload(target: float, queries: int | None = None) -> Workload:
 
     An answer that is not valid has no u; its signals are set above all others, so that every threshold escalates it.
 
-    Parameters
-    ----------
-    target : float
-    queries : int, optional
-        Only the first so many.
+    ``queries``: only the first so many.
     """
     clean = [(row, query) for row, query in enumerate(load_traffic()) if query.shift == "none"][:queries]
     rows = np.array([row for row, _ in clean])
@@ -125,12 +110,7 @@ def recorded_workload(target: float, queries: int | None = None) -> Workload:
 
 
 def addresses_workload(target: float) -> Workload:
-    """Return the public labelled addresses with the answers of two small taggers.
-
-    Parameters
-    ----------
-    target : float
-    """
+    """Return the public labelled addresses with the answers of two small taggers."""
     with np.load(ADDRESS_COUNTS) as packed:
         columns = {name: packed[name] for name in packed.files}
     gold = columns["gold"].astype(np.int64)

@@ -39,11 +39,7 @@ Row = dict[str, Any]
 def measure(seed: int, queries: int = QUERIES) -> Iterator[Row]:
     """Return a row for each policy and margin, with and without handoff, on one stream.
 
-    Parameters
-    ----------
-    seed : int
-    queries : int
-        In each phase.
+    ``queries``: in each phase.
     """
     stream = draw_stream(queries, seed)
     known = oracles(stream, TARGET)
@@ -92,10 +88,7 @@ def _doings(routed: Routed) -> Row:
 def main(arguments: Sequence[str] | None = None) -> None:
     """Run everything and write it.
 
-    Parameters
-    ----------
-    arguments : sequence of str, optional
-        Instead of the command line's.
+    ``arguments``: instead of the command line's.
     """
     parser = argparse.ArgumentParser(
         prog="python -m research.recorded.levers",

@@ -27,10 +27,7 @@ Row = dict[str, Any]
 class Frontier:
     """What the service costs and holds with or without handoff, by stream and margin.
 
-    Parameters
-    ----------
-    rows : sequence of dict
-        Of the service one way; each stream has all margins.
+    ``rows``: of the service one way; each stream has all margins.
     """
 
     def __init__(self, rows: Sequence[Row]) -> None:
@@ -69,10 +66,7 @@ def frontiers(rows: Sequence[Row]) -> dict[str, Frontier]:
 def at_equal_compliance(rows: Sequence[Row], levers: str, cost: str, safety: float) -> tuple[float, Interval]:
     """Return cost with a handoff over cost without, where as many blocks are on target as without at a margin.
 
-    Returns
-    -------
-    float, (float, float)
-        The ratio, and its 95 % interval of a bootstrap over streams; both sides have the same streams.
+    Returns the ratio, and its 95 % interval of a bootstrap over streams; both sides have the same streams.
     """
     found = frontiers(rows)
     without, with_them = found["none"], found[levers]
@@ -90,13 +84,8 @@ def at_equal_compliance(rows: Sequence[Row], levers: str, cost: str, safety: flo
 def write(results: dict[str, Any], made: dict[str, Any], folder: Path) -> None:
     """Write ``results.json`` and ``README.md``.
 
-    Parameters
-    ----------
-    results : dict
-        ``target``, ``safety`` (the usual margin) and ``rows``.
-    made : dict
-        How the results came about: command, machine, day and the like.
-    folder : Path
+    ``results``: ``target``, ``safety`` (the usual margin) and ``rows``. ``made``: how the results came about: command,
+    machine, day and the like.
     """
     rows, safety = results["rows"], results["safety"]
     ratios = [

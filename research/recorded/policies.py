@@ -19,12 +19,7 @@ STRICT_SAFETY = 1.0
 class ByPhase(Static):
     """A threshold for each phase, told ahead: the oracle.
 
-    Parameters
-    ----------
-    thresholds : list of float
-        By phase.
-    phase_length : int
-        Queries of a phase.
+    ``thresholds``: by phase. ``phase_length``: queries of a phase.
     """
 
     def __init__(self, thresholds: list[float], phase_length: int) -> None:

@@ -17,11 +17,7 @@ from schemas.calibration import CalibrationMap
 class Released:
     """Its ``RecalibratingRouter`` with the defaults: g is refitted on the last 5,000 labels, theta stays.
 
-    Parameters
-    ----------
-    offline : Outcomes
-        On which its ``UCCIRouter`` is calibrated and theta chosen, by micro-F1.
-    target : float
+    ``offline``: on which its ``UCCIRouter`` is calibrated and theta chosen, by micro-F1.
     """
 
     exploration = 0.0
@@ -62,13 +58,7 @@ class Released:
 class Reselected(Released):
     """The same, but after each refit theta is chosen anew on the latest labels, by inverse propensity.
 
-    Parameters
-    ----------
-    offline : Outcomes
-    target : float
-    window : int
-        Labels remembered; the map keeps the package's own 5,000.
-    exploration : float
+    ``window``: labels remembered; the map keeps the package's own 5,000.
     """
 
     def __init__(self, offline: Outcomes, target: float, window: int = 1_000, exploration: float = EXPLORED) -> None:

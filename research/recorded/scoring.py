@@ -21,15 +21,8 @@ SMALL_COST, LARGE_COST = 1.0, 3.02
 class Oracle:
     """The cheapest threshold of one phase, all its outcomes known.
 
-    Parameters
-    ----------
-    threshold : float
-        Largest one that reaches ``goal``.
-    goal : float
-        The target, or the best micro-F1 that any threshold reaches where the target is out of reach.
-    feasible : bool
-    escalated : float
-        Share of the phase's queries.
+    ``threshold``: largest one that reaches ``goal``. ``goal``: the target, or the best micro-F1 that any threshold
+    reaches where the target is out of reach. ``escalated``: share of the phase's queries.
     """
 
     threshold: float
@@ -42,18 +35,10 @@ class Oracle:
 class Blocks:
     """One policy's scores, a number a block of 2,000 queries.
 
-    Parameters
-    ----------
-    phase : ndarray of int
-    realised, expected : ndarray of float
-        micro-F1 of the served answers, and what it would be over all draws from the recordings.
-    goal : ndarray of float
-    sequential, paper : ndarray of float
-        Mean cost of a query, by calls.
-    sequential_tokens, paper_tokens : ndarray of float
-        The same by the tokens that were generated, in mean small answers of the offline set.
-    escalated : ndarray of float
-        Share for which the large model ran, exploration included.
+    ``realised``, ``expected``: micro-F1 of the served answers, and what it would be over all draws from the recordings.
+    ``sequential``, ``paper``: mean cost of a query, by calls. ``sequential_tokens``, ``paper_tokens``: the same by the
+    tokens that were generated, in mean small answers of the offline set. ``escalated``: share for which the large model
+    ran, exploration included.
     """
 
     phase: Floats
@@ -115,12 +100,7 @@ def oracles(stream: Stream, target: float) -> list[Oracle]:
 def score(routed: Routed, stream: Stream, known: list[Oracle], *, alone: bool = False) -> Blocks:
     """Score what a policy did.
 
-    Parameters
-    ----------
-    known : list of Oracle
-        By phase.
-    alone : bool
-        The large model alone: no small call is paid.
+    ``known``: by phase. ``alone``: the large model alone: no small call is paid.
     """
     ran, generated = routed.ran, routed.generated
     outcomes = routed.outcomes

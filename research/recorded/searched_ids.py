@@ -32,12 +32,8 @@ IDS = ("no attacker", "random", "searched")
 class Told(NamedTuple):
     """What became of the honest queries, and of the attacker's.
 
-    Parameters
-    ----------
-    escalated, cost : float
-        Share of the honest queries for which the large model ran, and their mean cost by calls (sequential).
-    labelled : float
-        Share of the attacker's queries whose label was asked for.
+    ``escalated``, ``cost``: share of the honest queries for which the large model ran, and their mean cost by calls
+    (sequential). ``labelled``: share of the attacker's queries whose label was asked for.
     """
 
     escalated: float

@@ -39,29 +39,12 @@ _FIELDS = ("camera", "lens", "aperture", "shutter_speed", "iso", "focal_length")
 class Service:
     """:class:`recalibrator.core.Recalibrator`, bootstrapped on the offline labels.
 
-    Parameters
-    ----------
-    target : float
-        micro-F1.
-    safety : float
-        Standard errors by which the estimate must exceed the target.
-    handoff : bool
-        Whether the workload's settings ask for it, by token and otherwise with the defaults.
-    fields : sequence of str
-        Of the workload.
-    offline : iterable of LabelledExample, optional
-        Other offline labels than those of the demo's recording, whose answers the levers need.
-    labels : float
-        Share of the usual labels that is asked for.
-    budget : float, optional
-        Labels a query, which the service spends as it sees fit, instead.
-    **tuned
-        Fields of the method's constants that differ from the defaults.
-
-    Attributes
-    ----------
-    triggers : list of str
-        Why each version after the bootstrap's was published.
+    ``target``: micro-F1. ``safety``: standard errors by which the estimate must exceed the target. ``handoff``: whether
+    the workload's settings ask for it, by token and otherwise with the defaults. ``fields``: of the workload.
+    ``offline``: other offline labels than those of the demo's recording, whose answers the levers need. ``labels``:
+    share of the usual labels that is asked for. ``budget``: labels a query, which the service spends as it sees fit,
+    instead. ``**tuned``: fields of the method's constants that differ from the defaults. ``triggers``: why each version
+    after the bootstrap's was published.
     """
 
     def __init__(

@@ -25,25 +25,11 @@ BATCH = 200
 class Routed:
     """Some queries of the stream and what was done with them, shape (queries,).
 
-    Parameters
-    ----------
-    rows : ndarray of int
-        Places in the stream.
-    outcomes : Outcomes
-        Of these queries; a policy may look at what a service would know of them. The large model's are under the
-        handoff where one was in force.
-    threshold : ndarray of float
-        In force when they came.
-    above : ndarray of bool
-        Escalated by the threshold.
-    explored : ndarray of bool
-        Not above, but the large model ran as well.
-    labelled : ndarray of bool
-        The label was asked for.
-    exploration : ndarray of float
-        Probability with which a kept query ran the large model as well.
-    handed, compared : ndarray of bool
-        Where a handoff was in force, and where the large model answered alone as well, unserved.
+    ``rows``: places in the stream. ``outcomes``: of these queries; a policy may look at what a service would know of
+    them. The large model's are under the handoff where one was in force. ``threshold``: in force when they came.
+    ``above``: escalated by the threshold. ``explored``: not above, but the large model ran as well. ``labelled``: the
+    label was asked for. ``exploration``: probability with which a kept query ran the large model as well. ``handed``,
+    ``compared``: where a handoff was in force, and where the large model answered alone as well, unserved.
     """
 
     rows: Integers
@@ -93,14 +79,8 @@ _OF_LARGE = ("large_hits", "large_named", "agree")
 class Policy(Protocol):
     """Keeps a threshold on u.
 
-    Parameters
-    ----------
-    exploration : float
-        Share of the kept queries on which the large model runs as well, in force now.
-    threshold : float
-        In force now: u above it is escalated.
-    levers : Levers
-        In force now.
+    ``exploration``: share of the kept queries on which the large model runs as well, in force now. ``threshold``: in
+    force now: u above it is escalated. ``levers``: in force now.
     """
 
     @property
@@ -130,10 +110,7 @@ def simulate(policy: Policy, stream: Stream) -> Routed:
 
     A policy changes its threshold between batches of 200 queries only.
 
-    Returns
-    -------
-    Routed
-        All queries.
+    Returns all queries.
     """
     total = len(stream)
     everything = Routed.blank(stream)

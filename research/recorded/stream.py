@@ -28,13 +28,7 @@ EXPLORED, LABELLED_KEPT, LABELLED_ESCALATED = 0.03, 0.05, 0.10
 class Phase:
     """A stretch of the stream with one mix of traffic.
 
-    Parameters
-    ----------
-    title : str
-    shift : str
-        ``none``, ``typos`` or ``new_names``.
-    share : float
-        Share of shifted queries; the others are clean.
+    ``shift``: ``none``, ``typos`` or ``new_names``. ``share``: share of shifted queries; the others are clean.
     """
 
     title: str
@@ -58,15 +52,9 @@ PHASES = (
 class Outcomes:
     """Recorded queries as columns, shape (queries,).
 
-    Parameters
-    ----------
-    uncertainty : ndarray of float
-        NaN where the small answer is not valid.
-    small_hits, small_named, large_hits, large_named, gold : ndarray of int
-        Right, predicted and gold pairs.
-    exact, agree : ndarray of bool
-    recording : ndarray of int
-        Which recorded query it is; no policy looks at it.
+    ``uncertainty``: naN where the small answer is not valid. ``small_hits``, ``small_named``, ``large_hits``,
+    ``large_named``, ``gold``: right, predicted and gold pairs. ``recording``: which recorded query it is; no policy
+    looks at it.
     """
 
     uncertainty: Floats
@@ -95,19 +83,10 @@ class Outcomes:
 class Stream:
     """A stream and all chance in it, drawn ahead, so that every policy meets the same queries and draws.
 
-    Parameters
-    ----------
-    outcomes : Outcomes
-    phase : ndarray of int, shape (queries,)
-    draw : ndarray of float, shape (queries,)
-        Uniform; a query is explored, and its label asked for, when it lies below the respective share.
-    label_at : ndarray of float, shape (queries,)
-        Place in the stream by which its label would come.
-    pools : tuple of (Outcomes, Outcomes)
-        A phase each: what its clean and its shifted queries were drawn from.
-    phases : tuple of Phase
-    labels : float
-        Share of the usual labels that is asked for.
+    ``phase``: ndarray of int, shape (queries,). ``draw``: ndarray of float, shape (queries,); uniform; a query is
+    explored, and its label asked for, when it lies below the respective share. ``label_at``: ndarray of float, shape
+    (queries,); place in the stream by which its label would come. ``pools``: A phase each: what its clean and its
+    shifted queries were drawn from. ``labels``: share of the usual labels that is asked for.
     """
 
     outcomes: Outcomes
@@ -157,14 +136,7 @@ def offline_outcomes() -> Outcomes:
 def draw_stream(queries: int, seed: int, phases: tuple[Phase, ...] = PHASES, *, mean_delay: float = 2_000.0) -> Stream:
     """Draw a stream.
 
-    Parameters
-    ----------
-    queries : int
-        In each phase.
-    seed : int
-    phases : tuple of Phase
-    mean_delay : float
-        Of labels, in queries; exponential.
+    ``queries``: in each phase. ``mean_delay``: of labels, in queries; exponential.
     """
     recorded = _recorded()
     pools = [(recorded["none"], recorded[phase.shift]) for phase in phases]

@@ -23,12 +23,8 @@ HANDOFF = "token@0.9"
 class Levers(NamedTuple):
     """Which levers are in force.
 
-    Parameters
-    ----------
-    handoff : bool
-        Whether the large model goes on from the small one's answer, under :data:`HANDOFF`.
-    guard_share : float
-        Share of what the threshold escalates for which the large model also answers alone, where there is a handoff.
+    ``handoff``: whether the large model goes on from the small one's answer, under :data:`HANDOFF`. ``guard_share``:
+    share of what the threshold escalates for which the large model also answers alone, where there is a handoff.
     """
 
     handoff: bool = False
@@ -59,15 +55,8 @@ def offline_queries(*, handoff: bool) -> list[RecordedQuery]:
 class Generated:
     """Tokens that queries cost, shape (queries,) each.
 
-    Parameters
-    ----------
-    small : ndarray of int
-    large : ndarray of int
-        Of the answer that is served, both calls where it was asked again; 0 where the large model did not run.
-    guard : ndarray of int
-        Of answers that are only compared.
-    large_calls : ndarray of int
-        All calls of the large model.
+    ``large``: of the answer that is served, both calls where it was asked again; 0 where the large model did not run.
+    ``guard``: of answers that are only compared. ``large_calls``: all calls of the large model.
     """
 
     small: Integers
@@ -95,11 +84,8 @@ def is_compared(recording: Integers, above: Mask, draw: Floats, share: float) ->
 def generated(recording: Integers, *, ran: Mask, handed: Mask, compared: Mask) -> Generated:
     """Count the tokens of queries.
 
-    Parameters
-    ----------
-    recording : ndarray of int, shape (queries,)
-    ran, handed, compared : ndarray of bool
-        Whether the large model ran, under the handoff, and alone as well.
+    ``recording``: ndarray of int, shape (queries,). ``ran``, ``handed``, ``compared``: whether the large model ran,
+    under the handoff, and alone as well.
     """
     answers = load_answers()
     begun, alone = answers.large_tokens[recording], answers.alone_tokens[recording]

@@ -39,10 +39,7 @@ def scores(outcomes: Outcomes, target: float) -> tuple[Floats, Floats]:
 def largest_feasible(uncertainty: Floats, small: Floats, large: Floats) -> float:
     """Return the largest threshold on u with a sum of z that is not negative; keep none where there is none.
 
-    Parameters
-    ----------
-    uncertainty, small, large : ndarray of float, shape (queries,)
-        u and the (weighted) z of both answers.
+    ``uncertainty``, ``small``, ``large``: ndarray of float, shape (queries,); u and the (weighted) z of both answers.
     """
     order = np.argsort(uncertainty, kind="stable")
     total = large.sum() + np.concatenate(([0.0], np.cumsum((small - large)[order])))
@@ -59,12 +56,7 @@ def largest_feasible(uncertainty: Floats, small: Floats, large: Floats) -> float
 class Static:
     """A threshold that stays: the paper's, chosen offline, or none at all.
 
-    Parameters
-    ----------
-    threshold : float
-        On u.
-    levers : Levers, optional
-        None by default.
+    ``threshold``: on u. ``levers``: none by default.
     """
 
     exploration = 0.0
@@ -82,18 +74,9 @@ class Static:
 class Window(ABC):
     """The last labels, and a threshold chosen anew on them.
 
-    Parameters
-    ----------
-    offline : Outcomes
-        Fills the window at first; each counts as a label below the threshold with both models run.
-    target : float
-        micro-F1.
-    start : float
-        Threshold until the first refit.
-    window : int
-        Labels remembered.
-    exploration : float
-        Share of the kept queries on which the large model runs as well.
+    ``offline``: fills the window at first; each counts as a label below the threshold with both models run. ``target``:
+    micro-F1. ``start``: threshold until the first refit. ``window``: labels remembered. ``exploration``: share of the
+    kept queries on which the large model runs as well.
     """
 
     levers = NO_LEVERS

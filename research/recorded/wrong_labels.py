@@ -25,10 +25,7 @@ QUERIES, SEEDS, SHARES = 12_000, range(11, 21), (0.0, 0.05, 0.10)
 class Mislabelled(Service):
     """The service, fed by people who err.
 
-    Parameters
-    ----------
-    share : float
-        Of labels that are wrong.
+    ``share``: of labels that are wrong.
     """
 
     def __init__(self, share: float) -> None:

@@ -72,11 +72,7 @@ GRIDS: Mapping[str, Mapping[str, Make]] = {
 def rows(seed: int, chosen: Mapping[str, Iterable[str]]) -> Iterator[Row]:
     """Walk one stream with each policy; each row has its two twins of the same cost.
 
-    Parameters
-    ----------
-    seed : int
-    chosen : mapping
-        Variants by rival.
+    ``chosen``: variants by rival.
     """
     judged = draw_judged("tuning", seed)
     for rival, variants in chosen.items():

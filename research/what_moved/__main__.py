@@ -29,10 +29,7 @@ OUT = Path("docs/results/what-moved")
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run everything and write it; returns the exit code.
 
-    Parameters
-    ----------
-    arguments : sequence of str, optional
-        Instead of the command line's.
+    ``arguments``: instead of the command line's.
     """
     parser = argparse.ArgumentParser(
         prog="python -m research.what_moved",

@@ -1,4 +1,4 @@
-"""`check-config`: faults end it with exit code 2, doubts are said and do not."""
+"""`check-config`: faults end it with exit code 2, doubts are said and do not; and where log lines go."""
 
 from __future__ import annotations
 
@@ -9,6 +9,8 @@ from pathlib import Path
 from subprocess import run
 
 import pytest
+import structlog
+from typer.testing import CliRunner
 
 import recalibrator.cli
 import stream_router.cli
@@ -144,3 +146,19 @@ def test_prices_of_tokens_are_printed_as_they_are_given(check: Check, command: s
     assert code == 0
     assert photo["cost"] == {"small": 1.0, "large": 3.0, "unit": "token", "prompt_large": 0.5}
     assert photo["handoff"] == {"margin": 0.9, "granularity": "field", "guard_share": 0.01, "micro_f1_loss": 0.002}
+
+
+def test_log_lines_do_not_mix_with_the_outcome() -> None:
+    """A warning on the way leaves standard output to what a script reads from it."""
+
+    @ucci_stream.cli.app.command(hidden=True)
+    def warn() -> None:
+        structlog.get_logger().warning("the large model is slow")
+        print(json.dumps({"answered": True}))  # noqa: T201 what a command with --json does
+
+    try:
+        result = CliRunner().invoke(ucci_stream.cli.app, ["warn"])
+    finally:
+        ucci_stream.cli.app.registered_commands.pop()
+    assert json.loads(result.stdout) == {"answered": True}
+    assert "the large model is slow" in result.stderr

@@ -36,8 +36,7 @@ from tests.support.recalibrator_events import feedback, routed
 from tests.support.strategies import label_requested, labelled_examples
 from tests.support.versions import sealed_version
 from ucci_runtime.refusals import RequestRefused
-from ucci_stream.offline.bootstrap import bootstrap_events, read_router_file
-from ucci_stream.offline.replay import replay
+from ucci_stream.offline.bootstrap import bootstrap_events, read_router_file, replay
 from ucci_stream.topics.feed import FeedStopped, decoded_lines
 
 NOW = datetime(2026, 1, 31, 12, tzinfo=UTC)

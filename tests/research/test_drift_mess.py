@@ -43,6 +43,7 @@ from schemas import (
     TrafficSummary,
 )
 from tests.support.fixed_policy import FixedPolicy
+from tests.support.recalibrator_events import routed
 
 pytestmark = pytest.mark.usefixtures("short_start")
 
@@ -186,33 +187,25 @@ def routed_event(number: int, *, small_valid: bool = True, large: bool = True, l
     if not large:
         reason = "kept"
     run = {"a": "x"}
-    return RoutedEvent(
-        query_id=f"q{number}",
-        workload="w",
-        text="t",
-        entities=run,
-        answered_by="large" if large and large_valid else "small",
-        decision=Decision(
-            escalated=large,
-            reason=reason,
-            uncertainty=0.01 * number if small_valid else None,
-            calibration_version=1,
-            large_probability=1.0,
-        ),
-        small=ModelRun(
-            model="s",
-            entities=run if small_valid else None,
-            valid=small_valid,
-            latency_s=0.5,
-        ),
-        large=ModelRun(model="l", entities=run if large_valid else None, valid=large_valid, latency_s=1.0)
-        if large
-        else None,
-        cost=QueryCost(sequential=1.0 + 3.0 * large, paper=3.0 if large else 1.0),
-        label=LabelRequest(requested=number % 3 == 0, probability=0.1),
-        routed_at=START + timedelta(seconds=number),
-        routed_by="r0",
+    decision = Decision(
+        escalated=large,
+        reason=reason,
+        uncertainty=0.01 * number if small_valid else None,
+        calibration_version=1,
+        large_probability=1.0,
     )
+    answer = ModelRun(model="l", entities=run if large_valid else None, valid=large_valid, latency_s=1.0)
+    changes: dict[str, Any] = {
+        "query_id": f"q{number}",
+        "entities": run,
+        "answered_by": "large" if large and large_valid else "small",
+        "decision": decision,
+        "small": ModelRun(model="s", entities=run if small_valid else None, valid=small_valid, latency_s=0.5),
+        "large": answer if large else None,
+        "cost": QueryCost(sequential=1.0 + 3.0 * large, paper=3.0 if large else 1.0),
+        "label": LabelRequest(requested=number % 3 == 0, probability=0.1),
+    }
+    return routed(number, workload="w", **changes)
 
 
 def test_batch_summary_matches_the_join_stage() -> None:

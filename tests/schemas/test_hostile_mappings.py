@@ -12,8 +12,7 @@ from pydantic_core import ErrorDetails
 from recalibrator.join.query_state import QueryState
 from schemas.event import Event
 from tests.support.mapping_places import FAULTY, MappingPlace, mapping_places
-from ucci_stream.offline.gold_lines import GoldLine
-from ucci_stream.offline.workload_texts import TextLine
+from ucci_stream.offline.gold_lines import GoldLine, TextLine
 
 MEMBERS = 2_000
 

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import AsyncIterator, Sequence
+from contextlib import asynccontextmanager
 from functools import cache
+
+from aiohttp import web
 
 from schemas.settings import WorkloadSettings
 from stream_router.model_client.request import entities_schema
@@ -11,6 +14,8 @@ from ucci_demo.model_server import PROMPT
 from ucci_demo.model_server.checkpoint import Checkpoint
 from ucci_demo.model_server.generation import ContinuousBatch, Generation
 from ucci_demo.model_server.guide import Grammars
+from ucci_demo.model_server.memo import Memo
+from ucci_demo.model_server.server import ModelServer
 
 FIELDS = ("camera", "lens", "aperture", "shutter_speed", "iso", "focal_length")
 SCHEMA = entities_schema(FIELDS)
@@ -58,3 +63,18 @@ def workload(small_url: str, large_url: str, **changes: object) -> WorkloadSetti
         "large": {"base_url": large_url, "model": "photo-large", "timeout_s": 60.0},
     }
     return WorkloadSettings.model_validate(table | models | changes)
+
+
+@asynccontextmanager
+async def serving_model(role: str, name: str, memo: Memo | None = None) -> AsyncIterator[web.AppRunner]:
+    """Serve one checkpoint, with a batch of its own, at a free port."""
+    opened = checkpoint(role)
+    fresh = type(opened)(opened.tokenizer, opened.model, ContinuousBatch(opened.model, SLOTS // 2))
+    application = ModelServer(fresh, name, memo).application()
+    runner = web.AppRunner(application, access_log=None, shutdown_timeout=5.0, handler_cancellation=True)
+    await runner.setup()
+    await web.TCPSite(runner, "127.0.0.1", 0).start()
+    try:
+        yield runner
+    finally:
+        await runner.cleanup()

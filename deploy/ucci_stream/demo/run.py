@@ -7,14 +7,12 @@ plotted. The demo never looks inside a service: it knows what a user of the topi
 from __future__ import annotations
 
 import json
-import signal
 import threading
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
-from types import TracebackType
 from typing import Self
 
 from confluent_kafka import Producer
@@ -42,7 +40,7 @@ from ucci_stream.demo.scenario import (
 )
 from ucci_stream.demo.summary import Summary, Terms, print_summary, summarise
 from ucci_stream.demo.watch import Watcher
-from ucci_stream.local.processes import unwound_by_signals
+from ucci_stream.local.processes import await_signal, unwound_by_signals
 from ucci_stream.local.stack import WORKLOAD, Stack, StackOptions
 from ucci_stream.offline.bootstrap import send_events
 from ucci_stream.topics.admin import client_properties
@@ -68,9 +66,7 @@ class LiveView:
             self._live.start()
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         if self._console.is_terminal:
             self._live.stop()
 
@@ -175,7 +171,8 @@ def run_demo(options: DemoOptions, console: Console) -> int:
         picture = plot_run(stream, watcher.seen, scenario, terms, options.directory / "demo.png")
         _report(summary, picture, options, console)
         if options.keep:
-            _keep(stack, console)
+            line = f"left running until Ctrl-C: {stack.addresses.recalibrator}/"
+            await_signal(stack.require_alive, lambda: console.print(line, highlight=False))
     return 0 if summary.succeeded else 1
 
 
@@ -296,12 +293,3 @@ def _report(summary: Summary, picture: Path, options: DemoOptions, console: Cons
             path.write_text(text, encoding="utf-8")
     print_summary(summary, console)
     console.print(f"summary {options.directory / 'summary.json'}, picture {picture}", highlight=False, soft_wrap=True)
-
-
-def _keep(stack: Stack, console: Console) -> None:
-    console.print(f"left running until Ctrl-C: {stack.addresses.recalibrator}/", highlight=False)
-    stop = threading.Event()
-    for number in (signal.SIGINT, signal.SIGTERM):
-        signal.signal(number, lambda *_: stop.set())
-    while not stop.wait(1.0):
-        stack.require_alive()

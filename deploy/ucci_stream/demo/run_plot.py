@@ -8,9 +8,8 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from schemas.entities import count_pairs
 from ucci_stream.demo.scenario import PlannedQuery, Scenario
-from ucci_stream.demo.summary import Observations, Terms
+from ucci_stream.demo.summary import Observations, Row, Terms, served_row, static_row
 from ucci_stream.offline.pictures import GOAL, INK, MAIN, MUTED, over_time, write
 
 _WINDOW = 800
@@ -21,7 +20,9 @@ Counts = NDArray[np.float64]
 def plot_run(stream: Sequence[PlannedQuery], seen: Observations, scenario: Scenario, terms: Terms, path: Path) -> Path:
     """Draw the run and write it as PNG or SVG, by the path's ending."""
     figure, top, bottom = over_time((10.0, 6.2))
-    served, static = _served_counts(stream, seen), _static_counts(stream, terms.static_thresholds[0.0])
+    results = ((query, seen.results.get(query.query_id)) for query in stream)
+    served = _counts([None if one is None else served_row(query, one.routed) for query, one in results])
+    static = _counts([static_row(query, terms.static_thresholds[0.0], terms.costs) for query in stream])
     index = np.arange(len(stream))
     top.plot(index, _rolling_f1(static[:, :3]), color=GOAL, lw=1.4, label="static calibration")
     bottom.plot(index, _rolling_mean(static[:, 3]), color=GOAL, lw=1.4)
@@ -44,51 +45,22 @@ def _mark(top, bottom, stream, seen, scenario) -> None:  # type: ignore[no-untyp
     for axes in (top, bottom):
         for start in scenario.starts[1:]:
             axes.axvline(start, color=INK, lw=1.0, ls=":")
+    at = {"xycoords": ("data", "axes fraction"), "textcoords": "offset points"}
     for start, one in zip(scenario.starts, scenario.stretches, strict=True):
-        top.annotate(
-            one.title,
-            (start, 1.0),
-            xycoords=("data", "axes fraction"),
-            xytext=(6, -12),
-            textcoords="offset points",
-            color=INK,
-        )
+        top.annotate(one.title, (start, 1.0), xytext=(6, -12), color=INK, **at)
     if seen.killed_s is not None:
         killed = int(np.searchsorted(order, seen.killed_s))
         for axes in (top, bottom):
             axes.axvline(killed, color=GOAL, lw=1.0, ls=(0, (1, 3)))
-        top.annotate(
-            "router killed",
-            (killed, 0.0),
-            xycoords=("data", "axes fraction"),
-            xytext=(6, 6),
-            textcoords="offset points",
-            color=GOAL,
-        )
+        top.annotate("router killed", (killed, 0.0), xytext=(6, 6), color=GOAL, **at)
     for version in seen.versions:
-        at = int(np.searchsorted(order, version.published_s))
-        bottom.axvline(min(at, len(stream) - 1), ymax=0.08, color=INK, lw=1.2)
+        came = int(np.searchsorted(order, version.published_s))
+        bottom.axvline(min(came, len(stream) - 1), ymax=0.08, color=INK, lw=1.2)
 
 
-def _served_counts(stream: Sequence[PlannedQuery], seen: Observations) -> Counts:
-    """Return true positives, predicted, gold and escalated of the served answers, one row a query."""
-    rows = np.zeros((len(stream), 4))
-    for row, query in zip(rows, stream, strict=True):
-        result = seen.results.get(query.query_id)
-        if result is not None:
-            row[:3] = count_pairs(result.routed.entities, query.recorded.gold)
-            row[3] = result.routed.decision.escalated
-    return rows
-
-
-def _static_counts(stream: Sequence[PlannedQuery], threshold: float) -> Counts:
-    rows = np.zeros((len(stream), 4))
-    for row, query in zip(rows, stream, strict=True):
-        u = query.recorded.small.uncertainty
-        up = u is None or u > threshold
-        answer = query.recorded.large if up else query.recorded.small
-        row[:] = answer.true_positives, answer.predicted, query.recorded.gold_count, up
-    return rows
+def _counts(rows: Sequence[Row | None]) -> Counts:
+    """Return pairs right, named and to be found, and whether it escalated: a row a query, 0 where it has no answer."""
+    return np.array([(0, 0, 0, 0) if row is None else row[:4] for row in rows], dtype=float)
 
 
 def _rolling_sum(values: Counts) -> Counts:

@@ -8,7 +8,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from pydantic_core import to_jsonable_python
@@ -74,8 +74,8 @@ def levers_of(
     if status is None or not answered or status.handoff is None:
         return None
     index = np.array([query.index for query, _ in answered])
-    whole = np.array([_both(_whole_cost(query, routed, costs)) for query, routed in answered])
-    paid = np.array([_both(routed.cost) for _, routed in answered])
+    whole = np.array([_whole_cost(query, routed, costs) for query, routed in answered])
+    paid = np.array([(routed.cost.sequential, routed.cost.paper) for _, routed in answered])
     by_phase = {name: whole[(first <= index) & (index < last)] for name, (first, last) in bounds.items()}
     means = {name: (some.sum(axis=0) / max(1, len(some))).tolist() for name, some in by_phase.items()}
     large = [routed for _, routed in answered if routed.large is not None]
@@ -87,15 +87,12 @@ def levers_of(
     )
 
 
-def _both(cost: QueryCost) -> tuple[float, float]:
-    return cost.sequential, cost.paper
-
-
-def _whole_cost(query: PlannedQuery, routed: RoutedEvent, costs: ModelCosts) -> QueryCost:
-    """Return what the query costs with the same decision and whole calls."""
+def _whole_cost(query: PlannedQuery, routed: RoutedEvent, costs: ModelCosts) -> tuple[float, float]:
+    """Return what the query costs with the same decision and whole calls, sequential and as in the paper."""
     small, large = whole_calls(query.recorded)
     calls = [large] if routed.large is not None else []
-    return query_cost(costs, escalated=routed.decision.escalated, small=small, large=calls)
+    cost = query_cost(costs, escalated=routed.decision.escalated, small=small, large=calls)
+    return cost.sequential, cost.paper
 
 
 #: Standard error of micro-F1 is about .21 / sqrt(n) on such traffic, measured on the recorded data.
@@ -147,6 +144,16 @@ class Terms:
     static_thresholds: Mapping[float, float]
 
 
+class Row(NamedTuple):
+    """What one policy served of one query: pairs that are right, named and to be found, and what that cost."""
+
+    hits: int
+    predicted: int
+    gold: int
+    escalated: bool
+    cost: QueryCost
+
+
 @dataclass(frozen=True, slots=True)
 class Phase:
     """One stretch of the stream, for one policy."""
@@ -160,16 +167,7 @@ class Phase:
 
 @dataclass(frozen=True, slots=True)
 class Summary:
-    """What the demo found.
-
-    Parameters
-    ----------
-    rivals : dict
-        By name each policy's phases, on the very same queries: the paper's static calibration, that with the cheapest
-        margin that serves the whole stream as well as the service did (known afterwards alone), and a fixed rate.
-    held : bool
-        Whether the target was held again, within the tolerance: from half-way through the first drift to the end.
-    """
+    """What the demo found."""
 
     queries: int
     missing: int
@@ -178,6 +176,8 @@ class Summary:
     target: float
     tolerance: float
     service: dict[str, Phase]
+    #: By name each policy's phases, on the very same queries: the paper's static calibration, that with the cheapest
+    #: margin that serves the whole stream as well as the service did (known afterwards alone), and a fixed rate.
     rivals: dict[str, dict[str, Phase]]
     large_only_cost: float
     versions_published: int
@@ -186,6 +186,7 @@ class Summary:
     drift_detected_after_queries: int | None
     router_kill_to_first_commit_s: float | None
     labels_sent: int
+    #: Again, within the tolerance: from half-way through the first drift to the end.
     held: bool
     seed: int
     cost_unit: str
@@ -227,8 +228,12 @@ def summarise(stream: Sequence[PlannedQuery], seen: Observations, scenario: Scen
     """
     bounds = phase_bounds(scenario)
     drift, over = scenario.starts[1:3]
-    again = _service_phase(_answered(stream[(drift + over) // 2 :], seen))
-    service = {name: _service_phase(_answered(stream[slice(*at)], seen)) for name, at in bounds.items()}
+
+    def served(part: Sequence[PlannedQuery]) -> Phase:
+        return _phase([served_row(*pair) for pair in _answered(part, seen)])
+
+    again = served(stream[(drift + over) // 2 :])
+    service = {name: served(stream[slice(*at)]) for name, at in bounds.items()}
     return Summary(
         queries=len(stream),
         missing=sum(query.query_id not in seen.results for query in stream) - seen.dead_letters,
@@ -258,7 +263,9 @@ def _rivals(
     stream: Sequence[PlannedQuery], bounds: Mapping[str, tuple[int, int]], terms: Terms, wanted: float
 ) -> dict[str, dict[str, Phase]]:
     def phases(thresholds: Sequence[float]) -> dict[str, Phase]:
-        return {name: _fixed_phase(stream[slice(*at)], thresholds[slice(*at)], terms) for name, at in bounds.items()}
+        pairs = zip(stream, thresholds, strict=True)
+        rows = [static_row(query, threshold, terms.costs) for query, threshold in pairs]
+        return {name: _phase(rows[slice(*at)]) for name, at in bounds.items()}
 
     by_margin = {margin: phases([at] * len(stream)) for margin, at in terms.static_thresholds.items()}
     enough = [margin for margin, one in by_margin.items() if margin > 0.0 and one[WHOLE].micro_f1 >= wanted]
@@ -282,13 +289,7 @@ def _fixed_rate(stream: Sequence[PlannedQuery], threshold: float) -> list[float]
 
 
 def micro_f1(true_positives: int, predicted: int, gold: int) -> float:
-    """Return 2·TP / (predicted + gold), or NaN where there is nothing to find.
-
-    Examples
-    --------
-    >>> micro_f1(3, 4, 4)
-    0.75
-    """
+    """Return 2·TP / (predicted + gold), or NaN where there is nothing to find."""
     return 2.0 * true_positives / (predicted + gold) if predicted + gold else math.nan
 
 
@@ -300,34 +301,29 @@ def _answered(part: Sequence[PlannedQuery], seen: Observations) -> list[Answered
     return [(query, seen.results[query.query_id].routed) for query in part if query.query_id in seen.results]
 
 
-def _service_phase(pairs: Sequence[Answered]) -> Phase:
-    hits = predicted = gold = escalated = 0
-    sequential = paper = 0.0
-    for query, routed in pairs:
-        counts = count_pairs(routed.entities, query.recorded.gold)
-        hits, predicted, gold = hits + counts.true_positives, predicted + counts.predicted, gold + counts.gold
-        escalated += routed.decision.escalated
-        sequential += routed.cost.sequential
-        paper += routed.cost.paper
-    n = max(1, len(pairs))
-    return Phase(len(pairs), micro_f1(hits, predicted, gold), escalated / n, sequential / n, paper / n)
+def served_row(query: PlannedQuery, routed: RoutedEvent) -> Row:
+    """Return what the service served of a query, and what that cost."""
+    counts = count_pairs(routed.entities, query.recorded.gold)
+    return Row(counts.true_positives, counts.predicted, counts.gold, routed.decision.escalated, routed.cost)
 
 
-def _fixed_phase(part: Sequence[PlannedQuery], thresholds: Sequence[float], terms: Terms) -> Phase:
-    hits = predicted = gold = escalated = 0
-    sequential = paper = 0.0
-    for query, threshold in zip(part, thresholds, strict=True):
-        u = query.recorded.small.uncertainty
-        up = u is None or u > threshold
-        served = query.recorded.large if up else query.recorded.small
-        hits, predicted = hits + served.true_positives, predicted + served.predicted
-        gold += query.recorded.gold_count
-        escalated += up
-        small, large = whole_calls(query.recorded)
-        cost = query_cost(terms.costs, escalated=up, small=small, large=[large] * up)
-        sequential, paper = sequential + cost.sequential, paper + cost.paper
-    n = max(1, len(part))
-    return Phase(len(part), micro_f1(hits, predicted, gold), escalated / n, sequential / n, paper / n)
+def static_row(query: PlannedQuery, threshold: float, costs: ModelCosts) -> Row:
+    """Return what a fixed threshold would have served of a query, as the recorded answers show."""
+    u = query.recorded.small.uncertainty
+    up = u is None or u > threshold
+    served = query.recorded.large if up else query.recorded.small
+    small, large = whole_calls(query.recorded)
+    cost = query_cost(costs, escalated=up, small=small, large=[large] * up)
+    return Row(served.true_positives, served.predicted, query.recorded.gold_count, up, cost)
+
+
+def _phase(rows: Sequence[Row]) -> Phase:
+    n = max(1, len(rows))
+    hits, predicted, gold, escalated = (
+        np.array([row[:4] for row in rows], dtype=int).reshape(-1, 4).sum(axis=0).tolist()
+    )
+    sequential, paper = sum(row.cost.sequential for row in rows), sum(row.cost.paper for row in rows)
+    return Phase(len(rows), micro_f1(hits, predicted, gold), escalated / n, sequential / n, paper / n)
 
 
 def first_use(seen: Observations) -> dict[str, float | None]:
@@ -393,25 +389,18 @@ def print_summary(summary: Summary, console: Console) -> None:
 def _facts(summary: Summary) -> list[tuple[str, str]]:
     use = summary.publish_to_first_use_s
     p50, p99 = use["p50"], use["p99"]
-    kill = summary.router_kill_to_first_commit_s
+    kill, before = summary.router_kill_to_first_commit_s, summary.versions_before_stream
+    after = summary.drift_detected_after_queries
     return [
         ("queries", f"{summary.queries}, {summary.missing} missing, {summary.duplicated} duplicated"),
         ("held again after the first drift", "yes" if summary.held else "no"),
         ("labels sent", str(summary.labels_sent)),
-        (
-            "versions published",
-            f"{summary.versions_published}, of them {summary.versions_before_stream} before the stream",
-        ),
+        ("versions published", f"{summary.versions_published}, of them {before} before the stream"),
         (
             "publish to first use",
             "none" if p50 is None or p99 is None else f"p50 {p50 * 1e3:.0f} ms, p99 {p99 * 1e3:.0f} ms",
         ),
-        (
-            "drift detected",
-            "not detected"
-            if summary.drift_detected_after_queries is None
-            else f"after {summary.drift_detected_after_queries} queries",
-        ),
+        ("drift detected", "not detected" if after is None else f"after {after} queries"),
         ("router killed to its first commit", "not seen" if kill is None else f"{kill:.2f} s"),
         ("cost of the large model alone", f"{summary.large_only_cost:.2f}"),
         *_quality_facts(summary),
@@ -437,13 +426,7 @@ def _lever_facts(levers: Levers | None) -> list[tuple[str, str]]:
 
 
 def held_in_words(micro_f1: float, target: float, tolerance: float) -> str:
-    """Return whether the target was held; below it but within the tolerance is not called held.
-
-    Examples
-    --------
-    >>> held_in_words(0.9042, 0.91, 0.0067)
-    'missed, though within the tolerance'
-    """
+    """Return whether the target was held; below it but within the tolerance is not called held."""
     if micro_f1 >= target:
         return "held"
     return "missed, though within the tolerance" if micro_f1 >= target - tolerance else "missed"

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+from contextlib import nullcontext
 from dataclasses import asdict
 from datetime import timedelta
+from functools import partial
 from pathlib import Path
 from typing import Annotated, Literal
 
@@ -119,13 +121,11 @@ def sync(
 
     Example: ucci-stream label-studio sync --url http://127.0.0.1:8090 --every 30
     """
-    from functools import partial
-
-    from ucci_stream.label_tools.label_studio_project import LabelStudioServer, connected_studio
+    from ucci_stream.label_tools.label_studio_project import connected_studio
     from ucci_stream.label_tools.sync import Rounds, SyncOptions
 
     options = SyncOptions(most=most, grace_s=grace, every_s=every, as_json=as_json)
-    connect = partial(connected_studio, LabelStudioServer(url, token), chosen.workload, project, prefill)
+    connect = partial(connected_studio, (url, token), chosen.workload, project, prefill)
     asyncio.run(Rounds(chosen.settings, chosen.workload.name, options).run(connect))
 
 
@@ -144,14 +144,13 @@ def sync_files(
 
     Example: ucci-stream label-files sync --folder labels --every 30
     """
-    from functools import partial
-
-    from ucci_stream.label_tools.label_files import opened_folder
+    from ucci_stream.label_tools.label_files import open_folder
     from ucci_stream.label_tools.sync import Rounds, SyncOptions
 
     settings, workload = chosen
     options = SyncOptions(most=most, grace_s=0.0, every_s=every, as_json=as_json)
-    asyncio.run(Rounds(settings, workload.name, options).run(partial(opened_folder, folder, workload.name, prefill)))
+    opening = nullcontext(partial(open_folder, folder, workload.name, prefill))
+    asyncio.run(Rounds(settings, workload.name, options).run(lambda _closing: opening))
 
 
 @command(scores_app, "sync")
@@ -173,17 +172,17 @@ def sync_scores(
 
     Example: ucci-stream trace-scores sync phoenix --url http://127.0.0.1:6006 --every 60
     """
-    from functools import partial
-
     from ucci_stream.label_tools.sync import SyncOptions
-    from ucci_stream.label_tools.trace_services import Langfuse, Phoenix
-    from ucci_stream.label_tools.trace_sync import TraceRounds, opened_project
+    from ucci_stream.label_tools.trace_sync import Langfuse, Phoenix, TraceRounds
 
     settings, memory = chosen.settings, timedelta(seconds=chosen.settings.recalibrator.join_retention_s)
-    bearer = f"Bearer {key}" if key else None
     if service == "phoenix":
-        opened: Phoenix | Langfuse = Phoenix(url, project, score, memory, bearer)
+        traces: Phoenix | Langfuse = Phoenix(url, project, score, memory, f"Bearer {key}" if key else None)
     else:
-        opened = Langfuse(url, key, score, memory)
+        traces = Langfuse(url, key, score, memory)
+
+    async def open_traces() -> Phoenix | Langfuse:
+        return traces
+
     options = SyncOptions(most=results, every_s=every, as_json=as_json)
-    asyncio.run(TraceRounds(settings, chosen.workload.name, options).run(partial(opened_project, opened)))
+    asyncio.run(TraceRounds(settings, chosen.workload.name, options).run(lambda _closing: nullcontext(open_traces)))

@@ -8,8 +8,7 @@ them withdraws nothing, since files are moved and archived: a line with ``"retra
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Sequence
-from contextlib import asynccontextmanager
+from collections.abc import AsyncIterator, Callable, Iterator, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -17,13 +16,7 @@ from typing import Any
 from pydantic_core import to_json
 
 from recalibrator.labelling.label_lines import LabelLinesReader, Line, documents_of, query_of_task, task_line
-from recalibrator.labelling.label_tool import (
-    AnnotationKey,
-    JsonDocument,
-    LabelTool,
-    LabelToolFailed,
-    TaskId,
-)
+from recalibrator.labelling.label_tool import AnnotationKey, JsonDocument, LabelTool, LabelToolFailed, TaskId
 from schemas.label_requested import LabelRequested
 
 TASKS = "tasks.jsonl"
@@ -32,14 +25,9 @@ _ANSWERS_STEM = "answers"
 
 
 class LabelFolder:
-    """One workload's folder; a :class:`~recalibrator.labelling.label_tool.LabelTool`.
+    """One workload's folder, which must exist; a :class:`~recalibrator.labelling.label_tool.LabelTool`.
 
-    Parameters
-    ----------
-    folder : Path
-        Must exist.
-    prefill : bool
-        Whether the ``meta`` of each task shows the served answer.
+    ``prefill``: whether the ``meta`` of each task shows the served answer.
     """
 
     def __init__(
@@ -90,19 +78,11 @@ class LabelFolder:
             raise LabelToolFailed(f"--folder: {path} cannot be written ({error.strerror})") from None
 
 
-@asynccontextmanager
-async def opened_folder(
-    folder: Path, workload: str, prefill: bool, closing: asyncio.Event
-) -> AsyncIterator[Callable[[], Awaitable[LabelTool]]]:
-    """Yield what opens the folder; as long as it is missing, it can be tried again."""
-    del closing
-
-    async def open_folder() -> LabelTool:
-        if not await asyncio.to_thread(folder.is_dir):
-            raise LabelToolFailed(f"--folder: {folder} is not a folder; create it or give another")
-        return LabelFolder(folder, workload, prefill=prefill)
-
-    yield open_folder
+async def open_folder(folder: Path, workload: str, prefill: bool) -> LabelTool:
+    """Open the folder; as long as it is missing, it can be tried again. Raises LabelToolFailed."""
+    if not await asyncio.to_thread(folder.is_dir):
+        raise LabelToolFailed(f"--folder: {folder} is not a folder; create it or give another")
+    return LabelFolder(folder, workload, prefill=prefill)
 
 
 def _lines(path: Path) -> Iterator[Line]:

@@ -7,9 +7,8 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import AsyncIterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Mapping
 from datetime import UTC, datetime
-from types import TracebackType
 from typing import Any, Self
 from urllib.parse import quote, urlsplit
 
@@ -22,7 +21,7 @@ PAGE_SIZE = 200
 # The server picks by these names from tasks and from the annotations within them alike.
 _TASK_FIELDS = "id,data,annotations,drafts,created_at,updated_at,project,result,was_cancelled,completed_by"
 _TIMEOUT = aiohttp.ClientTimeout(total=120.0, connect=10.0)
-_CREATED, _NO_CONTENT, _UNAUTHORISED, _NOT_FOUND, _FAILED = 201, 204, 401, 404, 400
+_UNAUTHORISED, _NOT_FOUND, _FAILED = 401, 404, 400
 _DETAIL_CHARS = 300
 #: The only one that the server's filters take; any other is answered with 500.
 _TIME_FORMAT = "%Y-%m-%dT%H:%M:%S.%fZ"
@@ -52,40 +51,14 @@ class LabelStudio:
         self._session = aiohttp.ClientSession(timeout=_TIMEOUT)
         return self
 
-    async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    async def __aexit__(self, *_: object) -> None:
         if self._session is not None:
             await self._session.close()
 
     async def projects(self, title: str) -> list[dict[str, Any]]:
         """Return the projects whose title holds this one."""
-        found = await self._call("GET", f"/api/projects/?page_size=1000&title={quote(title)}")
+        found = await self.call("GET", f"/api/projects/?page_size=1000&title={quote(title)}")
         return list(found["results"])
-
-    async def project(self, number: int) -> dict[str, Any]:
-        """Return one project. Raises LabelStudioFailed."""
-        return dict(await self._call("GET", f"/api/projects/{number}/"))
-
-    async def create_project(self, content: Mapping[str, Any]) -> dict[str, Any]:
-        """Create a project."""
-        return dict(await self._call("POST", "/api/projects/", content))
-
-    async def change_project(self, number: int, content: Mapping[str, Any]) -> dict[str, Any]:
-        """Change some settings of a project."""
-        return dict(await self._call("PATCH", f"/api/projects/{number}/", content))
-
-    async def webhooks(self, project: int) -> list[dict[str, Any]]:
-        """Return a project's webhooks."""
-        return list(await self._call("GET", f"/api/webhooks/?project={project}"))
-
-    async def create_webhook(self, content: Mapping[str, Any]) -> dict[str, Any]:
-        """Create a webhook."""
-        return dict(await self._call("POST", "/api/webhooks/", content))
-
-    async def change_webhook(self, number: int, content: Mapping[str, Any]) -> dict[str, Any]:
-        """Change a webhook."""
-        return dict(await self._call("PATCH", f"/api/webhooks/{number}/", content))
 
     async def tasks(self, project: int, changed_after: datetime | None = None) -> AsyncIterator[dict[str, Any]]:
         """Yield a project's tasks with their annotations and drafts, in order of id.
@@ -102,32 +75,18 @@ class LabelStudio:
             # By id above the last one rather than by page: tasks deleted meanwhile would shift the pages.
             query = {"filters": {"conjunction": "and", "items": conditions}, "ordering": ["tasks:id"]}
             path = f"/api/tasks?project={project}&fields=all&page=1&page_size={PAGE_SIZE}&include={_TASK_FIELDS}"
-            page = (await self._call("GET", f"{path}&query={quote(json.dumps(query))}"))["tasks"]
+            page = (await self.call("GET", f"{path}&query={quote(json.dumps(query))}"))["tasks"]
             for task in page:
                 yield task
             if len(page) < PAGE_SIZE:
                 return
             last = page[-1]["id"]
 
-    async def has_annotation(self, number: int) -> bool:
-        """Return whether an annotation still exists."""
-        status, _ = await self._request("GET", f"/api/annotations/{number}/", None, allowed=(_NOT_FOUND,))
-        return status != _NOT_FOUND
+    async def call(self, method: str, path: str, content: Any = None, *, may_miss: bool = False) -> Any:
+        """Return what the server answers, None for nothing. ``may_miss``: whether nothing may be there.
 
-    async def create_tasks(self, project: int, tasks: Sequence[Mapping[str, Any]]) -> int:
-        """Create tasks; returns how many."""
-        return int((await self._call("POST", f"/api/projects/{project}/import", tasks))["task_count"])
-
-    async def delete_tasks(self, project: int, tasks: Sequence[int]) -> None:
-        """Delete tasks with all that belongs to them."""
-        selected = {"selectedItems": {"all": False, "included": list(tasks)}}
-        await self._call("POST", f"/api/dm/actions?id=delete_tasks&project={project}", selected)
-
-    async def _call(self, method: str, path: str, content: Any = None) -> Any:
-        _, document = await self._request(method, path, content)
-        return document
-
-    async def _request(self, method: str, path: str, content: Any, allowed: Sequence[int] = ()) -> tuple[int, Any]:
+        Raises LabelStudioFailed, or Interrupted once the command is to end.
+        """
         if self._closing is not None and self._closing.is_set():
             raise Interrupted("ended")
         if not self._authorization:
@@ -136,9 +95,11 @@ class LabelStudio:
         if status == _UNAUTHORISED and self._is_personal:
             await self._refresh()
             status, text = await self._send(method, path, content, {"Authorization": self._authorization})
-        if status >= _FAILED and status not in allowed:
+        if status == _NOT_FOUND and may_miss:
+            return None
+        if status >= _FAILED:
             raise LabelStudioFailed(_refused(method, path, status, text))
-        return status, _document(method, path, text) if text and status < _FAILED else None
+        return _document(method, path, text) if text else None
 
     async def _refresh(self) -> None:
         """Buy an access token; it is good for some minutes."""

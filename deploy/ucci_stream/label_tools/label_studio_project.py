@@ -8,7 +8,7 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from datetime import datetime
 from hashlib import sha256
-from typing import Any, NamedTuple
+from typing import Any
 from urllib.parse import urlsplit
 from xml.etree import ElementTree as ET
 
@@ -33,10 +33,7 @@ class LabelStudioProject:
     """One project; a :class:`~recalibrator.labelling.label_tool.LabelTool`."""
 
     def __init__(self, studio: LabelStudio, number: int, fields: Sequence[str], *, prefill: bool) -> None:
-        self._studio = studio
-        self._number = number
-        self._fields = fields
-        self._prefill = prefill
+        self._studio, self._number, self._fields, self._prefill = studio, number, fields, prefill
         self.reader = LabelStudioReader(number)
 
     @property
@@ -51,44 +48,35 @@ class LabelStudioProject:
     async def add(self, requests: Sequence[LabelRequested]) -> None:
         """Import a task for each request."""
         tasks = [task_of(request, self._fields, prefill=self._prefill) for request in requests]
-        await self._studio.create_tasks(self._number, tasks)
+        await self._studio.call("POST", f"/api/projects/{self._number}/import", tasks)
 
     async def remove(self, tasks: Sequence[TaskId]) -> None:
-        """Delete tasks."""
-        await self._studio.delete_tasks(self._number, [int(task) for task in tasks])
+        """Delete tasks with all that belongs to them."""
+        selected = {"selectedItems": {"all": False, "included": [int(task) for task in tasks]}}
+        await self._studio.call("POST", f"/api/dm/actions?id=delete_tasks&project={self._number}", selected)
 
     async def has(self, annotation: AnnotationKey) -> bool:
         """Return whether an annotation still exists."""
-        return await self._studio.has_annotation(int(annotation.annotation))
+        path = f"/api/annotations/{int(annotation.annotation)}/"
+        return await self._studio.call("GET", path, may_miss=True) is not None
 
 
 @asynccontextmanager
 async def connected_studio(
-    server: LabelStudioServer, workload: WorkloadSettings, project: int | None, prefill: bool, closing: asyncio.Event
+    server: tuple[str, str], workload: WorkloadSettings, project: int | None, prefill: bool, closing: asyncio.Event
 ) -> AsyncIterator[Callable[[], Awaitable[LabelTool]]]:
-    """Yield what opens a workload's project on a server.
+    """Yield what opens a workload's project on a server, whose address and token are given.
 
-    Parameters
-    ----------
-    project : int, optional
-        By default the one that setup made.
-    prefill : bool
-        Whether the served entities stand in the fields to begin with.
+    ``project``: by default the one that setup made. ``prefill``: whether the served entities stand in the fields to
+    begin with.
     """
-    async with LabelStudio(server.url, server.token, closing) as studio:
+    async with LabelStudio(*server, closing) as studio:
 
         async def open_project() -> LabelTool:
             number = await require_project(studio, workload.name, project)
             return LabelStudioProject(studio, number, workload.fields, prefill=prefill)
 
         yield open_project
-
-
-class LabelStudioServer(NamedTuple):
-    """Where a server is, and by which token it knows us."""
-
-    url: str
-    token: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,15 +93,7 @@ class SetUp:
 
 
 def project_title(workload: str) -> str:
-    """Return the title of a workload's project; Label Studio takes 50 characters.
-
-    Examples
-    --------
-    >>> project_title("photo-search")
-    'ucci-stream: photo-search'
-    >>> len(project_title("w" * 200))
-    50
-    """
+    """Return the title of a workload's project; Label Studio takes 50 characters."""
     title = f"ucci-stream: {workload}"
     if len(title) <= _MAX_TITLE_CHARS:
         return title
@@ -151,11 +131,6 @@ def hook_address(given: str) -> str:
     """Return the full address of the webhook; without a path, that of the API is meant.
 
     Raises ConfigError.
-
-    Examples
-    --------
-    >>> hook_address("http://recalibrator:8080")
-    'http://recalibrator:8080/v1/hooks/label-studio'
     """
     parts = urlsplit(given)
     if parts.scheme not in {"http", "https"} or not parts.hostname:
@@ -163,7 +138,7 @@ def hook_address(given: str) -> str:
     return given if parts.path.strip("/") else given.rstrip("/") + HOOK_PATH
 
 
-async def find_project(studio: LabelStudio, title: str) -> int | None:
+async def _find_project(studio: LabelStudio, title: str) -> int | None:
     """Return the number of the oldest project of this title, or None."""
     same = [found["id"] for found in await studio.projects(title) if found.get("title") == title]
     return min(same, default=None)
@@ -172,9 +147,9 @@ async def find_project(studio: LabelStudio, title: str) -> int | None:
 async def require_project(studio: LabelStudio, workload: str, number: int | None) -> int:
     """Return the project of a workload. Raises LabelStudioFailed when there is none."""
     if number is not None:
-        return int((await studio.project(number))["id"])
+        return int((await studio.call("GET", f"/api/projects/{number}/"))["id"])
     title = project_title(workload)
-    found = await find_project(studio, title)
+    found = await _find_project(studio, title)
     if found is None:
         raise LabelStudioFailed(
             f"no project is called {title!r}; run `ucci-stream label-studio setup` or give --project"
@@ -192,40 +167,30 @@ async def set_up(
 ) -> SetUp:
     """Make the project and the webhook, or bring them up to date; repeated, it changes nothing.
 
-    Parameters
-    ----------
-    project : int, optional
-        An existing project to use; by default the one of the workload's title.
-    hook : tuple of str and mapping, optional
-        Address and headers.
-    replace_config : bool
-        Whether a labeling configuration that people may have changed is replaced.
-
-    Raises
-    ------
-    LabelStudioFailed
+    ``project``: an existing one to use; by default that of the workload's title. ``hook``: address and headers.
+    ``replace_config``: whether a labeling configuration that people may have changed is replaced. Raises
+    LabelStudioFailed.
     """
     title, wanted = project_title(workload.name), labeling_config(workload.fields)
-    number = project if project is not None else await find_project(studio, title)
+    number = project if project is not None else await _find_project(studio, title)
     config, created = "generated", number is None
     if number is None:
-        found = await studio.create_project(
-            {
-                "title": title,
-                "description": f"Label requests of the workload {workload.name}, kept by ucci-stream.",
-                "label_config": wanted,
-                "expert_instruction": INSTRUCTION,
-                "show_instruction": True,
-                # The version of the predictions that stand in the fields to begin with.
-                "model_version": SERVED,
-            }
-        )
+        content = {
+            "title": title,
+            "description": f"Label requests of the workload {workload.name}, kept by ucci-stream.",
+            "label_config": wanted,
+            "expert_instruction": INSTRUCTION,
+            "show_instruction": True,
+            # The version of the predictions that stand in the fields to begin with.
+            "model_version": SERVED,
+        }
+        found = await studio.call("POST", "/api/projects/", content)
     else:
-        found = await studio.project(number)
+        found = await studio.call("GET", f"/api/projects/{number}/")
         if found.get("label_config") != wanted:
             config = "replaced" if replace_config else "kept"
             if replace_config:
-                found = await studio.change_project(number, {"label_config": wanted})
+                found = await studio.call("PATCH", f"/api/projects/{number}/", {"label_config": wanted})
     number = int(found["id"])
     outcome = "none" if hook is None else await _set_up_hook(studio, number, *hook)
     return SetUp(number, str(found["title"]), created, config, outcome)
@@ -240,14 +205,15 @@ async def _set_up_hook(studio: LabelStudio, project: int, url: str, headers: Map
         "is_active": True,
         "actions": sorted(ACTIONS),
     }
-    same = [hook for hook in await studio.webhooks(project) if hook["url"] == url and hook["project"] == project]
+    hooks = await studio.call("GET", f"/api/webhooks/?project={project}")
+    same = [hook for hook in hooks if hook["url"] == url and hook["project"] == project]
     if not same:
-        await studio.create_webhook({**wanted, "project": project})
+        await studio.call("POST", "/api/webhooks/", {**wanted, "project": project})
         return "created"
     known = {**same[0], "actions": sorted(same[0]["actions"])}
     if all(known[key] == value for key, value in wanted.items()):
         return "unchanged"
-    await studio.change_webhook(int(known["id"]), wanted)
+    await studio.call("PATCH", f"/api/webhooks/{int(known['id'])}/", wanted)
     return "changed"
 
 
@@ -267,15 +233,6 @@ def labeling_config(fields: Sequence[str]) -> str:
     """Return the labeling configuration of a workload.
 
     XML; equal fields give equal text.
-
-    Examples
-    --------
-    >>> print(labeling_config(["iso"]))
-    <View>
-      <Text name="query" value="$text" />
-      <Header value="iso" size="6" />
-      <TextArea name="iso" toName="query" rows="1" editable="true" maxSubmissions="50" />
-    </View>
     """
     text_tag = _text_tag(fields)
     view = ET.Element("View")

@@ -4,15 +4,13 @@ from __future__ import annotations
 
 import json
 import secrets
-import signal
 import socket
-import threading
-from dataclasses import asdict, dataclass
 from pathlib import Path
+from typing import NamedTuple
 
 from rich.console import Console
 
-from ucci_stream.local.processes import ChildProcess, RunsInBlock, StackFailed, free_port
+from ucci_stream.local.processes import ChildProcess, RunsInBlock, StackFailed, await_signal, free_port
 from ucci_stream.local.side_environment import ensure_side_environment
 
 LABEL_STUDIO_VERSION = "1.23.2"
@@ -30,8 +28,7 @@ _ENVIRONMENT = {
 }
 
 
-@dataclass(frozen=True, slots=True)
-class Account:
+class Account(NamedTuple):
     """The only account of the server."""
 
     user: str
@@ -63,11 +60,6 @@ class LabelStudioServer(RunsInBlock):
         data = self._directory / "data"
         data.mkdir(parents=True, exist_ok=True)
         self.account = _account(self._directory / "account.json")
-        options = {
-            "--internal-host": "127.0.0.1",
-            "--port": str(self._port),
-            "--data-dir": str(data.resolve()),
-        }
         # Every user of the machine can read a command line; an environment only its owner.
         account = {
             "LABEL_STUDIO_USERNAME": self.account.user,
@@ -75,7 +67,7 @@ class LabelStudioServer(RunsInBlock):
             "LABEL_STUDIO_USER_TOKEN": self.account.token,
         }
         command = [str(python.parent / "label-studio"), "start", "--no-browser", "--enable-legacy-api-token"]
-        command += [word for option in options.items() for word in option]
+        command += ["--internal-host", "127.0.0.1", "--port", str(self._port), "--data-dir", str(data.resolve())]
         log = self._directory / "label-studio.log"
         self._process = ChildProcess("label-studio", command, log, _ENVIRONMENT | account)
         self._process.start()
@@ -95,18 +87,13 @@ class LabelStudioServer(RunsInBlock):
 
 def serve(directory: Path, port: int, console: Console) -> None:
     """Run a server until SIGTERM or Ctrl-C. Raises StackFailed when it does not start, or dies."""
-    closing = threading.Event()
     with LabelStudioServer(directory, port) as server:
-        for number in (signal.SIGTERM, signal.SIGINT):
-            signal.signal(number, lambda *_: closing.set())
-        account = server.account
-        for line in (
-            f"Label Studio at {server.url} · {account.user} · password {account.password}",
-            f"export LABEL_STUDIO_URL={server.url} LABEL_STUDIO_API_KEY={account.token}",
-        ):
-            console.print(line, highlight=False, soft_wrap=True)
-        while not closing.wait(1.0):
-            server.require_alive()
+        user, password, token = server.account
+        lines = (
+            f"Label Studio at {server.url} · {user} · password {password}",
+            f"export LABEL_STUDIO_URL={server.url} LABEL_STUDIO_API_KEY={token}",
+        )
+        await_signal(server.require_alive, lambda: console.print("\n".join(lines), highlight=False, soft_wrap=True))
 
 
 def _require_free(port: int) -> None:
@@ -123,5 +110,5 @@ def _account(path: Path) -> Account:
     if not path.exists():
         path.touch(mode=0o600)
         account = Account(_USER, secrets.token_urlsafe(12), secrets.token_hex(20))
-        path.write_text(json.dumps(asdict(account)), encoding="utf-8")
+        path.write_text(json.dumps(account._asdict()), encoding="utf-8")
     return Account(**json.loads(path.read_text(encoding="utf-8")))

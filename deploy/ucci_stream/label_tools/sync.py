@@ -9,11 +9,10 @@ from __future__ import annotations
 import asyncio
 import json
 import signal
-import sys
 from collections import Counter
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from datetime import UTC, datetime, timedelta
 from threading import Event
 from typing import Protocol, TypeVar
@@ -21,7 +20,7 @@ from typing import Protocol, TypeVar
 from recalibrator.labelling.label_tool import Interrupted, LabelTool, LabelToolFailed, Task
 from recalibrator.labelling.queue import LabelQueue
 from recalibrator.labelling.reconcile import Author, Plan, Sent, note_sent, plan
-from schemas.errors import DecodeError, UcciError
+from schemas.errors import DecodeError
 from schemas.feedback import FeedbackEvent
 from schemas.label_requested import LabelRequested
 from schemas.settings import Settings
@@ -29,20 +28,14 @@ from schemas.topics import FEEDBACK, LABEL_REQUESTS, RESULTS
 from ucci_runtime.broker.errors import AccessDenied, BrokerError
 from ucci_runtime.broker.kafka_topic_readers import KafkaTopicReader
 from ucci_runtime.broker.kafka_topics import check_topics
-from ucci_stream.options import err, out
+from ucci_stream.options import print_json, say, warn
 from ucci_stream.topics.admin import partition_counts
 from ucci_stream.topics.feed import FeedStopped, send_events
 from ucci_stream.topics.kafka_reading import topic_reader
 
 
 def reading_group(prefix: str, source: str, name: str) -> str:
-    """Return the name under which a tool's synchronisation reads; access rules of the broker may list it.
-
-    Examples
-    --------
-    >>> reading_group("ucci", "label-studio", "requests")
-    'ucci-label-studio-requests'
-    """
+    """Return the name under which a tool's synchronisation reads; access rules of the broker may list it."""
     return f"{prefix}-{source}-{name}"
 
 
@@ -51,17 +44,8 @@ class SyncTopics:
 
     The feedback topic is the record of what was sent, by whichever process: nothing else need be remembered.
 
-    Parameters
-    ----------
-    source : str
-        The tool; what others sent is left alone.
-    project : str
-        As the tool knows it; what was sent of other projects is left alone.
-
-    Raises
-    ------
-    BrokerError
-        When the broker does not answer, or the topics are missing.
+    ``source``: the tool. ``project``: as the tool knows it. What others sent, or of other projects, is left alone.
+    Raises BrokerError when the broker does not answer, or the topics are missing.
     """
 
     def __init__(self, settings: Settings, workload: str, source: str, project: str) -> None:
@@ -169,10 +153,6 @@ class Round:
 
     waiting: int = 0
 
-    def as_dict(self) -> dict[str, object]:
-        """Return it for programs."""
-        return asdict(self)
-
 
 class Topics(Protocol):
     """The topics as one project's synchronisation sees them; its calls block, and are made by one thread at a time."""
@@ -237,7 +217,7 @@ class Synchroniser:
         kinds = Counter(_kind(event, sent) for event in events)
         if events:
             await asyncio.to_thread(self._topics.send, events)
-        for batch in _batches(todo.push):
+        for batch in batches(todo.push):
             await self._tool.add(batch)
         await self._remove(todo.remove)
         waiting = sum(task.is_untouched for task in self._tasks.values() if task.query_id is not None)
@@ -265,20 +245,20 @@ class Synchroniser:
         return [event for key, event in todo.if_gone if not await self._tool.has(key)]
 
     async def _remove(self, tasks: Sequence[str]) -> None:
-        for batch in _batches(tasks):
+        for batch in batches(tasks):
             await self._tool.remove(batch)
             self._tasks = {name: task for name, task in self._tasks.items() if task.task_id not in batch}
 
 
+@dataclass(slots=True)
 class Rounds:
     """One round, or one after another until a signal."""
 
-    def __init__(self, settings: Settings, workload: str, options: SyncOptions) -> None:
-        self._settings = settings
-        self._workload = workload
-        self._options = options
-        self._closing = asyncio.Event()
-        self._topics: SyncTopics | None = None
+    settings: Settings
+    workload: str
+    options: SyncOptions
+    closing: asyncio.Event = field(default_factory=asyncio.Event)
+    topics: SyncTopics | None = None
 
     async def run(self, connect: Connect) -> None:
         """Run until done, or until SIGTERM or SIGINT.
@@ -288,65 +268,58 @@ class Rounds:
         loop = asyncio.get_running_loop()
         for number in (signal.SIGTERM, signal.SIGINT):
             loop.add_signal_handler(number, self._end)
-        async with connect(self._closing) as open_tool:
+        async with connect(self.closing) as open_tool:
             try:
                 await self._run(open_tool)
             except Interrupted:
                 return
             except _MAY_PASS:
-                if not self._closing.is_set():
+                if not self.closing.is_set():
                     raise
             finally:
-                if self._topics is not None:
-                    await asyncio.to_thread(self._topics.close)
+                if self.topics is not None:
+                    await asyncio.to_thread(self.topics.close)
 
     def _end(self) -> None:
-        self._closing.set()
-        if self._topics is not None:
-            self._topics.interrupt()
+        self.closing.set()
+        if self.topics is not None:
+            self.topics.interrupt()
 
     async def _run(self, open_tool: Callable[[], Awaitable[LabelTool]]) -> None:
         keeper: Synchroniser | None = None
-        while not self._closing.is_set():
+        while not self.closing.is_set():
             try:
                 keeper = keeper or await self._open(open_tool)
                 self._show(await keeper.round())
             except _MAY_PASS as error:
-                if self._options.every_s is None or self._closing.is_set() or isinstance(error, AccessDenied):
+                if self.options.every_s is None or self.closing.is_set() or isinstance(error, AccessDenied):
                     raise
-                self._warn(error)
-            if self._options.every_s is None:
+                warn(f"{error}; trying again")
+            if self.options.every_s is None:
                 return
             try:
-                await asyncio.wait_for(self._closing.wait(), self._options.every_s)
+                await asyncio.wait_for(self.closing.wait(), self.options.every_s)
             except TimeoutError:
                 continue
 
     async def _open(self, open_tool: Callable[[], Awaitable[LabelTool]]) -> Synchroniser:
         tool = await open_tool()
-        if self._topics is None:
-            self._topics = await asyncio.to_thread(
-                SyncTopics, self._settings, self._workload, tool.reader.source, tool.project
+        if self.topics is None:
+            self.topics = await asyncio.to_thread(
+                SyncTopics, self.settings, self.workload, tool.reader.source, tool.project
             )
-        retention_s = self._settings.recalibrator.join_retention_s
-        return Synchroniser(tool, self._topics, self._options, join_retention_s=retention_s)
+        retention_s = self.settings.recalibrator.join_retention_s
+        return Synchroniser(tool, self.topics, self.options, join_retention_s=retention_s)
 
     def _show(self, done: Round) -> None:
-        if self._options.as_json:
-            sys.stdout.write(json.dumps(done.as_dict()) + "\n")
-            sys.stdout.flush()
+        if self.options.as_json:
+            print_json(json.dumps(asdict(done)).encode())
             return
-        out.print(
+        say(
             f"tasks: {done.pushed} pushed, {done.removed} removed, {done.waiting} waiting; labels: {done.new} new, "
-            f"{done.revised} revised, {done.skipped} skipped, {done.retracted} retracted",
-            highlight=False,
-            soft_wrap=True,
+            f"{done.revised} revised, {done.skipped} skipped, {done.retracted} retracted"
         )
-        for fault in done.faults:
-            err.print(fault, style="yellow", markup=False, highlight=False, soft_wrap=True)
-
-    def _warn(self, error: UcciError) -> None:
-        err.print(f"{error}; trying again", style="yellow", markup=False, highlight=False, soft_wrap=True)
+        warn(*done.faults)
 
 
 def _kind(event: FeedbackEvent, sent: Mapping[Author, Sent]) -> str:
@@ -357,5 +330,6 @@ def _kind(event: FeedbackEvent, sent: Mapping[Author, Sent]) -> str:
     return "revised" if (event.query_id, event.labeler) in sent else "new"
 
 
-def _batches(items: Sequence[T]) -> list[Sequence[T]]:
+def batches(items: Sequence[T]) -> list[Sequence[T]]:
+    """Cut what is sent to a tool into parts that it takes at once."""
     return [items[start : start + _AT_ONCE] for start in range(0, len(items), _AT_ONCE)]

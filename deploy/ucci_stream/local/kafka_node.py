@@ -15,9 +15,7 @@ import socket
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
 from pathlib import Path
-from threading import Event
 
 from confluent_kafka import KafkaException
 from confluent_kafka.admin import AdminClient
@@ -32,7 +30,7 @@ from ucci_stream.local.kafka_install import (
     properties_text,
     random_kafka_id,
 )
-from ucci_stream.local.processes import ChildProcess, RunsInBlock, unwound_by_signals
+from ucci_stream.local.processes import ChildProcess, RunsInBlock, await_signal, unwound_by_signals
 
 # Below the range from which the kernel gives out ports for outgoing connections (32768 on Linux, 49152 elsewhere):
 # a connection that another process opens while the broker is down can never take its port.
@@ -95,7 +93,6 @@ _START_TIMEOUT_S = 100.0
 _STOP_TIMEOUT_S = 20.0
 _REACH_TIMEOUT_S = 10.0
 _ATTEMPTS = 3
-_LOOK_S = 1.0
 # Ready sooner and in less memory than with the JVM's own choice; peak throughput is not what a local node is for.
 _JVM = ("-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1", "-XX:+ExitOnOutOfMemoryError", "-Djava.awt.headless=true")
 _LOGGING = (
@@ -104,13 +101,6 @@ _LOGGING = (
     "-Dorg.slf4j.simpleLogger.dateTimeFormat=yyyy-MM-dd HH:mm:ss.SSS",
 )
 _ADDRESS = re.compile(r"[^\s:,]+:\d{1,5}|\[[0-9a-fA-F:]+\]:\d{1,5}")
-
-
-@dataclass(frozen=True, slots=True)
-class Broker:
-    """A broker that answers; however it was started."""
-
-    bootstrap: str
 
 
 class LocalBroker(RunsInBlock):
@@ -236,8 +226,8 @@ class LocalBroker(RunsInBlock):
 
 
 @contextmanager
-def open_broker(spec: str, directory: Path) -> Iterator[Broker]:
-    """Resolve ``--broker``: use a running broker, or start a local one.
+def open_broker(spec: str, directory: Path) -> Iterator[str]:
+    """Resolve ``--broker``: yield the address of a running broker, or start a local one.
 
     ``spec``: ``auto``: that of ``$KAFKA_BOOTSTRAP_SERVERS`` if set, else a local node. ``kafka``: a local node,
     whatever the environment says. ``HOST:PORT``: a running broker. What a local node lacks of Java and Maven comes from
@@ -248,10 +238,10 @@ def open_broker(spec: str, directory: Path) -> Iterator[Broker]:
     if address:
         if cluster_at(address, _REACH_TIMEOUT_S) is None:
             raise BrokerUnavailable(f"{source} {address}: no Kafka answers there within {_REACH_TIMEOUT_S:g} s")
-        yield Broker(address)
+        yield address
         return
     with LocalBroker(directory) as node:
-        yield Broker(node.bootstrap)
+        yield node.bootstrap
 
 
 def run_broker(directory: Path, port: int, started: Callable[[str], None]) -> None:
@@ -259,13 +249,9 @@ def run_broker(directory: Path, port: int, started: Callable[[str], None]) -> No
 
     Raises BrokerUnavailable when it does not come up, or has ended by itself.
     """
-    stop = Event()
+    ending = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
     with unwound_by_signals(), LocalBroker(directory, port=port) as node:
-        for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
-            signal.signal(number, lambda *_: stop.set())
-        started(node.bootstrap)
-        while not stop.wait(_LOOK_S):
-            node.require_alive()
+        await_signal(node.require_alive, lambda: started(node.bootstrap), ending)
 
 
 def _address(spec: str) -> tuple[str, str]:

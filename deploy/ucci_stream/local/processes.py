@@ -16,11 +16,12 @@ import time
 import urllib.error
 import urllib.request
 from abc import ABC, abstractmethod
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from functools import partial
 from pathlib import Path
-from types import FrameType, TracebackType
+from threading import Event
+from types import FrameType
 from typing import Self
 
 from schemas.errors import UcciError
@@ -29,6 +30,7 @@ _PR_SET_PDEATHSIG = 1
 _LOG_TAIL_LINES = 12
 _HTTP_OK = 200
 _POLL_S = 0.05
+_LOOK_S = 1.0
 
 
 class StackFailed(UcciError):
@@ -84,6 +86,20 @@ def unwound_by_signals() -> Iterator[None]:
             signal.signal(number, handler)
 
 
+def await_signal(
+    require_alive: Callable[[], None],
+    announce: Callable[[], None],
+    signals: Sequence[signal.Signals] = (signal.SIGTERM, signal.SIGINT),
+) -> None:
+    """Block until one of these signals comes, looking each second whether all is alive; announce once they may come."""
+    stop = Event()
+    for number in signals:
+        signal.signal(number, lambda *_: stop.set())
+    announce()
+    while not stop.wait(_LOOK_S):
+        require_alive()
+
+
 class RunsInBlock(ABC):
     """What is started when a ``with`` block is entered, and stopped when it is left."""
 
@@ -104,21 +120,14 @@ class RunsInBlock(ABC):
             raise
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self.stop()
 
 
 class ChildProcess:
-    """One child process with its log.
+    """One child process with its log, to which its standard output and error are appended.
 
-    Parameters
-    ----------
-    log_path : Path
-        Standard output and error are appended to it.
-    environ : mapping, optional
-        Laid over this process's environment.
+    ``environ``: laid over this process's environment.
     """
 
     def __init__(

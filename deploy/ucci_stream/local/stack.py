@@ -8,36 +8,34 @@ from __future__ import annotations
 
 import json
 import shutil
-import signal
 import sys
-import threading
 from contextlib import ExitStack
 from dataclasses import dataclass, field
 from pathlib import Path
-from types import TracebackType
-from typing import Literal, Self
+from typing import Self
 
 from rich.console import Console
 
 import ucci_demo
 from schemas.handoff import Handoff
+from schemas.routed import ModelRole
 from schemas.settings import Settings
 from schemas.settings_text import load_settings
+from stream_router.model_client.http_probe import ROLES
 from ucci_stream.local.kafka_node import open_broker
-from ucci_stream.local.processes import ChildProcess, free_port, unwound_by_signals
+from ucci_stream.local.processes import ChildProcess, await_signal, free_port, unwound_by_signals
 from ucci_stream.topics.admin import create_topics
 
 MODELS_DIRECTORY = Path(ucci_demo.__file__).parent / "models"
 _RECORDED_READY_S = 60.0
 _VLLM_READY_S = 900.0
-_ROLES: tuple[Literal["small", "large"], Literal["small", "large"]] = ("small", "large")
 
 
 @dataclass(frozen=True, slots=True)
 class ModelServer:
     """A model server that can be started, and how a router reaches it."""
 
-    role: Literal["small", "large"]
+    role: ModelRole
     process: ChildProcess
     base_url: str
     ready_url: str
@@ -48,7 +46,7 @@ class ModelServer:
 
 def recorded_servers(logs: Path) -> tuple[ModelServer, ModelServer]:
     """Return the servers of the two tiny demo models, not yet started."""
-    small, large = (_recorded(role, logs) for role in _ROLES)
+    small, large = (_recorded(role, logs) for role in ROLES)
     return small, large
 
 
@@ -60,17 +58,17 @@ def vllm_servers(logs: Path) -> tuple[ModelServer, ModelServer]:
     from ucci_stream.local.side_environment import VLLM_ENVIRONMENT, ensure_vllm
 
     python = ensure_vllm()
-    small, large = (_vllm(role, logs, str(python), VLLM_ENVIRONMENT) for role in _ROLES)
+    small, large = (_vllm(role, logs, str(python), VLLM_ENVIRONMENT) for role in ROLES)
     return small, large
 
 
-def _recorded(role: Literal["small", "large"], logs: Path) -> ModelServer:
+def _recorded(role: ModelRole, logs: Path) -> ModelServer:
     port = free_port()
     argv = [sys.executable, "-m", "ucci_demo.model_server", "--model", role, "--served-model-name", f"photo-{role}"]
     return _server(role, logs, [*argv, "--port", str(port)], port, _RECORDED_READY_S, {})
 
 
-def _vllm(role: Literal["small", "large"], logs: Path, python: str, environ: dict[str, str]) -> ModelServer:
+def _vllm(role: ModelRole, logs: Path, python: str, environ: dict[str, str]) -> ModelServer:
     port = free_port()
     argv = [python, "-m", "vllm.entrypoints.openai.api_server", "--model", str(MODELS_DIRECTORY / f"photo_{role}")]
     argv += ["--served-model-name", f"photo-{role}", "--dtype", "float32", "--max-model-len", "512"]
@@ -79,7 +77,7 @@ def _vllm(role: Literal["small", "large"], logs: Path, python: str, environ: dic
 
 
 def _server(
-    role: Literal["small", "large"],
+    role: ModelRole,
     logs: Path,
     argv: list[str],
     port: int,
@@ -155,9 +153,7 @@ class Stack:
             raise
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self._console.print("stopping", style="dim")
         self._parts.close()
 
@@ -183,12 +179,12 @@ class Stack:
         for server in servers:
             server.process.start()
             self._parts.callback(_stop, server.process)
-        broker = self._parts.enter_context(open_broker(self.options.broker, directory / "kafka"))
-        self._say("broker", broker.bootstrap)
+        bootstrap = self._parts.enter_context(open_broker(self.options.broker, directory / "kafka"))
+        self._say("broker", bootstrap)
         for server in servers:
             server.process.await_http(server.ready_url, server.ready_timeout_s)
             self._say(f"{server.role} model", server.base_url)
-        self._write_config(broker.bootstrap, servers)
+        self._write_config(bootstrap, servers)
         created = create_topics(self.settings)
         self._say("topics", f"{len(created.created)} created, {len(created.existing)} there before")
         self._start_services()
@@ -287,12 +283,10 @@ def _stop(process: ChildProcess) -> None:
 
 def run_until_interrupted(options: StackOptions, console: Console) -> None:
     """Start the stack and keep it until SIGINT or SIGTERM."""
-    stop = threading.Event()
     with unwound_by_signals(), Stack(options, console) as stack:
-        for number in (signal.SIGINT, signal.SIGTERM):
-            signal.signal(number, lambda *_: stop.set())
-        console.print(f"\nstatus page   {stack.addresses.recalibrator}/", highlight=False)
-        console.print(f"configuration {stack.config_path}", highlight=False)
-        console.print('try           ucci-stream ask "canon 5d f2.8 at night"\n', highlight=False)
-        while not stop.wait(1.0):
-            stack.require_alive()
+        lines = (
+            f"\nstatus page   {stack.addresses.recalibrator}/",
+            f"configuration {stack.config_path}",
+            'try           ucci-stream ask "canon 5d f2.8 at night"\n',
+        )
+        await_signal(stack.require_alive, lambda: console.print("\n".join(lines), highlight=False))

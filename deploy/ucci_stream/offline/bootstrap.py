@@ -1,7 +1,7 @@
-"""``ucci-stream bootstrap``: makes an offline calibration the first version of a workload.
+"""``ucci-stream bootstrap`` and ``replay``: an offline calibration becomes a first version, or is tried without Kafka.
 
-It reads a JSONL file of labelled examples or a ``router.json`` of the PyPI package ``ucci-router``, and writes records
-to the observations topic, a ``bootstrap`` command last. The fit stage, the only writer of versions, publishes.
+``bootstrap`` reads a JSONL file of labelled examples or a ``router.json`` of the PyPI package ``ucci-router``, and
+writes records to the observations topic, a command last. The fit stage, the only writer of versions, publishes.
 """
 
 from __future__ import annotations
@@ -9,15 +9,15 @@ from __future__ import annotations
 import json
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, NamedTuple
 
 from confluent_kafka import KafkaException, Producer
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from recalibrator.core import Recalibrator
+from recalibrator.decoding import Observation
 from schemas.basis import is_of_basis
 from schemas.calibration import CalibrationMap, CalibrationVersion
 from schemas.command import Command
@@ -27,15 +27,21 @@ from schemas.handoff import handoff_name
 from schemas.labelled import LabelledExample
 from schemas.settings import Settings, WorkloadSettings
 from schemas.topics import OBSERVATIONS
+from schemas.traffic import TrafficSummary
 from ucci_stream.topics import admin
 from ucci_stream.topics.admin import broker_failures, client_properties, require_broker
 from ucci_stream.topics.feed import FeedStopped, Sends, decoded_lines
 
 ISSUED_BY = "ucci-stream bootstrap"
+_SHOWN_CHARS = 60
+_KINDS: dict[str, type[LabelledExample | TrafficSummary | Command]] = {
+    "labelled": LabelledExample,
+    "traffic": TrafficSummary,
+    "command": Command,
+}
 
 
-@dataclass(frozen=True, slots=True)
-class Bootstrapped:
+class Bootstrapped(NamedTuple):
     """What was sent: the examples, and the command behind them."""
 
     topic: str
@@ -84,16 +90,7 @@ def bootstrap_events(
             offline = read_router_file(path.read_text(encoding="utf-8"))
         except DecodeError as error:
             raise FeedStopped(f"{path}: {error}") from None
-        yield Command(
-            workload=workload,
-            action="bootstrap",
-            map=offline.map,
-            uncertainty_threshold=offline.uncertainty_threshold,
-            error_probability_threshold=offline.error_probability_threshold,
-            issued_by=ISSUED_BY,
-            issued_at=issued_at,
-            reason=f"router file {path.name}",
-        )
+        yield _command(workload, issued_at, f"router file {path.name}", **offline._asdict())
         return
     count = 0
     for example in read_examples(path, workload, signal, handoff, mark):
@@ -101,14 +98,12 @@ def bootstrap_events(
         yield example
     if not count:
         raise FeedStopped(f"{path}: holds no labelled example")
-    yield Command(
-        workload=workload,
-        action="bootstrap",
-        examples=count,
-        issued_by=ISSUED_BY,
-        issued_at=issued_at,
-        reason=f"{count} offline examples of {path.name}",
-    )
+    yield _command(workload, issued_at, f"{count} offline examples of {path.name}", examples=count)
+
+
+def _command(workload: str, issued_at: datetime, reason: str, **more: Any) -> Command:
+    made = {"workload": workload, "action": "bootstrap", "issued_by": ISSUED_BY, "issued_at": issued_at}
+    return Command(**made, reason=reason, **more)
 
 
 def preview(settings: WorkloadSettings, path: Path, issued_at: datetime) -> CalibrationVersion:
@@ -118,25 +113,19 @@ def preview(settings: WorkloadSettings, path: Path, issued_at: datetime) -> Cali
     """
     if str(path) == "-":
         raise FeedStopped("-: a picture needs a file, since it is read twice")
-    return version_of(settings, _events(settings, path, issued_at), str(path))
+    return _version_of(settings, _events(settings, path, issued_at), str(path))
 
 
 def first_version(
     settings: WorkloadSettings, examples: Sequence[LabelledExample], issued_at: datetime, source: str
 ) -> CalibrationVersion:
     """Return the version that the fit would make of these examples alone. Raises FeedStopped when they are too few."""
-    command = Command(
-        workload=settings.name,
-        action="bootstrap",
-        examples=len(examples),
-        issued_by=ISSUED_BY,
-        issued_at=issued_at,
-        reason=f"{len(examples)} offline examples of {source}",
-    )
-    return version_of(settings, [*examples, command], source)
+    reason = f"{len(examples)} offline examples of {source}"
+    command = _command(settings.name, issued_at, reason, examples=len(examples))
+    return _version_of(settings, [*examples, command], source)
 
 
-def version_of(
+def _version_of(
     settings: WorkloadSettings, events: Iterable[LabelledExample | Command], source: str
 ) -> CalibrationVersion:
     """Return the last version that the core makes of these events. Raises FeedStopped when it makes none."""
@@ -236,14 +225,12 @@ class _RouterFile(BaseModel):
     tau: float | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class OfflineCalibration:
+class OfflineCalibration(NamedTuple):
     """What a ``router.json`` says, in the terms of the service."""
 
     map: CalibrationMap
     uncertainty_threshold: float
     error_probability_threshold: float
-    cost_ratio: float
 
 
 def is_router_file(document: Any) -> bool:
@@ -264,9 +251,37 @@ def read_router_file(text: str) -> OfflineCalibration:
         raise decode_error(error) from None
     if not 0.0 <= parsed.theta <= 1.0:
         raise DecodeError("invalid_field", f"theta: must lie in [0, 1] (got {parsed.theta})", "theta")
-    return OfflineCalibration(
-        map=knots,
-        uncertainty_threshold=knots.inverse(parsed.theta),
-        error_probability_threshold=parsed.theta,
-        cost_ratio=parsed.c_large / parsed.c_small,
-    )
+    return OfflineCalibration(knots, knots.inverse(parsed.theta), parsed.theta)
+
+
+def _observation(line: bytes) -> Observation:
+    """Decode one line by its ``kind``; one without is an example."""
+    try:
+        document = json.loads(line)
+    except RecursionError:
+        raise DecodeError("not_json", "not valid JSON: nested too deeply") from None
+    except ValueError as error:
+        raise DecodeError("not_json", f"not valid JSON: {error}") from None
+    kind = document.get("kind", "labelled") if isinstance(document, dict) else None
+    if not isinstance(kind, str) or kind not in _KINDS:
+        raise DecodeError(
+            "invalid_field", f"kind: must be one of {', '.join(_KINDS)} (got {repr(kind)[:_SHOWN_CHARS]})", "kind"
+        )
+    return _KINDS[kind].from_json(line)
+
+
+def replay(settings: WorkloadSettings, path: Path) -> Iterator[tuple[int, CalibrationVersion]]:
+    """Feed a JSONL file of labelled examples through the pure core.
+
+    Traffic summaries and commands are taken too, distinguished by ``kind``; observations of other workloads are passed
+    over.
+
+    Yields line number and the version that this line brought about. Raises FeedStopped, naming the bad line.
+    """
+    core = Recalibrator(settings)
+    for number, observation in decoded_lines(path, _observation):
+        if observation.workload != settings.name:
+            continue
+        version = core.observe(observation)
+        if version is not None:
+            yield number, version

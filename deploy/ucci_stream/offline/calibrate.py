@@ -14,15 +14,7 @@ from datetime import datetime
 from pathlib import Path
 from urllib.parse import quote
 
-from rich.console import Console
-from rich.progress import (
-    BarColumn,
-    MofNCompleteColumn,
-    Progress,
-    TextColumn,
-    TimeElapsedColumn,
-    TimeRemainingColumn,
-)
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 
 from schemas.calibration import CalibrationVersion
 from schemas.costs import ModelCosts, TokenUse, query_cost
@@ -31,10 +23,11 @@ from schemas.feedback import FeedbackEvent
 from schemas.labelled import LabelledExample
 from schemas.routed import Decision, DecisionReason, LabelRequest, ModelRole, ModelRun, RoutedEvent
 from schemas.settings import WorkloadSettings
-from stream_router.model_client.http_probe import ROLES, probe_workload
+from stream_router.model_client.http_probe import ROLES
 from ucci_stream.offline.bootstrap import first_version
 from ucci_stream.offline.gold_lines import GoldQuery, read_gold, unknown_fields
-from ucci_stream.offline.model_answers import Answer, AnswerFile, Call, ask_missing, call_of, open_answers
+from ucci_stream.offline.model_answers import Answer, AnswerFile, Call, ask_missing, call_of, open_answers, probe_usable
+from ucci_stream.options import err, warn
 from ucci_stream.topics.feed import FeedStopped
 
 SOURCE = "ucci-stream calibrate"
@@ -82,9 +75,7 @@ class Calibrated:
     left_out: int
 
 
-def calibrate(
-    workload: WorkloadSettings, files: CalibrateFiles, concurrency: int, now: datetime, console: Console
-) -> Calibrated:
+def calibrate(workload: WorkloadSettings, files: CalibrateFiles, concurrency: int, now: datetime) -> Calibrated:
     """Ask both models about every gold line that is not answered yet, write the examples, and fit a first version.
 
     ``concurrency``: calls of each model in flight, at most. ``now``: stands in the examples as the time of routing and
@@ -102,13 +93,12 @@ def calibrate(
     warnings = list(unknown_fields(lines, workload.fields))
     if repeated := len(lines) - len(queries):
         warnings.append(f"{repeated} of {len(lines)} lines repeat the text of another, of which the first alone counts")
-    for warning in warnings:
-        console.print(f"warning: {warning}", style="yellow", markup=False, highlight=False, soft_wrap=True)
+    warn(*(f"warning: {warning}" for warning in warnings))
     if not any(query.line.entities.get(field) for query in queries for field in workload.fields):
         names = ", ".join(workload.fields)
         raise ConfigError([f"{files.gold}: no line has a value for one of the fields {names}: is the file right?"])
     with open_answers(files.answers) as answers:
-        _ask(workload, queries, answers, concurrency, console)
+        _ask(workload, queries, answers, concurrency)
         pairs = [(query, *_runs(workload, query, answers)) for query in queries]
     settings, is_measured = _with_costs(workload, pairs)
     examples = tuple(one for pair in pairs if (one := _example(settings, *pair, now)) is not None)
@@ -125,17 +115,17 @@ def calibrate(
     )
 
 
-def _ask(
-    workload: WorkloadSettings, queries: Sequence[GoldQuery], answers: AnswerFile, concurrency: int, console: Console
-) -> None:
+def _ask(workload: WorkloadSettings, queries: Sequence[GoldQuery], answers: AnswerFile, concurrency: int) -> None:
     calls = {role: [call_of(workload, role, query.line.text) for query in queries] for role in ROLES}
     first = {role: text for role in ROLES if (text := _first_missing(calls[role], queries, answers)) is not None}
     if not first:
-        console.print(f"asking no model: all{_known(answers)}", highlight=False, soft_wrap=True)
+        err.print(f"asking no model: all{_known(answers)}", highlight=False, soft_wrap=True)
         return
-    asyncio.run(_require_servers(workload, first, answers, console))
+    for one in asyncio.run(probe_usable(workload, first)):
+        if one.reply is not None and one.reply.uncertainty is not None:
+            answers.add(call_of(workload, one.role, first[one.role]).key, Answer(one.reply, None, one.latency_s))
     missing = {role: sum(answers.get(call.key) is None for call in calls[role]) for role in ROLES}
-    with _progress(missing, len(queries), _known(answers), console) as advance:
+    with _progress(missing, len(queries), _known(answers)) as advance:
         asyncio.run(ask_missing(workload, calls, answers, concurrency, advance))
 
 
@@ -148,22 +138,6 @@ def _first_missing(calls: Sequence[Call], queries: Sequence[GoldQuery], answers:
     """Return the text of the first query that one model has not answered."""
     pairs = zip(calls, queries, strict=True)
     return next((query.line.text for call, query in pairs if answers.get(call.key) is None), None)
-
-
-async def _require_servers(
-    workload: WorkloadSettings, texts: Mapping[ModelRole, str], answers: AnswerFile, console: Console
-) -> None:
-    """Ask each model about one query, and look at it closely before thousands follow; the answers are kept."""
-    probed = await probe_workload(workload, texts)
-    findings = [finding for one in probed for finding in one.findings]
-    for one in probed:
-        if one.reply is not None and one.reply.uncertainty is not None:
-            answers.add(call_of(workload, one.role, texts[one.role]).key, Answer(one.reply, None, one.latency_s))
-    faults = [finding.line for finding in findings if finding.kind == "fault"]
-    if faults:
-        raise ConfigError(faults)
-    for finding in findings:
-        console.print(f"warning: {finding.line}", style="yellow", markup=False, highlight=False, soft_wrap=True)
 
 
 def _runs(workload: WorkloadSettings, query: GoldQuery, answers: AnswerFile) -> tuple[ModelRun, ModelRun]:
@@ -241,18 +215,16 @@ def _write(path: Path, examples: Sequence[LabelledExample]) -> None:
 
 
 @contextmanager
-def _progress(
-    missing: Mapping[ModelRole, int], queries: int, known: str, console: Console
-) -> Iterator[Callable[[ModelRole], None]]:
+def _progress(missing: Mapping[ModelRole, int], queries: int, known: str) -> Iterator[Callable[[ModelRole], None]]:
     """Show how many calls are answered and how long the rest will take; one line alone where nobody watches."""
     asked = sum(missing.values())
     kept = len(missing) * queries - asked
-    console.print(
+    err.print(
         f"asking both models: {asked} calls" + (f", {kept}{known}" if kept else ""), highlight=False, soft_wrap=True
     )
     columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
     left = (TextColumn("left"), TimeRemainingColumn())
-    with Progress(*columns, *left, console=console, transient=True, disable=not console.is_terminal) as progress:
+    with Progress(*columns, *left, console=err, transient=True, disable=not err.is_terminal) as progress:
         tasks = {
             role: progress.add_task(role, completed=queries - count, total=queries) for role, count in missing.items()
         }

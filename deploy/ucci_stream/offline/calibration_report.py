@@ -49,15 +49,14 @@ class Promise:
         """Return it as JSON values."""
         return {
             "target": self.target.micro_f1,
-            **({} if self.target.is_plain else self._in_full()),
+            **(
+                {} if self.target.is_plain else {"promised": self.target.model_dump(mode="json"), "remark": self.remark}
+            ),
             "state": self.state,
             "escalation_rate": self.escalation_rate,
             "micro_f1": {"estimate": self.micro_f1, "margin_95": self.margin, "best": self.best_micro_f1},
             "costs": [{"large": large, **rate.model_dump(mode="json")} for large, rate in self.costs],
         }
-
-    def _in_full(self) -> dict[str, Any]:
-        return {"promised": self.target.model_dump(mode="json"), "remark": self.remark}
 
 
 def promise_of(version: CalibrationVersion, ratios: Sequence[float]) -> Promise:
@@ -66,6 +65,7 @@ def promise_of(version: CalibrationVersion, ratios: Sequence[float]) -> Promise:
     estimate, interval = evidence.micro_f1, evidence.details["micro_f1_95"]
     rate = evidence.escalation_rate or 0.0
     explored = version.exploration_probability
+    remarks = of_fields(version.target, evidence.standing), of_cap(version.target, estimate, evidence.standing)
     return Promise(
         target=version.target,
         state=version.state,
@@ -74,30 +74,12 @@ def promise_of(version: CalibrationVersion, ratios: Sequence[float]) -> Promise:
         margin=(interval["upper"] - interval["lower"]) / 2.0,
         best_micro_f1=evidence.best_micro_f1,
         costs=tuple((large, expected_cost(ModelCosts(large=large), rate, explored)) for large in ratios),
-        remark=_remark(version),
+        remark="; ".join(remark for remark in remarks if remark),
     )
 
 
-def _remark(version: CalibrationVersion) -> str:
-    target, standing = version.target, version.evidence.standing
-    remarks = (of_fields(target, standing), of_cap(target, version.evidence.micro_f1, standing))
-    return "; ".join(remark for remark in remarks if remark)
-
-
-def cost_ratio(settings: WorkloadSettings) -> float | None:
-    """Return the cost of a large call in small calls, None where no cost is known."""
-    return None if settings.cost is None else settings.cost.large / settings.cost.small
-
-
 def sentence(promise: Promise) -> str:
-    """Return the promise in one sentence; its first cost is the one in force.
-
-    Examples
-    --------
-    >>> costs = ((3.02, expected_cost(ModelCosts(large=3.02), 0.23)),)
-    >>> sentence(Promise(Target(micro_f1=0.91), "active", 0.23, 0.9148, 0.0106, None, costs))
-    'at target .91: escalate 23 %, cost 1.69 of 3.02 (paper 1.46), micro-F1 .915 ± .011'
-    """
+    """Return the promise in one sentence; its first cost is the one in force."""
     begin = f"at target {_goal(promise.target)}: "
     if promise.target.cost is not None and promise.state == "infeasible":
         begin += "out of reach, the small calls and exploration cost more; "
@@ -122,19 +104,14 @@ def what_if(settings: WorkloadSettings, examples: Sequence[LabelledExample], mad
     Each target is fitted separately, for the choice's margin depends on it. The cost ratio changes no threshold: the
     cheapest policy is the one that escalates least, whatever the price.
     """
-    return [promise_of(version, ratios_of(settings)) for version in _versions(settings, examples, made)]
-
-
-def ratios_of(settings: WorkloadSettings) -> tuple[float, ...]:
-    """Return the cost ratios that are shown: that in force first, then others."""
-    present = cost_ratio(settings)
-    others = tuple(ratio for ratio in _COST_RATIOS if ratio != present)
-    return others if present is None else (present, *others)
+    present = _in_force(settings)
+    ratios = (*present, *(ratio for ratio in _COST_RATIOS if ratio not in present))
+    return [promise_of(version, ratios) for version in _versions(settings, examples, made)]
 
 
 def _in_force(settings: WorkloadSettings) -> tuple[float, ...]:
-    ratio = cost_ratio(settings)
-    return () if ratio is None else (ratio,)
+    """Return the cost of a large call in small calls, or nothing where no cost is known."""
+    return () if settings.cost is None else (settings.cost.large / settings.cost.small,)
 
 
 def _versions(

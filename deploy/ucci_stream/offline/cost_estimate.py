@@ -17,12 +17,12 @@ import numpy as np
 import numpy.typing as npt
 
 from schemas.routed import ModelRole
+from stream_router.model_client.http_probe import ROLES
 
 Floats = npt.NDArray[np.float64]
 #: A whole answer, or a call for one token alone: what it takes to read the prompt.
 Kind = Literal["answer", "reading"]
 
-ROLES: tuple[ModelRole, ModelRole] = ("small", "large")
 _DRAWS = 2_000
 _SEED = 0
 _INTERVAL = (2.5, 97.5)
@@ -116,21 +116,9 @@ def estimate_costs(
 ) -> CostEstimate:
     """Compare what calls of both models cost.
 
-    Parameters
-    ----------
-    calls : sequence of TimedCall
-        Whole answers of both models in every block; calls for one token where both servers count prompts.
-    concurrency : int
-        Calls in flight at the server throughout.
-    server_prices : mapping of role to float
-        What each server costs for as long as it is up; only the ratio matters.
-
-    Examples
-    --------
-    >>> calls = [TimedCall(role, "answer", block, seconds, 0, 10)
-    ...          for block in range(8) for role, seconds in (("small", 0.5), ("large", 1.5))]
-    >>> estimate_costs(calls, 1, {"small": 1.0, "large": 2.0}).large
-    Interval(estimate=6.0, lower=6.0, upper=6.0)
+    ``calls``: whole answers of both models in every block; calls for one token where both servers count prompts.
+    ``concurrency``: calls in flight at the server throughout. ``server_prices``: what each server costs for as long as
+    it is up; only the ratio matters.
     """
     blocks = 1 + max(call.block for call in calls)
     # The first row is what was measured, each block once.

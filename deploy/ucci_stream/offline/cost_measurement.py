@@ -3,7 +3,8 @@
 The models take turns, block by block, small and large first in alternation: a machine that slows down or speeds up does
 so for both. While a block is measured, always the same number of calls is in flight; calls that fill the places before
 the first measured one and after the last are not counted, and neither is the warm-up. No query is measured twice at a
-server, whose prefix cache would know all of it the second time.
+server, whose prefix cache would know all of it the second time. What was found is said to people, to scripts, and as
+the line that ``ucci.toml`` takes.
 """
 
 from __future__ import annotations
@@ -15,21 +16,24 @@ import time
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
-from typing import Protocol
+from dataclasses import asdict, dataclass, replace
+from typing import Any, Protocol
 
-from rich.console import Console
+from rich.console import RenderableType
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+from rich.table import Table
 
 from schemas.errors import ConfigError, UcciError
 from schemas.routed import ModelRole
-from schemas.settings import ModelEndpoint, WorkloadSettings
+from schemas.settings import TEXT_PLACEHOLDER, WorkloadSettings
 from stream_router.errors import CallError, MisconfiguredError, UnreachableError
 from stream_router.model_client.http_call import ModelConnection
-from stream_router.model_client.http_probe import probe_workload
+from stream_router.model_client.http_probe import ROLES
 from stream_router.model_client.request import ModelRequest, build_request
 from stream_router.ports import Reply
-from ucci_stream.offline.cost_estimate import ROLES, CostEstimate, Kind, TimedCall, estimate_costs
+from ucci_stream.offline.cost_estimate import CostEstimate, Interval, Kind, ServerFigures, TimedCall, estimate_costs
+from ucci_stream.offline.model_answers import endpoint_of, probe_usable
+from ucci_stream.options import Outcome, err, warn
 
 BLOCKS = 20
 #: Fewer say too little of how much the machine drifts.
@@ -126,9 +130,7 @@ class Measured:
     failed: Counter[ModelRole]
 
 
-def measure_costs(
-    workload: WorkloadSettings, texts: Sequence[str], plan: MeasurementPlan, console: Console
-) -> Measured:
+def measure_costs(workload: WorkloadSettings, texts: Sequence[str], plan: MeasurementPlan) -> Measured:
     """Send a workload's prompts to both model servers and compare what their answers cost.
 
     ``texts``: queries; repeated ones are used once. ``plan``: what is wanted; less is measured where the queries are
@@ -139,18 +141,21 @@ def measure_costs(
     _check_places(workload, plan.concurrency)
     possible = plan.within(len(distinct))
     if possible.queries < plan.queries:
-        warning = f"{len(distinct)} different queries are enough for {possible.queries} answers of each model, not more"
-        _warn(console, warning)
-    return asyncio.run(_measure(workload, distinct, possible, console))
+        enough = f"{len(distinct)} different queries are enough for {possible.queries}"
+        warn(f"warning: {enough} answers of each model, not more")
+    return asyncio.run(_measure(workload, distinct, possible))
 
 
-async def _measure(
-    workload: WorkloadSettings, texts: Sequence[str], plan: MeasurementPlan, console: Console
-) -> Measured:
-    counts_prompts = await _probed(workload, texts[0], console)
-    connections = {role: _connection(workload, role, plan.concurrency) for role in ROLES}
+async def _measure(workload: WorkloadSettings, texts: Sequence[str], plan: MeasurementPlan) -> Measured:
+    probed = await probe_usable(workload, dict.fromkeys(ROLES, texts[0]))
+    if any(one.reply is None for one in probed):
+        raise MeasurementStopped("nothing was measured: both servers must answer")
+    counts_prompts = all(one.reply is not None and one.reply.prompt_tokens > 0 for one in probed)
+    connections = {
+        role: ModelConnection(endpoint_of(workload, role), plan.concurrency, workload.max_tokens) for role in ROLES
+    }
     try:
-        with _progress(plan, console, readings=counts_prompts) as advance:
+        with _progress(plan, readings=counts_prompts) as advance:
             turns = Turns(workload, connections, texts, plan, advance=advance)
             calls = await turns.measure(readings=counts_prompts)
     finally:
@@ -237,7 +242,7 @@ class Turns:
     async def _call(self, role: ModelRole, kind: Kind, text: str) -> Reply | None:
         """Make one call; None where it failed."""
         workload = self._workloads[kind]
-        request = build_request(workload, _endpoint(workload, role), text)
+        request = build_request(workload, endpoint_of(workload, role), text)
         if self._plan.no_prefix_cache:
             request = _salted(request, next(self._salts))
         try:
@@ -272,46 +277,131 @@ def _check_places(workload: WorkloadSettings, concurrency: int) -> None:
         f"--concurrency: is {concurrency}, and workloads.{workload.name}.{role}.max_concurrency is {most}: a router "
         "never opens more; lower the one or raise the other"
         for role in ROLES
-        if (most := _endpoint(workload, role).max_concurrency) < concurrency
+        if (most := endpoint_of(workload, role).max_concurrency) < concurrency
     ]
     if faults:
         raise ConfigError(faults)
 
 
-async def _probed(workload: WorkloadSettings, text: str, console: Console) -> bool:
-    """Look at both servers before thousands of calls; returns whether both count the tokens of prompts."""
-    probed = await probe_workload(workload, dict.fromkeys(ROLES, text))
-    faults = [finding.line for one in probed for finding in one.findings if finding.kind == "fault"]
-    if faults:
-        raise ConfigError(faults)
-    for one in probed:
-        for finding in one.findings:
-            _warn(console, finding.line)
-    if any(one.reply is None for one in probed):
-        raise MeasurementStopped("nothing was measured: both servers must answer")
-    return all(one.reply is not None and one.reply.prompt_tokens > 0 for one in probed)
-
-
-def _connection(workload: WorkloadSettings, role: ModelRole, concurrency: int) -> ModelConnection:
-    return ModelConnection(_endpoint(workload, role), concurrency, workload.max_tokens)
-
-
-def _endpoint(workload: WorkloadSettings, role: ModelRole) -> ModelEndpoint:
-    endpoint: ModelEndpoint | None = getattr(workload, role)
-    assert endpoint is not None, "require_models() comes first"
-    return endpoint
-
-
-def _warn(console: Console, line: str) -> None:
-    console.print(f"warning: {line}", style="yellow", markup=False, highlight=False, soft_wrap=True)
-
-
 @contextmanager
-def _progress(plan: MeasurementPlan, console: Console, *, readings: bool) -> Iterator[Callable[[], None]]:
+def _progress(plan: MeasurementPlan, *, readings: bool) -> Iterator[Callable[[], None]]:
     """Show how many calls are measured; one line alone where nobody watches."""
     total = len(ROLES) * plan.blocks * (plan.block + (plan.readings if readings else 0))
-    console.print(f"measuring {total} calls at concurrency {plan.concurrency}, after a warm-up", highlight=False)
+    err.print(f"measuring {total} calls at concurrency {plan.concurrency}, after a warm-up", highlight=False)
     columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
-    with Progress(*columns, console=console, transient=True, disable=not console.is_terminal) as progress:
+    with Progress(*columns, console=err, transient=True, disable=not err.is_terminal) as progress:
         task = progress.add_task("measured", total=total)
         yield lambda: progress.advance(task)
+
+
+def _by_query(estimate: CostEstimate) -> str:
+    """Return the line that prices calls."""
+    return f"cost = {{ small = 1.0, large = {_number(estimate.large)} }}"
+
+
+def _by_token(estimate: CostEstimate) -> str:
+    """Return the line that prices tokens, those of prompts separately where that is known."""
+    tokens = estimate.tokens
+    parts = ['unit = "token"', "small = 1.0", f"large = {_number(tokens.large)}"]
+    for name, price in (("prompt_small", tokens.prompt_small), ("prompt_large", tokens.prompt_large)):
+        if price is not None and price.estimate > 0.0:
+            parts.append(f"{name} = {_number(price)}")
+    return f"cost = {{ {', '.join(parts)} }}"
+
+
+def _remarks(workload: WorkloadSettings, measured: Measured) -> list[str]:
+    """Return what must be known to use the figures, one line each."""
+    found = []
+    if measured.estimate.tokens.prompt_small is None:
+        found.append("a server does not count the tokens of prompts: those generated bear the whole cost by token")
+    if workload.offered_handoff is not None:
+        found.append(
+            "handoff is on, and large calls were measured alone: use the line by token, which also prices calls that "
+            "go on from a small answer"
+        )
+    if not measured.plan.no_prefix_cache and not workload.prompt.startswith(TEXT_PLACEHOLDER):
+        found.append(
+            "what all prompts begin with is in the servers' prefix caches, as in production; --no-prefix-cache "
+            "measures without them"
+        )
+    found += [f"{measured.failed[role]} calls of the {role} model failed and were left out" for role in measured.failed]
+    return found
+
+
+def _report(workload: WorkloadSettings, measured: Measured) -> dict[str, Any]:
+    """Return everything as JSON values."""
+    estimate, plan = measured.estimate, measured.plan
+    return {
+        "workload": workload.name,
+        "concurrency": plan.concurrency,
+        "blocks": plan.blocks,
+        "warm_up": plan.warm_up,
+        "no_prefix_cache": plan.no_prefix_cache,
+        "server_prices": dict(plan.server_prices),
+        "servers": {
+            role: {"model": getattr(workload, role).model, "failed": measured.failed[role], **asdict(figures)}
+            for role, figures in estimate.servers.items()
+        },
+        "large": estimate.large._asdict(),
+        "tokens": {
+            name: None if price is None else price._asdict()
+            for name in ("large", "prompt_small", "prompt_large")
+            for price in [getattr(estimate.tokens, name)]
+        },
+        "settings": {"by_query": _by_query(estimate), "by_token": _by_token(estimate)},
+        "remarks": _remarks(workload, measured),
+    }
+
+
+def outcome(workload: WorkloadSettings, measured: Measured) -> Outcome:
+    """Return all of it."""
+    estimate, plan = measured.estimate, measured.plan
+    small, large = (estimate.servers[role] for role in ROLES)
+    table = Table("", *(f"{role}: {getattr(workload, role).model}" for role in ROLES))
+    for name, left, right in zip(_ROWS, _row_cells(small), _row_cells(large), strict=True):
+        table.add_row(name, left, right)
+    ratios = Table("cost, small = 1", "estimate", "95 % interval")
+    ratios.add_row("a large call", *_cells(estimate.large))
+    ratios.add_row("a token that the large model generates", *_cells(estimate.tokens.large))
+    for role in ROLES:
+        price: Interval | None = getattr(estimate.tokens, f"prompt_{role}")
+        if price is not None:
+            ratios.add_row(f"a token that the {role} model reads", *_cells(price))
+    lines: list[RenderableType] = [
+        f"{small.calls} and {large.calls} answers in {plan.blocks} blocks, {plan.concurrency} calls in flight",
+        table,
+        ratios,
+        *(f"note: {line}" for line in _remarks(workload, measured)),
+        f"\nfor [workloads.{workload.name}], by query or by token:",
+        _by_query(estimate),
+        _by_token(estimate),
+    ]
+    return Outcome(_report(workload, measured), lines)
+
+
+_ROWS = (
+    "latency p50, p99",
+    "calls a second",
+    "tokens generated a second",
+    "prompt tokens read a second",
+    "tokens of a prompt, of an answer",
+)
+
+
+def _row_cells(figures: ServerFigures) -> tuple[str, ...]:
+    return (
+        f"{figures.p50_s * 1000:.0f} ms, {figures.p99_s * 1000:.0f} ms",
+        f"{figures.calls_per_s:.1f}",
+        f"{figures.generated_per_s:.0f}",
+        "–" if figures.read_per_s is None else f"{figures.read_per_s:.0f}",
+        f"{figures.prompt_tokens:.0f}, {figures.completion_tokens:.0f}",
+    )
+
+
+def _cells(price: Interval) -> tuple[str, str]:
+    return f"{price.estimate:.3g}", f"{price.lower:.3g} to {price.upper:.3g}"
+
+
+def _number(price: Interval) -> str:
+    """Return three digits of a price as TOML's float."""
+    return repr(float(f"{price.estimate:.3g}"))

@@ -20,8 +20,9 @@ from schemas.settings import TEXT_PLACEHOLDER, ModelEndpoint, Settings
 from schemas.settings_text import parse_settings, require_models, settings_warnings
 from stream_router.errors import CallError
 from stream_router.model_client.http_call import ModelConnection
-from stream_router.model_client.http_probe import ROLES, SAMPLE_TEXT, Probed, probe_workload
+from stream_router.model_client.http_probe import ROLES, SAMPLE_TEXT, probe_workload
 from ucci_stream.offline.gold_lines import GoldQuery, read_gold
+from ucci_stream.offline.model_answers import doubts_of
 
 #: Option, question, default → answer; raises :class:`ConfigError` naming the option where nobody can be asked.
 Ask = Callable[[str, str, str | None], str]
@@ -87,21 +88,12 @@ def first_config(given: Given, environ: Mapping[str, str], ask: Ask) -> FirstCon
     settings = _checked(text, environ)
     text_to_try = gold[0].line.text if gold else SAMPLE_TEXT
     probed = asyncio.run(probe_workload(settings.workloads[given.workload], dict.fromkeys(ROLES, text_to_try)))
-    _require_usable(probed)
-    doubts = (finding.line for one in probed for finding in one.findings)
+    doubts = doubts_of(probed)
     return FirstConfig(text, (*settings_warnings(settings), *doubts))
 
 
 def default_prompt(fields: Sequence[str]) -> str:
-    """Return a prompt that asks for these fields.
-
-    Examples
-    --------
-    >>> print(default_prompt(["camera", "iso"]))
-    Extract camera, iso from the query as one JSON object with exactly these keys; null where the query says nothing.
-    Query: {text}
-    JSON:
-    """
+    """Return a prompt that asks for these fields."""
     return (
         f"Extract {', '.join(fields)} from the query as one JSON object with exactly these keys; null where the query "
         f"says nothing.\nQuery: {TEXT_PLACEHOLDER}\nJSON:"
@@ -143,7 +135,7 @@ target = {{ micro_f1 = {given.target} }}   # or cost = 1.7, fields = {{ NAME = 0
         workload = _checked(self.text(["field"]), environ).workloads[self.given.workload]
         query = ask("--fields", "A query to try the prompt with", None)
         (probed,) = asyncio.run(probe_workload(workload, {"large": query}))
-        _require_usable((probed,))
+        doubts_of((probed,))
         keys: list[str] = []
         if probed.reply is not None:
             try:
@@ -187,12 +179,6 @@ def _checked(text: str, environ: Mapping[str, str]) -> Settings:
     settings = parse_settings(text, environ)
     require_models(settings)
     return settings
-
-
-def _require_usable(probed: Sequence[Probed]) -> None:
-    faults = [finding.line for one in probed for finding in one.findings if finding.kind == "fault"]
-    if faults:
-        raise ConfigError(faults)
 
 
 def _split(names: str) -> list[str]:

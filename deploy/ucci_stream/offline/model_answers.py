@@ -12,7 +12,7 @@ import fcntl
 import json
 import os
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from datetime import UTC, datetime
@@ -21,15 +21,17 @@ from hashlib import sha256
 from pathlib import Path
 from typing import Any
 
-from schemas.errors import UcciError
+from schemas.errors import ConfigError, UcciError
 from schemas.routed import ModelRole, ModelRun
 from schemas.settings import ModelEndpoint, WorkloadSettings
 from stream_router.errors import CallError, RefusedError, ServerDownError
 from stream_router.model_client.answer import failed_run, parse_answer
 from stream_router.model_client.http_client import ModelClient
+from stream_router.model_client.http_probe import Probed, probe_workload
 from stream_router.model_client.request import ModelRequest, build_probe, build_request
 from stream_router.ports import Reply, ServerName
 from ucci_runtime.process import SystemClock
+from ucci_stream.options import warn
 
 #: How long a server may be down before the run ends; what was answered is kept.
 OUTAGE_S = 30.0
@@ -150,7 +152,7 @@ def _read(path: Path, whole: bytes) -> Iterator[tuple[str, Answer]]:
 
 def call_of(workload: WorkloadSettings, role: ModelRole, text: str) -> Call:
     """Return the call that the router would make of one model about one query."""
-    endpoint = _endpoint(workload, role)
+    endpoint = endpoint_of(workload, role)
     request = build_request(workload, endpoint, text)
     identity = f"{role}\0{endpoint.public_url}\0{request.path}\0{request.signal.kind}\0".encode() + request.body
     return Call(request, sha256(identity).hexdigest())
@@ -165,18 +167,8 @@ async def ask_missing(
 ) -> None:
     """Make the calls that the file has no answer to, both models at once; returns when all are answered.
 
-    Parameters
-    ----------
-    calls : mapping of role to sequence of Call
-    concurrency : int
-        Calls of each model in flight, at most.
-    advance : callable
-        Called with the role after each answer.
-
-    Raises
-    ------
-    AskingStopped
-        When a server stays down for ``OUTAGE_S``, or calls failed for good; what was answered is kept.
+    ``concurrency``: calls of each model in flight, at most. ``advance``: called with the role after each answer. Raises
+    AskingStopped when a server stays down for ``OUTAGE_S``, or calls failed for good; what was answered is kept.
     """
     failed: list[str] = []
     try:
@@ -195,31 +187,24 @@ async def ask_missing(
         )
 
 
+@dataclass(frozen=True, slots=True)
 class _Asking:
     """The calls of one model."""
 
-    def __init__(
-        self,
-        workload: WorkloadSettings,
-        role: ModelRole,
-        file: AnswerFile,
-        failed: list[str],
-        advance: Callable[[ModelRole], None],
-    ) -> None:
-        self._workload = workload
-        self._role = role
-        self._file = file
-        self._failed = failed
-        self._advance = advance
+    workload: WorkloadSettings
+    role: ModelRole
+    file: AnswerFile
+    failed: list[str]
+    advance: Callable[[ModelRole], None]
 
     async def ask(self, calls: Sequence[Call], concurrency: int) -> None:
-        endpoint = _endpoint(self._workload, self._role)
+        endpoint = endpoint_of(self.workload, self.role)
         at_most = min(concurrency, endpoint.max_concurrency)
         client = ModelClient(
-            ServerName(self._workload.name, self._role),
+            ServerName(self.workload.name, self.role),
             endpoint.model_copy(update={"max_concurrency": at_most}),
-            build_probe(self._workload, endpoint),
-            max_tokens=self._workload.max_tokens,
+            build_probe(self.workload, endpoint),
+            max_tokens=self.workload.max_tokens,
             clock=SystemClock(),
         )
         await client.start()
@@ -246,15 +231,15 @@ class _Asking:
                 outages += error.after_attempts
                 await self._await_server(client, str(error))
             except RefusedError as error:
-                self._file.add(call.key, Answer(None, str(error), 0.0))
+                self.file.add(call.key, Answer(None, str(error), 0.0))
                 break
             except CallError as error:
-                self._failed.append(f"{self._role}: {error}")
+                self.failed.append(f"{self.role}: {error}")
                 return
             else:
-                self._file.add(call.key, Answer(answered.reply, None, answered.latency_s))
+                self.file.add(call.key, Answer(answered.reply, None, answered.latency_s))
                 break
-        self._advance(self._role)
+        self.advance(self.role)
 
     async def _await_server(self, client: ModelClient, reason: str) -> None:
         try:
@@ -262,7 +247,7 @@ class _Asking:
                 await client.wait_up()
         except TimeoutError:
             raise AskingStopped(
-                f"{reason}; not back after {OUTAGE_S:g} s. All answers so far are kept in {self._file.path}: run this "
+                f"{reason}; not back after {OUTAGE_S:g} s. All answers so far are kept in {self.file.path}: run this "
                 "again to go on"
             ) from None
 
@@ -273,7 +258,26 @@ def _first(errors: BaseExceptionGroup[BaseException]) -> BaseException:
     return _first(error) if isinstance(error, BaseExceptionGroup) else error
 
 
-def _endpoint(workload: WorkloadSettings, role: ModelRole) -> ModelEndpoint:
+def endpoint_of(workload: WorkloadSettings, role: ModelRole) -> ModelEndpoint:
+    """Return where a model is asked, of a workload that names both."""
     endpoint: ModelEndpoint | None = getattr(workload, role)
     assert endpoint is not None, "require_models() comes first"
     return endpoint
+
+
+async def probe_usable(workload: WorkloadSettings, texts: Mapping[ModelRole, str]) -> tuple[Probed, ...]:
+    """Ask each model about one query, and look at it closely before thousands follow; doubts are warned of.
+
+    Raises ConfigError with every fault.
+    """
+    probed = await probe_workload(workload, texts)
+    warn(*(f"warning: {doubt}" for doubt in doubts_of(probed)))
+    return probed
+
+
+def doubts_of(probed: Iterable[Probed]) -> list[str]:
+    """Return what is doubtful of servers that can be used. Raises ConfigError with every fault of those that cannot."""
+    findings = [finding for one in probed for finding in one.findings]
+    if faults := [finding.line for finding in findings if finding.kind == "fault"]:
+        raise ConfigError(faults)
+    return [finding.line for finding in findings]

@@ -73,14 +73,13 @@ class Api(NamedTuple):
     def call(self, use: Callable[[RecalibratorApi, str], Awaitable[Any]]) -> Any:
         """Call the API about a workload: as given, or the only one configured, or the only one that the API has."""
         # An HTTP client takes a third of what a command needs to start, and most commands speak to no API.
-        from ucci_stream.operate.http_api import RecalibratorApi, place_of
+        from ucci_stream.operate.http_api import api_of
 
         settings = None if self.url is not None and not has_settings(self.config) else settings_of(self.config)
-        place = place_of(settings, self.url, self.key)
+        api = api_of(settings, self.url, self.key)
 
         async def run() -> Any:
-            async with RecalibratorApi(place) as api:
-                return await use(api, await self._workload_meant(api, settings))
+            return await use(api, await self._workload_meant(api, settings))
 
         return asyncio.run(run())
 
@@ -304,7 +303,7 @@ def what_moved(
     """
     require_extra("what-moved", "ucci-stream what-moved")
     from recalibrator.movement import lines
-    from ucci_stream.operate.kafka_scan import what_moved as read_what_moved
+    from ucci_stream.operate.kafka_traces import what_moved as read_what_moved
 
     start, end = moment_of(since), moment_of(until) or datetime.now(UTC)
     if start is None or start >= end:
@@ -331,15 +330,12 @@ def acls(
     """
     from ucci_stream.topics import access
 
-    given = {
-        "router": principal_router,
-        "gateway": principal_gateway,
-        "recalibrator": principal_recalibrator,
-        "producer": principal_producer,
-        "labeler": principal_labeler,
-        "operator": principal_operator,
-    }
-    principals, prefix = access.checked_principals(given), settings.topics.prefix
+    callers = (principal_producer, principal_labeler, principal_operator)
+    given = (principal_router, principal_gateway, principal_recalibrator, *callers)
+    principals, prefix = (
+        access.checked_principals(dict(zip(access.COMPONENTS, given, strict=True))),
+        settings.topics.prefix,
+    )
     if form == "strimzi":
         users = access.strimzi_users(principals, prefix, strimzi_cluster)
         lines = access.yaml_documents(users).splitlines()
@@ -358,8 +354,8 @@ def doctor(settings: Settings) -> Outcome:
 
     Example: ucci-stream doctor --config ucci.toml
     """
-    from ucci_stream.operate.doctor import diagnose, finding_lines
     from ucci_stream.operate.findings import exit_code, summary
+    from ucci_stream.operate.kafka_diagnosis import diagnose, finding_lines
 
     found = diagnose(settings)
     document = {"summary": summary(found), "findings": [finding._asdict() for finding in found]}
@@ -432,8 +428,7 @@ def list_letters(
 
     Example: ucci-stream dead-letters list --since 2026-01-31T12:00:00Z
     """
-    from ucci_stream.operate.kafka_letters import read_letters
-    from ucci_stream.operate.letters import Selection, grouped
+    from ucci_stream.operate.kafka_letters import Selection, grouped, read_letters
 
     groups = grouped(read_letters(settings, Selection(stage, reason, topic, moment_of(since))))
     table = Table("stage", "reason", "topic", "count", "first", "last", "last place", "last error")
@@ -455,8 +450,7 @@ def show_letter(
 
     Example: ucci-stream dead-letters show 0/17
     """
-    from ucci_stream.operate.kafka_letters import read_letters
-    from ucci_stream.operate.letters import Selection
+    from ucci_stream.operate.kafka_letters import Selection, read_letters
 
     for letter in read_letters(settings, Selection(places=frozenset({place}))):
         document = letter.document(whole=True)
@@ -484,8 +478,8 @@ def replay_letters(
 
     Example: ucci-stream dead-letters replay --reason models_failed --rate 50 --dry-run
     """
+    from ucci_stream.operate.kafka_letters import Selection
     from ucci_stream.operate.kafka_letters import replay_letters as replay
-    from ucci_stream.operate.letters import Selection
 
     selection = Selection(stage, reason, topic, moment_of(since), frozenset(places or ()))
     if selection == Selection() and not everything:

@@ -24,7 +24,11 @@ from schemas.feedback import FeedbackEvent
 from schemas.labelled import LabelledExample
 from schemas.routed import RoutedEvent
 from schemas.status import WorkloadStatus
-from ucci_stream.operate.letters import Letter
+from ucci_stream.operate.kafka_letters import Letter
+
+#: What is told of feedback, and of a label that was joined.
+_SAID = ("labeler", "source", "labelled_at", "arrived_at", "revision", "retracted", "entities", "verdict")
+_JOINED = ("revision", "labeler", "labelled_at", "retracted", "trusted", "disputed")
 
 
 class Said(NamedTuple):
@@ -128,27 +132,13 @@ def _draws(routed: RoutedEvent, version: CalibrationVersion | None, draws_by: st
 
 
 def _said(event: FeedbackEvent, arrived_at: datetime | None) -> dict[str, Any]:
-    return {
-        "labeler": event.labeler,
-        "source": event.source,
-        "labelled_at": None if event.labelled_at is None else rfc3339(event.labelled_at),
-        "arrived_at": None if arrived_at is None else rfc3339(arrived_at),
-        "revision": event.revision,
-        "retracted": event.retracted,
-        "entities": event.model_dump(mode="json")["entities"],
-        "verdict": event.verdict,
-    }
+    told = event.model_dump(mode="json") | {"arrived_at": None if arrived_at is None else rfc3339(arrived_at)}
+    return {name: told.get(name) for name in _SAID}
 
 
 def _joined(example: LabelledExample) -> dict[str, Any]:
-    return {
-        "revision": example.revision,
-        "labeler": example.labeler,
-        "labelled_at": rfc3339(example.labelled_at),
-        "retracted": example.retracted,
-        "trusted": example.trusted,
-        "disputed": example.disputed,
-    }
+    told = example.model_dump(mode="json")
+    return {name: told.get(name) for name in _JOINED}
 
 
 def lines(found: Mapping[str, Any]) -> list[tuple[str, str]]:
@@ -167,47 +157,37 @@ def lines(found: Mapping[str, Any]) -> list[tuple[str, str]]:
         *((role, _answer(result[role])) for role in ("small", "large")),
         ("decision", f"{decision['reason']}, answered by {decision['answered_by']}{_against(decision)}"),
         ("version", _version(decision, draws)),
-        (
-            "draws",
-            (
-                f"{_number(draws)}: explored {_below(draws['exploration_probability'])}, label requested "
-                f"{_below(draws['label_probability'])}; the large model ran with probability "
-                f"{draws['large_probability']:g}"
-            ),
-        ),
+        ("draws", _drawn(draws)),
         ("label", f"{asked}; {'open' if label['is_open'] else 'not open'} now"),
-        *(
-            (
-                "came",
-                (
-                    f"{_said_at(one)} from {one['labeler'] or 'nobody named'}, revision {one['revision']}"
-                    f"{', taken back' if one['retracted'] else ''}"
-                ),
-            )
-            for one in label["feedback"]
-        ),
-        *(
-            (
-                "joined",
-                (
-                    f"revision {one['revision']}{', withdrawn' if one['retracted'] else ''}"
-                    f"{', by somebody trusted' if one['trusted'] else ''}{', disputed' if one['disputed'] else ''}"
-                ),
-            )
-            for one in label["joined"]
-        ),
+        *(("came", _came(one)) for one in label["feedback"]),
+        *(("joined", _as_joined(one)) for one in label["joined"]),
         ("counted", f"{label['counted']}: {label['why']}"),
     ]
+
+
+def _drawn(draws: Mapping[str, Any]) -> str:
+    number = "by another key than router.draw_key" if draws["number"] is None else f"{draws['number']:.6f}"
+    label, large = _below(draws["label_probability"]), draws["large_probability"]
+    explored = f"explored {_below(draws['exploration_probability'])}"
+    return f"{number}: {explored}, label requested {label}; the large model ran with probability {large:g}"
+
+
+def _came(said: Mapping[str, Any]) -> str:
+    """Return when a label was given; if its labeler does not say, when it arrived, by the join's record."""
+    at = said["labelled_at"] or said["arrived_at"] or "at an unknown time"
+    back = ", taken back" if said["retracted"] else ""
+    return f"{at} from {said['labeler'] or 'nobody named'}, revision {said['revision']}{back}"
+
+
+def _as_joined(one: Mapping[str, Any]) -> str:
+    marks = {"withdrawn": one["retracted"], "by somebody trusted": one["trusted"], "disputed": one["disputed"]}
+    return ", ".join([f"revision {one['revision']}", *(mark for mark, holds in marks.items() if holds)])
 
 
 def _against(decision: Mapping[str, Any]) -> str:
     uncertainty, threshold = decision["uncertainty"], decision["uncertainty_threshold"]
     beside = "" if threshold is None else f", threshold {threshold:.5f}"
     return "" if uncertainty is None else f": u = {uncertainty:.5f}{beside}"
-
-
-def _number(draws: Mapping[str, Any]) -> str:
-    return "by another key than router.draw_key" if draws["number"] is None else f"{draws['number']:.6f}"
 
 
 def _version(decision: Mapping[str, Any], draws: Mapping[str, Any]) -> str:
@@ -225,11 +205,6 @@ def _version(decision: Mapping[str, Any], draws: Mapping[str, Any]) -> str:
 
 def _below(probability: float | None) -> str:
     return "below an unknown bound" if probability is None else f"below {probability:g}"
-
-
-def _said_at(said: Mapping[str, Any]) -> str:
-    """Return when a label was given; if its labeler does not say, when it arrived, by the join's record."""
-    return str(said["labelled_at"] or said["arrived_at"] or "at an unknown time")
 
 
 def _answer(run: Mapping[str, Any] | None) -> str:

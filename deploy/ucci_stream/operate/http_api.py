@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
-from types import TracebackType
-from typing import Any, NamedTuple, Self
+from typing import Any, NamedTuple
 from urllib.parse import quote, urlencode, urlsplit
 
 import aiohttp
@@ -31,15 +30,8 @@ class ApiFailed(UcciError):
     exit_code = 1
 
 
-class Place(NamedTuple):
-    """Where the API is, and the key to show, if any."""
-
-    url: str
-    key: str | None
-
-
-def place_of(settings: Settings | None, url: str | None, key: str | None) -> Place:
-    """Return where the API is: as given, else as configured. Raises ConfigError when the address is none."""
+def api_of(settings: Settings | None, url: str | None, key: str | None) -> RecalibratorApi:
+    """Return the API: where it is given, else where it is configured. Raises ConfigError when the address is none."""
     if url is None:
         options = Settings().recalibrator if settings is None else settings.recalibrator
         host = _ANY_ADDRESS.get(options.http_host, options.http_host)
@@ -47,7 +39,7 @@ def place_of(settings: Settings | None, url: str | None, key: str | None) -> Pla
     parts = urlsplit(url)
     if parts.scheme not in {"http", "https"} or not parts.netloc:
         raise ConfigError([f"--url: {url!r} is not an address such as http://127.0.0.1:8080"])
-    return Place(url.rstrip("/"), key or _configured_key(settings))
+    return RecalibratorApi(url.rstrip("/"), key or _configured_key(settings))
 
 
 def _configured_key(settings: Settings | None) -> str | None:
@@ -58,27 +50,11 @@ def _configured_key(settings: Settings | None) -> str | None:
     return None
 
 
-class RecalibratorApi:
-    """The API of a running recalibrator; an asynchronous context manager."""
+class RecalibratorApi(NamedTuple):
+    """The API of a running recalibrator: where it is, and the key to show, if any."""
 
-    def __init__(self, place: Place) -> None:
-        self._place = place
-        self._session: aiohttp.ClientSession | None = None
-
-    async def __aenter__(self) -> Self:
-        self._session = aiohttp.ClientSession()
-        return self
-
-    async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        if self._session is not None:
-            await self._session.close()
-
-    @property
-    def url(self) -> str:
-        """Where the API is."""
-        return self._place.url
+    url: str
+    key: str | None
 
     async def workloads(self) -> list[str]:
         """Return the configured workloads."""
@@ -108,16 +84,15 @@ class RecalibratorApi:
     async def _call(
         self, method: str, path: str, body: Mapping[str, Any] | None = None, *, timeout_s: float = 0.0
     ) -> dict[str, Any]:
-        assert self._session is not None, "used as a context manager"
-        url, key = self._place
+        url, key = self
         headers = {} if key is None else {_KEY_HEADER: key}
         limit = aiohttp.ClientTimeout(total=timeout_s + _MARGIN_S, connect=_MARGIN_S)
         try:
-            async with self._session.request(
-                method, url + path, json=body, headers=headers, timeout=limit, allow_redirects=False
-            ) as answer:
-                data = await answer.read()
-                status = answer.status
+            async with (
+                aiohttp.ClientSession(headers=headers, timeout=limit) as session,
+                session.request(method, url + path, json=body, allow_redirects=False) as answer,
+            ):
+                data, status = await answer.read(), answer.status
         except TimeoutError:
             raise ApiFailed(f"{url}: no answer within {timeout_s + _MARGIN_S:g} s") from None
         except (aiohttp.ClientError, ValueError) as error:
@@ -212,14 +187,7 @@ async def _version_meant(api: RecalibratorApi, workload: str, action: Action) ->
 
 
 def outcome_line(answer: Mapping[str, Any]) -> str:
-    """Return one sentence about an act that was done.
-
-    Examples
-    --------
-    >>> outcome = {"note": "activate of version 7", "version": 12}
-    >>> outcome_line({"workload": "photo", "action": "activate", "hold": True, "outcome": outcome})
-    'photo: activate of version 7: version 12 is in force; it holds until `ucci-stream unpin`'
-    """
+    """Return one sentence about an act that was done."""
     outcome, action = answer["outcome"], answer["action"]
     version = outcome["version"]
     now = "no version is in force yet"

@@ -1,13 +1,20 @@
-"""What the doctor asks the broker: topics, groups, open transactions, what services report. Commits nothing."""
+"""``ucci-stream doctor``: looks at everything that a running service rests on, and says what to do about it.
+
+The broker is asked for topics, groups, open transactions and what services report; nothing is committed by that.
+"""
 
 from __future__ import annotations
 
+import asyncio
+import os
+import shutil
 import time
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import closing
 from datetime import UTC, datetime
 from functools import partial
-from typing import NamedTuple, TypeVar
+from pathlib import Path
+from typing import NamedTuple
 
 from confluent_kafka import Consumer, ConsumerGroupTopicPartitions, IsolationLevel, KafkaException, TopicPartition
 from confluent_kafka.admin import AdminClient, OffsetSpec
@@ -15,10 +22,10 @@ from rich.text import Text
 
 from recalibrator.stage import StageName
 from schemas.calibration import CalibrationVersion
-from schemas.errors import DecodeError
-from schemas.event import Event as EventModel
+from schemas.errors import UcciError
 from schemas.routed import RoutedEvent
-from schemas.settings import Settings
+from schemas.settings import Settings, WorkloadSettings
+from schemas.settings_text import settings_warnings
 from schemas.status import RecalibratorStatus, RouterStatus, WorkloadStatus
 from schemas.topics import (
     CALIBRATION,
@@ -32,18 +39,20 @@ from schemas.topics import (
     TOPICS,
     Topic,
 )
+from stream_router.model_client.http_probe import Probed, probe_workload
 from stream_router.ports import GROUP
 from ucci_runtime.broker.errors import AccessDenied, BrokerUnreachable, TopicsUnusable
 from ucci_runtime.broker.kafka_errors import Side, kafka_error, translate
 from ucci_runtime.broker.kafka_properties import ClientNames, admin_properties, reader_properties
+from ucci_runtime.broker.kafka_settings import require_kafka
 from ucci_runtime.broker.kafka_topics import check_topics
-from ucci_runtime.broker.records import Record
-from ucci_stream.operate.findings import ClockFacts, Finding, GroupFacts, OpenTransaction, of_group, of_transaction
+from ucci_stream.operate import findings as rules
+from ucci_stream.operate.findings import ClockFacts, Finding, GroupFacts, OpenTransaction
 from ucci_stream.operate.settings_changes import HARMFUL, Change, Running, changes, exit_code
 from ucci_stream.options import Outcome
 from ucci_stream.topics.access import diagnosing_group
 from ucci_stream.topics.admin import ANSWER_TIMEOUT_S, broker_failures, partition_counts
-from ucci_stream.topics.kafka_reading import tail_reader, topic_reader
+from ucci_stream.topics.kafka_reading import Read, event_of, tail_reader, topic_reader
 
 _EARLIEST, _LATEST = OffsetSpec.earliest(), OffsetSpec.latest()  # type: ignore[no-untyped-call]
 _CLIENT = "doctor"
@@ -51,7 +60,7 @@ _PATIENCE_S = 30.0
 _PAUSE_S = 0.2
 _MILLISECONDS = 1_000.0
 
-Read = TypeVar("Read", bound=EventModel)
+_SEVERITIES = {"fault": "red", "warning": "yellow", "ok": "green"}
 _GRANTS = "grant it to the user that runs this command, or run it as an administrator"
 
 
@@ -102,8 +111,8 @@ def group_findings(settings: Settings) -> Iterator[Finding]:
 def _look_at(
     settings: Settings, admin: AdminClient, service: str, group_id: str, places: list[TopicPartition]
 ) -> list[Finding]:
-    group = of_group(_group(admin, group_id, places), service)
-    return [group, *map(of_transaction, _open_transactions(settings, admin, places))]
+    group = rules.of_group(_group(admin, group_id, places), service)
+    return [group, *map(rules.of_transaction, _open_transactions(settings, admin, places))]
 
 
 def _asked(group_id: str, ask: Callable[[], list[Finding]]) -> list[Finding]:
@@ -204,7 +213,7 @@ def _events(settings: Settings, topic: Topic, kind: type[Read]) -> Iterator[Read
     prefix = settings.topics.prefix
     with closing(topic_reader(settings, _CLIENT, [topic.name(prefix)], diagnosing_group(prefix))) as reader:
         for record in reader.up_to_end():
-            if record.value is not None and (event := _decoded(record, kind)) is not None:
+            if (event := event_of(record, kind)) is not None:
                 yield event
 
 
@@ -218,19 +227,11 @@ def _clocks(settings: Settings) -> ClockFacts | None:
         deadline_s = time.monotonic() + _PATIENCE_S
         while not reader.has_reached_ends and time.monotonic() < deadline_s:
             for record in reader.poll(0.1):
-                routed = _decoded(record, RoutedEvent)
+                routed = event_of(record, RoutedEvent)
                 appended = datetime.fromtimestamp(record.timestamp_ms / _MILLISECONDS, UTC)
                 if routed is not None and (newest is None or appended > newest.appended_at):
                     newest = ClockFacts(routed.routed_by, routed.routed_at, appended, datetime.now(UTC))
     return newest
-
-
-def _decoded(record: Record, kind: type[Read]) -> Read | None:
-    try:
-        return kind.from_record(record.value or b"")
-    except DecodeError:
-        # The service that reads it has counted it; the newest good one counts here.
-        return None
 
 
 def _halves(line: str) -> tuple[str, str]:
@@ -261,3 +262,78 @@ def _lines(found: Iterable[Change]) -> Iterator[Text]:
         yield Text.assemble(mark, f" {change.subject}: {change.message}")
         if change.act:
             yield Text(f"{'':<14}→ {change.act}", style="dim")
+
+
+_UNANSWERED = "start the server, or correct base_url, model or api_key"
+_UNUSABLE = "correct what the line names, in the configuration or at the server"
+
+
+async def _probe_all(settings: Settings) -> list[Finding]:
+    """Return how each configured model answers, within the longest time-out."""
+    workloads = list(settings.workloads.values())
+    probed = await asyncio.gather(*map(probe_workload, workloads))
+    pairs = zip(workloads, probed, strict=True)
+    return [found for workload, servers in pairs for one in servers for found in _of_server(workload, one)]
+
+
+def _of_server(workload: WorkloadSettings, probed: Probed) -> Iterator[Finding]:
+    """Yield what a probe found; a server without answer is a fault here, though services wait for it."""
+    for found in probed.findings:
+        is_fault = found.kind == "fault" or probed.reply is None
+        remedy = _UNANSWERED if probed.reply is None else _UNUSABLE
+        yield Finding("models", "fault" if is_fault else "warning", found.line, remedy)
+    if not probed.findings:
+        line = f"workloads.{workload.name}.{probed.role}: answers with log-probabilities in {probed.latency_s:.2f} s"
+        yield Finding("models", "ok", line)
+
+
+def diagnose(settings: Settings) -> list[Finding]:
+    """Look at everything, in the order in which one thing rests on the other; blocks up to a minute.
+
+    Raises ConfigError when librdkafka refuses the ``[kafka]`` table.
+    """
+    require_kafka(settings)
+    found = [Finding("settings", "warning", line) for line in settings_warnings(settings)]
+    topics = topic_findings(settings)
+    found += topics
+    # Without the broker, or with topics missing, every further question to it would end in the same fault.
+    if all(finding.severity != "fault" for finding in topics):
+        found += _guarded("groups", lambda: group_findings(settings))
+        found += _guarded("versions", lambda: _of_reports(settings))
+    return [*found, *asyncio.run(_probe_all(settings)), _of_disk(settings)]
+
+
+def _guarded(area: str, look: Callable[[], Iterable[Finding]]) -> list[Finding]:
+    """Return what was found, and as a fault why the rest was not."""
+    found: list[Finding] = []
+    try:
+        found.extend(look())
+    except UcciError as error:
+        found.append(Finding(area, "fault", str(error), "run this again; if it stays, see the broker's log"))
+    return found
+
+
+def _of_reports(settings: Settings) -> Iterable[Finding]:
+    reported, now = read_reports(settings), datetime.now(UTC)
+    if reported.clocks is not None:
+        yield from rules.of_clocks(reported.clocks)
+    yield from rules.of_routers(reported.routers, now)
+    for name, workload in settings.workloads.items():
+        yield from rules.of_version(workload, reported.versions.get(name), now)
+        yield from rules.of_status(reported.statuses.get(name), workload, now)
+
+
+def _of_disk(settings: Settings) -> Finding:
+    """Judge the disk of the recalibrator's state, as seen from this machine."""
+    path = Path(settings.recalibrator.state_dir).absolute()
+    there = next(folder for folder in (path, *path.parents) if folder.exists())
+    return rules.of_disk(str(path), shutil.disk_usage(there).free, os.access(there, os.W_OK))
+
+
+def finding_lines(found: Iterable[Finding]) -> Iterator[Text]:
+    """Yield a line for each finding and one for its remedy."""
+    for finding in found:
+        mark = (f"{finding.severity:<8}", _SEVERITIES[finding.severity])
+        yield Text.assemble(mark, f" {finding.area:<12} {finding.message}")
+        if finding.remedy:
+            yield Text(f"{'':<22}→ {finding.remedy}", style="dim")

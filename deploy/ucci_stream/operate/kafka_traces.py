@@ -1,4 +1,4 @@
-"""``ucci-stream explain``: finds the records of one query in the topics, and prints what they say of it."""
+"""What committed records say: of one query, for ``explain``, and of two spans of time, for ``what-moved``."""
 
 from __future__ import annotations
 
@@ -28,9 +28,9 @@ from schemas.topics import (
 )
 from ucci_runtime.broker.records import Record
 from ucci_stream.operate.explanation import Said, Traces, explanation
-from ucci_stream.operate.kafka_scan import records_since
-from ucci_stream.operate.letters import letter_of, query_id
+from ucci_stream.operate.kafka_letters import letter_of, query_id
 from ucci_stream.topics.admin import broker_failures
+from ucci_stream.topics.kafka_reading import event_of, records_since
 
 _EVER = datetime(1970, 1, 1, tzinfo=UTC)
 _CLOCKS_DIFFER = timedelta(hours=1)
@@ -64,7 +64,7 @@ def explain(settings: Settings, wanted: str, since: datetime) -> dict[str, Any]:
 def _traces(settings: Settings, wanted: str, since: datetime) -> Traces:
     traces, key = Traces(), wanted.encode()
     for record in _scan(settings, RESULTS, since):
-        if record.key == key and (routed := _decoded(RoutedEvent, record)) is not None:
+        if record.key == key and (routed := event_of(record, RoutedEvent)) is not None:
             traces.results.append(routed)
     for record in _scan(settings, DEAD_LETTERS, since):
         if record.key == key or query_id(record.value) == wanted:
@@ -79,7 +79,7 @@ def _read_label(settings: Settings, traces: Traces, routed: RoutedEvent) -> None
     """Read what labelers have said of the query, and what the join has made of it."""
     key, after = routed.query_id.encode(), routed.routed_at - _CLOCKS_DIFFER
     for record in _scan(settings, FEEDBACK, after):
-        if record.key == key and (event := _decoded(FeedbackEvent, record)) is not None:
+        if record.key == key and (event := event_of(record, FeedbackEvent)) is not None:
             traces.feedback.append(Said(event, _arrived_at(record)))
     # Most observations are of other queries, and parsing them most of the work.
     for record in _scan(settings, OBSERVATIONS, after):
@@ -95,10 +95,10 @@ def _read_workload(settings: Settings, traces: Traces, routed: RoutedEvent) -> N
     version_key = f"{routed.workload}:{routed.decision.calibration_version}".encode()
     for record in _scan(settings, CALIBRATION_HISTORY, _EVER):
         if record.key == version_key:
-            traces.version = _decoded(CalibrationVersion, record)
+            traces.version = event_of(record, CalibrationVersion)
     for record in _scan(settings, STATUS, _EVER):
         if record.key == routed.workload.encode():
-            traces.status = _decoded(WorkloadStatus, record)
+            traces.status = event_of(record, WorkloadStatus)
 
 
 def _scan(settings: Settings, topic: Topic, since: datetime) -> Any:
@@ -119,9 +119,17 @@ def _arrived_at(record: Record) -> datetime | None:
     return datetime.fromtimestamp(record.timestamp_ms / _MILLISECONDS, UTC) if record.timestamp_ms > 0 else None
 
 
-def _decoded(kind: Any, record: Record) -> Any:
-    """Return a record's event, or None where a release after this one has written it, or it is malformed."""
-    try:
-        return None if record.value is None else kind.from_record(record.value)
-    except DecodeError:
-        return None
+def what_moved(settings: Settings, workload: str, since: datetime, until: datetime, most: int) -> dict[str, Any]:
+    """Return what differs between the results from a time on and those of as long a span before; blocks.
+
+    The parameters are those of :class:`~recalibrator.movement.Sides`. Raises TooFewQueries, NotRead, BrokerUnreachable
+    or AccessDenied.
+    """
+    from recalibrator.file_languages import language_identifier
+    from recalibrator.movement import Sides  # it needs SciPy, which the other commands do not
+
+    sides = Sides(workload, since, until, most)
+    with broker_failures(settings):
+        for record in records_since(settings, RESULTS.name(settings.topics.prefix), sides.start, "what-moved"):
+            sides.offer(record)
+    return sides.compared(sides.start, language_identifier())

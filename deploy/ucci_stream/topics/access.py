@@ -36,10 +36,6 @@ from ucci_runtime.broker.kafka_properties import ClientNames
 Resource = Literal["topic", "group", "transactional-id"]
 Operation = Literal["Read", "Write", "Describe", "DescribeConfigs", "Create"]
 
-#: Who can be given access: the services, and who calls ``ucci-stream``: a producer ``send`` and ``ask``, a labeler
-#: ``label`` and ``label-queue``, an operator ``doctor`` and ``topics check``.
-COMPONENTS = ("router", "gateway", "recalibrator", "producer", "labeler", "operator")
-
 _INSTANCE = "{instance_id}"
 #: Topics of which the doctor and ``check-config`` read records: what services report, and those that a transaction may
 #: hold back.
@@ -76,21 +72,8 @@ def grants(component: str, prefix: str) -> tuple[Grant, ...]:
     """Return the least access with which a component does all its work, in the order of the topics' table.
 
     ``Read`` and ``Write`` include ``Describe``, as Kafka's authorizer has it. ``component``: one of :data:`COMPONENTS`.
-
-    Examples
-    --------
-    >>> [f"{g.operation} {g.name}" for g in grants("router", "ucci") if g.resource != "topic"]
-    ['Read ucci-router', 'Describe ucci-router-', 'Write ucci-router-']
     """
-    made = {
-        "router": _router,
-        "gateway": _gateway,
-        "recalibrator": _recalibrator,
-        "producer": _producer,
-        "labeler": _labeler,
-        "operator": _operator,
-    }
-    return tuple(made[component](prefix))
+    return tuple(_ACCESS[component](prefix))
 
 
 def _router(prefix: str) -> Iterator[Grant]:
@@ -174,6 +157,17 @@ def _of_every_instance(name: str) -> str:
     return name.partition(_INSTANCE)[0]
 
 
+_ACCESS = {
+    "router": _router,
+    "gateway": _gateway,
+    "recalibrator": _recalibrator,
+    "producer": _producer,
+    "labeler": _labeler,
+    "operator": _operator,
+}
+#: Who can be given access: the services, and who calls ``ucci-stream``: a producer ``send`` and ``ask``, a labeler
+#: ``label`` and ``label-queue``, an operator ``doctor`` and ``topics check``.
+COMPONENTS = tuple(_ACCESS)
 _PRINCIPAL = re.compile(r"[A-Za-z]+:\S(.*\S)?")
 _KUBERNETES_NAME = re.compile(r"[a-z0-9]([-a-z0-9.]*[a-z0-9])?")
 _STRIMZI_TYPES = {"topic": "topic", "group": "group", "transactional-id": "transactionalId"}

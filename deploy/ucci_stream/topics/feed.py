@@ -15,7 +15,6 @@ from pathlib import Path
 from typing import BinaryIO, TypeVar
 
 from confluent_kafka import KafkaError, Message, Producer
-from rich.console import Console
 from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, TimeRemainingColumn
 
 from schemas.errors import DecodeError, UcciError
@@ -24,6 +23,7 @@ from schemas.feedback import FeedbackEvent
 from schemas.query import QueryEvent
 from schemas.settings import Settings
 from schemas.topics import FEEDBACK, QUERIES, Topic
+from ucci_stream.options import err
 from ucci_stream.topics import admin
 from ucci_stream.topics.admin import client_properties
 
@@ -49,7 +49,7 @@ class Fed:
     unknown_fields: Counter[str] = field(default_factory=Counter)
 
 
-def send_queries(settings: Settings, path: Path, console: Console) -> Fed:
+def send_queries(settings: Settings, path: Path) -> Fed:
     """Send a JSONL file of :class:`QueryEvent` to the queries topic.
 
     Raises FeedStopped, naming the bad line, or the broker's refusal.
@@ -57,7 +57,7 @@ def send_queries(settings: Settings, path: Path, console: Console) -> Fed:
     sends = _new_sends(settings, QUERIES)
     stopped: FeedStopped | None = None
     query_ids: set[str] = set()
-    with open_lines(path) as lines, _progress(path, console) as advance:
+    with open_lines(path) as lines, _progress(path) as advance:
         for number, line in lines:
             advance(len(line))
             if not line.strip():
@@ -208,21 +208,10 @@ def decoded_lines(path: Path, decode: Callable[[bytes], Decoded]) -> Iterator[tu
 
 
 @contextmanager
-def _progress(path: Path, console: Console) -> Iterator[Advance]:
+def _progress(path: Path) -> Iterator[Callable[[int], None]]:
     """Show how much of the file is sent; nothing is drawn where the output is no terminal."""
     size = path.stat().st_size if str(path) != "-" else None
     columns = (TextColumn("{task.description}"), BarColumn(), DownloadColumn(), TimeRemainingColumn())
-    with Progress(*columns, console=console, transient=True, disable=not console.is_terminal) as progress:
-        yield Advance(progress, size, path.name)
-
-
-class Advance:
-    """Moves the progress bar by a number of bytes."""
-
-    def __init__(self, progress: Progress, total: int | None, name: str) -> None:
-        self._progress = progress
-        self._task = progress.add_task(name, total=total)
-
-    def __call__(self, size: int) -> None:
-        """Advance by ``size`` bytes."""
-        self._progress.advance(self._task, size)
+    with Progress(*columns, console=err, transient=True, disable=not err.is_terminal) as progress:
+        task = progress.add_task(path.name, total=size)
+        yield lambda sent: progress.advance(task, sent)

@@ -1,19 +1,32 @@
-"""Readers of topics for commands: they count nothing, and raise at once what waiting cannot fix.
+"""How commands read topics: they commit and count nothing, and raise at once what waiting cannot fix.
 
 The group's name has no members; access rules of the broker may list it.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import time
+from collections.abc import Iterator, Sequence
+from datetime import datetime
 from threading import Event
+from typing import TypeVar
 
+from confluent_kafka import Consumer, KafkaError, KafkaException, TopicPartition
+
+from schemas.errors import DecodeError, UcciError
+from schemas.event import Event as EventModel
 from schemas.settings import Settings
 from ucci_runtime.broker.errors import BrokerError
 from ucci_runtime.broker.kafka_properties import Properties, reader_properties
+from ucci_runtime.broker.kafka_records import record_of
 from ucci_runtime.broker.kafka_topic_readers import KafkaTailReader, KafkaTopicReader
+from ucci_runtime.broker.records import Record
+from ucci_stream.topics.admin import ANSWER_TIMEOUT_S, client_properties, partition_counts
 
 _ERRORS_ALONE = {"log_level": 2}
+_POLL_S, _MILLISECONDS, _SILENCE_S = 0.5, 1_000, 30.0
+
+Read = TypeVar("Read", bound=EventModel)
 
 
 def topic_reader(
@@ -52,3 +65,62 @@ def _count_nothing(name: str, amount: float = 1.0, **labels: str) -> None:
 
 def _raise(error: BrokerError) -> None:
     raise error
+
+
+class NotRead(UcciError):
+    """A topic is missing, or was not read to its end."""
+
+    exit_code = 1
+
+
+def partitions_of(settings: Settings, topic: str) -> int:
+    """Return how many partitions a topic has.
+
+    Raises NotRead when it does not exist; raises BrokerUnreachable or AccessDenied.
+    """
+    counts = partition_counts(settings)
+    if topic not in counts:
+        raise NotRead(f"{topic}: does not exist; run `ucci-stream topics create`")
+    return counts[topic]
+
+
+def records_since(settings: Settings, topic: str, since: datetime, group: str) -> Iterator[Record]:
+    """Yield the committed records of a topic from a time on, partition by partition; blocks.
+
+    Raises KafkaException; raises NotRead when the topic is missing, or nothing comes any more before its end.
+    """
+    properties = client_properties(
+        settings,
+        group_id=f"{settings.topics.prefix}-{group}",
+        enable_auto_commit="false",
+        enable_partition_eof="true",
+        isolation_level="read_committed",
+    )
+    since_ms = max(0, int(since.timestamp() * _MILLISECONDS))
+    places = [TopicPartition(topic, number, since_ms) for number in range(partitions_of(settings, topic))]
+    consumer = Consumer(properties)
+    try:
+        starts = consumer.offsets_for_times(places, timeout=ANSWER_TIMEOUT_S)
+        consumer.assign(starts)
+        left, seen_s = {place.partition for place in starts}, time.monotonic()
+        while left:
+            if time.monotonic() - seen_s > _SILENCE_S:
+                raise NotRead(f"{topic}: nothing came for {_SILENCE_S:g} s before its end; run this again")
+            for message in consumer.consume(num_messages=1_000, timeout=_POLL_S):
+                seen_s, error = time.monotonic(), message.error()
+                if error is None:
+                    yield record_of(message)
+                elif error.code() == KafkaError._PARTITION_EOF:  # noqa: SLF001 a client-side code
+                    left.discard(message.partition())
+                else:
+                    raise KafkaException(error)
+    finally:
+        consumer.close()
+
+
+def event_of(record: Record, kind: type[Read]) -> Read | None:
+    """Return a record's event; None where it has none, or none that can be read: services have counted that."""
+    try:
+        return None if record.value is None else kind.from_record(record.value)
+    except DecodeError:
+        return None

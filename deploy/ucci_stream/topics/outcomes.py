@@ -13,12 +13,13 @@ from collections.abc import Callable, Iterator, Sequence
 from collections.abc import Set as AbstractSet
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from typing import NamedTuple
+from typing import NamedTuple, TypeVar
 
 from confluent_kafka import OFFSET_END, Consumer, KafkaError, KafkaException, Message, TopicPartition
 from rich.markup import escape
 
 from schemas.errors import DecodeError, UcciError
+from schemas.event import Event
 from schemas.labelled import LabelledExample
 from schemas.routed import RoutedEvent
 from schemas.settings import Settings
@@ -38,6 +39,8 @@ _ELECTING = frozenset(
 _MOST = 500
 _LABELLED = b'"kind":"labelled"'
 
+Read = TypeVar("Read", bound=Event)
+
 
 class TopicMissing(UcciError):
     """A topic that is to be read does not exist."""
@@ -55,16 +58,17 @@ class Outcomes:
     waiting: set[str] = field(default_factory=set)
 
 
+@dataclass(frozen=True, slots=True)
 class Follower:
     """Reads topics from where they ended when it was opened."""
 
-    def __init__(self, consumer: Consumer, dead_letters: str) -> None:
-        self._consumer = consumer
-        self._dead_letters = dead_letters
+    consumer: Consumer
+    #: Name of their topic.
+    dead_letters: str
 
     def messages(self, timeout_s: float) -> list[Message]:
         """Return what came, waiting for the first at most so long."""
-        found = self._consumer.consume(num_messages=_MOST, timeout=timeout_s)
+        found = self.consumer.consume(num_messages=_MOST, timeout=timeout_s)
         return [message for message in found if message.error() is None and message.value() is not None]
 
     def await_all(
@@ -79,7 +83,7 @@ class Follower:
         deadline = time.monotonic() + timeout_s
         while outcomes.waiting and time.monotonic() < deadline:
             for message in self.messages(_POLL_S):
-                found = _set_aside(message) if message.topic() == self._dead_letters else _read(message, read)
+                found = _set_aside(message) if message.topic() == self.dead_letters else _read(message, read)
                 if found is not None and found[0] in outcomes.waiting:
                     outcomes.waiting.discard(found[0])
                     outcomes.done[found[1]] += 1
@@ -182,21 +186,21 @@ def watermarks(consumer: Consumer, place: TopicPartition) -> tuple[int, int]:
             return begin, end
 
 
-def results(settings: Settings, last: int, *, endless: bool) -> Iterator[RoutedEvent]:
-    """Yield committed results: some of the past, and where it is endless all that come.
+def latest(settings: Settings, topic: Topic, kind: type[Read], last: int, *, endless: bool = False) -> Iterator[Read]:
+    """Yield a topic's events: some of the past, and where it is endless all that come; what is malformed is left out.
 
     ``last``: of the past, at most so many of each partition. ``endless``: otherwise it ends once nothing has come for a
     second and a half. Raises TopicMissing, BrokerUnreachable or AccessDenied.
     """
-    with follow(settings, [RESULTS], last) as follower:
+    with follow(settings, [topic], last) as follower:
         quiet_since = time.monotonic()
         while endless or time.monotonic() - quiet_since < _QUIET_S:
             for message in follower.messages(_POLL_S):
                 quiet_since = time.monotonic()
                 try:
-                    yield RoutedEvent.from_record(message.value() or b"")
+                    yield kind.from_record(message.value() or b"")
                 except DecodeError:
-                    continue  # the join sets it aside and counts it
+                    continue  # the service that reads it sets it aside and counts it
 
 
 def result_line(routed: RoutedEvent) -> str:

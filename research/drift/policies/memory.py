@@ -15,10 +15,7 @@ _SLACK = 1_000
 class LabelMemory:
     """The latest labels by the time of their query.
 
-    Parameters
-    ----------
-    size : int
-        Labels kept.
+    ``size``: labels kept.
     """
 
     def __init__(self, size: int) -> None:
@@ -45,10 +42,7 @@ class LabelMemory:
 class TrafficMemory:
     """Uncertainty of the latest queries, labelled or not.
 
-    Parameters
-    ----------
-    size : int
-        Queries kept.
+    ``size``: queries kept.
     """
 
     def __init__(self, size: int = 5_000) -> None:

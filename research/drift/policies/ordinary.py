@@ -25,10 +25,6 @@ class Rival(TakesMess):
     """A policy that takes each query's first label and, without a labelled set, starts on the first 250 labels.
 
     It explores nothing, since none of these looks at pairs of answers: what they need not, they do not pay.
-
-    Parameters
-    ----------
-    inner : Policy
     """
 
     def __init__(self, inner: Policy) -> None:

@@ -52,25 +52,12 @@ def _time(at_s: float) -> datetime:
 class Ours(TakesMess):
     """The core with some of its parts changed.
 
-    Parameters
-    ----------
-    safety : float
-        Margin, in standard errors.
-    exploration : float
-    watch : bool
-        Whether the detectors' alarms are noted, which costs time.
-    detectors : tuple of str
-        Which of our detectors.
-    river : dict, optional
-        Arguments of river's, by class.
-    calibration_map : str
-        How g is fitted, as in the settings.
-    budget : float, optional
-        Mean sequential cost of a query, in small calls, which takes the place of the target on micro-F1.
-    labels : float, optional
-        A query, which the service spends as it sees fit, instead of the usual shares.
-    **tuned
-        Constants of :mod:`recalibrator.fit.method_constants` that differ from the defaults, by their own names.
+    ``safety``: margin, in standard errors. ``watch``: whether the detectors' alarms are noted, which costs time.
+    ``detectors``: which of our detectors. ``river``: arguments of river's, by class. ``calibration_map``: how g is
+    fitted, as in the settings. ``budget``: mean sequential cost of a query, in small calls, which takes the place of
+    the target on micro-F1. ``labels``: A query, which the service spends as it sees fit, instead of the usual shares.
+    ``**tuned``: constants of :mod:`recalibrator.fit.method_constants` that differ from the defaults, by their own
+    names.
     """
 
     def __init__(

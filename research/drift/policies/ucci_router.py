@@ -28,10 +28,7 @@ RESELECT_LABELS = 200
 class Static:
     """The paper: one map and one θ from the labelled set, for ever; no exploration is paid for.
 
-    Parameters
-    ----------
-    margin : float
-        Added to the target.
+    ``margin``: added to the target.
     """
 
     def __init__(self, margin: float = 0.0) -> None:
@@ -83,12 +80,7 @@ class AsReleased(Static):
 class Reselected(AsReleased):
     """The fair rival: every 200 labels θ is selected anew on the latest; the map keeps the package's own 5,000.
 
-    Parameters
-    ----------
-    margin : float
-        Added to the target.
-    window : int
-        Labels remembered.
+    ``margin``: added to the target. ``window``: labels remembered.
     """
 
     def __init__(self, margin: float = 0.0, window: int = 1_000) -> None:

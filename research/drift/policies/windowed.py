@@ -41,16 +41,10 @@ class Scores:
 def scan(u: Floats, kept: Floats, escalated: Floats) -> float:
     """Return the largest threshold at which what is kept and what is escalated add up to at least 0.
 
-    Parameters
-    ----------
-    u : ndarray, shape (rows,)
-    kept, escalated : ndarray, shape (rows,)
-        Weighted scores of a row when it is kept, and when it escalates.
+    ``u``: ndarray, shape (rows,). ``kept``, ``escalated``: ndarray, shape (rows,); weighted scores of a row when it is
+    kept, and when it escalates.
 
-    Returns
-    -------
-    float
-        One of ``u``, or -1 when only escalating all comes near; where nothing reaches 0, the best there is.
+    Returns one of ``u``, or -1 when only escalating all comes near; where nothing reaches 0, the best there is.
 
     Examples
     --------
@@ -69,12 +63,7 @@ def scan(u: Floats, kept: Floats, escalated: Floats) -> float:
 class Windowed(ABC):
     """What these rivals share: a window, a threshold, a refit every few hundred queries.
 
-    Parameters
-    ----------
-    margin : float
-        Added to the target, which draws the frontier of compliance against cost.
-    window : int
-        Labels remembered.
+    ``margin``: added to the target, which draws the frontier of compliance against cost. ``window``: labels remembered.
     """
 
     def __init__(self, margin: float = 0.0, window: int = 4_000) -> None:
@@ -144,13 +133,8 @@ class InversePropensity(Windowed):
 class PostStratified(Windowed):
     """Average within strata of u, weigh the strata by the current traffic.
 
-    Parameters
-    ----------
-    margin, window
-        As in :class:`Windowed`.
-    half_life : float, optional
-        Labels after which a label counts half; without it all in the window count alike.
-    strata : int
+    ``margin``, ``window``: as in :class:`Windowed`. ``half_life``: labels after which a label counts half; without it
+    all in the window count alike.
     """
 
     def __init__(
@@ -182,12 +166,8 @@ def _means(stratum: NDArray[np.intp], weight: Floats, value: Floats, strata: int
 class AdaptiveConformal(Windowed):
     """Move the kept share of traffic by each served label's score (Gibbs and Candès, 2021).
 
-    Parameters
-    ----------
-    margin : float
-        As in :class:`Windowed`.
-    step : float
-        Kept share by which a label whose score is one mean size of an answer moves it.
+    ``margin``: as in :class:`Windowed`. ``step``: kept share by which a label whose score is one mean size of an answer
+    moves it.
     """
 
     def __init__(self, margin: float = 0.0, step: float = 0.002) -> None:

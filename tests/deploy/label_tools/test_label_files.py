@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import json
 from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime, timedelta
@@ -10,7 +9,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from typer.testing import CliRunner
 
 from recalibrator.join.query_state import NOTHING_KNOWN, take_feedback
 from recalibrator.labelling.label_lines import SOURCE
@@ -20,8 +18,7 @@ from schemas.feedback import FeedbackEvent
 from schemas.label_requested import LabelRequested
 from tests.support.api import make_api
 from tests.support.recalibrator_events import routed
-from ucci_stream.cli import app
-from ucci_stream.label_tools.label_files import TASKS, LabelFolder, opened_folder
+from ucci_stream.label_tools.label_files import TASKS, LabelFolder, open_folder
 from ucci_stream.label_tools.sync import Round, Synchroniser, SyncOptions
 
 NOW = datetime(2026, 3, 1, tzinfo=UTC)
@@ -212,16 +209,7 @@ async def test_labels_of_a_folder_stand_in_the_join_and_pass_the_api(site: Site)
 
 async def test_a_missing_folder_is_named_and_may_come_later(tmp_path: Path) -> None:
     folder = tmp_path / "labels"
-    async with opened_folder(folder, WORKLOAD, prefill=True, closing=asyncio.Event()) as open_folder:
-        with pytest.raises(LabelToolFailed, match=r"--folder: .* is not a folder; create it"):
-            await open_folder()
-        folder.mkdir()
-        assert (await open_folder()).project == WORKLOAD
-
-
-def test_the_command_says_what_it_does_with_an_example() -> None:
-    shown = CliRunner().invoke(app, ["label-files", "sync", "--help"], env={"COLUMNS": "200", "TERM": "dumb"})
-
-    assert shown.exit_code == 0
-    for word in ("Example: ucci-stream label-files sync --folder", "--every", "--json"):
-        assert word in shown.output
+    with pytest.raises(LabelToolFailed, match=r"--folder: .* is not a folder; create it"):
+        await open_folder(folder, WORKLOAD, prefill=True)
+    folder.mkdir()
+    assert (await open_folder(folder, WORKLOAD, prefill=True)).project == WORKLOAD

@@ -54,8 +54,9 @@ async def test_a_refused_token_is_one_line_that_says_what_to_check(server: Scrip
 async def test_a_listing_is_whole_however_many_tasks_there_are(server: ScriptedLabelStudio) -> None:
     count = 2 * PAGE_SIZE + 1
     async with LabelStudio(server.url, LEGACY_TOKEN) as studio:
-        project = int((await studio.create_project({"title": "x"}))["id"])
-        assert await studio.create_tasks(project, [{"data": {"query_id": f"q-{n}"}} for n in range(count)]) == count
+        project = int((await studio.call("POST", "/api/projects/", {"title": "x"}))["id"])
+        tasks = [{"data": {"query_id": f"q-{n}"}} for n in range(count)]
+        assert (await studio.call("POST", f"/api/projects/{project}/import", tasks))["task_count"] == count
         listed = [task["id"] async for task in studio.tasks(project)]
         changed_at = datetime.fromisoformat(server.tasks[listed[-2]]["updated_at"])
         changed = [task["id"] async for task in studio.tasks(project, changed_at)]
@@ -77,7 +78,7 @@ async def test_an_answer_that_is_none_is_one_line(
     server.answer = (status, text)
     async with LabelStudio(server.url, LEGACY_TOKEN) as studio:
         with pytest.raises(LabelStudioFailed, match=said) as caught:
-            await studio.project(1)
+            await studio.call("GET", "/api/projects/1/")
     assert "\n" not in str(caught.value)
 
 

@@ -82,7 +82,7 @@ async def test_a_new_key_or_a_hook_that_was_switched_off_is_mended(
 
 
 async def test_an_existing_project_can_be_used(server: ScriptedLabelStudio, studio: LabelStudio) -> None:
-    mine = await studio.create_project({"title": "mine", "label_config": "<View/>"})
+    mine = await studio.call("POST", "/api/projects/", {"title": "mine", "label_config": "<View/>"})
     done = await set_up(studio, PHOTO, project=mine["id"], hook=HOOK)
     assert (done.title, done.config, len(server.projects)) == ("mine", "kept", 1)
     assert await require_project(studio, "photo", mine["id"]) == mine["id"]
@@ -91,7 +91,7 @@ async def test_an_existing_project_can_be_used(server: ScriptedLabelStudio, stud
 
 
 async def test_a_title_that_only_begins_alike_is_another_project(studio: LabelStudio) -> None:
-    await studio.create_project({"title": "ucci-stream: photo two"})
+    await studio.call("POST", "/api/projects/", {"title": "ucci-stream: photo two"})
     with pytest.raises(LabelStudioFailed, match="label-studio setup"):
         await require_project(studio, "photo", None)
     assert (await set_up(studio, PHOTO)).created

@@ -19,8 +19,14 @@ from schemas.feedback import FeedbackEvent
 from schemas.label_requested import LabelRequested
 from ucci_runtime.broker.records import Input, Record
 from ucci_stream.label_tools.sync import Round, SyncOptions
-from ucci_stream.label_tools.trace_services import Langfuse, Phoenix, TracingProject
-from ucci_stream.label_tools.trace_sync import TracesOfQueries, TraceSynchroniser, TraceTopics
+from ucci_stream.label_tools.trace_sync import (
+    Langfuse,
+    Phoenix,
+    TracesOfQueries,
+    TraceSynchroniser,
+    TraceTopics,
+    TracingProject,
+)
 
 NOW = datetime.now(UTC).replace(microsecond=0)
 MEMORY = timedelta(days=14)

@@ -31,8 +31,8 @@ def bare_machine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 def started(folder: Path) -> Iterator[str]:
     try:
-        with open_broker("kafka", folder) as broker:
-            yield broker.bootstrap
+        with open_broker("kafka", folder) as bootstrap:
+            yield bootstrap
     except BrokerNotInstalled as error:
         if os.environ.get("CI"):
             raise

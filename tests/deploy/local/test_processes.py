@@ -45,22 +45,17 @@ def pipe(tmp_path: Path) -> Path:
     return path
 
 
-def test_stopping_a_child_ends_what_it_started(tmp_path: Path, pipe: Path) -> None:
+@pytest.mark.parametrize("is_killed", [False, True])
+def test_ending_a_child_ends_what_it_started(tmp_path: Path, pipe: Path, is_killed: bool) -> None:
     child = ChildProcess("worker", [*_WORKER, str(pipe)], tmp_path / "log")
     child.start()
     with pipe.open() as worker:
         assert worker.readline() == "up\n"
-        child.terminate()
-        child.await_end(5.0)
-        assert worker.read() == ""
-
-
-def test_killing_a_child_ends_what_it_started(tmp_path: Path, pipe: Path) -> None:
-    child = ChildProcess("worker", [*_WORKER, str(pipe)], tmp_path / "log")
-    child.start()
-    with pipe.open() as worker:
-        assert worker.readline() == "up\n"
-        child.kill()
+        if is_killed:
+            child.kill()
+        else:
+            child.terminate()
+            child.await_end(5.0)
         assert worker.read() == ""
 
 

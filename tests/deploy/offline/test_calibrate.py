@@ -9,77 +9,51 @@ import signal
 import sys
 from collections import Counter
 from collections.abc import AsyncIterator
-from dataclasses import dataclass
 from errno import ENOSPC
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
-from typer.testing import CliRunner, Result
+from typer.testing import Result
 
 from recalibrator.decoding import decode_observation
 from schemas import LabelledExample
 from schemas.errors import ConfigError
 from schemas.topics import OBSERVATIONS
 from tests.support.broker import create, read_all
+from tests.support.commands import invoke, said
 from tests.support.model_clients import until
+from tests.support.model_desk import ModelDesk, model_desk
 from tests.support.scripted_model_server import FIELDS, Fault, ScriptedModelServer, answer_to
-from ucci_stream.cli import app
 from ucci_stream.local.kafka_node import LocalBroker
 from ucci_stream.offline import model_answers
 from ucci_stream.offline.bootstrap import bootstrap_events
 from ucci_stream.offline.model_answers import AskingStopped
 from ucci_stream.offline.pictures import Floats, error_band
 
-CONFIG = """\
-[kafka]
-"bootstrap.servers" = "{broker}"
-[topics]
-prefix = "{prefix}"
-
-[workloads.w]
-prompt = "{prompt}"
-fields = {fields}
-small = {{ base_url = "{small}", model = "{small_model}", timeout_s = 60.0 }}
-large = {{ base_url = "{large}", model = "large", timeout_s = 60.0 }}
-target = {{ micro_f1 = 0.97 }}
-cost = {{ small = 1.0, large = 3.02 }}
-"""
+WORKLOAD = "target = { micro_f1 = 0.97 }\ncost = { small = 1.0, large = 3.02 }"
 LINES = 300
 CONCURRENCY = 8
 
 
-@dataclass
 class Desk:
-    """A folder with gold lines and a configuration, and the two models."""
+    """A desk with gold lines."""
 
-    folder: Path
-    small: ScriptedModelServer
-    large: ScriptedModelServer
-
-    @property
-    def gold(self) -> Path:
-        return self.folder / "gold.jsonl"
+    def __init__(self, made: ModelDesk) -> None:
+        self.made, self.small, self.large = made, made.small, made.large
+        self.folder, self.gold = made.folder, made.folder / "gold.jsonl"
 
     def write(self, texts: list[str]) -> None:
         """Write gold lines; the large model is always right."""
         lines = ({"text": text, "entities": answer_to(text, "large").entities} for text in texts)
         self.gold.write_text("".join(json.dumps(line) + "\n" for line in lines), encoding="utf-8")
 
-    def configure(self, **changes: str) -> None:
-        table = {"broker": "127.0.0.1:1", "prefix": "p", "prompt": "{text}", "small_model": "small"} | changes
-        servers = {"small": self.small.base_url, "large": self.large.base_url}
-        text = CONFIG.format(fields=json.dumps(FIELDS), **servers, **table)
-        (self.folder / "ucci.toml").write_text(text, encoding="utf-8")
-
     def arguments(self, *more: str) -> list[str]:
-        files = [str(self.gold), "--config", str(self.folder / "ucci.toml")]
+        files = [str(self.gold), "--config", str(self.made.config)]
         return ["calibrate", *files, "--workload", "w", "--concurrency", str(CONCURRENCY), *more]
 
     async def calibrate(self, *more: str) -> Result:
-        """Run the command in this process."""
-        return await asyncio.to_thread(CliRunner().invoke, app, self.arguments("--no-publish", *more))
+        return await invoke(*self.arguments("--no-publish", *more))
 
     def asked(self) -> dict[str, Counter[str]]:
         """How often each model was asked each prompt."""
@@ -93,23 +67,16 @@ class Desk:
 
 @pytest.fixture
 async def desk(tmp_path: Path) -> AsyncIterator[Desk]:
-    async with ScriptedModelServer("small") as small, ScriptedModelServer("large") as large:
-        made = Desk(tmp_path, small, large)
-        made.write([f"query {number}" for number in range(LINES)])
-        made.configure()
-        yield made
-
-
-def outcome(done: Result) -> dict[str, Any]:
-    assert done.exit_code == 0, (done.output, done.exception)
-    document: dict[str, Any] = json.loads(done.stdout)
-    return document
+    async with model_desk(tmp_path, WORKLOAD) as made:
+        desk = Desk(made)
+        desk.write([f"query {number}" for number in range(LINES)])
+        yield desk
 
 
 async def test_every_gold_line_becomes_an_example(desk: Desk) -> None:
     """Both models are asked as the router asks them, once each, and compared with the gold entities."""
-    said = outcome(await desk.calibrate("--json"))
-    assert said["examples"] == LINES
+    found = said(await desk.calibrate("--json"))
+    assert found["examples"] == LINES
     assert [set(counted.values()) for counted in desk.asked().values()] == [{1}, {1}]
     assert desk.small.seen.most_concurrent <= CONCURRENCY
     for number, example in enumerate(desk.examples()):
@@ -121,19 +88,19 @@ async def test_every_gold_line_becomes_an_example(desk: Desk) -> None:
 
 
 async def test_the_sentence_names_escalation_cost_and_margin(desk: Desk) -> None:
-    said = outcome(await desk.calibrate("--json", "--what-if"))
-    cost, rate = said["costs"][0], said["escalation_rate"]
-    assert said["sentence"].startswith(f"at target .97: escalate {rate:.0%}".removesuffix("%"))
-    assert f"cost {cost['sequential']:.2f} of 3.02 (paper {cost['paper']:.2f}), micro-F1 ." in said["sentence"]
-    assert [row["target"] for row in said["what_if"]] == [0.95, 0.96, 0.97, 0.98, 0.99]
-    rates = [row["escalation_rate"] for row in said["what_if"]]
+    found = said(await desk.calibrate("--json", "--what-if"))
+    cost, rate = found["costs"][0], found["escalation_rate"]
+    assert found["sentence"].startswith(f"at target .97: escalate {rate:.0%}".removesuffix("%"))
+    assert f"cost {cost['sequential']:.2f} of 3.02 (paper {cost['paper']:.2f}), micro-F1 ." in found["sentence"]
+    assert [row["target"] for row in found["what_if"]] == [0.95, 0.96, 0.97, 0.98, 0.99]
+    rates = [row["escalation_rate"] for row in found["what_if"]]
     assert rates == sorted(rates)
-    assert said["what_if"][2]["escalation_rate"] == rate
-    assert [price["large"] for price in said["what_if"][0]["costs"]] == [3.02, 2.0, 5.0, 10.0]
+    assert found["what_if"][2]["escalation_rate"] == rate
+    assert [price["large"] for price in found["what_if"][0]["costs"]] == [3.02, 2.0, 5.0, 10.0]
 
 
 async def test_bootstrap_takes_the_written_examples(desk: Desk) -> None:
-    outcome(await desk.calibrate("--json"))
+    said(await desk.calibrate("--json"))
     example, *_, command = bootstrap_events(
         desk.folder / "gold.w.labelled.jsonl", "w", "token_margin", desk.examples()[0].routed_at
     )
@@ -158,29 +125,30 @@ async def test_a_killed_run_repeats_no_answered_call(desk: Desk) -> None:
     assert [len(held) for held in in_flight.values()] == [CONCURRENCY, CONCURRENCY]
     for server in servers:
         server.recover()
-    outcome(await desk.calibrate("--json"))
+    said(await desk.calibrate("--json"))
     for role, counted in desk.asked().items():
         assert set(counted) == set(texts)
         assert {prompt for prompt, times in counted.items() if times > 1} == in_flight[role]
     before = [server.seen.calls for server in servers]
-    assert outcome(await desk.calibrate("--json"))["examples"] == len(texts)
+    assert said(await desk.calibrate("--json"))["examples"] == len(texts)
     assert [server.seen.calls for server in servers] == before
 
 
 async def test_an_answer_cut_by_a_power_failure_is_asked_anew(desk: Desk) -> None:
-    outcome(await desk.calibrate("--json"))
+    said(await desk.calibrate("--json"))
     kept = desk.folder / "gold.w.answers.jsonl"
     kept.write_bytes(kept.read_bytes()[:-20])
     before = desk.small.seen.calls + desk.large.seen.calls
-    outcome(await desk.calibrate("--json"))
+    said(await desk.calibrate("--json"))
     assert desk.small.seen.calls + desk.large.seen.calls == before + 1
 
 
 async def test_another_prompt_asks_anew(desk: Desk) -> None:
     """An answer belongs to the request that brought it; the other lines of the file are left alone."""
-    outcome(await desk.calibrate("--json"))
-    desk.configure(prompt="Find: {text}")
-    outcome(await desk.calibrate("--json"))
+    said(await desk.calibrate("--json"))
+    desk.made.prompt = "Find: {text}"
+    desk.made.configure()
+    said(await desk.calibrate("--json"))
     assert desk.small.seen.calls == desk.large.seen.calls == 2 * LINES
 
 
@@ -205,41 +173,42 @@ async def test_a_gold_file_of_nulls_is_believed(desk: Desk) -> None:
 @pytest.mark.broker
 async def test_a_wrong_gold_file_is_published(desk: Desk, broker: LocalBroker, topic_prefix: str) -> None:
     """Another notation: its target is out of reach, and it is published only by an explicit word."""
-    desk.configure(broker=broker.bootstrap, prefix=topic_prefix)
+    desk.made.broker, desk.made.prefix = broker.bootstrap, topic_prefix
+    desk.made.configure()
     wrong = ({"text": f"query {n}", "entities": dict.fromkeys(FIELDS, "other")} for n in range(LINES))
     desk.gold.write_text("".join(json.dumps(line) + "\n" for line in wrong), encoding="utf-8")
-    missing = await asyncio.to_thread(CliRunner().invoke, app, desk.arguments())
+    missing = await invoke(*desk.arguments())
     assert "topics create" in str(missing.exception)
     assert desk.small.seen.calls == 0
     topic = OBSERVATIONS.name(topic_prefix)
     create(broker.bootstrap, {topic: 1})
-    done = await asyncio.to_thread(CliRunner().invoke, app, desk.arguments("--json"))
+    done = await invoke(*desk.arguments("--json"))
     assert (done.exit_code, read_all(broker.bootstrap, topic)) == (1, [])
     assert f"not one of {LINES} gold lines agrees with either model: is the file right?" in done.stdout
-    forced = await asyncio.to_thread(CliRunner().invoke, app, desk.arguments("--json", "--publish"))
-    assert outcome(forced)["topic"] == topic
+    forced = await invoke(*desk.arguments("--json", "--publish"))
+    assert said(forced)["topic"] == topic
 
 
 async def test_repeated_lines_make_a_result_look_certain(desk: Desk) -> None:
     desk.write([f"query {number}" for number in range(LINES)] * 3)
     done = await desk.calibrate("--json")
-    assert outcome(done)["examples"] == LINES
+    assert said(done)["examples"] == LINES
     assert f"{2 * LINES} of {3 * LINES} lines repeat the text of another" in done.stderr
 
 
 async def test_kept_answers_are_believed_for_another_server(desk: Desk) -> None:
-    outcome(await desk.calibrate("--json"))
+    said(await desk.calibrate("--json"))
     assert "asking no model: all answers are known by 2" in (await desk.calibrate("--json")).stderr
     async with ScriptedModelServer("small") as moved:
-        desk.small = moved
-        desk.configure()
-        outcome(await desk.calibrate("--json"))
+        desk.made.small = moved
+        desk.made.configure()
+        said(await desk.calibrate("--json"))
         assert moved.seen.calls == LINES
 
 
 @pytest.mark.parametrize("edited", ['"text":7', '"uncertainty":7'])
 async def test_an_edited_answer_is_a_traceback(desk: Desk, edited: str) -> None:
-    outcome(await desk.calibrate("--json"))
+    said(await desk.calibrate("--json"))
     kept = desk.folder / "gold.w.answers.jsonl"
     first, rest = kept.read_text().split("\n", 1)
     line = json.loads(first)
@@ -259,18 +228,17 @@ async def test_a_full_disk_is_a_group_of_tracebacks(desk: Desk, monkeypatch: pyt
 
 
 async def test_a_cascade_that_does_not_pay_is_recommended(desk: Desk) -> None:
-    path = desk.folder / "ucci.toml"
-    path.write_text(path.read_text().replace("large = 3.02", "large = 1.05"))
-    said = outcome(await desk.calibrate("--json"))
-    (doubt,) = said["doubts"]
-    assert doubt.startswith(f"does not pay: {said['costs'][0]['sequential']:.2f} a query, where the large model alone")
+    desk.made.workload = WORKLOAD.replace("large = 3.02", "large = 1.05")
+    desk.made.configure()
+    found = said(await desk.calibrate("--json"))
+    (doubt,) = found["doubts"]
+    assert doubt.startswith(f"does not pay: {found['costs'][0]['sequential']:.2f} a query, where the large model alone")
     assert "it would from large = " in doubt
 
 
 async def test_a_dead_server_passes_the_probe(desk: Desk) -> None:
     await desk.small.stop()
-    arguments = ["check-config", "--probe", "--config", str(desk.folder / "ucci.toml")]
-    done = await asyncio.to_thread(CliRunner().invoke, app, arguments)
+    done = await invoke("check-config", "--probe", "--config", desk.made.config)
     assert done.exit_code == 1
     assert "fault: workloads.w.small" in done.stderr
 
@@ -279,7 +247,7 @@ async def test_a_field_of_no_workload_is_warned_of(desk: Desk) -> None:
     with desk.gold.open("a", encoding="utf-8") as gold:
         gold.write('{"text": "last", "entities": {"isoo": "100"}}\n')
     done = await desk.calibrate("--json")
-    assert outcome(done)["examples"] == LINES + 1
+    assert said(done)["examples"] == LINES + 1
     assert (
         f"isoo: is no field of the workload, ignored on 1 lines, first on line {LINES + 1}; is iso meant?"
         in done.stderr
@@ -287,7 +255,8 @@ async def test_a_field_of_no_workload_is_warned_of(desk: Desk) -> None:
 
 
 async def test_a_model_that_is_not_served_stops_before_calls(desk: Desk) -> None:
-    desk.configure(small_model="smaller")
+    desk.made.small_model = "smaller"
+    desk.made.configure()
     done = await desk.calibrate()
     assert isinstance(done.exception, ConfigError)
     assert "workloads.w.small.model: smaller is not served at" in str(done.exception)
@@ -316,16 +285,16 @@ async def test_refused_and_unusable_answers_count_as_failures(desk: Desk) -> Non
     """A query that the small model refuses escalates in the stream; one that both refuse is set aside there."""
     desk.small.play(Fault("status", status=400, containing="query 7"))
     desk.large.play(Fault("status", status=400, containing="query 77"))
-    said = outcome(await desk.calibrate("--json"))
+    found = said(await desk.calibrate("--json"))
     refused = sum("query 7" in f"query {number}" for number in range(LINES))
-    assert (said["small_failures"], said["large_failures"], said["left_out"]) == (refused, 1, 1)
+    assert (found["small_failures"], found["large_failures"], found["left_out"]) == (refused, 1, 1)
     failed = [example for example in desk.examples() if example.reason == "small_failed"]
     assert len(failed) == refused - 1
     assert {example.uncertainty for example in failed} == {None}
 
 
 async def test_the_picture_shows_map_and_frontier(desk: Desk) -> None:
-    outcome(await desk.calibrate("--json", "--plot", str(desk.folder / "first.svg")))
+    said(await desk.calibrate("--json", "--plot", str(desk.folder / "first.svg")))
     drawn = (desk.folder / "first.svg").read_text(encoding="utf-8")
     assert all(words in drawn for words in ("Calibration map", "cost against quality", "at target .97", "observed"))
 
@@ -334,9 +303,10 @@ async def test_the_picture_shows_map_and_frontier(desk: Desk) -> None:
 async def test_publishing_sends_examples_and_one_command(desk: Desk, broker: LocalBroker, topic_prefix: str) -> None:
     topic = OBSERVATIONS.name(topic_prefix)
     create(broker.bootstrap, {topic: 1})
-    desk.configure(broker=broker.bootstrap, prefix=topic_prefix)
-    done = await asyncio.to_thread(CliRunner().invoke, app, desk.arguments("--json"))
-    assert outcome(done)["topic"] == topic
+    desk.made.broker, desk.made.prefix = broker.bootstrap, topic_prefix
+    desk.made.configure()
+    done = await invoke(*desk.arguments("--json"))
+    assert said(done)["topic"] == topic
     sent = [decode_observation(message.value(), ["w"]) for message in read_all(broker.bootstrap, topic)]
     assert [event.kind for event in sent] == ["labelled"] * LINES + ["command"]
 

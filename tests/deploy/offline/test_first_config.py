@@ -2,19 +2,18 @@
 
 from __future__ import annotations
 
-import asyncio
 import json
 from collections.abc import AsyncIterator
 from pathlib import Path
 
 import pytest
-from typer.testing import CliRunner, Result
+from typer.testing import Result
 
 from schemas.errors import ConfigError
 from schemas.settings_text import load_settings
+from tests.support.commands import invoke
 from tests.support.scripted_model_server import FIELDS, Fault, ScriptedModelServer
 from ucci_stream import cli
-from ucci_stream.cli import app
 
 Servers = tuple[ScriptedModelServer, ScriptedModelServer]
 
@@ -25,10 +24,9 @@ async def servers() -> AsyncIterator[Servers]:
         yield small, large
 
 
-async def init(servers: Servers, folder: Path, *more: str, stdin: str = "") -> Result:
+async def init(servers: Servers, folder: Path, *more: str) -> Result:
     urls = ["--small-url", servers[0].base_url, "--large-url", servers[1].base_url]
-    arguments = ["init", *urls, "--out", str(folder / "ucci.toml"), *more]
-    return await asyncio.to_thread(CliRunner().invoke, app, arguments, input=stdin)
+    return await invoke("init", *urls, "--out", folder / "ucci.toml", *more)
 
 
 def gold(folder: Path) -> str:

@@ -8,10 +8,9 @@ from collections import Counter
 from collections.abc import AsyncIterator, Callable
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
 
 import pytest
-from typer.testing import CliRunner, Result
+from typer.testing import Result
 
 from schemas.costs import TokenUse
 from schemas.errors import ConfigError
@@ -20,13 +19,15 @@ from schemas.routed import ModelRole
 from schemas.settings import WorkloadSettings
 from schemas.settings_text import load_settings
 from schemas.topics import QUERIES
+from stream_router.model_client.http_probe import ROLES
 from stream_router.model_client.request import ModelRequest
 from stream_router.ports import Reply
 from tests.support.broker import create, produce
-from tests.support.scripted_model_server import FIELDS, Fault, ScriptedModelServer
-from ucci_stream.cli import app
+from tests.support.commands import invoke, said
+from tests.support.model_desk import ModelDesk, model_desk
+from tests.support.scripted_model_server import FIELDS, Fault
 from ucci_stream.local.kafka_node import LocalBroker
-from ucci_stream.offline.cost_estimate import ROLES, estimate_costs
+from ucci_stream.offline.cost_estimate import estimate_costs
 from ucci_stream.offline.cost_measurement import LEAST_BLOCKS, MeasurementPlan, Turns
 
 EQUAL: dict[ModelRole, float] = {"small": 1.0, "large": 1.0}
@@ -163,77 +164,43 @@ def test_plan_that_says_nothing_is_refused(queries: int, concurrency: int, given
         plan(queries, concurrency).within(given)
 
 
-CONFIG = """\
-[kafka]
-"bootstrap.servers" = "{broker}"
-[topics]
-prefix = "{prefix}"
-
-[workloads.w]
-prompt = "Name the camera: {{text}}"
-fields = {fields}
-small = {{ base_url = "{small}", model = "small" }}
-large = {{ base_url = "{large}", model = "large", max_concurrency = 64 }}
-target = {{ micro_f1 = 0.9 }}
-{cost}
-"""
-
-
-@dataclass
-class Desk:
-    """A configuration, queries and the two models."""
-
-    folder: Path
-    small: ScriptedModelServer
-    large: ScriptedModelServer
-
-    def configure(self, *, broker: str = "127.0.0.1:1", prefix: str = "p", cost: str = "") -> Path:
-        servers = {"small": self.small.base_url, "large": self.large.base_url}
-        config = CONFIG.format(broker=broker, prefix=prefix, fields=json.dumps(FIELDS), cost=cost, **servers)
-        path = self.folder / "ucci.toml"
-        path.write_text(config, encoding="utf-8")
-        return path
-
-    def file(self, count: int) -> Path:
-        path = self.folder / "queries.jsonl"
-        path.write_text("".join(json.dumps({"text": text}) + "\n" for text in texts(count)), encoding="utf-8")
-        return path
-
-    async def measure(self, *more: object) -> Result:
-        """Run the command in this process."""
-        given = ["--workload", "w", "--config", str(self.folder / "ucci.toml"), *map(str, more)]
-        return await asyncio.to_thread(CliRunner().invoke, app, ["measure-costs", *given])
+TARGET = "target = { micro_f1 = 0.9 }\n"
 
 
 @pytest.fixture
-async def desk(tmp_path: Path) -> AsyncIterator[Desk]:
-    async with ScriptedModelServer("small") as small, ScriptedModelServer("large") as large:
-        made = Desk(tmp_path, small, large)
-        made.configure()
+async def desk(tmp_path: Path) -> AsyncIterator[ModelDesk]:
+    async with model_desk(tmp_path, TARGET, "Name the camera: {text}") as made:
         yield made
 
 
-def outcome(done: Result) -> dict[str, Any]:
-    assert done.exit_code == 0, (done.output, done.exception)
-    document: dict[str, Any] = json.loads(done.stdout)
-    return document
+def file(desk: ModelDesk, count: int) -> Path:
+    path = desk.folder / "queries.jsonl"
+    path.write_text("".join(json.dumps({"text": text}) + "\n" for text in texts(count)), encoding="utf-8")
+    return path
+
+
+async def measure(desk: ModelDesk, *more: object) -> Result:
+    return await invoke("measure-costs", "--workload", "w", "--config", desk.config, *more)
 
 
 @pytest.mark.parametrize("form", ["by_query", "by_token"])
-async def test_printed_line_goes_into_the_settings(desk: Desk, form: str) -> None:
-    said = outcome(await desk.measure(desk.file(100), "--queries", 32, "--concurrency", 2, "--json"))
-    (cost,) = [load_settings(desk.configure(cost=said["settings"][form]), {}).workloads["w"].cost]
+async def test_printed_line_goes_into_the_settings(desk: ModelDesk, form: str) -> None:
+    found = said(await measure(desk, file(desk, 100), "--queries", 32, "--concurrency", 2, "--json"))
+    desk.workload += found["settings"][form]
+    cost = load_settings(desk.configure(), {}).workloads["w"].cost
     assert cost is not None
     if form == "by_query":
-        assert cost.large == pytest.approx(said["large"]["estimate"], rel=0.01)
+        assert cost.large == pytest.approx(found["large"]["estimate"], rel=0.01)
     else:
-        used = {role: TokenUse(one["prompt_tokens"], one["completion_tokens"]) for role, one in said["servers"].items()}
+        used = {
+            role: TokenUse(one["prompt_tokens"], one["completion_tokens"]) for role, one in found["servers"].items()
+        }
         ratio = cost.of_large(used["large"]) / cost.of_small(used["small"])
-        assert ratio == pytest.approx(said["large"]["estimate"], rel=0.05)
+        assert ratio == pytest.approx(found["large"]["estimate"], rel=0.05)
 
 
-async def test_people_are_shown_both_lines(desk: Desk) -> None:
-    done = await desk.measure(desk.file(100), "--queries", 32, "--concurrency", 2)
+async def test_people_are_shown_both_lines(desk: ModelDesk) -> None:
+    done = await measure(desk, file(desk, 100), "--queries", 32, "--concurrency", 2)
     assert done.exit_code == 0, done.output
     assert "cost = { small = 1.0, large = " in done.stdout
     assert 'cost = { unit = "token", small = 1.0, large = ' in done.stdout
@@ -241,35 +208,35 @@ async def test_people_are_shown_both_lines(desk: Desk) -> None:
 
 
 @pytest.mark.parametrize("option", [[], ["--no-prefix-cache"]])
-async def test_prefix_cache_is_kept_out_on_request(desk: Desk, option: list[str]) -> None:
+async def test_prefix_cache_is_kept_out_on_request(desk: ModelDesk, option: list[str]) -> None:
     """With vLLM's `cache_salt`, another one in each call; the router never sends one."""
-    await desk.measure(desk.file(100), "--queries", 32, "--concurrency", 2, *option)
+    await measure(desk, file(desk, 100), "--queries", 32, "--concurrency", 2, *option)
     prompts = [body for body in desk.small.seen.bodies if body["prompt"].startswith("Name")]
     salts = [body["cache_salt"] for body in prompts if "cache_salt" in body]
     assert len(salts) == len(set(salts))
     assert bool(salts) == bool(option)
 
 
-async def test_server_that_fails_often_ends_the_measurement(desk: Desk) -> None:
-    file = desk.file(100)
+async def test_server_that_fails_often_ends_the_measurement(desk: ModelDesk) -> None:
     desk.large.play(Fault("status", status=500, containing="query 3"))
-    done = await desk.measure(file, "--queries", 32, "--concurrency", 2)
+    done = await measure(desk, file(desk, 100), "--queries", 32, "--concurrency", 2)
     assert done.exit_code == 1
     assert "w/large: 6 calls failed" in str(done.exception)
 
 
-async def test_more_places_than_a_router_opens_are_refused(desk: Desk) -> None:
-    done = await desk.measure(desk.file(2000), "--queries", 800, "--concurrency", 65)
+async def test_more_places_than_a_router_opens_are_refused(desk: ModelDesk) -> None:
+    done = await measure(desk, file(desk, 2000), "--queries", 800, "--concurrency", 65)
     assert isinstance(done.exception, ConfigError)
     assert "workloads.w.large.max_concurrency is 64" in str(done.exception)
 
 
 @pytest.mark.broker
 async def test_queries_come_from_the_topic_where_no_file_is_given(
-    desk: Desk, broker: LocalBroker, topic_prefix: str
+    desk: ModelDesk, broker: LocalBroker, topic_prefix: str
 ) -> None:
     topic = QUERIES.name(topic_prefix)
-    desk.configure(broker=broker.bootstrap, prefix=topic_prefix)
+    desk.broker, desk.prefix = broker.bootstrap, topic_prefix
+    desk.configure()
     sent = [QueryEvent(query_id=f"q{i}", text=text) for i, text in enumerate(texts(100))]
     foreign = QueryEvent(query_id="other", text="of another workload", workload="other")
 
@@ -278,7 +245,7 @@ async def test_queries_come_from_the_topic_where_no_file_is_given(
         produce(broker.bootstrap, topic, [(query.query_id, query.to_json()) for query in [*sent, foreign]])
 
     await asyncio.to_thread(fill)
-    said = outcome(await desk.measure("--queries", 32, "--concurrency", 2, "--json"))
-    assert said["servers"]["small"]["calls"] == 32
+    found = said(await measure(desk, "--queries", 32, "--concurrency", 2, "--json"))
+    assert found["servers"]["small"]["calls"] == 32
     asked = {body["prompt"].removeprefix("Name the camera: ") for body in desk.small.seen.bodies}
     assert asked <= {query.text for query in sent}

@@ -14,13 +14,13 @@ from schemas.errors import ConfigError
 from schemas.settings import Settings
 from schemas.topics import REPLAY_OF
 from tests.support.broker import create, produce, read_all
+from tests.support.commands import call
 from ucci_runtime.broker.dead_letters import cut_to, dead_letter
 from ucci_runtime.broker.records import Input, Record
 from ucci_stream.cli import app
 from ucci_stream.local.kafka_node import LocalBroker
 from ucci_stream.operate import kafka_letters
-from ucci_stream.operate.kafka_letters import replay_letters
-from ucci_stream.operate.letters import Letter, Selection, letter_of, replay_headers
+from ucci_stream.operate.kafka_letters import Letter, Selection, letter_of, replay_headers, replay_letters
 
 pytestmark = pytest.mark.broker
 PARTITIONS = 2
@@ -72,10 +72,7 @@ class Lab:
         return result.stdout
 
     def call(self, *arguments: str) -> Any:
-        command = ["dead-letters", *arguments, "--config", str(self._config), "--json"]
-        result = CliRunner().invoke(app, command, catch_exceptions=False)
-        assert result.exit_code == 0, result.output
-        return json.loads(result.stdout)
+        return call("dead-letters", *arguments, "--config", self._config)
 
     def queries(self) -> list[Message]:
         return read_all(self.bootstrap, self.topic("queries"))

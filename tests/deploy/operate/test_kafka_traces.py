@@ -1,16 +1,23 @@
-"""`ucci-stream explain` finds a query's records among others' on a real broker."""
+"""`ucci-stream explain` and `what-moved` find what they look for among other records on a real broker."""
 
 from __future__ import annotations
 
 import json
+from collections.abc import Iterable
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
 import pytest
+from confluent_kafka import Producer
 from typer.testing import CliRunner
 
+from recalibrator.movement import TooFewQueries
+from schemas.errors import ConfigError
+from schemas.event import rfc3339
 from schemas.labelled import LabelledExample
-from tests.support.broker import produce
+from schemas.routed import RoutedEvent
+from tests.support.broker import create, produce
 from tests.support.recalibrator_events import feedback, routed
 from tests.support.recalibrator_processes import create_all_topics, write_recalibrator_config
 from tests.support.versions import sealed_version
@@ -52,3 +59,57 @@ def test_a_query_is_explained_from_the_topics(broker: LocalBroker, topic_prefix:
     assert mine.text in people
     with pytest.raises(QueryNotFound, match="q-nowhere: no result"):
         call("q-nowhere", "--since", SINCE)
+
+
+_ENGLISH = "a fast portrait lens for weddings in dark churches, number"
+_GERMAN = "ein lichtstarkes Objektiv für Hochzeiten in dunklen Kirchen, Nummer"
+
+
+def send(bootstrap: str, topic: str, results: Iterable[tuple[RoutedEvent, datetime]]) -> None:
+    """Produce results as if they had been committed at a time."""
+    producer = Producer({"bootstrap.servers": bootstrap})
+    for one, at in results:
+        producer.produce(topic, key=one.query_id, value=one.to_json(), timestamp=int(at.timestamp() * 1_000))
+    assert producer.flush(30.0) == 0
+
+
+def test_results_before_and_after_are_compared(broker: LocalBroker, topic_prefix: str, tmp_path: Path) -> None:
+    # Dated by its producer, where the service's own is dated by the broker: an hour passes at once.
+    create(broker.bootstrap, {f"{topic_prefix}.results": 2})
+    config = write_recalibrator_config(tmp_path / "ucci.toml", broker.bootstrap, topic_prefix, tmp_path)
+    since = datetime.now(UTC).replace(microsecond=0) - timedelta(hours=1)
+    until = since + timedelta(minutes=20)
+
+    def results(first: int, texts: str, start: datetime, **changes: Any) -> list[tuple[RoutedEvent, datetime]]:
+        numbers = range(first, first + 200)
+        return [
+            (routed(n, text=f"{texts} {n}", **changes), start + timedelta(seconds=5 * (n - first))) for n in numbers
+        ]
+
+    send(
+        broker.bootstrap,
+        f"{topic_prefix}.results",
+        [
+            *results(0, _GERMAN, since - timedelta(hours=1)),  # too long ago
+            *results(1_000, _ENGLISH, since - timedelta(minutes=19)),
+            *results(2_000, _GERMAN, since),
+            *results(3_000, _ENGLISH, until),  # too late
+            *results(4_000, _ENGLISH, since, workload="other"),
+        ],
+    )
+
+    def call(*arguments: str) -> Any:
+        given = ["what-moved", "--since", rfc3339(since), "--until", rfc3339(until), "--config", str(config)]
+        return CliRunner().invoke(app, [*given, *arguments], catch_exceptions=False)
+
+    found = json.loads(call("--json").stdout)
+    assert [found[side]["results"] for side in ("before", "after")] == [200, 200]
+    assert (found["moved"][0]["what"], found["moved"][0]["after"]["de"]) == ("language", 1.0)
+    people = call("--most", "150").stdout
+    assert "200 results" in people
+    assert "150 and 150 compared" in people
+    assert "language: de 0% → 100%" in people
+    with pytest.raises(TooFewQueries, match="0 results from"):
+        call("--until", rfc3339(since + timedelta(minutes=1)), "--since", rfc3339(since - timedelta(hours=4)))
+    with pytest.raises(ConfigError, match="--since: must lie before"):
+        call("--until", rfc3339(since))

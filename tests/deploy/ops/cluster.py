@@ -123,13 +123,7 @@ class CommandFailedError(AssertionError):
 
 
 class ApiError(Exception):
-    """The API server refused a request.
-
-    Parameters
-    ----------
-    status : int
-    message : str
-    """
+    """The API server refused a request."""
 
     def __init__(self, status: int, message: str) -> None:
         super().__init__(f"HTTP {status}: {message}")

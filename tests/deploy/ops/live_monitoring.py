@@ -24,14 +24,12 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
-from queue import Empty, Queue
-from threading import Thread
 from typing import Any
 
 import yaml
 
+from tests.support.webhooks import Receiver, receiving
 from tools.ops.dashboard import ROWS
 from ucci_demo.recorded.traffic import load_traffic
 from ucci_stream.local.processes import free_port
@@ -181,63 +179,31 @@ def prometheus(directory: Path, running: Demo, alertmanager: str) -> Iterator[Pr
         yield found
 
 
-class Webhook:
-    """Keeps the bodies that are posted to it."""
-
-    def __init__(self) -> None:
-        self.bodies: Queue[Any] = Queue()
-        bodies = self.bodies
-
-        class Handler(BaseHTTPRequestHandler):
-            def do_POST(self) -> None:
-                bodies.put(json.loads(self.rfile.read(int(self.headers["Content-Length"]))))
-                self.send_response(200)
-                self.end_headers()
-
-            def log_message(self, *_: object) -> None:
-                """Say nothing."""
-
-        self.server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
-
-    def await_alert(self, name: str) -> dict[str, Any]:
-        """Return the first alert of this name that fires."""
-        until_s = time.monotonic() + DEADLINE_S
-        while (left_s := until_s - time.monotonic()) > 0:
-            try:
-                body = self.bodies.get(timeout=left_s)
-            except Empty:
-                break
-            for alert in body["alerts"]:
+def await_alert(webhook: Receiver, name: str) -> dict[str, Any]:
+    """Return the first alert of this name that fires."""
+    until_s = time.monotonic() + DEADLINE_S
+    while time.monotonic() < until_s:
+        for one in webhook.received:
+            for alert in one.document["alerts"]:
                 if alert["labels"]["alertname"] == name and alert["status"] == "firing":
                     found: dict[str, Any] = alert
                     return found
-        raise AssertionError(f"{name} was not delivered in {DEADLINE_S:.0f} s")
+        time.sleep(0.1)
+    raise AssertionError(f"{name} was not delivered in {DEADLINE_S:.0f} s")
 
 
 @contextmanager
-def alertmanager(directory: Path, webhook: Webhook) -> Iterator[str]:
+def alertmanager(directory: Path, webhook: Receiver) -> Iterator[str]:
     """Deliver to the webhook under the shipped configuration's routes; yields the address."""
     config = yaml.safe_load((MONITORING / "alertmanager.yml").read_text())
     config["route"] |= {"group_wait": "1s", "group_interval": "1s"}
-    port = webhook.server.server_address[1]
-    config["receivers"] = [{"name": "nobody", "webhook_configs": [{"url": f"http://127.0.0.1:{port}/"}]}]
+    config["receivers"] = [{"name": "nobody", "webhook_configs": [{"url": webhook.url}]}]
     (directory / "alertmanager.yml").write_text(yaml.safe_dump(config))
     address = f"127.0.0.1:{free_port()}"
     options = (f"--config.file={directory}/alertmanager.yml", f"--storage.path={directory}/alerts")
-    thread = Thread(target=webhook.server.serve_forever, daemon=True)
-    thread.start()
-    try:
-        with _running(
-            directory,
-            "prometheus-alertmanager",
-            *options,
-            f"--web.listen-address={address}",
-            "--cluster.listen-address=",
-        ):
-            yield address
-    finally:
-        webhook.server.shutdown()
-        webhook.server.server_close()
+    listen = (f"--web.listen-address={address}", "--cluster.listen-address=")
+    with _running(directory, "prometheus-alertmanager", *options, *listen):
+        yield address
 
 
 @contextmanager
@@ -259,14 +225,14 @@ class Live:
     directory: Path
     demo: Demo
     prometheus: Prometheus
-    webhook: Webhook
+    webhook: Receiver
 
 
 @contextmanager
 def live(directory: Path) -> Iterator[Live]:
     """Run the demo's traffic to its end under Prometheus and Alertmanager."""
     with ExitStack() as parts:
-        running, webhook = parts.enter_context(demo(directory / "demo")), Webhook()
+        running, webhook = parts.enter_context(demo(directory / "demo")), parts.enter_context(receiving())
         alerts = parts.enter_context(alertmanager(directory, webhook))
         found = parts.enter_context(prometheus(directory, running, alerts))
         running.await_line(lambda line: _LEFT_RUNNING in line)
@@ -329,7 +295,7 @@ def lose_the_large_model(running: Live) -> tuple[dict[str, Any], float]:
     running.demo.kill_model("large")
     argv = [sys.executable, "-m", "ucci_stream", "send", str(queries)]
     subprocess.run([*argv, "--config", str(running.directory / "demo" / "ucci.toml")], check=True, timeout=DEADLINE_S)
-    return running.webhook.await_alert("UcciModelDown"), time.monotonic() - began_s
+    return await_alert(running.webhook, "UcciModelDown"), time.monotonic() - began_s
 
 
 def main() -> None:

@@ -66,13 +66,7 @@ class Ended:
 class ProcessNode:
     """Runs every pod of the cluster, from when a ``with`` block is entered until it is left.
 
-    Parameters
-    ----------
-    api : Api
-    directory : Path
-        Of logs and of what pods mount.
-    images : set of str
-        References that can be pulled; may change.
+    ``directory``: of logs and of what pods mount. ``images``: references that can be pulled; may change.
     """
 
     def __init__(self, api: Api, directory: Path, images: set[str]) -> None:

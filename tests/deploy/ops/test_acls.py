@@ -1,25 +1,24 @@
-"""The rights that we hand out, on a real broker that grants nothing else: enough for the services, and no more."""
+"""The rights that acls.sh hands out, on a real broker that grants nothing else.
+
+Those of the services are what `ucci-stream acls` prints (test_generated.py), which is tried whole by
+tests/deploy/topics/test_secured_broker.py.
+"""
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Iterator
-from pathlib import Path
 from typing import cast
 
 import pytest
 from confluent_kafka import KafkaException, Producer
 
 from schemas.settings import Settings
+from schemas.topics import TOPICS
 from tests.support.broker import running_broker
-from tests.support.probes import until_ready
-from tests.support.recalibrator_processes import RecalibratorProcess
-from tests.support.router_processes import RouterProcess, hashed_models, write_config
 from tests.support.secured_broker import SecuredBroker, User
 from tools.ops.acls import PREFIX, USERS, Rule, rules
 from ucci_stream.topics.access import Grant, Operation, Resource
 from ucci_stream.topics.admin import create_topics
-from ucci_stream.topics.ask import ask
 
 pytestmark = [pytest.mark.broker, pytest.mark.thorough]
 
@@ -35,12 +34,6 @@ def secured(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SecuredBroker]
         yield broker
 
 
-def allow(broker: SecuredBroker, prefix: str) -> None:
-    """Give each user its rights, as the generated files do."""
-    for name, login in LOGINS.items():
-        broker.allow(login, [grant for rule in rules(name) for grant in grants_of(rule, prefix)])
-
-
 def grants_of(rule: Rule, prefix: str) -> Iterator[Grant]:
     kinds: dict[str, Resource] = {"topic": "topic", "group": "group", "transactionalId": "transactional-id"}
     for operation in rule.operations:
@@ -48,64 +41,17 @@ def grants_of(rule: Rule, prefix: str) -> Iterator[Grant]:
         yield Grant(kinds[rule.kind], name, rule.pattern == "prefix", cast(Operation, operation))
 
 
-def with_login(path: Path, broker: SecuredBroker, user: str) -> Path:
-    """Write a copy of a configuration, for one user."""
-    login = broker.properties(LOGINS[user])
-    lines = "\n".join(f'"{key}" = "{value}"' for key, value in login.items() if key != "bootstrap.servers")
-    copy = path.with_name(f"{user}.toml")
-    copy.write_text(path.read_text().replace("[kafka]", f"[kafka]\n{lines}", 1))
-    return copy
-
-
-def topics_made_by_operator(broker: SecuredBroker, prefix: str) -> Settings:
-    """Make the topics with the operator's rights; return the operator's settings."""
-    workload = {"fields": ["camera", "lens"], "target": {"micro_f1": 0.9}}
-    tables = {
-        "kafka": broker.properties(LOGINS["operator"]),
-        "topics": {"prefix": prefix, "partitions": 2},
-        "workloads": {"photo": workload},
-    }
-    settings = Settings.model_validate(tables)
-    create_topics(settings)
-    return settings
-
-
-async def test_services_work_with_their_rights_alone(secured: SecuredBroker, topic_prefix: str, tmp_path: Path) -> None:
-    """Topics made, a query sent, answered and read by three users, of whom none may do another's work."""
-    await asyncio.to_thread(allow, secured, topic_prefix)
-    async with hashed_models() as (models, _):
-        config = write_config(tmp_path / "ucci.toml", secured.secured, topic_prefix, models)
-        settings = await asyncio.to_thread(topics_made_by_operator, secured, topic_prefix)
-        state = {"state_dir": str(tmp_path / "state"), "probe_port": 0}
-        more = "\n[recalibrator]\n" + "\n".join(f"{key} = {value!r}" for key, value in state.items())
-        recalibrating = with_login(config, secured, "recalibrator")
-        recalibrating.write_text(recalibrating.read_text() + more)
-        recalibrator = RecalibratorProcess(recalibrating, "recalibrator", tmp_path / "recalibrator.log")
-        router = RouterProcess(with_login(config, secured, "router"), "router-0", tmp_path / "router.log")
-        try:
-            for process in (recalibrator, router):
-                process.start()
-            probes = await recalibrator.until_logged("serving probes")
-            await asyncio.to_thread(until_ready, probes["port"])
-            asked = await asyncio.to_thread(ask, settings, "canon", "photo", DEADLINE_S)
-            assert asked.routed.answered_by
-            for process in (router, recalibrator):
-                process.terminate()
-                assert await process.exit_code() == 0, process.lines()[-5:]
-        finally:
-            router.close()
-            recalibrator.close()
-
-
-async def test_router_cannot_put_a_version_in_force(secured: SecuredBroker, topic_prefix: str) -> None:
-    await asyncio.to_thread(allow, secured, topic_prefix)
-    await asyncio.to_thread(topics_made_by_operator, secured, topic_prefix)
+def test_operator_makes_topics_and_a_router_no_version(secured: SecuredBroker, topic_prefix: str) -> None:
+    """A router that could put a version in force would decide for all others."""
+    for name, login in LOGINS.items():
+        secured.allow(login, [grant for rule in rules(name) for grant in grants_of(rule, topic_prefix)])
+    tables = {"kafka": secured.properties(LOGINS["operator"]), "topics": {"prefix": topic_prefix, "partitions": 2}}
+    assert len(create_topics(Settings.model_validate(tables)).created) == len(TOPICS)
     router = secured.properties(LOGINS["router"])
-    refused = await asyncio.to_thread(_produced, router, f"{topic_prefix}.calibration")
-    assert refused == "TOPIC_AUTHORIZATION_FAILED"
+    assert produced(router, f"{topic_prefix}.calibration") == "TOPIC_AUTHORIZATION_FAILED"
 
 
-def _produced(login: dict[str, str], topic: str) -> str:
+def produced(login: dict[str, str], topic: str) -> str:
     """Return the name of the error with which a record is refused."""
     failed: list[str] = []
     producer = Producer(login)

@@ -8,8 +8,6 @@ from __future__ import annotations
 import json
 import subprocess
 import tarfile
-import time
-import urllib.request
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -51,7 +49,7 @@ def settings(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Settings]:
     process.start()
     try:
         url = f"http://127.0.0.1:{port}/apis/ccompat/v7"
-        _await(url, process)
+        process.await_http(f"{url}/subjects", START_S)
         yield Settings.model_validate({"topics": {"prefix": "p"}, "schema_registry": {"url": url}})
     finally:
         process.kill()
@@ -69,18 +67,6 @@ def _unpacked() -> Path:
             packed.extractall(archive / "app", filter="data")
         (archive / "app").rename(folder)
     return folder
-
-
-def _await(url: str, process: ChildProcess) -> None:
-    deadline = time.monotonic() + START_S
-    while True:
-        try:
-            with urllib.request.urlopen(f"{url}/subjects", timeout=5.0):
-                return
-        except OSError:
-            assert process.exit_code is None, process.tail()
-            assert time.monotonic() < deadline, process.tail()
-            time.sleep(0.5)
 
 
 def test_registry_takes_our_schemas_again_and_again(settings: Settings) -> None:

@@ -9,9 +9,10 @@ from typing import Any, cast
 
 import pytest
 from confluent_kafka import Consumer, KafkaError, KafkaException, Producer, TopicPartition
-from rich.console import Console
 
 from schemas.command import Command
+from schemas.errors import ConfigError
+from schemas.query import MAX_TEXT_CHARS
 from schemas.settings import Settings, TopicSettings
 from tests.support.broker import create
 from ucci_runtime.broker.errors import BrokerError, BrokerUnreachable, Fenced
@@ -25,7 +26,6 @@ from ucci_stream.topics.outcomes import watermarks
 
 NOWHERE = "127.0.0.1:1"
 SETTINGS = Settings(kafka={"bootstrap.servers": NOWHERE})
-QUIET = Console(quiet=True)
 
 
 @pytest.fixture(autouse=True)
@@ -39,7 +39,7 @@ def _impatient(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) 
     [
         lambda file: admin.create_topics(SETTINGS),
         lambda file: ask(SETTINGS, "canon 5d", None, 30.0),
-        lambda file: feed.send_queries(SETTINGS, file, QUIET),
+        lambda file: feed.send_queries(SETTINGS, file),
         lambda file: feed.send_feedback(SETTINGS, file),
         lambda file: bootstrap.send_events(SETTINGS, "w", []),
     ],
@@ -163,3 +163,12 @@ def test_a_leader_that_moves_ended_the_command(monkeypatch: pytest.MonkeyPatch) 
     monkeypatch.setattr(admin, "ANSWER_TIMEOUT_S", 0.2)
     with pytest.raises(KafkaException, match="NOT_LEADER"):
         watermarks(cast(Consumer, Electing(float("inf"))), place)
+
+
+@pytest.mark.parametrize("text", ["", "x" * (MAX_TEXT_CHARS + 1)])
+def test_a_text_that_is_no_query_printed_a_traceback(text: str) -> None:
+    with pytest.raises(ConfigError) as caught:
+        ask(Settings(), text, None, 1.0)
+    (line,) = caught.value.faults
+    assert line.startswith("text: ")
+    assert len(line) < 200

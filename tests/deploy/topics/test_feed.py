@@ -5,7 +5,6 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from rich.console import Console
 
 from schemas.query import QueryEvent
 from schemas.settings import Settings, WorkloadSettings
@@ -14,7 +13,6 @@ from ucci_stream.local.kafka_node import LocalBroker
 from ucci_stream.topics.feed import FeedStopped, send_feedback, send_queries
 
 pytestmark = pytest.mark.broker
-QUIET = Console(quiet=True)
 
 
 @pytest.fixture
@@ -27,7 +25,7 @@ def test_queries_of_a_file_are_acknowledged_and_keyed_by_id(settings: Settings, 
     events = [QueryEvent(query_id=f"q-{i}", text="canon 5d") for i in range(500)]
     file = tmp_path / "queries.jsonl"
     file.write_bytes(b"\n\n".join(event.to_json() for event in events))
-    assert send_queries(settings, file, QUIET).records == 500
+    assert send_queries(settings, file).records == 500
     stored = read_all(str(settings.kafka["bootstrap.servers"]), f"{settings.topics.prefix}.queries")
     assert {key_of(message) for message in stored} == {event.query_id for event in events}
     assert {QueryEvent.from_json(message.value() or b"") for message in stored} == set(events)
@@ -38,7 +36,7 @@ def test_bad_line_is_named_and_those_before_it_stay_sent(settings: Settings, tmp
     good = b'{"query_id": "q-1", "text": "canon"}'
     file.write_bytes(b"\n".join([good, good, b'{"query_id": "q-2"}', good]))
     with pytest.raises(FeedStopped, match=r"queries.jsonl:3: text: is required and missing; the 2 records"):
-        send_queries(settings, file, QUIET)
+        send_queries(settings, file)
     stored = read_all(str(settings.kafka["bootstrap.servers"]), f"{settings.topics.prefix}.queries")
     assert len(stored) == 2
 
@@ -60,4 +58,4 @@ def test_a_misspelt_field_says_that_a_query_has_nothing(settings: Settings, tmp_
 
 def test_a_missing_file_is_one_clear_line(settings: Settings, tmp_path: Path) -> None:
     with pytest.raises(FeedStopped, match=r"nowhere\.jsonl: cannot be read: No such file"):
-        send_queries(settings, tmp_path / "nowhere.jsonl", QUIET)
+        send_queries(settings, tmp_path / "nowhere.jsonl")

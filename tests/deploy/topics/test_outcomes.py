@@ -9,15 +9,14 @@ from pathlib import Path
 
 import pytest
 from confluent_kafka import OFFSET_BEGINNING, Consumer, TopicPartition
-from typer.testing import CliRunner, Result
 
 from schemas import RoutedEvent
 from schemas.settings_text import load_settings
 from schemas.topics import DEAD_LETTERS, FEEDBACK, OBSERVATIONS
 from tests.support.broker import create, key_of, produce
 from tests.support.cascade_stream import START, example, typo_world
+from tests.support.commands import invoke, said
 from tests.support.router_processes import RouterProcess, hashed_models, write_config
-from ucci_stream.cli import app
 from ucci_stream.local.kafka_node import LocalBroker
 from ucci_stream.topics.admin import create_topics
 
@@ -38,20 +37,15 @@ async def config(broker: LocalBroker, topic_prefix: str, tmp_path: Path) -> Asyn
             router.close()
 
 
-async def invoke(*arguments: str | Path) -> Result:
-    return await asyncio.to_thread(CliRunner().invoke, app, list(map(str, arguments)))
-
-
 async def test_send_waits_for_results_and_dead_letters(config: Path, tmp_path: Path) -> None:
     """A cold start answers by the large model; a query of an unknown workload is set aside with its reason."""
     queries = [{"query_id": f"q-{number}", "text": f"query {number}"} for number in range(20)]
     lines = [*queries, {"query_id": "lost", "text": "x", "workload": "elsewhere"}]
     (tmp_path / "queries.jsonl").write_text("\n".join(map(json.dumps, lines)), encoding="utf-8")
     done = await invoke("send", tmp_path / "queries.jsonl", "--config", config, "--wait", "--json", "--timeout", "60")
-    assert done.exit_code == 0, (done.output, done.exception)
-    said = json.loads(done.stdout)
-    assert (said["acknowledged"], said["waiting"]) == (21, [])
-    assert said["outcomes"] == {"large: cold_start": 20, "set aside: unknown_workload": 1}
+    found = said(done)
+    assert (found["acknowledged"], found["waiting"]) == (21, [])
+    assert found["outcomes"] == {"large: cold_start": 20, "set aside: unknown_workload": 1}
     shown = await invoke("results", "--config", config, "--json", "--last", "100")
     assert shown.exit_code == 0, shown.exception
     read = [RoutedEvent.from_json(line) for line in shown.stdout.splitlines()]
@@ -71,8 +65,8 @@ async def test_label_waits_until_joined(broker: LocalBroker, topic_prefix: str, 
     done = await invoke("label", tmp_path / "gold.jsonl", "--config", config, "--wait", "--json", "--timeout", "5")
     await joining
     assert done.exit_code == 1
-    said = json.loads(done.stdout)
-    assert (said["outcomes"], said["waiting"]) == ({"joined": 1}, ["early"])
+    found = json.loads(done.stdout)
+    assert (found["outcomes"], found["waiting"]) == ({"joined": 1}, ["early"])
     assert "colour: is a field of no configured workload, ignored on 2 lines" in done.stderr
     assert "1 without an outcome in time, early among them" in done.stderr
 

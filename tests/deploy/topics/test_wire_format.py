@@ -3,23 +3,21 @@
 from __future__ import annotations
 
 import asyncio
-import json
 from collections.abc import AsyncIterator, Callable
 from pathlib import Path
 
 import pytest
 from confluent_kafka import Message
-from typer.testing import CliRunner, Result
 
 from schemas import FeedbackEvent, LabelledExample, QueryEvent, RoutedEvent
 from schemas.settings_text import load_settings
 from schemas.topics import DEAD_LETTERS, FEEDBACK, OBSERVATIONS, QUERIES, RESULTS
 from schemas.wire_format import framed, unframed
 from tests.support.broker import follow, key_of, produce, read_all
+from tests.support.commands import invoke, said
 from tests.support.recalibrator_processes import RecalibratorProcess
 from tests.support.router_processes import RouterProcess, hashed_models, write_config
 from tests.support.routers import value_of
-from ucci_stream.cli import app
 from ucci_stream.local.kafka_node import LocalBroker
 from ucci_stream.topics.admin import create_topics
 
@@ -51,10 +49,6 @@ async def config(broker: LocalBroker, topic_prefix: str, tmp_path: Path) -> Asyn
         finally:
             join.close()
             router.close()
-
-
-async def invoke(*arguments: str | Path) -> Result:
-    return await asyncio.to_thread(CliRunner().invoke, app, list(map(str, arguments)))
 
 
 def first(bootstrap: str, topic: str, is_wanted: Callable[[Message], bool]) -> bytes:
@@ -89,9 +83,7 @@ async def test_framed_records_pass_through_the_whole_service(
 
 
 async def test_commands_read_framed_results(config: Path) -> None:
-    asked = await invoke("ask", "canon 5d", "--config", config, "--json", "--timeout", "60")
-    assert asked.exit_code == 0, (asked.output, asked.exception)
-    answered = json.loads(asked.stdout)
+    answered = said(await invoke("ask", "canon 5d", "--config", config, "--json", "--timeout", "60"))
     shown = await invoke("results", "--config", config, "--json", "--last", "10")
     assert [RoutedEvent.from_json(line).query_id for line in shown.stdout.splitlines()] == [answered["query_id"]]
     explained = await invoke("explain", answered["query_id"], "--config", config, "--json")

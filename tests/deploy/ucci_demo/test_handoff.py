@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Sequence
-from contextlib import asynccontextmanager
+from collections.abc import Sequence
 
 import pytest
-from aiohttp import web
 
 from schemas.draws import uniform
 from schemas.handoff import Handoff
@@ -15,47 +13,32 @@ from schemas.routed import RoutedEvent
 from schemas.settings import Settings
 from stream_router.cascade.answerer import CascadeAnswerer
 from tests.support.cascades import InForce
-from tests.support.demo_models import checkpoint
+from tests.support.demo_models import FIELDS, serving_model
 from tests.support.versions import sealed_version
 from ucci_demo.model_server import PROMPT
-from ucci_demo.model_server.generation import ContinuousBatch
 from ucci_demo.model_server.memo import Memo
-from ucci_demo.model_server.server import ModelServer
 from ucci_demo.recorded.traffic import load_traffic
 from ucci_runtime.process import SystemClock
 
-FIELDS = ("camera", "lens", "aperture", "shutter_speed", "iso", "focal_length")
 TEXTS = ("leica q3 with a 28mm at f1.7 please", "reflection bee 1/400s iso at 640 at 135mm", "rf 85mm f1.2 nikon d780")
-SLOTS = 4
 GUARDED = next(f"q-{n}" for n in range(500) if uniform(f"q-{n}", "photo") < 0.5)
-
-
-@asynccontextmanager
-async def serving(role: str, *, remembers: bool = False) -> AsyncIterator[str]:
-    """Serve one checkpoint; yields its base URL."""
-    opened = checkpoint(role)
-    fresh = type(opened)(opened.tokenizer, opened.model, ContinuousBatch(opened.model, SLOTS))
-    application = ModelServer(fresh, role, Memo.of(role) if remembers else None).application()
-    runner = web.AppRunner(application, access_log=None, shutdown_timeout=5.0, handler_cancellation=True)
-    await runner.setup()
-    await web.TCPSite(runner, "127.0.0.1", 0).start()
-    try:
-        yield f"http://127.0.0.1:{runner.addresses[0][1]}/v1"
-    finally:
-        await runner.cleanup()
 
 
 async def answers(
     granularity: str, api: str, texts: Sequence[str] = TEXTS, *, remembers: bool = False
 ) -> list[RoutedEvent]:
     """Return what a cascade that escalates everything answers, each query compared with the large model alone."""
-    async with serving("small", remembers=remembers) as small, serving("large", remembers=remembers) as large:
+    memos = {role: Memo.of(role) if remembers else None for role in ("small", "large")}
+    async with (
+        serving_model("small", "small", memos["small"]) as small,
+        serving_model("large", "large", memos["large"]) as large,
+    ):
         photo = {
             "prompt": PROMPT,
             "fields": list(FIELDS),
             "api": api,
-            "small": {"base_url": small, "model": "small"},
-            "large": {"base_url": large, "model": "large"},
+            "small": {"base_url": f"http://127.0.0.1:{small.addresses[0][1]}/v1", "model": "small"},
+            "large": {"base_url": f"http://127.0.0.1:{large.addresses[0][1]}/v1", "model": "large"},
             "target": {"micro_f1": 0.9},
             "handoff": {"margin": 0.9, "granularity": granularity, "guard_share": 1.0},
         }

@@ -16,11 +16,10 @@ import numpy as np
 import pytest
 from aiohttp import web
 
-from tests.support.demo_models import SCHEMA, checkpoint
+from tests.support.demo_models import SCHEMA, checkpoint, serving_model
 from ucci_demo.model_server import PROMPT
 from ucci_demo.model_server.generation import ContinuousBatch, FinishReason, Generation
 from ucci_demo.model_server.memo import Memo
-from ucci_demo.model_server.server import ModelServer
 from ucci_demo.recorded.traffic import load_traffic
 
 NEW = "leica q3 with a 28mm at f1.7 please"
@@ -51,18 +50,8 @@ class Client:
 
 @asynccontextmanager
 async def serving(memo: Memo | None = None) -> AsyncIterator[tuple[Client, web.AppRunner]]:
-    opened = checkpoint("small")
-    fresh = type(opened)(opened.tokenizer, opened.model, ContinuousBatch(opened.model, SLOTS))
-    application = ModelServer(fresh, "tiny", memo).application()
-    runner = web.AppRunner(application, access_log=None, shutdown_timeout=5.0, handler_cancellation=True)
-    await runner.setup()
-    site = web.TCPSite(runner, "127.0.0.1", 0)
-    await site.start()
-    try:
-        async with aiohttp.ClientSession() as session:
-            yield Client(session, f"http://127.0.0.1:{runner.addresses[0][1]}"), runner
-    finally:
-        await runner.cleanup()
+    async with serving_model("small", "tiny", memo) as runner, aiohttp.ClientSession() as session:
+        yield Client(session, f"http://127.0.0.1:{runner.addresses[0][1]}"), runner
 
 
 def without_identity(document: dict[str, Any]) -> dict[str, Any]:
@@ -225,14 +214,19 @@ async def events(client: Client, path: str, body: dict[str, Any]) -> list[dict[s
     return [json.loads(line.removeprefix(b"data: ")) for line in lines]
 
 
+def asking(path: str, prompt: str, role: str) -> dict[str, Any]:
+    """Return a body of either protocol that asks for log-probabilities."""
+    asked: dict[str, Any] = {"model": "tiny", "max_tokens": 256, "temperature": 0, "return_tokens_as_token_ids": True}
+    if "chat" in path:
+        return asked | {"messages": [{"role": role, "content": prompt}], "logprobs": True, "top_logprobs": 2}
+    return asked | {"prompt": prompt, "logprobs": 2}
+
+
 @pytest.mark.parametrize("path", ["/v1/completions", "/v1/chat/completions"])
 @pytest.mark.parametrize("text", [RECORDED, NEW], ids=["recorded", "new"])
 async def test_a_stream_says_token_by_token_what_the_reply_says(path: str, text: str) -> None:
     """Remembered answers and computed ones stream alike, in both protocols."""
-    prompt, is_chat = PROMPT.replace("{text}", text), "chat" in path
-    asked: dict[str, Any] = {"messages": [{"role": "user", "content": prompt}]} if is_chat else {"prompt": prompt}
-    asked |= {"logprobs": True, "top_logprobs": 2} if is_chat else {"logprobs": 2}
-    body = asked | {"model": "tiny", "max_tokens": 256, "temperature": 0, "return_tokens_as_token_ids": True}
+    is_chat, body = "chat" in path, asking(path, PROMPT.replace("{text}", text), "user")
     async with serving(Memo.of("small")) as (client, _):
         _, whole = await client.post(path, body)
         *documents, last = await events(client, path, body | {"stream_options": {"include_usage": True}})
@@ -280,11 +274,8 @@ def begun_answers() -> dict[str, str]:
 @pytest.mark.parametrize("path", ["/v1/completions", "/v1/chat/completions"])
 async def test_a_recorded_answer_is_gone_on_with_as_if_computed(path: str, begun: str) -> None:
     """Whole and streamed, token by token with the alternatives; what no recording begins with is computed."""
-    prompt, is_chat = begun_answers()[begun], "chat" in path
-    asked: dict[str, Any] = {"messages": [{"role": "assistant", "content": prompt}]} if is_chat else {"prompt": prompt}
-    asked |= {"logprobs": True, "top_logprobs": 2} if is_chat else {"logprobs": 2}
-    asked |= {"continue_final_message": True, "add_generation_prompt": False} if is_chat else {}
-    body = asked | {"model": "tiny", "max_tokens": 256, "temperature": 0, "return_tokens_as_token_ids": True}
+    body = asking(path, begun_answers()[begun], "assistant")
+    body |= {"continue_final_message": True, "add_generation_prompt": False} if "chat" in path else {}
     async with serving(Memo.of("small")) as (client, _), serving() as (live, _):
         (_, remembered), (_, computed) = await client.post(path, body), await live.post(path, body)
         streamed, live_streamed = await events(client, path, body), await events(live, path, body)
@@ -292,8 +283,8 @@ async def test_a_recorded_answer_is_gone_on_with_as_if_computed(path: str, begun
     for one, other in ((remembered, computed), *zip(streamed, live_streamed, strict=True)):
         logprobs = [document["choices"][0].pop("logprobs") for document in (one, other)]
         assert without_identity(one) == without_identity(other)
-        assert names(logprobs[0]) == names(logprobs[1])
-        np.testing.assert_allclose(numbers(logprobs[0]), numbers(logprobs[1]), atol=2e-3)
+        assert leaves(logprobs[0], str) == leaves(logprobs[1], str)
+        np.testing.assert_allclose(leaves(logprobs[0], float), leaves(logprobs[1], float), atol=2e-3)
 
 
 async def test_max_tokens_and_a_schema_hold_for_the_rest_of_an_answer() -> None:
@@ -314,14 +305,6 @@ def leaves(part: object, kind: type) -> list[Any]:
     if isinstance(part, list):
         return [leaf for value in part for leaf in leaves(value, kind)]
     return [part] if isinstance(part, kind) else []
-
-
-def names(logprobs: object) -> list[str]:
-    return leaves(logprobs, str)
-
-
-def numbers(logprobs: object) -> list[float]:
-    return leaves(logprobs, float)
 
 
 async def generated(client: Client) -> float:

@@ -1,11 +1,15 @@
-"""What the scale benchmark makes of its samples, and what its plan makes of costs; no broker is needed for either."""
+"""The benchmarks of speed: what they time is at rest, what they make of samples, and what a plan makes of costs."""
 
 from __future__ import annotations
 
 import json
+from pathlib import Path
 
 import pytest
 
+from recalibrator.core import Recalibrator
+from research.core import SETTINGS, Cascade
+from research.overload import main as overload
 from research.scale import Costs, Load, Sample, load, main, plan, predicted
 
 
@@ -58,3 +62,27 @@ def test_the_plan_needs_no_broker(capsys: pytest.CaptureFixture[str], monkeypatc
     monkeypatch.setattr("sys.argv", ["scale", "--plan", "100000"])
     main()
     assert json.loads(capsys.readouterr().out)["needs"] == plan(100_000.0, Costs())
+
+
+def test_timed_labels_agree_as_the_timed_traffic_does() -> None:
+    """Traffic and the label of a query say the same of both answers: else the detector of agreement finds a drift."""
+    cascade, core = Cascade(2_000), Recalibrator(SETTINGS)
+    labels = [cascade.label(number) for number in range(2_000)]
+    version = next(found for label in labels if (found := core.observe(label)) is not None)
+    compared = 0
+    for number, label in enumerate(labels):
+        routed = cascade.routed(number, version)
+        if routed.small is not None and routed.large is not None and label.agree is not None:
+            assert (routed.small.entities == routed.large.entities) is label.agree
+            compared += 1
+    assert compared > 50
+
+
+@pytest.mark.slow
+def test_the_limit_keeps_an_overloaded_server_up_and_answering(tmp_path: Path) -> None:
+    overload(["--quick", "--json", str(tmp_path / "overload.json")])
+    found = json.loads((tmp_path / "overload.json").read_text())
+    steady = found["drops_abandoned"]["steady"]
+    assert steady["adaptive"]["goodput"] > steady["fixed"]["goodput"]
+    assert steady["adaptive"]["times_down"] == 0
+    assert found["hang"]["down_after_timeouts"] > 1.0

@@ -1,0 +1,27 @@
+"""The operator's command, run in the process of the test."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from typing import Any
+
+from typer.testing import CliRunner, Result
+
+from ucci_stream.cli import app
+
+
+async def invoke(*words: object) -> Result:
+    """Run the command beside the test's own event loop."""
+    return await asyncio.to_thread(CliRunner().invoke, app, list(map(str, words)))
+
+
+def said(done: Result) -> Any:
+    """Return what a command that ended well has printed as JSON."""
+    assert done.exit_code == 0, (done.output, done.exception)
+    return json.loads(done.stdout)
+
+
+def call(*words: object) -> Any:
+    """Run the command and return what it prints as JSON; what it raises is raised."""
+    return said(CliRunner().invoke(app, [*map(str, words), "--json"], catch_exceptions=False))
