@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 import structlog
 
 from schemas.routed import ModelRun, RoutedEvent
-from stream_router.ports import CallTrace, ModelCall, QueryTrace, Tracing
+from stream_router.ports import ModelCall, Trace, Tracing
 from stream_router.trace_context import trace_context
 from ucci_runtime.broker.records import Header, Record
 
@@ -48,15 +48,15 @@ class _Passed:
 class PassedOn:
     """No spans: a query's trace context goes on to the models and the result as it came."""
 
-    def routing(self, record: Record, query_id: str, workload: str) -> AbstractContextManager[QueryTrace]:  # noqa: ARG002 part of the protocol
+    def routing(self, record: Record, query_id: str, workload: str) -> AbstractContextManager[Trace]:  # noqa: ARG002 part of the protocol
         """Return the record's own context."""
         return nullcontext(_Passed(trace_context(record.headers)))
 
-    def serving(self, headers: Sequence[Header], query_id: str, workload: str) -> AbstractContextManager[QueryTrace]:  # noqa: ARG002 part of the protocol
+    def serving(self, headers: Sequence[Header], query_id: str, workload: str) -> AbstractContextManager[Trace]:  # noqa: ARG002 part of the protocol
         """Return the request's own context."""
         return nullcontext(_Passed(trace_context(headers)))
 
-    def calling(self, call: ModelCall, headers: Mapping[str, str] | None) -> AbstractContextManager[CallTrace]:  # noqa: ARG002 part of the protocol
+    def calling(self, call: ModelCall, headers: Mapping[str, str] | None) -> AbstractContextManager[Trace]:  # noqa: ARG002 part of the protocol
         """Return the query's context."""
         return nullcontext(_Passed(headers))
 
@@ -113,7 +113,7 @@ class OpenTelemetry:
         self._kinds = SpanKind
 
     @contextmanager
-    def routing(self, record: Record, query_id: str, workload: str) -> Iterator[QueryTrace]:
+    def routing(self, record: Record, query_id: str, workload: str) -> Iterator[Trace]:
         """Open a query's span; without a valid context in its headers it begins a trace."""
         attributes: dict[str, str | int] = {
             "messaging.system": "kafka",
@@ -132,7 +132,7 @@ class OpenTelemetry:
             yield _Recorded(span, self._propagator)
 
     @contextmanager
-    def serving(self, headers: Sequence[Header], query_id: str, workload: str) -> Iterator[QueryTrace]:
+    def serving(self, headers: Sequence[Header], query_id: str, workload: str) -> Iterator[Trace]:
         """Open the span of a query that came over HTTP; without a valid context in its headers it begins a trace."""
         parent = self._parent(headers)
         attributes = {"http.request.method": "POST", "ucci.query_id": query_id, "ucci.workload": workload}
@@ -146,7 +146,7 @@ class OpenTelemetry:
         return self._nothing if given is None else self._propagator.extract(given, context=self._nothing)
 
     @contextmanager
-    def calling(self, call: ModelCall, headers: Mapping[str, str] | None) -> Iterator[CallTrace]:  # noqa: ARG002 the current span has them
+    def calling(self, call: ModelCall, headers: Mapping[str, str] | None) -> Iterator[Trace]:  # noqa: ARG002 the current span has them
         """Open a model call's span within the query's; retries and the queue for a place are part of it."""
         attributes = {
             "gen_ai.operation.name": call.operation,

@@ -14,7 +14,7 @@ class Metrics(MetricRegistry):
         super().__init__(SPECS, PREFIX, LATENCY_BUCKETS_S)
 
     def model_call(self, workload: str, role: str, outcome: str, seconds: float) -> None:
-        """Count one attempt at a model; see :class:`~stream_router.ports.ModelCallMetrics`."""
+        """Count one attempt at a model; see :class:`~stream_router.ports.CascadeMetrics`."""
         self.count("model_calls", workload=workload, role=role, outcome=outcome)
         if outcome == "answered":
             self.count("model_call_seconds", seconds, workload=workload, role=role)
@@ -24,7 +24,7 @@ class Metrics(MetricRegistry):
         self.gauge("model_up", health == "up", workload=workload, role=role)
 
     def handed_over(self, workload: str, outcome: str) -> None:
-        """Count the outcome of one handoff; see :class:`~stream_router.ports.ModelCallMetrics`."""
+        """Count the outcome of one handoff; see :class:`~stream_router.ports.CascadeMetrics`."""
         self.count("handoffs", workload=workload, outcome=outcome)
 
     def compared(self, workload: str, outcome: str) -> None:

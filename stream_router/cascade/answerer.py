@@ -28,7 +28,7 @@ from stream_router.model_client.concurrency_limit import QueryTime
 from stream_router.model_client.http_client import ModelClient
 from stream_router.model_client.request import ModelRequest, build_probe, build_request
 from stream_router.otel_tracing import PassedOn
-from stream_router.ports import Calibrations, CascadeMetrics, ModelCall, ModelCallMetrics, ServerName, Tracing
+from stream_router.ports import Calibrations, CascadeMetrics, ModelCall, ServerName, Tracing
 from ucci_runtime.clock import Clock
 
 #: Stands in for large over small, where no cost is configured, until both models have answered something.
@@ -167,7 +167,7 @@ def levers_of(draws_by: str, workload: WorkloadSettings, calibrations: Calibrati
 class _Models:
     """The two model servers of one workload."""
 
-    def __init__(self, settings: WorkloadSettings, clock: Clock, metrics: ModelCallMetrics | None) -> None:
+    def __init__(self, settings: WorkloadSettings, clock: Clock, metrics: CascadeMetrics | None) -> None:
         self.settings = settings
         self.endpoints = _endpoints(settings)
         self.by_role: dict[ModelRole, ModelClient] = {

@@ -36,9 +36,8 @@ from stream_router.gateway.openai_protocol import (
     read_call,
 )
 from stream_router.gateway.verdicts import RecentCallers, read_verdict
-from stream_router.http_listener import NOWHERE, Bounds, HttpListener, add_headers, guarded
-from stream_router.http_status import StatusRoutes
-from stream_router.ports import Answerer, QueryTrace, Tracing
+from stream_router.http_listener import NOWHERE, Bounds, HttpListener, StatusRoutes, add_headers, guarded
+from stream_router.ports import Answerer, Trace, Tracing
 from stream_router.prometheus_metrics import Metrics
 from stream_router.trace_context import TRACEPARENT, TRACESTATE, as_headers
 from ucci_runtime.api_keys import KeyRing, Quotas, is_added_by_browsers, presented_key
@@ -318,7 +317,7 @@ class GatewayApi:
         return routed
 
     @staticmethod
-    def _failed(trace: QueryTrace, refused: RequestRefused) -> RequestRefused:
+    def _failed(trace: Trace, refused: RequestRefused) -> RequestRefused:
         trace.failed(refused.code, str(refused))
         return refused
 

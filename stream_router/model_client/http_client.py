@@ -47,7 +47,7 @@ from stream_router.model_client.concurrency_limit import (
 from stream_router.model_client.http_call import ModelConnection
 from stream_router.model_client.request import ModelRequest
 from stream_router.model_client.server_health import Breaker, HealthEvent, HealthState, LatencyWindow
-from stream_router.ports import Answered, ModelCallMetrics, Reply, ServerName
+from stream_router.ports import Answered, CascadeMetrics, Reply, ServerName
 from ucci_runtime.clock import Clock
 from ucci_runtime.process import affordable_connections
 
@@ -125,7 +125,7 @@ class ModelClient:
         *,
         max_tokens: int,
         clock: Clock,
-        metrics: ModelCallMetrics | None = None,
+        metrics: CascadeMetrics | None = None,
         limit: ConcurrencyLimit | None = None,
     ) -> None:
         self._name = name

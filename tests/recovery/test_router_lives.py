@@ -18,7 +18,6 @@ from schemas.handoff import Handoff
 from schemas.query import QueryEvent
 from schemas.routed import ModelRole, ModelRun, RoutedEvent
 from schemas.settings import WorkloadSettings
-from schemas.status import ModelHealth
 from schemas.topics import DEAD_LETTERS, QUERIES, RESULTS
 from stream_router.cascade.handoff import HandoffLever
 from stream_router.cascade.lever import Asked, RunEnd
@@ -78,10 +77,8 @@ def loop() -> Iterator[asyncio.AbstractEventLoop]:
     made.close()
 
 
-class HeldAnswerer:
+class HeldAnswerer(answerers.EchoAnswerer):
     """Answers a query when the life says so."""
-
-    can_answer = True
 
     def __init__(self) -> None:
         self.held: list[asyncio.Future[None]] = []
@@ -93,9 +90,6 @@ class HeldAnswerer:
         if query.text == "fail":
             raise ModelsFailed("refused", "refused")
         return answerers.routed(query, workload)
-
-    def health(self) -> Mapping[str, Mapping[str, ModelHealth]]:
-        return {}
 
 
 class HandingAnswerer(HeldAnswerer):
