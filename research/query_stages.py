@@ -25,7 +25,7 @@ from stream_router.cascade.query_cascade import QueryCascade
 from stream_router.commit.done_offsets import CommittedOffsets
 from stream_router.commit.outcome import Outcome, OutputTopics
 from stream_router.commit.shared_ledger import SharedLedger
-from stream_router.intake.decode import decode_query
+from stream_router.intake_thread import decode_query
 from stream_router.model_client.answer import field_margins, parse_answer
 from stream_router.model_client.reply import read_reply
 from stream_router.model_client.request import build_request

@@ -20,8 +20,8 @@ from schemas.errors import ConfigError, UcciError
 from schemas.settings import Settings
 from schemas.settings_text import load_settings, render_settings, require_models
 from stream_router.model_client.http_probe import probe_settings
-from stream_router.otel_tracing import configured_tracing
-from stream_router.ports import Answerer, Calibrations, Tracing
+from stream_router.otel_tracing import Tracing, configured_tracing
+from stream_router.ports import Answerer, Calibrations
 from stream_router.process import RouterProcess, run_until_signalled
 from stream_router.prometheus_metrics import Metrics
 from stream_router.service import Service

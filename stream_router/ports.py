@@ -2,18 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from contextlib import AbstractContextManager
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import NamedTuple, Protocol
 
 from schemas.calibration import CalibrationVersion
 from schemas.query import QueryEvent
-from schemas.routed import ModelRole, ModelRun, RoutedEvent
+from schemas.routed import ModelRole, RoutedEvent
 from schemas.settings import Settings
 from schemas.status import ModelHealth
 from schemas.trial import CalibrationTrial
-from ucci_runtime.broker.records import Header, Record
 
 #: By this name a broker makes the routers' group and the session that commits for it.
 GROUP = "router"
@@ -128,49 +126,4 @@ class CascadeMetrics(Protocol):
 
     def compared(self, workload: str, outcome: str) -> None:
         """Count one query that the large model answered alone as well: ``same``, ``different`` or ``failed``."""
-        ...
-
-
-class ModelCall(NamedTuple):
-    """Which model is asked for what; ``operation`` as OpenTelemetry names it: chat or text_completion."""
-
-    role: ModelRole
-    model: str
-    operation: str
-
-
-class Trace(Protocol):
-    """One query's, or one model call's, part in a trace."""
-
-    @property
-    def headers(self) -> Mapping[str, str] | None:
-        """The W3C trace context for whatever it leads to; None without one."""
-        ...
-
-    def answered(self, routed: RoutedEvent) -> None:
-        """Record a query's result."""
-        ...
-
-    def failed(self, reason: str, error: str) -> None:
-        """Record why there is none."""
-        ...
-
-    def ended(self, run: ModelRun) -> None:
-        """Record how a model call ended."""
-        ...
-
-
-class Tracing(Protocol):
-    """Who follows queries from service to service."""
-
-    def routing(self, record: Record, query_id: str, workload: str) -> AbstractContextManager[Trace]:
-        """Follow one query, until the context ends."""
-        ...
-
-    def serving(self, headers: Sequence[Header], query_id: str, workload: str) -> AbstractContextManager[Trace]:
-        """Follow one query that came over HTTP under these headers, until the context ends."""
-        ...
-
-    def calling(self, call: ModelCall, headers: Mapping[str, str] | None) -> AbstractContextManager[Trace]:
-        """Follow one model call of the query whose trace context is given."""
         ...

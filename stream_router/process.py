@@ -19,8 +19,7 @@ from schemas.settings_reread import Reread, running_settings
 from schemas.status import RouterStatus, Served
 from schemas.topics import CALIBRATION, CALIBRATION_TRIAL, DEAD_LETTERS, RESULTS, ROUTERS, Topic
 from stream_router.calibration.active_versions import ActiveVersions
-from stream_router.calibration.feed_thread import CalibrationFeed
-from stream_router.calibration.file_versions import VersionFile
+from stream_router.calibration.feed_thread import CalibrationFeed, VersionFile
 from stream_router.http_listener import HttpListener, StatusRoutes
 from stream_router.ports import CALIBRATION_READER, Answerer, Calibrations
 from stream_router.prometheus_metrics import Metrics

@@ -17,9 +17,9 @@ from stream_router.cascade.trial import trial_labels
 from stream_router.commit.ledger import RecordId
 from stream_router.commit.outcome import Outcome, OutputTopics
 from stream_router.errors import ModelsFailed
-from stream_router.intake.decode import decode_query
-from stream_router.ports import Answerer, Trace, Tracing
-from stream_router.trace_context import as_headers
+from stream_router.intake_thread import decode_query
+from stream_router.otel_tracing import Trace, Tracing, as_headers
+from stream_router.ports import Answerer
 from ucci_runtime.broker.records import Record
 
 _log = structlog.get_logger()

@@ -20,9 +20,9 @@ from stream_router.commit.ledger import RecordId
 from stream_router.commit.outcome import OutputTopics
 from stream_router.commit.shared_ledger import SharedLedger
 from stream_router.http_listener import status_listener
-from stream_router.intake.intake_thread import HANDOVER_S, IntakeThread
-from stream_router.otel_tracing import PassedOn
-from stream_router.ports import GROUP, Tracing
+from stream_router.intake_thread import HANDOVER_S, IntakeThread
+from stream_router.otel_tracing import Tracing
+from stream_router.ports import GROUP
 from stream_router.process import CLOSE_S, MAX_DRAIN_S, AnswererFactory, RouterProcess
 from stream_router.query_loop import QueryLoop
 from ucci_runtime.broker.ports import LEAVE_S, Broker, CheckedTopics, Connect
@@ -67,7 +67,7 @@ class Service(RouterProcess):
             settings.workloads,
             outputs=self._outputs,
             finished=self._ledger.finished,
-            tracing=tracing or PassedOn(),
+            tracing=tracing or Tracing(),
             default_workload=settings.default_workload,
         )
         self._intake: IntakeThread | None = None

@@ -19,8 +19,7 @@ from schemas.settings_reread import OF_GATEWAY
 from schemas.topics import CALIBRATION, CALIBRATION_TRIAL, DEAD_LETTERS, FEEDBACK, RESULTS, ROUTERS
 from stream_router.gateway.admission import Admission
 from stream_router.gateway.http_api import GatewayApi, Output
-from stream_router.otel_tracing import PassedOn
-from stream_router.ports import Tracing
+from stream_router.otel_tracing import Tracing
 from stream_router.process import CLOSE_S, MAX_DRAIN_S, AnswererFactory, RouterProcess
 from ucci_runtime.broker.ports import Broker, CheckedTopics, Connect
 from ucci_runtime.broker.records import Lag
@@ -61,7 +60,7 @@ class GatewayService(RouterProcess):
             self._admission,
             metrics=self.metrics,
             clock=self._clock,
-            tracing=tracing or PassedOn(),
+            tracing=tracing or Tracing(),
         )
         self._listener = self._api.listener(self._routes)
 
@@ -97,7 +96,7 @@ class GatewayService(RouterProcess):
         assert self._output is not None
         began_s = self._clock.monotonic()
         self._listener.stop_accepting()
-        self._admission.close()
+        self._admission.is_closed = True
         if self._failure is None:
             await self._admission.drained(MAX_DRAIN_S)
         given_up = self._admission.in_flight

@@ -19,6 +19,7 @@ from schemas.query import QueryEvent
 from schemas.routed import ModelRole, ModelRun, RoutedEvent
 from schemas.settings import WorkloadSettings
 from schemas.topics import DEAD_LETTERS, QUERIES, RESULTS
+from stream_router import intake_thread
 from stream_router.cascade.handoff import HandoffLever
 from stream_router.cascade.lever import Asked, RunEnd
 from stream_router.cascade.query_cascade import Ask, GiveUp, QueryCascade, Serve
@@ -28,9 +29,8 @@ from stream_router.commit.ledger import RecordId
 from stream_router.commit.outcome import OutputTopics
 from stream_router.commit.shared_ledger import SharedLedger
 from stream_router.errors import ModelsFailed
-from stream_router.intake import intake_thread
-from stream_router.intake.intake_thread import IntakeThread
-from stream_router.otel_tracing import PassedOn
+from stream_router.intake_thread import IntakeThread
+from stream_router.otel_tracing import Tracing
 from stream_router.ports import TokenMark
 from stream_router.prometheus_metrics import Metrics
 from stream_router.query_loop import QueryLoop
@@ -154,7 +154,7 @@ class RouterProcess:
             ("photo",),
             outputs=TOPICS,
             finished=self._ledger.finished,
-            tracing=PassedOn(),
+            tracing=Tracing(),
         )
         broker = life.broker(instance_id)
         self._session = broker.session(GROUP)
