@@ -68,15 +68,24 @@ class MalformedReplyError(RouterError):
 
 
 class CallError(RouterError):
-    """A model did not answer; the subclass says whose fault it is."""
+    """A model did not answer; the subclass says whose fault it is.
+
+    ``outcome``: what its attempt is counted as.
+    """
+
+    outcome = "failed"
 
 
 class RefusedError(CallError):
     """The server refused this very request; a second one would be refused as well."""
 
+    outcome = "refused"
+
 
 class MisconfiguredError(CallError):
     """The server will answer nobody as configured: a wrong address, model name or key."""
+
+    outcome = "misconfigured"
 
 
 class TransientError(CallError):
@@ -85,6 +94,8 @@ class TransientError(CallError):
 
 class OverloadedError(TransientError):
     """The server has too much to do: by itself no sign of an outage, and none of a fault of the query."""
+
+    outcome = "overloaded"
 
 
 class TimedOutError(TransientError):

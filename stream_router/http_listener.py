@@ -1,8 +1,13 @@
-"""An HTTP listener whose callers cannot keep it from others: connections are bounded in number and in silence.
+"""The router's HTTP: a listener whose callers cannot keep it from others, and the routes of a process's status.
 
 The library has no deadline for a request's head, and none for a caller who does not take an answer. Here a connection
 without a request that is being answered ends after its patience, whether its caller is silent, sends a head that never
 ends or does not read; one that was answered is kept for longer.
+
+``/healthz`` answers while the loop turns and says whether the clients hear the broker: 503 only where they do not and
+others do, since a broker that is away is no reason to restart a router. ``/readyz`` says what is missing. Callers of a
+router need no key, so nothing that they do may keep more than a connection, and that not for long: they are few, and
+each ends after a minute, whether its caller asks, is silent or does not read.
 """
 
 from __future__ import annotations
@@ -16,7 +21,10 @@ import structlog
 from aiohttp import web
 from aiohttp.typedefs import Middleware
 from aiohttp.web_protocol import RequestHandler
+from prometheus_client import CONTENT_TYPE_LATEST, CollectorRegistry, generate_latest
 
+from schemas.status import RouterStatus
+from ucci_runtime.broker.contact import Health
 from ucci_runtime.browser_safety import SECURITY_HEADERS, RequestHosts
 from ucci_runtime.process import affordable_connections
 
@@ -25,6 +33,12 @@ _log = structlog.get_logger()
 #: How long a connection is kept after an answer, for the next request: longer than clients and load balancers keep
 #: theirs, commonly up to 60 s. One that ends here first breaks under a request that is on its way.
 KEPT_S = 75.0
+
+#: Of a connection to a router's status, whatever happens on it; callers who keep theirs make another one.
+LIFETIME_S = 60.0
+
+#: Beyond it the oldest connection to the status makes room: probes and scrapers need one for milliseconds.
+MAX_CONNECTIONS = 128
 
 _BACKLOG: Final = 512
 #: Connections accepted in one turn of the loop: the limit sees each before the next one takes a file.
@@ -37,6 +51,7 @@ NOWHERE: Final = (404, 405)
 _PATH_CHARS: Final = 100
 _FORBIDDEN: Final = 403
 _INTERNAL: Final = 500
+_UNAVAILABLE: Final = 503
 
 Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
 #: Makes an error's answer of its code, its line for people, and its status.
@@ -189,3 +204,58 @@ async def add_headers(_request: web.Request, response: web.StreamResponse) -> No
         response.headers.setdefault(name, value)
     # The library would name itself and Python, with their versions.
     response.headers["Server"] = _NAME
+
+
+class StatusRoutes:
+    """Answers ``/healthz``, ``/readyz``, ``/metrics`` and ``/v1/status``."""
+
+    def __init__(
+        self,
+        status: Callable[[], RouterStatus],
+        missing: Callable[[], tuple[str, ...]],
+        registry: CollectorRegistry,
+        health: Callable[[], Health] = Health,
+    ) -> None:
+        self._status = status
+        self._missing = missing
+        self._registry = registry
+        self._health = health
+
+    def table(self) -> list[web.RouteDef]:
+        """Return the routes."""
+        return [
+            web.get("/healthz", self._healthz),
+            web.get("/readyz", self._readyz),
+            web.get("/metrics", self._metrics),
+            web.get("/v1/status", self._v1_status),
+        ]
+
+    async def _healthz(self, _request: web.Request) -> web.Response:
+        body, status = self._health().answer()
+        return web.json_response(body, status=status)
+
+    async def _readyz(self, _request: web.Request) -> web.Response:
+        missing = self._missing()
+        if missing:
+            return web.json_response({"status": "not ready", "missing": list(missing)}, status=_UNAVAILABLE)
+        return web.json_response({"status": "ready"})
+
+    async def _metrics(self, _request: web.Request) -> web.Response:
+        self._status()
+        return web.Response(body=generate_latest(self._registry), headers={"Content-Type": CONTENT_TYPE_LATEST})
+
+    async def _v1_status(self, _request: web.Request) -> web.Response:
+        return web.Response(body=self._status().to_json(), content_type="application/json")
+
+
+def status_listener(host: str, port: int, hosts: RequestHosts, routes: StatusRoutes) -> HttpListener:
+    """Return what serves the status of a router that takes its queries from the topic."""
+    app = web.Application(middlewares=[guarded(hosts, "router.allowed_hosts", _error)])
+    app.on_response_prepare.append(add_headers)
+    app.add_routes(routes.table())
+    return HttpListener(app, host, port, Bounds(MAX_CONNECTIONS, LIFETIME_S, spares_answers=False))
+
+
+def _error(code: str, message: str, status: int) -> web.Response:
+    """Return an error in the shape of the recalibrator's."""
+    return web.json_response({"error": {"code": code, "message": message, "field": None}}, status=status)

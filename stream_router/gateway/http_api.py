@@ -7,9 +7,9 @@ written may not have been answered: the caller left, or the acknowledgement came
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from functools import partial
-from typing import NamedTuple
+from typing import Any, NamedTuple
 from urllib.parse import quote
 from uuid import uuid4
 
@@ -36,11 +36,10 @@ from stream_router.gateway.openai_protocol import (
     read_call,
 )
 from stream_router.gateway.verdicts import RecentCallers, read_verdict
-from stream_router.http_listener import NOWHERE, Bounds, HttpListener, add_headers, guarded
-from stream_router.http_status import StatusRoutes
-from stream_router.ports import Answerer, QueryTrace, Tracing
+from stream_router.http_listener import NOWHERE, Bounds, HttpListener, StatusRoutes, add_headers, guarded
+from stream_router.otel_tracing import TRACEPARENT, TRACESTATE, Trace, Tracing, as_headers
+from stream_router.ports import Answerer
 from stream_router.prometheus_metrics import Metrics
-from stream_router.trace_context import TRACEPARENT, TRACESTATE, as_headers
 from ucci_runtime.api_keys import KeyRing, Quotas, is_added_by_browsers, presented_key
 from ucci_runtime.broker.dead_letters import reason_of
 from ucci_runtime.broker.errors import BrokerUnreachable
@@ -148,14 +147,14 @@ class GatewayApi:
         """Return what serves this, and the status of the process, at the configured address."""
         options = self._options
         hosts = RequestHosts.of(options.http_host, options.allowed_hosts)
-        app = web.Application(middlewares=[guarded(hosts, "gateway.allowed_hosts", _fault)])
+        app = web.Application(middlewares=[guarded(hosts, "gateway.allowed_hosts", _foreign)])
         app.on_response_prepare.append(add_headers)
         app.add_routes(
             [
                 *(web.post(path, partial(self._complete, endpoint)) for path, endpoint in _PATHS.items()),
                 web.post(_FEEDBACK, self._judge),
                 web.get(_MODELS, self._models),
-                web.get(f"{_MODELS}/{{model:.+}}", self._model),
+                web.get(f"{_MODELS}/{{model:.+}}", self._models),
                 *status.table(),
             ]
         )
@@ -165,31 +164,26 @@ class GatewayApi:
     def open(self, output: Output) -> None:
         """Write results here, and take queries from now on."""
         self._output = output
-        self._admission.open()
+        self._admission.is_open = True
 
     async def _models(self, request: web.Request) -> web.Response:
-        return await self._listed(request, lambda: openai_protocol.models(self._workloads.names, self._since))
-
-    async def _model(self, request: web.Request) -> web.Response:
-        name = request.match_info["model"]
-        workload = name if name in self._workloads.names else name.removeprefix(MODEL_PREFIX)
-        if name == DEFAULT_MODEL and self._workloads.default is not None and name not in self._workloads.names:
-            workload = self._workloads.default
-
-        def found() -> bytes:
-            if workload not in self._workloads.names:
-                message = f"model: {name[:60]!r} is not a configured workload: GET /v1/models lists them"
-                raise RequestRefused(404, "model_not_found", message, "model")
-            return openai_protocol.model(workload, self._since)
-
-        return await self._listed(request, found)
-
-    async def _listed(self, request: web.Request, found: Callable[[], bytes]) -> web.Response:
         try:
             self._authorise(request, only_reads=True)
-            return web.Response(body=found(), content_type="application/json")
+            return _json(self._listed(request.match_info.get("model")))
         except RequestRefused as refused:
             return _refusal(refused)
+
+    def _listed(self, name: str | None) -> dict[str, Any]:
+        names = self._workloads.names
+        if name is None:
+            return openai_protocol.models(names, self._since)
+        workload = name if name in names else name.removeprefix(MODEL_PREFIX)
+        if name == DEFAULT_MODEL and self._workloads.default is not None and name not in names:
+            workload = self._workloads.default
+        if workload not in names:
+            message = f"model: {name[:60]!r} is not a configured workload: GET /v1/models lists them"
+            raise RequestRefused(404, "model_not_found", message, "model")
+        return openai_protocol.model(workload, self._since)
 
     async def _complete(self, endpoint: Endpoint, request: web.Request) -> web.Response:
         began_s, workload, status = self._clock.monotonic(), "", _LEFT
@@ -203,7 +197,8 @@ class GatewayApi:
             with self._admission.place():
                 routed = await self._routed(call, caller, _trace_headers(request))
             self._callers.note(query_id, caller)
-            response = _answer(endpoint, routed, call)
+            answer = openai_protocol.completion(endpoint, routed, call.ignored)
+            response = _json(answer, headers=_named(query_id))
             status = str(_OK)
         except RequestRefused as refused:
             status, response = str(refused.status), _refusal(refused, query_id)
@@ -234,8 +229,7 @@ class GatewayApi:
             self._metrics.count("gateway_requests", workload="", status=str(refused.status))
             return _refusal(refused, query_id)
         self._metrics.count("gateway_requests", workload="", status=str(_ACCEPTED))
-        answer = to_json({"query_id": query_id, "feedback_id": event.identity()})
-        return web.Response(body=answer, status=_ACCEPTED, content_type="application/json", headers=_named(query_id))
+        return _json({"query_id": query_id, "feedback_id": event.identity()}, _ACCEPTED, _named(query_id))
 
     def _require_feedback(self) -> None:
         if self._output is None or not self._output.takes_feedback:
@@ -318,7 +312,7 @@ class GatewayApi:
         return routed
 
     @staticmethod
-    def _failed(trace: QueryTrace, refused: RequestRefused) -> RequestRefused:
+    def _failed(trace: Trace, refused: RequestRefused) -> RequestRefused:
         trace.failed(refused.code, str(refused))
         return refused
 
@@ -374,9 +368,8 @@ def _trace_headers(request: web.Request) -> tuple[Header, ...]:
     )
 
 
-def _answer(endpoint: Endpoint, routed: RoutedEvent, call: Call) -> web.Response:
-    body = openai_protocol.completion(endpoint, routed, call.ignored)
-    return web.Response(body=body, content_type="application/json", headers=_named(routed.query_id))
+def _json(document: dict[str, Any], status: int = _OK, headers: Mapping[str, str] | None = None) -> web.Response:
+    return web.Response(body=to_json(document), status=status, content_type="application/json", headers=headers)
 
 
 def _named(query_id: str) -> dict[str, str]:
@@ -392,13 +385,17 @@ def _refusal(refused: RequestRefused, query_id: str | None = None) -> web.Respon
     elif refused.status == _BAD_GATEWAY:
         # OpenAI's clients repeat any 5xx; here both models have failed on the query, and would again.
         headers["X-Should-Retry"] = "false"
-    body = openai_protocol.error(refused.code, str(refused), refused.status, refused.field)
-    return web.Response(body=body, status=refused.status, content_type="application/json", headers=headers)
+    return _fault(refused.code, str(refused), refused.status, refused.field, headers)
 
 
-def _fault(code: str, message: str, status: int) -> web.Response:
+def _fault(
+    code: str, message: str, status: int, param: str | None = None, headers: Mapping[str, str] | None = None
+) -> web.Response:
+    return _json(openai_protocol.error(code, message, status, param), status, headers)
+
+
+def _foreign(code: str, message: str, status: int) -> web.Response:
+    """Return the answer to a request that none of the routes takes."""
     if status in NOWHERE:
         message += f": POST {', '.join((*_PATHS, _FEEDBACK))}; GET {_MODELS}; base_url is the address up to /v1"
-    return web.Response(
-        body=openai_protocol.error(code, message, status), status=status, content_type="application/json"
-    )
+    return _fault(code, message, status)

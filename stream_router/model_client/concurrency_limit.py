@@ -39,14 +39,7 @@ LEAST_ROUND = 10
 
 
 class ConcurrencyLimit:
-    """The limit of one server.
-
-    Parameters
-    ----------
-    highest : int
-        The limit never exceeds this; it is never below 1.
-    timeout_s : float
-        Of one call.
+    """The limit of one server, from 1 to ``highest``; ``timeout_s`` is of one call.
 
     Examples
     --------
@@ -105,14 +98,8 @@ class ConcurrencyLimit:
     def ended(self, *, began_s: float, now_s: float, overloaded: bool, in_flight: int) -> None:
         """Take the end of a call that says something about load: answered, sent away, or timed out.
 
-        Parameters
-        ----------
-        began_s, now_s : float
-            When the call was sent and when it ended, in monotonic seconds.
-        overloaded : bool
-            Whether it was sent away (429, 503) or timed out.
-        in_flight : int
-            Calls in flight when it ended, itself included.
+        It was sent at ``began_s`` and ended at ``now_s``, in monotonic seconds. ``overloaded``: sent away (429, 503) or
+        timed out. ``in_flight``: calls when it ended, itself included.
         """
         if began_s < self._counts_from_s:
             return  # sent before the limit was lowered: it says nothing of the present one
@@ -174,22 +161,15 @@ class NoPlaceError(TimeoutError):
 
 
 class CallSlots:
-    """A first-come-first-served bound on concurrent calls; the bound may move while they are in flight."""
+    """A first-come-first-served bound on concurrent calls; the bound may move while they are in flight.
+
+    ``taken``: places that somebody has; more than there are, for a while, after their number fell.
+    """
 
     def __init__(self, count: int) -> None:
         self._count = count
-        self._taken = 0
+        self.taken = 0
         self._queue: OrderedDict[asyncio.Future[bool], None] = OrderedDict()
-
-    @property
-    def free(self) -> int:
-        """Places that nobody has."""
-        return max(0, self._count - self._taken)
-
-    @property
-    def taken(self) -> int:
-        """Places that somebody has; more than there are, for a while, after their number fell."""
-        return self._taken
 
     @property
     def queued(self) -> int:
@@ -202,8 +182,8 @@ class CallSlots:
         ``timeout_s``: longest wait; without it a caller waits until it gets a place or is turned away. Raises
         NoPlaceError when the wait took too long.
         """
-        if self._taken < self._count:
-            self._taken += 1
+        if self.taken < self._count:
+            self.taken += 1
             return True
         turn: asyncio.Future[bool] = asyncio.get_running_loop().create_future()
         self._queue[turn] = None
@@ -220,7 +200,7 @@ class CallSlots:
 
     def release(self) -> None:
         """Give a place back, or hand it to the next in the queue."""
-        self._taken -= 1
+        self.taken -= 1
         self._hand_over()
 
     def resize(self, count: int) -> None:
@@ -236,10 +216,10 @@ class CallSlots:
                 turn.set_result(False)
 
     def _hand_over(self) -> None:
-        while self._queue and self._taken < self._count:
+        while self._queue and self.taken < self._count:
             turn, _ = self._queue.popitem(last=False)
             if not turn.done():
-                self._taken += 1
+                self.taken += 1
                 turn.set_result(True)
 
 
@@ -280,14 +260,7 @@ class RetryBudget:
 
 
 class QueryTime:
-    """What is left of a query's time.
-
-    Parameters
-    ----------
-    most_s : float
-        By default there is no bound.
-    reserved_s : float
-        Of it, what is kept for calls to come.
+    """What is left of a query's time. ``reserved_s``: of it, what is kept for calls to come.
 
     Examples
     --------
@@ -300,17 +273,16 @@ class QueryTime:
     5.0
     """
 
-    __slots__ = ("_reserved_s", "_spent_s", "most_s")
+    __slots__ = ("_left_s", "_reserved_s")
 
     def __init__(self, most_s: float = inf, reserved_s: float = 0.0) -> None:
-        self.most_s = most_s
+        self._left_s = most_s
         self._reserved_s = reserved_s
-        self._spent_s = 0.0
 
     @property
     def left_s(self) -> float:
         """What the present call may spend; 0 where nothing is left."""
-        return max(0.0, self.most_s - self._spent_s - self._reserved_s)
+        return max(0.0, self._left_s - self._reserved_s)
 
     def release(self) -> None:
         """Let the present call spend what was kept for it."""
@@ -318,4 +290,4 @@ class QueryTime:
 
     def spend(self, seconds: float) -> None:
         """Take what a call has spent."""
-        self._spent_s += seconds
+        self._left_s -= seconds

@@ -8,6 +8,7 @@ from __future__ import annotations
 import asyncio
 from base64 import b64encode
 from collections.abc import AsyncIterator, Mapping
+from contextlib import asynccontextmanager
 
 import aiohttp
 
@@ -95,16 +96,11 @@ class ModelConnection:
         return read_models(body) if status == _OK else {}
 
     async def _list_models(self, timeout_s: float) -> tuple[int, bytes]:
-        try:
-            async with (
-                asyncio.timeout(timeout_s),
-                self._session.get(f"{self._base_url}/models", allow_redirects=False) as response,
-            ):
-                return response.status, await self._read(response)
-        except TimeoutError:
-            raise TimedOutError(f"no answer within {timeout_s:g} s") from None
-        except (aiohttp.ClientError, OSError) as error:
-            raise _failure(error) from None
+        async with (
+            _translated(timeout_s),
+            self._session.get(f"{self._base_url}/models", allow_redirects=False) as response,
+        ):
+            return response.status, await self._read(response)
 
     async def attempt(self, request: ModelRequest, headers: Mapping[str, str] | None = None) -> Reply:
         """Make one call.
@@ -113,9 +109,12 @@ class ModelConnection:
         there.
         """
         try:
-            status, body, streamed = await self._post(request, headers)
+            return await self._attempt(request, headers)
         except MalformedReplyError as error:
             raise TransientError(f"HTTP 200, but {error}") from None
+
+    async def _attempt(self, request: ModelRequest, headers: Mapping[str, str] | None) -> Reply:
+        status, body, streamed = await self._post(request, headers)
         if status in _REFUSALS:
             raise RefusedError(f"HTTP {status}: {_shown(body)}")
         if status in _MISCONFIGURED or status in _REDIRECTS:
@@ -128,10 +127,7 @@ class ModelConnection:
             raise TimedOutError(f"HTTP {status}: {_shown(body)}")
         if status != _OK:
             raise TransientError(f"HTTP {status}: {_shown(body)}")
-        try:
-            reply = read_reply(body, request.signal) if streamed is None else streamed.reply()
-        except MalformedReplyError as error:
-            raise TransientError(f"HTTP 200, but {error}") from None
+        reply = read_reply(body, request.signal) if streamed is None else streamed.reply()
         if reply.finish_reason == _ABORTED:
             raise TransientError("the server is shutting down and sent half an answer (finish_reason abort)")
         return reply
@@ -141,19 +137,13 @@ class ModelConnection:
     ) -> tuple[int, bytes, StreamedReply | None]:
         """Return the status, and the body or what was streamed; a server that does not stream sends a body."""
         url = self._base_url + request.path
-        try:
-            async with (
-                asyncio.timeout(self._timeout_s),
-                self._session.post(url, data=request.body, headers=headers, allow_redirects=False) as response,
-            ):
-                if request.streams and response.status == _OK and response.content_type == _EVENTS:
-                    streamed = StreamedReply(request.signal)
-                    return response.status, b"", await self._read_events(response, streamed)
-                return response.status, await self._read(response), None
-        except TimeoutError:
-            raise TimedOutError(f"no answer within {self._timeout_s:g} s") from None
-        except (aiohttp.ClientError, OSError) as error:
-            raise _failure(error) from None
+        async with (
+            _translated(self._timeout_s),
+            self._session.post(url, data=request.body, headers=headers, allow_redirects=False) as response,
+        ):
+            if request.streams and response.status == _OK and response.content_type == _EVENTS:
+                return response.status, b"", await self._read_events(response, StreamedReply(request.signal))
+            return response.status, await self._read(response), None
 
     async def _read(self, response: aiohttp.ClientResponse) -> bytes:
         return b"".join([chunk async for chunk in self._chunks(response)])
@@ -177,9 +167,17 @@ class ModelConnection:
             yield chunk
 
 
-def _failure(error: Exception) -> TransientError:
-    line = f"{type(error).__name__}: {error}"
-    return UnreachableError(line) if isinstance(error, aiohttp.ClientConnectorError) else TransientError(line)
+@asynccontextmanager
+async def _translated(timeout_s: float) -> AsyncIterator[None]:
+    """Bound a call in time, and raise what the library says of it as one of ours."""
+    try:
+        async with asyncio.timeout(timeout_s):
+            yield
+    except TimeoutError:
+        raise TimedOutError(f"no answer within {timeout_s:g} s") from None
+    except (aiohttp.ClientError, OSError) as error:
+        kind = UnreachableError if isinstance(error, aiohttp.ClientConnectorError) else TransientError
+        raise kind(f"{type(error).__name__}: {error}") from None
 
 
 def _shown(body: bytes) -> str:

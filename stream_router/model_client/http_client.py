@@ -4,13 +4,12 @@ Three questions are kept apart, since each has another answer:
 
 - Is the server *there*? :mod:`.server_health` decides by whether it answers anybody. While it is absent, calls fail at
   once, and a probe, a real completion of one token, is sent until one is answered.
-- Is it *overloaded*? :mod:`.concurrency_limit` sets how many calls are in flight; the others queue
-  in turn, in :mod:`.call_slots`. A caller that can do without the answer says how long it is ready to queue, and
-  has its retries counted by :mod:`.retry_budget`. A caller that cannot queues for as long as the server is there: its
-  retries queue like any call, so that they add nothing to what the server has to do at a time.
+- Is it *overloaded*? :mod:`.concurrency_limit` sets how many calls are in flight; the others queue in turn. A caller
+  that can do without the answer says how long it is ready to queue, and has its retries counted. A caller that cannot
+  queues for as long as the server is there: its retries queue like any call, so that they add nothing to what the
+  server has to do at a time.
 - Is the *query* at fault? It is once its attempts or its time are used up while the server answers others, a probe if
-  need be.
-  Attempts that end by overload are nobody's fault, and a query has ``MAX_ROUNDS`` times as many of them.
+  need be. Attempts that end by overload are nobody's fault, and a query has ``MAX_ROUNDS`` times as many of them.
 """
 
 from __future__ import annotations
@@ -47,7 +46,7 @@ from stream_router.model_client.concurrency_limit import (
 from stream_router.model_client.http_call import ModelConnection
 from stream_router.model_client.request import ModelRequest
 from stream_router.model_client.server_health import Breaker, HealthEvent, HealthState, LatencyWindow
-from stream_router.ports import Answered, ModelCallMetrics, Reply, ServerName
+from stream_router.ports import Answered, CascadeMetrics, Reply, ServerName
 from ucci_runtime.clock import Clock
 from ucci_runtime.process import affordable_connections
 
@@ -67,23 +66,6 @@ _SHOWN_MODELS = 8
 _FULL_PAUSE_S = 1.0
 _BACKOFF_S = 0.1
 _MAX_BACKOFF_S = 2.0
-
-
-def _longest_pause_s(attempt: int, failure: TransientError) -> float:
-    """Return the most that may be waited before an attempt; the pause is drawn below it, so that callers spread."""
-    if isinstance(failure, OverloadedError):
-        return _MAX_BACKOFF_S
-    return min(_MAX_BACKOFF_S, _BACKOFF_S * 2.0**attempt)
-
-
-_OUTCOMES: dict[type[CallError], str] = {
-    RefusedError: "refused",
-    MisconfiguredError: "misconfigured",
-    OverloadedError: "overloaded",
-    TimedOutError: "failed",
-    UnreachableError: "failed",
-    TransientError: "failed",
-}
 
 
 @dataclass(slots=True)
@@ -125,7 +107,7 @@ class ModelClient:
         *,
         max_tokens: int,
         clock: Clock,
-        metrics: ModelCallMetrics | None = None,
+        metrics: CascadeMetrics | None = None,
         limit: ConcurrencyLimit | None = None,
     ) -> None:
         self._name = name
@@ -186,11 +168,6 @@ class ModelClient:
         return self._breaker.lets_through
 
     @property
-    def why_down(self) -> str | None:
-        """One line for people while the server is down."""
-        return None if self.is_up else self._last_failure
-
-    @property
     def mean_latency_s(self) -> float | None:
         """Mean of the recent attempts that were answered, without queue and retries; None before the first."""
         return self._latencies.mean_s
@@ -223,33 +200,21 @@ class ModelClient:
     ) -> Answered:
         """Ask the model.
 
-        Parameters
-        ----------
-        patience_s : float, optional
-            How long each attempt may queue for a place; for callers that can do without the answer. By default a call
-            queues while the server is up.
-        time : QueryTime, optional
-            What the query may still spend here; what it spent is taken from it, unless the server went down. The first
-            attempt is made in any case, another one only where all its time-out is left.
+        ``earlier_rounds``: outages at which the query was in flight here. ``patience_s``: how long each attempt may
+        queue for a place; for callers that can do without the answer. By default a call queues while the server is up.
+        ``time``: what the query may still spend here; what it spent is taken from it, unless the server went down. The
+        first attempt is made in any case, another one only where all its time-out is left.
 
-        Raises
-        ------
-        RefusedError
-            The server refused this request.
-        FailedError
-            The attempts or the time are used up, and the server answers others.
-        ServerDownError
-            The server is down, known from others or from this query's own attempts.
-        BusyError
-            The server is overloaded, and patience or the budget of retries is used up.
+        Raises RefusedError; FailedError when the attempts or the time are used up, and the server answers others;
+        ServerDownError, known from others or from this query's own attempts; BusyError when the server is overloaded,
+        and patience or the budget of retries is used up.
         """
         attempts, time = _Attempts(self._clock.monotonic()), time or QueryTime()
         try:
             reply = await self._call(request, headers, attempts, earlier_rounds, patience_s, time.left_s)
-        except ServerDownError:
-            raise
-        except CallError:
-            time.spend(attempts.at_server_s)
+        except CallError as error:
+            if not isinstance(error, ServerDownError):
+                time.spend(attempts.at_server_s)
             raise
         time.spend(attempts.at_server_s)
         self._retries.earn()
@@ -280,7 +245,7 @@ class ModelClient:
                 self._slots.release()
 
     def _is_overload(self, error: TransientError, answered: int) -> bool:
-        """Say whether an attempt ended by overload; ``answered`` are the successes at its begin.
+        """Return whether an attempt ended by overload; ``answered`` are the successes at its begin.
 
         A time-out did if nobody was answered meanwhile, or others are slow too. A call that times out at a limit of 1
         while a probe is answered, or while others are answered promptly, has only itself to blame.
@@ -331,7 +296,11 @@ class ModelClient:
         assert attempts.last is not None
         if attempts.failed >= MAX_ATTEMPTS or attempts.overloaded >= MAX_ROUNDS * MAX_ATTEMPTS:
             return None
-        pause_s = random.uniform(0.0, _longest_pause_s(attempts.failed + attempts.overloaded, attempts.last))
+        longest_s = _MAX_BACKOFF_S
+        if not isinstance(attempts.last, OverloadedError):
+            longest_s = min(_MAX_BACKOFF_S, _BACKOFF_S * 2.0 ** (attempts.failed + attempts.overloaded))
+        # Drawn, so that callers spread.
+        pause_s = random.uniform(0.0, longest_s)
         return pause_s if attempts.at_server_s + pause_s + self._endpoint.timeout_s <= time_s else None
 
     def _down(self, attempts: _Attempts, earlier_rounds: int) -> CallError:
@@ -351,7 +320,7 @@ class ModelClient:
             reply = await self._connection.attempt(request, headers)
         except CallError as error:
             self._failures += 1
-            self._count(_OUTCOMES[type(error)], self._clock.monotonic() - began_s)
+            self._count(error.outcome, self._clock.monotonic() - began_s)
             if not (isinstance(error, TimedOutError) and self._limit.is_own(self._clock.monotonic())):
                 if isinstance(error, OverloadedError | TimedOutError) and not is_probe:
                     self._limit_by(began_s, overloaded=True)

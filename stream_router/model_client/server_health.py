@@ -31,7 +31,7 @@ _SHARES: dict[Quantile, float] = {"p50": 0.5, "p90": 0.9, "p99": 0.99}
 
 
 class HealthState(Enum):
-    """HealthState of a breaker."""
+    """State of a breaker."""
 
     CLOSED = "closed"
     SUSPECT = "suspect"
@@ -65,50 +65,25 @@ class HealthEvent(Enum):
     OUTAGE = "outage"
 
 
+_DOUBTED = (
+    HealthEvent.FAILURE,
+    HealthEvent.UNREACHABLE,
+    HealthEvent.PROBE_FAILED,
+    HealthEvent.PROBE_DELAYED,
+)
+_CLOSED_OR_GONE = {HealthEvent.SUCCESS: HealthState.CLOSED, HealthEvent.OUTAGE: HealthState.OPEN}
+_IN_DOUBT = _CLOSED_OR_GONE | dict.fromkeys(_DOUBTED, HealthState.SUSPECT)
+_ABSENT = _CLOSED_OR_GONE | dict.fromkeys(_DOUBTED, HealthState.OPEN) | {HealthEvent.PROBE_SENT: HealthState.HALF_OPEN}
+
 #: Besides, SUSPECT becomes OPEN with the failure that reaches the limit, and with a probe delayed beyond patience.
 _NEXT: dict[HealthState, dict[HealthEvent, HealthState]] = {
-    HealthState.CLOSED: {
-        HealthEvent.SUCCESS: HealthState.CLOSED,
-        HealthEvent.FAILURE: HealthState.SUSPECT,
-        HealthEvent.UNREACHABLE: HealthState.SUSPECT,
-        HealthEvent.PROBE_FAILED: HealthState.SUSPECT,
-        HealthEvent.PROBE_DELAYED: HealthState.SUSPECT,
-        HealthEvent.OUTAGE: HealthState.OPEN,
-    },
-    HealthState.SUSPECT: {
-        HealthEvent.SUCCESS: HealthState.CLOSED,
-        HealthEvent.FAILURE: HealthState.SUSPECT,
-        HealthEvent.UNREACHABLE: HealthState.SUSPECT,
-        HealthEvent.PROBE_SENT: HealthState.SUSPECT,
-        HealthEvent.PROBE_FAILED: HealthState.SUSPECT,
-        HealthEvent.PROBE_DELAYED: HealthState.SUSPECT,
-        HealthEvent.OUTAGE: HealthState.OPEN,
-    },
-    HealthState.OPEN: {
-        HealthEvent.SUCCESS: HealthState.CLOSED,
-        HealthEvent.FAILURE: HealthState.OPEN,
-        HealthEvent.UNREACHABLE: HealthState.OPEN,
-        HealthEvent.PROBE_SENT: HealthState.HALF_OPEN,
-        HealthEvent.PROBE_FAILED: HealthState.OPEN,
-        HealthEvent.PROBE_DELAYED: HealthState.OPEN,
-        HealthEvent.OUTAGE: HealthState.OPEN,
-    },
-    HealthState.HALF_OPEN: {
-        HealthEvent.SUCCESS: HealthState.CLOSED,
-        HealthEvent.FAILURE: HealthState.OPEN,
-        HealthEvent.UNREACHABLE: HealthState.OPEN,
-        HealthEvent.PROBE_SENT: HealthState.HALF_OPEN,
-        HealthEvent.PROBE_FAILED: HealthState.OPEN,
-        HealthEvent.PROBE_DELAYED: HealthState.OPEN,
-        HealthEvent.OUTAGE: HealthState.OPEN,
-    },
+    HealthState.CLOSED: _IN_DOUBT,
+    HealthState.SUSPECT: _IN_DOUBT | {HealthEvent.PROBE_SENT: HealthState.SUSPECT},
+    HealthState.OPEN: _ABSENT,
+    HealthState.HALF_OPEN: _ABSENT,
 }
 
 _COUNTED = frozenset({HealthEvent.UNREACHABLE, HealthEvent.PROBE_FAILED})
-
-
-class IllegalTransitionError(RuntimeError):
-    """An event that cannot happen in this state; the program is at fault."""
 
 
 class Breaker:
@@ -128,8 +103,6 @@ class Breaker:
     ----------
     successes : int
         Grows with every success; two readings show whether the server answered anything in between.
-    since_s : float
-        When the state was entered, on the clock of ``now_s``.
     """
 
     def __init__(self, patience_s: float = 0.0, failure_limit: int = 3) -> None:
@@ -160,8 +133,8 @@ class Breaker:
     def advance(self, event: HealthEvent, now_s: float) -> HealthState:
         """Take one event and return the state after it.
 
-        ``now_s``: monotonic seconds. Raises IllegalTransitionError if a probe is sent while there is no doubt; the
-        breaker stays as it was.
+        ``now_s``: monotonic seconds. Raises RuntimeError if a probe is sent while there is no doubt; the breaker stays
+        as it was.
 
         Examples
         --------
@@ -173,7 +146,7 @@ class Breaker:
         before = self.state
         after = _NEXT[before].get(event)
         if after is None:
-            raise IllegalTransitionError(f"{event.value} while {before.value}")
+            raise RuntimeError(f"{event.value} while {before.value}")
         if event is HealthEvent.SUCCESS:
             self.successes += 1
             self._failures_in_a_row = 0

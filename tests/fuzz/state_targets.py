@@ -26,7 +26,7 @@ from schemas.label_requested import LabelRequested
 from schemas.made_for import MadeFor
 from schemas.settings_text import parse_settings, render_settings, settings_warnings
 from stream_router.calibration.active_versions import ActiveVersions, Rejected
-from stream_router.calibration.file_versions import VersionFile
+from stream_router.calibration.feed_thread import VersionFile
 from tests.fuzz.record_targets import SETTINGS, WORKLOAD, WORKLOADS, drawn
 from tests.fuzz.targets import PART, Target, Violation, generic, parts_of, refused, require_line
 from tests.support.cascade_stream import drive, typo_world

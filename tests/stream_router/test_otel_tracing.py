@@ -20,8 +20,7 @@ from schemas.settings import Settings
 from schemas.trial import CalibrationTrial
 from stream_router.cascade.answerer import CascadeAnswerer
 from stream_router.commit.outcome import Outcome, OutputTopics
-from stream_router.otel_tracing import OpenTelemetry, PassedOn, configured_tracing
-from stream_router.ports import Tracing
+from stream_router.otel_tracing import OpenTelemetry, Tracing, configured_tracing
 from stream_router.query_loop import QueryLoop
 from tests.support.model_clients import workload
 from tests.support.scripted_model_server import Fault, ScriptedModelServer, answer_to
@@ -109,7 +108,7 @@ def context_of(headers: Mapping[str, Any]) -> dict[str, str]:
 
 async def test_context_passes_through_without_a_tracer() -> None:
     """Without a tracer, a query's context reaches both models and the result unchanged."""
-    async with routing(PassedOn()) as r:
+    async with routing(Tracing()) as r:
         outcome = await r.route(GIVEN)
         given = {"traceparent": PARENT, "tracestate": "vendor=1"}
         assert context_of(r.small.seen.headers[-1]) == context_of(r.large.seen.headers[-1]) == given
@@ -134,7 +133,7 @@ def test_a_query_over_http_has_a_span_in_its_callers_trace() -> None:
 @pytest.mark.parametrize("traced", [False, True])
 async def test_an_invalid_context_is_no_error_and_goes_nowhere(value: bytes, traced: bool) -> None:
     spans = Spans()
-    async with routing(spans.tracing if traced else PassedOn()) as r:
+    async with routing(spans.tracing if traced else Tracing()) as r:
         outcome = await r.route((("traceparent", value), ("tracestate", b"vendor=1")))
         assert outcome.record.topic == "results"
         sent = [context_of(r.small.seen.headers[-1]), context_of(dict(outcome.record.headers))]
@@ -220,7 +219,7 @@ async def test_failed_spans_are_marked() -> None:
 
 
 async def test_a_query_is_not_lost_when_tracing_itself_fails() -> None:
-    class Broken(PassedOn):
+    class Broken(Tracing):
         def routing(self, record: Record, query_id: str, workload: str) -> Any:
             raise RuntimeError("the sampler broke")
 
@@ -232,11 +231,11 @@ async def test_a_query_is_not_lost_when_tracing_itself_fails() -> None:
 
 def test_spans_need_a_configured_provider(monkeypatch: pytest.MonkeyPatch) -> None:
     """Spans are made only if a tracer provider is configured."""
-    assert isinstance(configured_tracing(), PassedOn)
+    assert isinstance(configured_tracing(), Tracing)
     monkeypatch.setattr("opentelemetry.trace.get_tracer_provider", TracerProvider)
     assert isinstance(configured_tracing(), OpenTelemetry)
 
 
 def test_without_opentelemetry_installed_headers_are_passed_on(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "opentelemetry", None)
-    assert isinstance(configured_tracing(), PassedOn)
+    assert isinstance(configured_tracing(), Tracing)

@@ -12,7 +12,7 @@ from prometheus_client.parser import text_string_to_metric_families
 from recalibrator import metrics as recalibrator_metrics
 from schemas.event import rfc3339
 from schemas.status import WorkloadStatus
-from stream_router import metrics as router_metrics
+from stream_router import prometheus_metrics as router_metrics
 from tests.support.api import START, WORKLOAD, Api, make_api
 from tests.support.versions import sealed_version
 

@@ -6,8 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from stream_router.commit.completion import CompletionTracker
-from stream_router.commit.done_offsets import OffsetRange
+from stream_router.commit.done_offsets import CompletionTracker, OffsetRange
 from stream_router.errors import OffsetsWentBack
 
 

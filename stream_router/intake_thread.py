@@ -2,6 +2,8 @@
 
 The thread never stops polling, full or not: a member that is not polled never rejoins after a broker restart. Nothing
 is taken before the ledger knows what the group has committed for the partition, and nothing is committed here.
+
+Nothing half-valid gets through: each record is a query of a configured workload, or is refused with a reason.
 """
 
 from __future__ import annotations
@@ -11,6 +13,9 @@ from collections.abc import Callable, Collection, Mapping
 from threading import Event, Thread
 from typing import Protocol
 
+from schemas.errors import DecodeError
+from schemas.query import QueryEvent
+from schemas.wire_format import unframed
 from stream_router.commit.done_offsets import committed_offsets
 from stream_router.commit.ledger import RecordId
 from stream_router.commit.shared_ledger import SharedLedger
@@ -30,6 +35,8 @@ HANDOVER_S = 0.5
 
 REVOKE_COMMIT_S = 6.0
 _LAG_INTERVAL_S = 1.0
+_NAMES_SHOWN = 10
+_CHARS_SHOWN = 60
 
 
 class Queries(Protocol):
@@ -168,3 +175,53 @@ class IntakeThread(Thread):
         behind = self._reader.lag({source: offset for source, offset in found.items() if offset is not None})
         self.lag = {source.partition: lag for source, lag in behind.items()}
         self.not_taken = sum(lag.records for lag in self._reader.lag().values())
+
+
+def decode_query(
+    value: bytes | None, workloads: Collection[str], default_workload: str | None = None
+) -> tuple[QueryEvent, str]:
+    """Read one record.
+
+    ``default_workload``: one of them, for queries that name none; the only one needs no default. Returns the query and
+    its workload. Raises DecodeError: reason ``tombstone``, ``empty``, ``too_large``, ``not_utf8``, ``not_json``,
+    ``not_an_object``, ``missing_field``, ``invalid_field``, ``duplicate_key``, ``missing_workload`` or
+    ``unknown_workload``.
+    """
+    if value is None:
+        raise DecodeError("tombstone", "the record has no value: send a QueryEvent as JSON")
+    if not value:
+        raise DecodeError("empty", "the value is empty: send a QueryEvent as JSON")
+    document = unframed(value)
+    try:
+        query = QueryEvent.from_json(document)
+    except DecodeError as error:
+        raise _named(document, error) from None
+    return query, _workload(query.workload or default_workload, workloads)
+
+
+def _named(value: bytes, error: DecodeError) -> DecodeError:
+    """Distinguish the faults that the parser reports under one reason."""
+    if error.reason == "not_json":
+        try:
+            value.decode()
+        except UnicodeDecodeError as undecodable:
+            return DecodeError("not_utf8", f"not UTF-8: {undecodable.reason} at byte {undecodable.start}")
+    if error.reason == "invalid_field" and error.field is None:
+        return DecodeError("not_an_object", str(error))
+    return error
+
+
+def _workload(name: str | None, workloads: Collection[str]) -> str:
+    if name is not None and name in workloads:
+        return name
+    if name is None and len(workloads) == 1:
+        return next(iter(workloads))
+    known = ", ".join(sorted(workloads)[:_NAMES_SHOWN])
+    if name is None:
+        raise DecodeError(
+            "missing_workload",
+            f"workload: is missing and several are configured: {known}; name one, or set default_workload",
+            "workload",
+        )
+    shown = name[:_CHARS_SHOWN]
+    raise DecodeError("unknown_workload", f"workload: {shown!r} is not configured; known: {known}", "workload")
