@@ -18,8 +18,7 @@ from pydantic_core import from_json, to_json
 from starlette.requests import Request
 from starlette.responses import HTMLResponse, RedirectResponse, Response
 
-from recalibrator.api.http_context import Context
-from recalibrator.api.http_forms import PAGE_HEADERS, form_credentials, read_form
+from recalibrator.api.http_context import PAGE_HEADERS, Context, form_credentials, read_form
 from recalibrator.api.pages.html_environment import environment
 from recalibrator.api.routes_feedback import FeedbackRoutes, unavailable
 from recalibrator.labelling.form import FieldInput, field_inputs, filled_in, not_in_text, shown_answers

@@ -17,8 +17,7 @@ from recalibrator.api.http_context import Context
 from recalibrator.api.http_requests import VersionInPath, moment_in_query, unknown_version, version_number
 from recalibrator.api.read_model.history import since as since_time
 from recalibrator.api.read_model.version_lines import VersionLine, changes
-from recalibrator.labelling.budget import label_budget
-from recalibrator.labelling.queue import queue_document
+from recalibrator.labelling.queue import label_budget, queue_document
 from schemas.calibration import CalibrationVersion
 from schemas.event import MAX_ID_CHARS, rfc3339
 from schemas.label_requested import RequestReason

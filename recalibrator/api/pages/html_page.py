@@ -6,9 +6,17 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 
-from recalibrator.api.pages.groups import LetterGroup, letter_groups, version_groups
 from recalibrator.api.pages.html_environment import environment, number, percent, words
-from recalibrator.api.pages.strip import Chip, Traffic, deciding, strip, traffic
+from recalibrator.api.pages.panels import (
+    Chip,
+    LetterGroup,
+    Traffic,
+    deciding,
+    letter_groups,
+    strip,
+    traffic,
+    version_groups,
+)
 from recalibrator.api.pages.svg_plots import Figures, FigureStore
 from recalibrator.api.pages.svg_sparklines import SPAN, Sparkline, sparklines
 from recalibrator.api.read_model.dead_letter_log import MOST_KEPT, DeadLetterLog
