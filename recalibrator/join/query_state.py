@@ -24,7 +24,7 @@ from pydantic import Field
 from schemas.costs import QueryCost
 from schemas.entities import Entities, equal, normalise
 from schemas.event import Count, Many, Part, Timestamp
-from schemas.feedback import MAX_REVISION, FeedbackEvent, Verdict
+from schemas.feedback import FeedbackEvent, Verdict
 from schemas.json_bytes import validated
 from schemas.labelled import LabelledExample
 from schemas.routed import ModelRun, QueryHandoff, RoutedEvent
@@ -61,12 +61,9 @@ def compact(routed: RoutedEvent) -> RoutedEvent:
 
 
 def is_of_same_query(kept: RoutedEvent, routed: RoutedEvent) -> bool:
-    """Return whether a result is of the workload and text that a compact one of its id is of.
-
-    Earlier releases kept no digest; nothing differs from a text that is not known.
-    """
+    """Return whether a result is of the workload and text that a compact one of its id is of."""
     text = routed.text if kept.label.requested else _text_digest(routed.text)
-    return kept.workload == routed.workload and kept.text in ("", text)
+    return kept.workload == routed.workload and kept.text == text
 
 
 def comparable(routed: RoutedEvent) -> RoutedEvent:
@@ -296,8 +293,7 @@ def take_feedback(state: QueryState, feedback: FeedbackEvent, arrived_at: dateti
     if identity in state.seen:
         return Joined(state, None, ("duplicate_feedback",))
     earlier = next((o for o in state.opinions if o.labeler == feedback.labeler), None)
-    # Rows of earlier releases may hold revisions beyond what is taken now, which nothing could ever follow.
-    if earlier is not None and feedback.revision < earlier.revision <= MAX_REVISION:
+    if earlier is not None and feedback.revision < earlier.revision:
         return Joined(state, None, ("stale_revision",))
     taken = Opinion(
         labeler=feedback.labeler,
@@ -485,20 +481,11 @@ def encoded(state: QueryState) -> bytes:
     return packer.compress(state.model_dump_json(exclude_defaults=True).encode()) + packer.flush()
 
 
-def decoded(stored: bytes | str) -> QueryState:
+def decoded(stored: bytes) -> QueryState:
     """Return the state of stored bytes. Raises ValueError or zlib.error when they are torn."""
-    if isinstance(stored, bytes) and stored[:1] != b"{":
-        unpacker = zlib.decompressobj(zdict=_DICTIONARY)
-        content = unpacker.decompress(stored, _MAX_BYTES)
-        if unpacker.unconsumed_tail:
-            raise zlib.error(f"the row unpacks to more than {_MAX_BYTES} bytes")
-        return _state(content)
-    # Rows of an earlier release are plain JSON, their labels' long values not yet replaced by digests.
-    state = _state(stored if isinstance(stored, bytes) else stored.encode())
-    opinions = (one.model_copy(update={"entities": one.entities and reduced(one.entities)}) for one in state.opinions)
-    return state.model_copy(update={"opinions": tuple(opinions)})
-
-
-def _state(content: bytes) -> QueryState:
+    unpacker = zlib.decompressobj(zdict=_DICTIONARY)
+    content = unpacker.decompress(stored, _MAX_BYTES)
+    if unpacker.unconsumed_tail:
+        raise zlib.error(f"the row unpacks to more than {_MAX_BYTES} bytes")
     state: QueryState = validated(QueryState.__pydantic_validator__, content)
     return state

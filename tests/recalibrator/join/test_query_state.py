@@ -281,14 +281,6 @@ def test_who_sent_conflicting_results_stays_unknown() -> None:
     assert "one without a gateway key and one by gateway key 'shop'" in joined.refusal.error
 
 
-def test_rows_of_earlier_releases_conflict_with_every_result() -> None:
-    """They kept nothing of the text of a query that nobody was asked about."""
-    state, _ = fold([routed(1, label=NOT_REQUESTED)])
-    assert state.routed is not None
-    earlier = state.model_copy(update={"routed": state.routed.model_copy(update={"text": ""})})
-    assert take(earlier, routed(1, label=NOT_REQUESTED)).notes == ("duplicate_result",)
-
-
 def test_disagreement_and_unknown_fields_are_counted() -> None:
     state, _ = fold([routed(1), feedback(1, RIGHT)])
     joined = take(state, feedback(1, {**WRONG, "flash": "on"}, labeler="bo", labelled_at=START + timedelta(days=1)))
