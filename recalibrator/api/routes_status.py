@@ -130,22 +130,15 @@ class StatusRoutes:
             quiet_s += STREAM_INTERVAL_S
 
 
+_SHOWN = (
+    *("state", "trigger", "uncertainty_threshold", "threshold", "micro_f1", "micro_f1_95", "escalation_rate"),
+    *("labels", "parent_version", "content_of"),
+)
+
+
 def _line(line: VersionLine, parent: VersionLine | None) -> dict[str, Any]:
-    return {
-        "version": line.version,
-        "created_at": rfc3339(line.created_at),
-        "state": line.state,
-        "trigger": line.trigger,
-        "uncertainty_threshold": line.uncertainty_threshold,
-        "threshold": line.threshold,
-        "micro_f1": None if line.micro_f1 is None else line.micro_f1.model_dump(),
-        "micro_f1_95": None if line.micro_f1_95 is None else line.micro_f1_95.model_dump(),
-        "escalation_rate": line.escalation_rate,
-        "labels": line.labels,
-        "parent_version": line.parent_version,
-        "content_of": line.content_of,
-        "changed": changes(line, parent),
-    }
+    shown = {name: getattr(line, name) for name in _SHOWN}
+    return {"version": line.version, "created_at": rfc3339(line.created_at), **shown, "changed": changes(line, parent)}
 
 
 DEFAULT_LIMIT, MAX_LIMIT = 50, 500

@@ -15,7 +15,6 @@ from recalibrator.join.broker_time import BEHIND_MS, broker_time_ms, dated_feedb
 from recalibrator.join.ports import RequestKey
 from recalibrator.join.query_state import (
     Joined,
-    LabelRules,
     Opinion,
     QueryState,
     Rules,
@@ -174,7 +173,6 @@ class Joining:
         self.workloads = workloads
         self.topics = topics
         self._max_record_bytes = max_record_bytes
-        self._rules = {name: LabelRules.of(workload) for name, workload in workloads.items()}
 
     def under(self, workloads: Mapping[str, WorkloadSettings]) -> Joining:
         """Return the same rules for workloads under a new configuration."""
@@ -187,7 +185,7 @@ class Joining:
         try:
             if record.source.topic == self.topics.feedback:
                 return decode_feedback(record.value)
-            return decode_result(record.value, self._rules)
+            return decode_result(record.value, self.workloads)
         except DecodeError as error:
             return error
 
@@ -205,10 +203,10 @@ class Joining:
         touched_ms = _touched_ms(record, arrived_ms, now_ms, is_live=is_live)
         event, remarks = _dated(event, arrived_ms, by_broker=record.by_broker)
         if isinstance(event, RoutedEvent):
-            joined = take_result(before, event, self._rules, from_ms(touched_ms))
+            joined = take_result(before, event, self.workloads, from_ms(touched_ms))
         else:
-            joined = take_feedback(before, event, from_ms(arrived_ms), self._rules)
-        agreement = tuple(count_agreement(before, joined.state, self._rules))
+            joined = take_feedback(before, event, from_ms(arrived_ms), self.workloads)
+        agreement = tuple(count_agreement(before, joined.state, self.workloads))
         if not is_live:
             return Consequences(joined.state, touched_ms, agreement)
         outputs, counts = self._outputs(before, joined)

@@ -14,10 +14,9 @@ from __future__ import annotations
 
 import zlib
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from datetime import datetime
 from hashlib import sha256
-from typing import Annotated, NamedTuple, Self
+from typing import Annotated, NamedTuple
 
 from pydantic import Field
 
@@ -143,29 +142,8 @@ _ID_CHARS = 16
 _NAMES_CHARS = 200
 
 
-@dataclass(frozen=True, slots=True)
-class LabelRules:
-    """By what a workload's labels are read."""
-
-    #: Entities in others do not count.
-    fields: tuple[str, ...]
-    #: Those whose answers to an audit decide; empty where nobody is named.
-    trusted_labelers: frozenset[str] = frozenset()
-    #: Those with a target of their own.
-    target_fields: tuple[str, ...] = ()
-
-    @classmethod
-    def of(cls, workload: WorkloadSettings) -> Self:
-        """Return the rules of a configured workload."""
-        return cls(
-            workload.fields,
-            frozenset(workload.trusted_labelers),
-            tuple(workload.target.fields),
-        )
-
-
-#: The rules of each workload.
-Rules = Mapping[str, LabelRules]
+#: By what labels are read, by workload.
+Rules = Mapping[str, WorkloadSettings]
 
 
 class Opinion(Part):
@@ -398,7 +376,7 @@ def _remarks(
     return ("disagreement",) if differs else ()
 
 
-def _said(state: QueryState, rules: LabelRules) -> _Said:
+def _said(state: QueryState, rules: WorkloadSettings) -> _Said:
     if state.conflicting:
         return _NOTHING_SAID
     stands, verdict = state.standing, _latest(o for o in state.opinions if o.verdict is not None)
@@ -408,7 +386,7 @@ def _said(state: QueryState, rules: LabelRules) -> _Said:
     return _Said(stands, sum(not equal(other, stands.entities, rules.fields) for other in others), verdict)
 
 
-def _change(state: QueryState, sent: _Said, rules: LabelRules, notes: tuple[str, ...]) -> Joined:
+def _change(state: QueryState, sent: _Said, rules: WorkloadSettings, notes: tuple[str, ...]) -> Joined:
     """Return what changed for the fit, which has been sent what is in ``sent``."""
     said = _said(state, rules)
     stands = said.opinion
@@ -427,7 +405,7 @@ def _change(state: QueryState, sent: _Said, rules: LabelRules, notes: tuple[str,
 
 
 def _example(
-    state: QueryState, said: _Said, rules: LabelRules, withdrawn_at: datetime | None = None
+    state: QueryState, said: _Said, rules: WorkloadSettings, withdrawn_at: datetime | None = None
 ) -> LabelledExample:
     opinion = said.opinion
     assert state.routed is not None
@@ -451,7 +429,7 @@ def _example(
     )
     if said.verdict is not None and withdrawn_at is None:
         example = example.model_copy(update={"verdict": said.verdict.verdict})
-    return example.with_small_counts(routed, feedback, rules.target_fields)
+    return example.with_small_counts(routed, feedback, tuple(rules.target.fields))
 
 
 # What is most common stands last, where the distances are shortest.

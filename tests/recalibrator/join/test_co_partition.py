@@ -7,12 +7,10 @@ from hypothesis import strategies as st
 
 from recalibrator.join.co_partition import CoPartition, Uncommitted
 from recalibrator.join.query_state import NOTHING_KNOWN
-from schemas.settings import WorkloadSettings
-from tests.support.recalibrator_events import FIELDS, routed
+from tests.support.recalibrator_events import PHOTO, routed
 from ucci_runtime.broker.records import EndReached, Input, Record
 
 RESULTS, FEEDBACK = Input("results", 0), Input("feedback", 0)
-PHOTO = WorkloadSettings.model_validate({"name": "photo", "fields": FIELDS, "target": {"micro_f1": 0.9}})
 
 
 def record(source: Input, offset: int) -> Record:

@@ -24,7 +24,6 @@ from recalibrator.join.ports import RequestKey
 from recalibrator.join.query_state import (
     MAX_LABELERS,
     NOTHING_KNOWN,
-    LabelRules,
     QueryState,
     take_feedback,
     take_result,
@@ -34,13 +33,11 @@ from schemas.event import MAX_RECORD_BYTES
 from schemas.feedback import FeedbackEvent
 from schemas.label_requested import LabelRequested
 from schemas.routed import RoutedEvent
-from schemas.settings import WorkloadSettings
 from schemas.status import LabelerCounts
-from tests.support.recalibrator_events import FIELDS, START, entities, feedback, routed
+from tests.support.recalibrator_events import FIELDS, PHOTO, START, entities, feedback, routed
 from ucci_runtime.broker.records import Input, OutputRecord, Record
 
 NOW_MS = int(START.timestamp() * 1_000)
-PHOTO = WorkloadSettings.model_validate({"name": "photo", "fields": FIELDS, "target": {"micro_f1": 0.9}})
 TOPICS = JoinTopics("results", "feedback", "observations", "dead-letters", "label-requests")
 JOINING = Joining({"photo": PHOTO}, TOPICS, MAX_RECORD_BYTES)
 
@@ -160,7 +157,7 @@ def test_feedback_with_a_header_that_is_no_text_vanishes() -> None:
     assert found.reason == "bad_headers"
 
 
-RULES = {"photo": LabelRules(FIELDS)}
+RULES = {"photo": PHOTO}
 ASKED = take_result(NOTHING_KNOWN, routed(1), RULES).state
 LABELLED = take_feedback(ASKED, feedback(1), START, RULES).state
 
@@ -191,7 +188,7 @@ def test_a_request_larger_than_the_topic_takes_has_no_record() -> None:
     assert change(NOTHING_KNOWN, ASKED, most=50) == ("too_large", None)
 
 
-WORKLOADS = {"photo": LabelRules(FIELDS)}
+WORKLOADS = {"photo": PHOTO}
 
 
 def counted(events: list[RoutedEvent | FeedbackEvent]) -> dict[str | None, LabelerCounts]:

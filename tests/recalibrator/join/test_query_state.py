@@ -16,7 +16,6 @@ from recalibrator.join.query_state import (
     MAX_OPINION_BYTES,
     NOTHING_KNOWN,
     Joined,
-    LabelRules,
     QueryState,
     Rules,
     compact,
@@ -32,9 +31,9 @@ from schemas.feedback import FeedbackEvent
 from schemas.labelled import LabelledExample
 from schemas.routed import LabelRequest, RoutedEvent
 from tests.support import strategies, value_strategies
-from tests.support.recalibrator_events import FIELDS, START, entities, feedback, routed
+from tests.support.recalibrator_events import FIELDS, PHOTO, START, entities, feedback, routed, workload
 
-WORKLOADS = {"photo": LabelRules(FIELDS)}
+WORKLOADS = {"photo": PHOTO}
 NOT_REQUESTED = LabelRequest(requested=False, probability=0.1)
 RIGHT = entities("q-1")
 WRONG = entities("q-1", wrong=True)
@@ -232,7 +231,7 @@ def test_of_two_results_under_one_id_the_first_is_kept() -> None:
 @given(st.permutations(["result", "misspelt", "correction"]), st.sampled_from(["photo", "audio"]))
 def test_a_misspelt_field_says_that_a_query_has_nothing(order: list[str], field_of: str) -> None:
     """In any order with the result, also where the field is another workload's; a correction counts."""
-    rules = {"photo": LabelRules(FIELDS), "audio": LabelRules(("track",))}
+    rules = {"photo": PHOTO, "audio": workload("audio", ("track",))}
     said = {"bugg": "1"} if field_of == "photo" else {"track": "1"}
     events: dict[str, RoutedEvent | FeedbackEvent] = {"misspelt": feedback(1, said), "result": routed(1)}
     events["correction"] = feedback(1, RIGHT, revision=2)
@@ -310,7 +309,7 @@ def test_a_compact_result_gives_the_example_of_the_whole() -> None:
     )
 
 
-TRUSTING = {"photo": LabelRules(FIELDS, frozenset({"ada"}))}
+TRUSTING = {"photo": workload(trusted_labelers=("ada",))}
 
 
 def examples_of(events: list[RoutedEvent | FeedbackEvent]) -> list[LabelledExample]:
@@ -430,13 +429,12 @@ def test_a_feedback_id_is_its_labelers_own() -> None:
 
 
 def state() -> QueryState:
-    rules = {"photo": LabelRules(FIELDS)}
-    return take_feedback(take_result(NOTHING_KNOWN, routed(1), rules).state, feedback(1), START, rules).state
+    return take_feedback(take_result(NOTHING_KNOWN, routed(1), WORKLOADS).state, feedback(1), START, WORKLOADS).state
 
 
 @given(strategies.routed_events(query_id="q"))
 def test_a_row_gives_back_its_state(result: RoutedEvent) -> None:
-    kept = take_result(NOTHING_KNOWN, result, {result.workload: LabelRules(FIELDS)}).state
+    kept = take_result(NOTHING_KNOWN, result, {result.workload: PHOTO}).state
     assert decoded(encoded(kept)) == kept
 
 

@@ -21,14 +21,14 @@ from recalibrator.errors import DiskFull, StoreDamaged
 from recalibrator.join import sqlite_store
 from recalibrator.join.broker_time import to_ms
 from recalibrator.join.ports import StoredRow
-from recalibrator.join.query_state import NOTHING_KNOWN, LabelRules, QueryState, take_feedback, take_result
+from recalibrator.join.query_state import NOTHING_KNOWN, QueryState, take_feedback, take_result
 from recalibrator.join.sqlite_store import RowBounds, SqliteJoinStore
 from schemas.routed import LabelRequest
-from tests.support.recalibrator_events import FIELDS, START, feedback, routed
+from tests.support.recalibrator_events import PHOTO, START, feedback, routed
 from ucci_runtime.broker.records import Input
 
 SOURCE = Input("results", 0)
-RULES = {"photo": LabelRules(FIELDS)}
+RULES = {"photo": PHOTO}
 BOUNDS = RowBounds(10, 10**9)
 ALL = 20_000
 

@@ -24,17 +24,14 @@ from schemas.event import MAX_RECORD_BYTES
 from schemas.label_requested import LabelRequested
 from schemas.labelled import LabelledExample
 from schemas.routed import LabelRequest
-from schemas.settings import WorkloadSettings
 from schemas.traffic import TrafficSummary
-from tests.support.recalibrator_events import FIELDS, START, drawn_inputs, entities, feedback, routed
+from tests.support.recalibrator_events import FIELDS, START, drawn_inputs, entities, feedback, routed, workload
 from tests.support.recalibrator_memory import FAULTS, Counts, Crash, Fate, ManualClock, MemoryBroker, MemoryLog
 from tests.support.recalibrator_memory import MemoryTransactions as Transactions
 from ucci_runtime.broker.records import Input
 
 TOPICS = JoinTopics("results", "feedback", "observations", "dead-letters", "label-requests")
-PHOTO = WorkloadSettings.model_validate(
-    {"name": "photo", "fields": FIELDS, "target": {"micro_f1": 0.9}, "trusted_labelers": ("ann",)}
-)
+PHOTO = workload(trusted_labelers=("ann",))
 BOUNDS = RowBounds(1_000, 10**9)
 PARTITIONS = 2
 START_MS = int(START.timestamp() * 1_000)
