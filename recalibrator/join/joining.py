@@ -12,7 +12,7 @@ from typing import Literal, NamedTuple
 
 from recalibrator.decoding import decode_feedback, decode_result
 from recalibrator.join.broker_time import BEHIND_MS, broker_time_ms, dated_feedback, dated_result, from_ms, is_behind
-from recalibrator.join.ports import RequestKey
+from recalibrator.join.ports import LABELER_COUNTS
 from recalibrator.join.query_state import (
     Joined,
     Opinion,
@@ -85,15 +85,8 @@ def add(one: LabelerCounts | None, other: LabelerCounts) -> LabelerCounts:
     """
     if one is None:
         return other
-    return LabelerCounts(
-        labels=one.labels + other.labels,
-        skipped=one.skipped + other.skipped,
-        compared=one.compared + other.compared,
-        agreeing=one.agreeing + other.agreeing,
-        unanimous=one.unanimous + other.unanimous,
-        confirmed=one.confirmed + other.confirmed,
-        last_at=max((at for at in (one.last_at, other.last_at) if at is not None), default=None),
-    )
+    counts = {name: getattr(one, name) + getattr(other, name) for name in LABELER_COUNTS}
+    return LabelerCounts(**counts, last_at=max(filter(None, (one.last_at, other.last_at)), default=None))
 
 
 Outcome = Literal["opened", "answered", "expired", "too_large"]
@@ -121,11 +114,6 @@ def request_change(topic: str, before: QueryState, after: QueryState, max_record
     if record.size_bytes > max_record_bytes:
         return RequestChange("too_large", routed.workload, None)
     return RequestChange("opened", routed.workload, record)
-
-
-def closing_records(topic: str, keys: Iterable[RequestKey]) -> list[OutputRecord]:
-    """Return the records that end these requests."""
-    return [OutputRecord(topic, key.query_id.encode(), None) for key in keys]
 
 
 STAGE = "join"

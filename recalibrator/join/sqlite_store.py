@@ -20,13 +20,14 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
 from types import MappingProxyType
+from typing import Any
 
 import structlog
 from pydantic import ValidationError
 
 from recalibrator.errors import DiskFull, StoreDamaged
 from recalibrator.join.broker_time import to_ms
-from recalibrator.join.ports import LabelerKey, RequestKey, StoredRow
+from recalibrator.join.ports import LABELER_COUNTS, LabelerKey, RequestKey, StoredRow
 from recalibrator.join.query_state import QueryState, decoded, encoded
 from schemas.status import LabelerCounts, LabelerStatus
 from ucci_runtime.broker.records import Input
@@ -44,7 +45,6 @@ MOST_LABELERS = 2_000
 #: Labelers of one workload in a status.
 MOST_SHOWN = 50
 
-_COUNTS = ("labels", "skipped", "compared", "agreeing", "unanimous", "confirmed")
 _MILLISECONDS = 1_000
 
 
@@ -96,7 +96,7 @@ CREATE TABLE IF NOT EXISTS labelers (
     partition INTEGER NOT NULL,
     workload TEXT NOT NULL,
     labeler TEXT NOT NULL,
-    {", ".join(f"{name} INTEGER NOT NULL" for name in _COUNTS)},
+    {", ".join(f"{name} INTEGER NOT NULL" for name in LABELER_COUNTS)},
     last_ms INTEGER NOT NULL,
     PRIMARY KEY (partition, workload, labeler)
 ) WITHOUT ROWID;
@@ -129,14 +129,14 @@ SELECT partition, query_id, workload FROM (
 ) ORDER BY requested_ms LIMIT ?
 """
 _ADD_COUNTS = f"""
-INSERT INTO labelers (partition, workload, labeler, {", ".join(_COUNTS)}, last_ms)
-VALUES ({", ".join("?" * (len(_COUNTS) + 4))})
+INSERT INTO labelers (partition, workload, labeler, {", ".join(LABELER_COUNTS)}, last_ms)
+VALUES ({", ".join("?" * (len(LABELER_COUNTS) + 4))})
 ON CONFLICT DO UPDATE SET
-    {", ".join(f"{name} = {name} + excluded.{name}" for name in _COUNTS)},
+    {", ".join(f"{name} = {name} + excluded.{name}" for name in LABELER_COUNTS)},
     last_ms = max(last_ms, excluded.last_ms)
 """  # noqa: S608 names of columns, as above
 _SUMS = f"""
-SELECT workload, labeler, {", ".join(f"sum({name})" for name in _COUNTS)}, max(last_ms) FROM labelers
+SELECT workload, labeler, {", ".join(f"sum({name})" for name in LABELER_COUNTS)}, max(last_ms) FROM labelers
 WHERE partition IN (SELECT value FROM json_each(?)) GROUP BY workload, labeler ORDER BY 3 DESC, 2
 """  # noqa: S608 names of columns, as above
 _EXPIRE_LABELERS = """
@@ -243,14 +243,7 @@ class SqliteJoinStore:
                 "INSERT OR REPLACE INTO offsets (topic, partition, next_offset) VALUES (?, ?, ?)",
                 ((source.topic, source.partition, offset) for source, offset in offsets.items()),
             )
-            self._database.executemany(
-                _ADD_COUNTS,
-                (
-                    (whose.partition, whose.workload, whose.labeler or "", *(getattr(counts, c) for c in _COUNTS), last)
-                    for whose, counts in agreement.items()
-                    for last in (0 if counts.last_at is None else int(counts.last_at.timestamp() * _MILLISECONDS),)
-                ),
-            )
+            self._database.executemany(_ADD_COUNTS, (_labeler_row(*one) for one in agreement.items()))
 
     def labelers(self, partitions: Collection[int]) -> Mapping[str, tuple[LabelerStatus, ...]]:
         """Return the busiest labelers of these partitions, by workload. Raises StoreDamaged."""
@@ -259,7 +252,7 @@ class SqliteJoinStore:
         found: dict[str, list[LabelerStatus]] = defaultdict(list)
         for workload, labeler, *sums, last_ms in rows:
             if len(found[workload]) < MOST_SHOWN:
-                counts = dict(zip(_COUNTS, sums, strict=True))
+                counts = dict(zip(LABELER_COUNTS, sums, strict=True))
                 last_at = datetime.fromtimestamp(last_ms / _MILLISECONDS, UTC)
                 found[workload].append(LabelerStatus(labeler=labeler or None, last_at=last_at, **counts))
         return {workload: tuple(labelers) for workload, labelers in found.items()}
@@ -435,6 +428,12 @@ def _prepare(database: sqlite3.Connection, path: Path) -> None:
     differing = database.execute(_DIFFERING).fetchall()
     if fault != "ok" or differing:
         raise StoreDamaged(f"{path}: {'the rows are not those that were written' if fault == 'ok' else fault}")
+
+
+def _labeler_row(whose: LabelerKey, counts: LabelerCounts) -> tuple[Any, ...]:
+    last_ms = 0 if counts.last_at is None else int(counts.last_at.timestamp() * _MILLISECONDS)
+    said = (getattr(counts, name) for name in LABELER_COUNTS)
+    return whose.partition, whose.workload, whose.labeler or "", *said, last_ms
 
 
 def _kind(state: QueryState) -> int:

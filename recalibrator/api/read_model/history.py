@@ -223,7 +223,6 @@ class Dated(Protocol):
     @property
     def at(self) -> datetime:
         """When."""
-        ...
 
 
 _Point = TypeVar("_Point", bound=Dated)
