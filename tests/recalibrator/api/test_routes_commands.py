@@ -20,15 +20,14 @@ from tests.support.versions import sealed_version
 def api() -> Api:
     """Versions 1 and 2 in the history, 2 in force."""
     api = make_api()
-    for number, trigger in ((1, "bootstrap"), (2, "refit")):
-        offer(api, number, trigger)
-    api.cache.take("ucci.status", WORKLOAD.encode(), status().to_json())
+    offer(api, 1, "bootstrap")
+    offer(api, 2, "refit")
+    api.tell(status())
     return api
 
 
 def offer(api: Api, number: int, trigger: str) -> None:
-    version = sealed_version(workload=WORKLOAD, version=number, evidence=Evidence(trigger=trigger))
-    api.cache.take("ucci.calibration-history", f"{WORKLOAD}:{number}".encode(), version.to_json())
+    api.tell(sealed_version(workload=WORKLOAD, version=number, evidence=Evidence(trigger=trigger)))
 
 
 def status(**changed: Any) -> WorkloadStatus:
@@ -75,7 +74,7 @@ def canary(**changed: Any) -> TrialStatus:
 def test_an_act_on_a_trial_becomes_a_command(
     api: Api, path: str, action: str, version: int | None, share: float | None
 ) -> None:
-    api.cache.take("ucci.status", WORKLOAD.encode(), status(trial=canary()).to_json())
+    api.tell(status(trial=canary()))
     answer = api.client.post(f"/v1/calibrations/{WORKLOAD}{path}", json={"reason": "to see"})
     assert answer.status_code == 202
     ((topic, _, value),) = api.producer.records
@@ -160,7 +159,7 @@ def test_the_form_of_a_canary_asks_for_the_share(api: Api) -> None:
 
 def test_the_page_compares_both_versions_and_offers_acts(api: Api) -> None:
     offer(api, 3, "canary")
-    api.cache.take("ucci.status", WORKLOAD.encode(), status(trial=canary()).to_json())
+    api.tell(status(trial=canary()))
     page = api.client.get(f"/workloads/{WORKLOAD}").text
     for shown in ("ada &lt;admin&gt;", "25.0 % of queries", "87.5 % of 800", "31.0 %", "22.0 %", "1.93", "0.912"):
         assert shown in page, shown
@@ -172,7 +171,7 @@ def test_the_page_compares_both_versions_and_offers_acts(api: Api) -> None:
 
 def test_an_ended_trial_stays_shown_and_offers_no_act(api: Api) -> None:
     ended = canary(ended_at=START + timedelta(hours=1), ended_by="stop_trial")
-    api.cache.take("ucci.status", WORKLOAD.encode(), status(trial=ended).to_json())
+    api.tell(status(trial=ended))
     page = api.client.get(f"/workloads/{WORKLOAD}").text
     assert "by stop trial" in page
     assert "action=promote" not in page
@@ -191,7 +190,7 @@ def test_a_version_only_on_trial_is_no_point_of_the_history(api: Api) -> None:
 def test_promote_without_a_trial_is_202(api: Api, ended: datetime | None) -> None:
     """Nothing would come of it: the fit has no version to promote."""
     trial = None if ended is None else canary(ended_at=ended, ended_by="stop_trial")
-    api.cache.take("ucci.status", WORKLOAD.encode(), status(trial=trial).to_json())
+    api.tell(status(trial=trial))
 
     answer = api.client.post(f"/v1/calibrations/{WORKLOAD}:promote")
     form = api.client.post("/confirm", data={"workload": WORKLOAD, "action": "promote"})
