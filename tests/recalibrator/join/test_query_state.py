@@ -58,10 +58,12 @@ def take(state: QueryState, event: RoutedEvent | FeedbackEvent, rules: Rules = W
     return take_feedback(state, event, START, rules)
 
 
-def fold(events: list[RoutedEvent | FeedbackEvent]) -> tuple[QueryState, list[LabelledExample]]:
+def fold(
+    events: list[RoutedEvent | FeedbackEvent], rules: Rules = WORKLOADS
+) -> tuple[QueryState, list[LabelledExample]]:
     state, examples = NOTHING_KNOWN, []
     for event in events:
-        joined = take(state, event)
+        joined = take(state, event, rules)
         state = joined.state
         examples += [] if joined.example is None else [joined.example]
     return state, examples
@@ -84,12 +86,38 @@ def verdict(what: str, **changes: Any) -> FeedbackEvent:
     return FeedbackEvent.model_validate({"query_id": "q-1", "verdict": what, **changes})
 
 
-def test_a_verdict_leaves_the_label_asked_for() -> None:
-    state, examples = fold([routed(1), verdict("right")])
-    assert state.awaits_label
-    assert [(one.verdict, one.small, one.gold_count, one.retracted) for one in examples] == [
-        ("right", None, None, False)
-    ]
+SKIP = feedback(1, revision=2).model_copy(update={"entities": None})
+GONE = feedback(1, retracted=True, revision=2)
+TOLD: dict[str, tuple[list[FeedbackEvent], list[tuple[str | None, int | None, bool]]]] = {
+    "a verdict": ([verdict("right")], [("right", None, False)]),
+    "the newer verdict": (
+        [verdict("right", revision=2), verdict("wrong"), verdict("wrong", revision=3)],
+        [("right", None, False), ("wrong", None, False)],
+    ),
+    "a verdict withdrawn": (
+        [verdict("right"), verdict("right", retracted=True, revision=2)],
+        [("right", None, False), (None, 0, True)],
+    ),
+    "a label withdrawn, a verdict left": (
+        [verdict("wrong"), feedback(1), GONE],
+        [("wrong", None, False), ("wrong", 2, False), ("wrong", None, False)],
+    ),
+    "an older revision": ([feedback(1, {}, revision=2), feedback(1, RIGHT)], [(None, 0, False)]),
+    "a higher revision": ([feedback(1, {}), feedback(1, RIGHT, revision=2)], [(None, 0, False), (None, 2, False)]),
+    "a label withdrawn": ([feedback(1), GONE], [(None, 2, False), (None, 0, True)]),
+    "a label skipped": ([feedback(1), SKIP], [(None, 2, False), (None, 0, True)]),
+    "a skip alone": ([SKIP], []),
+}
+
+
+@pytest.mark.parametrize(("said", "told"), TOLD.values(), ids=TOLD)
+def test_what_is_said_in_turn_is_told_the_fit(
+    said: list[FeedbackEvent], told: list[tuple[str | None, int | None, bool]]
+) -> None:
+    """Of each example the verdict, the values of the label, and whether it takes the label out."""
+    _, examples = fold([routed(1), *said])
+    assert [(one.verdict, one.gold_count, one.retracted) for one in examples] == told
+    assert [one.revision for one in examples] == sorted({one.revision for one in examples})
 
 
 @pytest.mark.parametrize("first", ["verdict", "label"])
@@ -102,24 +130,13 @@ def test_entities_supersede_a_verdict_in_either_order(first: str) -> None:
     assert (counted.gold_count, counted.verdict, counted.labeler) == (2, "wrong", "ada")
 
 
-def test_the_newer_verdict_of_a_labeler_counts() -> None:
-    _, examples = fold([routed(1), verdict("right", revision=2), verdict("wrong"), verdict("wrong", revision=3)])
-    assert [one.verdict for one in examples] == ["right", "wrong"]
-    _, examples = fold([routed(1), verdict("right"), verdict("right", retracted=True, revision=2)])
-    assert [(one.verdict, one.retracted) for one in examples] == [("right", False), (None, True)]
-
-
-def test_a_withdrawn_label_leaves_the_verdict_without_counts() -> None:
-    said = [verdict("wrong"), feedback(1), feedback(1, retracted=True, revision=2)]
-    _, examples = fold([routed(1), *said])
-    assert [(one.verdict, one.gold_count) for one in examples] == [("wrong", None), ("wrong", 2), ("wrong", None)]
-
-
 def test_a_label_that_was_not_requested_is_not_awaited() -> None:
     state, _ = fold([routed(1, label=NOT_REQUESTED)])
     assert not state.awaits_label
     state, _ = fold([feedback(1)])
     assert not state.awaits_label
+    state, _ = fold([routed(1), verdict("right")])
+    assert state.awaits_label, "a verdict does not say what is right"
 
 
 def contribution(examples: list[LabelledExample]) -> LabelledExample | None:
@@ -187,13 +204,6 @@ def test_every_example_carries_a_revision_above_those_before(said: list[Feedback
     assert revisions == sorted(set(revisions))
 
 
-def test_only_a_higher_revision_replaces_an_opinion() -> None:
-    _, examples = fold([routed(1), feedback(1, WRONG, revision=2), feedback(1, RIGHT, revision=1)])
-    assert [example.retracted for example in examples] == [False]
-    _, examples = fold([routed(1), feedback(1, WRONG, revision=1), feedback(1, RIGHT, revision=2)])
-    assert [example.revision for example in examples] == [1, 2]
-
-
 def test_a_withdrawal_lets_the_earlier_labeler_stand_again() -> None:
     later = START + timedelta(days=1)
     _, examples = fold(
@@ -207,17 +217,6 @@ def test_a_withdrawal_lets_the_earlier_labeler_stand_again() -> None:
     assert examples[2].model_copy(update={"revision": 1}) == examples[0]
     assert examples[1] != examples[0]
     assert [example.labeler for example in examples] == ["ada", "bo", "ada"]
-
-
-@pytest.mark.parametrize("how", ["retracted", "skipped"])
-def test_when_no_label_stands_any_more_the_query_is_taken_out(how: str) -> None:
-    changes = {"retracted": True} if how == "retracted" else {"entities": None}
-    _, examples = fold([routed(1), feedback(1), feedback(1, revision=2).model_copy(update=changes)])
-    assert [example.retracted for example in examples] == [False, True]
-
-
-def test_a_skip_alone_gives_no_example() -> None:
-    assert fold([routed(1), feedback(1).model_copy(update={"entities": None})])[1] == []
 
 
 def test_of_two_results_under_one_id_the_first_is_kept() -> None:
@@ -312,18 +311,6 @@ def test_a_compact_result_gives_the_example_of_the_whole() -> None:
 TRUSTING = {"photo": workload(trusted_labelers=("ada",))}
 
 
-def examples_of(events: list[RoutedEvent | FeedbackEvent]) -> list[LabelledExample]:
-    state, examples = NOTHING_KNOWN, []
-    for event in events:
-        if isinstance(event, RoutedEvent):
-            joined = take_result(state, event, TRUSTING)
-        else:
-            joined = take_feedback(state, event, START, TRUSTING)
-        state = joined.state
-        examples += [] if joined.example is None else [joined.example]
-    return examples
-
-
 @st.composite
 def words(draw: st.DrawFn) -> list[FeedbackEvent]:
     """What three labelers say: revisions and times of each their own, so that nothing hangs on what comes first."""
@@ -342,12 +329,12 @@ def test_any_order_of_events_ends_in_one_example(said: list[FeedbackEvent], data
     """Whose label it is, whether they are trusted and how many hold another included."""
     events: list[RoutedEvent | FeedbackEvent] = [routed(1), *said]
     shuffled = data.draw(st.permutations(events))
-    assert contribution(examples_of(shuffled)) == contribution(examples_of(events))
+    assert contribution(fold(shuffled, TRUSTING)[1]) == contribution(fold(events, TRUSTING)[1])
 
 
 def test_an_example_says_whether_its_labeler_is_trusted() -> None:
-    (trusted,) = examples_of([routed(1), feedback(1, labeler="ada")])
-    (other,) = examples_of([feedback(1, labeler="bo"), routed(1)])
+    _, (trusted,) = fold([routed(1), feedback(1, labeler="ada")], TRUSTING)
+    _, (other,) = fold([feedback(1, labeler="bo"), routed(1)], TRUSTING)
     assert (trusted.labeler, trusted.trusted) == ("ada", True)
     assert (other.labeler, other.trusted) == ("bo", False)
     assert fold([routed(1), feedback(1)])[1][0].trusted is None, "the workload names nobody"
@@ -357,7 +344,7 @@ def test_a_withdrawn_example_names_whose_label_was_withdrawn() -> None:
     """Not who spoke last."""
     skip = feedback(1, labeler="bo").model_copy(update={"entities": None})
     withdrawal = feedback(1, labeler="ada", revision=2, retracted=True)
-    *_, last = examples_of([routed(1), feedback(1, labeler="ada"), skip, withdrawal])
+    *_, last = fold([routed(1), feedback(1, labeler="ada"), skip, withdrawal], TRUSTING)[1]
     assert (last.retracted, last.labeler, last.trusted, last.disputed) == (True, "ada", True, 0)
 
 
@@ -371,7 +358,7 @@ def test_the_number_who_disagree_follows_each_opinion() -> None:
         feedback(1, RIGHT, labeler="bo", labelled_at=earlier, revision=2),
         feedback(1, WRONG, labeler="cy", labelled_at=earlier, revision=2, retracted=True),
     ]
-    examples = examples_of([routed(1), *said])
+    _, examples = fold([routed(1), *said], TRUSTING)
     assert [(one.labeler, one.disputed) for one in examples] == [
         ("ada", 0),
         ("ada", 1),
