@@ -104,8 +104,8 @@ TOLD: dict[str, tuple[list[FeedbackEvent], list[tuple[str | None, int | None, bo
     ),
     "an older revision": ([feedback(1, {}, revision=2), feedback(1, RIGHT)], [(None, 0, False)]),
     "a higher revision": ([feedback(1, {}), feedback(1, RIGHT, revision=2)], [(None, 0, False), (None, 2, False)]),
-    "a label withdrawn": ([feedback(1), GONE], [(None, 2, False), (None, 0, True)]),
-    "a label skipped": ([feedback(1), SKIP], [(None, 2, False), (None, 0, True)]),
+    "a label withdrawn": ([feedback(1), GONE], [(None, 2, False), (None, 2, True)]),
+    "a label skipped": ([feedback(1), SKIP], [(None, 2, False), (None, 2, True)]),
     "a skip alone": ([SKIP], []),
 }
 
