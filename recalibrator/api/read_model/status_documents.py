@@ -15,10 +15,10 @@ from pydantic_core import to_json
 from recalibrator.api.read_model.dead_letter_log import DeadLetterLog
 from recalibrator.api.read_model.headlines import Headlines
 from recalibrator.api.read_model.topic_cache import Instance, TopicCache
-from recalibrator.api.read_model.version_lines import summary
+from recalibrator.api.read_model.version_lines import VersionLine, changes
 from recalibrator.headlines.facts import SILENT_AFTER
 from schemas.settings import Settings
-from schemas.status import RecalibratorStatus, RouterStatus, WorkloadStatus
+from schemas.status import RecalibratorStatus, RouterStatus, VersionSummary, WorkloadStatus
 from schemas.topics import QUERIES
 from ucci_runtime.broker.contact import Heard
 
@@ -125,7 +125,7 @@ class StatusDocuments:
             # A status of an earlier release may lack the field altogether.
             "labels": (labels or {"requested": 0}) | {"by_labeler": labelers(around.labelers, workload)},
             "lag": (document.get("lag") or {}) | around.lag,
-            "version": None if line is None else summary(line, parent),
+            "version": None if line is None else _summary(line, parent),
             "routers": [_of_workload(one, workload) for one in around.routers if workload in one.versions],
             "dead_letters": self._letters.status(workload, around.now),
         }
@@ -198,6 +198,12 @@ def _sum(one: dict[str, Any], other: dict[str, Any]) -> dict[str, Any]:
     counts = {name: value + other.get(name, 0) for name, value in one.items() if isinstance(value, int)}
     # RFC 3339 in UTC: the later text is the later time, to the second.
     return one | counts | {"last_at": max(one["last_at"] or "", other["last_at"] or "") or None}
+
+
+def _summary(line: VersionLine, parent: VersionLine | None) -> VersionSummary:
+    """Return what the status says of the version in force."""
+    shown = {name: getattr(line, name) for name in ("version", "created_at", "trigger", "parent_version")}
+    return VersionSummary(**shown, changed=changes(line, parent))
 
 
 def _of_workload(router: RouterNow, workload: str) -> dict[str, Any]:
