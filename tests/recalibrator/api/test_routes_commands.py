@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from schemas.calibration import Evidence, Interval
+from schemas.calibration import CalibrationVersion, Evidence, Interval
 from schemas.command import Command
 from schemas.costs import CostRate
 from schemas.status import DriftStatus, WorkloadStatus
@@ -65,23 +65,27 @@ def canary(**changed: Any) -> TrialStatus:
 @pytest.mark.parametrize(
     ("path", "action", "version", "share"),
     [
+        *((f":{action}", action, None, None) for action in ("unpin", "pause", "resume", "refit", "promote")),
+        (":stop-trial", "stop_trial", None, None),
+        ("/1:activate", "activate", 1, None),
         ("/1:shadow", "shadow", 1, None),
         ("/1:canary?share=0.25", "canary", 1, 0.25),
-        (":promote", "promote", None, None),
-        (":stop-trial", "stop_trial", None, None),
     ],
 )
-def test_an_act_on_a_trial_becomes_a_command(
+def test_an_act_becomes_a_command_with_who_when_and_why(
     api: Api, path: str, action: str, version: int | None, share: float | None
 ) -> None:
     api.tell(status(trial=canary()))
     answer = api.client.post(f"/v1/calibrations/{WORKLOAD}{path}", json={"reason": "to see"})
     assert answer.status_code == 202
-    ((topic, _, value),) = api.producer.records
+    ((topic, key, value),) = api.producer.records
     command = Command.from_json(value)
-    assert topic == "ucci.observations"
+    assert (topic, key) == ("ucci.observations", WORKLOAD.encode())
     assert (command.action, command.version, command.share, command.reason) == (action, version, share, "to see")
-    assert (command.map is not None) is (version is not None)
+    assert (command.issued_by, command.issued_at) == ("local", START)
+    # A version's content goes with it: the fit keeps fewer versions than the history.
+    known = api.cache.version_json(WORKLOAD, version or 0)
+    assert command.map == (None if known is None else CalibrationVersion.from_json(known).map)
 
 
 @pytest.mark.parametrize(("body", "hold"), [({}, True), ({"hold": True}, True), ({"hold": False}, False)])
@@ -129,11 +133,13 @@ def test_large_only_takes_the_time_until_when(api: Api) -> None:
 
 
 def test_a_version_that_is_not_in_the_history_cannot_be_tried(api: Api) -> None:
-    assert api.client.post(f"/v1/calibrations/{WORKLOAD}/9:shadow").status_code == 404
+    for act in ("9:shadow", "99:activate", "-1:activate", "nine:activate"):
+        assert api.client.post(f"/v1/calibrations/{WORKLOAD}/{act}").status_code in (404, 422)
+    assert api.producer.records == []
 
 
-@pytest.mark.parametrize("path", ["/1:shadow", "/1:canary?share=0.5", ":promote", ":stop-trial"])
-def test_trials_need_the_scope_admin(path: str) -> None:
+@pytest.mark.parametrize("path", ["/1:shadow", "/1:canary?share=0.5", ":promote", ":stop-trial", ":pause"])
+def test_acts_need_the_scope_admin(path: str) -> None:
     api = make_api(api_keys={"reader": {"key": KEY, "scopes": ["read", "feedback"]}})
     answer = api.client.post(f"/v1/calibrations/{WORKLOAD}{path}", headers={"X-Api-Key": KEY})
     assert answer.status_code == 403

@@ -11,7 +11,6 @@ from urllib.parse import quote
 import pytest
 
 from schemas.calibration import CalibrationMap, CalibrationVersion, Evidence, Interval, Target
-from schemas.command import Command
 from schemas.event import rfc3339
 from schemas.status import (
     CalibrationError,
@@ -110,46 +109,23 @@ def test_versions_are_listed_newest_first_and_shown_as_published(api: Api) -> No
     assert CalibrationVersion.from_json(shown.content) == _version(1)
 
 
-def test_a_tombstone_takes_a_version_out(api: Api) -> None:
-    api.cache.take("ucci.calibration-history", f"{WORKLOAD}:1".encode(), None)
-
-    assert api.client.get(f"/v1/calibrations/{WORKLOAD}/1").status_code == 404
-
-
 @pytest.mark.parametrize(
-    "path", ["/v1/status/other", "/v1/calibrations/other", "/v1/calibrations/photo-search/99", "/x"]
+    "path",
+    [
+        "/v1/status/other",
+        "/v1/calibrations/other",
+        "/v1/calibrations/photo-search/1",
+        "/v1/calibrations/photo-search/99",
+        "/x",
+    ],
 )
 def test_what_is_not_there_is_404_in_the_one_shape(api: Api, path: str) -> None:
+    """As is a version once a tombstone has taken it out."""
+    api.cache.take("ucci.calibration-history", f"{WORKLOAD}:1".encode(), None)
     answer = api.client.get(path)
 
     assert answer.status_code == 404
     assert set(answer.json()["error"]) == {"code", "message", "field"}
-
-
-def test_a_roll_back_becomes_a_command_with_who_when_and_why(api: Api) -> None:
-    answer = api.client.post(f"/v1/calibrations/{WORKLOAD}/1:activate", json={"reason": "worse since Monday"})
-
-    assert answer.status_code == 202
-    [(topic, key, value)] = api.producer.records
-    command = Command.from_json(value)
-    assert (topic, key) == ("ucci.observations", WORKLOAD.encode())
-    assert (command.action, command.version, command.reason) == ("activate", 1, "worse since Monday")
-    assert command.signal == "token_margin"
-    assert (command.issued_by, command.issued_at) == ("local", START)
-    # Its content goes with it: the fit keeps fewer versions than the history.
-    assert (command.map, command.uncertainty_threshold) == (_version(1).map, 0.3)
-
-
-def test_a_version_that_never_was_cannot_be_rolled_back_to(api: Api) -> None:
-    for version in ("99", "-1", "nine"):
-        assert api.client.post(f"/v1/calibrations/{WORKLOAD}/{version}:activate").status_code in (404, 422)
-    assert api.producer.records == []
-
-
-@pytest.mark.parametrize("action", ["unpin", "pause", "resume", "refit"])
-def test_acts_on_a_workload(api: Api, action: str) -> None:
-    assert api.client.post(f"/v1/calibrations/{WORKLOAD}:{action}").status_code == 202
-    assert Command.from_json(api.producer.records[0][2]).action == action
 
 
 def test_readiness_names_what_is_missing() -> None:
@@ -180,17 +156,6 @@ def test_the_page_stands_before_anything_has_come() -> None:
 
     assert answer.status_code == 200
     assert "no query has come in" in answer.text
-
-
-def test_a_confirmed_form_becomes_a_command(api: Api) -> None:
-    shown = api.client.get("/confirm", params={"workload": WORKLOAD, "action": "activate", "version": "1"})
-    assert "Roll back" in shown.text
-
-    form = {"workload": WORKLOAD, "action": "activate", "version": "1", "reason": "why not"}
-    answer = api.client.post("/confirm", data=form, follow_redirects=False)
-
-    assert answer.status_code == 303
-    assert Command.from_json(api.producer.records[0][2]).version == 1
 
 
 def test_a_form_needs_the_admin_key_in_the_form_itself() -> None:
