@@ -52,11 +52,11 @@ def create_app(context: Context) -> FastAPI:
     app.openapi = document_of(app, has_keys=bool(context.settings.recalibrator.api_keys))  # type: ignore[method-assign]
     app.add_route("/openapi.json", _description(app), include_in_schema=False)
 
-    app.add_middleware(_CountRequests, metrics=context.metrics)
-    app.add_middleware(_DrainRefused)
-    app.add_middleware(_KeepSegments)
+    app.add_middleware(_count_requests, metrics=context.metrics)
+    app.add_middleware(_drain_refused)
+    app.add_middleware(_keep_segments)
     options = context.settings.recalibrator
-    app.add_middleware(_GuardBrowsers, hosts=RequestHosts.of(options.http_host, options.allowed_hosts))
+    app.add_middleware(_guard_browsers, hosts=RequestHosts.of(options.http_host, options.allowed_hosts))
     return app
 
 
@@ -74,22 +74,14 @@ def create_waiting_app(
     async def wait(path: str) -> Response:  # noqa: ARG001 whatever it is
         return refusal(unavailable(BrokerUnreachable("; ".join(missing()) or "starting")))
 
-    app.add_middleware(_GuardBrowsers, hosts=hosts)
+    app.add_middleware(_guard_browsers, hosts=hosts)
     return app
 
 
-class _GuardBrowsers:
-    """Refuses requests under a foreign host name, and adds the headers that browsers obey to every answer."""
+def _guard_browsers(app: ASGIApp, hosts: RequestHosts) -> ASGIApp:
+    """Refuse requests under a foreign host name, and add the headers that browsers obey to every answer."""
 
-    def __init__(self, app: ASGIApp, hosts: RequestHosts) -> None:
-        self._app = app
-        self._hosts = hosts
-
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        if scope["type"] != "http":
-            await self._app(scope, receive, send)
-            return
-
+    async def guard(scope: Scope, receive: Receive, send: Send) -> None:
         async def guarded(message: Message) -> None:
             if message["type"] == "http.response.start":
                 headers = MutableHeaders(scope=message)
@@ -97,39 +89,34 @@ class _GuardBrowsers:
                     headers.setdefault(name, value)
             await send(message)
 
-        host = Headers(scope=scope).get("host")
-        if self._hosts.allows(host):
-            await self._app(scope, receive, guarded)
-            return
-        message = RequestHosts.refusal(host, "recalibrator.allowed_hosts")
-        await refusal(RequestRefused(_FORBIDDEN, "foreign_host", message, "Host"))(scope, receive, guarded)
+        host = Headers(scope=scope).get("host") if scope["type"] == "http" else None
+        answer = app
+        if scope["type"] == "http" and not hosts.allows(host):
+            message = RequestHosts.refusal(host, "recalibrator.allowed_hosts")
+            answer = refusal(RequestRefused(_FORBIDDEN, "foreign_host", message, "Host"))
+        await answer(scope, receive, guarded)
+
+    return guard
 
 
-class _KeepSegments:
-    """Keeps the slashes that are encoded within a segment of the path, as in the name of a workload."""
+def _keep_segments(app: ASGIApp) -> ASGIApp:
+    """Keep the slashes that are encoded within a segment of the path, as in the name of a workload."""
 
-    def __init__(self, app: ASGIApp) -> None:
-        self._app = app
-
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+    async def keep(scope: Scope, receive: Receive, send: Send) -> None:
         if raw_path := scope.get("raw_path"):
             scope["path"] = segmented_path(raw_path)
-        await self._app(scope, receive, send)
+        await app(scope, receive, send)
+
+    return keep
 
 
-class _DrainRefused:
-    """Reads, within bounds, what a client still sends of a body whose answer is there already.
+def _drain_refused(app: ASGIApp) -> ASGIApp:
+    """Read, within bounds, what a client still sends of a body whose answer is there already.
 
     A connection that is closed over unread data is reset, and the client never sees why it was refused.
     """
 
-    def __init__(self, app: ASGIApp) -> None:
-        self._app = app
-
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        if scope["type"] != "http":
-            await self._app(scope, receive, send)
-            return
+    async def drain_rest(scope: Scope, receive: Receive, send: Send) -> None:
         has_more, may_come = True, False
 
         async def received() -> Message:
@@ -141,7 +128,12 @@ class _DrainRefused:
         async def answered(message: Message) -> None:
             nonlocal may_come
             if message["type"] == "http.response.start":
-                may_come = has_more and _sends_body(scope) and message["status"] != _REQUEST_TIMEOUT
+                may_come = (
+                    has_more
+                    and scope["type"] == "http"
+                    and _sends_body(scope)
+                    and message["status"] != _REQUEST_TIMEOUT
+                )
             ends = message["type"] == "http.response.body" and not message.get("more_body")
             if not (ends and may_come and has_more):
                 await send(message)
@@ -151,7 +143,9 @@ class _DrainRefused:
             await drain(received)
             await send({"type": "http.response.body", "body": b""})
 
-        await self._app(scope, received, answered)
+        await app(scope, received, answered)
+
+    return drain_rest
 
 
 def _sends_body(scope: Scope) -> bool:
@@ -160,33 +154,27 @@ def _sends_body(scope: Scope) -> bool:
     return b"expect" not in names and (b"transfer-encoding" in names or names.get(b"content-length", b"0") != b"0")
 
 
-class _CountRequests:
-    """Counts answers by route and status; wraps nothing else, so that bodies and answers pass unbuffered."""
+def _count_requests(app: ASGIApp, metrics: Metrics) -> ASGIApp:
+    """Count answers by route and status; wraps nothing else, so that bodies and answers pass unbuffered."""
 
-    def __init__(self, app: ASGIApp, metrics: Metrics) -> None:
-        self._app = app
-        self._metrics = metrics
-
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        if scope["type"] != "http":
-            await self._app(scope, receive, send)
-            return
+    async def count(scope: Scope, receive: Receive, send: Send) -> None:
+        def note(status: int) -> None:
+            route = getattr(scope.get("route"), "path_format", "none")
+            metrics.count("http_requests", route=route, status=str(status))
 
         async def counted(message: Message) -> None:
             if message["type"] == "http.response.start":
-                self._count(scope, int(message["status"]))
+                note(int(message["status"]))
             await send(message)
 
         try:
-            await self._app(scope, receive, counted)
+            await app(scope, receive, counted)
         except Exception:
             # Answered outside of here.
-            self._count(scope, _INTERNAL)
+            note(_INTERNAL)
             raise
 
-    def _count(self, scope: Scope, status: int) -> None:
-        route = getattr(scope.get("route"), "path_format", "none")
-        self._metrics.count("http_requests", route=route, status=str(status))
+    return count
 
 
 def _description(app: FastAPI) -> Callable[[Request], Awaitable[Response]]:

@@ -38,10 +38,9 @@ from recalibrator.api.http_requests import (
     require_past,
     require_type,
 )
-from recalibrator.labelling.feedback_warnings import FeedbackWarning, feedback_warnings
+from recalibrator.labelling.feedback_checks import FeedbackWarning, RecentRevisions, feedback_warnings
 from recalibrator.labelling.label_studio import UNKNOWN_PROJECT, LabelStudioReader, RecentAnnotations
 from recalibrator.labelling.label_tool import InvalidAnnotation
-from recalibrator.labelling.recent_revisions import RecentRevisions
 from schemas.event import MAX_ID_CHARS, MAX_RECORD_BYTES
 from schemas.feedback import FeedbackEvent
 from schemas.topics import FEEDBACK

@@ -19,11 +19,17 @@ from recalibrator.api.read_model.topic_cache import TopicCache
 from recalibrator.api.routes_movement import MOST_READ
 from recalibrator.labelling.queue import LabelQueue
 from recalibrator.prometheus_metrics import Metrics
+from schemas.calibration import CalibrationVersion
+from schemas.happening import HappeningEvent
+from schemas.label_requested import LabelRequested
 from schemas.settings import Settings
+from schemas.status import RecalibratorStatus, RouterStatus, WorkloadStatus
 from tests.support.memory_broker.broker import MemoryBroker, MemoryCluster, create_topics
 from ucci_runtime.broker.contact import Heard
 from ucci_runtime.broker.errors import BrokerUnreachable
 from ucci_runtime.broker.ports import Publisher
+
+Told = CalibrationVersion | HappeningEvent | LabelRequested | RecalibratorStatus | RouterStatus | WorkloadStatus
 
 START = datetime(2026, 1, 1, tzinfo=UTC)
 WORKLOAD = "photo-search"
@@ -88,6 +94,22 @@ class Api:
     cluster: MemoryCluster
     #: When Kafka was last heard, the latest last.
     kafka: list[Heard]
+
+    def tell(self, *records: Told) -> None:
+        """Have the API read these records, each on its topic."""
+        for record in records:
+            value = record.to_json()
+            if isinstance(record, LabelRequested):
+                assert self.queue.take("ucci.label-requests", record.query_id.encode(), value)
+                continue
+            if isinstance(record, CalibrationVersion):
+                topic, key = "calibration-history", f"{record.workload}:{record.version}"
+            elif isinstance(record, RouterStatus | RecalibratorStatus):
+                topic = "routers" if isinstance(record, RouterStatus) else "recalibrators"
+                key = record.instance_id
+            else:
+                topic, key = "status" if isinstance(record, WorkloadStatus) else "happenings", record.workload
+            assert self.cache.take(f"ucci.{topic}", key.encode(), value)
 
 
 def make_settings(

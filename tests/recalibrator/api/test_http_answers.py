@@ -56,12 +56,7 @@ def _api(**options: Any) -> Api:
     version = sealed_version(workload=WORKLOAD, version=1, created_at=START)
     in_use = {WORKLOAD: VersionInUse(version=1)}
     router = RouterStatus(instance_id="router-0", started_at=START, updated_at=START, ready=True, versions=in_use)
-    for topic, record_key, record in (
-        ("status", WORKLOAD, status),
-        ("calibration-history", f"{WORKLOAD}:1", version),
-        ("routers", "router-0", router),
-    ):
-        assert api.cache.take(f"ucci.{topic}", record_key.encode(), record.to_json())
+    api.tell(status, version, router)
     return api
 
 

@@ -23,8 +23,8 @@ def silenced() -> Api:
         ready=True,
         versions={WORKLOAD: VersionInUse(version=None)},
     )
-    api.cache.take("ucci.status", WORKLOAD.encode(), status.to_json())
-    api.cache.take("ucci.routers", b"router-1", router.to_json())
+    api.tell(status)
+    api.tell(router)
     api.clock.advance(60.0)
     api.kafka.append(api.kafka[0]._replace(is_away=True))
     return api

@@ -65,8 +65,8 @@ Scraped = dict[tuple[str, tuple[tuple[str, str], ...]], float]
 def api() -> Api:
     api = make_api()
     version = sealed_version(workload=WORKLOAD, version=3)
-    api.cache.take("ucci.calibration-history", f"{WORKLOAD}:3".encode(), version.to_json())
-    api.cache.take("ucci.status", WORKLOAD.encode(), WorkloadStatus.model_validate(STATUS).to_json())
+    api.tell(version)
+    api.tell(WorkloadStatus.model_validate(STATUS))
     add_router(api, "router-0", 3)
     add_router(api, "router-1", 2)
     return api
@@ -170,7 +170,7 @@ def test_metrics_say_what_was_promised_and_what_binds(api: Api) -> None:
     promised = {"micro_f1": 0.9, "max_escalation": 0.4, "fields": {"camera": 0.8}}
     standing = {"binds": "max_escalation", "wanted_escalation": 0.52, "fields": {"camera": INTERVAL}}
     changed = WorkloadStatus.model_validate(STATUS | {"target": promised, "standing": standing})
-    api.cache.take("ucci.status", WORKLOAD.encode(), changed.to_json())
+    api.tell(changed)
     found = scraped(api)
     assert value(found, "escalation_cap") == 0.4
     assert value(found, "escalation_wanted") == 0.52
@@ -181,7 +181,7 @@ def test_metrics_say_what_was_promised_and_what_binds(api: Api) -> None:
 
     spent = {"binds": "cost", "budget": {"allowed": 1.71, "realised": 1.698, "queries": 10_000}}
     changed = WorkloadStatus.model_validate(STATUS | {"target": {"cost": 1.7}, "standing": spent})
-    api.cache.take("ucci.status", WORKLOAD.encode(), changed.to_json())
+    api.tell(changed)
     found = scraped(api)
     assert (value(found, "cost_target"), value(found, "cost_realised")) == (1.7, 1.698)
     assert not any(name == "ucci_workload_micro_f1_target" for name, _ in found)

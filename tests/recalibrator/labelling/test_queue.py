@@ -146,7 +146,7 @@ def api() -> Api:
         drift=DriftStatus(state="ok"),
         updated_at=START,
     )
-    api.cache.take("ucci.status", WORKLOAD.encode(), status.to_json())
+    api.tell(status)
     return api
 
 

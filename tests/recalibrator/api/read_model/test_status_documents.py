@@ -37,7 +37,7 @@ def publish(api: Api, number: int, threshold: float, parent: int | None) -> None
         parent_version=parent,
         evidence=Evidence(trigger="threshold_moved", micro_f1=Interval(estimate=0.91, lower=0.9, upper=0.92)),
     )
-    assert api.cache.take("ucci.calibration-history", f"{WORKLOAD}:{number}".encode(), version.to_json())
+    api.tell(version)
 
 
 def tell_status(api: Api, **changes: Any) -> None:
@@ -51,7 +51,7 @@ def tell_status(api: Api, **changes: Any) -> None:
         "lag": {"observations": 3},
         "updated_at": START,
     }
-    assert api.cache.take("ucci.status", WORKLOAD.encode(), WorkloadStatus(**(content | changes)).to_json())
+    api.tell(WorkloadStatus(**(content | changes)))
 
 
 def tell_router(api: Api, name: str, *, silent_for: timedelta = timedelta()) -> None:
@@ -65,7 +65,7 @@ def tell_router(api: Api, name: str, *, silent_for: timedelta = timedelta()) -> 
         lag={"0": 4, "1": 1},
         lag_s={"0": 2.5, "1": 0.5},
     )
-    assert api.cache.take("ucci.routers", name.encode(), status.to_json())
+    api.tell(status)
 
 
 def tell_recalibrator(api: Api, name: str, *labelers: LabelerStatus, silent_for: timedelta = timedelta()) -> None:
@@ -76,7 +76,7 @@ def tell_recalibrator(api: Api, name: str, *labelers: LabelerStatus, silent_for:
         stages={"join": StageStatus(ready=True, lag={"ucci.results": TopicLag(records=7, seconds=1.5)})},
         labelers={WORKLOAD: labelers},
     )
-    assert api.cache.take("ucci.recalibrators", name.encode(), status.to_json())
+    api.tell(status)
 
 
 @pytest.fixture
