@@ -15,14 +15,13 @@ import numpy as np
 from pydantic import JsonValue
 
 from recalibrator.decoding import Observation
-from recalibrator.fit.arrays import Floats
 from recalibrator.fit.change_monitor import NO_REACTION, ChangeMonitor
-from recalibrator.fit.codec import Kept, KeptEach, dump, load
+from recalibrator.fit.codec import Floats, Kept, KeptEach, dump, load
 from recalibrator.fit.data.label_columns import Standing
-from recalibrator.fit.data.label_sides import silent_side
 from recalibrator.fit.data.label_table import LabelTable
 from recalibrator.fit.data.prequential import calibration_error
 from recalibrator.fit.data.traffic_window import PAIRS, TrafficWindow
+from recalibrator.fit.decide.accounts import LabelSpending, Pacer
 from recalibrator.fit.decide.candidate import (
     Candidate,
     DrawnAtom,
@@ -33,22 +32,26 @@ from recalibrator.fit.decide.candidate import (
     evaluate,
     reason_to_publish,
 )
-from recalibrator.fit.decide.label_spending import LabelSpending
-from recalibrator.fit.decide.pacer import Pacer
-from recalibrator.fit.decide.promise import reference
-from recalibrator.fit.decide.threshold import weigh
+from recalibrator.fit.decide.threshold import reference, weigh
 from recalibrator.fit.estimate.calibration_map import map_fitter
-from recalibrator.fit.estimate.estimate import Estimate, degraded
+from recalibrator.fit.estimate.estimate import Estimate, degraded, silent_side
 from recalibrator.fit.label_quality.crowd import details as label_details
 from recalibrator.fit.method_constants import DEFAULT, MethodConstants
 from recalibrator.fit.publish.evidence import costs, evidence, target_standing
 from recalibrator.fit.publish.handoff_watch import HandoffWatch
 from recalibrator.fit.publish.label_plan import label_plan
-from recalibrator.fit.publish.large_only import after_command, is_dear, refusal, saved
-from recalibrator.fit.publish.measured_quality import MeasuredQuality
+from recalibrator.fit.publish.measured_quality import MeasuredQuality, Verdicts
 from recalibrator.fit.publish.trial import Trials
-from recalibrator.fit.publish.verdicts import Verdicts
-from recalibrator.fit.publish.versions import Content, VersionRegistry, content_of, interpret
+from recalibrator.fit.publish.versions import (
+    Content,
+    VersionRegistry,
+    after_command,
+    content_of,
+    interpret,
+    is_dear,
+    refusal,
+    saved,
+)
 from recalibrator.fit.status import Counters, WorkloadFacts, workload_status
 from recalibrator.grid import Grid
 from schemas.basis import is_of_basis

@@ -13,7 +13,7 @@ from math import inf
 
 import numpy as np
 
-from recalibrator.fit.arrays import Floats
+from recalibrator.fit.codec import Floats
 from recalibrator.fit.data.label_columns import (
     ERROR,
     GROUP,

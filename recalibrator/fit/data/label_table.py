@@ -13,8 +13,7 @@ from typing import Literal, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from recalibrator.fit.arrays import Floats, Ints, Numbers
-from recalibrator.fit.codec import Kept
+from recalibrator.fit.codec import Floats, Ints, Kept, Numbers
 from recalibrator.fit.data.label_columns import (
     COLUMNS,
     ERROR,
@@ -38,8 +37,7 @@ from recalibrator.fit.data.label_columns import (
     STANDING,
     Standing,
 )
-from recalibrator.fit.data.revisions import Flips, Revisions
-from recalibrator.fit.data.slips import Slips
+from recalibrator.fit.data.slips import Flips, Revisions, Slips
 from recalibrator.grid import Grid
 from schemas.event import to_us
 from schemas.labelled import LabelledExample, OutcomeCounts

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from recalibrator.fit.arrays import Floats
+from recalibrator.fit.codec import Floats
 from recalibrator.fit.data.decayed_sums import label_weights
 from recalibrator.fit.data.label_columns import (
     ERROR,

@@ -7,9 +7,17 @@ from typing import Any, NamedTuple
 
 from recalibrator.fit.data.label_table import Change, LabelTable
 from recalibrator.fit.data.traffic_window import TrafficWindow
-from recalibrator.fit.decide.atoms import Drawn, choose_drawn
-from recalibrator.fit.decide.promise import Affordable, choose_for
-from recalibrator.fit.decide.threshold import Choice, Policies, escalation_rate, safety_of_few, weigh
+from recalibrator.fit.decide.threshold import (
+    Affordable,
+    Choice,
+    Drawn,
+    Policies,
+    choose_drawn,
+    choose_for,
+    escalation_rate,
+    safety_of_few,
+    weigh,
+)
 from recalibrator.fit.estimate.calibration_map import MapFitter
 from recalibrator.fit.estimate.estimate import Circumstances, Estimate, Support, estimate_outcomes
 from recalibrator.fit.method_constants import MethodConstants

@@ -14,8 +14,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from recalibrator.fit.arrays import Bools, Counts, Floats, Ints
-from recalibrator.fit.codec import Kept
+from recalibrator.fit.codec import Bools, Counts, Floats, Ints, Kept
 from recalibrator.fit.data.label_columns import ERROR, GROUP, ROUTED_US, STANDING
 from recalibrator.fit.data.label_table import LabelTable, Span, are_in
 from recalibrator.fit.data.traffic_window import AGREEING, COUNT, MIX, PAIRS, Batch, TrafficWindow

@@ -15,11 +15,9 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from recalibrator.fit.arrays import Floats, Ints
-from recalibrator.fit.codec import Kept, KeptEach
-from recalibrator.fit.data.revisions import Flips
-from recalibrator.fit.drift.cusum import Cusum, CusumRules
-from recalibrator.fit.drift.detector import Alarm, Channel, Detector, Outcomes
+from recalibrator.fit.codec import Floats, Ints, Kept, KeptEach
+from recalibrator.fit.data.slips import Flips
+from recalibrator.fit.drift.detector import Alarm, Channel, Cusum, CusumRules, Detector, Outcomes
 from recalibrator.fit.drift.river_detector import RiverDetector
 from recalibrator.fit.estimate.agreement import Chances, inside
 from schemas.detectors import DEFAULT_DETECTORS, DetectorName, RiverArguments, RiverName

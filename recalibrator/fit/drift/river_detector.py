@@ -12,8 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from recalibrator.fit.arrays import Floats
-from recalibrator.fit.codec import Kept
+from recalibrator.fit.codec import Floats, Kept
 from recalibrator.fit.drift.detector import Alarm, Channel, Detector, Outcomes
 from schemas.detectors import RiverArguments, RiverName
 from schemas.errors import ConfigError

@@ -11,10 +11,10 @@ from typing import NamedTuple
 
 import numpy as np
 
-from recalibrator.fit.arrays import Floats
+from recalibrator.fit.codec import Floats
 from recalibrator.fit.data.decayed_sums import SLOW, SLOW_SQUARE
 from recalibrator.fit.data.label_columns import ERROR, PAIR
-from recalibrator.fit.estimate.logistic import line_basis, newton_step
+from recalibrator.fit.estimate.calibration_map import line_basis, newton_step
 from recalibrator.fit.estimate.outcome_curves import Smoothed, cell_sums
 from recalibrator.fit.estimate.smoothing import Family, shrunk_local_linear
 from recalibrator.fit.method_constants import MethodConstants

@@ -12,7 +12,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from recalibrator.fit.arrays import Floats
+from recalibrator.fit.codec import Floats
 from recalibrator.fit.data.decayed_sums import (
     FAST,
     FAST_QUERIES,
@@ -26,9 +26,9 @@ from recalibrator.fit.data.decayed_sums import (
     DecayedSums,
     decayed_sums,
 )
-from recalibrator.fit.data.label_columns import ERROR, ONE, PAIR
+from recalibrator.fit.data.label_columns import ERROR, GROUP, ONE, PAIR, ROUTED_US, STANDING, Standing
 from recalibrator.fit.data.label_table import LabelTable, Span
-from recalibrator.fit.data.traffic_window import AGREEING, PAIRS, TrafficWindow, distribution
+from recalibrator.fit.data.traffic_window import AGREEING, COUNT, PAIRS, TrafficWindow, distribution
 from recalibrator.fit.estimate.agreement import Shift, Tilt, error_given_agreement, fit_tilt, inside, shift_by
 from recalibrator.fit.estimate.calibration_map import ErrorCells, MapFitter
 from recalibrator.fit.estimate.outcome_curves import (
@@ -43,8 +43,47 @@ from recalibrator.fit.estimate.rectifier import Change, Rectifier, centred, rect
 from recalibrator.fit.estimate.smoothing import kernel_mean
 from recalibrator.fit.method_constants import MethodConstants
 from recalibrator.grid import Grid
-from schemas.calibration import CalibrationMap
+from schemas.calibration import CalibrationMap, LabelShares
 from schemas.status import SilentSide
+
+EXPECTED_LEAST = 30.0
+"""Labels that a side should have had before its silence means anything: by chance alone fewer than an eighth of them
+come once in 10^10 times (Poisson)."""
+
+SHARE = 1.0 / 8.0
+"""Of these, below which the side counts as silent."""
+
+
+def silent_side(
+    labels: LabelTable, traffic: TrafficWindow, shares: LabelShares, threshold: float | None
+) -> SilentSide | None:
+    """Return the side of the threshold on u from which hardly a label has come for the recent queries, or None.
+
+    People who label where they happen to look, which is often where something was escalated, say nothing of the answers
+    that were kept. No estimate of what is served can notice that by itself: the labels there are look as they always
+    do. A side should have as many labels for each one asked for, by the shares in force, as the other side has.
+    """
+    if threshold is None or traffic.begins_us is None:
+        return None
+    # The cells below the threshold are kept; it lies on an edge, which is not to depend on the last bit.
+    kept_cells = int(np.searchsorted(labels.grid.edges, threshold * (1.0 + 1e-12), side="right"))
+    recent = labels.table[:, ROUTED_US] >= traffic.begins_us
+    standing, group = labels.table[recent, STANDING], labels.table[recent, GROUP]
+    group = group[(standing != Standing.UNREQUESTED) & (group < labels.groups - 1)]
+    is_kept = np.mod(group, labels.grid.cells) < kept_cells
+    came = {"kept": float(is_kept.sum()), "escalated": float((~is_kept).sum())}
+    counts = traffic.counts[COUNT]
+    asked = {
+        "kept": float(counts[:kept_cells].sum()) * shares.kept,
+        "escalated": float(counts[kept_cells:].sum()) * shares.escalated,
+    }
+    sides: tuple[tuple[SilentSide, SilentSide], ...] = (("kept", "escalated"), ("escalated", "kept"))
+    for side, other in sides:
+        expected = came[other] * asked[side] / asked[other] if asked[other] > 0.0 else 0.0
+        if expected >= EXPECTED_LEAST and came[side] < SHARE * expected:
+            return side
+    return None
+
 
 _TRAFFIC_WANTED = 1_000.0
 

@@ -10,7 +10,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from recalibrator.fit.arrays import Floats
+from recalibrator.fit.codec import Floats
 from recalibrator.fit.data.label_columns import (
     HITS_LARGE,
     HITS_SMALL,

@@ -14,7 +14,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from recalibrator.fit.arrays import Floats, Ints
+from recalibrator.fit.codec import Floats, Ints
 
 _LEAST_MASS = 1e-9
 _LEAST_SQUARE = 1e-12

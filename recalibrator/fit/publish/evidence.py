@@ -8,8 +8,7 @@ from pydantic import JsonValue
 
 from recalibrator.fit.data.traffic_window import TrafficWindow
 from recalibrator.fit.decide.candidate import Candidate
-from recalibrator.fit.decide.promise import large_rate
-from recalibrator.fit.decide.threshold import Policies
+from recalibrator.fit.decide.threshold import Policies, large_rate
 from recalibrator.fit.estimate.estimate import Support
 from schemas.calibration import Z95, Evidence, Interval, Target, TargetStanding
 from schemas.costs import ModelCosts, expected_cost

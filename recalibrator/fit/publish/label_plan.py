@@ -11,11 +11,11 @@ from math import inf, log
 
 import numpy as np
 
-from recalibrator.fit.arrays import Floats
+from recalibrator.fit.codec import Floats
 from recalibrator.fit.data.label_columns import ROUTED_US, STANDING
 from recalibrator.fit.decide.candidate import Candidate, View
 from recalibrator.fit.decide.threshold import Policies, choose, weigh
-from recalibrator.fit.drift.cusum import CusumRules
+from recalibrator.fit.drift.detector import CusumRules
 from recalibrator.fit.drift.monitors import ALIKE_RULES
 from recalibrator.fit.estimate.rectifier import Rectifier
 from recalibrator.fit.publish.measured_quality import measured

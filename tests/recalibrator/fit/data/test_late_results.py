@@ -10,8 +10,7 @@ from numpy.typing import NDArray
 
 from recalibrator.core import Recalibrator
 from recalibrator.fit.codec import dump, load
-from recalibrator.fit.data.late_results import LateResults
-from recalibrator.fit.data.traffic_window import COUNT, TrafficWindow
+from recalibrator.fit.data.traffic_window import COUNT, LateResults, TrafficWindow
 from recalibrator.fit.drift.monitors import DriftMonitors
 from recalibrator.grid import Grid
 from schemas.traffic import GridSpec, TrafficSummary

@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from recalibrator.fit.codec import dump, load
-from recalibrator.fit.data.revisions import Flips, Revisions
+from recalibrator.fit.data.slips import Flips, Revisions
 
 LABELS = 300
 CORRECTED = st.lists(st.tuples(st.sampled_from([0.0, 1.0]), st.sampled_from([0.0, 1.0])), min_size=1, max_size=60)

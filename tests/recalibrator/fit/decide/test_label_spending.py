@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from recalibrator.core import Recalibrator
 from recalibrator.fit.codec import dump, load
-from recalibrator.fit.decide.label_spending import LabelSpending
+from recalibrator.fit.decide.accounts import LabelSpending
 from schemas.calibration import LabelShares
 from schemas.errors import ConfigError
 from schemas.settings import LabelAllowance, WorkloadSettings

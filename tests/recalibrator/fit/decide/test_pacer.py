@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from recalibrator.fit.codec import dump, load
-from recalibrator.fit.decide.pacer import Pacer
+from recalibrator.fit.decide.accounts import Pacer
 from recalibrator.fit.method_constants import MethodConstants
 from schemas.traffic import VersionTraffic
 

@@ -8,16 +8,18 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from recalibrator.fit.decide.promise import (
+from recalibrator.fit.decide.threshold import (
     Affordable,
+    Choice,
+    Policies,
     capped,
+    choose,
     choose_for,
     choose_for_all,
     choose_within,
     large_rate,
     reference,
 )
-from recalibrator.fit.decide.threshold import Choice, Policies, choose
 from schemas.calibration import Evidence, Interval, Target
 from tests.support.versions import sealed_version
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from recalibrator.fit.drift.change_times import OutcomeChange
+from recalibrator.fit.change_monitor import OutcomeChange
 
 
 @pytest.mark.parametrize(

@@ -7,8 +7,7 @@ import pytest
 
 from recalibrator.core import Recalibrator
 from recalibrator.fit.codec import dump, load
-from recalibrator.fit.drift.cusum import Cusum, CusumRules
-from recalibrator.fit.drift.detector import Channel, Outcomes
+from recalibrator.fit.drift.detector import Channel, Cusum, CusumRules, Outcomes
 from recalibrator.fit.drift.monitors import DriftMonitors, Predicted
 from tests.support.cascade_stream import FIELDS, World, drive, settings
 

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from recalibrator.fit.codec import dump, load
 from recalibrator.fit.drift.monitors import DriftMonitors, Predicted
 from recalibrator.fit.estimate.agreement import Chances
-from recalibrator.fit.label_quality.audit_test import log_likelihood_ratios
+from recalibrator.fit.label_quality.crowd import log_likelihood_ratios
 
 AGREEMENT = np.array([0.97, 0.6, 0.2])
 ERROR_GIVEN = np.array([[0.7, 0.8, 0.9], [0.01, 0.06, 0.2]])

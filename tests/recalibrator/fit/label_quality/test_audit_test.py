@@ -12,7 +12,7 @@ from scipy.special import logsumexp
 from scipy.stats import binom
 
 from recalibrator.fit.estimate.agreement import Chances
-from recalibrator.fit.label_quality.audit_test import (
+from recalibrator.fit.label_quality.crowd import (
     OddsPosterior,
     log_likelihood_ratios,
     mixed_ratio,

@@ -9,10 +9,9 @@ from typing import cast
 import numpy as np
 import pytest
 
-from recalibrator.fit.arrays import Floats, Ints
-from recalibrator.fit.codec import Kept, dump, load
+from recalibrator.fit.codec import Floats, Ints, Kept, dump, load
 from recalibrator.fit.data.label_table import LabelTable
-from recalibrator.fit.data.revisions import Flips
+from recalibrator.fit.data.slips import Flips
 from recalibrator.fit.label_quality.crowd import (
     Audit,
     AuditsDrawn,

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from scipy.special import betaln, comb
 from scipy.stats import betabinom
 
-from recalibrator.fit.arrays import Floats
+from recalibrator.fit.codec import Floats
 from recalibrator.fit.data.label_columns import (
     COLUMNS,
     ERROR,
@@ -23,7 +23,7 @@ from recalibrator.fit.data.label_columns import (
     SIZE_LARGE,
     SIZE_SMALL,
 )
-from recalibrator.fit.label_quality.labeler_evidence import (
+from recalibrator.fit.label_quality.labelers import (
     BLOCK,
     WINDOWS,
     Tally,

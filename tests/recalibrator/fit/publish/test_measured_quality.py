@@ -8,10 +8,9 @@ import numpy as np
 import pytest
 
 from recalibrator.core import Recalibrator
-from recalibrator.fit.confidence_sequence import standard_errors
 from recalibrator.fit.data.label_table import LabelTable
 from recalibrator.fit.data.prequential import served_per_field
-from recalibrator.fit.publish.measured_quality import WINDOWS, measured
+from recalibrator.fit.publish.measured_quality import WINDOWS, measured, standard_errors
 from recalibrator.grid import Grid
 from schemas import CalibrationMap, CalibrationVersion, Evidence, FieldCounts, LabelledExample, Signal, Target
 from schemas.calibration import Atom

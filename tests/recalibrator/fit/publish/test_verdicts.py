@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from recalibrator.core import Recalibrator
-from recalibrator.fit.publish.verdicts import KEPT_VERDICTS
+from recalibrator.fit.publish.measured_quality import KEPT_VERDICTS
 from schemas import LabelledExample
 from schemas.labelled import OutcomeCounts
 from schemas.status import VerdictStatus
