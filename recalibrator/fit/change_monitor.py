@@ -42,13 +42,7 @@ _FRESH_LABELS_BETWEEN_CHANGES = 200
 
 
 class Change:
-    """When something is believed to have changed last, and the number of labels since.
-
-    Attributes
-    ----------
-    fresh : int or None
-        Labels of queries routed since; None when nothing has changed.
-    """
+    """When something is believed to have changed last, and the number of labels since."""
 
     began_us: Kept[int | None] = None
     _fresh: Kept[int] = 0
@@ -79,16 +73,9 @@ class OutcomeChange(Change):
         )
 
     def note(self, began_us: int, fresh: int, now_us: int, *, by_labels: bool, settled: bool) -> None:
-        """Take a change in.
+        """Take a change in, with the labels known of queries routed since, and when it was reported.
 
-        Parameters
-        ----------
-        fresh : int
-            Labels that are known of queries routed since.
-        now_us : int
-            When it was reported.
-        by_labels : bool
-            Whether labels reported it, so that it is retracted when they are found to be wrong.
+        ``by_labels``: whether labels reported it, so that it is retracted when they are found to be wrong.
         """
         self._before_us, self.settled = self.began_us, settled
         self.began_us, self._fresh, self._seen_us, self._by_labels = began_us, fresh, now_us, by_labels
@@ -138,15 +125,7 @@ NO_REACTION = Reaction(refit_now=False)
 
 
 class ChangeMonitor:
-    """The detectors, label quality and the last change of one workload.
-
-    Parameters
-    ----------
-    labels : LabelTable
-        What a careless crowd's labels count for is noted in it.
-    traffic : TrafficWindow
-        Forgets what a change of the mix of queries has made obsolete.
-    """
+    """The detectors, label quality and the last change of one workload."""
 
     drift: Kept[DriftMonitors]
     label_quality: Kept[LabelQuality]
@@ -177,18 +156,10 @@ class ChangeMonitor:
         may_ask: bool,
         map_labels: float = inf,
     ) -> Reaction:
-        """Take the first label of a query in, which the window already knows.
+        """Take the first label in that was asked for of a query; the window already counts it as ``standing``.
 
-        Parameters
-        ----------
-        example : LabelledExample
-            Whose label was asked for.
-        standing : Standing
-            As what the window counts it.
-        may_ask : bool
-            Whether an audit could be published.
-        map_labels : float
-            Effective labels behind the map that it was routed by; infinite where that is not known.
+        ``may_ask``: whether an audit could be published. ``map_labels``: effective labels behind the map that the query
+        was routed by; infinite where that is not known.
         """
         said = 0.0 if example.small_exact else 1.0
         # Earlier releases called a failed large answer a disagreement.
@@ -247,16 +218,9 @@ class ChangeMonitor:
     def on_traffic(
         self, summary: TrafficSummary, batch: Batch, audits: dict[int, float], now_us: int, *, may_ask: bool
     ) -> bool:
-        """Take one summary in; returns whether a refit is due at once.
+        """Take one summary in, with the same on this grid and audit probabilities by version.
 
-        Parameters
-        ----------
-        batch : Batch
-            The same on this grid.
-        audits : dict
-            Audit probability by version.
-        may_ask : bool
-            Whether an audit could be published.
+        Returns whether a refit is due at once. ``may_ask``: whether an audit could be published.
         """
         self.label_quality, _ = step(self.label_quality, AuditsDrawn(summary, audits), self._constants)
         pairs = batch.counts[PAIRS : AGREEING + 1]

@@ -102,13 +102,6 @@ class Recalibrator:
     ----------
     settings : WorkloadSettings
         The ``[workloads.NAME]`` table, name included.
-    constants : MethodConstants, optional
-        The method's constants.
-
-    Attributes
-    ----------
-    current : CalibrationVersion or None
-        In force; None until there is one.
 
     Examples
     --------

@@ -10,7 +10,7 @@ import numpy as np
 from pydantic import JsonValue
 
 from recalibrator.fit.change_monitor import ChangeMonitor
-from recalibrator.fit.data.label_columns import ROUTED_US, STANDING
+from recalibrator.fit.data import label_columns as at
 from recalibrator.fit.data.label_table import LabelTable
 from recalibrator.fit.data.prequential import (
     calibration_error,
@@ -229,7 +229,7 @@ def _labels(labels: LabelTable, traffic: TrafficWindow, counters: Counters, effe
 def _labels_per_hour(labels: LabelTable) -> float | None:
     """Return how many labels an hour of routed queries has brought lately; None where they share one time."""
     table = labels.table
-    routed_us = table[table[:, STANDING] > 0.0, ROUTED_US]
+    routed_us = table[table[:, at.STANDING] > 0.0, at.ROUTED_US]
     latest = np.sort(routed_us)[-_LABELS_OF_RATE:]
     span_s = float(latest[-1] - latest[0]) / 1e6 if len(latest) else 0.0
     return (len(latest) - 1) / span_s * _SECONDS_PER_HOUR if span_s > 0.0 else None

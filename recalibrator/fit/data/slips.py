@@ -7,16 +7,8 @@ from typing import Any, NamedTuple, TypeVar
 import numpy as np
 
 from recalibrator.fit.codec import Bytes, Floats, Kept
-from recalibrator.fit.data.label_columns import (
-    ERROR,
-    GROUP,
-    HITS_LARGE,
-    REVISION,
-    ROUTED_US,
-    SIZE_LARGE,
-    STANDING,
-    Standing,
-)
+from recalibrator.fit.data import label_columns as at
+from recalibrator.fit.data.label_columns import Standing
 
 _LEAST_TRUE = 0.02
 """Of the faults that the crowd reports where answers differ: some are always true."""
@@ -62,17 +54,17 @@ class Slips(NamedTuple):
     def weights(self, table: Floats) -> Floats:
         """Return what each label is worth, shape (labels,): 1 where nothing slips."""
         cells, found = len(self.share), np.ones(len(table))
-        standing, group = table[:, STANDING], table[:, GROUP].astype(np.intp)
+        standing, group = table[:, at.STANDING], table[:, at.GROUP].astype(np.intp)
         # What somebody has since corrected is no slip.
-        crowd = ((standing == Standing.COUNTED) | (standing == Standing.ANSWERED)) & (table[:, REVISION] <= 1.0)
-        rows = np.flatnonzero(crowd & self.covers(table[:, ROUTED_US]) & (group < 3 * cells))
-        group, wrong = group[rows], table[rows, ERROR] > 0.0
+        crowd = ((standing == Standing.COUNTED) | (standing == Standing.ANSWERED)) & (table[:, at.REVISION] <= 1.0)
+        rows = np.flatnonzero(crowd & self.covers(table[:, at.ROUTED_US]) & (group < 3 * cells))
+        group, wrong = group[rows], table[rows, at.ERROR] > 0.0
         true, said = self.error.reshape(-1)[group], self.reported.reshape(-1)[group]
         found[rows] = np.where(wrong, true / said, (1.0 - true) / (1.0 - said))
         # Where the answers differ, one of them is wrong anyhow: a slip shows by both being so.
         apart = (group >= cells) & (group < 2 * cells)
         if self.too_many and apart.any():
-            both = wrong[apart] & (table[rows[apart], HITS_LARGE] < table[rows[apart], SIZE_LARGE])
+            both = wrong[apart] & (table[rows[apart], at.HITS_LARGE] < table[rows[apart], at.SIZE_LARGE])
             said_both, slip = float(both.mean()), float(self.share[group[apart] - cells].mean())
             true_both = max(_LEAST_TRUE * said_both, (said_both - slip) / (1.0 - slip))
             if 0.0 < said_both < 1.0:

@@ -181,16 +181,8 @@ def reason_to_publish(
 
     A publication reaches all routers within tens of milliseconds and costs next to nothing, so that only moves too
     small to matter are kept back. Waiting for larger ones, or for those beyond their noise, was measured to cost more
-    than it saves.
-
-    Parameters
-    ----------
-    map_moved : float
-        Mean over current traffic of the change of g(u).
-    age_s : float
-        Event time since ``current``, in seconds.
-    drifted : bool
-        Whether a detector has just fired.
+    than it saves. ``map_moved`` is the mean over current traffic of the change of g(u), ``age_s`` event time since
+    ``current``; ``drifted``: a detector has just fired.
     """
     policies, choice = candidate.policies, candidate.choice
     if choice.feasible != (current.state != "infeasible"):

@@ -83,16 +83,8 @@ def weigh(
     F(t) = E[z_small; u ≤ t] + E[z_large; u > t], the failed small answers and the explored queries among the latter.
     The standard error holds the curves' noise, that of both corrections, and that of the traffic as a sample.
 
-    Parameters
-    ----------
-    edges : ndarray, shape (cells - 1,)
-        Upper edges of all cells but the last.
-    target : float
-        τ.
-    exploration : float
-        Share of the kept queries that the large model answers all the same.
-    atom : Atom, optional
-        Queries of which a share escalates by draw.
+    ``edges`` are the upper edges of all cells but the last, ``target`` is τ, ``exploration`` the share of the kept
+    queries that the large model answers all the same, and of an ``atom`` a share escalates by draw.
     """
     shares, kept, escalated, failed = estimate.traffic, estimate.kept, estimate.escalated, estimate.failed
     small, large = estimate.shift.jacobian
@@ -186,8 +178,6 @@ def safety_of_few(safety: float, labels: float) -> float:
 
     A standard error made of few labels is itself uncertain, and of all thresholds that seem to meet the target the
     largest is the luckiest: the fewer labels, the more so.
-
-    ``safety``: margin where labels are many.
 
     Examples
     --------

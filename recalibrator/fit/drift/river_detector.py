@@ -25,16 +25,7 @@ _SEEDED: dict[RiverName, RiverArguments] = {"KSWIN": {"seed": 1}}
 
 
 class RiverDetector(Detector):
-    """One drift detector of river's.
-
-    Parameters
-    ----------
-    kind : str
-        A class of ``river.drift``.
-    arguments : dict
-        Its own.
-    channel : Channel
-        What it listens to.
+    """One drift detector of river's: a class of ``river.drift`` with its own arguments.
 
     Raises
     ------

@@ -29,14 +29,8 @@ def platt(errors: Floats, weight: Floats, place: Floats) -> Floats:
     """Fit P(error | u) = 1 / (1 + exp(-(b + s·x))) with s ≥ 0 by penalised Newton steps.
 
     Shape (cells,): non-decreasing, inside (0, 1). With labels of one kind alone it stays inside too: both kinds are
-    given half a label more (Platt's correction).
-
-    Parameters
-    ----------
-    errors, weight : ndarray, shape (cells,)
-        Weighted sums of errors and of labels.
-    place : ndarray, shape (cells,)
-        x, the standardised logit of u.
+    given half a label more (Platt's correction). ``errors`` and ``weight`` are weighted sums of errors and of labels,
+    ``place`` is x, the standardised logit of u.
 
     Examples
     --------

@@ -13,6 +13,7 @@ from typing import NamedTuple
 import numpy as np
 
 from recalibrator.fit.codec import Floats
+from recalibrator.fit.data import label_columns as at
 from recalibrator.fit.data.decayed_sums import (
     FAST,
     FAST_QUERIES,
@@ -26,7 +27,7 @@ from recalibrator.fit.data.decayed_sums import (
     DecayedSums,
     decayed_sums,
 )
-from recalibrator.fit.data.label_columns import ERROR, GROUP, ONE, PAIR, ROUTED_US, STANDING, Standing
+from recalibrator.fit.data.label_columns import Standing
 from recalibrator.fit.data.label_table import LabelTable, Span
 from recalibrator.fit.data.traffic_window import AGREEING, COUNT, PAIRS, TrafficWindow, distribution
 from recalibrator.fit.estimate.agreement import Shift, Tilt, error_given_agreement, fit_tilt, inside, shift_by
@@ -67,8 +68,8 @@ def silent_side(
         return None
     # The cells below the threshold are kept; it lies on an edge, which is not to depend on the last bit.
     kept_cells = int(np.searchsorted(labels.grid.edges, threshold * (1.0 + 1e-12), side="right"))
-    recent = labels.table[:, ROUTED_US] >= traffic.begins_us
-    standing, group = labels.table[recent, STANDING], labels.table[recent, GROUP]
+    recent = labels.table[:, at.ROUTED_US] >= traffic.begins_us
+    standing, group = labels.table[recent, at.STANDING], labels.table[recent, at.GROUP]
     group = group[(standing != Standing.UNREQUESTED) & (group < labels.groups - 1)]
     is_kept = np.mod(group, labels.grid.cells) < kept_cells
     came = {"kept": float(is_kept.sum()), "escalated": float((~is_kept).sum())}
@@ -177,10 +178,7 @@ def estimate_outcomes(
     circumstances: Circumstances,
     constants: MethodConstants,
 ) -> Estimate:
-    """Estimate what is expected of each way of serving.
-
-    ``fitter``: of the map g.
-    """
+    """Estimate what is expected of each way of serving."""
     changed_us, grid, target = circumstances.changed_us, labels.grid, labels.target
     # The tilt is that of the current traffic. Labels of queries routed before it knew nothing of what it says and would
     # cancel it, all the more when labels are late or have stopped coming.
@@ -227,10 +225,7 @@ def estimate_outcomes(
 
 
 def errors_before(labels: LabelTable, instant_us: int, constants: MethodConstants) -> Floats:
-    """Return P(the small answer is wrong | u, the answers differ), and where they are equal, by labels before a time.
-
-    Shape (2, cells): inside (0, 1).
-    """
+    """Return P(the small answer is wrong | u, the answers differ), and where they are equal, by labels until then."""
     before = decayed_sums(labels, constants, instant_us).before
     assert before is not None
     return error_given_agreement(before, constants)
@@ -284,7 +279,7 @@ def _discounted(decayed: DecayedSums, constants: MethodConstants, discounted: bo
     allowed = max(constants.old_labels_least, constants.old_labels_most - decayed.fresh) if discounted else float("inf")
     slow, of_map = (
         min(1.0, allowed / total) if total > 0.0 else 1.0
-        for total in (float(before[SLOW][ONE].sum()), float(before[MAP_LABELS].sum()))
+        for total in (float(before[SLOW][at.ONE].sum()), float(before[MAP_LABELS].sum()))
     )
     share = np.zeros(SUMS)
     share[SLOW] = slow
@@ -330,9 +325,7 @@ def _expected(
 
 
 def degraded(estimate: Estimate, share: float) -> Estimate:
-    """Return what is served while a share of the large model's calls ends with the small answer.
-
-    ``share``: in [0, 1].
+    """Return what is served while a share of the large model's calls, in [0, 1], ends with the small answer.
 
     For the status, which says what is served; thresholds are chosen without it.
     """
@@ -352,24 +345,19 @@ def _error_cells(grid: Grid, groups: Floats, shift: Floats, shares: Floats) -> E
 
 
 def _support(decayed: DecayedSums, groups: Floats, sums: CellSums) -> Support:
-    agreeing = float(sums.by_relation[2, :, ONE].sum())
+    agreeing = float(sums.by_relation[2, :, at.ONE].sum())
     return Support(
         labels=decayed.labels,
         pairs=decayed.pairs,
-        effective_labels=kish(groups[SLOW][ONE], groups[SLOW_SQUARE]),
-        effective_pairs=kish(groups[SLOW][PAIR], groups[SLOW_SQUARE_PAIR]),
+        effective_labels=kish(groups[SLOW][at.ONE], groups[SLOW_SQUARE]),
+        effective_pairs=kish(groups[SLOW][at.PAIR], groups[SLOW_SQUARE_PAIR]),
         window_us=decayed.window_us,
-        error_given_agreement=float(sums.by_relation[2, :, ERROR].sum()) / agreeing if agreeing > 0.0 else None,
+        error_given_agreement=float(sums.by_relation[2, :, at.ERROR].sum()) / agreeing if agreeing > 0.0 else None,
     )
 
 
 def kish(weight: Floats, square: Floats) -> float:
     """Return the number of equally weighted observations with the same variance: (Σw)² / Σw² (Kish, 1965).
-
-    Parameters
-    ----------
-    weight, square : ndarray, equal shapes
-        Parts of Σw and of Σw².
 
     Examples
     --------

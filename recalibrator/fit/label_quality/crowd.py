@@ -60,13 +60,6 @@ class OddsPosterior(NamedTuple):
 def log_likelihood_ratios(chances: Chances, errors: Floats, log_odds: Floats) -> Floats:
     """Return ln of P(errors | odds multiplied) over P(errors | as before) for each of some factors.
 
-    Parameters
-    ----------
-    chances : Chances
-    errors : ndarray, shape (labels,)
-        0 or 1.
-    log_odds : ndarray, shape (factors,)
-
     Examples
     --------
     >>> known = Chances(np.zeros(2), np.ones(2), np.full(2, 0.1))
@@ -80,17 +73,10 @@ def log_likelihood_ratios(chances: Chances, errors: Floats, log_odds: Floats) ->
 
 
 def odds_posterior(chances: Chances, errors: Floats, *, rising: bool) -> OddsPosterior:
-    """Return the posterior of the factor on the odds, by Bayes' rule.
+    """Return the posterior of the factor on the odds, by Bayes' rule; ``rising``: errors are suspected to be too many.
 
     The labels that raised an alarm are the worst of a while and overstate the factor: without the prior, answers that
     support a smaller factor would count as supporting none.
-
-    Parameters
-    ----------
-    chances : Chances
-    errors : ndarray, shape (labels,)
-    rising : bool
-        Whether errors are suspected to be too many, rather than too few.
 
     Examples
     --------
@@ -203,13 +189,7 @@ class Conclusion:
 
 @dataclass(frozen=True, slots=True)
 class LabelQuality:
-    """What is suspected of labels, and the last verdict on them.
-
-    Examples
-    --------
-    >>> LabelQuality().is_trusting
-    True
-    """
+    """What is suspected of labels, and the last verdict on them."""
 
     suspicion: Suspicion | None = None
     conclusion: Conclusion | None = None
@@ -303,12 +283,7 @@ _NONE = Effects()
 def step(quality: LabelQuality, evidence: Evidence, constants: MethodConstants) -> tuple[LabelQuality, Effects]:
     """Return what one piece of evidence leads to.
 
-    Parameters
-    ----------
-    quality : LabelQuality
-    evidence : Suspected, LabelSeen, AuditsDrawn or PeopleJudged
-        An alarm while labels are suspected already, or a label while they are not, changes nothing.
-    constants : MethodConstants
+    An alarm while labels are suspected already, or a label while they are not, changes nothing.
     """
     suspicion = quality.suspicion
     if isinstance(evidence, Suspected):
@@ -462,8 +437,7 @@ def _posterior(suspicion: Suspicion, labels: LabelTable, since_us: int | None = 
 
 def _answers(suspicion: Suspicion, labels: LabelTable, since_us: int) -> tuple[Chances, Floats]:
     """Return the trusted answers since a time about queries of the suspected kind, and what was expected of them."""
-    suspects = labels.labelers_since(suspicion.began_us)
-    relation, cell, error = labels.errors_since(since_us, audited=True, suspects=suspects)
+    relation, cell, error = labels.errors_since(since_us, audited=True, suspected_us=suspicion.began_us)
     rows = relation == _kind(suspicion)
     return suspicion.chances(cell[rows]), error[rows]
 

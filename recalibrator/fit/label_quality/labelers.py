@@ -20,18 +20,8 @@ import numpy as np
 from pydantic import JsonValue
 
 from recalibrator.fit.codec import Bools, Floats, Ints, Kept
-from recalibrator.fit.data.label_columns import (
-    ERROR,
-    GROUP,
-    HITS_LARGE,
-    HITS_SMALL,
-    LABELER,
-    ROUTED_US,
-    SIZE_LARGE,
-    SIZE_SMALL,
-    STANDING,
-    Standing,
-)
+from recalibrator.fit.data import label_columns as at
+from recalibrator.fit.data.label_columns import Standing
 from recalibrator.fit.data.label_table import Distrust, LabelTable
 
 BLOCK = 64
@@ -73,31 +63,22 @@ class Tally(NamedTuple):
 
 
 def tally(rows: Floats, cells: int, labelers: int, target: float) -> Tally:
-    """Count the labels and errors of the latest 2, 3, …, 32 blocks.
+    """Count the labels and errors of the latest 2, 3, …, 32 blocks, of labelers whose numbers run from 1.
 
-    Parameters
-    ----------
-    rows : ndarray, shape (labels, ``COLUMNS``)
-        By routing time, of queries with u.
-    cells : int
-        Of the grid.
-    labelers : int
-        Whose numbers run from 1.
-    target : float
-        τ, for z.
+    ``rows``, shape (labels, ``COLUMNS``): by routing time, of queries with u. ``target``: τ, for z.
     """
     rows = rows[-WINDOWS[-1] * BLOCK :]
-    kind, cell = np.divmod(rows[:, GROUP].astype(np.intp), cells)
+    kind, cell = np.divmod(rows[:, at.GROUP].astype(np.intp), cells)
     ranks = np.empty(len(rows), dtype=np.intp)
     ranks[np.argsort(cell, kind="stable")] = np.arange(len(rows))
     block = np.arange(len(rows))[::-1] // BLOCK
     window = np.searchsorted(WINDOWS, block + 1)
-    one = (window * labelers + rows[:, LABELER].astype(np.intp) - 1) * _KINDS
+    one = (window * labelers + rows[:, at.LABELER].astype(np.intp) - 1) * _KINDS
     place = ranks * _PLACES // max(len(rows), 1)
     apart = kind == _APART
     where = np.concatenate(((one + kind) * _PLACES + place, ((one + _LARGE_APART) * _PLACES + place)[apart]))
-    wrong = np.concatenate((rows[:, ERROR], (rows[:, HITS_LARGE] < rows[:, SIZE_LARGE])[apart]))
-    z = np.concatenate((rows[:, HITS_SMALL] - target * rows[:, SIZE_SMALL], np.zeros(np.count_nonzero(apart))))
+    wrong = np.concatenate((rows[:, at.ERROR], (rows[:, at.HITS_LARGE] < rows[:, at.SIZE_LARGE])[apart]))
+    z = np.concatenate((rows[:, at.HITS_SMALL] - target * rows[:, at.SIZE_SMALL], np.zeros(np.count_nonzero(apart))))
     return Tally(*(_cumulated(where, value, labelers) for value in (None, wrong, z)))
 
 
@@ -110,10 +91,7 @@ def _cumulated(where: Ints, value: Floats | None, labelers: int) -> Floats:
 def log_evidence(own: Tally, others: Tally) -> Floats:
     """Return the log of the Bayes factor of "differs from the others" over "is like them" in each window.
 
-    Parameters
-    ----------
-    own, others : Tally
-        Parts of shape (windows, kinds, places).
+    The tallies' parts have shape (windows, kinds, places).
 
     Examples
     --------
@@ -135,13 +113,7 @@ def log_evidence(own: Tally, others: Tally) -> Floats:
 
 
 def difference(own: Tally, others: Tally, window: int) -> float:
-    """Return by how much a person's mean z of small answers lies off the others' in a window, like cells compared.
-
-    Parameters
-    ----------
-    own, others : Tally
-        Parts of shape (windows, kinds, places).
-    """
+    """Return by how much a person's mean z of small answers lies off the others' in a window, like cells compared."""
     parts = (own.labels, others.labels, own.score, others.score)
     mine, theirs, score, usual = (part[window, :_LARGE_APART] for part in parts)
     shared = (mine > 0.0) & (theirs > 0.0)
@@ -162,13 +134,7 @@ _LEAST_LABELERS = 3
 
 
 class Labelers:
-    """Compares the labelers of one workload with each other.
-
-    Parameters
-    ----------
-    trusted : tuple of str
-        Labelers who are right by definition.
-    """
+    """Compares the labelers of one workload with each other; trusted ones are right by definition."""
 
     _since_look: Kept[int] = 0
     _found: Kept[dict[str, tuple[float, float]]]
@@ -192,7 +158,7 @@ class Labelers:
         trusted = np.array([name in self._trusted for name in names])
         crowd = _Crowd(tally(rows, labels.grid.cells, len(names), labels.target), trusted)
         found = dict(labels.distrust)
-        size = max(float(rows[:, SIZE_SMALL].mean()), 1e-12)
+        size = max(float(rows[:, at.SIZE_SMALL].mean()), 1e-12)
         now_aside = {number - 1 for number, spans in found.items() if spans[-1][1] is None}
         crowd.aside[sorted(now_aside)] = True
         while (worst := crowd.worst()) is not None:
@@ -201,7 +167,7 @@ class Labelers:
             found[labeler + 1] = (*found.get(labeler + 1, ()), (begins_us, None))
             self._found[names[labeler]] = crowd.difference(labeler, window) / size, evidence
             crowd.aside[labeler] = True
-        since_us = int(rows[-_LONGEST:][0, ROUTED_US])
+        since_us = int(rows[-_LONGEST:][0, at.ROUTED_US])
         for labeler in now_aside:
             if trusted[labeler] or crowd.fits(labeler):
                 *former, (begins_us, _) = found.pop(labeler + 1)
@@ -218,7 +184,7 @@ class Labelers:
             if _Crowd(earlier, crowd.trusted, crowd.aside).evidence(labeler)[-1] <= _BEYOND:
                 break
             begins = max(begins - _LONGEST, 0)
-        return int(rows[begins, ROUTED_US])
+        return int(rows[begins, at.ROUTED_US])
 
     def details(self, labels: LabelTable) -> dict[str, JsonValue]:
         """Return who is set aside: how many labels, how far they move micro-F1, and that in standard errors."""
@@ -290,13 +256,13 @@ class _Crowd:
 def _rows(labels: LabelTable) -> Floats:
     """Return the labels of named labelers, those set aside or overruled included, by routing time."""
     table = np.concatenate((labels.table, *(one.row[None] for one in labels.overruled.values())))
-    counts = table[:, STANDING]
+    counts = table[:, at.STANDING]
     known = (
         (counts != Standing.WITHDRAWN)
         & (counts != Standing.UNREQUESTED)
-        & (table[:, LABELER] > 0.0)
-        & (table[:, GROUP] < labels.groups - 1)
+        & (table[:, at.LABELER] > 0.0)
+        & (table[:, at.GROUP] < labels.groups - 1)
     )
     rows = table[known]
-    ordered: Floats = rows[np.argsort(rows[:, ROUTED_US], kind="stable")]
+    ordered: Floats = rows[np.argsort(rows[:, at.ROUTED_US], kind="stable")]
     return ordered

@@ -9,16 +9,7 @@ from typing import Any, Literal, NamedTuple
 import numpy as np
 
 from recalibrator.fit.codec import Floats, Kept
-from recalibrator.fit.data.label_columns import (
-    HITS_LARGE,
-    HITS_SMALL,
-    ROUTED_US,
-    SERVED_LARGE,
-    SERVED_SMALL,
-    SIZE_LARGE,
-    SIZE_SMALL,
-    STANDING,
-)
+from recalibrator.fit.data import label_columns as at
 from recalibrator.fit.data.label_table import Change, LabelTable
 from recalibrator.fit.decide.candidate import Part, View
 from recalibrator.fit.decide.threshold import Policies
@@ -107,19 +98,14 @@ class MeasuredQuality(Part):
 
 
 def measured(labels: LabelTable, since_us: int, tightest_at: float, until_us: float = inf) -> MeasuredMicroF1 | None:
-    """Return the micro-F1 of the answers that were served since a time, by their labels; None below 50 of them.
+    """Return the micro-F1 of the answers that were served in a time, by their labels; None below 50 of them.
 
-    Parameters
-    ----------
-    tightest_at : float
-        Labels at which the interval is to be tightest.
-    until_us : float
-        Labels of queries routed then or later are left out.
+    ``tightest_at``: labels at which the interval is to be tightest.
     """
     rows = _of_served(labels, since_us, until_us)
-    small, large = rows[:, SERVED_SMALL], rows[:, SERVED_LARGE]
-    hits = small * rows[:, HITS_SMALL] + large * rows[:, HITS_LARGE]
-    size = small * rows[:, SIZE_SMALL] + large * rows[:, SIZE_LARGE]
+    small, large = rows[:, at.SERVED_SMALL], rows[:, at.SERVED_LARGE]
+    hits = small * rows[:, at.HITS_SMALL] + large * rows[:, at.HITS_LARGE]
+    size = small * rows[:, at.SIZE_SMALL] + large * rows[:, at.SIZE_LARGE]
     total = float(size.sum())
     if len(rows) < _LEAST_LABELS or total <= 0.0:
         return None
@@ -141,18 +127,20 @@ def exact_share(labels: LabelTable, since_us: int) -> float | None:
     Weighted by inverse propensity, in [0, 1]. An answer is exact where 2·TP equals predicted plus gold.
     """
     rows = _of_served(labels, since_us)
-    small, large = rows[:, SERVED_SMALL], rows[:, SERVED_LARGE]
+    small, large = rows[:, at.SERVED_SMALL], rows[:, at.SERVED_LARGE]
     total = float((small + large).sum())
     if total <= 0.0:
         return None
-    exact = small * (rows[:, HITS_SMALL] == rows[:, SIZE_SMALL]) + large * (rows[:, HITS_LARGE] == rows[:, SIZE_LARGE])
+    exact = small * (rows[:, at.HITS_SMALL] == rows[:, at.SIZE_SMALL]) + large * (
+        rows[:, at.HITS_LARGE] == rows[:, at.SIZE_LARGE]
+    )
     return min(1.0, float(exact.sum()) / total)
 
 
 def _of_served(labels: LabelTable, since_us: int, until_us: float = inf) -> Floats:
     """Return the rows of labels that count, of queries routed in this time."""
-    table, routed_us = labels.table, labels.table[:, ROUTED_US]
-    rows: Floats = table[(routed_us >= since_us) & (routed_us < until_us) & (table[:, STANDING] > 0.0)]
+    table, routed_us = labels.table, labels.table[:, at.ROUTED_US]
+    rows: Floats = table[(routed_us >= since_us) & (routed_us < until_us) & (table[:, at.STANDING] > 0.0)]
     return rows
 
 

@@ -32,7 +32,6 @@ from schemas import TrafficSummary, VersionTraffic
 from tests.support.cascade_stream import START
 
 EXPECTED = Expected(np.array([0.9]), np.array([[0.5], [0.05]]))
-NOBODY: Floats = np.zeros(0)
 NEVER_CORRECTED = Flips()
 RECENT = RecentPairs(queries=1_000.0, pairs=200.0, agreeing=160.0)
 BEGAN_US, OPENED_US, NOW_US = 10, 20, 30
@@ -52,12 +51,11 @@ class Labels:
     flips: Flips = NEVER_CORRECTED
     slipped: float = 0.0
 
-    def errors_since(self, since_us: int, *, audited: bool, suspects: Floats = NOBODY) -> tuple[Ints, Ints, Floats]:
+    def errors_since(
+        self, since_us: int, *, audited: bool, suspected_us: int | None = None
+    ) -> tuple[Ints, Ints, Floats]:
         errors = np.array(self.answers if audited else self.ordinary, dtype=float)
         return np.full(len(errors), 2), np.zeros(len(errors), dtype=np.intp), errors
-
-    def labelers_since(self, instant_us: int) -> Floats:
-        return np.zeros(0)
 
 
 def label(labels: Labels, *, audited: bool, cell: int | None = None, error: float = 0.0) -> LabelSeen:
