@@ -14,7 +14,6 @@ import numpy as np
 from recalibrator.fit.codec import Kept
 from recalibrator.fit.data.label_columns import Standing
 from recalibrator.fit.data.label_table import Distrust, LabelTable
-from recalibrator.fit.data.slips import Slips
 from recalibrator.fit.data.traffic_window import AGREEING, COUNT, PAIRS, Batch, LateResults, TrafficWindow
 from recalibrator.fit.drift.detector import Alarm
 from recalibrator.fit.drift.known_worlds import KnownWorlds
@@ -184,15 +183,12 @@ class ChangeMonitor:
         self.label_quality, effects = step(self.label_quality, seen, self._constants)
         current = self.label_quality.suspicion
         if former and current and (former.slipping, former.log_odds) != (current.slipping, current.log_odds):
-            self._weigh(current.slips())
+            # The crowd's labels count for what they are taken for now.
+            ended = tuple(one for one in self._labels.slips if one.ended_us is not None)
+            self._labels.slips = (*ended, current.slips())
         if effects.news is not None:
             self._apply(effects, now_us)
         return Reaction(refit_now, effects.news)
-
-    def _weigh(self, current: Slips) -> None:
-        """Have the crowd's labels count for what they are taken for now."""
-        ended = tuple(one for one in self._labels.slips if one.ended_us is not None)
-        self._labels.slips = (*ended, current)
 
     def _recent_pairs(self) -> RecentPairs:
         pairs, agreeing = (float(self._traffic.counts[name].sum()) for name in (PAIRS, AGREEING))

@@ -24,10 +24,8 @@ from recalibrator.fit.data.traffic_window import PAIRS, TrafficWindow
 from recalibrator.fit.decide.accounts import LabelSpending, Pacer
 from recalibrator.fit.decide.candidate import (
     Candidate,
-    DrawnAtom,
     FieldTargets,
     Part,
-    Threshold,
     View,
     evaluate,
     reason_to_publish,
@@ -147,7 +145,7 @@ class Recalibrator:
             parts["budget"] = Pacer(target.cost, self.constants)
         if self.settings.labels is not None:
             parts["labels"] = LabelSpending(self.settings.labels)
-        return parts | {"threshold": Threshold(), "atom": DrawnAtom()}
+        return parts
 
     def _learn_anew(self) -> None:
         """Know no label, and nothing that was concluded from any."""
@@ -298,7 +296,7 @@ class Recalibrator:
     @property
     def _may_ask(self) -> bool:
         """Whether an audit could be published."""
-        return self.current is not None and not self._published.holds
+        return self._published.current is not None and not self._published.holds
 
     @property
     def _audit(self) -> float:
@@ -320,9 +318,9 @@ class Recalibrator:
         circumstances = self._monitor.circumstances(None if current is None else current.uncertainty_threshold)
         if not any(self.settings.label_shares):
             circumstances = circumstances._replace(is_label_free=True)
-        if self._silent_side is not None:
+        if (silent := self._silent_side) is not None:
             # Explored queries may be looked at.
-            circumstances = circumstances._replace(is_quiet=False, silent_side=self._silent_side)
+            circumstances = circumstances._replace(is_quiet=False, silent_side=silent)
         return View(
             self.settings,
             self.constants,

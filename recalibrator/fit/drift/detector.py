@@ -227,14 +227,15 @@ class _Sum:
     scatter: float = 1.0
     since_us: int | None = None
 
-    def add(self, gain: float, leverage: float, scatter: float, at_us: int) -> None:
+    def add(self, gain: float, leverage: float, scatter: float, at_us: int) -> float:
         if self.ratio + gain <= 0.0:
             self.restart()
-            return
+            return 0.0
         if self.since_us is None:
             self.scatter, self.since_us = scatter, at_us
         self.ratio += gain
         self.leverage += leverage
+        return self.statistic
 
     def restart(self) -> None:
         self.ratio, self.leverage, self.scatter, self.since_us = 0.0, 0.0, 1.0, None
@@ -274,12 +275,11 @@ class Cusum(Detector):
         rising, falling, observations = self._gains(seen)
         are_counts, bound = self.channel.meaning == "traffic", self.rules.bound
         leverage, scatter = observations / seen.known, self._scatter.factor if are_counts else 1.0
-        self.up.add(rising, leverage, scatter, seen.at_us)
+        statistic = self.up.add(rising, leverage, scatter, seen.at_us)
         if self.rules.both_ways:
-            self.down.add(falling, leverage, scatter, seen.at_us)
+            statistic = max(statistic, self.down.add(falling, leverage, scatter, seen.at_us))
         if are_counts:
             self._scatter.add(float(seen.expected), float(seen.trials), float(seen.hits), seen.known)
-        statistic = self.statistic
         if statistic < bound:
             self.since_alarm += observations if statistic < SUSPECTED_SHARE * bound else 0
             return None

@@ -16,7 +16,6 @@ from pydantic import JsonValue
 from recalibrator.fit.codec import Kept
 from recalibrator.fit.decide.candidate import Candidate
 from recalibrator.fit.publish.handoff_watch import HandoffWatch
-from schemas.basis import Basis
 from schemas.calibration import (
     ESCALATE_ALL,
     Atom,
@@ -59,19 +58,9 @@ class VersionRegistry:
     """While the large model answers alone."""
 
     def __init__(self, settings: WorkloadSettings, kept: int, handoff: HandoffWatch) -> None:
-        self._settings, self._kept, self._handoff = settings, kept, handoff
+        self.settings, self._kept, self._handoff = settings, kept, handoff
         self._versions = {}
         self.holds = {}
-
-    @property
-    def signal(self) -> str:
-        """How u is measured in these versions."""
-        return self._settings.uncertainty
-
-    @property
-    def basis(self) -> Basis | None:
-        """What the answers behind these versions rest on, where models are named."""
-        return self._settings.basis
 
     def find(self, version: int | None) -> CalibrationVersion | None:
         """Return an earlier version, or None when it is unknown or forgotten."""
@@ -90,9 +79,9 @@ class VersionRegistry:
     @property
     def _configured_shares(self) -> LabelShares:
         """What to ask for where no fit says it: as configured, or as before where that follows from the traffic."""
-        budget, parent = self._settings.labels, self.current
+        budget, parent = self.settings.labels, self.current
         if budget is None or budget.at_start is not None or parent is None or not any(parent.label_shares):
-            return self._settings.label_shares
+            return self.settings.label_shares
         return parent.label_shares
 
     def watched_share(self, shares: LabelShares | None = None) -> float:
@@ -102,7 +91,7 @@ class VersionRegistry:
         """
         current = self.current
         asked = shares or (self._configured_shares if current is None else current.label_shares)
-        return max(asked.escalated, self._settings.sampling.exploration_probability)
+        return max(asked.escalated, self.settings.sampling.exploration_probability)
 
     def publish(
         self,
@@ -121,12 +110,12 @@ class VersionRegistry:
         """
         parent, handoff = self.current, self._handoff.in_versions
         shares = self._configured_shares if label_shares is None else label_shares
-        explored = self._settings.sampling.exploration_probability if exploration is None else exploration
+        explored = self.settings.sampling.exploration_probability if exploration is None else exploration
         if self.large_only is not None:
             self.large_only = self.large_only.model_copy(update={"small_probability": self.watched_share(shares)})
         self.floor += 1
         version = CalibrationVersion.sealed(
-            workload=self._settings.name,
+            workload=self.settings.name,
             version=self.floor,
             created_at=from_us(created_us),
             map=content.map,
@@ -136,14 +125,14 @@ class VersionRegistry:
             label_probability_kept=shares.kept,
             label_probability_escalated=shares.escalated,
             audit_probability=audit,
-            target=self._settings.target,
+            target=self.settings.target,
             state=content.state,
-            signal=self._settings.signal,
+            signal=self.settings.signal,
             costs=costs,
             evidence=content.evidence,
             parent_version=None if parent is None else parent.version,
             **({} if handoff is None else {"handoff": handoff}),
-            **({} if self.basis is None else {"basis": self.basis}),
+            **({} if self.settings.basis is None else {"basis": self.settings.basis}),
             **({} if content.atom is None else {"atom": content.atom}),
             **({} if on_trial else {"holds": self.holds, "large_only": self.large_only}),
         )
@@ -178,15 +167,6 @@ class VersionRegistry:
         self.holds.pop(PINNED, None)
 
 
-def given_threshold(command: Command, fitted: CalibrationMap) -> float:
-    """Return the threshold on u that a bootstrap command gives; without one all escalates until labels are known."""
-    if command.uncertainty_threshold is not None:
-        return command.uncertainty_threshold
-    if command.error_probability_threshold is not None:
-        return fitted.inverse(command.error_probability_threshold)
-    return ESCALATE_ALL
-
-
 def content_of(command: Command, of: int | None, former: CalibrationVersion | None) -> Content | None:
     """Return the content that a command publishes: of the version ``of``, where that is known, else its own."""
     if former is not None:
@@ -195,9 +175,13 @@ def content_of(command: Command, of: int | None, former: CalibrationVersion | No
         return Content(former.map, former.uncertainty_threshold, former.state, proof, former.atom)
     if command.map is None:
         return None
+    # Without a threshold all escalates until labels are known.
+    threshold = ESCALATE_ALL if command.uncertainty_threshold is None else command.uncertainty_threshold
+    if command.uncertainty_threshold is None and command.error_probability_threshold is not None:
+        threshold = command.map.inverse(command.error_probability_threshold)
     origin: dict[str, JsonValue] = {"issued_by": command.issued_by, "reason": command.reason}
     proof = Evidence(trigger=command.action, details=origin | ({} if of is None else {"content_of": of}))
-    return Content(command.map, given_threshold(command, command.map), "active", proof)
+    return Content(command.map, threshold, "active", proof)
 
 
 PAUSED, PINNED = "paused", "pinned"
@@ -228,31 +212,18 @@ def interpret(command: Command, registry: VersionRegistry, on_trial: int | None 
     A version that is not known any more is taken from the command, where that carries its content; else the act is
     ``nothing`` and its note says why.
     """
-    if command.map is not None and command.signal != registry.signal:
-        because = f"its map is of the uncertainty signal {command.signal}, configured is {registry.signal}"
+    signal, basis = registry.settings.uncertainty, registry.settings.basis
+    if command.map is not None and command.signal != signal:
+        because = f"its map is of the uncertainty signal {command.signal}, configured is {signal}"
         return _refused(command, registry, because)
-    if command.map is not None and None not in (command.basis, registry.basis) and command.basis != registry.basis:
+    if command.map is not None and None not in (command.basis, basis) and command.basis != basis:
         because = "its map was made with another prompt, other fields or another model than configured"
         return _refused(command, registry, because)
-    if command.action in ("large_only", "end_large_only"):
-        return _let_alone(command, registry)
-    return _interpret(command, registry, on_trial)
-
-
-def _interpret(command: Command, registry: VersionRegistry, on_trial: int | None) -> Act:
-    match command.action:
-        case "bootstrap":
-            return _bootstrap(command, registry)
-        case "activate" | "pin":
-            return _republish(command, registry)
-        case "shadow" | "canary":
-            return _try(command, registry)
-        case "promote" | "stop_trial":
-            return _conclude(command, registry, on_trial)
-        case "refit":
-            return Act("fit", registry.holds, "refit")
-        case _:
-            return _hold(command, registry)
+    if command.action in ("promote", "stop_trial"):
+        return _conclude(command, registry, on_trial)
+    if command.action == "refit":
+        return Act("fit", registry.holds, "refit")
+    return _BY_ACTION.get(command.action, _hold)(command, registry)
 
 
 def _refused(command: Command, registry: VersionRegistry, because: str) -> Act:
@@ -270,11 +241,12 @@ def _hold(command: Command, registry: VersionRegistry) -> Act:
 
 
 def _let_alone(command: Command, registry: VersionRegistry) -> Act:
-    if registry.current is None or (command.action == "end_large_only" and registry.large_only is None):
+    begins = command.action == "large_only"
+    if registry.current is None or not (begins or registry.large_only is not None):
         return _refused(command, registry, "the large model does not answer alone")
     until = "" if command.until is None else f" until {command.until:%Y-%m-%d %H:%M} UTC"
-    note = f"large only{until}" if command.action == "large_only" else "the cascade answers again"
-    return Act("hold", registry.holds, note, registry.current.version, ends_trial=command.action == "large_only")
+    note = f"large only{until}" if begins else "the cascade answers again"
+    return Act("hold", registry.holds, note, registry.current.version, ends_trial=begins)
 
 
 def _bootstrap(command: Command, registry: VersionRegistry) -> Act:
@@ -327,6 +299,8 @@ def _conclude(command: Command, registry: VersionRegistry, on_trial: int | None)
     return Act("nothing", registry.holds, f"trial of version {on_trial} stopped", ends_trial=True)
 
 
+_BY_ACTION = {"bootstrap": _bootstrap, "activate": _republish, "pin": _republish, "shadow": _try, "canary": _try}
+_BY_ACTION |= dict.fromkeys(("large_only", "end_large_only"), _let_alone)
 _ENDING = frozenset({"end_large_only", "bootstrap", "activate", "promote"})
 
 
