@@ -15,7 +15,7 @@ from pydantic_core import to_json
 from recalibrator.api.http_requests import parse_object
 from recalibrator.core import Recalibrator
 from recalibrator.fit.file_snapshots import SnapshotFiles
-from recalibrator.fit.ports import FitState
+from recalibrator.fit.stage import FitState
 from recalibrator.join.query_state import QueryState, decoded, encoded
 from recalibrator.labelling.label_lines import LabelLinesReader, Line, documents_of, task_line
 from recalibrator.labelling.label_studio import LabelStudioReader
