@@ -10,8 +10,8 @@ from typing import Any, cast
 
 from starlette.testclient import TestClient
 
-from recalibrator.api.http_app import create_app
 from recalibrator.api.http_context import Context
+from recalibrator.api.http_stage import create_app
 from recalibrator.api.keys import Keys
 from recalibrator.api.read_model.dead_letter_log import DeadLetterLog
 from recalibrator.api.read_model.status_documents import StatusDocuments
