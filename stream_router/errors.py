@@ -31,16 +31,11 @@ class RouterError(UcciError):
 
 
 class ModelsFailed(RouterError):
-    """Both models failed on this query while the servers answer others.
-
-    ``small``, ``large``: what each model's last attempt ended with.
-    """
+    """Both models failed on this query while the servers answer others; says what each one's attempts ended with."""
 
     reason = "models_failed"
 
     def __init__(self, small: str, large: str) -> None:
-        self.small = small
-        self.large = large
         super().__init__(f"small: {small}; large: {large}")
 
 
@@ -53,8 +48,6 @@ class OffsetsWentBack(RouterError):
 
     Starting again is safe: the committed offset is then compared with the log as it is now.
     """
-
-    exit_code = 1
 
     def __init__(self, offset: int, position: int) -> None:
         super().__init__(f"offset {offset} came after {position - 1}: the topic was cut or recreated; start again")

@@ -126,7 +126,6 @@ class HttpListener:
         await self._runner.cleanup()
 
     def _connection(self) -> RequestHandler:
-        """Return what serves one connection that was just accepted."""
         assert self._runner.server is not None
         connection: RequestHandler = self._runner.server()
         for gone in [one for one in self._waiting if one.transport is None]:
@@ -159,7 +158,6 @@ class HttpListener:
 
     @web.middleware
     async def _spare(self, request: web.Request, handler: Handler) -> web.StreamResponse:
-        """Let a connection wait as long as its answer takes."""
         connection = request.protocol
         timer = self._waiting.pop(connection, None)
         if timer is not None:
@@ -184,18 +182,15 @@ def guarded(hosts: RequestHosts, setting: str, error: ErrorShape) -> Middleware:
         try:
             return await handler(request)
         except web.HTTPException as refused:
-            return error(refused.reason.lower().replace(" ", "_"), _why(request, refused), refused.status)
+            why = refused.reason
+            if refused.status in NOWHERE:
+                why = f"{request.method} {request.rel_url.raw_path[:_PATH_CHARS]} is not served here"
+            return error(refused.reason.lower().replace(" ", "_"), why, refused.status)
         except Exception as fault:  # noqa: BLE001 the caller learns that it failed, the log why
             _log.error("request failed", path=request.path, exc_info=fault)
             return error("internal", "this is a fault of the service; it is in its log", _INTERNAL)
 
     return guard
-
-
-def _why(request: web.Request, refused: web.HTTPException) -> str:
-    if refused.status not in NOWHERE:
-        return refused.reason
-    return f"{request.method} {request.rel_url.raw_path[:_PATH_CHARS]} is not served here"
 
 
 async def add_headers(_request: web.Request, response: web.StreamResponse) -> None:
@@ -206,56 +201,41 @@ async def add_headers(_request: web.Request, response: web.StreamResponse) -> No
     response.headers["Server"] = _NAME
 
 
-class StatusRoutes:
-    """Answers ``/healthz``, ``/readyz``, ``/metrics`` and ``/v1/status``."""
+def status_routes(
+    status: Callable[[], RouterStatus],
+    missing: Callable[[], tuple[str, ...]],
+    registry: CollectorRegistry,
+    health: Callable[[], Health] = Health,
+) -> list[web.RouteDef]:
+    """Return the routes ``/healthz``, ``/readyz``, ``/metrics`` and ``/v1/status`` of a process."""
 
-    def __init__(
-        self,
-        status: Callable[[], RouterStatus],
-        missing: Callable[[], tuple[str, ...]],
-        registry: CollectorRegistry,
-        health: Callable[[], Health] = Health,
-    ) -> None:
-        self._status = status
-        self._missing = missing
-        self._registry = registry
-        self._health = health
+    async def healthz(_request: web.Request) -> web.Response:
+        body, code = health().answer()
+        return web.json_response(body, status=code)
 
-    def table(self) -> list[web.RouteDef]:
-        """Return the routes."""
-        return [
-            web.get("/healthz", self._healthz),
-            web.get("/readyz", self._readyz),
-            web.get("/metrics", self._metrics),
-            web.get("/v1/status", self._v1_status),
-        ]
-
-    async def _healthz(self, _request: web.Request) -> web.Response:
-        body, status = self._health().answer()
-        return web.json_response(body, status=status)
-
-    async def _readyz(self, _request: web.Request) -> web.Response:
-        missing = self._missing()
-        if missing:
-            return web.json_response({"status": "not ready", "missing": list(missing)}, status=_UNAVAILABLE)
+    async def readyz(_request: web.Request) -> web.Response:
+        if lacking := missing():
+            return web.json_response({"status": "not ready", "missing": list(lacking)}, status=_UNAVAILABLE)
         return web.json_response({"status": "ready"})
 
-    async def _metrics(self, _request: web.Request) -> web.Response:
-        self._status()
-        return web.Response(body=generate_latest(self._registry), headers={"Content-Type": CONTENT_TYPE_LATEST})
+    async def metrics(_request: web.Request) -> web.Response:
+        status()
+        return web.Response(body=generate_latest(registry), headers={"Content-Type": CONTENT_TYPE_LATEST})
 
-    async def _v1_status(self, _request: web.Request) -> web.Response:
-        return web.Response(body=self._status().to_json(), content_type="application/json")
+    async def v1_status(_request: web.Request) -> web.Response:
+        return web.Response(body=status().to_json(), content_type="application/json")
+
+    answers = {"/healthz": healthz, "/readyz": readyz, "/metrics": metrics, "/v1/status": v1_status}
+    return [web.get(path, answer) for path, answer in answers.items()]
 
 
-def status_listener(host: str, port: int, hosts: RequestHosts, routes: StatusRoutes) -> HttpListener:
+def status_listener(host: str, port: int, hosts: RequestHosts, routes: list[web.RouteDef]) -> HttpListener:
     """Return what serves the status of a router that takes its queries from the topic."""
     app = web.Application(middlewares=[guarded(hosts, "router.allowed_hosts", _error)])
     app.on_response_prepare.append(add_headers)
-    app.add_routes(routes.table())
+    app.add_routes(routes)
     return HttpListener(app, host, port, Bounds(MAX_CONNECTIONS, LIFETIME_S, spares_answers=False))
 
 
 def _error(code: str, message: str, status: int) -> web.Response:
-    """Return an error in the shape of the recalibrator's."""
     return web.json_response({"error": {"code": code, "message": message, "field": None}}, status=status)

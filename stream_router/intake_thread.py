@@ -16,12 +16,13 @@ from typing import Protocol
 from schemas.errors import DecodeError
 from schemas.query import QueryEvent
 from schemas.wire_format import unframed
+from stream_router.commit.commit_thread import CommitThread
 from stream_router.commit.done_offsets import committed_offsets
 from stream_router.commit.ledger import RecordId
 from stream_router.commit.shared_ledger import SharedLedger
 from stream_router.prometheus_metrics import Metrics
 from ucci_runtime.broker.ports import MAX_POLLED, GroupOffsets, GroupReader
-from ucci_runtime.broker.records import EndReached, Input, Lag, OffsetCommit, Record, next_offset
+from ucci_runtime.broker.records import EndReached, Input, Lag, Record, next_offset
 
 POLL_S = 0.1
 #: How long a full router waits for slots before it pauses its partitions and polls on.
@@ -50,14 +51,6 @@ class Queries(Protocol):
         """Stop answering these: they are no longer ours."""
         ...
 
-    def flush(self, timeout_s: float) -> bool:
-        """Commit what is finished, blocking up to the seconds given."""
-        ...
-
-    def note_foreign(self, source: Input, commit: OffsetCommit) -> None:
-        """Take note of offset metadata that is not this router's."""
-        ...
-
 
 class IntakeThread(Thread):
     """The thread that owns the group's reader."""
@@ -67,6 +60,7 @@ class IntakeThread(Thread):
         reader: GroupReader,
         ledger: SharedLedger,
         queries: Queries,
+        committer: CommitThread,
         *,
         on_failure: Callable[[BaseException], None],
         metrics: Metrics,
@@ -75,6 +69,7 @@ class IntakeThread(Thread):
         self._reader = reader
         self._ledger = ledger
         self._queries = queries
+        self._committer = committer
         self._on_failure = on_failure
         self._metrics = metrics
         self._taking = True
@@ -127,7 +122,7 @@ class IntakeThread(Thread):
 
     def assigned(self, committed: GroupOffsets) -> Mapping[Input, int]:
         """Take over these partitions, and give up queries in flight that are another instance's now."""
-        found = committed_offsets(committed, self._queries.note_foreign)
+        found = committed_offsets(committed, self._committer.note_foreign)
         given_up = self._ledger.assigned(found, self._reader.group())
         if given_up:
             self._metrics.count("given_up", len(given_up))
@@ -141,7 +136,7 @@ class IntakeThread(Thread):
             deadline = time.monotonic() + HANDOVER_S + REVOKE_COMMIT_S
             if self._taking:
                 self._ledger.await_idle(HANDOVER_S)
-            self._queries.flush(max(deadline - time.monotonic(), 0.0))
+            self._committer.flush(max(deadline - time.monotonic(), 0.0))
         self.lost()
 
     def lost(self) -> None:
@@ -218,10 +213,7 @@ def _workload(name: str | None, workloads: Collection[str]) -> str:
         return next(iter(workloads))
     known = ", ".join(sorted(workloads)[:_NAMES_SHOWN])
     if name is None:
-        raise DecodeError(
-            "missing_workload",
-            f"workload: is missing and several are configured: {known}; name one, or set default_workload",
-            "workload",
-        )
-    shown = name[:_CHARS_SHOWN]
-    raise DecodeError("unknown_workload", f"workload: {shown!r} is not configured; known: {known}", "workload")
+        problem = f"workload: is missing and several are configured: {known}; name one, or set default_workload"
+        raise DecodeError("missing_workload", problem, "workload")
+    problem = f"workload: {name[:_CHARS_SHOWN]!r} is not configured; known: {known}"
+    raise DecodeError("unknown_workload", problem, "workload")

@@ -66,8 +66,7 @@ class Answerer(Protocol):
         ...
 
 
-@dataclass(frozen=True, slots=True)
-class ServerName:
+class ServerName(NamedTuple):
     """Which workload's model server, and in which role."""
 
     workload: str
@@ -101,8 +100,7 @@ class Reply:
     marks: tuple[TokenMark, ...] = ()
 
 
-@dataclass(frozen=True, slots=True)
-class Answered:
+class Answered(NamedTuple):
     """A reply, and how long it took: from the first attempt on, retries and the queue for a place included."""
 
     reply: Reply
@@ -110,20 +108,12 @@ class Answered:
 
 
 class CascadeMetrics(Protocol):
-    """What is counted of the cascade and its model calls; called in the event loop, and must not block."""
+    """Takes what the cascade and its model calls count, by the names of the metrics; called in the event loop."""
 
-    def model_call(self, workload: str, role: ModelRole, outcome: str, seconds: float) -> None:
-        """Count one attempt: ``answered``, ``refused``, ``misconfigured``, ``overloaded`` or ``failed``."""
+    def count(self, name: str, amount: float = 1.0, **labels: str) -> None:
+        """Add to a counter or a histogram; must not block."""
         ...
 
-    def model_health(self, workload: str, role: ModelRole, health: str) -> None:
-        """Record a change of health: ``up``, ``probing`` or ``down``."""
-        ...
-
-    def handed_over(self, workload: str, outcome: str) -> None:
-        """Count a query whose large model ran under a handoff: ``continued``, ``asked_again``, ``nothing_certain``."""
-        ...
-
-    def compared(self, workload: str, outcome: str) -> None:
-        """Count one query that the large model answered alone as well: ``same``, ``different`` or ``failed``."""
+    def gauge(self, name: str, value: float, **labels: str) -> None:
+        """Set a gauge; must not block."""
         ...

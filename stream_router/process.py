@@ -20,7 +20,7 @@ from schemas.status import RouterStatus, Served
 from schemas.topics import CALIBRATION, CALIBRATION_TRIAL, DEAD_LETTERS, RESULTS, ROUTERS, Topic
 from stream_router.calibration.active_versions import ActiveVersions
 from stream_router.calibration.feed_thread import CalibrationFeed, VersionFile
-from stream_router.http_listener import HttpListener, StatusRoutes
+from stream_router.http_listener import HttpListener, status_routes
 from stream_router.ports import CALIBRATION_READER, Answerer, Calibrations
 from stream_router.prometheus_metrics import Metrics
 from ucci_runtime.broker.errors import BrokerUnreachable
@@ -68,12 +68,10 @@ class RouterProcess(ABC):
     #: Serves the status, and whatever else it serves.
     _listener: HttpListener
 
-    def __init__(
-        self, settings: Settings, connect: Connect, build_answerer: AnswererFactory, clock: Clock | None = None
-    ) -> None:
+    def __init__(self, settings: Settings, connect: Connect, build_answerer: AnswererFactory) -> None:
         self._settings = settings
         self._connect = connect
-        self._clock = clock or SystemClock()
+        self._clock: Clock = SystemClock()
         self.metrics = Metrics()
         self._asked_to_end = asyncio.Event()
         self._failure: BaseException | None = None
@@ -93,18 +91,16 @@ class RouterProcess(ABC):
         self._closing, self._ended = Event(), Event()
         self._broker: Broker | None = None
         self._broker_away: str | None = None
-        self._routes = StatusRoutes(
+        self._routes = status_routes(
             self.status, self._missing, self.metrics.registry, lambda: health_of(self._broker, self._broker_away)
         )
 
     @property
     @abstractmethod
-    def _options(self) -> RouterSettings | GatewaySettings:
-        """The table of its own settings."""
+    def _options(self) -> RouterSettings | GatewaySettings: ...
 
     @abstractmethod
-    def _use(self, settings: Settings) -> None:
-        """Take over what has changed in the settings."""
+    def _use(self, settings: Settings) -> None: ...
 
     @abstractmethod
     def _open(self, broker: Broker, checked: CheckedTopics) -> None:
@@ -114,8 +110,7 @@ class RouterProcess(ABC):
         """Start what runs while the calibration is read."""
 
     @abstractmethod
-    def _take_queries(self) -> None:
-        """Take queries from now on."""
+    def _take_queries(self) -> None: ...
 
     @abstractmethod
     async def _drain(self) -> None:
@@ -234,7 +229,6 @@ class RouterProcess(ABC):
             self._loop.call_soon_threadsafe(self._asked_to_end.set)
 
     def _in_loop(self, call: Callable[..., object], *given: object) -> None:
-        """Have something called in the event loop; callable from any thread."""
         assert self._loop is not None
         self._loop.call_soon_threadsafe(call, *given)
 
@@ -269,13 +263,12 @@ class RouterProcess(ABC):
         self._feed.open(broker.topic_reader(CALIBRATION_READER, [topic.name(prefix) for topic in versions]), file)
 
     async def _serve(self, broker: Broker) -> None:
-        """Start the parts in the order of the flow, wait for the end, stop them in the reverse order."""
         topic = ROUTERS.name(self._settings.topics.prefix)
         heartbeat = HeartbeatThread(broker.publisher(PUBLISHER), topic, self._beat, self._ended)
         await self._answerer.start()
         for workload, servers in self._answerer.health().items():
             for role, server in servers.items():
-                self.metrics.model_health(workload, role, server.state)
+                self.metrics.gauge("model_up", server.state == "up", workload=workload, role=role)
         self._feed.start()
         self._begin()
         heartbeat.start()

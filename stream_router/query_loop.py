@@ -13,7 +13,7 @@ import structlog
 
 from schemas.errors import DecodeError
 from schemas.query import QueryEvent
-from stream_router.cascade.trial import trial_labels
+from stream_router.cascade.lever import trial_labels
 from stream_router.commit.ledger import RecordId
 from stream_router.commit.outcome import Outcome, OutputTopics
 from stream_router.errors import ModelsFailed

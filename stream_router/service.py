@@ -26,9 +26,8 @@ from stream_router.ports import GROUP
 from stream_router.process import CLOSE_S, MAX_DRAIN_S, AnswererFactory, RouterProcess
 from stream_router.query_loop import QueryLoop
 from ucci_runtime.broker.ports import LEAVE_S, Broker, CheckedTopics, Connect
-from ucci_runtime.broker.records import Input, Lag, OffsetCommit, Record
+from ucci_runtime.broker.records import Lag, Record
 from ucci_runtime.browser_safety import RequestHosts
-from ucci_runtime.clock import Clock
 from ucci_runtime.process import Tally
 
 _log = structlog.get_logger()
@@ -54,10 +53,9 @@ class Service(RouterProcess):
         settings: Settings,
         connect: Connect,
         build_answerer: AnswererFactory,
-        clock: Clock | None = None,
         tracing: Tracing | None = None,
     ) -> None:
-        super().__init__(settings, connect, build_answerer, clock)
+        super().__init__(settings, connect, build_answerer)
         self._ledger = SharedLedger(settings.router.max_in_flight)
         prefix = settings.topics.prefix
         self._queries = QUERIES.name(prefix)
@@ -126,6 +124,7 @@ class Service(RouterProcess):
             broker.group_reader(GROUP, [self._queries]),
             self._ledger,
             self,
+            self._committer,
             on_failure=self._fail,
             metrics=self.metrics,
         )
@@ -178,12 +177,3 @@ class Service(RouterProcess):
     def give_up(self, record_ids: Collection[RecordId]) -> None:
         """Have queries in flight cancelled that are another instance's now."""
         self._in_loop(self._router.give_up, record_ids)
-
-    def flush(self, timeout_s: float) -> bool:
-        """Commit what is finished; blocks up to so many seconds."""
-        return self._committer is not None and self._committer.flush(timeout_s)
-
-    def note_foreign(self, source: Input, commit: OffsetCommit) -> None:
-        """Count offset metadata that is not this router's."""
-        if self._committer is not None:
-            self._committer.note_foreign(source, commit)

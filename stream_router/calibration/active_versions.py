@@ -222,18 +222,18 @@ class ActiveVersions:
 
     def versions(self) -> dict[str, VersionInUse]:
         """Return the version in use by workload, every configured one included."""
-        found = {workload: self._in_force.get(workload) for workload in self._wanted}
-        return {
-            workload: VersionInUse(
-                version=None if entry is None else entry.version.version,
-                since=None if entry is None else entry.since,
-                trial=None if (trial := self.trials.of(workload)) is None else trial.version.version,
-                signal=self._wanted[workload].signal.kind,
-                source=None if entry is None else entry.source,
-                lineage=None if entry is None else entry.lineage,
-            )
-            for workload, entry in found.items()
-        }
+        return {workload: self._in_use(workload, wanted.signal.kind) for workload, wanted in self._wanted.items()}
+
+    def _in_use(self, workload: str, signal: str) -> VersionInUse:
+        trial = self.trials.of(workload)
+        tried = None if trial is None else trial.version.version
+        entry = self._in_force.get(workload)
+        if entry is None:
+            return VersionInUse(version=None, since=None, trial=tried, signal=signal)
+        version, since, source, lineage = entry
+        return VersionInUse(
+            version=version.version, since=since, trial=tried, signal=signal, source=source, lineage=lineage
+        )
 
     def rejected(self) -> dict[str, int]:
         """Return how many records were rejected, by reason."""
@@ -256,7 +256,6 @@ class ActiveVersions:
         return self._compare(version)
 
     def _compare(self, version: CalibrationVersion) -> CalibrationVersion | Rejected:
-        """Compare a sound version with the configuration and the version in force."""
         wanted = self._wanted.get(version.workload)
         if wanted is None:
             problem = f"workload {version.workload!r} is not configured here"
@@ -294,13 +293,11 @@ class ActiveVersions:
         return Rejected.by(RejectionReason.ESCALATION_JUMP, problem)
 
     def _jump_of(self, trial: CalibrationTrial) -> str | None:
-        """Return why a canary would change escalation too much at once, or None."""
         limit, present, found = self._max_jump, self.in_force(trial.workload), escalation_rate(trial.version)
         usual = None if present is None else escalation_rate(present)
         if limit is None or found is None or usual is None:
             return None
-        moved = round((trial.share or 0.0) * abs(found - usual), _PLACES)
-        if moved <= limit:
+        if (moved := round((trial.share or 0.0) * abs(found - usual), _PLACES)) <= limit:
             return None
         return (
             f"share: {trial.share} of the queries by version {trial.version.version} would move escalation by "
@@ -373,7 +370,6 @@ class ActiveTrials:
 def _read_trial(
     workload: str, value: bytes, wanted: MadeFor, keys: Sequence[bytes]
 ) -> tuple[CalibrationTrial | None, str | None]:
-    """Return the trial in a record, or what is wrong with it."""
     try:
         trial = CalibrationTrial.from_json(value)
     except DecodeError as error:

@@ -18,7 +18,7 @@ from collections.abc import Callable, Mapping
 from hashlib import sha256
 from pathlib import Path
 from threading import Event, Thread
-from typing import Any, NamedTuple
+from typing import Any
 
 import structlog
 
@@ -38,23 +38,11 @@ _FORMAT = 1
 _MAX_BYTES = 100_000_000
 
 
-class KeptVersion(NamedTuple):
-    """A version's record as it came from the topic."""
-
-    workload: str
-    value: bytes
-
-
 class VersionFile:
     """One router's file for the versions of one cluster's topics; used by one thread at a time.
 
-    Parameters
-    ----------
-    root : Path
-        ``router.state_dir``; created where missing.
-    owner : tuple of str
-        Instance id, cluster id and topic prefix: versions are never taken for another cluster's, and no two routers
-        share a file.
+    ``root``: ``router.state_dir``; created where missing. ``owner``: instance id, cluster id and topic prefix: versions
+    are never taken for another cluster's, and no two routers share a file.
     """
 
     def __init__(self, root: Path, owner: tuple[str, str, str], workloads: Mapping[str, WorkloadSettings]) -> None:
@@ -67,19 +55,22 @@ class VersionFile:
         self._kept: dict[str, str] = {}
         self._is_failing = False
 
-    def load(self) -> list[KeptVersion]:
-        """Return what was kept for workloads that are configured as they were then; nothing where it is damaged."""
+    def load(self) -> dict[str, bytes]:
+        """Return what was kept for workloads that are configured as they were then; nothing where it is damaged.
+
+        Records as they came from the topic, by workload.
+        """
         try:
             if self.path.stat().st_size > _MAX_BYTES:
                 raise ValueError(f"is larger than {_MAX_BYTES} bytes")  # noqa: TRY301 one place says what follows
             found = self._decode(self.path.read_bytes())
         except FileNotFoundError:
-            return []
+            return {}
         except (OSError, ValueError, RecursionError) as error:
             line = "kept calibration versions not usable; going on by the topic"
             _log.warning(line, path=str(self.path), error=str(error))
-            return []
-        self._kept = {one.workload: one.value.decode() for one in found}
+            return {}
+        self._kept = {name: value.decode() for name, value in found.items()}
         return found
 
     def keep(self, workload: str, value: bytes) -> None:
@@ -107,7 +98,7 @@ class VersionFile:
         self._is_failing = False
         return True
 
-    def _decode(self, data: bytes) -> list[KeptVersion]:
+    def _decode(self, data: bytes) -> dict[str, bytes]:
         document: Any = json.loads(data)
         if not isinstance(document, dict) or document.get("format") != _FORMAT:
             raise ValueError(f"is not of format {_FORMAT}, which this release reads")
@@ -116,7 +107,7 @@ class VersionFile:
         entries = document.get("versions")
         if not isinstance(entries, dict):
             raise ValueError("versions: must be an object")  # noqa: TRY004 the file's fault, not a caller's
-        found = []
+        found = {}
         for name, entry in entries.items():
             if name not in self._fingerprints or not isinstance(entry, dict):
                 continue
@@ -124,15 +115,12 @@ class VersionFile:
             if entry.get("settings") != self._fingerprints[name] or not isinstance(record, str):
                 _log.warning("kept calibration version left alone: the workload's settings changed", workload=name)
                 continue
-            found.append(KeptVersion(name, record.encode()))
+            found[name] = record.encode()
         return found
 
 
 class CalibrationFeed(Thread):
-    """The thread that reads calibration versions.
-
-    ``active``: what judges them, and what the answerer asks for the version in force.
-    """
+    """The thread that reads calibration versions; ``active`` judges them."""
 
     def __init__(
         self,
@@ -164,8 +152,8 @@ class CalibrationFeed(Thread):
         ``file``: without it nothing is kept on disk, and nothing taken from there.
         """
         self._reader, self._file = reader, file
-        for kept in [] if file is None else file.load():
-            outcome = self.active.restore(kept.workload.encode(), kept.value, self._clock.now())
+        for workload, value in ({} if file is None else file.load()).items():
+            outcome = self.active.restore(workload.encode(), value, self._clock.now())
             if isinstance(outcome, Rejected):
                 _log.warning("kept calibration version refused", reason=outcome.reason.value, error=outcome.error)
             else:
@@ -218,7 +206,6 @@ class CalibrationFeed(Thread):
             self._save()
 
     def _take(self, outcome: Activated | Rejected, offset: int | None) -> None:
-        """Count and log the outcome for a version."""
         if isinstance(outcome, Activated):
             self._note(outcome, "calibration in force")
             if self._file is not None:
@@ -227,12 +214,8 @@ class CalibrationFeed(Thread):
         self._metrics.count("calibrations_rejected", reason=outcome.reason.value)
         expected = outcome.reason in (RejectionReason.UNKNOWN_WORKLOAD, RejectionReason.DELETED)
         level = _log.debug if expected else _log.warning
-        level(
-            "calibration refused; the last good one stays",
-            reason=outcome.reason.value,
-            error=outcome.error,
-            offset=offset,
-        )
+        line = "calibration refused; the last good one stays"
+        level(line, reason=outcome.reason.value, error=outcome.error, offset=offset)
 
     def _note(self, outcome: Activated, line: str) -> None:
         version = outcome.version

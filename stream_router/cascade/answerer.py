@@ -19,9 +19,8 @@ from schemas.routed import ModelRole, RoutedEvent
 from schemas.settings import ModelEndpoint, Settings, WorkloadSettings
 from schemas.status import ModelHealth
 from stream_router.cascade.handoff import HandoffLever
-from stream_router.cascade.lever import Asked, Lever, RunEnd
+from stream_router.cascade.lever import Asked, Lever, RunEnd, TrialLever
 from stream_router.cascade.query_cascade import Ask, GiveUp, QueryCascade, Serve, WaitFor
-from stream_router.cascade.trial import TrialLever
 from stream_router.errors import BusyError, CallError, ModelsFailed, RefusedError, ServerDownError, ServersDown
 from stream_router.model_client.answer import failed_run, parse_answer
 from stream_router.model_client.concurrency_limit import QueryTime

@@ -116,11 +116,12 @@ class HandoffLever(Lever):
         if handoff is None or routed.large is None:
             return
         outcome = "asked_again" if handoff.asked_again else "continued" if handoff.characters else "nothing_certain"
-        metrics.handed_over(routed.workload, outcome)
+        metrics.count("handoffs", workload=routed.workload, outcome=outcome)
         alone = routed.large_alone
         if alone is not None:
             same = equal(routed.large.entities, alone.entities, self._workload.fields)
-            metrics.compared(routed.workload, "failed" if not alone.valid else "same" if same else "different")
+            outcome = "failed" if not alone.valid else "same" if same else "different"
+            metrics.count("handoff_comparisons", workload=routed.workload, outcome=outcome)
 
 
 def handed_over(text: str, marks: Sequence[TokenMark], handoff: Handoff) -> str:
@@ -168,7 +169,6 @@ def _before_a_token(certain: str, end: int, marks: Sequence[TokenMark]) -> int:
 
 
 def _is_beginning(text: str) -> bool:
-    """Whether some JSON value begins with this text."""
     try:
         from_json(text.encode(), allow_partial="trailing-strings", allow_inf_nan=False)
     except ValueError:

@@ -160,7 +160,6 @@ class QueryCascade:
     def _decide(
         self, version: CalibrationVersion | None, uncertainty: float | None
     ) -> tuple[Decision, LabelRequest, CalibrationVersion | None]:
-        """Return the decision, the draw of the label, and the version whose they are."""
         if version is None:
             # Both models run, the large answer is served, and the larger label rate applies.
             decision = Decision(escalated=True, reason="cold_start", uncertainty=uncertainty, large_probability=1.0)

@@ -15,12 +15,12 @@ twice, and one that does not drops them. A partition that is not assigned is in 
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import Enum
 from typing import NamedTuple
 
-from stream_router.commit.done_offsets import MAX_METADATA_CHARS, CommittedOffsets, CompletionTracker, encode, fits
+from stream_router.commit.done_offsets import MAX_METADATA_CHARS, CommittedOffsets, CompletionTracker, encode
 from stream_router.commit.outcome import Outcome
 from ucci_runtime.broker.records import OffsetCommit
 
@@ -251,14 +251,10 @@ def _expressible(
     """Return the longest halving prefix of ``ready`` whose commit fits the metadata, and that commit."""
     done = ready
     while True:
-        commit = _commit(frontier, done)
-        if commit is None or fits(commit.metadata, metadata_chars):
+        found = frontier.commit(also_done=frozenset(done))
+        commit = None if found is None else OffsetCommit(found[0], encode(*found))
+        if commit is None or len(commit.metadata) <= metadata_chars:
             return done, commit
         if not done:
             return [], None
         done = done[: len(done) // 2]
-
-
-def _commit(frontier: CompletionTracker, done: Iterable[int]) -> OffsetCommit | None:
-    found = frontier.commit(also_done=frozenset(done))
-    return None if found is None else OffsetCommit(found[0], encode(*found))

@@ -64,8 +64,8 @@ class SharedLedger:
         self._group: object = None
         #: Whether the group has given this instance its partitions (there may be none).
         self.is_assigned = False
-        #: How many slots the consumer's thread waits for; 0 while it does not wait.
-        self._awaited_slots = 0
+        #: How many slots the consumer's thread waits for, or waited for last.
+        self._awaited_slots = 1
         self._lock = Lock()
         self._slot_freed = Condition(self._lock)
         self._idle = Condition(self._lock)
@@ -148,10 +148,7 @@ class SharedLedger:
 
     def _wait_for_slots(self, count: int, timeout_s: float) -> bool:
         self._awaited_slots = count
-        try:
-            return self._slot_freed.wait_for(lambda: self._free() >= count, timeout_s)
-        finally:
-            self._awaited_slots = 0
+        return self._slot_freed.wait_for(lambda: self._free() >= count, timeout_s)
 
     def _free(self) -> int:
         ledger, most = self._ledger, self.max_in_flight
@@ -169,7 +166,7 @@ class SharedLedger:
 
     def _wake(self) -> None:
         # A thread that is woken takes the interpreter from the loop, so that it is left alone until it can go on.
-        if self._awaited_slots and self._free() >= self._awaited_slots:
+        if self._free() >= self._awaited_slots:
             self._slot_freed.notify()
         if self._ledger.in_flight == 0:
             self._idle.notify_all()

@@ -17,11 +17,10 @@ import structlog
 from aiohttp import web
 from pydantic_core import to_json
 
-from schemas.query import QueryEvent
 from schemas.routed import RoutedEvent
 from schemas.settings import Settings
 from schemas.topics import DEAD_LETTERS, FEEDBACK, QUERIES, RESULTS
-from stream_router.cascade.trial import trial_labels
+from stream_router.cascade.lever import trial_labels
 from stream_router.commit.outcome import TOO_LARGE, OutputTopics
 from stream_router.errors import ModelsFailed, ServersDown
 from stream_router.gateway import openai_protocol
@@ -36,7 +35,7 @@ from stream_router.gateway.openai_protocol import (
     read_call,
 )
 from stream_router.gateway.verdicts import RecentCallers, read_verdict
-from stream_router.http_listener import NOWHERE, Bounds, HttpListener, StatusRoutes, add_headers, guarded
+from stream_router.http_listener import NOWHERE, Bounds, HttpListener, add_headers, guarded
 from stream_router.otel_tracing import TRACEPARENT, TRACESTATE, Trace, Tracing, as_headers
 from stream_router.ports import Answerer
 from stream_router.prometheus_metrics import Metrics
@@ -52,26 +51,6 @@ from ucci_runtime.refusals import RequestRefused
 STAGE = "gateway"
 #: The partition and offset of a query that never stood in its topic.
 _NO_PLACE = -1
-
-
-def gateway_topics(prefix: str, schema_id: int | None = None) -> OutputTopics:
-    """Return the topics that a gateway writes to."""
-    return OutputTopics(RESULTS.name(prefix), DEAD_LETTERS.name(prefix), schema_id, STAGE)
-
-
-def as_record(query: QueryEvent, prefix: str) -> Record:
-    """Return a query as its topic would hold it: its dead letter, replayed, is answered by a router."""
-    return Record(Input(QUERIES.name(prefix), _NO_PLACE), _NO_PLACE, query.query_id.encode(), query.to_json())
-
-
-def fitting(record: OutputRecord, limit_bytes: int) -> OutputRecord:
-    """Return the record, or what it names to be written instead where it is larger than the topics take."""
-    while record.size_bytes > limit_bytes and record.instead is not None:
-        smaller = record.instead(limit_bytes)
-        if smaller == record:
-            return record
-        record = smaller
-    return record
 
 
 _log = structlog.get_logger()
@@ -124,7 +103,8 @@ class GatewayApi:
     ) -> None:
         self._workloads = Workloads(frozenset(settings.workloads), settings.workload_of_unnamed)
         self._prefix = settings.topics.prefix
-        self._topics = gateway_topics(self._prefix, settings.results_schema_id)
+        results, letters = RESULTS.name(self._prefix), DEAD_LETTERS.name(self._prefix)
+        self._topics = OutputTopics(results, letters, settings.results_schema_id, STAGE)
         self._answerer = answerer
         self._admission = admission
         self._metrics = metrics
@@ -143,7 +123,7 @@ class GatewayApi:
         self._ring = KeyRing(keys) if keys else None
         self._quotas = Quotas({name: key.quota_per_minute for name, key in keys.items()})
 
-    def listener(self, status: StatusRoutes) -> HttpListener:
+    def listener(self, status: list[web.RouteDef]) -> HttpListener:
         """Return what serves this, and the status of the process, at the configured address."""
         options = self._options
         hosts = RequestHosts.of(options.http_host, options.allowed_hosts)
@@ -155,7 +135,7 @@ class GatewayApi:
                 web.post(_FEEDBACK, self._judge),
                 web.get(_MODELS, self._models),
                 web.get(f"{_MODELS}/{{model:.+}}", self._models),
-                *status.table(),
+                *status,
             ]
         )
         bounds = Bounds(options.max_connections, STRAY_TIMEOUT_S, spares_answers=True)
@@ -214,7 +194,6 @@ class GatewayApi:
         return response
 
     async def _judge(self, request: web.Request) -> web.Response:
-        """Take a verdict on an answer; 202 once the broker has it."""
         query_id: str | None = None
         try:
             caller = self._authorise(request)
@@ -281,25 +260,26 @@ class GatewayApi:
         Raises RequestRefused: 502 where both models failed, 503 where no server or broker answers, 504 where it took
         too long.
         """
+        # As its topic would hold it: its dead letter, replayed, is answered by a router.
+        at = Input(QUERIES.name(self._prefix), _NO_PLACE)
+        source = Record(at, _NO_PLACE, call.query.query_id.encode(), call.query.to_json())
         with self._tracing.serving(headers, call.query.query_id, call.workload) as trace:
             try:
                 async with asyncio.timeout(self._options.answer_timeout_s):
                     routed = await self._answerer.answer(call.query, call.workload, trace.headers)
             except TimeoutError:
                 message = f"no answer within {self._options.answer_timeout_s:g} s (gateway.answer_timeout_s)"
-                raise self._failed(trace, RequestRefused(504, "timeout", message, None, RETRY_AFTER_S)) from None
+                raise _failed(trace, RequestRefused(504, "timeout", message, None, RETRY_AFTER_S)) from None
             except ServersDown as error:
                 down = RequestRefused(503, "model_servers_down", str(error), None, SERVERS_RETRY_AFTER_S)
-                raise self._failed(trace, down) from None
+                raise _failed(trace, down) from None
             except ModelsFailed as error:
                 trace.failed(error.reason, str(error))
-                source = as_record(call.query, self._prefix)
                 await self._write(self._topics.dead_letter(source, error.reason, str(error)))
                 message = f"both models failed on this query; why is in its dead letter on {self._topics.dead_letters}"
                 raise RequestRefused(502, error.reason, message) from None
             routed = routed.model_copy(update={"caller": caller})
             trace.answered(routed)
-            source = as_record(call.query, self._prefix)
             written = await self._write(self._topics.result(source, routed, as_headers(trace.headers)))
         if written.topic == self._topics.dead_letters:
             message = f"the result is larger than {self._topics.results} takes; it is a dead letter"
@@ -311,11 +291,6 @@ class GatewayApi:
             self._metrics.counters["trial_decisions"].labels(*labels).inc()
         return routed
 
-    @staticmethod
-    def _failed(trace: Trace, refused: RequestRefused) -> RequestRefused:
-        trace.failed(refused.code, str(refused))
-        return refused
-
     async def _write(self, record: OutputRecord, not_acknowledged: str = _WITHHELD) -> OutputRecord:
         """Write a record, or what stands in for one that is too large; return what was written.
 
@@ -323,7 +298,7 @@ class GatewayApi:
         """
         assert self._output is not None
         assert record.key is not None
-        written = fitting(record, self._output.max_record_bytes)
+        written = _fitting(record, self._output.max_record_bytes)
         headers = {name: value or b"" for name, value in written.headers}
         try:
             await self._output.publisher.send(written.topic, written.key or b"", written.value or b"", headers)
@@ -340,10 +315,24 @@ class GatewayApi:
         return written
 
 
+def _fitting(record: OutputRecord, limit_bytes: int) -> OutputRecord:
+    """Return the record, or what it names to be written instead where it is larger than the topics take."""
+    while record.size_bytes > limit_bytes and record.instead is not None:
+        smaller = record.instead(limit_bytes)
+        if smaller == record:
+            break
+        record = smaller
+    return record
+
+
 def _require_same_site(request: web.Request) -> None:
-    """Refuse what a page of another site made the browser send. Raises RequestRefused: 403."""
     if is_cross_site(request.headers):
         raise RequestRefused(403, "cross_site", "requests from pages of other sites are refused")
+
+
+def _failed(trace: Trace, refused: RequestRefused) -> RequestRefused:
+    trace.failed(refused.code, str(refused))
+    return refused
 
 
 def _require_json(request: web.Request) -> None:
@@ -395,7 +384,6 @@ def _fault(
 
 
 def _foreign(code: str, message: str, status: int) -> web.Response:
-    """Return the answer to a request that none of the routes takes."""
     if status in NOWHERE:
         message += f": POST {', '.join((*_PATHS, _FEEDBACK))}; GET {_MODELS}; base_url is the address up to /v1"
     return _fault(code, message, status)

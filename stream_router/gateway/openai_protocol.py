@@ -114,11 +114,10 @@ def _document(body: bytes) -> dict[str, Any]:
 
 def _as_refused(error: DecodeError, places: Mapping[str, str]) -> RequestRefused:
     """Return what the parser found, in the names of the request."""
-    field = error.field
+    field, message = error.field, str(error)
     if field is not None and field in places:
-        message = str(error).replace(f"{field}:", f"{places[field]}:", 1)
-        return RequestRefused(_BAD_REQUEST, "invalid_value", message, places[field])
-    return RequestRefused(_BAD_REQUEST, "invalid_value", str(error), field)
+        field, message = places[field], message.replace(f"{field}:", f"{places[field]}:", 1)
+    return RequestRefused(_BAD_REQUEST, "invalid_value", message, field)
 
 
 def _workload(model: Any, workloads: Workloads) -> str:
@@ -139,7 +138,6 @@ def _workload(model: Any, workloads: Workloads) -> str:
 
 
 def _checked(document: Mapping[str, Any], endpoint: Endpoint) -> tuple[str, ...]:
-    """Refuse what is not offered; return what is ignored."""
     for name, (harmless, remedy) in _REFUSED.items():
         value = document.get(name)
         if not any(type(value) is type(one) and value == one for one in harmless):
@@ -158,17 +156,16 @@ def _prompt(document: Mapping[str, Any]) -> tuple[str, str, tuple[str, ...]]:
     if isinstance(prompt, list) and len(prompt) == 1:
         (prompt,) = prompt
     if prompt is None:
-        raise RequestRefused(_BAD_REQUEST, "missing_field", "prompt: is required and missing", "prompt")
+        raise _missing("prompt: is required and missing")
     if not isinstance(prompt, str):
         raise _invalid("prompt", prompt, "must be one text, not tokens or several: send a request for each")
     return "prompt", prompt, ()
 
 
 def _last_of_user(document: Mapping[str, Any]) -> tuple[str, str, tuple[str, ...]]:
-    """Return where the last message of the user stands, its text, and whether others are ignored."""
     messages = document.get("messages")
     if messages is None:
-        raise RequestRefused(_BAD_REQUEST, "missing_field", "messages: is required and missing", "messages")
+        raise _missing("messages: is required and missing")
     if not isinstance(messages, list):
         raise _invalid("messages", messages, "must be a list of messages")
     for number, message in enumerate(messages):
@@ -176,7 +173,7 @@ def _last_of_user(document: Mapping[str, Any]) -> tuple[str, str, tuple[str, ...
             raise _invalid(f"messages[{number}]", message, "must be an object with a role")
     number = max((n for n, message in enumerate(messages) if message["role"] == _USER), default=-1)
     if number < 0:
-        raise RequestRefused(_BAD_REQUEST, "missing_field", "messages: holds no message of the role user", "messages")
+        raise _missing("messages: holds no message of the role user")
     place = f"messages[{number}].content"
     return place, _content(place, messages[number].get("content")), ("messages",) if len(messages) > 1 else ()
 
@@ -196,7 +193,6 @@ def _content(place: str, content: Any) -> str:
 
 
 def _query_id(metadata: Any, given_id: str | None, made_id: str) -> tuple[str, str]:
-    """Return where the query's id stands, and the id."""
     if metadata is not None and not isinstance(metadata, dict):
         raise _invalid("metadata", metadata, "must be an object")
     named = None if metadata is None else metadata.get("query_id")
@@ -209,6 +205,10 @@ def _query_id(metadata: Any, given_id: str | None, made_id: str) -> tuple[str, s
     if named is not None and named != given_id:
         raise _invalid("metadata.query_id", named, f"is not the id of the header {ID_HEADER}: send one of them")
     return ID_HEADER, given_id
+
+
+def _missing(message: str) -> RequestRefused:
+    return RequestRefused(_BAD_REQUEST, "missing_field", message, message.partition(":")[0])
 
 
 def _invalid(name: str, value: Any, remedy: str, code: str = "invalid_value") -> RequestRefused:
@@ -266,13 +266,7 @@ def model(workload: str, since: datetime) -> dict[str, Any]:
 
 
 def error(code: str, message: str, status: int, param: str | None = None) -> dict[str, Any]:
-    """Return an error.
-
-    Examples
-    --------
-    >>> error("over_quota", "try again in 2 s", 429)
-    {'error': {'message': 'try again in 2 s', 'type': 'rate_limit_error', 'param': None, 'code': 'over_quota'}}
-    """
+    """Return an error."""
     return {"error": {"message": message, "type": _KINDS.get(status, _INVALID), "param": param, "code": code}}
 
 

@@ -20,6 +20,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import OrderedDict
+from dataclasses import dataclass
 from math import inf, sqrt
 
 #: Calls that a server is given at once before anything is known of it. Where a router joins others, at 2 s a call, no
@@ -39,17 +40,7 @@ LEAST_ROUND = 10
 
 
 class ConcurrencyLimit:
-    """The limit of one server, from 1 to ``highest``; ``timeout_s`` is of one call.
-
-    Examples
-    --------
-    >>> limit = ConcurrencyLimit(highest=8, timeout_s=10.0)
-    >>> limit.restart(now_s=0.0)
-    >>> for call in range(7):
-    ...     limit.ended(began_s=float(call), now_s=call + 1.0, overloaded=False, in_flight=limit.current)
-    >>> limit.current
-    8
-    """
+    """The limit of one server, from 1 to ``highest``; ``timeout_s`` is of one call."""
 
     def __init__(self, highest: int, timeout_s: float) -> None:
         self._highest = highest
@@ -128,15 +119,13 @@ class ConcurrencyLimit:
         self._last_round, self._round = self._round, _Round()
 
 
+@dataclass(slots=True)
 class _Round:
     """Calls that ended, how many of them were marked, and the most that were in flight."""
 
-    __slots__ = ("ended", "marked", "peak")
-
-    def __init__(self, ended: int = 0, marked: int = 0, peak: int = 1) -> None:
-        self.ended = ended
-        self.marked = marked
-        self.peak = peak
+    ended: int = 0
+    marked: int = 0
+    peak: int = 1
 
     def add(self, in_flight: int, *, marked: bool) -> None:
         self.ended += 1
@@ -154,10 +143,6 @@ class _Round:
     def next_limit(self) -> float:
         share = self.marked / max(1, self.ended)
         return self.peak * (1.0 - share / 2.0) + sqrt(self.peak) * (1.0 - share)
-
-
-class NoPlaceError(TimeoutError):
-    """No place came free in time."""
 
 
 class CallSlots:
@@ -180,7 +165,7 @@ class CallSlots:
         """Take a place, in turn; False, and no place, when the queue was turned away.
 
         ``timeout_s``: longest wait; without it a caller waits until it gets a place or is turned away. Raises
-        NoPlaceError when the wait took too long.
+        TimeoutError when the wait took too long.
         """
         if self.taken < self._count:
             self.taken += 1
@@ -190,12 +175,10 @@ class CallSlots:
         try:
             async with asyncio.timeout(timeout_s):
                 return await turn
-        except (TimeoutError, asyncio.CancelledError) as error:
+        except (TimeoutError, asyncio.CancelledError):
             self._queue.pop(turn, None)
             if turn.done() and not turn.cancelled() and turn.result():
                 self.release()  # the place was handed over in the very moment of giving up
-            if isinstance(error, TimeoutError):
-                raise NoPlaceError from None
             raise
 
     def release(self) -> None:
@@ -231,18 +214,7 @@ MOST_SAVED = 10.0
 
 
 class RetryBudget:
-    """Tokens, one a retry; answers earn them.
-
-    Examples
-    --------
-    >>> budget = RetryBudget()
-    >>> sum(budget.take() for _ in range(100))
-    10
-    >>> for _ in range(5):
-    ...     budget.earn()
-    >>> budget.take(), budget.take()
-    (True, False)
-    """
+    """Tokens, one a retry; answers earn them."""
 
     def __init__(self) -> None:
         self._tokens = MOST_SAVED
@@ -260,18 +232,7 @@ class RetryBudget:
 
 
 class QueryTime:
-    """What is left of a query's time. ``reserved_s``: of it, what is kept for calls to come.
-
-    Examples
-    --------
-    >>> time = QueryTime(most_s=10.0, reserved_s=2.0)
-    >>> time.spend(5.0)
-    >>> time.left_s
-    3.0
-    >>> time.release()
-    >>> time.left_s
-    5.0
-    """
+    """What is left of a query's time. ``reserved_s``: of it, what is kept for calls to come."""
 
     __slots__ = ("_left_s", "_reserved_s")
 

@@ -14,6 +14,7 @@ import aiohttp
 
 from schemas.settings import ModelEndpoint
 from stream_router.errors import (
+    CallError,
     MalformedReplyError,
     MisconfiguredError,
     OverloadedError,
@@ -36,12 +37,14 @@ _BASE_REPLY_BYTES = 1_000_000
 _BYTES_A_TOKEN = 2_000
 
 _OK = 200
-#: vLLM sends 503 when its queue is full. One that shuts down does too; that it answers nobody gives it away.
-_TOO_MUCH = frozenset({429, 503})
-#: A proxy waited in vain for the server behind it.
-_TOO_LATE = frozenset({408, 504})
+_BY_STATUS: Mapping[int, type[CallError]] = {
+    **dict.fromkeys((400, 413, 422), RefusedError),
+    # vLLM sends 503 when its queue is full. One that shuts down does too; that it answers nobody gives it away.
+    **dict.fromkeys((429, 503), OverloadedError),
+    # A proxy waited in vain for the server behind it.
+    **dict.fromkeys((408, 504), TimedOutError),
+}
 _REDIRECTS = range(300, 400)
-_REFUSALS = frozenset({400, 413, 422})
 _FORBIDDEN = frozenset({401, 403})
 _MISCONFIGURED = _FORBIDDEN | {404, 405}
 _ABORTED = "abort"
@@ -115,18 +118,12 @@ class ModelConnection:
 
     async def _attempt(self, request: ModelRequest, headers: Mapping[str, str] | None) -> Reply:
         status, body, streamed = await self._post(request, headers)
-        if status in _REFUSALS:
-            raise RefusedError(f"HTTP {status}: {_shown(body)}")
         if status in _MISCONFIGURED or status in _REDIRECTS:
             raise MisconfiguredError(
                 f"HTTP {status} from {self._base_url}{request.path}: {_shown(body)}; check base_url, model and api_key"
             )
-        if status in _TOO_MUCH:
-            raise OverloadedError(f"HTTP {status}: {_shown(body)}")
-        if status in _TOO_LATE:
-            raise TimedOutError(f"HTTP {status}: {_shown(body)}")
         if status != _OK:
-            raise TransientError(f"HTTP {status}: {_shown(body)}")
+            raise _BY_STATUS.get(status, TransientError)(f"HTTP {status}: {_shown(body)}")
         reply = read_reply(body, request.signal) if streamed is None else streamed.reply()
         if reply.finish_reason == _ABORTED:
             raise TransientError("the server is shutting down and sent half an answer (finish_reason abort)")

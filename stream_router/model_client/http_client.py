@@ -39,7 +39,6 @@ from stream_router.errors import (
 from stream_router.model_client.concurrency_limit import (
     CallSlots,
     ConcurrencyLimit,
-    NoPlaceError,
     QueryTime,
     RetryBudget,
 )
@@ -91,13 +90,9 @@ class _Attempts:
         self.overloaded += by_overload
         self.delivered |= not isinstance(error, UnreachableError)
 
-    @property
-    def last_was_overload(self) -> bool:
-        return isinstance(self.last, OverloadedError | TimedOutError)
-
 
 class ModelClient:
-    """The client of one model server. ``limit``: by default one up to the endpoint's ``max_concurrency``."""
+    """The client of one model server."""
 
     def __init__(
         self,
@@ -108,10 +103,10 @@ class ModelClient:
         max_tokens: int,
         clock: Clock,
         metrics: CascadeMetrics | None = None,
-        limit: ConcurrencyLimit | None = None,
     ) -> None:
         self._name = name
         self._endpoint = endpoint
+        self._described = {"server": str(name), "url": endpoint.public_url}
         self._probe_request = probe
         self._max_tokens = max_tokens
         self._clock = clock
@@ -120,7 +115,7 @@ class ModelClient:
         # gone from the server, and another one later a probe has had its time at a server without load.
         self._breaker = Breaker(patience_s=2.0 * endpoint.timeout_s)
         most = affordable_connections(endpoint.max_concurrency)
-        self._limit = limit or ConcurrencyLimit(most, endpoint.timeout_s)
+        self._limit = ConcurrencyLimit(most, endpoint.timeout_s)
         self._slots = CallSlots(self._limit.current)
         self._retries = RetryBudget()
         self._connection: ModelConnection | None = None
@@ -141,13 +136,8 @@ class ModelClient:
         try:
             served = await self._connection.greet()
             if served and self._endpoint.model not in served:
-                _log.warning(
-                    "model not served",
-                    server=str(self._name),
-                    url=self._endpoint.public_url,
-                    model=self._endpoint.model,
-                    served=sorted(served)[:_SHOWN_MODELS],
-                )
+                shown = sorted(served)[:_SHOWN_MODELS]
+                _log.warning("model not served", **self._described, model=self._endpoint.model, served=shown)
         except UnreachableError as error:
             self._advance(HealthEvent.OUTAGE, str(error))
         except TransientError as error:
@@ -261,12 +251,11 @@ class ModelClient:
         """Take a place at the server, which the caller gives back."""
         try:
             has_place = self.is_up and await self._slots.acquire(patience_s)
-        except NoPlaceError:
+        except TimeoutError:
             raise BusyError(f"{self._name} is overloaded: no place for a call within {patience_s:g} s") from None
-        if not has_place:
-            raise self._down(attempts, earlier_rounds)
-        if not self.is_up:
+        if has_place and not self.is_up:
             self._slots.release()
+        if not (has_place and self.is_up):
             raise self._down(attempts, earlier_rounds)
         if attempts.successes < 0:
             attempts.successes = self._breaker.successes
@@ -274,7 +263,6 @@ class ModelClient:
     async def _prepare_retry(
         self, attempts: _Attempts, earlier_rounds: int, time_s: float, *, may_give_up: bool
     ) -> None:
-        """Wait before another attempt, or raise why there is none."""
         assert attempts.last is not None
         pause_s = self._pause_s(attempts, time_s)
         if pause_s is not None:
@@ -282,7 +270,7 @@ class ModelClient:
                 attempts.at_server_s += pause_s
                 await asyncio.sleep(pause_s)
                 return
-            if attempts.last_was_overload:
+            if isinstance(attempts.last, OverloadedError | TimedOutError):
                 raise BusyError(f"{self._name} is overloaded: {attempts.last}")
         if self._breaker.successes == attempts.successes:
             # Nothing was answered since this query's first attempt: wait until a probe has settled who is to blame.
@@ -341,15 +329,10 @@ class ModelClient:
         """Say once that a server gives none: each of its answers counts as failed, and nothing else would show why."""
         if reply.uncertainty is None and reply.text and not self._has_complained:
             self._has_complained = True
-            _log.warning(
-                "model server returns no log-probabilities; none of its answers can be used",
-                server=str(self._name),
-                url=self._endpoint.public_url,
-                model=self._endpoint.model,
-            )
+            line = "model server returns no log-probabilities; none of its answers can be used"
+            _log.warning(line, **self._described, model=self._endpoint.model)
 
     def _suspect(self, error: CallError, *, is_probe: bool) -> None:
-        """Pass a failed attempt on to the breaker."""
         if isinstance(error, MisconfiguredError):
             self._advance(HealthEvent.OUTAGE, str(error))
         elif isinstance(error, RefusedError):
@@ -361,18 +344,12 @@ class ModelClient:
             delayed = isinstance(error, OverloadedError | TimedOutError)
             self._advance(HealthEvent.PROBE_DELAYED if delayed else HealthEvent.PROBE_FAILED, str(error))
         else:
-            self._advance(
-                HealthEvent.UNREACHABLE if isinstance(error, UnreachableError) else HealthEvent.FAILURE, str(error)
-            )
+            is_gone = isinstance(error, UnreachableError)
+            self._advance(HealthEvent.UNREACHABLE if is_gone else HealthEvent.FAILURE, str(error))
 
     def _limit_by(self, began_s: float, *, overloaded: bool) -> None:
-        """Let the end of a call move the number of places."""
-        self._limit.ended(
-            began_s=began_s,
-            now_s=self._clock.monotonic(),
-            overloaded=overloaded,
-            in_flight=self._slots.taken,
-        )
+        now_s, in_flight = self._clock.monotonic(), self._slots.taken
+        self._limit.ended(began_s=began_s, now_s=now_s, overloaded=overloaded, in_flight=in_flight)
         self._slots.resize(self._limit.current)
 
     def _restart_limit(self) -> None:
@@ -381,11 +358,13 @@ class ModelClient:
 
     def _count(self, outcome: str, seconds: float) -> None:
         if self._metrics is not None:
-            self._metrics.model_call(self._name.workload, self._name.role, outcome, seconds)
+            labels = self._name._asdict()
+            self._metrics.count("model_calls", outcome=outcome, **labels)
+            if outcome == "answered":
+                self._metrics.count("model_call_seconds", seconds, **labels)
 
     def _advance(self, event: HealthEvent, failure: str | None = None) -> None:
-        """Pass an event to the breaker, and wake everybody who waits for the state after it."""
-        state, before, was_up = self._breaker.state, self._breaker.health, self.is_up
+        state, was_up = self._breaker.state, self.is_up
         after = self._breaker.advance(event, self._clock.monotonic())
         if failure is not None:
             self._last_failure = failure
@@ -393,18 +372,15 @@ class ModelClient:
             return
         self._announce()
         if was_up and not self.is_up:
-            _log.warning(
-                "model server down", server=str(self._name), url=self._endpoint.public_url, reason=self._last_failure
-            )
+            _log.warning("model server down", **self._described, reason=self._last_failure)
             self._slots.turn_away()
         elif self.is_up and not was_up:
             _log.info("model server up", server=str(self._name))
             self._restart_limit()
-        if self._metrics is not None and self._breaker.health != before:
-            self._metrics.model_health(self._name.workload, self._name.role, self._breaker.health)
+        if self._metrics is not None and self.is_up != was_up:
+            self._metrics.gauge("model_up", self.is_up, **self._name._asdict())
 
     def _announce(self) -> None:
-        """Wake those who wait for the state that the breaker is in."""
         is_sure = self._breaker.is_closed
         for event, holds in (
             (self._is_up, self.is_up),
@@ -443,7 +419,6 @@ class ModelClient:
         return running
 
     async def _probe(self) -> None:
-        """Send one probe; the attempt records the outcome."""
         try:
             await self._attempt(self._probe_request, None, is_probe=True)
         except CallError:

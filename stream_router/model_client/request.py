@@ -88,13 +88,7 @@ def _body(workload: WorkloadSettings, model: str, prompt: str, max_tokens: int, 
 
 
 def entities_schema(fields: tuple[str, ...]) -> dict[str, Any]:
-    """Return the JSON Schema of an answer: every field a text, a list of texts, or null.
-
-    Examples
-    --------
-    >>> entities_schema(("iso",))["required"]
-    ['iso']
-    """
+    """Return the JSON Schema of an answer: every field a text, a list of texts, or null."""
     value = {"anyOf": [{"type": "string"}, {"type": "array", "items": {"type": "string"}}, {"type": "null"}]}
     return {
         "type": "object",

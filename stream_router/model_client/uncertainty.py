@@ -80,7 +80,7 @@ def highest(logprobs: Collection[float]) -> float:
     return max(map(_probability, logprobs), default=0.0)
 
 
-def concentration(logprobs: Collection[float], count: int = _ENTROPY_ALTERNATIVES) -> float:
+def concentration(logprobs: Collection[float]) -> float:
     """Return 1 - H / ln(count + 1), where H is the Shannon entropy of one token's distribution, truncated.
 
     The ``count`` most probable alternatives are outcomes of their own; what remains of the probability is one more, so
@@ -95,6 +95,7 @@ def concentration(logprobs: Collection[float], count: int = _ENTROPY_ALTERNATIVE
     >>> round(concentration([math.log(1 / 6)] * 5), 12)
     0.0
     """
+    count = _ENTROPY_ALTERNATIVES
     found = sorted(map(_probability, logprobs), reverse=True)[:count]
     known = math.fsum(found)
     # Servers round: the sum may lie a little above 1.

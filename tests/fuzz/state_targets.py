@@ -169,9 +169,9 @@ class _KeptVersions:
         """Load a file and put in force what it holds."""
         self._file.path.write_bytes(data)
         outcomes = []
-        for kept in self._file.load():
+        for workload, value in self._file.load().items():
             active = ActiveVersions({WORKLOAD: MadeFor(sealed_version().signal)})
-            outcome = active.restore(kept.workload.encode(), kept.value, NOW)
+            outcome = active.restore(workload.encode(), value, NOW)
             if isinstance(outcome, Rejected):
                 require_line(outcome.error)
             outcomes.append(outcome.reason.value if isinstance(outcome, Rejected) else "in force")

@@ -9,6 +9,7 @@ import asyncio
 import json
 from collections import Counter
 from collections.abc import Callable, Collection, Iterator, Mapping
+from typing import cast
 
 import pytest
 
@@ -163,7 +164,9 @@ class RouterProcess:
             self._session, self._ledger, QUERIES_TOPIC, TOPICS, interval_s=0.2, on_failure=fail, metrics=METRICS
         )
         self._reader = broker.group_reader(GROUP, [QUERIES_TOPIC])
-        self._intake = IntakeThread(self._reader, self._ledger, self, on_failure=fail, metrics=METRICS)
+        self._intake = IntakeThread(
+            self._reader, self._ledger, self, cast(CommitThread, self), on_failure=fail, metrics=METRICS
+        )
         self._reader.subscribe(self._intake)
 
     def step(self) -> None:

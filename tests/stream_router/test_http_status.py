@@ -14,7 +14,7 @@ from prometheus_client import CollectorRegistry
 
 from schemas.status import RouterStatus
 from stream_router import http_listener
-from stream_router.http_listener import HttpListener, StatusRoutes, status_listener
+from stream_router.http_listener import HttpListener, status_listener, status_routes
 from ucci_runtime.browser_safety import RequestHosts
 
 NOW = datetime(2026, 1, 31, 12, tzinfo=UTC)
@@ -34,7 +34,7 @@ def failing() -> RouterStatus:
 @asynccontextmanager
 async def serving(made: Callable[[], RouterStatus] = status, *allowed: str) -> AsyncIterator[HttpListener]:
     hosts, registry = RequestHosts.of("127.0.0.1", allowed), CollectorRegistry()
-    server = status_listener("127.0.0.1", 0, hosts, StatusRoutes(made, lambda: (), registry))
+    server = status_listener("127.0.0.1", 0, hosts, status_routes(made, lambda: (), registry))
     await server.start()
     try:
         yield server

@@ -10,9 +10,9 @@ import pytest
 from schemas.calibration import CalibrationVersion, Evidence, Interval
 from schemas.command import Command
 from schemas.costs import CostRate
-from schemas.status import DriftStatus, WorkloadStatus
+from schemas.status import WorkloadStatus
 from schemas.trial import TrialArm, TrialStatus
-from tests.support.api import KEY, START, WORKLOAD, Api, make_api
+from tests.support.api import KEY, START, WORKLOAD, Api, make_api, plain_status
 from tests.support.versions import sealed_version
 
 
@@ -31,16 +31,7 @@ def offer(api: Api, number: int, trigger: str) -> None:
 
 
 def status(**changed: Any) -> WorkloadStatus:
-    content: dict[str, Any] = {
-        "workload": WORKLOAD,
-        "state": "active",
-        "sentence": "Fine.",
-        "calibration_version": 2,
-        "target": {"micro_f1": 0.9},
-        "drift": DriftStatus(state="ok"),
-        "updated_at": START,
-    }
-    return WorkloadStatus(**content | changed)
+    return plain_status(calibration_version=2, **changed)
 
 
 def canary(**changed: Any) -> TrialStatus:

@@ -10,19 +10,16 @@ from urllib.parse import quote
 
 import pytest
 
-from schemas.calibration import CalibrationMap, CalibrationVersion, Evidence, Interval, Target
+from schemas.calibration import CalibrationMap, CalibrationVersion, Evidence, Interval
 from schemas.event import rfc3339
 from schemas.status import (
     CalibrationError,
     CommandOutcome,
-    DriftStatus,
     HandoffStatus,
     ReliabilityBin,
-    RouterStatus,
-    VersionInUse,
     WorkloadStatus,
 )
-from tests.support.api import KEY, START, WORKLOAD, Api, make_api
+from tests.support.api import KEY, START, WORKLOAD, Api, make_api, plain_router, plain_status
 from tests.support.versions import sealed_version
 
 
@@ -39,32 +36,20 @@ def _version(number: int) -> CalibrationVersion:
 
 def _status(second: int = 0, **changes: Any) -> WorkloadStatus:
     content = {
-        "workload": WORKLOAD,
-        "state": "active",
-        "sentence": "It holds.",
         "calibration_version": 1 + second // 10,
-        "target": Target(micro_f1=0.9),
         "micro_f1": Interval(estimate=0.91, lower=0.9, upper=0.92),
         "escalation_rate": 0.4,
-        "drift": DriftStatus(state="ok"),
         "calibration_error": CalibrationError(bins=(ReliabilityBin(predicted=0.2, observed=0.25, count=40),)),
         "updated_at": START + timedelta(seconds=second),
     }
-    return WorkloadStatus(**(content | changes))
+    return plain_status(**content | changes)
 
 
 @pytest.fixture
 def api() -> Api:
     api = make_api()
     api.tell(*(_status(second) for second in range(0, 30, 5)), _version(1), _version(2))
-    router = RouterStatus(
-        instance_id="router-0",
-        started_at=START,
-        updated_at=START,
-        ready=True,
-        versions={WORKLOAD: VersionInUse(version=2)},
-    )
-    api.tell(router)
+    api.tell(plain_router(version=2))
     return api
 
 

@@ -79,14 +79,6 @@ async def test_escalated_query_reports_both_runs() -> None:
     assert event.large.completion_tokens == 12
 
 
-async def test_cold_start_serves_the_large_answer() -> None:
-    """Before the first version, both models run and the large answer is served."""
-    async with bench(COLD) as b:
-        event = await b.answer()
-    assert (event.answered_by, event.decision.reason, event.decision.large_probability) == ("large", "cold_start", 1.0)
-    assert event.decision.calibration_version is None
-
-
 async def test_version_at_the_small_answer_decides() -> None:
     calibrations = InForce(version(1.0))
     async with bench(calibrations) as b:
@@ -359,6 +351,14 @@ async def test_the_two_models_have_places_of_their_own() -> None:
                 await asyncio.gather(*(b.answer(f"q{n}") for n in range(30)))
         assert b.small.seen.most_concurrent == 5
         assert b.large.seen.most_concurrent == 2
+
+
+async def test_a_query_queues_for_small_as_long_as_it_takes() -> None:
+    """Only the large model can be done without: nobody gives up a place in the small one's queue."""
+    async with bench(KEEPS, small_max_concurrency=1, small_timeout_s=0.5) as b:
+        b.small.latency_s = 0.1
+        events = await asyncio.gather(*(b.answer(f"q{n}") for n in range(12)))
+    assert {event.answered_by for event in events} == {"small"}
 
 
 async def test_hung_large_server_does_not_block_the_small() -> None:

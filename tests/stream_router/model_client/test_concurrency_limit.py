@@ -17,7 +17,6 @@ from stream_router.model_client.concurrency_limit import (
     RETRIES_A_SUCCESS,
     CallSlots,
     ConcurrencyLimit,
-    NoPlaceError,
     RetryBudget,
 )
 
@@ -292,7 +291,7 @@ def test_no_place_is_lost_or_doubled_whatever_happens(steps: list[tuple[str, int
 async def test_who_waits_too_long_leaves_the_queue_without_a_place() -> None:
     slots = CallSlots(1)
     assert await slots.acquire()
-    with pytest.raises(NoPlaceError):
+    with pytest.raises(TimeoutError):
         await slots.acquire(0.001)
     assert (slots.queued, slots.taken) == (0, 1)
     slots.release()

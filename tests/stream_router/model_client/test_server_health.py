@@ -9,13 +9,12 @@ from hypothesis import strategies as st
 
 from stream_router.model_client.server_health import Breaker, HealthEvent, HealthState, LatencyWindow
 
-LIMIT = 3
 PATIENCE_S = 10.0
 COUNTED = (HealthEvent.UNREACHABLE, HealthEvent.PROBE_FAILED, HealthEvent.PROBE_DELAYED)
 
 
 def in_state(state: HealthState) -> Breaker:
-    breaker = Breaker(PATIENCE_S, LIMIT)
+    breaker = Breaker(PATIENCE_S)
     if state is HealthState.SUSPECT:
         breaker.advance(HealthEvent.FAILURE, 1.0)
     elif state is not HealthState.CLOSED:
@@ -112,7 +111,7 @@ def test_earlier_failures_do_not_reopen_it() -> None:
 
 def test_probe_pauses_grow_to_a_second() -> None:
     """Probes come soon at first and never more than a second apart."""
-    breaker = Breaker(PATIENCE_S, LIMIT)
+    breaker = Breaker(PATIENCE_S)
     breaker.advance(HealthEvent.OUTAGE, 100.0)
     now, pauses = 100.0, []
     for _ in range(8):
@@ -135,7 +134,7 @@ def test_a_new_outage_is_probed_soon_again() -> None:
 @given(st.lists(st.sampled_from(HealthEvent)))
 def test_only_successes_count_as_evidence(events: list[HealthEvent]) -> None:
     """After a success, calls go through, and only successes count as evidence."""
-    breaker = Breaker(PATIENCE_S, LIMIT)
+    breaker = Breaker(PATIENCE_S)
     for now, event in enumerate(events):
         if event is HealthEvent.PROBE_SENT and breaker.is_closed:
             continue

@@ -22,9 +22,8 @@ from schemas.status import (
     LabelPlan,
     VersionInUse,
     WorkloadState,
-    WorkloadStatus,
 )
-from tests.support.api import KEY, WORKLOAD, make_api
+from tests.support.api import KEY, WORKLOAD, make_api, plain_status
 from tests.support.page_scenes import SCENES, filled
 from tests.support.versions import sealed_version
 from tests.support.workload_statuses import BEGAN, NOW
@@ -263,19 +262,7 @@ def test_the_page_states_the_target_in_its_form(target: dict[str, object], shown
     api = make_api()
     points = {"threshold": [-1.0, 0.3, 1.0], "escalation_rate": [1.0, 0.3, 0.0], "micro_f1": [0.93, 0.91, 0.7]}
     known = {"estimate": 0.91, "lower": 0.9, "upper": 0.92}
-    status = WorkloadStatus.model_validate(
-        {
-            "workload": WORKLOAD,
-            "state": "active",
-            "sentence": "Fine.",
-            "target": target,
-            "micro_f1": known,
-            "per_field": {"camera": 0.95},
-            "drift": {"state": "ok"},
-            "frontier": {**points, "chosen": 1},
-        }
-    )
-    api.tell(status)
+    api.tell(plain_status(target=target, micro_f1=known, per_field={"camera": 0.95}, frontier={**points, "chosen": 1}))
     page = api.client.get(f"/workloads/{WORKLOAD}").text
     for words in shown:
         assert words in page
