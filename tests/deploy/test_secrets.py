@@ -16,7 +16,7 @@ from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanE
 from prometheus_client import generate_latest
 
 from schemas.errors import ConfigError
-from schemas.query import QueryEvent
+from schemas.routed import QueryEvent
 from schemas.settings import Settings
 from schemas.settings_reread import OF_GATEWAY, OF_RECALIBRATOR, Reread, running_settings
 from schemas.settings_text import parse_settings, render_settings, settings_warnings

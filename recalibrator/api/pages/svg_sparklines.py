@@ -16,7 +16,7 @@ from markupsafe import Markup
 
 from recalibrator.api.pages.html_environment import number, percent, rate
 from recalibrator.api.read_model.history import HistoryPoint
-from schemas.happening import HappeningEvent
+from schemas.status import HappeningEvent
 
 #: Of each line, at most; a service that began later is shown from its beginning.
 SPAN = timedelta(hours=6)
