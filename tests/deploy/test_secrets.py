@@ -25,7 +25,7 @@ from stream_router.cascade.answerer import CascadeAnswerer
 from stream_router.errors import ServersDown
 from stream_router.otel_tracing import OpenTelemetry
 from stream_router.prometheus_metrics import Metrics
-from ucci_runtime.broker.kafka_settings import require_kafka
+from ucci_runtime.broker.kafka_properties import require_kafka
 from ucci_runtime.process import LogFormat, SystemClock, configure_logging
 
 WORKLOAD = """
