@@ -86,15 +86,12 @@ class Stage(Protocol):
     @property
     def is_ready(self) -> bool:
         """Whether it has caught up."""
-        ...
 
     def start(self) -> None:
         """Begin."""
-        ...
 
     def turn(self) -> None:
         """Do one round; blocks for little."""
-        ...
 
     def lag(self) -> Mapping[Input, Lag]:
         """Return how far behind each input is."""
@@ -121,7 +118,6 @@ class Stage(Protocol):
 
     def close(self) -> None:
         """Commit the rest and leave."""
-        ...
 
 
 def recalibrator_status(

@@ -16,16 +16,18 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 
 from recalibrator.join.ports import StoredRow
-from recalibrator.join.query_state import NOTHING_KNOWN, LabelRules, QueryState, take_result
+from recalibrator.join.query_state import NOTHING_KNOWN, QueryState, take_result
 from recalibrator.join.sqlite_store import RowBounds, SqliteJoinStore
 from schemas.costs import QueryCost
 from schemas.entities import Entities
 from schemas.routed import Decision, LabelRequest, ModelRun, RoutedEvent
+from schemas.settings import WorkloadSettings
 
 START = datetime(2026, 1, 1, tzinfo=UTC)
 FIELDS = ("camera", "lens", "aperture", "shutter_speed", "iso", "focal_length")
 TICK = 2_000
 _ASKED_EVERY = 12
+_WORKLOAD = WorkloadSettings.model_validate({"name": "photo-search", "fields": FIELDS, "target": {"micro_f1": 0.9}})
 
 
 def _answer(draw: random.Random) -> Entities:
@@ -69,7 +71,7 @@ def result(draw: random.Random, number: int) -> RoutedEvent:
 
 
 def _ticks(rows: int, seed: int) -> Iterator[dict[tuple[int, str], StoredRow]]:
-    draw, rules = random.Random(seed), {"photo-search": LabelRules(FIELDS)}
+    draw, rules = random.Random(seed), {"photo-search": _WORKLOAD}
     for first in range(0, rows, TICK):
         states: list[QueryState] = [
             take_result(NOTHING_KNOWN, result(draw, number), rules, START).state

@@ -28,7 +28,7 @@ from stream_router import query_loop
 from stream_router.commit.done_offsets import CommittedOffsets
 from stream_router.commit.outcome import OutputTopics
 from stream_router.commit.shared_ledger import SharedLedger
-from stream_router.otel_tracing import PassedOn
+from stream_router.otel_tracing import Tracing
 from stream_router.prometheus_metrics import Metrics
 from stream_router.query_loop import QueryLoop
 from ucci_runtime.broker.records import Header, Input, OutputRecord, Record
@@ -69,7 +69,7 @@ async def run(
     ledger, sink = SharedLedger(RECORDS), list[object]()
     ledger.assigned({partition: CommittedOffsets(0) for partition in range(PARTITIONS)}, None)
     finished = ledger.finished if with_ledger else sink.append
-    loop = QueryLoop(answerer, ["photo"], outputs=outputs, finished=finished, tracing=PassedOn())
+    loop = QueryLoop(answerer, ["photo"], outputs=outputs, finished=finished, tracing=Tracing())
     used = dict.fromkeys(("loop", "delivered", "take", "committed"), 0.0)
 
     def spent(name: str, since_s: float) -> None:

@@ -32,7 +32,6 @@ from typing import Any
 import structlog
 
 from research.results_json import tell
-from schemas.routed import ModelRole
 from schemas.settings import ModelEndpoint, WorkloadSettings
 from stream_router.errors import CallError, ServerDownError
 from stream_router.model_client.concurrency_limit import ConcurrencyLimit
@@ -79,13 +78,14 @@ class Load:
     attempts: Counter[str] = field(default_factory=Counter)
     health: list[str] = field(default_factory=list)
 
-    def model_call(self, workload: str, role: ModelRole, outcome: str, seconds: float) -> None:  # noqa: ARG002
+    def count(self, name: str, amount: float = 1.0, **labels: str) -> None:  # noqa: ARG002
         """Count an attempt."""
-        self.attempts[outcome] += 1
+        if "outcome" in labels:
+            self.attempts[labels["outcome"]] += 1
 
-    def model_health(self, workload: str, role: ModelRole, health: str) -> None:  # noqa: ARG002
-        """Take note of a change."""
-        self.health.append(health)
+    def gauge(self, name: str, value: float, **labels: str) -> None:  # noqa: ARG002
+        """Take note of a change of the server's health."""
+        self.health.append("up" if value else "down")
 
 
 @dataclass

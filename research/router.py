@@ -42,7 +42,8 @@ from schemas.query import QueryEvent
 from schemas.routed import Decision, LabelRequest, ModelRun, RoutedEvent
 from schemas.settings import Settings
 from schemas.status import ModelHealth
-from stream_router.ports import Calibrations, Tracing
+from stream_router.otel_tracing import Tracing
+from stream_router.ports import Calibrations
 from stream_router.prometheus_metrics import Metrics
 from stream_router.service import Service
 from ucci_runtime.broker.kafka_broker import kafka_connect

@@ -30,9 +30,9 @@ from fastapi import FastAPI
 from rich.console import Console
 from starlette.responses import JSONResponse
 
-from recalibrator.api.http_app import create_app
 from recalibrator.api.http_context import Context
 from recalibrator.api.http_server import HttpServer
+from recalibrator.api.http_stage import create_app
 from recalibrator.api.keys import Keys
 from recalibrator.api.read_model.dead_letter_log import DeadLetterLog
 from recalibrator.api.read_model.status_documents import StatusDocuments

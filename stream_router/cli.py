@@ -12,7 +12,7 @@ import sys
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
-from typing import Annotated, Protocol
+from typing import Annotated
 
 import typer
 
@@ -20,9 +20,9 @@ from schemas.errors import ConfigError, UcciError
 from schemas.settings import Settings
 from schemas.settings_text import load_settings, render_settings, require_models
 from stream_router.model_client.http_probe import probe_settings
-from stream_router.otel_tracing import configured_tracing
-from stream_router.ports import Calibrations, Tracing
-from stream_router.process import RunningAnswerer, RunningService, run_until_signalled
+from stream_router.otel_tracing import Tracing, configured_tracing
+from stream_router.ports import Answerer, Calibrations
+from stream_router.process import RouterProcess, run_until_signalled
 from stream_router.prometheus_metrics import Metrics
 from stream_router.service import Service
 from ucci_runtime.broker.kafka_broker import kafka_connect
@@ -63,10 +63,7 @@ def run(config: ConfigOption = Path("ucci.toml"), log_format: LogFormatOption = 
 
     Example: stream-router run --config ucci.toml --log-format json
     """
-    settings = _load(config)
-    configure_logging(log_format)
-    log_settings_warnings(settings)
-    raise typer.Exit(_run(settings, partial(_load, config)))
+    raise typer.Exit(_run(config, log_format))
 
 
 @app.command()
@@ -77,10 +74,7 @@ def serve(config: ConfigOption = Path("ucci.toml"), log_format: LogFormatOption 
 
     Example: stream-router serve --config ucci.toml --log-format json
     """
-    settings = _load(config)
-    configure_logging(log_format)
-    log_settings_warnings(settings)
-    raise typer.Exit(_serve(settings, partial(_load, config)))
+    raise typer.Exit(_run(config, log_format, is_gateway=True))
 
 
 @app.command("check-config")
@@ -126,45 +120,28 @@ def _load(config: Path) -> Settings:
     return settings
 
 
-class _Service(RunningService, Protocol):
-    """What a subcommand runs."""
-
-    @property
-    def hangs(self) -> bool:
-        """Whether a broker call may never return: end the process without clean-up then."""
-        ...
-
-
-def _run(settings: Settings, read: Callable[[], Settings]) -> int:
-    def build(tracing: Tracing) -> _Service:
-        answerer = partial(_cascade, tracing=tracing)
-        return Service(settings, kafka_connect(settings, "router"), answerer, tracing=tracing)
-
-    raise_file_limit()
-    return _until_signalled(build, read, "router.http_port")
+def _run(config: Path, log_format: LogFormat, *, is_gateway: bool = False) -> int:
+    settings = _load(config)
+    configure_logging(log_format)
+    log_settings_warnings(settings)
+    raise_file_limit(settings.gateway.max_connections if is_gateway else 0)
+    port = "gateway.http_port" if is_gateway else "router.http_port"
+    return _until_signalled(partial(_service, settings, is_gateway=is_gateway), partial(_load, config), port)
 
 
-def _serve(settings: Settings, read: Callable[[], Settings]) -> int:
-    def build(tracing: Tracing) -> _Service:
-        from stream_router.gateway.service import GatewayService
-
-        answerer = partial(_cascade, tracing=tracing, for_gateway=True)
-        return GatewayService(settings, kafka_connect(settings, "router"), answerer, tracing=tracing)
-
-    raise_file_limit(settings.gateway.max_connections)
-    return _until_signalled(build, read, "gateway.http_port")
-
-
-def _until_signalled(build: Callable[[Tracing], _Service], read: Callable[[], Settings], port: str) -> int:
+def _until_signalled(build: Callable[[Tracing], RouterProcess], read: Callable[[], Settings], port: str) -> int:
     """Run what is built until it ends; return the exit code. ``port`` is the setting to name where it is taken."""
-    service: _Service | None = None
+    service: RouterProcess | None = None
     code = 0
     try:
         service = build(configured_tracing())
         search_cycles_seldom()
         asyncio.run(run_until_signalled(service, read))
-    except (UcciError, OSError) as error:
-        sys.stderr.write(f"{_one_line(error, port)}\n")
+    except OSError as error:
+        sys.stderr.write(f"{port}: {error}; give a free port, or 0 for any\n")
+        code = 1
+    except UcciError as error:
+        sys.stderr.write(f"{error}\n")
         code = int(getattr(error, "exit_code", 1))
     if service is not None and service.hangs:
         # A call into the client library that never returns would also hold up the interpreter's own end.
@@ -174,25 +151,19 @@ def _until_signalled(build: Callable[[Tracing], _Service], read: Callable[[], Se
     return code
 
 
-def _one_line(error: Exception, port: str) -> str:
-    if isinstance(error, OSError):
-        return f"{port}: {error}; give a free port, or 0 for any"
-    return str(error)
-
-
-def _cascade(
-    settings: Settings,
-    calibrations: Calibrations,
-    clock: Clock,
-    metrics: Metrics,
-    *,
-    tracing: Tracing,
-    for_gateway: bool = False,
-) -> RunningAnswerer:
+def _service(settings: Settings, tracing: Tracing, *, is_gateway: bool) -> RouterProcess:
     from stream_router.cascade.answerer import CascadeAnswerer
 
-    instance_id = settings.gateway.instance_id if for_gateway else settings.router.instance_id
-    return CascadeAnswerer(settings, calibrations, clock, instance_id, metrics, tracing, waits=not for_gateway)
+    def answerer(given: Settings, calibrations: Calibrations, clock: Clock, metrics: Metrics) -> Answerer:
+        own = given.gateway if is_gateway else given.router
+        return CascadeAnswerer(given, calibrations, clock, own.instance_id, metrics, tracing, waits=not is_gateway)
+
+    connect = kafka_connect(settings, "router")
+    if not is_gateway:
+        return Service(settings, connect, answerer, tracing=tracing)
+    from stream_router.gateway.service import GatewayService
+
+    return GatewayService(settings, connect, answerer, tracing=tracing)
 
 
 if __name__ == "__main__":

@@ -31,16 +31,11 @@ class RouterError(UcciError):
 
 
 class ModelsFailed(RouterError):
-    """Both models failed on this query while the servers answer others.
-
-    ``small``, ``large``: what each model's last attempt ended with.
-    """
+    """Both models failed on this query while the servers answer others; says what each one's attempts ended with."""
 
     reason = "models_failed"
 
     def __init__(self, small: str, large: str) -> None:
-        self.small = small
-        self.large = large
         super().__init__(f"small: {small}; large: {large}")
 
 
@@ -54,8 +49,6 @@ class OffsetsWentBack(RouterError):
     Starting again is safe: the committed offset is then compared with the log as it is now.
     """
 
-    exit_code = 1
-
     def __init__(self, offset: int, position: int) -> None:
         super().__init__(f"offset {offset} came after {position - 1}: the topic was cut or recreated; start again")
 
@@ -68,15 +61,24 @@ class MalformedReplyError(RouterError):
 
 
 class CallError(RouterError):
-    """A model did not answer; the subclass says whose fault it is."""
+    """A model did not answer; the subclass says whose fault it is.
+
+    ``outcome``: what its attempt is counted as.
+    """
+
+    outcome = "failed"
 
 
 class RefusedError(CallError):
     """The server refused this very request; a second one would be refused as well."""
 
+    outcome = "refused"
+
 
 class MisconfiguredError(CallError):
     """The server will answer nobody as configured: a wrong address, model name or key."""
+
+    outcome = "misconfigured"
 
 
 class TransientError(CallError):
@@ -85,6 +87,8 @@ class TransientError(CallError):
 
 class OverloadedError(TransientError):
     """The server has too much to do: by itself no sign of an outage, and none of a fault of the query."""
+
+    outcome = "overloaded"
 
 
 class TimedOutError(TransientError):

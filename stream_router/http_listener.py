@@ -1,8 +1,13 @@
-"""An HTTP listener whose callers cannot keep it from others: connections are bounded in number and in silence.
+"""The router's HTTP: a listener whose callers cannot keep it from others, and the routes of a process's status.
 
 The library has no deadline for a request's head, and none for a caller who does not take an answer. Here a connection
 without a request that is being answered ends after its patience, whether its caller is silent, sends a head that never
 ends or does not read; one that was answered is kept for longer.
+
+``/healthz`` answers while the loop turns and says whether the clients hear the broker: 503 only where they do not and
+others do, since a broker that is away is no reason to restart a router. ``/readyz`` says what is missing. Callers of a
+router need no key, so nothing that they do may keep more than a connection, and that not for long: they are few, and
+each ends after a minute, whether its caller asks, is silent or does not read.
 """
 
 from __future__ import annotations
@@ -16,7 +21,10 @@ import structlog
 from aiohttp import web
 from aiohttp.typedefs import Middleware
 from aiohttp.web_protocol import RequestHandler
+from prometheus_client import CONTENT_TYPE_LATEST, CollectorRegistry, generate_latest
 
+from schemas.status import RouterStatus
+from ucci_runtime.broker.contact import Health
 from ucci_runtime.browser_safety import SECURITY_HEADERS, RequestHosts
 from ucci_runtime.process import affordable_connections
 
@@ -25,6 +33,12 @@ _log = structlog.get_logger()
 #: How long a connection is kept after an answer, for the next request: longer than clients and load balancers keep
 #: theirs, commonly up to 60 s. One that ends here first breaks under a request that is on its way.
 KEPT_S = 75.0
+
+#: Of a connection to a router's status, whatever happens on it; callers who keep theirs make another one.
+LIFETIME_S = 60.0
+
+#: Beyond it the oldest connection to the status makes room: probes and scrapers need one for milliseconds.
+MAX_CONNECTIONS = 128
 
 _BACKLOG: Final = 512
 #: Connections accepted in one turn of the loop: the limit sees each before the next one takes a file.
@@ -37,6 +51,7 @@ NOWHERE: Final = (404, 405)
 _PATH_CHARS: Final = 100
 _FORBIDDEN: Final = 403
 _INTERNAL: Final = 500
+_UNAVAILABLE: Final = 503
 
 Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
 #: Makes an error's answer of its code, its line for people, and its status.
@@ -111,7 +126,6 @@ class HttpListener:
         await self._runner.cleanup()
 
     def _connection(self) -> RequestHandler:
-        """Return what serves one connection that was just accepted."""
         assert self._runner.server is not None
         connection: RequestHandler = self._runner.server()
         for gone in [one for one in self._waiting if one.transport is None]:
@@ -144,7 +158,6 @@ class HttpListener:
 
     @web.middleware
     async def _spare(self, request: web.Request, handler: Handler) -> web.StreamResponse:
-        """Let a connection wait as long as its answer takes."""
         connection = request.protocol
         timer = self._waiting.pop(connection, None)
         if timer is not None:
@@ -169,18 +182,15 @@ def guarded(hosts: RequestHosts, setting: str, error: ErrorShape) -> Middleware:
         try:
             return await handler(request)
         except web.HTTPException as refused:
-            return error(refused.reason.lower().replace(" ", "_"), _why(request, refused), refused.status)
+            why = refused.reason
+            if refused.status in NOWHERE:
+                why = f"{request.method} {request.rel_url.raw_path[:_PATH_CHARS]} is not served here"
+            return error(refused.reason.lower().replace(" ", "_"), why, refused.status)
         except Exception as fault:  # noqa: BLE001 the caller learns that it failed, the log why
             _log.error("request failed", path=request.path, exc_info=fault)
             return error("internal", "this is a fault of the service; it is in its log", _INTERNAL)
 
     return guard
-
-
-def _why(request: web.Request, refused: web.HTTPException) -> str:
-    if refused.status not in NOWHERE:
-        return refused.reason
-    return f"{request.method} {request.rel_url.raw_path[:_PATH_CHARS]} is not served here"
 
 
 async def add_headers(_request: web.Request, response: web.StreamResponse) -> None:
@@ -189,3 +199,43 @@ async def add_headers(_request: web.Request, response: web.StreamResponse) -> No
         response.headers.setdefault(name, value)
     # The library would name itself and Python, with their versions.
     response.headers["Server"] = _NAME
+
+
+def status_routes(
+    status: Callable[[], RouterStatus],
+    missing: Callable[[], tuple[str, ...]],
+    registry: CollectorRegistry,
+    health: Callable[[], Health] = Health,
+) -> list[web.RouteDef]:
+    """Return the routes ``/healthz``, ``/readyz``, ``/metrics`` and ``/v1/status`` of a process."""
+
+    async def healthz(_request: web.Request) -> web.Response:
+        body, code = health().answer()
+        return web.json_response(body, status=code)
+
+    async def readyz(_request: web.Request) -> web.Response:
+        if lacking := missing():
+            return web.json_response({"status": "not ready", "missing": list(lacking)}, status=_UNAVAILABLE)
+        return web.json_response({"status": "ready"})
+
+    async def metrics(_request: web.Request) -> web.Response:
+        status()
+        return web.Response(body=generate_latest(registry), headers={"Content-Type": CONTENT_TYPE_LATEST})
+
+    async def v1_status(_request: web.Request) -> web.Response:
+        return web.Response(body=status().to_json(), content_type="application/json")
+
+    answers = {"/healthz": healthz, "/readyz": readyz, "/metrics": metrics, "/v1/status": v1_status}
+    return [web.get(path, answer) for path, answer in answers.items()]
+
+
+def status_listener(host: str, port: int, hosts: RequestHosts, routes: list[web.RouteDef]) -> HttpListener:
+    """Return what serves the status of a router that takes its queries from the topic."""
+    app = web.Application(middlewares=[guarded(hosts, "router.allowed_hosts", _error)])
+    app.on_response_prepare.append(add_headers)
+    app.add_routes(routes)
+    return HttpListener(app, host, port, Bounds(MAX_CONNECTIONS, LIFETIME_S, spares_answers=False))
+
+
+def _error(code: str, message: str, status: int) -> web.Response:
+    return web.json_response({"error": {"code": code, "message": message, "field": None}}, status=status)

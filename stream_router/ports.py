@@ -2,17 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from contextlib import AbstractContextManager
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import NamedTuple, Protocol
 
 from schemas.calibration import CalibrationVersion
 from schemas.query import QueryEvent
-from schemas.routed import ModelRole, ModelRun, RoutedEvent
+from schemas.routed import ModelRole, RoutedEvent
+from schemas.settings import Settings
 from schemas.status import ModelHealth
 from schemas.trial import CalibrationTrial
-from ucci_runtime.broker.records import Header, Record
 
 #: By this name a broker makes the routers' group and the session that commits for it.
 GROUP = "router"
@@ -34,7 +33,19 @@ class Calibrations(Protocol):
 
 
 class Answerer(Protocol):
-    """Answers one query with the cascade."""
+    """Answers queries with the cascade."""
+
+    async def start(self) -> None:
+        """Open connections."""
+        ...
+
+    async def close(self) -> None:
+        """Close connections."""
+        ...
+
+    def use(self, settings: Settings) -> None:
+        """Answer the queries to come under settings that differ in what is taken over on SIGHUP."""
+        ...
 
     async def answer(self, query: QueryEvent, workload: str, headers: Mapping[str, str] | None = None) -> RoutedEvent:
         """Run the cascade for one query.
@@ -55,8 +66,7 @@ class Answerer(Protocol):
         ...
 
 
-@dataclass(frozen=True, slots=True)
-class ServerName:
+class ServerName(NamedTuple):
     """Which workload's model server, and in which role."""
 
     workload: str
@@ -90,87 +100,20 @@ class Reply:
     marks: tuple[TokenMark, ...] = ()
 
 
-@dataclass(frozen=True, slots=True)
-class Answered:
+class Answered(NamedTuple):
     """A reply, and how long it took: from the first attempt on, retries and the queue for a place included."""
 
     reply: Reply
     latency_s: float
 
 
-class ModelCallMetrics(Protocol):
-    """What is counted of the calls; called in the event loop, and must not block."""
+class CascadeMetrics(Protocol):
+    """Takes what the cascade and its model calls count, by the names of the metrics; called in the event loop."""
 
-    def model_call(self, workload: str, role: ModelRole, outcome: str, seconds: float) -> None:
-        """Count one attempt: ``answered``, ``refused``, ``misconfigured``, ``overloaded`` or ``failed``."""
+    def count(self, name: str, amount: float = 1.0, **labels: str) -> None:
+        """Add to a counter or a histogram; must not block."""
         ...
 
-    def model_health(self, workload: str, role: ModelRole, health: str) -> None:
-        """Record a change of health: ``up``, ``probing`` or ``down``."""
-        ...
-
-
-class CascadeMetrics(ModelCallMetrics, Protocol):
-    """What is counted of the cascade, its calls included; called in the event loop, and must not block."""
-
-    def handed_over(self, workload: str, outcome: str) -> None:
-        """Count a query whose large model ran under a handoff: ``continued``, ``asked_again``, ``nothing_certain``."""
-        ...
-
-    def compared(self, workload: str, outcome: str) -> None:
-        """Count one query that the large model answered alone as well: ``same``, ``different`` or ``failed``."""
-        ...
-
-
-class QueryTrace(Protocol):
-    """One query's part in a trace."""
-
-    @property
-    def headers(self) -> Mapping[str, str] | None:
-        """The W3C trace context for whatever the query leads to; None without one."""
-        ...
-
-    def answered(self, routed: RoutedEvent) -> None:
-        """Record the result."""
-        ...
-
-    def failed(self, reason: str, error: str) -> None:
-        """Record why there is none."""
-        ...
-
-
-class ModelCall(NamedTuple):
-    """Which model is asked for what; ``operation`` as OpenTelemetry names it: chat or text_completion."""
-
-    role: ModelRole
-    model: str
-    operation: str
-
-
-class CallTrace(Protocol):
-    """One model call's part in a trace."""
-
-    @property
-    def headers(self) -> Mapping[str, str] | None:
-        """The W3C trace context for the model server; None without one."""
-        ...
-
-    def ended(self, run: ModelRun) -> None:
-        """Record how it ended."""
-        ...
-
-
-class Tracing(Protocol):
-    """Who follows queries from service to service."""
-
-    def routing(self, record: Record, query_id: str, workload: str) -> AbstractContextManager[QueryTrace]:
-        """Follow one query, until the context ends."""
-        ...
-
-    def serving(self, headers: Sequence[Header], query_id: str, workload: str) -> AbstractContextManager[QueryTrace]:
-        """Follow one query that came over HTTP under these headers, until the context ends."""
-        ...
-
-    def calling(self, call: ModelCall, headers: Mapping[str, str] | None) -> AbstractContextManager[CallTrace]:
-        """Follow one model call of the query whose trace context is given."""
+    def gauge(self, name: str, value: float, **labels: str) -> None:
+        """Set a gauge; must not block."""
         ...

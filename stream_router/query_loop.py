@@ -13,13 +13,13 @@ import structlog
 
 from schemas.errors import DecodeError
 from schemas.query import QueryEvent
-from stream_router.cascade.trial import trial_labels
+from stream_router.cascade.lever import trial_labels
 from stream_router.commit.ledger import RecordId
 from stream_router.commit.outcome import Outcome, OutputTopics
 from stream_router.errors import ModelsFailed
-from stream_router.intake.decode import decode_query
-from stream_router.ports import Answerer, QueryTrace, Tracing
-from stream_router.trace_context import as_headers
+from stream_router.intake_thread import decode_query
+from stream_router.otel_tracing import Trace, Tracing, as_headers
+from stream_router.ports import Answerer
 from ucci_runtime.broker.records import Record
 
 _log = structlog.get_logger()
@@ -92,7 +92,7 @@ class QueryLoop:
             if self._tasks.get(record_id) is asyncio.current_task():
                 del self._tasks[record_id]
 
-    async def _outcome(self, record: Record, query: QueryEvent, workload: str, trace: QueryTrace) -> Outcome:
+    async def _outcome(self, record: Record, query: QueryEvent, workload: str, trace: Trace) -> Outcome:
         try:
             routed = await self._answerer.answer(query, workload, trace.headers)
         except ModelsFailed as error:

@@ -1,22 +1,42 @@
-"""The API stage: the HTTP server on a thread of its own, and the loop that keeps its read model up to date."""
+"""The API stage: the application, the HTTP server on a thread of its own, and the loop that keeps the read model.
+
+The application is the routes put together, with every failure in the one shape of errors.
+"""
 
 from __future__ import annotations
 
+import asyncio
 import socket
-from collections.abc import Callable, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
+from importlib.metadata import version
 
+import structlog
 from fastapi import FastAPI
+from fastapi.exceptions import RequestValidationError
+from prometheus_client import CONTENT_TYPE_LATEST, generate_latest
+from starlette.datastructures import Headers, MutableHeaders
+from starlette.exceptions import HTTPException
+from starlette.requests import Request
+from starlette.responses import PlainTextResponse, Response
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from recalibrator.api.http_app import create_app, create_waiting_app
+from recalibrator.api.http_answers import JSON, document_of, error_body, json_answer, refusal
 from recalibrator.api.http_context import Context
+from recalibrator.api.http_requests import drain, segmented_path
 from recalibrator.api.http_server import HttpServer
 from recalibrator.api.keys import Keys
+from recalibrator.api.prometheus_status import StatusMetrics
 from recalibrator.api.read_model.dead_letter_log import MOST_KEPT, DeadLetterLog
 from recalibrator.api.read_model.status_documents import StatusDocuments
 from recalibrator.api.read_model.topic_cache import TopicCache
-from recalibrator.api.routes_movement import MOST_READ
+from recalibrator.api.routes_commands import CommandRoutes
+from recalibrator.api.routes_feedback import FeedbackRoutes, unavailable
+from recalibrator.api.routes_label_form import LabelFormRoutes
+from recalibrator.api.routes_movement import MOST_READ, MovementRoutes
+from recalibrator.api.routes_page import PageRoutes
+from recalibrator.api.routes_status import LabelRoutes, StatusRoutes
 from recalibrator.labelling.queue import LabelQueue
 from recalibrator.prometheus_metrics import Metrics
 from recalibrator.stage import ReaderName, Stage
@@ -33,14 +53,61 @@ from schemas.topics import (
     Topic,
 )
 from ucci_runtime.broker.contact import Health
+from ucci_runtime.broker.errors import BrokerUnreachable
 from ucci_runtime.broker.ports import Broker
-from ucci_runtime.browser_safety import RequestHosts
+from ucci_runtime.browser_safety import SECURITY_HEADERS, RequestHosts
 from ucci_runtime.clock import Clock
+from ucci_runtime.refusals import RequestRefused
 
+_log = structlog.get_logger()
 _POLL_S = 0.1
+_FORBIDDEN, _REQUEST_TIMEOUT, _UNPROCESSABLE, _INTERNAL, _UNAVAILABLE = 403, 408, 422, 500, 503
+
 
 #: The topics that the API serves whole.
 VIEWED = (STATUS, ROUTERS, RECALIBRATORS, CALIBRATION_HISTORY, HAPPENINGS, LABEL_REQUESTS)
+
+
+def create_app(context: Context) -> FastAPI:
+    """Return the ASGI application."""
+    # The interactive pages of the framework load scripts from another host.
+    app = FastAPI(title="recalibrator", version=version("ucci-stream"), docs_url=None, redoc_url=None, openapi_url=None)
+    commands = CommandRoutes(context)
+    labels = LabelRoutes(context)
+    feedback = FeedbackRoutes(context)
+    pages = (PageRoutes(context, commands), LabelFormRoutes(context, feedback))
+    for routes in (StatusRoutes(context), MovementRoutes(context), labels, feedback, commands, *pages):
+        app.include_router(routes.router)
+    statuses = StatusMetrics(context.cache.workloads, context.documents, context.clock.now)
+    _add_probes(app, context.missing, context.metrics, context.health, statuses.text)
+    _add_handlers(app)
+    app.openapi = document_of(app, has_keys=bool(context.settings.recalibrator.api_keys))  # type: ignore[method-assign]
+    app.add_route("/openapi.json", _description(app), include_in_schema=False)
+
+    app.add_middleware(_count_requests, metrics=context.metrics)
+    app.add_middleware(_drain_refused)
+    app.add_middleware(_keep_segments)
+    options = context.settings.recalibrator
+    app.add_middleware(_guard_browsers, hosts=RequestHosts.of(options.http_host, options.allowed_hosts))
+    return app
+
+
+def create_waiting_app(
+    missing: Callable[[], list[str]], metrics: Metrics, hosts: RequestHosts, health: Callable[[], Health] = Health
+) -> FastAPI:
+    """Return the ASGI application of a process that has no broker yet: the probes, and 503 for all else.
+
+    ``health``: returns whether the process and the broker talk.
+    """
+    app = FastAPI(title="recalibrator", version=version("ucci-stream"), docs_url=None, redoc_url=None, openapi_url=None)
+    _add_probes(app, missing, metrics, health)
+
+    @app.api_route("/{path:path}", methods=["GET", "HEAD", "POST", "PUT", "DELETE", "PATCH"])
+    async def wait(path: str) -> Response:  # noqa: ARG001 whatever it is
+        return refusal(unavailable(BrokerUnreachable("; ".join(missing()) or "starting")))
+
+    app.add_middleware(_guard_browsers, hosts=hosts)
+    return app
 
 
 @dataclass(frozen=True, slots=True)
@@ -146,3 +213,169 @@ class ApiStage(Stage):
         self._producer.close()
         self._reader.close()
         self._tail.close()
+
+
+def _guard_browsers(app: ASGIApp, hosts: RequestHosts) -> ASGIApp:
+    """Refuse requests under a foreign host name, and add the headers that browsers obey to every answer."""
+
+    async def guard(scope: Scope, receive: Receive, send: Send) -> None:
+        async def guarded(message: Message) -> None:
+            if message["type"] == "http.response.start":
+                headers = MutableHeaders(scope=message)
+                for name, value in SECURITY_HEADERS.items():
+                    headers.setdefault(name, value)
+            await send(message)
+
+        host = Headers(scope=scope).get("host") if scope["type"] == "http" else None
+        answer = app
+        if scope["type"] == "http" and not hosts.allows(host):
+            message = RequestHosts.refusal(host, "recalibrator.allowed_hosts")
+            answer = refusal(RequestRefused(_FORBIDDEN, "foreign_host", message, "Host"))
+        await answer(scope, receive, guarded)
+
+    return guard
+
+
+def _keep_segments(app: ASGIApp) -> ASGIApp:
+    """Keep the slashes that are encoded within a segment of the path, as in the name of a workload."""
+
+    async def keep(scope: Scope, receive: Receive, send: Send) -> None:
+        if raw_path := scope.get("raw_path"):
+            scope["path"] = segmented_path(raw_path)
+        await app(scope, receive, send)
+
+    return keep
+
+
+def _drain_refused(app: ASGIApp) -> ASGIApp:
+    """Read, within bounds, what a client still sends of a body whose answer is there already.
+
+    A connection that is closed over unread data is reset, and the client never sees why it was refused.
+    """
+
+    async def drain_rest(scope: Scope, receive: Receive, send: Send) -> None:
+        has_more, may_come = True, False
+
+        async def received() -> Message:
+            nonlocal has_more
+            message = await receive()
+            has_more = message["type"] == "http.request" and bool(message.get("more_body"))
+            return message
+
+        async def answered(message: Message) -> None:
+            nonlocal may_come
+            if message["type"] == "http.response.start":
+                may_come = (
+                    has_more
+                    and scope["type"] == "http"
+                    and _sends_body(scope)
+                    and message["status"] != _REQUEST_TIMEOUT
+                )
+            ends = message["type"] == "http.response.body" and not message.get("more_body")
+            if not (ends and may_come and has_more):
+                await send(message)
+                return
+            # The whole answer is on its way, only its end is not marked yet: that would close the connection.
+            await send({**message, "more_body": True})
+            await drain(received)
+            await send({"type": "http.response.body", "body": b""})
+
+        await app(scope, received, answered)
+
+    return drain_rest
+
+
+def _sends_body(scope: Scope) -> bool:
+    """Return whether a client sends a body without waiting to be asked for it."""
+    names = dict(scope["headers"])
+    return b"expect" not in names and (b"transfer-encoding" in names or names.get(b"content-length", b"0") != b"0")
+
+
+def _count_requests(app: ASGIApp, metrics: Metrics) -> ASGIApp:
+    """Count answers by route and status; wraps nothing else, so that bodies and answers pass unbuffered."""
+
+    async def count(scope: Scope, receive: Receive, send: Send) -> None:
+        def note(status: int) -> None:
+            route = getattr(scope.get("route"), "path_format", "none")
+            metrics.count("http_requests", route=route, status=str(status))
+
+        async def counted(message: Message) -> None:
+            if message["type"] == "http.response.start":
+                note(int(message["status"]))
+            await send(message)
+
+        try:
+            await app(scope, receive, counted)
+        except Exception:
+            # Answered outside of here.
+            note(_INTERNAL)
+            raise
+
+    return count
+
+
+def _description(app: FastAPI) -> Callable[[Request], Awaitable[Response]]:
+    async def openapi(_request: Request) -> Response:
+        # Made at the first request, which takes .4 s; other requests do not wait for it.
+        return json_answer(await asyncio.to_thread(app.openapi))
+
+    return openapi
+
+
+def _add_probes(
+    app: FastAPI,
+    missing: Callable[[], list[str]],
+    metrics: Metrics,
+    health: Callable[[], Health],
+    statuses: Callable[[], bytes] = bytes,
+) -> None:
+    @app.get("/healthz", tags=["probes"])
+    async def healthz() -> Response:
+        """Answer as long as the process runs; say whether it and the broker talk, 503 where a restart would help."""
+        return json_answer(*health().answer())
+
+    @app.get(
+        "/readyz",
+        tags=["probes"],
+        responses={503: {"description": "Not ready; names what is missing", "content": {JSON: {}}}},
+    )
+    async def readyz() -> Response:
+        """Return whether every stage has caught up."""
+        if found := missing():
+            return json_answer({"status": "not ready", "missing": found}, _UNAVAILABLE)
+        return json_answer({"status": "ready"})
+
+    @app.get("/metrics", tags=["probes"], response_class=PlainTextResponse)
+    async def exposed() -> Response:
+        """Return the metrics in Prometheus' text format."""
+        # Many workloads take tens of milliseconds; other requests do not wait for them.
+        workloads = await asyncio.to_thread(statuses)
+        return Response(generate_latest(metrics.registry) + workloads, media_type=CONTENT_TYPE_LATEST)
+
+
+def _add_handlers(app: FastAPI) -> None:
+    @app.exception_handler(RequestRefused)
+    async def on_refused(_request: Request, error: RequestRefused) -> Response:
+        return refusal(error)
+
+    @app.exception_handler(BrokerUnreachable)
+    async def on_broker_away(_request: Request, error: BrokerUnreachable) -> Response:
+        return refusal(unavailable(error))
+
+    @app.exception_handler(HTTPException)
+    async def on_http_error(_request: Request, error: HTTPException) -> Response:
+        code = str(error.detail).lower().replace(" ", "_")
+        return json_answer(error_body(code, str(error.detail)), error.status_code, error.headers)
+
+    @app.exception_handler(RequestValidationError)
+    async def on_invalid(_request: Request, error: RequestValidationError) -> Response:
+        first = error.errors()[0]
+        name = ".".join(str(part) for part in first["loc"][1:]) or None
+        return json_answer(error_body("invalid_field", f"{name}: {first['msg']}", name), _UNPROCESSABLE)
+
+    @app.exception_handler(Exception)
+    async def on_failure(request: Request, error: Exception) -> Response:
+        _log.error("request failed", path=request.url.path, exc_info=error)
+        # Sent from outside of all that adds headers.
+        body = error_body("internal", "this is a fault of the service; it is in its log")
+        return json_answer(body, _INTERNAL, SECURITY_HEADERS)

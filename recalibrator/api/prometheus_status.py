@@ -10,7 +10,7 @@ import re
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from datetime import datetime
-from typing import NamedTuple, get_args
+from typing import Any, NamedTuple, get_args
 
 from prometheus_client import CollectorRegistry, generate_latest
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
@@ -58,8 +58,7 @@ class StatusMetrics(Collector):
                 behind[sample.name].add_metric(sample.labels, sample.value)
         if (heard := self._documents.headlines.heard()) is not None:
             behind["kafka_contact_timestamp_seconds"].add_metric((), heard.at.timestamp())
-        yield from families.values()
-        yield from behind.values()
+        yield from (*families.values(), *behind.values())
 
     def _samples(self, workload: str, now: datetime) -> tuple[list[Sample], list[Sample]]:
         """Return a workload's samples; a document that is the same bytes is not parsed again."""
@@ -67,9 +66,8 @@ class StatusMetrics(Collector):
         known = self._known.get(workload)
         if known is None or known[0] != document:
             status = WorkloadStatus.model_validate_json(document)
-            known = document, list(workload_samples(status)), list(backlog_samples(status.lag))
-            self._known[workload] = known
-        return known[1], known[2]
+            known = self._known[workload] = document, [*workload_samples(status)], [*backlog_samples(status.lag)]
+        return known[1:]
 
 
 def _family(prefix: str, spec: MetricSpec) -> CounterMetricFamily | GaugeMetricFamily:
@@ -99,49 +97,73 @@ class Sample(NamedTuple):
     value: float
 
 
+#: Plain numbers of the status: the metric, its labels, and where the number is; what is not known has no sample.
+_NUMBERS: tuple[tuple[str, tuple[str, ...], str], ...] = (
+    ("queries", (), "queries"),
+    ("status_timestamp_seconds", (), "updated_at"),
+    ("escalation_rate", (), "escalation_rate"),
+    ("uncertainty_threshold", (), "uncertainty_threshold"),
+    ("micro_f1_target", (), "target.micro_f1"),
+    ("escalation_cap", (), "target.max_escalation"),
+    ("cost_target", (), "target.cost"),
+    ("escalation_wanted", (), "standing.wanted_escalation"),
+    ("cost_realised", (), "standing.budget.realised"),
+    ("cost", ("sequential",), "cost.sequential"),
+    ("cost", ("paper",), "cost.paper"),
+    ("cost", ("large_only",), "cost.large_only"),
+    ("saving", ("sequential",), "saving.sequential"),
+    ("saving", ("paper",), "saving.paper"),
+    ("labels_requested", (), "labels.requested"),
+    ("labels_received", (), "labels.received"),
+    ("labels_pending", (), "labels.pending"),
+    ("labels_effective", (), "labels.effective"),
+    ("labels_per_hour", (), "labels.per_hour"),
+    ("label_requested_share", (), "labels.requested_share"),
+    ("label_delay_seconds", ("p50",), "labels.delay_s.p50"),
+    ("label_delay_seconds", ("p90",), "labels.delay_s.p90"),
+    ("calibration_timestamp_seconds", (), "version.created_at"),
+)
+#: Estimates with their bounds, by metric.
+_INTERVALS = {
+    "micro_f1": "micro_f1",
+    "calibration_error": "calibration_error.ece",
+    "brier_score": "calibration_error.brier",
+}
+
+
 def workload_samples(status: WorkloadStatus) -> Iterator[Sample]:
     """Yield what a workload's status says; what is not known has no sample."""
-    yield from _one_of("state", (), status.state, get_args(WorkloadState))
-    yield from _target(status)
-    yield from _interval("micro_f1", status.micro_f1)
+    for name, labels, place in _NUMBERS:
+        if (value := _at(status, place)) is not None:
+            yield Sample(name, labels, value.timestamp() if isinstance(value, datetime) else value)
+    for name, place in _INTERVALS.items():
+        yield from _interval(name, _at(status, place))
     for window, measured in status.measured.items():
         yield from _interval("measured_micro_f1", measured, (window,))
         yield Sample("measured_labels", (window,), measured.labels)
-    for field, value in status.per_field.items():
-        yield Sample("field_micro_f1", (field,), value)
-    yield Sample("queries", (), status.queries)
-    if status.updated_at is not None:
-        yield Sample("status_timestamp_seconds", (), status.updated_at.timestamp())
-    yield from _known("escalation_rate", status.escalation_rate)
-    yield from _known("uncertainty_threshold", status.uncertainty_threshold)
-    yield from _costs(status)
-    yield from _interval("calibration_error", status.calibration_error.ece)
-    yield from _interval("brier_score", status.calibration_error.brier)
+    for name, by_field in (("field_micro_f1", status.per_field), ("field_micro_f1_target", status.target.fields)):
+        for field, value in by_field.items():
+            yield Sample(name, (field,), value)
+    yield from _one_of("state", (), status.state, get_args(WorkloadState))
+    if status.standing is not None:
+        limits = (QUALITY, CAP, BUDGET, *(FIELD_PREFIX + field for field in status.target.fields))
+        yield from _one_of("target_binds", (), status.standing.binds or "", limits)
+    trial = status.trial
+    yield Sample("trial_version", (), 0 if trial is None or trial.ended_at is not None else trial.version)
+    yield Sample("calibration_version", (), status.calibration_version or 0)
+    for role in _ROLES:
+        yield Sample("model_failing", (role,), _at(status, f"outage.{role}_failing") or 0.0)
     yield from _drift(status)
     yield from _labels(status)
-    yield from _version(status)
     yield from _routers(status)
     yield from _dead_letters(status)
-    outage = status.outage
-    yield Sample("model_failing", ("small",), 0.0 if outage is None else outage.small_failing)
-    yield Sample("model_failing", ("large",), 0.0 if outage is None else outage.large_failing)
 
 
-def _target(status: WorkloadStatus) -> Iterator[Sample]:
-    """Yield what is promised, and what binds where that is more than a micro-F1."""
-    target, standing = status.target, status.standing
-    yield from _known("micro_f1_target", target.micro_f1)
-    yield from _known("escalation_cap", target.max_escalation)
-    yield from _known("cost_target", target.cost)
-    for field, wanted in target.fields.items():
-        yield Sample("field_micro_f1_target", (field,), wanted)
-    if standing is None:
-        return
-    yield from _known("escalation_wanted", standing.wanted_escalation)
-    if standing.budget is not None:
-        yield from _known("cost_realised", standing.budget.realised)
-    limits = (QUALITY, CAP, BUDGET, *(FIELD_PREFIX + field for field in target.fields))
-    yield from _one_of("target_binds", (), standing.binds or "", limits)
+def _at(found: Any, place: str) -> Any:
+    """Return what stands there; None where it, or what it is part of, is not known."""
+    for name in place.split("."):
+        found = None if found is None else getattr(found, name)
+    return found
 
 
 def backlog_samples(lag: Mapping[str, JsonValue] | None) -> Iterator[Sample]:
@@ -151,11 +173,6 @@ def backlog_samples(lag: Mapping[str, JsonValue] | None) -> Iterator[Sample]:
         for topic, value in by_topic.items() if isinstance(by_topic, dict) else ():
             if topic in _TOPIC_NAMES and isinstance(value, int | float):
                 yield Sample(name, (topic,), float(value))
-
-
-def _known(name: str, value: float | None) -> Iterator[Sample]:
-    if value is not None:
-        yield Sample(name, (), value)
 
 
 def _interval(name: str, interval: Interval | None, labels: tuple[str, ...] = ()) -> Iterator[Sample]:
@@ -171,16 +188,6 @@ def _one_of(name: str, labels: tuple[str, ...], state: str, states: tuple[str, .
         yield Sample(name, (*labels, one), float(one == state))
 
 
-def _costs(status: WorkloadStatus) -> Iterator[Sample]:
-    if (cost := status.cost) is not None:
-        yield Sample("cost", ("sequential",), cost.sequential)
-        yield Sample("cost", ("paper",), cost.paper)
-        yield Sample("cost", ("large_only",), cost.large_only)
-    if (saving := status.saving) is not None:
-        yield Sample("saving", ("sequential",), saving.sequential)
-        yield Sample("saving", ("paper",), saving.paper)
-
-
 def _drift(status: WorkloadStatus) -> Iterator[Sample]:
     states = get_args(DriftState)
     yield from _one_of("drift_state", (), status.drift.state, states)
@@ -190,16 +197,6 @@ def _drift(status: WorkloadStatus) -> Iterator[Sample]:
 
 
 def _labels(status: WorkloadStatus) -> Iterator[Sample]:
-    labels = status.labels
-    yield Sample("labels_requested", (), labels.requested)
-    yield Sample("labels_received", (), labels.received)
-    yield Sample("labels_pending", (), labels.pending)
-    yield Sample("labels_effective", (), labels.effective)
-    yield from _known("labels_per_hour", labels.per_hour)
-    yield from _known("label_requested_share", labels.requested_share)
-    for percentile, delay_s in (("p50", labels.delay_s.p50), ("p90", labels.delay_s.p90)):
-        if delay_s is not None:
-            yield Sample("label_delay_seconds", (percentile,), delay_s)
     for why in _NOT_COUNTED:
         yield Sample("labels_not_counted", (why,), _number(status.details.get(f"labels_{why}")))
     audit, people = status.details.get("label_audit"), status.details.get("labelers_set_aside")
@@ -213,14 +210,6 @@ def _labels(status: WorkloadStatus) -> Iterator[Sample]:
 def _number(value: JsonValue) -> float:
     """Return a number of the free-form details; 0 where an earlier release wrote none."""
     return float(value) if isinstance(value, int | float) else 0.0
-
-
-def _version(status: WorkloadStatus) -> Iterator[Sample]:
-    yield Sample("calibration_version", (), status.calibration_version or 0)
-    if status.version is not None:
-        yield Sample("calibration_timestamp_seconds", (), status.version.created_at.timestamp())
-    trial = status.trial
-    yield Sample("trial_version", (), 0 if trial is None or trial.ended_at is not None else trial.version)
 
 
 def _routers(status: WorkloadStatus) -> Iterator[Sample]:

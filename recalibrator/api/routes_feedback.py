@@ -38,10 +38,9 @@ from recalibrator.api.http_requests import (
     require_past,
     require_type,
 )
-from recalibrator.labelling.feedback_warnings import FeedbackWarning, feedback_warnings
+from recalibrator.labelling.feedback_checks import FeedbackWarning, RecentRevisions, feedback_warnings
 from recalibrator.labelling.label_studio import UNKNOWN_PROJECT, LabelStudioReader, RecentAnnotations
 from recalibrator.labelling.label_tool import InvalidAnnotation
-from recalibrator.labelling.recent_revisions import RecentRevisions
 from schemas.event import MAX_ID_CHARS, MAX_RECORD_BYTES
 from schemas.feedback import FeedbackEvent
 from schemas.topics import FEEDBACK
@@ -178,19 +177,19 @@ class FeedbackRoutes:
         async for lines in body_lines(request, LineLimits(limit, self._limit, limit // SMALLEST_EVENT_BYTES)):
             for line in lines:
                 number += 1
-                if line.strip():
-                    self._take_line(batch, number, line, caller, key)
-                else:
-                    batch.skip()
+                batch.take(number, self._begun(line, caller, key and f"{key}:{number}"))
                 if batch.is_full:
                     await batch.settle()
 
-    def _take_line(self, batch: FeedbackBatch, number: int, line: bytes, caller: str, key: str | None) -> None:
+    def _begun(self, line: bytes, caller: str, key: str | None) -> RequestRefused | _Waiting | None:
+        """Hand a line to the producer; return why it is not taken, or None where it is empty."""
+        if not line.strip():
+            return None
         try:
-            event, warnings = self._checked(line, caller, key and f"{key}:{number}")
-            batch.await_broker(number, event, self._queue(event), warnings)
+            event, warnings = self._checked(line, caller, key)
+            return _Waiting(event, self._queue(event), warnings)
         except RequestRefused as error:
-            batch.refuse(number, error)
+            return error
 
     def _warnings(self, event: FeedbackEvent) -> list[FeedbackWarning]:
         """Return what is probably not meant; what is not requested is known once the requests have been read."""
@@ -320,21 +319,11 @@ class FeedbackBatch:
         self._statuses: set[int] = set()
         self.lines = 0
 
-    def refuse(self, number: int, error: RequestRefused) -> None:
-        """Note that a line is not taken."""
-        self.lines += 1
-        self._unsettled.append((number, error))
-
-    def skip(self) -> None:
-        """Note an empty line."""
-        self.lines += 1
-
-    def await_broker(
-        self, number: int, event: FeedbackEvent, acknowledged: asyncio.Future[None], warnings: list[FeedbackWarning]
-    ) -> None:
-        """Note that a line is on its way to the broker, and what is to be said of it once it is taken."""
-        self.lines += 1
-        self._unsettled.append((number, _Waiting(event, acknowledged, warnings)))
+    def take(self, number: int, line: RequestRefused | _Waiting | None) -> None:
+        """Note what becomes of the next line: refused, on its way to the broker, or None for an empty one."""
+        self.lines = number
+        if line is not None:
+            self._unsettled.append((number, line))
 
     @property
     def is_full(self) -> bool:

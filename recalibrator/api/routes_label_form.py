@@ -18,13 +18,12 @@ from pydantic_core import from_json, to_json
 from starlette.requests import Request
 from starlette.responses import HTMLResponse, RedirectResponse, Response
 
-from recalibrator.api.http_context import Context
-from recalibrator.api.http_forms import PAGE_HEADERS, form_credentials, read_form
+from recalibrator.api.http_context import PAGE_HEADERS, Context, form_credentials, read_form
 from recalibrator.api.pages.html_environment import environment
 from recalibrator.api.routes_feedback import FeedbackRoutes, unavailable
-from recalibrator.labelling.form import FieldInput, field_inputs, filled_in, not_in_text, shown_answers
+from recalibrator.labelling.form import field_inputs, filled_in, not_in_text, shown_answers
 from recalibrator.labelling.queue import cursor_after, most_telling_first
-from schemas.entities import EntityMapping, EntityValue
+from schemas.entities import EntityValue
 from schemas.event import MAX_ID_CHARS, MAX_NAME_CHARS
 from schemas.feedback import Verdict, revision_at
 from schemas.label_requested import LabelRequested, RequestReason
@@ -82,7 +81,7 @@ class LabelFormRoutes:
     def __init__(self, context: Context, feedback: FeedbackRoutes) -> None:
         self._context = context
         self._feedback = feedback
-        self._form = LabelForm()
+        self._template = environment().get_template("label.html")
         self._limit = context.settings.recalibrator.max_body_bytes * _ENCODED
         self.router = APIRouter(include_in_schema=False)
         path = "/workloads/{workload:segment}/label"
@@ -177,14 +176,14 @@ class LabelFormRoutes:
         problem: RequestRefused | None = None,
         form: dict[str, str] | None = None,
     ) -> Response:
-        batch = self._batch(place)
+        batch, settings = self._batch(place), self._context.settings.workloads[place.workload]
         first = next(iter(batch.requests), None)
         content = {
             "workload": place.workload,
             "batch": batch,
             "here": batch.here.parameters(),
             "following": batch.here.parameters("" if first is None else first.query_id),
-            "fields": self._context.settings.workloads[place.workload].fields,
+            "fields": settings.fields,
             "reason": place.reason or "",
             "is_further_down": bool(place.cursor),
             "labeler": place.labeler,
@@ -196,12 +195,12 @@ class LabelFormRoutes:
             "problem": "" if problem is None else str(problem),
             "given": form or {},
             "sure": self._strange(form, place) if form else "",
-            "help": self._context.settings.workloads[place.workload].field_help,
-            "trusted": self._context.settings.workloads[place.workload].trusted_labelers,
+            "help": settings.field_help,
+            "trusted": settings.trusted_labelers,
             "now": self._context.clock.now(),
             "workloads": self._context.cache.workloads,
         }
-        markup = await asyncio.to_thread(self._form.page, content)
+        markup = await asyncio.to_thread(lambda: self._template.render(content, **_shown(content)))
         return HTMLResponse(markup, 200 if problem is None else problem.status, headers=PAGE_HEADERS)
 
     def _batch(self, place: _Place) -> _Batch:
@@ -270,32 +269,22 @@ DONE: dict[str, Said] = {"label": "labelled", NAMES_NONE: "labelled", "skip": "s
 DONE |= dict.fromkeys(get_args(Verdict), "judged")
 
 
-class LabelForm:
-    """Makes the page."""
+def _shown(content: Mapping[str, Any]) -> dict[str, object]:
+    """Return what the page shows of the first of the open requests.
 
-    def __init__(self) -> None:
-        self._environment = environment()
-
-    def page(self, content: Mapping[str, Any]) -> str:
-        """Return the page of the first of the open requests.
-
-        ``content``: the ``batch`` at hand, the workload's ``fields``, and what was ``given`` in a form that was
-        refused: it stays filled in as long as its request is still the first.
-        """
-        first: LabelRequested | None = next(iter(content["batch"].requests), None)
-        answers: Sequence[EntityMapping] = []
-        inputs: list[FieldInput] = []
-        if first is not None:
-            answers = shown_answers(first)
-            inputs = field_inputs(answers, content["fields"])
-            given: Mapping[str, str] = content["given"]
-            if given.get("query_id") == first.query_id:
-                inputs = [one._replace(text=given.get(one.name, one.text)) for one in inputs]
-        text = None if first is None else marked(first.text, (one for answer in answers for one in answer.values()))
-        shown = [to_json(answer).decode() for answer in answers]
-        return self._environment.get_template("label.html").render(
-            content, first=first, inputs=inputs, answers=shown, text=text
-        )
+    ``content``: the ``batch`` at hand, the workload's ``fields``, and what was ``given`` in a form that was refused: it
+    stays filled in as long as its request is still the first.
+    """
+    first: LabelRequested | None = next(iter(content["batch"].requests), None)
+    if first is None:
+        return {"first": None, "inputs": [], "answers": [], "text": None}
+    answers = shown_answers(first)
+    inputs = field_inputs(answers, content["fields"])
+    given: Mapping[str, str] = content["given"]
+    if given.get("query_id") == first.query_id:
+        inputs = [one._replace(text=given.get(one.name, one.text)) for one in inputs]
+    text = marked(first.text, (one for answer in answers for one in answer.values()))
+    return {"first": first, "inputs": inputs, "answers": [to_json(one).decode() for one in answers], "text": text}
 
 
 def marked(text: str, found: Iterable[str | Iterable[str] | None]) -> Markup:

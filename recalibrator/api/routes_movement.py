@@ -15,8 +15,7 @@ from starlette.requests import Request
 from starlette.responses import HTMLResponse, Response
 
 from recalibrator.api.http_answers import UNCHANGED, documented, tagged
-from recalibrator.api.http_context import Context
-from recalibrator.api.http_forms import PAGE_HEADERS
+from recalibrator.api.http_context import PAGE_HEADERS, Context
 from recalibrator.api.http_requests import moment_in_query
 from recalibrator.api.pages.html_environment import environment
 from schemas.event import rfc3339

@@ -13,8 +13,7 @@ from starlette.requests import Request
 from starlette.responses import HTMLResponse, RedirectResponse, Response
 
 from recalibrator.api.http_answers import tagged
-from recalibrator.api.http_context import Context
-from recalibrator.api.http_forms import PAGE_HEADERS, form_credentials, read_form
+from recalibrator.api.http_context import PAGE_HEADERS, Context, form_credentials, read_form
 from recalibrator.api.http_requests import moment_in_query, version_number
 from recalibrator.api.pages.html_page import ACTIONS, UNTIL_REFIT, Page
 from recalibrator.api.routes_commands import CommandRoutes, Order, checked_reason, checked_share

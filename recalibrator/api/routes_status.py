@@ -17,8 +17,7 @@ from recalibrator.api.http_context import Context
 from recalibrator.api.http_requests import VersionInPath, moment_in_query, unknown_version, version_number
 from recalibrator.api.read_model.history import since as since_time
 from recalibrator.api.read_model.version_lines import VersionLine, changes
-from recalibrator.labelling.budget import label_budget
-from recalibrator.labelling.queue import queue_document
+from recalibrator.labelling.queue import label_budget, queue_document
 from schemas.calibration import CalibrationVersion
 from schemas.event import MAX_ID_CHARS, rfc3339
 from schemas.label_requested import RequestReason
@@ -131,22 +130,15 @@ class StatusRoutes:
             quiet_s += STREAM_INTERVAL_S
 
 
+_SHOWN = (
+    *("state", "trigger", "uncertainty_threshold", "threshold", "micro_f1", "micro_f1_95", "escalation_rate"),
+    *("labels", "parent_version", "content_of"),
+)
+
+
 def _line(line: VersionLine, parent: VersionLine | None) -> dict[str, Any]:
-    return {
-        "version": line.version,
-        "created_at": rfc3339(line.created_at),
-        "state": line.state,
-        "trigger": line.trigger,
-        "uncertainty_threshold": line.uncertainty_threshold,
-        "threshold": line.threshold,
-        "micro_f1": None if line.micro_f1 is None else line.micro_f1.model_dump(),
-        "micro_f1_95": None if line.micro_f1_95 is None else line.micro_f1_95.model_dump(),
-        "escalation_rate": line.escalation_rate,
-        "labels": line.labels,
-        "parent_version": line.parent_version,
-        "content_of": line.content_of,
-        "changed": changes(line, parent),
-    }
+    shown = {name: getattr(line, name) for name in _SHOWN}
+    return {"version": line.version, "created_at": rfc3339(line.created_at), **shown, "changed": changes(line, parent)}
 
 
 DEFAULT_LIMIT, MAX_LIMIT = 50, 500

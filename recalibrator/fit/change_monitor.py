@@ -14,10 +14,7 @@ import numpy as np
 from recalibrator.fit.codec import Kept
 from recalibrator.fit.data.label_columns import Standing
 from recalibrator.fit.data.label_table import Distrust, LabelTable
-from recalibrator.fit.data.late_results import LateResults
-from recalibrator.fit.data.slips import Slips
-from recalibrator.fit.data.traffic_window import AGREEING, COUNT, PAIRS, Batch, TrafficWindow
-from recalibrator.fit.drift.change_times import MixChange, OutcomeChange
+from recalibrator.fit.data.traffic_window import AGREEING, COUNT, PAIRS, Batch, LateResults, TrafficWindow
 from recalibrator.fit.drift.detector import Alarm
 from recalibrator.fit.drift.known_worlds import KnownWorlds
 from recalibrator.fit.drift.monitors import DriftMonitors, Predicted
@@ -40,6 +37,77 @@ from schemas.labelled import LabelledExample
 from schemas.settings import WorkloadSettings
 from schemas.traffic import TrafficSummary
 
+_FRESH_LABELS_BETWEEN_CHANGES = 200
+
+
+class Change:
+    """When something is believed to have changed last, and the number of labels since."""
+
+    began_us: Kept[int | None] = None
+    _fresh: Kept[int] = 0
+
+    @property
+    def fresh(self) -> int | None:
+        """Labels of queries routed since the change."""
+        return None if self.began_us is None else self._fresh
+
+    def on_label(self, routed_us: int) -> None:
+        """Count one label that is believed."""
+        self._fresh += self.began_us is not None and routed_us >= self.began_us
+
+
+class OutcomeChange(Change):
+    """The last change of outcomes given u; labels of queries routed before it are discounted."""
+
+    _seen_us: Kept[int] = 0
+    _by_labels: Kept[bool] = False
+    _before_us: Kept[int | None] = None
+    #: Whether outcomes given agreement have changed as well, by what an audit says or for want of one.
+    settled: Kept[bool] = True
+
+    def is_new(self, began_us: int) -> bool:
+        """Whether an alarm reports another change: soon after the last, it is the same one seen once more."""
+        return (self.began_us is None or self._fresh >= _FRESH_LABELS_BETWEEN_CHANGES) and began_us > (
+            self.began_us or 0
+        )
+
+    def note(self, began_us: int, fresh: int, now_us: int, *, by_labels: bool, settled: bool) -> None:
+        """Take a change in, with the labels known of queries routed since, and when it was reported.
+
+        ``by_labels``: whether labels reported it, so that it is retracted when they are found to be wrong.
+        """
+        self._before_us, self.settled = self.began_us, settled
+        self.began_us, self._fresh, self._seen_us, self._by_labels = began_us, fresh, now_us, by_labels
+
+    def reported_by_labels(self, since_us: int) -> bool:
+        """Whether labels have reported the last change, and did so since a time."""
+        return self.began_us is not None and self._by_labels and self._seen_us >= since_us
+
+    def retract(self, since_us: int) -> bool:
+        """Go back to the change before, if labels have reported the last one since a time; returns whether they had."""
+        if not self.reported_by_labels(since_us):
+            return False
+        self.began_us, self._before_us = self._before_us, None
+        return True
+
+    def recount(self, fresh: int) -> None:
+        """Set the labels since the change: some have been taken out, or are back."""
+        self._fresh = fresh
+
+
+class MixChange(Change):
+    """The last change of the mix of queries."""
+
+    #: Whether the one before it lies so far back that its labels have shown all they could: a mix that swings back and
+    #: forth is no new one each time.
+    is_lone: Kept[bool] = True
+
+    def note(self, began_us: int, fresh: int, enough: int) -> None:
+        """Take a change in, with the labels known of queries routed since, and how many show all they can."""
+        self.is_lone = self.fresh is None or self.fresh >= enough
+        self.began_us, self._fresh = began_us, fresh
+
+
 _TRAFFIC_KEPT_LEAST = 500
 _GUARD_LABELS = 500
 """Before an alarm's beginning, among which labels may have been like those after it already."""
@@ -56,15 +124,7 @@ NO_REACTION = Reaction(refit_now=False)
 
 
 class ChangeMonitor:
-    """The detectors, label quality and the last change of one workload.
-
-    Parameters
-    ----------
-    labels : LabelTable
-        What a careless crowd's labels count for is noted in it.
-    traffic : TrafficWindow
-        Forgets what a change of the mix of queries has made obsolete.
-    """
+    """The detectors, label quality and the last change of one workload."""
 
     drift: Kept[DriftMonitors]
     label_quality: Kept[LabelQuality]
@@ -95,18 +155,10 @@ class ChangeMonitor:
         may_ask: bool,
         map_labels: float = inf,
     ) -> Reaction:
-        """Take the first label of a query in, which the window already knows.
+        """Take the first label in that was asked for of a query; the window already counts it as ``standing``.
 
-        Parameters
-        ----------
-        example : LabelledExample
-            Whose label was asked for.
-        standing : Standing
-            As what the window counts it.
-        may_ask : bool
-            Whether an audit could be published.
-        map_labels : float
-            Effective labels behind the map that it was routed by; infinite where that is not known.
+        ``may_ask``: whether an audit could be published. ``map_labels``: effective labels behind the map that the query
+        was routed by; infinite where that is not known.
         """
         said = 0.0 if example.small_exact else 1.0
         # Earlier releases called a failed large answer a disagreement.
@@ -131,15 +183,12 @@ class ChangeMonitor:
         self.label_quality, effects = step(self.label_quality, seen, self._constants)
         current = self.label_quality.suspicion
         if former and current and (former.slipping, former.log_odds) != (current.slipping, current.log_odds):
-            self._weigh(current.slips())
+            # The crowd's labels count for what they are taken for now.
+            ended = tuple(one for one in self._labels.slips if one.ended_us is not None)
+            self._labels.slips = (*ended, current.slips())
         if effects.news is not None:
             self._apply(effects, now_us)
         return Reaction(refit_now, effects.news)
-
-    def _weigh(self, current: Slips) -> None:
-        """Have the crowd's labels count for what they are taken for now."""
-        ended = tuple(one for one in self._labels.slips if one.ended_us is not None)
-        self._labels.slips = (*ended, current)
 
     def _recent_pairs(self) -> RecentPairs:
         pairs, agreeing = (float(self._traffic.counts[name].sum()) for name in (PAIRS, AGREEING))
@@ -165,16 +214,9 @@ class ChangeMonitor:
     def on_traffic(
         self, summary: TrafficSummary, batch: Batch, audits: dict[int, float], now_us: int, *, may_ask: bool
     ) -> bool:
-        """Take one summary in; returns whether a refit is due at once.
+        """Take one summary in, with the same on this grid and audit probabilities by version.
 
-        Parameters
-        ----------
-        batch : Batch
-            The same on this grid.
-        audits : dict
-            Audit probability by version.
-        may_ask : bool
-            Whether an audit could be published.
+        Returns whether a refit is due at once. ``may_ask``: whether an audit could be published.
         """
         self.label_quality, _ = step(self.label_quality, AuditsDrawn(summary, audits), self._constants)
         pairs = batch.counts[PAIRS : AGREEING + 1]

@@ -14,7 +14,7 @@ from pathlib import Path
 import structlog
 
 from recalibrator.core import Recalibrator, WorkloadSettings
-from recalibrator.fit.ports import FitState
+from recalibrator.fit.stage import FitState
 from ucci_runtime.file_replace import replace_file
 
 _log = structlog.get_logger()

@@ -124,7 +124,7 @@ class MethodConstants:
     audit_release_bound: float = 8.0
     #: Queries after which a threshold is chosen again under a budget, and over which what is left over, or overdrawn,
     #: is spent or saved; more where corrections show late. Receipt: ``python -m research.drift.budget``;
-    #: tests/recalibrator/fit/decide/test_pacer.py.
+    #: tests/recalibrator/fit/decide/test_accounts.py.
     pace_queries: int = 250
     #: Queries over which the budget is to be kept.
     budget_queries: int = 10_000

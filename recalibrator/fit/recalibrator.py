@@ -15,40 +15,41 @@ import numpy as np
 from pydantic import JsonValue
 
 from recalibrator.decoding import Observation
-from recalibrator.fit.arrays import Floats
 from recalibrator.fit.change_monitor import NO_REACTION, ChangeMonitor
-from recalibrator.fit.codec import Kept, KeptEach, dump, load
+from recalibrator.fit.codec import Floats, Kept, KeptEach, dump, load
 from recalibrator.fit.data.label_columns import Standing
-from recalibrator.fit.data.label_sides import silent_side
 from recalibrator.fit.data.label_table import LabelTable
 from recalibrator.fit.data.prequential import calibration_error
 from recalibrator.fit.data.traffic_window import PAIRS, TrafficWindow
+from recalibrator.fit.decide.accounts import LabelSpending, Pacer
 from recalibrator.fit.decide.candidate import (
     Candidate,
-    DrawnAtom,
     FieldTargets,
     Part,
-    Threshold,
     View,
     evaluate,
     reason_to_publish,
 )
-from recalibrator.fit.decide.label_spending import LabelSpending
-from recalibrator.fit.decide.pacer import Pacer
-from recalibrator.fit.decide.promise import reference
-from recalibrator.fit.decide.threshold import weigh
+from recalibrator.fit.decide.threshold import reference, weigh
 from recalibrator.fit.estimate.calibration_map import map_fitter
-from recalibrator.fit.estimate.estimate import Estimate, degraded
+from recalibrator.fit.estimate.estimate import Estimate, degraded, silent_side
 from recalibrator.fit.label_quality.crowd import details as label_details
 from recalibrator.fit.method_constants import DEFAULT, MethodConstants
 from recalibrator.fit.publish.evidence import costs, evidence, target_standing
 from recalibrator.fit.publish.handoff_watch import HandoffWatch
 from recalibrator.fit.publish.label_plan import label_plan
-from recalibrator.fit.publish.large_only import after_command, is_dear, refusal, saved
-from recalibrator.fit.publish.measured_quality import MeasuredQuality
+from recalibrator.fit.publish.measured_quality import MeasuredQuality, Verdicts
 from recalibrator.fit.publish.trial import Trials
-from recalibrator.fit.publish.verdicts import Verdicts
-from recalibrator.fit.publish.versions import Content, VersionRegistry, content_of, interpret
+from recalibrator.fit.publish.versions import (
+    Content,
+    VersionRegistry,
+    after_command,
+    content_of,
+    interpret,
+    is_dear,
+    refusal,
+    saved,
+)
 from recalibrator.fit.status import Counters, WorkloadFacts, workload_status
 from recalibrator.grid import Grid
 from schemas.basis import is_of_basis
@@ -99,13 +100,6 @@ class Recalibrator:
     ----------
     settings : WorkloadSettings
         The ``[workloads.NAME]`` table, name included.
-    constants : MethodConstants, optional
-        The method's constants.
-
-    Attributes
-    ----------
-    current : CalibrationVersion or None
-        In force; None until there is one.
 
     Examples
     --------
@@ -151,7 +145,7 @@ class Recalibrator:
             parts["budget"] = Pacer(target.cost, self.constants)
         if self.settings.labels is not None:
             parts["labels"] = LabelSpending(self.settings.labels)
-        return parts | {"threshold": Threshold(), "atom": DrawnAtom()}
+        return parts
 
     def _learn_anew(self) -> None:
         """Know no label, and nothing that was concluded from any."""
@@ -302,7 +296,7 @@ class Recalibrator:
     @property
     def _may_ask(self) -> bool:
         """Whether an audit could be published."""
-        return self.current is not None and not self._published.holds
+        return self._published.current is not None and not self._published.holds
 
     @property
     def _audit(self) -> float:
@@ -324,9 +318,9 @@ class Recalibrator:
         circumstances = self._monitor.circumstances(None if current is None else current.uncertainty_threshold)
         if not any(self.settings.label_shares):
             circumstances = circumstances._replace(is_label_free=True)
-        if self._silent_side is not None:
+        if (silent := self._silent_side) is not None:
             # Explored queries may be looked at.
-            circumstances = circumstances._replace(is_quiet=False, silent_side=self._silent_side)
+            circumstances = circumstances._replace(is_quiet=False, silent_side=silent)
         return View(
             self.settings,
             self.constants,

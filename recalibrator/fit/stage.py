@@ -15,17 +15,16 @@ from collections import deque
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
-from typing import NamedTuple
+from typing import NamedTuple, Protocol
 
 from recalibrator.decoding import Observation, decode_observation
 from recalibrator.fit.news import PublishedVersions, happening, number_ignored, status_news
-from recalibrator.fit.ports import FitState, SnapshotStore
 from recalibrator.fit.publish.version_topics import TopicVersionLog, VersionRecords
 from recalibrator.fit.recalibrator import Recalibrator
 from recalibrator.stage import TURN_S, News, NotCommitted, Stage, commit
 from schemas.calibration import CalibrationVersion
 from schemas.errors import DecodeError
-from schemas.settings import Settings
+from schemas.settings import Settings, WorkloadSettings
 from schemas.signature import bound, signed, signed_trial
 from schemas.status import WorkloadStatus
 from schemas.trial import CalibrationTrial
@@ -68,6 +67,40 @@ class FitLimits:
 
     commit_interval_s: float = 0.25
     kept_versions: int = 1_000
+
+
+class FitState(NamedTuple):
+    """What the fit keeps of one partition: its cores as of an offset."""
+
+    offset: int
+    cores: Mapping[str, Recalibrator]
+    history: Mapping[str, Sequence[int]]
+
+
+class SnapshotStore(Protocol):
+    """Cores and the offset they stand at, stored together."""
+
+    def load(self, partition: int) -> FitState | None:
+        """Return what was stored, or None where nothing is or it is damaged.
+
+        Raises
+        ------
+        OSError
+            When it cannot be read now; nobody knows what is in it.
+        """
+        ...
+
+    def save(self, partition: int, state: FitState) -> bool:
+        """Replace what is stored, atomically; return False where the disk refused and the previous snapshot stays."""
+        ...
+
+    def use(self, workloads: Mapping[str, WorkloadSettings]) -> None:
+        """Make and restore cores under these settings from now on."""
+        ...
+
+    def new(self, workload: str) -> Recalibrator:
+        """Return a core that has seen nothing."""
+        ...
 
 
 class FitPorts(NamedTuple):

@@ -10,7 +10,7 @@ import numpy as np
 from pydantic import JsonValue
 
 from recalibrator.fit.change_monitor import ChangeMonitor
-from recalibrator.fit.data.label_columns import ROUTED_US, STANDING
+from recalibrator.fit.data import label_columns as at
 from recalibrator.fit.data.label_table import LabelTable
 from recalibrator.fit.data.prequential import (
     calibration_error,
@@ -122,8 +122,8 @@ def workload_status(facts: WorkloadFacts) -> WorkloadStatus:
     """Put the status together."""
     view, counters, monitor = facts.view, facts.counters, facts.monitor
     labels, traffic, current, quality = view.labels, view.traffic, view.current, facts.quality
-    half_life = view.constants.half_life_fast
-    state, outage, cost = _state(facts), _outage(traffic), _cost(view)
+    half_life, state, cost = view.constants.half_life_fast, _state(facts), _cost(view)
+    failing = traffic.small_failures, traffic.large_failures
     remarks = _cut(view) + _decided(facts) + monitor.labelers.sentence(labels) + facts.remarks
     is_known = facts.effective >= view.constants.minimum_labels
     expected = None if quality is None else facts.policies
@@ -131,6 +131,12 @@ def workload_status(facts: WorkloadFacts) -> WorkloadStatus:
     if current is not None:
         found |= {"calibration_version": current.version, "threshold": current.threshold}
         found["uncertainty_threshold"] = current.uncertainty_threshold
+    if any(one.is_out for one in failing):
+        found["outage"] = OutageStatus(small_failing=failing[0].recent, large_failing=failing[1].recent)
+    if cost is not None and cost.large_only > 0.0:
+        found["saving"] = Saving(
+            sequential=1.0 - cost.sequential / cost.large_only, paper=1.0 - cost.paper / cost.large_only
+        )
     for part in facts.parts.values():
         found |= part.status(view, expected) or {}
     made = WorkloadStatus(
@@ -148,10 +154,8 @@ def workload_status(facts: WorkloadFacts) -> WorkloadStatus:
         queries=min(MAX_INTEGER, int(traffic.total["queries"])),
         updated_at=from_us(facts.now_us) if facts.now_us else None,
         details=counters.details() | _details(facts, state),
-        saving=_saving(cost),
         uncertainty=uncertainty_histogram(traffic.counts[COUNT].astype(np.float64), traffic.grid.edges),
         frontier=None if expected is None else _frontier(view, expected),
-        outage=outage,
         large_only=facts.published.large_only,
         commands=tuple(CommandOutcome.model_validate(one) for one in counters.commands),
         **found,
@@ -162,33 +166,27 @@ def workload_status(facts: WorkloadFacts) -> WorkloadStatus:
 
 def _details(facts: WorkloadFacts, state: WorkloadState) -> dict[str, JsonValue]:
     view, monitor = facts.view, facts.monitor
-    signal, began_us = view.settings.uncertainty, monitor.change.began_us
-    needed = round(view.constants.minimum_labels - facts.effective)
-    return {
-        **({"silent_side": facts.silent_side} if state == "labels_one_sided" else {}),
-        **({"labels_needed": max(0, needed)} if state in ("cold_start", "label_starved") else {}),
-        **({} if began_us is None else {"outcomes_changed": _changed(view.labels, began_us)}),
-        "label_audit": label_details(monitor.label_quality, view.labels),
-        "labelers_set_aside": monitor.labelers.details(view.labels),
-        "labelers_latest": {name: [*said] for name, said in latest_by_labeler(view.labels).items()},
-        **_traffic(view.traffic),
-        **({} if signal == DEFAULT_SIGNAL else {"uncertainty_signal": signal}),
-    }
-
-
-def _outage(traffic: TrafficWindow) -> OutageStatus | None:
-    small, large = traffic.small_failures, traffic.large_failures
-    if not (small.is_out or large.is_out):
-        return None
-    return OutageStatus(small_failing=small.recent, large_failing=large.recent)
-
-
-def _changed(labels: LabelTable, began_us: int) -> dict[str, JsonValue]:
-    """Return since when outcomes are otherwise than before, and what labels say of each model."""
-    return {
-        "since": from_us(began_us).isoformat(),
-        **{name: [*said] for name, said in wrong_around(labels, began_us).items()},
-    }
+    labels, traffic, began_us = view.labels, view.traffic, monitor.change.began_us
+    found: dict[str, JsonValue] = {}
+    if state == "labels_one_sided":
+        found["silent_side"] = facts.silent_side
+    if state in ("cold_start", "label_starved"):
+        found["labels_needed"] = max(0, round(view.constants.minimum_labels - facts.effective))
+    if began_us is not None:
+        found["outcomes_changed"] = {
+            "since": from_us(began_us).isoformat(),
+            **{name: [*said] for name, said in wrong_around(labels, began_us).items()},
+        }
+    found["label_audit"] = label_details(monitor.label_quality, labels)
+    found["labelers_set_aside"] = monitor.labelers.details(labels)
+    found["labelers_latest"] = {name: [*said] for name, said in latest_by_labeler(labels).items()}
+    # The span of escalation, costs and saving, which are recent means; whose answers were served, of all so far.
+    since = None if traffic.begins_us is None else from_us(traffic.begins_us).isoformat()
+    found["traffic_window"] = {"queries": int(traffic.recent["queries"]), "since": since}
+    found["served"] = traffic.served()
+    if view.settings.uncertainty != DEFAULT_SIGNAL:
+        found["uncertainty_signal"] = view.settings.uncertainty
+    return found
 
 
 def _state(facts: WorkloadFacts) -> WorkloadState:
@@ -211,32 +209,27 @@ def _state(facts: WorkloadFacts) -> WorkloadState:
 def _labels(labels: LabelTable, traffic: TrafficWindow, counters: Counters, effective: float) -> LabelStatus:
     """Count labels asked for and got; pending are those asked for since traffic was first seen and not yet in."""
     requested = min(MAX_INTEGER, int(traffic.total["labels_requested"]))
-    answered = requested
-    if traffic.first_us is not None:
-        answered = labels.labels_since(traffic.first_us)
+    first_us, recent = traffic.first_us, traffic.recent
+    share = recent["labels_requested"] / recent["queries"] if recent["queries"] > 0.0 else None
     return LabelStatus(
-        since=None if traffic.first_us is None else from_us(traffic.first_us),
+        since=None if first_us is None else from_us(first_us),
         requested=requested,
         received=counters.labels.get("added", 0),
         effective=effective,
-        pending=max(0, requested - answered),
+        pending=0 if first_us is None else max(0, requested - labels.labels_since(first_us)),
         delay_s=label_delay(labels),
         per_hour=_labels_per_hour(labels),
-        requested_share=_share(traffic.recent["labels_requested"], traffic.recent["queries"]),
+        requested_share=None if share is None else min(1.0, max(0.0, share)),
     )
 
 
 def _labels_per_hour(labels: LabelTable) -> float | None:
     """Return how many labels an hour of routed queries has brought lately; None where they share one time."""
     table = labels.table
-    routed_us = table[table[:, STANDING] > 0.0, ROUTED_US]
+    routed_us = table[table[:, at.STANDING] > 0.0, at.ROUTED_US]
     latest = np.sort(routed_us)[-_LABELS_OF_RATE:]
     span_s = float(latest[-1] - latest[0]) / 1e6 if len(latest) else 0.0
     return (len(latest) - 1) / span_s * _SECONDS_PER_HOUR if span_s > 0.0 else None
-
-
-def _share(part: float, whole: float) -> float | None:
-    return min(1.0, max(0.0, part / whole)) if whole > 0.0 else None
 
 
 def _frontier(view: View, policies: Policies) -> CostQualityCurve:
@@ -256,20 +249,6 @@ def _cost(view: View) -> CostRate | None:
         paper=max(0.0, recent["cost_paper"] / recent["queries"]),
         large_only=view.costs.alone,
     )
-
-
-def _traffic(traffic: TrafficWindow) -> dict[str, JsonValue]:
-    """Return whose answers were served so far, and the span of escalation, costs and saving: recent means."""
-    begins_us = traffic.begins_us
-    since = None if begins_us is None else from_us(begins_us).isoformat()
-    window: dict[str, JsonValue] = {"queries": int(traffic.recent["queries"]), "since": since}
-    return {"traffic_window": window, "served": traffic.served()}
-
-
-def _saving(cost: CostRate | None) -> Saving | None:
-    if cost is None or cost.large_only <= 0.0:
-        return None
-    return Saving(sequential=1.0 - cost.sequential / cost.large_only, paper=1.0 - cost.paper / cost.large_only)
 
 
 def _cut(view: View) -> str:

@@ -8,7 +8,7 @@ is due beyond them could otherwise be held back with the rest.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import dataclass, field
 
 from recalibrator.join.ports import LabelerKey, StoredRow
@@ -85,10 +85,8 @@ QueryKey = tuple[int, str]
 class Uncommitted:
     """What was taken since the last commit; dropped whole when a commit fails."""
 
-    #: The states that were loaded or changed.
+    #: The states that were loaded or changed; of queries that the store does not have, that nothing is known.
     states: dict[QueryKey, QueryState] = field(default_factory=dict)
-    #: The queries that the store does not have.
-    absent: set[QueryKey] = field(default_factory=set)
     #: The changed queries, each with the latest time of its records in Unix milliseconds.
     touched: dict[QueryKey, int] = field(default_factory=dict)
     #: Counts to add to those of the labelers.
@@ -101,15 +99,6 @@ class Uncommitted:
     records: int = 0
     #: When the first record was taken, by the monotonic clock; infinite where there is nothing to commit.
     since_s: float = math.inf
-
-    def is_known(self, key: QueryKey) -> bool:
-        """Return whether the store need not be asked for this query."""
-        return key in self.states or key in self.absent
-
-    def remember(self, partition: int, asked: set[str], found: Mapping[str, QueryState]) -> None:
-        """Keep what the store answered."""
-        self.states.update({(partition, query_id): state for query_id, state in found.items()})
-        self.absent.update((partition, query_id) for query_id in asked - found.keys())
 
     def change(self, key: QueryKey, state: QueryState, touched_ms: int) -> None:
         """Replace what is known of a query."""

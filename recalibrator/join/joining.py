@@ -12,10 +12,9 @@ from typing import Literal, NamedTuple
 
 from recalibrator.decoding import decode_feedback, decode_result
 from recalibrator.join.broker_time import BEHIND_MS, broker_time_ms, dated_feedback, dated_result, from_ms, is_behind
-from recalibrator.join.ports import RequestKey
+from recalibrator.join.ports import LABELER_COUNTS
 from recalibrator.join.query_state import (
     Joined,
-    LabelRules,
     Opinion,
     QueryState,
     Rules,
@@ -86,15 +85,8 @@ def add(one: LabelerCounts | None, other: LabelerCounts) -> LabelerCounts:
     """
     if one is None:
         return other
-    return LabelerCounts(
-        labels=one.labels + other.labels,
-        skipped=one.skipped + other.skipped,
-        compared=one.compared + other.compared,
-        agreeing=one.agreeing + other.agreeing,
-        unanimous=one.unanimous + other.unanimous,
-        confirmed=one.confirmed + other.confirmed,
-        last_at=max((at for at in (one.last_at, other.last_at) if at is not None), default=None),
-    )
+    counts = {name: getattr(one, name) + getattr(other, name) for name in LABELER_COUNTS}
+    return LabelerCounts(**counts, last_at=max(filter(None, (one.last_at, other.last_at)), default=None))
 
 
 Outcome = Literal["opened", "answered", "expired", "too_large"]
@@ -122,11 +114,6 @@ def request_change(topic: str, before: QueryState, after: QueryState, max_record
     if record.size_bytes > max_record_bytes:
         return RequestChange("too_large", routed.workload, None)
     return RequestChange("opened", routed.workload, record)
-
-
-def closing_records(topic: str, keys: Iterable[RequestKey]) -> list[OutputRecord]:
-    """Return the records that end these requests."""
-    return [OutputRecord(topic, key.query_id.encode(), None) for key in keys]
 
 
 STAGE = "join"
@@ -174,7 +161,6 @@ class Joining:
         self.workloads = workloads
         self.topics = topics
         self._max_record_bytes = max_record_bytes
-        self._rules = {name: LabelRules.of(workload) for name, workload in workloads.items()}
 
     def under(self, workloads: Mapping[str, WorkloadSettings]) -> Joining:
         """Return the same rules for workloads under a new configuration."""
@@ -187,7 +173,7 @@ class Joining:
         try:
             if record.source.topic == self.topics.feedback:
                 return decode_feedback(record.value)
-            return decode_result(record.value, self._rules)
+            return decode_result(record.value, self.workloads)
         except DecodeError as error:
             return error
 
@@ -205,10 +191,10 @@ class Joining:
         touched_ms = _touched_ms(record, arrived_ms, now_ms, is_live=is_live)
         event, remarks = _dated(event, arrived_ms, by_broker=record.by_broker)
         if isinstance(event, RoutedEvent):
-            joined = take_result(before, event, self._rules, from_ms(touched_ms))
+            joined = take_result(before, event, self.workloads, from_ms(touched_ms))
         else:
-            joined = take_feedback(before, event, from_ms(arrived_ms), self._rules)
-        agreement = tuple(count_agreement(before, joined.state, self._rules))
+            joined = take_feedback(before, event, from_ms(arrived_ms), self.workloads)
+        agreement = tuple(count_agreement(before, joined.state, self.workloads))
         if not is_live:
             return Consequences(joined.state, touched_ms, agreement)
         outputs, counts = self._outputs(before, joined)

@@ -17,6 +17,10 @@ class StoredRow(NamedTuple):
     touched_ms: int
 
 
+#: What is counted of each labeler.
+LABELER_COUNTS = tuple(name for name in LabelerCounts.model_fields if name != "last_at")
+
+
 class LabelerKey(NamedTuple):
     """Whose counts, and in which partition of the feedback."""
 
@@ -38,11 +42,9 @@ class JoinStore(Protocol):
 
     def load(self, partition: int, query_ids: Iterable[str]) -> dict[str, QueryState]:
         """Return the stored states of those queries that have one."""
-        ...
 
     def offsets(self) -> dict[Input, int]:
         """Return the offsets up to which the rows are complete."""
-        ...
 
     def commit(
         self,
@@ -54,43 +56,33 @@ class JoinStore(Protocol):
 
         A row's time of touch never moves backwards.
         """
-        ...
 
     def labelers(self, partitions: Collection[int]) -> Mapping[str, tuple[LabelerStatus, ...]]:
         """Return the busiest labelers of these partitions, by workload."""
-        ...
 
     def expire(self, before_ms: int, most: int) -> Mapping[str, int]:
         """Delete rows not touched since, then rows above the bounds, ``most`` of each; return how many, by kind."""
-        ...
 
     def expire_labelers(self, before_ms: int) -> None:
         """Forget the counts of labelers who have been silent since."""
-        ...
 
     def overdue_requests(self, partitions: Iterable[int], before_ms: int, most: int) -> Sequence[RequestKey]:
         """Return open label requests that are older, beyond so many of a workload, or without their row."""
-        ...
 
     def close_requests(self, keys: Iterable[RequestKey]) -> None:
         """Forget these label requests."""
-        ...
 
     @property
     def open_requests(self) -> Mapping[str, int]:
         """Number of open label requests, by workload."""
-        ...
 
     @property
     def rows(self) -> int:
         """Number of rows stored."""
-        ...
 
     @property
     def row_bytes(self) -> int:
         """Bytes that the rows take."""
-        ...
 
     def close(self) -> None:
         """Close the file."""
-        ...

@@ -14,17 +14,16 @@ from __future__ import annotations
 
 import zlib
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from datetime import datetime
 from hashlib import sha256
-from typing import Annotated, NamedTuple, Self
+from typing import Annotated, NamedTuple
 
 from pydantic import Field
 
 from schemas.costs import QueryCost
 from schemas.entities import Entities, equal, normalise
 from schemas.event import Count, Many, Part, Timestamp
-from schemas.feedback import MAX_REVISION, FeedbackEvent, Verdict
+from schemas.feedback import FeedbackEvent, Verdict
 from schemas.json_bytes import validated
 from schemas.labelled import LabelledExample
 from schemas.routed import ModelRun, QueryHandoff, RoutedEvent
@@ -61,12 +60,9 @@ def compact(routed: RoutedEvent) -> RoutedEvent:
 
 
 def is_of_same_query(kept: RoutedEvent, routed: RoutedEvent) -> bool:
-    """Return whether a result is of the workload and text that a compact one of its id is of.
-
-    Earlier releases kept no digest; nothing differs from a text that is not known.
-    """
+    """Return whether a result is of the workload and text that a compact one of its id is of."""
     text = routed.text if kept.label.requested else _text_digest(routed.text)
-    return kept.workload == routed.workload and kept.text in ("", text)
+    return kept.workload == routed.workload and kept.text == text
 
 
 def comparable(routed: RoutedEvent) -> RoutedEvent:
@@ -146,29 +142,8 @@ _ID_CHARS = 16
 _NAMES_CHARS = 200
 
 
-@dataclass(frozen=True, slots=True)
-class LabelRules:
-    """By what a workload's labels are read."""
-
-    #: Entities in others do not count.
-    fields: tuple[str, ...]
-    #: Those whose answers to an audit decide; empty where nobody is named.
-    trusted_labelers: frozenset[str] = frozenset()
-    #: Those with a target of their own.
-    target_fields: tuple[str, ...] = ()
-
-    @classmethod
-    def of(cls, workload: WorkloadSettings) -> Self:
-        """Return the rules of a configured workload."""
-        return cls(
-            workload.fields,
-            frozenset(workload.trusted_labelers),
-            tuple(workload.target.fields),
-        )
-
-
-#: The rules of each workload.
-Rules = Mapping[str, LabelRules]
+#: By what labels are read, by workload.
+Rules = Mapping[str, WorkloadSettings]
 
 
 class Opinion(Part):
@@ -296,8 +271,7 @@ def take_feedback(state: QueryState, feedback: FeedbackEvent, arrived_at: dateti
     if identity in state.seen:
         return Joined(state, None, ("duplicate_feedback",))
     earlier = next((o for o in state.opinions if o.labeler == feedback.labeler), None)
-    # Rows of earlier releases may hold revisions beyond what is taken now, which nothing could ever follow.
-    if earlier is not None and feedback.revision < earlier.revision <= MAX_REVISION:
+    if earlier is not None and feedback.revision < earlier.revision:
         return Joined(state, None, ("stale_revision",))
     taken = Opinion(
         labeler=feedback.labeler,
@@ -402,7 +376,7 @@ def _remarks(
     return ("disagreement",) if differs else ()
 
 
-def _said(state: QueryState, rules: LabelRules) -> _Said:
+def _said(state: QueryState, rules: WorkloadSettings) -> _Said:
     if state.conflicting:
         return _NOTHING_SAID
     stands, verdict = state.standing, _latest(o for o in state.opinions if o.verdict is not None)
@@ -412,7 +386,7 @@ def _said(state: QueryState, rules: LabelRules) -> _Said:
     return _Said(stands, sum(not equal(other, stands.entities, rules.fields) for other in others), verdict)
 
 
-def _change(state: QueryState, sent: _Said, rules: LabelRules, notes: tuple[str, ...]) -> Joined:
+def _change(state: QueryState, sent: _Said, rules: WorkloadSettings, notes: tuple[str, ...]) -> Joined:
     """Return what changed for the fit, which has been sent what is in ``sent``."""
     said = _said(state, rules)
     stands = said.opinion
@@ -431,7 +405,7 @@ def _change(state: QueryState, sent: _Said, rules: LabelRules, notes: tuple[str,
 
 
 def _example(
-    state: QueryState, said: _Said, rules: LabelRules, withdrawn_at: datetime | None = None
+    state: QueryState, said: _Said, rules: WorkloadSettings, withdrawn_at: datetime | None = None
 ) -> LabelledExample:
     opinion = said.opinion
     assert state.routed is not None
@@ -455,7 +429,7 @@ def _example(
     )
     if said.verdict is not None and withdrawn_at is None:
         example = example.model_copy(update={"verdict": said.verdict.verdict})
-    return example.with_small_counts(routed, feedback, rules.target_fields)
+    return example.with_small_counts(routed, feedback, tuple(rules.target.fields))
 
 
 # What is most common stands last, where the distances are shortest.
@@ -485,20 +459,11 @@ def encoded(state: QueryState) -> bytes:
     return packer.compress(state.model_dump_json(exclude_defaults=True).encode()) + packer.flush()
 
 
-def decoded(stored: bytes | str) -> QueryState:
+def decoded(stored: bytes) -> QueryState:
     """Return the state of stored bytes. Raises ValueError or zlib.error when they are torn."""
-    if isinstance(stored, bytes) and stored[:1] != b"{":
-        unpacker = zlib.decompressobj(zdict=_DICTIONARY)
-        content = unpacker.decompress(stored, _MAX_BYTES)
-        if unpacker.unconsumed_tail:
-            raise zlib.error(f"the row unpacks to more than {_MAX_BYTES} bytes")
-        return _state(content)
-    # Rows of an earlier release are plain JSON, their labels' long values not yet replaced by digests.
-    state = _state(stored if isinstance(stored, bytes) else stored.encode())
-    opinions = (one.model_copy(update={"entities": one.entities and reduced(one.entities)}) for one in state.opinions)
-    return state.model_copy(update={"opinions": tuple(opinions)})
-
-
-def _state(content: bytes) -> QueryState:
+    unpacker = zlib.decompressobj(zdict=_DICTIONARY)
+    content = unpacker.decompress(stored, _MAX_BYTES)
+    if unpacker.unconsumed_tail:
+        raise zlib.error(f"the row unpacks to more than {_MAX_BYTES} bytes")
     state: QueryState = validated(QueryState.__pydantic_validator__, content)
     return state

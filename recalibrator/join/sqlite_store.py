@@ -20,13 +20,14 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
 from types import MappingProxyType
+from typing import Any
 
 import structlog
 from pydantic import ValidationError
 
 from recalibrator.errors import DiskFull, StoreDamaged
 from recalibrator.join.broker_time import to_ms
-from recalibrator.join.ports import LabelerKey, RequestKey, StoredRow
+from recalibrator.join.ports import LABELER_COUNTS, LabelerKey, RequestKey, StoredRow
 from recalibrator.join.query_state import QueryState, decoded, encoded
 from schemas.status import LabelerCounts, LabelerStatus
 from ucci_runtime.broker.records import Input
@@ -44,7 +45,6 @@ MOST_LABELERS = 2_000
 #: Labelers of one workload in a status.
 MOST_SHOWN = 50
 
-_COUNTS = ("labels", "skipped", "compared", "agreeing", "unanimous", "confirmed")
 _MILLISECONDS = 1_000
 
 
@@ -96,22 +96,12 @@ CREATE TABLE IF NOT EXISTS labelers (
     partition INTEGER NOT NULL,
     workload TEXT NOT NULL,
     labeler TEXT NOT NULL,
-    {", ".join(f"{name} INTEGER NOT NULL" for name in _COUNTS)},
+    {", ".join(f"{name} INTEGER NOT NULL" for name in LABELER_COUNTS)},
     last_ms INTEGER NOT NULL,
     PRIMARY KEY (partition, workload, labeler)
 ) WITHOUT ROWID;
 """  # noqa: S608 no value from outside
 _FORMAT = 2
-_FROM_FORMAT_1 = f"""
-BEGIN;
-UPDATE rows SET kind = 3
-WHERE kind = 1 AND (partition, query_id) IN (SELECT partition, query_id FROM requests);
-DROP INDEX IF EXISTS rows_by_age;
-UPDATE totals SET rows = 0, bytes = 0;
-REPLACE INTO totals SELECT kind, count(*), sum({_size("")}) FROM rows GROUP BY kind;
-PRAGMA user_version = 2;
-COMMIT;
-"""  # noqa: S608 no value from outside
 _DIFFERING = f"""
 SELECT kind, rows, bytes FROM totals WHERE rows > 0
 EXCEPT SELECT kind, count(*), sum({_size("")}) FROM rows GROUP BY kind
@@ -125,7 +115,10 @@ _OLDEST = "SELECT partition, query_id FROM rows WHERE kind = ? AND touched_ms < 
 _LEAST_KEPT = f"""
 SELECT partition, query_id, {_size("")} FROM rows WHERE kind = ? ORDER BY touched_ms LIMIT ?
 """  # noqa: S608 no value from outside
-_ASKED_AT_ONCE = 500
+_LOAD = """
+SELECT query_id, CAST(state AS BLOB) FROM rows
+WHERE partition = ? AND query_id IN (SELECT value FROM json_each(?))
+"""
 _EXPIRED_AT_ONCE = 20_000
 _OVERDUE = """
 SELECT partition, query_id, workload FROM (
@@ -136,13 +129,16 @@ SELECT partition, query_id, workload FROM (
 ) ORDER BY requested_ms LIMIT ?
 """
 _ADD_COUNTS = f"""
-INSERT INTO labelers (partition, workload, labeler, {", ".join(_COUNTS)}, last_ms)
-VALUES ({", ".join("?" * (len(_COUNTS) + 4))})
+INSERT INTO labelers (partition, workload, labeler, {", ".join(LABELER_COUNTS)}, last_ms)
+VALUES ({", ".join("?" * (len(LABELER_COUNTS) + 4))})
 ON CONFLICT DO UPDATE SET
-    {", ".join(f"{name} = {name} + excluded.{name}" for name in _COUNTS)},
+    {", ".join(f"{name} = {name} + excluded.{name}" for name in LABELER_COUNTS)},
     last_ms = max(last_ms, excluded.last_ms)
 """  # noqa: S608 names of columns, as above
-_SUMS = f"SELECT workload, labeler, {', '.join(f'sum({name})' for name in _COUNTS)}, max(last_ms) FROM labelers"  # noqa: S608
+_SUMS = f"""
+SELECT workload, labeler, {", ".join(f"sum({name})" for name in LABELER_COUNTS)}, max(last_ms) FROM labelers
+WHERE partition IN (SELECT value FROM json_each(?)) GROUP BY workload, labeler ORDER BY 3 DESC, 2
+"""  # noqa: S608 names of columns, as above
 _EXPIRE_LABELERS = """
 DELETE FROM labelers WHERE last_ms < ? OR (partition, workload, labeler) NOT IN (
     SELECT partition, workload, labeler FROM labelers ORDER BY last_ms DESC LIMIT ?
@@ -214,17 +210,8 @@ class SqliteJoinStore:
     def load(self, partition: int, query_ids: Iterable[str]) -> dict[str, QueryState]:
         """Return the stored states of those queries that have one. Raises StoreDamaged."""
         with self._guarded():
-            return self._load(partition, list(query_ids))
-
-    def _load(self, partition: int, wanted: list[str]) -> dict[str, QueryState]:
-        found: dict[str, QueryState] = {}
-        for start in range(0, len(wanted), _ASKED_AT_ONCE):
-            ids = wanted[start : start + _ASKED_AT_ONCE]
-            marks = ",".join("?" * len(ids))
-            query = f"SELECT query_id, state FROM rows WHERE partition = ? AND query_id IN ({marks})"  # noqa: S608 marks are question marks
-            for query_id, state in self._database.execute(query, (partition, *ids)):
-                found[query_id] = decoded(state)
-        return found
+            rows = self._database.execute(_LOAD, (partition, json.dumps(list(query_ids))))
+            return {query_id: decoded(state) for query_id, state in rows}
 
     def offsets(self) -> dict[Input, int]:
         """Return the offsets up to which the rows are complete."""
@@ -256,27 +243,16 @@ class SqliteJoinStore:
                 "INSERT OR REPLACE INTO offsets (topic, partition, next_offset) VALUES (?, ?, ?)",
                 ((source.topic, source.partition, offset) for source, offset in offsets.items()),
             )
-            self._database.executemany(
-                _ADD_COUNTS,
-                (
-                    (whose.partition, whose.workload, whose.labeler or "", *(getattr(counts, c) for c in _COUNTS), last)
-                    for whose, counts in agreement.items()
-                    for last in (0 if counts.last_at is None else int(counts.last_at.timestamp() * _MILLISECONDS),)
-                ),
-            )
+            self._database.executemany(_ADD_COUNTS, (_labeler_row(*one) for one in agreement.items()))
 
     def labelers(self, partitions: Collection[int]) -> Mapping[str, tuple[LabelerStatus, ...]]:
         """Return the busiest labelers of these partitions, by workload. Raises StoreDamaged."""
         with self._guarded():
-            return self._labelers(partitions)
-
-    def _labelers(self, partitions: Collection[int]) -> dict[str, tuple[LabelerStatus, ...]]:
-        marks = ",".join("?" * len(partitions))
-        query = f"{_SUMS} WHERE partition IN ({marks}) GROUP BY workload, labeler ORDER BY 3 DESC, 2"
+            rows = self._database.execute(_SUMS, (json.dumps(list(partitions)),)).fetchall()
         found: dict[str, list[LabelerStatus]] = defaultdict(list)
-        for workload, labeler, *sums, last_ms in self._database.execute(query, tuple(partitions)):
+        for workload, labeler, *sums, last_ms in rows:
             if len(found[workload]) < MOST_SHOWN:
-                counts = dict(zip(_COUNTS, sums, strict=True))
+                counts = dict(zip(LABELER_COUNTS, sums, strict=True))
                 last_at = datetime.fromtimestamp(last_ms / _MILLISECONDS, UTC)
                 found[workload].append(LabelerStatus(labeler=labeler or None, last_at=last_at, **counts))
         return {workload: tuple(labelers) for workload, labelers in found.items()}
@@ -442,11 +418,9 @@ def _prepare(database: sqlite3.Connection, path: Path) -> None:
     # A power cut may lose the last commits, never tear them; what is lost is read again from the topics.
     database.execute("PRAGMA synchronous = NORMAL")
     found = int(database.execute("PRAGMA user_version").fetchone()[0])
-    if not 0 <= found <= _FORMAT:
+    if found not in (0, _FORMAT):
         raise StoreDamaged(f"{path}: is of format {found}, this version reads {_FORMAT}")
     database.executescript(_SCHEMA)
-    if found == 1:
-        database.executescript(_FROM_FORMAT_1)
     database.execute(f"PRAGMA user_version = {_FORMAT}")
     # Each row's content has a checksum of its own. What the pages lost or altered beside it shows in their structure,
     # in the indexes, and in the totals, which are kept row by row.
@@ -454,6 +428,12 @@ def _prepare(database: sqlite3.Connection, path: Path) -> None:
     differing = database.execute(_DIFFERING).fetchall()
     if fault != "ok" or differing:
         raise StoreDamaged(f"{path}: {'the rows are not those that were written' if fault == 'ok' else fault}")
+
+
+def _labeler_row(whose: LabelerKey, counts: LabelerCounts) -> tuple[Any, ...]:
+    last_ms = 0 if counts.last_at is None else int(counts.last_at.timestamp() * _MILLISECONDS)
+    said = (getattr(counts, name) for name in LABELER_COUNTS)
+    return whose.partition, whose.workload, whose.labeler or "", *said, last_ms
 
 
 def _kind(state: QueryState) -> int:

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 
 from recalibrator.errors import DiskFull
 from recalibrator.join.co_partition import CoPartition, Uncommitted
-from recalibrator.join.joining import Event, Joining, add, closing_records
+from recalibrator.join.joining import Event, Joining, add
 from recalibrator.join.ports import JoinStore, LabelerKey
 from recalibrator.join.query_state import NOTHING_KNOWN
 from recalibrator.stage import TURN_S, NotCommitted, Stage, commit
@@ -23,7 +23,7 @@ from schemas.label_requested import REQUEST_RETENTION_S
 from schemas.settings import Settings
 from schemas.status import LabelerStatus
 from ucci_runtime.broker.ports import GroupOffsets, GroupReader, TransactionSession
-from ucci_runtime.broker.records import Count, EndReached, Input, Lag, Record, next_offset
+from ucci_runtime.broker.records import Count, EndReached, Input, Lag, OutputRecord, Record, next_offset
 from ucci_runtime.clock import Clock
 
 #: How long unlabelled traffic, and offsets alone, may wait for a commit.
@@ -205,15 +205,16 @@ class JoinStage(Stage):
         for item, event in decoded:
             if event is None or isinstance(event, DecodeError):
                 continue
-            if not self._uncommitted.is_known((item.source.partition, event.query_id)):
+            if (item.source.partition, event.query_id) not in self._uncommitted.states:
                 wanted[item.source.partition].add(event.query_id)
         for number, query_ids in wanted.items():
-            self._uncommitted.remember(number, query_ids, self._store.load(number, sorted(query_ids)))
+            found = self._store.load(number, sorted(query_ids))
+            self._uncommitted.states |= {(number, one): found.get(one, NOTHING_KNOWN) for one in query_ids}
 
     def _join(self, partition: CoPartition, record: Record, event: Event) -> None:
         uncommitted, number = self._uncommitted, record.source.partition
         key = (number, event.query_id)
-        before = uncommitted.states.get(key, NOTHING_KNOWN)
+        before = uncommitted.states[key]
         found = self._joining.join(before, event, record, self._now_ms(), is_live=partition.is_live)
         if found.state is not before:
             uncommitted.change(key, found.state, found.touched_ms)
@@ -310,7 +311,8 @@ class JoinStage(Stage):
         if topic is None:
             return
         while overdue := self._store.overdue_requests(live, before_ms, most):
-            commit(self._transactions, closing_records(topic, overdue), {}, self._log.group())
+            ended = [OutputRecord(topic, key.query_id.encode(), None) for key in overdue]
+            commit(self._transactions, ended, {}, self._log.group())
             self._store.close_requests(overdue)
             for workload, expired in Counter(key.workload for key in overdue).items():
                 self._count("label_requests", expired, workload=workload, outcome="expired")

@@ -17,7 +17,6 @@ from typing import Any, NamedTuple
 from urllib.parse import quote
 
 import rfc8785
-from pydantic import ValidationError
 from pydantic_core import from_json
 
 from recalibrator.labelling.label_tool import (
@@ -26,10 +25,13 @@ from recalibrator.labelling.label_tool import (
     InvalidAnnotation,
     JsonDocument,
     Task,
+    event_of,
     feedback_id,
+    invalid,
+    query_id_in,
 )
 from schemas.entities import Entities
-from schemas.event import decode_error, rfc3339
+from schemas.event import rfc3339
 from schemas.feedback import FeedbackEvent
 from schemas.label_requested import LabelRequested
 
@@ -73,20 +75,15 @@ class LabelLinesReader:
             return None
         query_id, labeler = _query_id(hook), _labeler(hook)
         key = self._key(query_id, labeler)
-        content = {
-            "query_id": query_id,
-            "entities": _entities(hook),
-            "labeler": labeler,
-            "labelled_at": _moment(hook),
-            "source": SOURCE,
-            "feedback_id": feedback_id(SOURCE, key, 1),
-            "retracted": hook.get("retracted", False),
-        }
-        try:
-            return FeedbackEvent.model_validate(content)
-        except ValidationError as error:
-            found = decode_error(error)
-            raise InvalidAnnotation(str(found), found.field, found.reason) from None
+        return event_of(
+            query_id=query_id,
+            entities=_entities(hook),
+            labeler=labeler,
+            labelled_at=_moment(hook),
+            source=SOURCE,
+            feedback_id=feedback_id(SOURCE, key, 1),
+            retracted=hook.get("retracted", False),
+        )
 
     def task(self, document: JsonDocument) -> Task:
         """Return one query's task with the answers to it: a document of :func:`documents_of`."""
@@ -197,11 +194,9 @@ def _answer(line: Line) -> dict[str, Any]:
 
 
 def _query_id(answer: JsonDocument) -> str:
-    for holder in (answer, answer.get("meta")):
-        found = holder.get("query_id") if isinstance(holder, dict) else None
-        if isinstance(found, str) and found:
-            return found
-    raise _invalid("meta.query_id", "is missing: answers keep the meta of their task")
+    if (found := query_id_in(answer, answer.get("meta"))) is not None:
+        return found
+    raise invalid("meta.query_id", "is missing: answers keep the meta of their task")
 
 
 def _labeler(answer: JsonDocument) -> str:
@@ -210,8 +205,8 @@ def _labeler(answer: JsonDocument) -> str:
         if isinstance(found, str) and found:
             return found
         if found is not None:
-            raise _invalid(key, f"must be text that names who answered (got {str(found)[:_SHOWN_CHARS]!r})")
-    raise _invalid("labeler", "is missing: name who answered")
+            raise invalid(key, f"must be text that names who answered (got {str(found)[:_SHOWN_CHARS]!r})")
+    raise invalid("labeler", "is missing: name who answered")
 
 
 def _moment(answer: JsonDocument) -> datetime | None:
@@ -225,7 +220,7 @@ def _moment(answer: JsonDocument) -> datetime | None:
     except (ValueError, TypeError, OverflowError, OSError):
         field = "labelled_at" if given is not None else "_timestamp"
         remedy = "must be an RFC 3339 time (labelled_at) or seconds since 1970 (_timestamp)"
-        raise _invalid(field, remedy) from None
+        raise invalid(field, remedy) from None
 
 
 def _entities(answer: JsonDocument) -> Mapping[str, Any] | None:
@@ -233,15 +228,15 @@ def _entities(answer: JsonDocument) -> Mapping[str, Any] | None:
     if answer.get("retracted") is True or verdict in SKIPS:
         return None
     if verdict != ACCEPT:
-        raise _invalid("answer", f"must be accept, reject or ignore (got {str(verdict)[:_SHOWN_CHARS]!r})")
+        raise invalid("answer", f"must be accept, reject or ignore (got {str(verdict)[:_SHOWN_CHARS]!r})")
     if "entities" in answer:
         entities = answer["entities"]
         if entities is not None and not isinstance(entities, dict):
-            raise _invalid("entities", "must be an object of fields, or null for a skip")
+            raise invalid("entities", "must be an object of fields, or null for a skip")
         return entities
     spans = answer.get("spans")
     if not isinstance(spans, list):
-        raise _invalid("spans", "is missing: give labelled spans of the text, an empty list for none, or entities")
+        raise invalid("spans", "is missing: give labelled spans of the text, an empty list for none, or entities")
     found: dict[str, list[str]] = {}
     for index, span in enumerate(spans):
         label, text = _span(span, answer.get("text"), f"spans.{index}")
@@ -252,14 +247,14 @@ def _entities(answer: JsonDocument) -> Mapping[str, Any] | None:
 def _span(span: object, text: object, place: str) -> tuple[str, str]:
     label = span.get("label") if isinstance(span, dict) else None
     if not isinstance(span, dict) or not isinstance(label, str) or not label:
-        raise _invalid(place, "must be an object with a label")
+        raise invalid(place, "must be an object with a label")
     if isinstance(span.get("text"), str):
         return label, span["text"]
     start, end = span.get("start"), span.get("end")
     if not isinstance(text, str) or not isinstance(start, int) or not isinstance(end, int):
-        raise _invalid(place, "must have its text, or a start and an end in the text of the answer")
+        raise invalid(place, "must have its text, or a start and an end in the text of the answer")
     if not 0 <= start < end <= len(text):
-        raise _invalid(place, "must lie within the text: start and end count its characters")
+        raise invalid(place, "must lie within the text: start and end count its characters")
     return label, text[start:end]
 
 
@@ -269,7 +264,3 @@ def _shown(entities: Entities) -> str:
         for field, value in entities.items()
         if value
     )
-
-
-def _invalid(field: str, message: str) -> InvalidAnnotation:
-    return InvalidAnnotation(f"{field}: {message}", field)

@@ -13,8 +13,6 @@ from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
-from pydantic import ValidationError
-
 from recalibrator.labelling.label_tool import (
     Annotation,
     AnnotationKey,
@@ -22,10 +20,12 @@ from recalibrator.labelling.label_tool import (
     JsonDocument,
     Task,
     annotation_of,
+    event_of,
     feedback_id,
+    invalid,
+    query_id_in,
     retraction_of,
 )
-from schemas.event import decode_error
 from schemas.feedback import FeedbackEvent, revision_at
 
 SOURCE = "label-studio"
@@ -73,17 +73,15 @@ class LabelStudioReader:
         project = self._project((_id_of(hook.get("project")), "project.id"))
         listed = hook.get("annotations")
         if not isinstance(listed, list) or not all(isinstance(one, dict) for one in listed):
-            raise _invalid("annotations", "is required and must be a list of objects with an id")
+            raise invalid("annotations", "is required and must be a list of objects with an id")
         return [_key(project, _number(one.get("id"), f"annotations.{n}.id")) for n, one in enumerate(listed)]
 
     def task(self, document: JsonDocument) -> Task:
         """Return one task as Label Studio lists it."""
         data = document.get("data")
-        query_id = data.get("query_id") if isinstance(data, dict) else None
+        query_id = query_id_in(data)
         annotations, faults = [], []
-        listed = document.get("annotations") or []
-        if not isinstance(query_id, str) or not query_id:
-            query_id, listed = None, []
+        listed = [] if query_id is None else document.get("annotations") or []
         for annotation in listed:
             try:
                 project = self._project((annotation.get("project"), "annotation.project"))
@@ -108,20 +106,16 @@ class LabelStudioReader:
         changed_at = _moment(annotation)
         key = _key(project, _number(annotation.get("id"), "annotation.id"))
         skipped = annotation.get("was_cancelled") is True
-        content = {
-            "query_id": _query_id(task),
-            "entities": None if skipped else _entities(annotation.get("result")),
-            "labeler": f"{SOURCE}:{_author(annotation.get('completed_by'))}",
-            "labelled_at": changed_at,
-            "source": SOURCE,
-            "feedback_id": feedback_id(SOURCE, key, max((changed_at - _EPOCH) // _MICROSECOND, 1)),
-            "revision": revision_at(changed_at),
-        }
-        try:
-            return Annotation(key, FeedbackEvent.model_validate(content))
-        except ValidationError as error:
-            found = decode_error(error)
-            raise InvalidAnnotation(str(found), found.field, found.reason) from None
+        event = event_of(
+            query_id=_query_id(task),
+            entities=None if skipped else _entities(annotation.get("result")),
+            labeler=f"{SOURCE}:{_author(annotation.get('completed_by'))}",
+            labelled_at=changed_at,
+            source=SOURCE,
+            feedback_id=feedback_id(SOURCE, key, max((changed_at - _EPOCH) // _MICROSECOND, 1)),
+            revision=revision_at(changed_at),
+        )
+        return Annotation(key, event)
 
     def _project(self, *places: tuple[object, str]) -> int:
         """Return the first project's number that is named, else the reader's own."""
@@ -130,7 +124,7 @@ class LabelStudioReader:
                 return _number(value, field)
         if self.default_project is None:
             remedy = "is missing, and several workloads are configured: add ?project=NUMBER to the webhook's address"
-            raise _invalid(places[0][1], remedy)
+            raise invalid(places[0][1], remedy)
         return self.default_project
 
 
@@ -172,17 +166,14 @@ class RecentAnnotations:
 def _action(hook: JsonDocument) -> str:
     action = hook.get("action")
     if not isinstance(action, str):
-        raise _invalid("action", "is required and must be text such as ANNOTATION_CREATED")
+        raise invalid("action", "is required and must be text such as ANNOTATION_CREATED")
     return action
 
 
 def _query_id(task: JsonDocument) -> str:
-    for part in ("data", "meta"):
-        holder = task.get(part)
-        found = holder.get("query_id") if isinstance(holder, dict) else None
-        if isinstance(found, str) and found:
-            return found
-    raise _invalid("task.data.query_id", "is missing: push tasks with the query's id in their data")
+    if (found := query_id_in(task.get("data"), task.get("meta"))) is not None:
+        return found
+    raise invalid("task.data.query_id", "is missing: push tasks with the query's id in their data")
 
 
 def _author(completed_by: object) -> str:
@@ -195,20 +186,20 @@ def _author(completed_by: object) -> str:
 def _moment(annotation: JsonDocument) -> datetime:
     given = annotation.get("updated_at") or annotation.get("created_at")
     if not isinstance(given, str):
-        raise _invalid("annotation.updated_at", "is required and must be an RFC 3339 time")
+        raise invalid("annotation.updated_at", "is required and must be an RFC 3339 time")
     try:
         moment = datetime.fromisoformat(given)
     except ValueError:
-        raise _invalid("annotation.updated_at", f"{given[:60]!r} is not an RFC 3339 time") from None
+        raise invalid("annotation.updated_at", f"{given[:60]!r} is not an RFC 3339 time") from None
     try:
         return moment.replace(tzinfo=UTC) if moment.tzinfo is None else moment.astimezone(UTC)
     except OverflowError:
-        raise _invalid("annotation.updated_at", f"{given[:60]!r} has no equivalent in UTC") from None
+        raise invalid("annotation.updated_at", f"{given[:60]!r} has no equivalent in UTC") from None
 
 
 def _entities(result: object) -> dict[str, str | list[str] | None]:
     if not isinstance(result, list):
-        raise _invalid("annotation.result", "must be a list of regions")
+        raise invalid("annotation.result", "must be a list of regions")
     found: dict[str, list[str]] = {}
     for index, region in enumerate(result):
         field, texts = _region(region, f"annotation.result.{index}")
@@ -220,13 +211,13 @@ def _entities(result: object) -> dict[str, str | list[str] | None]:
 def _region(region: object, place: str) -> tuple[str | None, list[str]]:
     """Return the field that a region names and its texts; no field for regions of other kinds."""
     if not isinstance(region, dict) or not isinstance(region.get("value"), dict):
-        raise _invalid(place, "must be an object with a value")
+        raise invalid(place, "must be an object with a value")
     value = region["value"]
     text = value.get("text")
     labels = value.get("labels")
     if isinstance(labels, list) and labels and isinstance(labels[0], str):
         if not isinstance(text, str):
-            raise _invalid(f"{place}.value.text", "is required: turn on saving the text of a region")
+            raise invalid(f"{place}.value.text", "is required: turn on saving the text of a region")
         return labels[0], [text]
     name = region.get("from_name")
     if region.get("type") == "textarea" and isinstance(name, str):
@@ -238,7 +229,7 @@ def _region(region: object, place: str) -> tuple[str | None, list[str]]:
 def _object(hook: JsonDocument, name: str) -> dict[str, Any]:
     value = hook.get(name)
     if not isinstance(value, dict):
-        raise _invalid(name, "is required and must be an object")
+        raise invalid(name, "is required and must be an object")
     return value
 
 
@@ -248,13 +239,9 @@ def _id_of(holder: object) -> object:
 
 def _number(value: object, field: str) -> int:
     if not isinstance(value, int) or isinstance(value, bool) or value < 0:
-        raise _invalid(field, "is required and must be a number, as Label Studio gives it")
+        raise invalid(field, "is required and must be a number, as Label Studio gives it")
     return value
 
 
 def _key(project: int, annotation: int) -> AnnotationKey:
     return AnnotationKey(str(project), str(annotation))
-
-
-def _invalid(field: str, message: str) -> InvalidAnnotation:
-    return InvalidAnnotation(f"{field}: {message}", field)

@@ -13,8 +13,11 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Any, NamedTuple, Protocol
 
+from pydantic import ValidationError
+
 from recalibrator.errors import RecalibratorError
 from schemas.errors import one_line
+from schemas.event import decode_error
 from schemas.feedback import FeedbackEvent
 from schemas.label_requested import LabelRequested
 
@@ -31,18 +34,18 @@ _ID_PARTS = 4
 class InvalidAnnotation(RecalibratorError):
     """An annotation that does not say clearly what its author means.
 
-    Parameters
-    ----------
-    message : str
-        One line for people: field, value and remedy.
-    field : str, optional
-        Dotted path of the faulty field.
+    ``message``: field, value and remedy. ``field``: dotted path of the faulty one.
     """
 
     def __init__(self, message: str, field: str | None = None, reason: str = "invalid_field") -> None:
         self.field = field
         self.reason = reason
         super().__init__(one_line(message))
+
+
+def invalid(field: str, message: str) -> InvalidAnnotation:
+    """Return what to raise of a field."""
+    return InvalidAnnotation(f"{field}: {message}", field)
 
 
 class LabelToolFailed(RecalibratorError):
@@ -134,6 +137,21 @@ class LabelTool(Protocol):
 
     async def has(self, annotation: AnnotationKey) -> bool:
         """Return whether an annotation that the listing lacks exists all the same."""
+
+
+def event_of(**content: Any) -> FeedbackEvent:
+    """Return the feedback with this content. Raises InvalidAnnotation."""
+    try:
+        return FeedbackEvent.model_validate(content)
+    except ValidationError as error:
+        found = decode_error(error)
+        raise InvalidAnnotation(str(found), found.field, found.reason) from None
+
+
+def query_id_in(*holders: object) -> str | None:
+    """Return the first query_id that one of these holds."""
+    found = (holder.get("query_id") for holder in holders if isinstance(holder, dict))
+    return next((one for one in found if isinstance(one, str) and one), None)
 
 
 def feedback_id(source: str, key: AnnotationKey, mark: object) -> str:

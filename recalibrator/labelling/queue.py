@@ -1,4 +1,4 @@
-"""The open label requests, newest first: a fold over their topic. No I/O, no clock.
+"""The open label requests, newest first, and the label budget: a fold over their topic. No I/O, no clock.
 
 One thread adds records, any thread reads pages. Each workload's requests are bounded by number and by bytes: the newest
 stay, since nobody labels what lies behind ten thousand of them.
@@ -15,10 +15,10 @@ from datetime import UTC, datetime, timedelta
 from threading import Lock
 from typing import NamedTuple, Self
 
-from recalibrator.labelling.budget import LabelBudget
 from schemas.errors import DecodeError
 from schemas.label_requested import REQUEST_RETENTION_S, LabelRequested, RequestReason
 from schemas.settings import Settings
+from schemas.status import WorkloadStatus
 from schemas.topics import LABEL_REQUESTS
 
 #: Of the records of one workload that are held.
@@ -28,6 +28,7 @@ _EPOCH, _MICROSECOND = datetime(1970, 1, 1, tzinfo=UTC), timedelta(microseconds=
 
 _RANKS: tuple[RequestReason, ...] = ("audit", "monitoring", "exploration")
 _UNKNOWN_ERROR, _LEAST = 0.5, 1e-9
+_SECONDS_PER_DAY = 86_400.0
 
 #: Where a request stands in the queue: microseconds since 1970, query_id.
 Place = tuple[int, str]
@@ -235,6 +236,57 @@ def audits_of(page: QueuePage, trusted_labelers: Sequence[str]) -> Audits:
             f"workloads.{page.workload}.trusted_labelers can name them"
         )
     return Audits(page.by_reason.get("audit", 0), tuple(trusted_labelers), note)
+
+
+@dataclass(frozen=True, slots=True)
+class LabelBudget:
+    """How many labels a workload asks for, gets and would need."""
+
+    #: Labels asked for since traffic was first seen.
+    requested: int
+    #: The mean since then; None without traffic.
+    requested_per_day: float | None
+    #: Of the requested ones, in [0, 1]; None before the first request.
+    received_share: float | None
+
+    pending: int
+    #: Seconds from routing to label.
+    delay_p50_s: float | None
+    delay_p90_s: float | None
+    #: Labels behind the estimate, weighted by age and by the traffic that they stand for.
+    effective: float
+    #: Upper minus lower end of the 95 % interval of the expected micro-F1; None where none is quoted.
+    interval_width: float | None
+
+
+def label_budget(status: WorkloadStatus) -> LabelBudget:
+    """Return the label budget of a workload.
+
+    Examples
+    --------
+    >>> from schemas.calibration import Interval, Target
+    >>> from schemas.status import DriftStatus
+    >>> quality = Interval(estimate=0.91, lower=0.90, upper=0.92)
+    >>> status = WorkloadStatus(workload="w", state="active", sentence="", target=Target(micro_f1=0.9),
+    ...                         drift=DriftStatus(state="ok"), micro_f1=quality)
+    >>> round(label_budget(status).interval_width, 4)
+    0.02
+    """
+    labels, quality = status.labels, status.micro_f1
+    days = 0.0
+    if labels.since is not None and status.updated_at is not None:
+        days = (status.updated_at - labels.since).total_seconds() / _SECONDS_PER_DAY
+    width = None if quality is None else quality.upper - quality.lower
+    return LabelBudget(
+        requested=labels.requested,
+        requested_per_day=labels.requested / days if days > 0.0 else None,
+        received_share=1.0 - labels.pending / labels.requested if labels.requested else None,
+        pending=labels.pending,
+        delay_p50_s=labels.delay_s.p50,
+        delay_p90_s=labels.delay_s.p90,
+        effective=labels.effective,
+        interval_width=width,
+    )
 
 
 def queue_document(page: QueuePage, budget: LabelBudget, trusted_labelers: Sequence[str]) -> dict[str, object]:

@@ -13,7 +13,6 @@ from datetime import datetime
 from typing import Any, NamedTuple
 from urllib.parse import quote
 
-from pydantic import ValidationError
 from pydantic_core import from_json
 
 from recalibrator.labelling.label_tool import (
@@ -22,9 +21,9 @@ from recalibrator.labelling.label_tool import (
     InvalidAnnotation,
     JsonDocument,
     Task,
+    event_of,
     feedback_id,
 )
-from schemas.event import decode_error
 from schemas.feedback import FeedbackEvent, Verdict, revision_at
 
 #: The name of the scores that labels from elsewhere are written back as; they are not read in again.
@@ -93,20 +92,16 @@ class TraceScoreReader:
         if score.name != self.name and entities is None:
             return []
         key = AnnotationKey(self.project, quote(score.score_id, safe=""))
-        content = {
-            "query_id": trace.query_id,
-            "labeler": f"{self.source}:{score.author or 'api'}",
-            "labelled_at": score.changed_at,
-            "source": self.source,
-            "feedback_id": feedback_id(self.source, key, score.changed_at.timestamp()),
-            "revision": revision_at(score.changed_at),
+        event = event_of(
+            query_id=trace.query_id,
+            labeler=f"{self.source}:{score.author or 'api'}",
+            labelled_at=score.changed_at,
+            source=self.source,
+            feedback_id=feedback_id(self.source, key, score.changed_at.timestamp()),
+            revision=revision_at(score.changed_at),
             **({"verdict": _verdict(score)} if entities is None else {"entities": entities}),
-        }
-        try:
-            return [Annotation(key, FeedbackEvent.model_validate(content))]
-        except ValidationError as error:
-            found = decode_error(error)
-            raise InvalidAnnotation(str(found), found.field, found.reason) from None
+        )
+        return [Annotation(key, event)]
 
 
 def _entities(score: Score) -> Mapping[str, Any] | None:

@@ -14,8 +14,7 @@ import aiohttp
 import structlog
 
 from recalibrator.notify.http_webhook import LONGEST_WAIT_S, post
-from recalibrator.notify.notices import Notice
-from recalibrator.notify.outbox import Outbox
+from recalibrator.notify.outbox import Notice, Outbox
 from schemas.settings import Settings, Webhook
 from schemas.status import WorkloadStatus
 from ucci_runtime.broker.records import Count

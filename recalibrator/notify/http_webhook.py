@@ -14,7 +14,7 @@ from urllib.parse import quote
 import aiohttp
 from pydantic_core import to_json
 
-from recalibrator.notify.notices import Notice, trial_notice
+from recalibrator.notify.outbox import Notice, trial_notice
 from schemas.settings import NotifySettings, Webhook
 
 _SECRET_PREFIX = "whsec_"  # noqa: S105 how the specification marks secrets in base64

@@ -35,40 +35,28 @@ class RejectionReason(StrEnum):
 
     #: Not a calibration version, or one that contradicts itself or its key.
     MALFORMED = "malformed"
-
     #: The digest is missing or belongs to something else: altered or cut.
     DIGEST = "digest"
-
     #: Not configured here; normal where routers serve different workloads.
     UNKNOWN_WORKLOAD = "unknown_workload"
-
     #: Made for another uncertainty signal, small model or decoding.
     FOREIGN_SIGNAL = "foreign_signal"
-
     #: Made with another prompt, other fields, another model or another form of request than configured here.
     FOREIGN_BASIS = "foreign_basis"
-
     #: Made for another handoff, or for none where one is configured.
     FOREIGN_HANDOFF = "foreign_handoff"
-
     #: Without a signature, where a key is configured.
     UNSIGNED = "unsigned"
-
     #: Signed with a key that is not configured, or for another cluster or topic, or altered since.
     BAD_SIGNATURE = "bad_signature"
-
     #: Above any number that the fit gives: in force, it would shut out every version to come.
     NUMBER_TOO_HIGH = "number_too_high"
-
     #: Not above the version in force, or lower than the one from disk and made earlier.
     OLDER = "older"
-
     #: Made longer ago than is taken where no version is known.
     TOO_OLD = "too_old"
-
     #: Expected to escalate a share of queries too far from that of the version in force.
     ESCALATION_JUMP = "escalation_jump"
-
     #: A tombstone: the last good version stays.
     DELETED = "deleted"
 
@@ -93,6 +81,11 @@ class Rejected(NamedTuple):
     reason: RejectionReason
     error: str
 
+    @classmethod
+    def by(cls, reason: RejectionReason | str, error: str) -> Rejected:
+        """Say what is wrong in a line of bounded length: it may be as long as the record."""
+        return cls(RejectionReason(reason), one_line(error))
+
 
 class _InForce(NamedTuple):
     version: CalibrationVersion
@@ -102,21 +95,11 @@ class _InForce(NamedTuple):
 
 
 class ActiveVersions:
-    """The versions in force; the router's :class:`~stream_router.ports.Calibrations`.
+    """The versions in force, and those on ``trials`` beside them: :class:`~stream_router.ports.Calibrations`.
 
-    Parameters
-    ----------
-    keys : sequence of bytes
-        One of which must have signed a version; empty: none need be signed.
-    max_jump : float, optional
-        Most by which the escalation rate of a version may differ from that of the one in force.
-    max_age_s : float, optional
-        How long ago a version may have been made where none is in force.
-
-    Attributes
-    ----------
-    trials : ActiveTrials
-        Versions on trial beside those in force.
+    One of ``keys`` must have signed a version; without any, none need be signed. ``max_jump``: most by which the
+    escalation rate of a version may differ from that of the one in force. ``max_age_s``: how long ago a version may
+    have been made where none is in force.
     """
 
     def __init__(
@@ -217,7 +200,7 @@ class ActiveVersions:
             f"created_at: version {version.version} is of {version.created_at:%Y-%m-%d %H:%M}: calibration.max_age_s "
             f"allows {limit_s:g} s where no version is known; have the fit publish another (`refit`)"
         )
-        return Rejected(RejectionReason.TOO_OLD, problem)
+        return Rejected.by(RejectionReason.TOO_OLD, problem)
 
     def _settle(self, version: CalibrationVersion, now: datetime) -> Activated | Rejected:
         outcome = self._compare_with(version, self._in_force[version.workload].version)
@@ -239,77 +222,65 @@ class ActiveVersions:
 
     def versions(self) -> dict[str, VersionInUse]:
         """Return the version in use by workload, every configured one included."""
-        found = {workload: self._in_force.get(workload) for workload in self._wanted}
-        return {
-            workload: VersionInUse(
-                version=None if entry is None else entry.version.version,
-                since=None if entry is None else entry.since,
-                trial=None if (trial := self.trials.of(workload)) is None else trial.version.version,
-                signal=self._wanted[workload].signal.kind,
-                source=None if entry is None else entry.source,
-                lineage=None if entry is None else entry.lineage,
-            )
-            for workload, entry in found.items()
-        }
+        return {workload: self._in_use(workload, wanted.signal.kind) for workload, wanted in self._wanted.items()}
+
+    def _in_use(self, workload: str, signal: str) -> VersionInUse:
+        trial = self.trials.of(workload)
+        tried = None if trial is None else trial.version.version
+        entry = self._in_force.get(workload)
+        if entry is None:
+            return VersionInUse(version=None, since=None, trial=tried, signal=signal)
+        version, since, source, lineage = entry
+        return VersionInUse(
+            version=version.version, since=since, trial=tried, signal=signal, source=source, lineage=lineage
+        )
 
     def rejected(self) -> dict[str, int]:
         """Return how many records were rejected, by reason."""
         return dict(self._rejected)
 
     def _check(self, key: bytes | None, value: bytes | None) -> CalibrationVersion | Rejected:
-        outcome = self._examine(key, value)
-        # What is wrong may be as long as the record.
-        return outcome._replace(error=one_line(outcome.error)) if isinstance(outcome, Rejected) else outcome
-
-    def _examine(self, key: bytes | None, value: bytes | None) -> CalibrationVersion | Rejected:
         if value is None:
-            return Rejected(RejectionReason.DELETED, "the record of this version was deleted")
+            return Rejected.by(RejectionReason.DELETED, "the record of this version was deleted")
         try:
             version = CalibrationVersion.from_json(value)
         except DecodeError as error:
             damaged = error.reason == RejectionReason.DIGEST
-            return Rejected(RejectionReason.DIGEST if damaged else RejectionReason.MALFORMED, str(error))
+            return Rejected.by(RejectionReason.DIGEST if damaged else RejectionReason.MALFORMED, str(error))
         if not version.is_sealed:
-            return Rejected(RejectionReason.DIGEST, "the version has no digest: it was altered or never sealed")
+            return Rejected.by(RejectionReason.DIGEST, "the version has no digest: it was altered or never sealed")
         if key != version.workload.encode():
-            problem = f"the key is {key!r}, the workload {version.workload!r}"
-            return Rejected(RejectionReason.MALFORMED, problem)
+            return Rejected.by(RejectionReason.MALFORMED, f"the key is {key!r}, the workload {version.workload!r}")
         if self._keys and (fault := signature_fault(json.loads(value), self._keys)) is not None:
-            return Rejected(RejectionReason(fault), _SIGNATURE_FAULTS[fault])
+            return Rejected.by(fault, _SIGNATURE_FAULTS[fault])
         return self._compare(version)
 
     def _compare(self, version: CalibrationVersion) -> CalibrationVersion | Rejected:
-        """Compare a sound version with the configuration and the version in force."""
-        if (foreign := self._of_other_settings(version)) is not None:
-            return foreign
+        wanted = self._wanted.get(version.workload)
+        if wanted is None:
+            problem = f"workload {version.workload!r} is not configured here"
+            return Rejected.by(RejectionReason.UNKNOWN_WORKLOAD, problem)
+        if (found := misfit(version, wanted)) is not None:
+            return Rejected.by(found.reason, found.problem)
         if version.version > HIGHEST_VERSION:
             problem = f"version {version.version} is above {HIGHEST_VERSION}, the highest that is taken"
-            return Rejected(RejectionReason.NUMBER_TOO_HIGH, problem)
+            return Rejected.by(RejectionReason.NUMBER_TOO_HIGH, problem)
         present = self._in_force.get(version.workload)
         newest = self._from_topic.get(version.workload)
         if newest is not None and version.version <= newest.version and version.digest != newest.digest:
             problem = f"version {version.version} is not above {newest.version}, which is in force"
-            return Rejected(RejectionReason.OLDER, problem)
+            return Rejected.by(RejectionReason.OLDER, problem)
         # What was taken before the start is not judged again, unless the disk says which version was in force then.
         is_judged = self._is_topic_read or version.workload in self._restored
         if present is None or not is_judged or self._stands_in(present, version):
             return version
         return self._compare_with(version, present.version)
 
-    def _of_other_settings(self, version: CalibrationVersion) -> Rejected | None:
-        """Refuse a version that was made for another workload, or for other answers than are asked for here."""
-        wanted = self._wanted.get(version.workload)
-        if wanted is None:
-            problem = f"workload {version.workload!r} is not configured here"
-            return Rejected(RejectionReason.UNKNOWN_WORKLOAD, problem)
-        found = misfit(version, wanted)
-        return None if found is None else Rejected(RejectionReason(found.reason), found.problem)
-
     def _compare_with(self, version: CalibrationVersion, present: CalibrationVersion) -> CalibrationVersion | Rejected:
         """Refuse a version of before the present one, and, unless a person asked for it, one that changes too much."""
         if version.version < present.version and version.created_at < present.created_at:
             problem = f"version {version.version} was made before {present.version}, which is in force"
-            return Rejected(RejectionReason.OLDER, problem)
+            return Rejected.by(RejectionReason.OLDER, problem)
         limit, found, usual = self._max_jump, escalation_rate(version), escalation_rate(present)
         is_wanted = version.evidence.trigger in BY_COMMAND or version.digest == present.digest
         if limit is None or found is None or usual is None or is_wanted or round(abs(found - usual), _PLACES) <= limit:
@@ -319,16 +290,14 @@ class ActiveVersions:
             f"version {present.version}, which is in force, {usual:.3g}: calibration.max_escalation_jump allows "
             f"{limit:.3g}; activate the version to take it all the same"
         )
-        return Rejected(RejectionReason.ESCALATION_JUMP, problem)
+        return Rejected.by(RejectionReason.ESCALATION_JUMP, problem)
 
     def _jump_of(self, trial: CalibrationTrial) -> str | None:
-        """Return why a canary would change escalation too much at once, or None."""
         limit, present, found = self._max_jump, self.in_force(trial.workload), escalation_rate(trial.version)
         usual = None if present is None else escalation_rate(present)
         if limit is None or found is None or usual is None:
             return None
-        moved = round((trial.share or 0.0) * abs(found - usual), _PLACES)
-        if moved <= limit:
+        if (moved := round((trial.share or 0.0) * abs(found - usual), _PLACES)) <= limit:
             return None
         return (
             f"share: {trial.share} of the queries by version {trial.version.version} would move escalation by "
@@ -401,7 +370,6 @@ class ActiveTrials:
 def _read_trial(
     workload: str, value: bytes, wanted: MadeFor, keys: Sequence[bytes]
 ) -> tuple[CalibrationTrial | None, str | None]:
-    """Return the trial in a record, or what is wrong with it."""
     try:
         trial = CalibrationTrial.from_json(value)
     except DecodeError as error:

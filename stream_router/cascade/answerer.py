@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Mapping
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
 
 from schemas.calibration import CalibrationVersion
 from schemas.costs import ModelCosts
@@ -19,16 +19,15 @@ from schemas.routed import ModelRole, RoutedEvent
 from schemas.settings import ModelEndpoint, Settings, WorkloadSettings
 from schemas.status import ModelHealth
 from stream_router.cascade.handoff import HandoffLever
-from stream_router.cascade.lever import Asked, Lever, RunEnd
+from stream_router.cascade.lever import Asked, Lever, RunEnd, TrialLever
 from stream_router.cascade.query_cascade import Ask, GiveUp, QueryCascade, Serve, WaitFor
-from stream_router.cascade.trial import TrialLever
 from stream_router.errors import BusyError, CallError, ModelsFailed, RefusedError, ServerDownError, ServersDown
 from stream_router.model_client.answer import failed_run, parse_answer
 from stream_router.model_client.concurrency_limit import QueryTime
 from stream_router.model_client.http_client import ModelClient
-from stream_router.model_client.request import ModelRequest, build_probe, build_request
-from stream_router.otel_tracing import PassedOn
-from stream_router.ports import Calibrations, CascadeMetrics, ModelCall, ModelCallMetrics, ServerName, Tracing
+from stream_router.model_client.request import build_probe, build_request
+from stream_router.otel_tracing import ModelCall, Tracing
+from stream_router.ports import Answered, Calibrations, CascadeMetrics, ServerName
 from ucci_runtime.clock import Clock
 
 #: Stands in for large over small, where no cost is configured, until both models have answered something.
@@ -38,18 +37,9 @@ UNMEASURED_COST_RATIO = 3.0
 class CascadeAnswerer:
     """Answers queries with the small and, where it must be, the large model of their workload.
 
-    Parameters
-    ----------
-    calibrations : Calibrations
-        Read at the moment when a small answer arrives.
-    waits : bool
-        Whether a query waits for a server while none that it needs is up; otherwise, in a gateway, it ends with
-        ``ServersDown``.
-
-    Raises
-    ------
-    ConfigError
-        When a workload lacks one of its models.
+    ``calibrations`` are read at the moment when a small answer arrives. ``waits``: whether a query waits for a server
+    while none that it needs is up; otherwise, in a gateway, it ends with ``ServersDown``. Raises ConfigError when a
+    workload lacks one of its models.
     """
 
     def __init__(
@@ -64,7 +54,7 @@ class CascadeAnswerer:
         waits: bool = True,
     ) -> None:
         self._waits = waits
-        self._tracing = tracing or PassedOn()
+        self._tracing = tracing or Tracing()
         self._metrics = metrics
         self._calibrations = calibrations
         self._clock = clock
@@ -104,23 +94,11 @@ class CascadeAnswerer:
         """Whether every workload has at least one model server that is up."""
         return all(any(server.is_up for server in models.servers) for models in self._models.values())
 
-    @property
-    def outages(self) -> Mapping[str, str]:
-        """Why servers are down, in a line each, by ``workload/role``; empty while all are up."""
-        return {
-            f"{name}/{role}": server.why_down or "no answer"
-            for name, models in self._models.items()
-            for role, server in models.by_role.items()
-            if not server.is_up
-        }
-
     async def answer(self, query: QueryEvent, workload: str, headers: Mapping[str, str] | None = None) -> RoutedEvent:
         """Run the cascade for one query.
 
-        Waits, however long, while neither model server can answer, unless it was made not to; may be cancelled at any
-        time. What a query may spend at servers that do answer others is bounded by ``router.query_deadline_s``. Raises
-        ModelsFailed when both models fail on this query while the servers answer others; raises ServersDown where it
-        does not wait.
+        See :meth:`~stream_router.ports.Answerer.answer`. What a query may spend at servers that do answer others is
+        bounded by ``router.query_deadline_s``.
         """
         models = self._models[workload]
         draws_by = drawn_as(query.query_id, self._draw_key)
@@ -167,9 +145,13 @@ def levers_of(draws_by: str, workload: WorkloadSettings, calibrations: Calibrati
 class _Models:
     """The two model servers of one workload."""
 
-    def __init__(self, settings: WorkloadSettings, clock: Clock, metrics: ModelCallMetrics | None) -> None:
+    def __init__(self, settings: WorkloadSettings, clock: Clock, metrics: CascadeMetrics | None) -> None:
+        if settings.small is None or settings.large is None:
+            raise ConfigError(
+                [f"workloads.{settings.name}: a router needs both small and large; give base_url and model of each"]
+            )
         self.settings = settings
-        self.endpoints = _endpoints(settings)
+        self.endpoints: dict[ModelRole, ModelEndpoint] = {"small": settings.small, "large": settings.large}
         self.by_role: dict[ModelRole, ModelClient] = {
             role: ModelClient(
                 ServerName(settings.name, role),
@@ -210,91 +192,61 @@ class _Models:
         return ModelCosts(small=1.0, large=large / small if small and large else UNMEASURED_COST_RATIO)
 
 
+@dataclass(slots=True)
 class _Asking:
     """The calls made for one query; remembers at how many outages of each server it was in flight there."""
 
-    __slots__ = ("_clock", "_headers", "_models", "_rounds", "_text", "_time", "_tracing")
-
-    def __init__(
-        self,
-        models: _Models,
-        text: str,
-        headers: Mapping[str, str] | None,
-        clock: Clock,
-        tracing: Tracing,
-        time: QueryTime,
-    ) -> None:
-        self._models = models
-        self._text = text
-        self._headers = headers
-        self._clock = clock
-        self._tracing = tracing
-        self._time = time
-        self._rounds: dict[ModelRole, int] = {"small": 0, "large": 0}
+    models: _Models
+    text: str
+    headers: Mapping[str, str] | None
+    clock: Clock
+    tracing: Tracing
+    time: QueryTime
+    rounds: dict[ModelRole, int] = field(default_factory=lambda: {"small": 0, "large": 0})
 
     async def ask(self, role: ModelRole, *, may_give_up: bool, begun: str = "", marked: bool = False) -> Asked:
         """Ask one model; what went wrong is part of the run.
 
-        Parameters
-        ----------
-        may_give_up : bool
-            Whether the query can do without the answer, so that it queues no longer than one call may take.
-        begun : str
-            The beginning of the answer, which the model goes on from.
-        marked : bool
-            Whether the answer's tokens must be marked, which takes a stream.
+        ``may_give_up``: whether the query can do without the answer, so that it queues no longer than one call may
+        take. ``begun``: the beginning of the answer, which the model goes on from. ``marked``: whether the answer's
+        tokens must be marked, which takes a stream.
         """
-        settings, endpoint = self._models.settings, self._models.endpoints[role]
-        request = build_request(settings, endpoint, self._text, begun=begun, marked=marked)
-        patience_s = endpoint.timeout_s if may_give_up else None
+        settings, endpoint = self.models.settings, self.models.endpoints[role]
+        request = build_request(settings, endpoint, self.text, begun=begun, marked=marked)
         operation = "chat" if settings.api == "chat" else "text_completion"
-        with self._tracing.calling(ModelCall(role, endpoint.model, operation), self._headers) as trace:
-            asked = await self._ask(role, request, begun, trace.headers, patience_s)
+        with self.tracing.calling(ModelCall(role, endpoint.model, operation), self.headers) as trace:
+            began_s = self.clock.monotonic()
+            if role == "large":
+                self.time.release()
+            try:
+                answered = await self.models.by_role[role].call(
+                    request,
+                    trace.headers,
+                    earlier_rounds=self.rounds[role],
+                    patience_s=endpoint.timeout_s if may_give_up else None,
+                    time=self.time,
+                )
+            except CallError as error:
+                asked = self._failed(role, error, self.clock.monotonic() - began_s)
+            else:
+                asked = self._answered(role, answered, begun)
             trace.ended(asked.run)
-            return asked
+        return asked
 
-    async def _ask(
-        self,
-        role: ModelRole,
-        request: ModelRequest,
-        begun: str,
-        headers: Mapping[str, str] | None,
-        patience_s: float | None,
-    ) -> Asked:
-        endpoint = self._models.endpoints[role]
-        server = self._models.by_role[role]
-        began_s = self._clock.monotonic()
-        if role == "large":
-            self._time.release()
-        try:
-            answered = await server.call(
-                request,
-                headers,
-                earlier_rounds=self._rounds[role],
-                patience_s=patience_s,
-                time=self._time,
-            )
-        except CallError as error:
-            if isinstance(error, ServerDownError):
-                self._rounds[role] += error.after_attempts
-            end = RunEnd.DOWN if isinstance(error, ServerDownError | BusyError) else RunEnd.FAILED
-            run = failed_run(endpoint.model, str(error), self._clock.monotonic() - began_s)
-            return Asked(run, end, invalid=isinstance(error, RefusedError))
+    def _failed(self, role: ModelRole, error: CallError, seconds: float) -> Asked:
+        if isinstance(error, ServerDownError):
+            self.rounds[role] += error.after_attempts
+        end = RunEnd.DOWN if isinstance(error, ServerDownError | BusyError) else RunEnd.FAILED
+        run = failed_run(self.models.endpoints[role].model, str(error), seconds)
+        return Asked(run, end, invalid=isinstance(error, RefusedError))
+
+    def _answered(self, role: ModelRole, answered: Answered, begun: str) -> Asked:
         reply = replace(answered.reply, text=begun + answered.reply.text) if begun else answered.reply
-        run = parse_answer(
-            endpoint.model, reply, self._models.settings.fields, answered.latency_s, with_margins=role == "small"
-        )
+        model, fields = self.models.endpoints[role].model, self.models.settings.fields
+        run = parse_answer(model, reply, fields, answered.latency_s, with_margins=role == "small")
         end = RunEnd.VALID if run.valid else RunEnd.FAILED
-        return Asked(run, end, invalid=end is RunEnd.FAILED, marks=reply.marks)
+        return Asked(run, end, invalid=not run.valid, marks=reply.marks)
 
 
 def _error_of(asked: Asked | None) -> str:
     return (asked.run.error if asked is not None else None) or "failed"
-
-
-def _endpoints(workload: WorkloadSettings) -> dict[ModelRole, ModelEndpoint]:
-    if workload.small is None or workload.large is None:
-        raise ConfigError(
-            [f"workloads.{workload.name}: a router needs both small and large; give base_url and model of each"]
-        )
-    return {"small": workload.small, "large": workload.large}

@@ -17,7 +17,7 @@ from pydantic_core import from_json
 
 from schemas.entities import equal
 from schemas.handoff import Handoff, handoff_name
-from schemas.routed import DecisionReason, ModelRun, QueryHandoff, RoutedEvent
+from schemas.routed import DecisionReason, QueryHandoff, RoutedEvent
 from schemas.settings import HandoffSettings, WorkloadSettings
 from stream_router.cascade.lever import Asked, Drawn, Lever, RunEnd
 from stream_router.ports import CascadeMetrics, TokenMark
@@ -95,6 +95,10 @@ class HandoffLever(Lever):
         if (name := handoff_name(self._handoff)) is None or self._small is None:
             return
         lost = None if self._lost is None else self._lost.run
+        alone = None if self._alone is None else self._alone.run
+        if alone is not None and alone.raw is not None:
+            # It adds little to the size of a record: its entities say what it answered.
+            alone = alone.model_copy(update={"raw": alone.raw[:_RAW_CHARS_ALONE]})
         content["handoff"] = QueryHandoff(
             name=name,
             characters=len(self.begun),
@@ -103,7 +107,7 @@ class HandoffLever(Lever):
             lost_tokens=0 if lost is None else lost.completion_tokens,
             lost_prompt_tokens=0 if lost is None else lost.prompt_tokens,
             guarded=self._is_compared,
-            alone=None if self._alone is None else _shortened(self._alone.run),
+            alone=alone,
         )
 
     def count(self, routed: RoutedEvent, metrics: CascadeMetrics) -> None:
@@ -112,31 +116,20 @@ class HandoffLever(Lever):
         if handoff is None or routed.large is None:
             return
         outcome = "asked_again" if handoff.asked_again else "continued" if handoff.characters else "nothing_certain"
-        metrics.handed_over(routed.workload, outcome)
+        metrics.count("handoffs", workload=routed.workload, outcome=outcome)
         alone = routed.large_alone
         if alone is not None:
             same = equal(routed.large.entities, alone.entities, self._workload.fields)
-            metrics.compared(routed.workload, "failed" if not alone.valid else "same" if same else "different")
-
-
-def _shortened(run: ModelRun) -> ModelRun:
-    """Return a run that adds little to the size of a record: its entities say what it answered."""
-    return run.model_copy(update={"raw": None if run.raw is None else run.raw[:_RAW_CHARS_ALONE]})
+            outcome = "failed" if not alone.valid else "same" if same else "different"
+            metrics.count("handoff_comparisons", workload=routed.workload, outcome=outcome)
 
 
 def handed_over(text: str, marks: Sequence[TokenMark], handoff: Handoff) -> str:
     r"""Return the part of an answer that the large model goes on from.
 
-    Parameters
-    ----------
-    marks : sequence of TokenMark
-        Of its tokens, in order; without any, nothing is certain.
-
-    Returns
-    -------
-    str
-        A beginning of ``text``, and of some answer: one JSON object that is still open. Empty where nothing is certain,
-        or where what is certain is no beginning of an answer.
+    ``marks``: of its tokens, in order; without any, nothing is certain. What is returned begins ``text``, and some
+    answer: one JSON object that is still open. Empty where nothing is certain, or where what is certain is no beginning
+    of an answer.
 
     Examples
     --------
@@ -176,7 +169,6 @@ def _before_a_token(certain: str, end: int, marks: Sequence[TokenMark]) -> int:
 
 
 def _is_beginning(text: str) -> bool:
-    """Whether some JSON value begins with this text."""
     try:
         from_json(text.encode(), allow_partial="trailing-strings", allow_inf_nan=False)
     except ValueError:

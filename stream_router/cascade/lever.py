@@ -1,7 +1,7 @@
 """The port of the levers: what may change how a query is decided or asked for, besides the version in force. Pure.
 
-A lever is one file here, made for every query by :func:`~stream_router.cascade.answerer.levers_of`; the cascade walks
-them and knows none by name.
+A lever is made for every query by :func:`~stream_router.cascade.answerer.levers_of`; the cascade walks
+them and knows none by name. The one of trials is here; a larger one is a file of its own.
 """
 
 from __future__ import annotations
@@ -12,8 +12,8 @@ from enum import Enum
 from typing import Any
 
 from schemas.calibration import CalibrationVersion
-from schemas.routed import Decision, LabelRequest, ModelRun, RoutedEvent
-from stream_router.ports import CascadeMetrics, TokenMark
+from schemas.routed import Decision, LabelRequest, ModelRun, RoutedEvent, TrialDecision
+from stream_router.ports import Calibrations, CascadeMetrics, TokenMark
 
 
 class RunEnd(Enum):
@@ -83,3 +83,48 @@ class Lever:
 
     def count(self, routed: RoutedEvent, metrics: CascadeMetrics) -> None:
         """Count its outcome."""
+
+
+class TrialLever(Lever):
+    """A version on trial is computed beside the one in force, and decides a canary's share.
+
+    Asks for the trial when the small answer has come; without one the version in force decides alone.
+    """
+
+    def __init__(self, query_id: str, workload: str, calibrations: Calibrations) -> None:
+        self._query_id = query_id
+        self._workload = workload
+        self._calibrations = calibrations
+        self._told: TrialDecision | None = None
+
+    def rule(self, version: CalibrationVersion, uncertainty: float | None, draw: float) -> CalibrationVersion:
+        """Decide by both versions; the one on trial acts on its share."""
+        trial = self._calibrations.trial(self._workload)
+        if trial is None:
+            self._told = None
+            return version
+        base, tried = (one.decide(uncertainty, self._query_id, draw) for one in (version, trial.version))
+        self._told = TrialDecision(
+            version=trial.version.version,
+            mode=trial.mode,
+            escalated=tried.escalated,
+            base_version=version.version,
+            base_escalated=base.escalated,
+            acted=trial.acts_on(self._query_id),
+        )
+        return trial.version if self._told.acted else version
+
+    def record(self, content: dict[str, Any]) -> None:
+        """Name both decisions in the one acted on."""
+        if self._told is not None:
+            content["decision"] = content["decision"].model_copy(update={"trial": self._told})
+
+
+def trial_labels(workload: str, decided: TrialDecision | None) -> tuple[str, str, str, str] | None:
+    """Return what a result is counted by: workload, mode, whose decision was acted on, and how both compare."""
+    if decided is None:
+        return None
+    compared = "same"
+    if decided.escalated != decided.base_escalated:
+        compared = "trial_escalates" if decided.escalated else "base_escalates"
+    return workload, decided.mode, "trial" if decided.acted else "base", compared

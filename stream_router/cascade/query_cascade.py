@@ -82,23 +82,9 @@ _SMALL_STANDS_IN = (RunEnd.VALID, RunEnd.DOWN)
 class QueryCascade:
     """One query on its way through the cascade.
 
-    Parameters
-    ----------
-    large_outage : str
-        What to do with a valid small answer while the large server is down.
-
-    Attributes
-    ----------
-    small, large : Asked or None
-        None while not asked.
-    drawn : Drawn or None
-        None while the small model has not been asked.
+    ``large_outage``: what to do with a valid small answer while the large server is down. ``small``, ``large`` and
+    ``drawn``, the decision, are None until they are there.
     """
-
-    __slots__ = (
-        *("_alone", "_draw", "_drawn_as", "_large_outage", "_levers", "_skips_small", "_workload"),
-        *("drawn", "large", "query", "small"),
-    )
 
     def __init__(
         self,
@@ -174,7 +160,6 @@ class QueryCascade:
     def _decide(
         self, version: CalibrationVersion | None, uncertainty: float | None
     ) -> tuple[Decision, LabelRequest, CalibrationVersion | None]:
-        """Return the decision, the draw of the label, and the version whose they are."""
         if version is None:
             # Both models run, the large answer is served, and the larger label rate applies.
             decision = Decision(escalated=True, reason="cold_start", uncertainty=uncertainty, large_probability=1.0)

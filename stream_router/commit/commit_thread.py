@@ -23,7 +23,6 @@ from ucci_runtime.broker.records import Input, OffsetCommit, OutputRecord
 _log = structlog.get_logger()
 
 _METADATA_SHOWN_CHARS = 40
-_SHORTER = 2
 
 
 class CommitThread(Thread):
@@ -121,7 +120,7 @@ class CommitThread(Thread):
 
     def _shorten(self, refused_chars: int) -> None:
         """Write half as much beside an offset as was refused: what does not fit waits for the query before it."""
-        self.limit_metadata(refused_chars // _SHORTER)
+        self.limit_metadata(refused_chars // 2)
         _log.warning(
             "the broker refuses what is noted beside an offset; slow queries hold others up sooner until "
             "offset.metadata.max.bytes is raised to 4096 on every broker, and the routers are started again",

@@ -1,7 +1,13 @@
-"""The metadata of an offset commit, which records the offsets that are done beyond the committed one.
+"""Which offset of a partition to commit while its queries are done in any order, and which are done beyond it.
 
-Kafka keeps this short text beside the committed offset, and a restart reads the same ranges back from it. A text that
-was not written for exactly this offset never becomes ranges: to skip a query that nobody answered would be to lose it.
+A tracker notes each offset as it is delivered and again as it is done, and keeps the contiguous frontier and the done
+ranges beyond it. The frontier never passes a delivered offset that is not done. Offsets have gaps (transaction markers,
+aborted records): what was not delivered between two deliveries never will be, so a gap neither holds the frontier
+nor splits a range.
+
+The ranges go into the metadata of the commit: Kafka keeps this short text beside the committed offset, and a restart
+reads the same ranges back from it. A text that was not written for exactly this offset never becomes ranges: to skip a
+query that nobody answered would be to lose it.
 
 The text is one version character and the unpadded base64url form of: CRC-32 over the committed offset and the body
 (4 bytes), then the body, two LEB128 numbers a range: the distance of its first offset from the end of the range
@@ -11,11 +17,12 @@ before (at first: from the committed offset), and how many offsets follow its fi
 from __future__ import annotations
 
 from base64 import urlsafe_b64decode, urlsafe_b64encode
-from binascii import Error as Base64Error
-from collections.abc import Callable, Sequence
+from collections import deque
+from collections.abc import Callable, Container, Sequence
 from typing import NamedTuple
 from zlib import crc32
 
+from stream_router.errors import OffsetsWentBack
 from ucci_runtime.broker.ports import GroupOffsets
 from ucci_runtime.broker.records import Input, OffsetCommit
 
@@ -49,17 +56,99 @@ class CommittedOffsets(NamedTuple):
         return offset < self.offset or any(first <= offset <= last for first, last in self.done)
 
 
+class CompletionTracker:
+    """The progress of one assigned partition.
+
+    ``committed``: the group's committed offset, where delivery starts; None when there is none. ``done``: what the
+    commit's metadata says is done beyond it: delivered again, but not to be answered again. ``position``: the next
+    offset to be delivered, as far as is known.
+    """
+
+    def __init__(self, committed: int | None, done: Sequence[OffsetRange] = ()) -> None:
+        self.position = committed
+        self._last_delivered: int | None = None
+        # Each unfinished offset, in delivered order, with the delivery before it: between two unfinished ones
+        # something is done exactly when the later's predecessor is not the earlier.
+        self._unfinished: dict[int, int | None] = {}
+        self._done_ahead = deque(done)
+
+    def is_unfinished(self, offset: int) -> bool:
+        """Whether the offset was delivered and is not done."""
+        return offset in self._unfinished
+
+    def deliver(self, offset: int) -> bool:
+        """Note a delivery.
+
+        Returns whether it needs an answer; False when the commit's metadata says that it is done. Raises
+        OffsetsWentBack when the offset is below one that was delivered before.
+        """
+        if self.position is not None and offset < self.position:
+            if self._last_delivered is not None:
+                raise OffsetsWentBack(offset, self.position)
+            # The log no longer reaches the committed offset: it was cut or recreated, and the ranges with it.
+            self._done_ahead.clear()
+        before, self._last_delivered = self._last_delivered, offset
+        self.position = offset + 1
+        while self._done_ahead and self._done_ahead[0].last < offset:
+            self._done_ahead.popleft()
+        if self._done_ahead and self._done_ahead[0].first <= offset:
+            return False
+        self._unfinished[offset] = before
+        return True
+
+    def done(self, offset: int) -> None:
+        """Note that a delivered offset is done. Raises KeyError when it is not unfinished."""
+        del self._unfinished[offset]
+
+    def advance(self, position: int) -> None:
+        """Note that everything below ``position`` has been delivered, markers included.
+
+        This is what lets the committed offset reach the end of the log (lag 0) behind a transaction marker.
+        """
+        if self.position is None or position > self.position:
+            self.position = position
+
+    def commit(self, also_done: Container[int] = ()) -> tuple[int, tuple[OffsetRange, ...]] | None:
+        """Return what may be committed.
+
+        ``also_done``: offsets whose results are committed in the same transaction. Returns the next offset to read, and
+        the ranges done beyond it; None while nothing is known.
+
+        Examples
+        --------
+        >>> frontier = CompletionTracker(0)
+        >>> needs_answer = [frontier.deliver(offset) for offset in (0, 1, 3, 4)]  # 2 is a transaction marker
+        >>> frontier.commit(also_done={1, 3})
+        (0, (OffsetRange(first=1, last=3),))
+        >>> frontier.commit(also_done={0, 1, 3, 4})
+        (5, ())
+        """
+        if self.position is None:
+            return None
+        left = iter([(offset, before) for offset, before in self._unfinished.items() if offset not in also_done])
+        first, _ = next(left, (self.position, None))
+        ranges = []
+        end = first
+        for offset, before in left:
+            if before is not None and before > end:
+                ranges.append(OffsetRange(end + 1, before))
+            end = offset
+        if self._last_delivered is not None and self._last_delivered > end:
+            ranges.append(OffsetRange(end + 1, self._last_delivered))
+        for ahead in self._done_ahead:
+            start = max(ahead.first, first)
+            if ranges and start <= ranges[-1].last + 1:
+                ranges[-1] = OffsetRange(ranges[-1].first, max(ahead.last, ranges[-1].last))
+            elif start <= ahead.last:
+                ranges.append(OffsetRange(start, ahead.last))
+        return first, tuple(ranges)
+
+
 def encode(committed: int, ranges: Sequence[OffsetRange]) -> str:
     """Write ranges as commit metadata.
 
     ``committed``: the offset that is committed with them, at least 0. Empty when there are no ranges. May exceed
-    ``MAX_METADATA_CHARS``: see :func:`fits`.
-
-    Examples
-    --------
-    >>> text = encode(100, [OffsetRange(101, 5_000), OffsetRange(5_002, 5_002)])
-    >>> len(text), decode(100, text)
-    (13, (OffsetRange(first=101, last=5000), OffsetRange(first=5002, last=5002)))
+    ``MAX_METADATA_CHARS``.
     """
     if not ranges:
         return ""
@@ -79,30 +168,20 @@ def decode(committed: int, text: str | None) -> tuple[OffsetRange, ...] | None:
 
     ``committed``: the offset that was committed with the text. Empty when there is no metadata; None when the text is
     not ours, damaged, or belongs to another offset.
-
-    Examples
-    --------
-    >>> decode(7, ""), decode(7, "written by another tool")
-    ((), None)
     """
     if not text:
         return ()
-    if not text.startswith(_VERSION) or not text.isascii():
+    if not text.startswith(_VERSION):
         return None
     packed = text[len(_VERSION) :]
     try:
         data = urlsafe_b64decode(packed + "=" * (-len(packed) % 4))
-    except (Base64Error, ValueError):
+    except ValueError:
         return None
     body = data[_CRC_BYTES:]
     if len(data) <= _CRC_BYTES or data[:_CRC_BYTES] != _checksum(committed, body):
         return None
     return _ranges(committed, body)
-
-
-def fits(text: str, limit: int = MAX_METADATA_CHARS) -> bool:
-    """Whether a broker takes a text of this length that takes so many characters."""
-    return len(text) <= limit
 
 
 def _checksum(committed: int, body: bytes | bytearray) -> bytes:
@@ -143,15 +222,10 @@ def committed_offsets(
 
     ``on_foreign``: called with each offset whose metadata is not this router's: nothing beyond it counts as done.
     """
-    return {source.partition: _committed(source, commit, on_foreign) for source, commit in found.items()}
-
-
-def _committed(
-    source: Input, commit: OffsetCommit | None, on_foreign: Callable[[Input, OffsetCommit], None]
-) -> CommittedOffsets:
-    if commit is None:
-        return CommittedOffsets(None)
-    done = decode(commit.offset, commit.metadata)
-    if done is None:
-        on_foreign(source, commit)
-    return CommittedOffsets(commit.offset, done or ())
+    read = {}
+    for source, commit in found.items():
+        done = () if commit is None else decode(commit.offset, commit.metadata)
+        if commit is not None and done is None:
+            on_foreign(source, commit)
+        read[source.partition] = CommittedOffsets(None if commit is None else commit.offset, done or ())
+    return read

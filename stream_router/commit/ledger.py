@@ -15,13 +15,12 @@ twice, and one that does not drops them. A partition that is not assigned is in 
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import Enum
 from typing import NamedTuple
 
-from stream_router.commit.completion import CompletionTracker
-from stream_router.commit.done_offsets import MAX_METADATA_CHARS, CommittedOffsets, encode, fits
+from stream_router.commit.done_offsets import MAX_METADATA_CHARS, CommittedOffsets, CompletionTracker, encode
 from stream_router.commit.outcome import Outcome
 from ucci_runtime.broker.records import OffsetCommit
 
@@ -72,20 +71,15 @@ class CommitBatch:
 
 
 class Ledger:
-    """Bookkeeping of all partitions of one topic that this instance owns, or has just lost.
-
-    Attributes
-    ----------
-    in_flight, uncommitted, uncommitted_bytes : int
-        How much is held now; see :class:`Load`.
-    """
+    """Bookkeeping of all partitions of one topic that this instance owns, or has just lost; see :class:`Load`."""
 
     def __init__(self) -> None:
         self._trackers: dict[int, CompletionTracker] = {}
         self._entries: dict[int, dict[int, _Entry]] = {}
         self._finished: dict[int, dict[int, _Entry]] = {}
         self._last_commit: dict[int, OffsetCommit] = {}
-        self._congested: frozenset[int] = frozenset()
+        #: Partitions whose done offsets no longer fit the commit metadata: to be consumed no further until they do.
+        self.congested: frozenset[int] = frozenset()
         self.in_flight = 0
         self.uncommitted = 0
         self.uncommitted_bytes = 0
@@ -93,11 +87,6 @@ class Ledger:
     def load(self) -> Load:
         """Return how much is held now."""
         return Load(self.in_flight, self.uncommitted, self.uncommitted_bytes)
-
-    @property
-    def congested(self) -> frozenset[int]:
-        """Partitions whose done offsets no longer fit the commit metadata: to be consumed no further until they do."""
-        return self._congested
 
     def committable(self, partition: int) -> int | None:
         """Return the next offset that the partition's last commit asks for, None before any."""
@@ -123,14 +112,14 @@ class Ledger:
             for partition, committed in assignment.items()
             if committed.offset is not None
         }
-        self._congested = frozenset()
+        self.congested = frozenset()
         return tuple(given_up)
 
     def released(self) -> None:
         """Note that no partition is ours until the next assignment; entries stay, in case it comes back."""
         self._trackers = {}
         self._last_commit = {}
-        self._congested = frozenset()
+        self.congested = frozenset()
 
     def delivered(self, partition: int, offset: int) -> bool:
         """Note a delivery.
@@ -191,7 +180,7 @@ class Ledger:
                 ids.append(RecordId(partition, offset))
                 assert entry.outcome is not None
                 outcomes.append(entry.outcome)
-        self._congested = frozenset(congested)
+        self.congested = frozenset(congested)
         return CommitBatch(tuple(ids), tuple(outcomes), offsets) if offsets else None
 
     def committed(self, batch: CommitBatch) -> None:
@@ -262,14 +251,10 @@ def _expressible(
     """Return the longest halving prefix of ``ready`` whose commit fits the metadata, and that commit."""
     done = ready
     while True:
-        commit = _commit(frontier, done)
-        if commit is None or fits(commit.metadata, metadata_chars):
+        found = frontier.commit(also_done=frozenset(done))
+        commit = None if found is None else OffsetCommit(found[0], encode(*found))
+        if commit is None or len(commit.metadata) <= metadata_chars:
             return done, commit
         if not done:
             return [], None
         done = done[: len(done) // 2]
-
-
-def _commit(frontier: CompletionTracker, done: Iterable[int]) -> OffsetCommit | None:
-    found = frontier.commit(also_done=frozenset(done))
-    return None if found is None else OffsetCommit(found[0], encode(*found))

@@ -19,7 +19,7 @@ class Outcome(NamedTuple):
 
     ``labels`` are what results are counted by: workload, answered_by, reason of the decision; ``trial`` what they are
     counted by beside that while a version is on trial: see
-    :func:`stream_router.cascade.trial.trial_labels`.
+    :func:`stream_router.cascade.lever.trial_labels`.
     """
 
     source: Record

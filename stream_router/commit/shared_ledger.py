@@ -36,17 +36,17 @@ class Taken:
         self._locked = locked
 
     def committed(self) -> None:
-        """Note that the batch is committed."""
+        """See :meth:`Ledger.committed`."""
         with self._locked() as ledger:
             ledger.committed(self.batch)
 
     def aborted(self) -> None:
-        """Note that nothing of the batch is committed."""
+        """See :meth:`Ledger.aborted`."""
         with self._locked() as ledger:
             ledger.aborted(self.batch)
 
     def settled(self, group: Mapping[int, CommittedOffsets]) -> None:
-        """Find out from the group's offsets how the batch ended."""
+        """See :meth:`Ledger.settled`."""
         with self._locked() as ledger:
             ledger.settled(self.batch, group)
 
@@ -62,26 +62,26 @@ class SharedLedger:
         self._ledger = Ledger()
         self.max_in_flight = max_in_flight
         self._group: object = None
-        self._assigned = False
-        self._awaited_slots = 0
-        """How many slots the consumer's thread waits for; 0 while it does not wait."""
-        lock = Lock()
-        self._lock = lock
-        self._slot_freed = Condition(lock)
-        self._idle = Condition(lock)
+        #: Whether the group has given this instance its partitions (there may be none).
+        self.is_assigned = False
+        #: How many slots the consumer's thread waits for, or waited for last.
+        self._awaited_slots = 1
+        self._lock = Lock()
+        self._slot_freed = Condition(self._lock)
+        self._idle = Condition(self._lock)
 
     # --- called by the consumer's thread ---
 
     def assigned(self, assignment: Mapping[int, CommittedOffsets], group: object) -> tuple[RecordId, ...]:
         """Replace the assignment; return the queries in flight to give up."""
         with self._lock:
-            self._group, self._assigned = group, True
+            self._group, self.is_assigned = group, True
             return self._ledger.assigned(assignment)
 
     def released(self) -> None:
         """Note that nothing is ours until the next assignment."""
         with self._lock:
-            self._assigned = False
+            self.is_assigned = False
             self._ledger.released()
 
     def delivered(self, records: Iterable[Record], group: object) -> list[Record]:
@@ -141,11 +141,6 @@ class SharedLedger:
 
     # --- called by anyone ---
 
-    @property
-    def is_assigned(self) -> bool:
-        """Whether the group has given this instance its partitions (there may be none)."""
-        return self._assigned
-
     def load(self) -> Load:
         """Return how much is held."""
         with self._lock:
@@ -153,10 +148,7 @@ class SharedLedger:
 
     def _wait_for_slots(self, count: int, timeout_s: float) -> bool:
         self._awaited_slots = count
-        try:
-            return self._slot_freed.wait_for(lambda: self._free() >= count, timeout_s)
-        finally:
-            self._awaited_slots = 0
+        return self._slot_freed.wait_for(lambda: self._free() >= count, timeout_s)
 
     def _free(self) -> int:
         ledger, most = self._ledger, self.max_in_flight
@@ -174,7 +166,7 @@ class SharedLedger:
 
     def _wake(self) -> None:
         # A thread that is woken takes the interpreter from the loop, so that it is left alone until it can go on.
-        if self._awaited_slots and self._free() >= self._awaited_slots:
+        if self._free() >= self._awaited_slots:
             self._slot_freed.notify()
         if self._ledger.in_flight == 0:
             self._idle.notify_all()

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator, Callable, Iterator
-from contextlib import asynccontextmanager, contextmanager
+from contextlib import asynccontextmanager, contextmanager, suppress
 
 from ucci_runtime.refusals import RequestRefused
 
@@ -28,12 +28,8 @@ _TOO_MANY, _UNAVAILABLE = 429, 503
 class Admission:
     """The places for queries that are being answered; used in one event loop.
 
-    Attributes
-    ----------
-    is_open, is_closed : bool
-        Whether queries were taken once, and are no more.
-    broker_away : str or None
-        Why the last write was not acknowledged; None while writes are.
+    ``is_open``, ``is_closed``: whether queries were taken once, and are no more. ``broker_away``: why the last write
+    was not acknowledged; None while writes are.
     """
 
     def __init__(self, most: int) -> None:
@@ -46,22 +42,11 @@ class Admission:
         self.in_flight = 0
         self.broker_away: str | None = None
 
-    def open(self) -> None:
-        """Take queries from now on."""
-        self.is_open = True
-
-    def close(self) -> None:
-        """Take no more queries; those that are being answered go on."""
-        self.is_closed = True
-
-    async def drained(self, timeout_s: float) -> bool:
-        """Wait until nothing is being answered; False when the time is over first."""
-        try:
+    async def drained(self, timeout_s: float) -> None:
+        """Wait until nothing is being answered, or the time is over."""
+        with suppress(TimeoutError):
             async with asyncio.timeout(timeout_s):
                 await self._idle.wait()
-        except TimeoutError:
-            return False
-        return True
 
     def check(self) -> None:
         """See that a query would be taken.
@@ -70,9 +55,8 @@ class Admission:
         takes no results.
         """
         if self.is_closed:
-            raise RequestRefused(
-                _UNAVAILABLE, "draining", "this gateway is about to end: ask another", None, RETRY_AFTER_S
-            )
+            message = "this gateway is about to end: ask another"
+            raise RequestRefused(_UNAVAILABLE, "draining", message, None, RETRY_AFTER_S)
         if not self.is_open:
             message = "this gateway has not read the calibration yet: GET /readyz says what is missing"
             raise RequestRefused(_UNAVAILABLE, "starting", message, None, RETRY_AFTER_S)

@@ -7,9 +7,9 @@ written may not have been answered: the caller left, or the acknowledgement came
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from functools import partial
-from typing import NamedTuple
+from typing import Any, NamedTuple
 from urllib.parse import quote
 from uuid import uuid4
 
@@ -17,11 +17,10 @@ import structlog
 from aiohttp import web
 from pydantic_core import to_json
 
-from schemas.query import QueryEvent
 from schemas.routed import RoutedEvent
 from schemas.settings import Settings
 from schemas.topics import DEAD_LETTERS, FEEDBACK, QUERIES, RESULTS
-from stream_router.cascade.trial import trial_labels
+from stream_router.cascade.lever import trial_labels
 from stream_router.commit.outcome import TOO_LARGE, OutputTopics
 from stream_router.errors import ModelsFailed, ServersDown
 from stream_router.gateway import openai_protocol
@@ -37,10 +36,9 @@ from stream_router.gateway.openai_protocol import (
 )
 from stream_router.gateway.verdicts import RecentCallers, read_verdict
 from stream_router.http_listener import NOWHERE, Bounds, HttpListener, add_headers, guarded
-from stream_router.http_status import StatusRoutes
-from stream_router.ports import Answerer, QueryTrace, Tracing
+from stream_router.otel_tracing import TRACEPARENT, TRACESTATE, Trace, Tracing, as_headers
+from stream_router.ports import Answerer
 from stream_router.prometheus_metrics import Metrics
-from stream_router.trace_context import TRACEPARENT, TRACESTATE, as_headers
 from ucci_runtime.api_keys import KeyRing, Quotas, is_added_by_browsers, presented_key
 from ucci_runtime.broker.dead_letters import reason_of
 from ucci_runtime.broker.errors import BrokerUnreachable
@@ -53,26 +51,6 @@ from ucci_runtime.refusals import RequestRefused
 STAGE = "gateway"
 #: The partition and offset of a query that never stood in its topic.
 _NO_PLACE = -1
-
-
-def gateway_topics(prefix: str, schema_id: int | None = None) -> OutputTopics:
-    """Return the topics that a gateway writes to."""
-    return OutputTopics(RESULTS.name(prefix), DEAD_LETTERS.name(prefix), schema_id, STAGE)
-
-
-def as_record(query: QueryEvent, prefix: str) -> Record:
-    """Return a query as its topic would hold it: its dead letter, replayed, is answered by a router."""
-    return Record(Input(QUERIES.name(prefix), _NO_PLACE), _NO_PLACE, query.query_id.encode(), query.to_json())
-
-
-def fitting(record: OutputRecord, limit_bytes: int) -> OutputRecord:
-    """Return the record, or what it names to be written instead where it is larger than the topics take."""
-    while record.size_bytes > limit_bytes and record.instead is not None:
-        smaller = record.instead(limit_bytes)
-        if smaller == record:
-            return record
-        record = smaller
-    return record
 
 
 _log = structlog.get_logger()
@@ -125,7 +103,8 @@ class GatewayApi:
     ) -> None:
         self._workloads = Workloads(frozenset(settings.workloads), settings.workload_of_unnamed)
         self._prefix = settings.topics.prefix
-        self._topics = gateway_topics(self._prefix, settings.results_schema_id)
+        results, letters = RESULTS.name(self._prefix), DEAD_LETTERS.name(self._prefix)
+        self._topics = OutputTopics(results, letters, settings.results_schema_id, STAGE)
         self._answerer = answerer
         self._admission = admission
         self._metrics = metrics
@@ -144,19 +123,19 @@ class GatewayApi:
         self._ring = KeyRing(keys) if keys else None
         self._quotas = Quotas({name: key.quota_per_minute for name, key in keys.items()})
 
-    def listener(self, status: StatusRoutes) -> HttpListener:
+    def listener(self, status: list[web.RouteDef]) -> HttpListener:
         """Return what serves this, and the status of the process, at the configured address."""
         options = self._options
         hosts = RequestHosts.of(options.http_host, options.allowed_hosts)
-        app = web.Application(middlewares=[guarded(hosts, "gateway.allowed_hosts", _fault)])
+        app = web.Application(middlewares=[guarded(hosts, "gateway.allowed_hosts", _foreign)])
         app.on_response_prepare.append(add_headers)
         app.add_routes(
             [
                 *(web.post(path, partial(self._complete, endpoint)) for path, endpoint in _PATHS.items()),
                 web.post(_FEEDBACK, self._judge),
                 web.get(_MODELS, self._models),
-                web.get(f"{_MODELS}/{{model:.+}}", self._model),
-                *status.table(),
+                web.get(f"{_MODELS}/{{model:.+}}", self._models),
+                *status,
             ]
         )
         bounds = Bounds(options.max_connections, STRAY_TIMEOUT_S, spares_answers=True)
@@ -165,31 +144,26 @@ class GatewayApi:
     def open(self, output: Output) -> None:
         """Write results here, and take queries from now on."""
         self._output = output
-        self._admission.open()
+        self._admission.is_open = True
 
     async def _models(self, request: web.Request) -> web.Response:
-        return await self._listed(request, lambda: openai_protocol.models(self._workloads.names, self._since))
-
-    async def _model(self, request: web.Request) -> web.Response:
-        name = request.match_info["model"]
-        workload = name if name in self._workloads.names else name.removeprefix(MODEL_PREFIX)
-        if name == DEFAULT_MODEL and self._workloads.default is not None and name not in self._workloads.names:
-            workload = self._workloads.default
-
-        def found() -> bytes:
-            if workload not in self._workloads.names:
-                message = f"model: {name[:60]!r} is not a configured workload: GET /v1/models lists them"
-                raise RequestRefused(404, "model_not_found", message, "model")
-            return openai_protocol.model(workload, self._since)
-
-        return await self._listed(request, found)
-
-    async def _listed(self, request: web.Request, found: Callable[[], bytes]) -> web.Response:
         try:
             self._authorise(request, only_reads=True)
-            return web.Response(body=found(), content_type="application/json")
+            return _json(self._listed(request.match_info.get("model")))
         except RequestRefused as refused:
             return _refusal(refused)
+
+    def _listed(self, name: str | None) -> dict[str, Any]:
+        names = self._workloads.names
+        if name is None:
+            return openai_protocol.models(names, self._since)
+        workload = name if name in names else name.removeprefix(MODEL_PREFIX)
+        if name == DEFAULT_MODEL and self._workloads.default is not None and name not in names:
+            workload = self._workloads.default
+        if workload not in names:
+            message = f"model: {name[:60]!r} is not a configured workload: GET /v1/models lists them"
+            raise RequestRefused(404, "model_not_found", message, "model")
+        return openai_protocol.model(workload, self._since)
 
     async def _complete(self, endpoint: Endpoint, request: web.Request) -> web.Response:
         began_s, workload, status = self._clock.monotonic(), "", _LEFT
@@ -203,7 +177,8 @@ class GatewayApi:
             with self._admission.place():
                 routed = await self._routed(call, caller, _trace_headers(request))
             self._callers.note(query_id, caller)
-            response = _answer(endpoint, routed, call)
+            answer = openai_protocol.completion(endpoint, routed, call.ignored)
+            response = _json(answer, headers=_named(query_id))
             status = str(_OK)
         except RequestRefused as refused:
             status, response = str(refused.status), _refusal(refused, query_id)
@@ -219,7 +194,6 @@ class GatewayApi:
         return response
 
     async def _judge(self, request: web.Request) -> web.Response:
-        """Take a verdict on an answer; 202 once the broker has it."""
         query_id: str | None = None
         try:
             caller = self._authorise(request)
@@ -234,8 +208,7 @@ class GatewayApi:
             self._metrics.count("gateway_requests", workload="", status=str(refused.status))
             return _refusal(refused, query_id)
         self._metrics.count("gateway_requests", workload="", status=str(_ACCEPTED))
-        answer = to_json({"query_id": query_id, "feedback_id": event.identity()})
-        return web.Response(body=answer, status=_ACCEPTED, content_type="application/json", headers=_named(query_id))
+        return _json({"query_id": query_id, "feedback_id": event.identity()}, _ACCEPTED, _named(query_id))
 
     def _require_feedback(self) -> None:
         if self._output is None or not self._output.takes_feedback:
@@ -287,25 +260,26 @@ class GatewayApi:
         Raises RequestRefused: 502 where both models failed, 503 where no server or broker answers, 504 where it took
         too long.
         """
+        # As its topic would hold it: its dead letter, replayed, is answered by a router.
+        at = Input(QUERIES.name(self._prefix), _NO_PLACE)
+        source = Record(at, _NO_PLACE, call.query.query_id.encode(), call.query.to_json())
         with self._tracing.serving(headers, call.query.query_id, call.workload) as trace:
             try:
                 async with asyncio.timeout(self._options.answer_timeout_s):
                     routed = await self._answerer.answer(call.query, call.workload, trace.headers)
             except TimeoutError:
                 message = f"no answer within {self._options.answer_timeout_s:g} s (gateway.answer_timeout_s)"
-                raise self._failed(trace, RequestRefused(504, "timeout", message, None, RETRY_AFTER_S)) from None
+                raise _failed(trace, RequestRefused(504, "timeout", message, None, RETRY_AFTER_S)) from None
             except ServersDown as error:
                 down = RequestRefused(503, "model_servers_down", str(error), None, SERVERS_RETRY_AFTER_S)
-                raise self._failed(trace, down) from None
+                raise _failed(trace, down) from None
             except ModelsFailed as error:
                 trace.failed(error.reason, str(error))
-                source = as_record(call.query, self._prefix)
                 await self._write(self._topics.dead_letter(source, error.reason, str(error)))
                 message = f"both models failed on this query; why is in its dead letter on {self._topics.dead_letters}"
                 raise RequestRefused(502, error.reason, message) from None
             routed = routed.model_copy(update={"caller": caller})
             trace.answered(routed)
-            source = as_record(call.query, self._prefix)
             written = await self._write(self._topics.result(source, routed, as_headers(trace.headers)))
         if written.topic == self._topics.dead_letters:
             message = f"the result is larger than {self._topics.results} takes; it is a dead letter"
@@ -317,11 +291,6 @@ class GatewayApi:
             self._metrics.counters["trial_decisions"].labels(*labels).inc()
         return routed
 
-    @staticmethod
-    def _failed(trace: QueryTrace, refused: RequestRefused) -> RequestRefused:
-        trace.failed(refused.code, str(refused))
-        return refused
-
     async def _write(self, record: OutputRecord, not_acknowledged: str = _WITHHELD) -> OutputRecord:
         """Write a record, or what stands in for one that is too large; return what was written.
 
@@ -329,7 +298,7 @@ class GatewayApi:
         """
         assert self._output is not None
         assert record.key is not None
-        written = fitting(record, self._output.max_record_bytes)
+        written = _fitting(record, self._output.max_record_bytes)
         headers = {name: value or b"" for name, value in written.headers}
         try:
             await self._output.publisher.send(written.topic, written.key or b"", written.value or b"", headers)
@@ -346,10 +315,24 @@ class GatewayApi:
         return written
 
 
+def _fitting(record: OutputRecord, limit_bytes: int) -> OutputRecord:
+    """Return the record, or what it names to be written instead where it is larger than the topics take."""
+    while record.size_bytes > limit_bytes and record.instead is not None:
+        smaller = record.instead(limit_bytes)
+        if smaller == record:
+            break
+        record = smaller
+    return record
+
+
 def _require_same_site(request: web.Request) -> None:
-    """Refuse what a page of another site made the browser send. Raises RequestRefused: 403."""
     if is_cross_site(request.headers):
         raise RequestRefused(403, "cross_site", "requests from pages of other sites are refused")
+
+
+def _failed(trace: Trace, refused: RequestRefused) -> RequestRefused:
+    trace.failed(refused.code, str(refused))
+    return refused
 
 
 def _require_json(request: web.Request) -> None:
@@ -374,9 +357,8 @@ def _trace_headers(request: web.Request) -> tuple[Header, ...]:
     )
 
 
-def _answer(endpoint: Endpoint, routed: RoutedEvent, call: Call) -> web.Response:
-    body = openai_protocol.completion(endpoint, routed, call.ignored)
-    return web.Response(body=body, content_type="application/json", headers=_named(routed.query_id))
+def _json(document: dict[str, Any], status: int = _OK, headers: Mapping[str, str] | None = None) -> web.Response:
+    return web.Response(body=to_json(document), status=status, content_type="application/json", headers=headers)
 
 
 def _named(query_id: str) -> dict[str, str]:
@@ -392,13 +374,16 @@ def _refusal(refused: RequestRefused, query_id: str | None = None) -> web.Respon
     elif refused.status == _BAD_GATEWAY:
         # OpenAI's clients repeat any 5xx; here both models have failed on the query, and would again.
         headers["X-Should-Retry"] = "false"
-    body = openai_protocol.error(refused.code, str(refused), refused.status, refused.field)
-    return web.Response(body=body, status=refused.status, content_type="application/json", headers=headers)
+    return _fault(refused.code, str(refused), refused.status, refused.field, headers)
 
 
-def _fault(code: str, message: str, status: int) -> web.Response:
+def _fault(
+    code: str, message: str, status: int, param: str | None = None, headers: Mapping[str, str] | None = None
+) -> web.Response:
+    return _json(openai_protocol.error(code, message, status, param), status, headers)
+
+
+def _foreign(code: str, message: str, status: int) -> web.Response:
     if status in NOWHERE:
         message += f": POST {', '.join((*_PATHS, _FEEDBACK))}; GET {_MODELS}; base_url is the address up to /v1"
-    return web.Response(
-        body=openai_protocol.error(code, message, status), status=status, content_type="application/json"
-    )
+    return _fault(code, message, status)

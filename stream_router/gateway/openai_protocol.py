@@ -38,37 +38,29 @@ _TEXT_PART = "text"
 _USER = "user"
 
 
-class Refused(NamedTuple):
-    """A parameter that is not offered."""
-
-    #: Values that ask for nothing.
-    harmless: tuple[Any, ...]
-
-    remedy: str
-
-
 _ONE_ANSWER = "a query has one answer; send 1, or leave it out"
 _NO_TOOLS = "the answer is a JSON object of the workload's fields; leave it out"
 _NO_PROBABILITIES = "token probabilities are not passed on; the answer carries ucci.uncertainty; leave it out"
 _ONLY_TEXT = "queries and answers are text; leave it out"
 
-_REFUSED: Mapping[str, Refused] = {
-    "stream": Refused((None, False), "whether the small answer is served is known only when it is whole; send false"),
-    "n": Refused((None, 1), _ONE_ANSWER),
-    "best_of": Refused((None, 1), _ONE_ANSWER),
-    "logprobs": Refused((None, False), _NO_PROBABILITIES),
-    "top_logprobs": Refused((None, 0), _NO_PROBABILITIES),
-    "prompt_logprobs": Refused((None, 0), _NO_PROBABILITIES),
-    "tools": Refused((None, []), _NO_TOOLS),
-    "functions": Refused((None, []), _NO_TOOLS),
-    "tool_choice": Refused((None, "none", "auto"), _NO_TOOLS),
-    "function_call": Refused((None, "none", "auto"), _NO_TOOLS),
-    "web_search_options": Refused((None,), _NO_TOOLS),
-    "prediction": Refused((None,), _NO_TOOLS),
-    "echo": Refused((None, False), "the prompt is not repeated; send false"),
-    "suffix": Refused((None, ""), "the answer is a JSON object and is not completed by a text; leave it out"),
-    "modalities": Refused((None, ["text"]), _ONLY_TEXT),
-    "audio": Refused((None,), _ONLY_TEXT),
+#: Parameters that are not offered: the values that ask for nothing, and what to do.
+_REFUSED: Mapping[str, tuple[tuple[Any, ...], str]] = {
+    "stream": ((None, False), "whether the small answer is served is known only when it is whole; send false"),
+    "n": ((None, 1), _ONE_ANSWER),
+    "best_of": ((None, 1), _ONE_ANSWER),
+    "logprobs": ((None, False), _NO_PROBABILITIES),
+    "top_logprobs": ((None, 0), _NO_PROBABILITIES),
+    "prompt_logprobs": ((None, 0), _NO_PROBABILITIES),
+    "tools": ((None, []), _NO_TOOLS),
+    "functions": ((None, []), _NO_TOOLS),
+    "tool_choice": ((None, "none", "auto"), _NO_TOOLS),
+    "function_call": ((None, "none", "auto"), _NO_TOOLS),
+    "web_search_options": ((None,), _NO_TOOLS),
+    "prediction": ((None,), _NO_TOOLS),
+    "echo": ((None, False), "the prompt is not repeated; send false"),
+    "suffix": ((None, ""), "the answer is a JSON object and is not completed by a text; leave it out"),
+    "modalities": ((None, ["text"]), _ONLY_TEXT),
+    "audio": ((None,), _ONLY_TEXT),
 }
 
 _FORMATS = ("text", "json_object")
@@ -122,11 +114,10 @@ def _document(body: bytes) -> dict[str, Any]:
 
 def _as_refused(error: DecodeError, places: Mapping[str, str]) -> RequestRefused:
     """Return what the parser found, in the names of the request."""
-    field = error.field
+    field, message = error.field, str(error)
     if field is not None and field in places:
-        message = str(error).replace(f"{field}:", f"{places[field]}:", 1)
-        return RequestRefused(_BAD_REQUEST, "invalid_value", message, places[field])
-    return RequestRefused(_BAD_REQUEST, "invalid_value", str(error), field)
+        field, message = places[field], message.replace(f"{field}:", f"{places[field]}:", 1)
+    return RequestRefused(_BAD_REQUEST, "invalid_value", message, field)
 
 
 def _workload(model: Any, workloads: Workloads) -> str:
@@ -135,10 +126,8 @@ def _workload(model: Any, workloads: Workloads) -> str:
         raise _invalid("model", model, f"must be the name of a workload: {known}")
     if model in (None, "", DEFAULT_MODEL) and model not in workloads.names:
         if workloads.default is None:
-            message = (
-                f"model: names no workload, and several are configured: {known}; name one, or set default_workload"
-            )
-            raise RequestRefused(_BAD_REQUEST, "missing_workload", message, "model")
+            message = f"names no workload, and several are configured: {known}; name one, or set default_workload"
+            raise RequestRefused(_BAD_REQUEST, "missing_workload", f"model: {message}", "model")
         return workloads.default
     named = model or ""
     for name in (named, named.removeprefix(MODEL_PREFIX)):
@@ -149,18 +138,15 @@ def _workload(model: Any, workloads: Workloads) -> str:
 
 
 def _checked(document: Mapping[str, Any], endpoint: Endpoint) -> tuple[str, ...]:
-    """Refuse what is not offered; return what is ignored."""
-    for name, refused in _REFUSED.items():
+    for name, (harmless, remedy) in _REFUSED.items():
         value = document.get(name)
-        if not any(type(value) is type(one) and value == one for one in refused.harmless):
-            raise _invalid(name, value, f"is not offered here: {refused.remedy}", "unsupported_parameter")
+        if not any(type(value) is type(one) and value == one for one in harmless):
+            raise _invalid(name, value, f"is not offered here: {remedy}", "unsupported_parameter")
     wanted = document.get("response_format")
     kind = wanted.get("type") if isinstance(wanted, Mapping) else wanted
     if wanted is not None and kind not in _FORMATS:
-        remedy = (
-            "is not offered here: the workload's fields are the shape of the answer; send json_object or leave it out"
-        )
-        raise _invalid("response_format.type", kind, remedy, "unsupported_parameter")
+        remedy = "the workload's fields are the shape of the answer; send json_object or leave it out"
+        raise _invalid("response_format.type", kind, f"is not offered here: {remedy}", "unsupported_parameter")
     read = _READ | _REFUSED.keys() | {"prompt" if endpoint == "completions" else "messages"}
     return tuple(sorted(name for name, value in document.items() if value is not None and name not in read))
 
@@ -170,17 +156,16 @@ def _prompt(document: Mapping[str, Any]) -> tuple[str, str, tuple[str, ...]]:
     if isinstance(prompt, list) and len(prompt) == 1:
         (prompt,) = prompt
     if prompt is None:
-        raise RequestRefused(_BAD_REQUEST, "missing_field", "prompt: is required and missing", "prompt")
+        raise _missing("prompt: is required and missing")
     if not isinstance(prompt, str):
         raise _invalid("prompt", prompt, "must be one text, not tokens or several: send a request for each")
     return "prompt", prompt, ()
 
 
 def _last_of_user(document: Mapping[str, Any]) -> tuple[str, str, tuple[str, ...]]:
-    """Return where the last message of the user stands, its text, and whether others are ignored."""
     messages = document.get("messages")
     if messages is None:
-        raise RequestRefused(_BAD_REQUEST, "missing_field", "messages: is required and missing", "messages")
+        raise _missing("messages: is required and missing")
     if not isinstance(messages, list):
         raise _invalid("messages", messages, "must be a list of messages")
     for number, message in enumerate(messages):
@@ -188,7 +173,7 @@ def _last_of_user(document: Mapping[str, Any]) -> tuple[str, str, tuple[str, ...
             raise _invalid(f"messages[{number}]", message, "must be an object with a role")
     number = max((n for n, message in enumerate(messages) if message["role"] == _USER), default=-1)
     if number < 0:
-        raise RequestRefused(_BAD_REQUEST, "missing_field", "messages: holds no message of the role user", "messages")
+        raise _missing("messages: holds no message of the role user")
     place = f"messages[{number}].content"
     return place, _content(place, messages[number].get("content")), ("messages",) if len(messages) > 1 else ()
 
@@ -208,7 +193,6 @@ def _content(place: str, content: Any) -> str:
 
 
 def _query_id(metadata: Any, given_id: str | None, made_id: str) -> tuple[str, str]:
-    """Return where the query's id stands, and the id."""
     if metadata is not None and not isinstance(metadata, dict):
         raise _invalid("metadata", metadata, "must be an object")
     named = None if metadata is None else metadata.get("query_id")
@@ -223,15 +207,19 @@ def _query_id(metadata: Any, given_id: str | None, made_id: str) -> tuple[str, s
     return ID_HEADER, given_id
 
 
+def _missing(message: str) -> RequestRefused:
+    return RequestRefused(_BAD_REQUEST, "missing_field", message, message.partition(":")[0])
+
+
 def _invalid(name: str, value: Any, remedy: str, code: str = "invalid_value") -> RequestRefused:
     # Of a text no more is taken than is shown: it may be as long as the body.
-    shown = repr(value[: _CHARS_SHOWN + 1] if isinstance(value, str | list) else value if _is_small(value) else "…")
+    if isinstance(value, str | list):
+        value = value[: _CHARS_SHOWN + 1]
+    elif isinstance(value, dict) and len(value) > _NAMES_SHOWN:
+        value = "…"
+    shown = repr(value)
     shown = shown if len(shown) <= _CHARS_SHOWN else f"{shown[:_CHARS_SHOWN]}…"
     return RequestRefused(_BAD_REQUEST, code, f"{name}: {remedy} (got {shown})", name)
-
-
-def _is_small(value: Any) -> bool:
-    return not isinstance(value, dict) or len(value) <= _NAMES_SHOWN
 
 
 OWNER = "ucci-stream"
@@ -240,60 +228,46 @@ _KINDS: Mapping[int, str] = {
     401: "authentication_error",
     403: "permission_error",
     429: "rate_limit_error",
-    500: "server_error",
-    502: "server_error",
-    503: "server_error",
-    504: "server_error",
+    **dict.fromkeys((500, 502, 503, 504), "server_error"),
 }
 _INVALID = "invalid_request_error"
 
 
-def completion(endpoint: Endpoint, routed: RoutedEvent, ignored: Sequence[str]) -> bytes:
+def completion(endpoint: Endpoint, routed: RoutedEvent, ignored: Sequence[str]) -> dict[str, Any]:
     """Return the answer to a query.
 
     The text is the entities as one JSON object, every field of the workload in it. Usage counts what both models read
     and wrote for it. What the protocol has no place for stands under ``ucci``.
     """
     text = to_json(routed.entities).decode()
-    choice: dict[str, Any] = {"index": 0, "finish_reason": "stop", "logprobs": None}
-    if endpoint == "chat":
-        choice["message"] = {"role": "assistant", "content": text, "refusal": None}
-    else:
-        choice["text"] = text
-    document = {
+    message = {"role": "assistant", "content": text, "refusal": None}
+    content = {"message": message} if endpoint == "chat" else {"text": text}
+    version = routed.decision.calibration_version
+    return {
         "id": routed.query_id,
         "object": "chat.completion" if endpoint == "chat" else "text_completion",
         "created": int(routed.routed_at.timestamp()),
         "model": routed.workload,
-        "choices": [choice],
+        "choices": [{"index": 0, "finish_reason": "stop", "logprobs": None, **content}],
         "usage": _usage(routed),
-        "system_fingerprint": _fingerprint(routed),
+        "system_fingerprint": f"ucci-{routed.workload}-" + ("cold-start" if version is None else f"v{version}"),
         "ucci": _decision(routed) | {"ignored": list(ignored)},
     }
-    return to_json(document)
 
 
-def models(workloads: Iterable[str], since: datetime) -> bytes:
+def models(workloads: Iterable[str], since: datetime) -> dict[str, Any]:
     """Return the workloads as a list of models."""
-    created = int(since.timestamp())
-    listed = [{"id": name, "object": "model", "created": created, "owned_by": OWNER} for name in sorted(workloads)]
-    return to_json({"object": "list", "data": listed})
+    return {"object": "list", "data": [model(name, since) for name in sorted(workloads)]}
 
 
-def model(workload: str, since: datetime) -> bytes:
+def model(workload: str, since: datetime) -> dict[str, Any]:
     """Return one workload as a model."""
-    return to_json({"id": workload, "object": "model", "created": int(since.timestamp()), "owned_by": OWNER})
+    return {"id": workload, "object": "model", "created": int(since.timestamp()), "owned_by": OWNER}
 
 
-def error(code: str, message: str, status: int, param: str | None = None) -> bytes:
-    """Return an error.
-
-    Examples
-    --------
-    >>> error("over_quota", "try again in 2 s", 429)
-    b'{"error":{"message":"try again in 2 s","type":"rate_limit_error","param":null,"code":"over_quota"}}'
-    """
-    return to_json({"error": {"message": message, "type": _KINDS.get(status, _INVALID), "param": param, "code": code}})
+def error(code: str, message: str, status: int, param: str | None = None) -> dict[str, Any]:
+    """Return an error."""
+    return {"error": {"message": message, "type": _KINDS.get(status, _INVALID), "param": param, "code": code}}
 
 
 def _usage(routed: RoutedEvent) -> dict[str, int]:
@@ -301,11 +275,6 @@ def _usage(routed: RoutedEvent) -> dict[str, int]:
     read = sum(run.prompt_tokens for run in runs)
     written = sum(run.completion_tokens for run in runs)
     return {"prompt_tokens": read, "completion_tokens": written, "total_tokens": read + written}
-
-
-def _fingerprint(routed: RoutedEvent) -> str:
-    version = routed.decision.calibration_version
-    return f"ucci-{routed.workload}-" + ("cold-start" if version is None else f"v{version}")
 
 
 def _decision(routed: RoutedEvent) -> dict[str, Any]:

@@ -149,16 +149,9 @@ def field_margins(text: str, marks: Sequence[TokenMark], fields: Collection[str]
     r"""Return the margin of each field that the answer names, in [0, 1], rounded to four places.
 
     The tokens of a value are those that hold any of its characters: that which opens it decides between a value and
-    null, and is often one with the end of the key.
-
-    Parameters
-    ----------
-    text : str
-        A valid answer: one JSON object of texts, lists of texts and nulls.
-    marks : sequence of TokenMark
-        Of its tokens, in order; tokens that came together share one start.
-    fields : collection of str
-        The workload's. A key that is written with escapes is not found.
+    null, and is often one with the end of the key. ``text``: a valid answer, one JSON object of texts, lists of texts
+    and nulls; a key that is written with escapes is not found. ``marks``: of its tokens, in order; tokens that came
+    together share one start.
 
     Examples
     --------

@@ -20,6 +20,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import OrderedDict
+from dataclasses import dataclass
 from math import inf, sqrt
 
 #: Calls that a server is given at once before anything is known of it. Where a router joins others, at 2 s a call, no
@@ -39,24 +40,7 @@ LEAST_ROUND = 10
 
 
 class ConcurrencyLimit:
-    """The limit of one server.
-
-    Parameters
-    ----------
-    highest : int
-        The limit never exceeds this; it is never below 1.
-    timeout_s : float
-        Of one call.
-
-    Examples
-    --------
-    >>> limit = ConcurrencyLimit(highest=8, timeout_s=10.0)
-    >>> limit.restart(now_s=0.0)
-    >>> for call in range(7):
-    ...     limit.ended(began_s=float(call), now_s=call + 1.0, overloaded=False, in_flight=limit.current)
-    >>> limit.current
-    8
-    """
+    """The limit of one server, from 1 to ``highest``; ``timeout_s`` is of one call."""
 
     def __init__(self, highest: int, timeout_s: float) -> None:
         self._highest = highest
@@ -105,14 +89,8 @@ class ConcurrencyLimit:
     def ended(self, *, began_s: float, now_s: float, overloaded: bool, in_flight: int) -> None:
         """Take the end of a call that says something about load: answered, sent away, or timed out.
 
-        Parameters
-        ----------
-        began_s, now_s : float
-            When the call was sent and when it ended, in monotonic seconds.
-        overloaded : bool
-            Whether it was sent away (429, 503) or timed out.
-        in_flight : int
-            Calls in flight when it ended, itself included.
+        It was sent at ``began_s`` and ended at ``now_s``, in monotonic seconds. ``overloaded``: sent away (429, 503) or
+        timed out. ``in_flight``: calls when it ended, itself included.
         """
         if began_s < self._counts_from_s:
             return  # sent before the limit was lowered: it says nothing of the present one
@@ -141,15 +119,13 @@ class ConcurrencyLimit:
         self._last_round, self._round = self._round, _Round()
 
 
+@dataclass(slots=True)
 class _Round:
     """Calls that ended, how many of them were marked, and the most that were in flight."""
 
-    __slots__ = ("ended", "marked", "peak")
-
-    def __init__(self, ended: int = 0, marked: int = 0, peak: int = 1) -> None:
-        self.ended = ended
-        self.marked = marked
-        self.peak = peak
+    ended: int = 0
+    marked: int = 0
+    peak: int = 1
 
     def add(self, in_flight: int, *, marked: bool) -> None:
         self.ended += 1
@@ -169,27 +145,16 @@ class _Round:
         return self.peak * (1.0 - share / 2.0) + sqrt(self.peak) * (1.0 - share)
 
 
-class NoPlaceError(TimeoutError):
-    """No place came free in time."""
-
-
 class CallSlots:
-    """A first-come-first-served bound on concurrent calls; the bound may move while they are in flight."""
+    """A first-come-first-served bound on concurrent calls; the bound may move while they are in flight.
+
+    ``taken``: places that somebody has; more than there are, for a while, after their number fell.
+    """
 
     def __init__(self, count: int) -> None:
         self._count = count
-        self._taken = 0
+        self.taken = 0
         self._queue: OrderedDict[asyncio.Future[bool], None] = OrderedDict()
-
-    @property
-    def free(self) -> int:
-        """Places that nobody has."""
-        return max(0, self._count - self._taken)
-
-    @property
-    def taken(self) -> int:
-        """Places that somebody has; more than there are, for a while, after their number fell."""
-        return self._taken
 
     @property
     def queued(self) -> int:
@@ -200,27 +165,25 @@ class CallSlots:
         """Take a place, in turn; False, and no place, when the queue was turned away.
 
         ``timeout_s``: longest wait; without it a caller waits until it gets a place or is turned away. Raises
-        NoPlaceError when the wait took too long.
+        TimeoutError when the wait took too long.
         """
-        if self._taken < self._count:
-            self._taken += 1
+        if self.taken < self._count:
+            self.taken += 1
             return True
         turn: asyncio.Future[bool] = asyncio.get_running_loop().create_future()
         self._queue[turn] = None
         try:
             async with asyncio.timeout(timeout_s):
                 return await turn
-        except (TimeoutError, asyncio.CancelledError) as error:
+        except (TimeoutError, asyncio.CancelledError):
             self._queue.pop(turn, None)
             if turn.done() and not turn.cancelled() and turn.result():
                 self.release()  # the place was handed over in the very moment of giving up
-            if isinstance(error, TimeoutError):
-                raise NoPlaceError from None
             raise
 
     def release(self) -> None:
         """Give a place back, or hand it to the next in the queue."""
-        self._taken -= 1
+        self.taken -= 1
         self._hand_over()
 
     def resize(self, count: int) -> None:
@@ -236,10 +199,10 @@ class CallSlots:
                 turn.set_result(False)
 
     def _hand_over(self) -> None:
-        while self._queue and self._taken < self._count:
+        while self._queue and self.taken < self._count:
             turn, _ = self._queue.popitem(last=False)
             if not turn.done():
-                self._taken += 1
+                self.taken += 1
                 turn.set_result(True)
 
 
@@ -251,18 +214,7 @@ MOST_SAVED = 10.0
 
 
 class RetryBudget:
-    """Tokens, one a retry; answers earn them.
-
-    Examples
-    --------
-    >>> budget = RetryBudget()
-    >>> sum(budget.take() for _ in range(100))
-    10
-    >>> for _ in range(5):
-    ...     budget.earn()
-    >>> budget.take(), budget.take()
-    (True, False)
-    """
+    """Tokens, one a retry; answers earn them."""
 
     def __init__(self) -> None:
         self._tokens = MOST_SAVED
@@ -280,37 +232,18 @@ class RetryBudget:
 
 
 class QueryTime:
-    """What is left of a query's time.
+    """What is left of a query's time. ``reserved_s``: of it, what is kept for calls to come."""
 
-    Parameters
-    ----------
-    most_s : float
-        By default there is no bound.
-    reserved_s : float
-        Of it, what is kept for calls to come.
-
-    Examples
-    --------
-    >>> time = QueryTime(most_s=10.0, reserved_s=2.0)
-    >>> time.spend(5.0)
-    >>> time.left_s
-    3.0
-    >>> time.release()
-    >>> time.left_s
-    5.0
-    """
-
-    __slots__ = ("_reserved_s", "_spent_s", "most_s")
+    __slots__ = ("_left_s", "_reserved_s")
 
     def __init__(self, most_s: float = inf, reserved_s: float = 0.0) -> None:
-        self.most_s = most_s
+        self._left_s = most_s
         self._reserved_s = reserved_s
-        self._spent_s = 0.0
 
     @property
     def left_s(self) -> float:
         """What the present call may spend; 0 where nothing is left."""
-        return max(0.0, self.most_s - self._spent_s - self._reserved_s)
+        return max(0.0, self._left_s - self._reserved_s)
 
     def release(self) -> None:
         """Let the present call spend what was kept for it."""
@@ -318,4 +251,4 @@ class QueryTime:
 
     def spend(self, seconds: float) -> None:
         """Take what a call has spent."""
-        self._spent_s += seconds
+        self._left_s -= seconds

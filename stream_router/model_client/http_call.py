@@ -8,11 +8,13 @@ from __future__ import annotations
 import asyncio
 from base64 import b64encode
 from collections.abc import AsyncIterator, Mapping
+from contextlib import asynccontextmanager
 
 import aiohttp
 
 from schemas.settings import ModelEndpoint
 from stream_router.errors import (
+    CallError,
     MalformedReplyError,
     MisconfiguredError,
     OverloadedError,
@@ -35,12 +37,14 @@ _BASE_REPLY_BYTES = 1_000_000
 _BYTES_A_TOKEN = 2_000
 
 _OK = 200
-#: vLLM sends 503 when its queue is full. One that shuts down does too; that it answers nobody gives it away.
-_TOO_MUCH = frozenset({429, 503})
-#: A proxy waited in vain for the server behind it.
-_TOO_LATE = frozenset({408, 504})
+_BY_STATUS: Mapping[int, type[CallError]] = {
+    **dict.fromkeys((400, 413, 422), RefusedError),
+    # vLLM sends 503 when its queue is full. One that shuts down does too; that it answers nobody gives it away.
+    **dict.fromkeys((429, 503), OverloadedError),
+    # A proxy waited in vain for the server behind it.
+    **dict.fromkeys((408, 504), TimedOutError),
+}
 _REDIRECTS = range(300, 400)
-_REFUSALS = frozenset({400, 413, 422})
 _FORBIDDEN = frozenset({401, 403})
 _MISCONFIGURED = _FORBIDDEN | {404, 405}
 _ABORTED = "abort"
@@ -95,16 +99,11 @@ class ModelConnection:
         return read_models(body) if status == _OK else {}
 
     async def _list_models(self, timeout_s: float) -> tuple[int, bytes]:
-        try:
-            async with (
-                asyncio.timeout(timeout_s),
-                self._session.get(f"{self._base_url}/models", allow_redirects=False) as response,
-            ):
-                return response.status, await self._read(response)
-        except TimeoutError:
-            raise TimedOutError(f"no answer within {timeout_s:g} s") from None
-        except (aiohttp.ClientError, OSError) as error:
-            raise _failure(error) from None
+        async with (
+            _translated(timeout_s),
+            self._session.get(f"{self._base_url}/models", allow_redirects=False) as response,
+        ):
+            return response.status, await self._read(response)
 
     async def attempt(self, request: ModelRequest, headers: Mapping[str, str] | None = None) -> Reply:
         """Make one call.
@@ -113,25 +112,19 @@ class ModelConnection:
         there.
         """
         try:
-            status, body, streamed = await self._post(request, headers)
+            return await self._attempt(request, headers)
         except MalformedReplyError as error:
             raise TransientError(f"HTTP 200, but {error}") from None
-        if status in _REFUSALS:
-            raise RefusedError(f"HTTP {status}: {_shown(body)}")
+
+    async def _attempt(self, request: ModelRequest, headers: Mapping[str, str] | None) -> Reply:
+        status, body, streamed = await self._post(request, headers)
         if status in _MISCONFIGURED or status in _REDIRECTS:
             raise MisconfiguredError(
                 f"HTTP {status} from {self._base_url}{request.path}: {_shown(body)}; check base_url, model and api_key"
             )
-        if status in _TOO_MUCH:
-            raise OverloadedError(f"HTTP {status}: {_shown(body)}")
-        if status in _TOO_LATE:
-            raise TimedOutError(f"HTTP {status}: {_shown(body)}")
         if status != _OK:
-            raise TransientError(f"HTTP {status}: {_shown(body)}")
-        try:
-            reply = read_reply(body, request.signal) if streamed is None else streamed.reply()
-        except MalformedReplyError as error:
-            raise TransientError(f"HTTP 200, but {error}") from None
+            raise _BY_STATUS.get(status, TransientError)(f"HTTP {status}: {_shown(body)}")
+        reply = read_reply(body, request.signal) if streamed is None else streamed.reply()
         if reply.finish_reason == _ABORTED:
             raise TransientError("the server is shutting down and sent half an answer (finish_reason abort)")
         return reply
@@ -141,19 +134,13 @@ class ModelConnection:
     ) -> tuple[int, bytes, StreamedReply | None]:
         """Return the status, and the body or what was streamed; a server that does not stream sends a body."""
         url = self._base_url + request.path
-        try:
-            async with (
-                asyncio.timeout(self._timeout_s),
-                self._session.post(url, data=request.body, headers=headers, allow_redirects=False) as response,
-            ):
-                if request.streams and response.status == _OK and response.content_type == _EVENTS:
-                    streamed = StreamedReply(request.signal)
-                    return response.status, b"", await self._read_events(response, streamed)
-                return response.status, await self._read(response), None
-        except TimeoutError:
-            raise TimedOutError(f"no answer within {self._timeout_s:g} s") from None
-        except (aiohttp.ClientError, OSError) as error:
-            raise _failure(error) from None
+        async with (
+            _translated(self._timeout_s),
+            self._session.post(url, data=request.body, headers=headers, allow_redirects=False) as response,
+        ):
+            if request.streams and response.status == _OK and response.content_type == _EVENTS:
+                return response.status, b"", await self._read_events(response, StreamedReply(request.signal))
+            return response.status, await self._read(response), None
 
     async def _read(self, response: aiohttp.ClientResponse) -> bytes:
         return b"".join([chunk async for chunk in self._chunks(response)])
@@ -177,9 +164,17 @@ class ModelConnection:
             yield chunk
 
 
-def _failure(error: Exception) -> TransientError:
-    line = f"{type(error).__name__}: {error}"
-    return UnreachableError(line) if isinstance(error, aiohttp.ClientConnectorError) else TransientError(line)
+@asynccontextmanager
+async def _translated(timeout_s: float) -> AsyncIterator[None]:
+    """Bound a call in time, and raise what the library says of it as one of ours."""
+    try:
+        async with asyncio.timeout(timeout_s):
+            yield
+    except TimeoutError:
+        raise TimedOutError(f"no answer within {timeout_s:g} s") from None
+    except (aiohttp.ClientError, OSError) as error:
+        kind = UnreachableError if isinstance(error, aiohttp.ClientConnectorError) else TransientError
+        raise kind(f"{type(error).__name__}: {error}") from None
 
 
 def _shown(body: bytes) -> str:

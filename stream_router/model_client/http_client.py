@@ -4,13 +4,12 @@ Three questions are kept apart, since each has another answer:
 
 - Is the server *there*? :mod:`.server_health` decides by whether it answers anybody. While it is absent, calls fail at
   once, and a probe, a real completion of one token, is sent until one is answered.
-- Is it *overloaded*? :mod:`.concurrency_limit` sets how many calls are in flight; the others queue
-  in turn, in :mod:`.call_slots`. A caller that can do without the answer says how long it is ready to queue, and
-  has its retries counted by :mod:`.retry_budget`. A caller that cannot queues for as long as the server is there: its
-  retries queue like any call, so that they add nothing to what the server has to do at a time.
+- Is it *overloaded*? :mod:`.concurrency_limit` sets how many calls are in flight; the others queue in turn. A caller
+  that can do without the answer says how long it is ready to queue, and has its retries counted. A caller that cannot
+  queues for as long as the server is there: its retries queue like any call, so that they add nothing to what the
+  server has to do at a time.
 - Is the *query* at fault? It is once its attempts or its time are used up while the server answers others, a probe if
-  need be.
-  Attempts that end by overload are nobody's fault, and a query has ``MAX_ROUNDS`` times as many of them.
+  need be. Attempts that end by overload are nobody's fault, and a query has ``MAX_ROUNDS`` times as many of them.
 """
 
 from __future__ import annotations
@@ -40,14 +39,13 @@ from stream_router.errors import (
 from stream_router.model_client.concurrency_limit import (
     CallSlots,
     ConcurrencyLimit,
-    NoPlaceError,
     QueryTime,
     RetryBudget,
 )
 from stream_router.model_client.http_call import ModelConnection
 from stream_router.model_client.request import ModelRequest
 from stream_router.model_client.server_health import Breaker, HealthEvent, HealthState, LatencyWindow
-from stream_router.ports import Answered, ModelCallMetrics, Reply, ServerName
+from stream_router.ports import Answered, CascadeMetrics, Reply, ServerName
 from ucci_runtime.clock import Clock
 from ucci_runtime.process import affordable_connections
 
@@ -67,23 +65,6 @@ _SHOWN_MODELS = 8
 _FULL_PAUSE_S = 1.0
 _BACKOFF_S = 0.1
 _MAX_BACKOFF_S = 2.0
-
-
-def _longest_pause_s(attempt: int, failure: TransientError) -> float:
-    """Return the most that may be waited before an attempt; the pause is drawn below it, so that callers spread."""
-    if isinstance(failure, OverloadedError):
-        return _MAX_BACKOFF_S
-    return min(_MAX_BACKOFF_S, _BACKOFF_S * 2.0**attempt)
-
-
-_OUTCOMES: dict[type[CallError], str] = {
-    RefusedError: "refused",
-    MisconfiguredError: "misconfigured",
-    OverloadedError: "overloaded",
-    TimedOutError: "failed",
-    UnreachableError: "failed",
-    TransientError: "failed",
-}
 
 
 @dataclass(slots=True)
@@ -109,13 +90,9 @@ class _Attempts:
         self.overloaded += by_overload
         self.delivered |= not isinstance(error, UnreachableError)
 
-    @property
-    def last_was_overload(self) -> bool:
-        return isinstance(self.last, OverloadedError | TimedOutError)
-
 
 class ModelClient:
-    """The client of one model server. ``limit``: by default one up to the endpoint's ``max_concurrency``."""
+    """The client of one model server."""
 
     def __init__(
         self,
@@ -125,11 +102,11 @@ class ModelClient:
         *,
         max_tokens: int,
         clock: Clock,
-        metrics: ModelCallMetrics | None = None,
-        limit: ConcurrencyLimit | None = None,
+        metrics: CascadeMetrics | None = None,
     ) -> None:
         self._name = name
         self._endpoint = endpoint
+        self._described = {"server": str(name), "url": endpoint.public_url}
         self._probe_request = probe
         self._max_tokens = max_tokens
         self._clock = clock
@@ -138,7 +115,7 @@ class ModelClient:
         # gone from the server, and another one later a probe has had its time at a server without load.
         self._breaker = Breaker(patience_s=2.0 * endpoint.timeout_s)
         most = affordable_connections(endpoint.max_concurrency)
-        self._limit = limit or ConcurrencyLimit(most, endpoint.timeout_s)
+        self._limit = ConcurrencyLimit(most, endpoint.timeout_s)
         self._slots = CallSlots(self._limit.current)
         self._retries = RetryBudget()
         self._connection: ModelConnection | None = None
@@ -159,13 +136,8 @@ class ModelClient:
         try:
             served = await self._connection.greet()
             if served and self._endpoint.model not in served:
-                _log.warning(
-                    "model not served",
-                    server=str(self._name),
-                    url=self._endpoint.public_url,
-                    model=self._endpoint.model,
-                    served=sorted(served)[:_SHOWN_MODELS],
-                )
+                shown = sorted(served)[:_SHOWN_MODELS]
+                _log.warning("model not served", **self._described, model=self._endpoint.model, served=shown)
         except UnreachableError as error:
             self._advance(HealthEvent.OUTAGE, str(error))
         except TransientError as error:
@@ -184,11 +156,6 @@ class ModelClient:
     def is_up(self) -> bool:
         """Whether calls are let through."""
         return self._breaker.lets_through
-
-    @property
-    def why_down(self) -> str | None:
-        """One line for people while the server is down."""
-        return None if self.is_up else self._last_failure
 
     @property
     def mean_latency_s(self) -> float | None:
@@ -223,33 +190,21 @@ class ModelClient:
     ) -> Answered:
         """Ask the model.
 
-        Parameters
-        ----------
-        patience_s : float, optional
-            How long each attempt may queue for a place; for callers that can do without the answer. By default a call
-            queues while the server is up.
-        time : QueryTime, optional
-            What the query may still spend here; what it spent is taken from it, unless the server went down. The first
-            attempt is made in any case, another one only where all its time-out is left.
+        ``earlier_rounds``: outages at which the query was in flight here. ``patience_s``: how long each attempt may
+        queue for a place; for callers that can do without the answer. By default a call queues while the server is up.
+        ``time``: what the query may still spend here; what it spent is taken from it, unless the server went down. The
+        first attempt is made in any case, another one only where all its time-out is left.
 
-        Raises
-        ------
-        RefusedError
-            The server refused this request.
-        FailedError
-            The attempts or the time are used up, and the server answers others.
-        ServerDownError
-            The server is down, known from others or from this query's own attempts.
-        BusyError
-            The server is overloaded, and patience or the budget of retries is used up.
+        Raises RefusedError; FailedError when the attempts or the time are used up, and the server answers others;
+        ServerDownError, known from others or from this query's own attempts; BusyError when the server is overloaded,
+        and patience or the budget of retries is used up.
         """
         attempts, time = _Attempts(self._clock.monotonic()), time or QueryTime()
         try:
             reply = await self._call(request, headers, attempts, earlier_rounds, patience_s, time.left_s)
-        except ServerDownError:
-            raise
-        except CallError:
-            time.spend(attempts.at_server_s)
+        except CallError as error:
+            if not isinstance(error, ServerDownError):
+                time.spend(attempts.at_server_s)
             raise
         time.spend(attempts.at_server_s)
         self._retries.earn()
@@ -280,7 +235,7 @@ class ModelClient:
                 self._slots.release()
 
     def _is_overload(self, error: TransientError, answered: int) -> bool:
-        """Say whether an attempt ended by overload; ``answered`` are the successes at its begin.
+        """Return whether an attempt ended by overload; ``answered`` are the successes at its begin.
 
         A time-out did if nobody was answered meanwhile, or others are slow too. A call that times out at a limit of 1
         while a probe is answered, or while others are answered promptly, has only itself to blame.
@@ -296,12 +251,11 @@ class ModelClient:
         """Take a place at the server, which the caller gives back."""
         try:
             has_place = self.is_up and await self._slots.acquire(patience_s)
-        except NoPlaceError:
+        except TimeoutError:
             raise BusyError(f"{self._name} is overloaded: no place for a call within {patience_s:g} s") from None
-        if not has_place:
-            raise self._down(attempts, earlier_rounds)
-        if not self.is_up:
+        if has_place and not self.is_up:
             self._slots.release()
+        if not (has_place and self.is_up):
             raise self._down(attempts, earlier_rounds)
         if attempts.successes < 0:
             attempts.successes = self._breaker.successes
@@ -309,7 +263,6 @@ class ModelClient:
     async def _prepare_retry(
         self, attempts: _Attempts, earlier_rounds: int, time_s: float, *, may_give_up: bool
     ) -> None:
-        """Wait before another attempt, or raise why there is none."""
         assert attempts.last is not None
         pause_s = self._pause_s(attempts, time_s)
         if pause_s is not None:
@@ -317,7 +270,7 @@ class ModelClient:
                 attempts.at_server_s += pause_s
                 await asyncio.sleep(pause_s)
                 return
-            if attempts.last_was_overload:
+            if isinstance(attempts.last, OverloadedError | TimedOutError):
                 raise BusyError(f"{self._name} is overloaded: {attempts.last}")
         if self._breaker.successes == attempts.successes:
             # Nothing was answered since this query's first attempt: wait until a probe has settled who is to blame.
@@ -331,7 +284,11 @@ class ModelClient:
         assert attempts.last is not None
         if attempts.failed >= MAX_ATTEMPTS or attempts.overloaded >= MAX_ROUNDS * MAX_ATTEMPTS:
             return None
-        pause_s = random.uniform(0.0, _longest_pause_s(attempts.failed + attempts.overloaded, attempts.last))
+        longest_s = _MAX_BACKOFF_S
+        if not isinstance(attempts.last, OverloadedError):
+            longest_s = min(_MAX_BACKOFF_S, _BACKOFF_S * 2.0 ** (attempts.failed + attempts.overloaded))
+        # Drawn, so that callers spread.
+        pause_s = random.uniform(0.0, longest_s)
         return pause_s if attempts.at_server_s + pause_s + self._endpoint.timeout_s <= time_s else None
 
     def _down(self, attempts: _Attempts, earlier_rounds: int) -> CallError:
@@ -351,7 +308,7 @@ class ModelClient:
             reply = await self._connection.attempt(request, headers)
         except CallError as error:
             self._failures += 1
-            self._count(_OUTCOMES[type(error)], self._clock.monotonic() - began_s)
+            self._count(error.outcome, self._clock.monotonic() - began_s)
             if not (isinstance(error, TimedOutError) and self._limit.is_own(self._clock.monotonic())):
                 if isinstance(error, OverloadedError | TimedOutError) and not is_probe:
                     self._limit_by(began_s, overloaded=True)
@@ -372,15 +329,10 @@ class ModelClient:
         """Say once that a server gives none: each of its answers counts as failed, and nothing else would show why."""
         if reply.uncertainty is None and reply.text and not self._has_complained:
             self._has_complained = True
-            _log.warning(
-                "model server returns no log-probabilities; none of its answers can be used",
-                server=str(self._name),
-                url=self._endpoint.public_url,
-                model=self._endpoint.model,
-            )
+            line = "model server returns no log-probabilities; none of its answers can be used"
+            _log.warning(line, **self._described, model=self._endpoint.model)
 
     def _suspect(self, error: CallError, *, is_probe: bool) -> None:
-        """Pass a failed attempt on to the breaker."""
         if isinstance(error, MisconfiguredError):
             self._advance(HealthEvent.OUTAGE, str(error))
         elif isinstance(error, RefusedError):
@@ -392,18 +344,12 @@ class ModelClient:
             delayed = isinstance(error, OverloadedError | TimedOutError)
             self._advance(HealthEvent.PROBE_DELAYED if delayed else HealthEvent.PROBE_FAILED, str(error))
         else:
-            self._advance(
-                HealthEvent.UNREACHABLE if isinstance(error, UnreachableError) else HealthEvent.FAILURE, str(error)
-            )
+            is_gone = isinstance(error, UnreachableError)
+            self._advance(HealthEvent.UNREACHABLE if is_gone else HealthEvent.FAILURE, str(error))
 
     def _limit_by(self, began_s: float, *, overloaded: bool) -> None:
-        """Let the end of a call move the number of places."""
-        self._limit.ended(
-            began_s=began_s,
-            now_s=self._clock.monotonic(),
-            overloaded=overloaded,
-            in_flight=self._slots.taken,
-        )
+        now_s, in_flight = self._clock.monotonic(), self._slots.taken
+        self._limit.ended(began_s=began_s, now_s=now_s, overloaded=overloaded, in_flight=in_flight)
         self._slots.resize(self._limit.current)
 
     def _restart_limit(self) -> None:
@@ -412,11 +358,13 @@ class ModelClient:
 
     def _count(self, outcome: str, seconds: float) -> None:
         if self._metrics is not None:
-            self._metrics.model_call(self._name.workload, self._name.role, outcome, seconds)
+            labels = self._name._asdict()
+            self._metrics.count("model_calls", outcome=outcome, **labels)
+            if outcome == "answered":
+                self._metrics.count("model_call_seconds", seconds, **labels)
 
     def _advance(self, event: HealthEvent, failure: str | None = None) -> None:
-        """Pass an event to the breaker, and wake everybody who waits for the state after it."""
-        state, before, was_up = self._breaker.state, self._breaker.health, self.is_up
+        state, was_up = self._breaker.state, self.is_up
         after = self._breaker.advance(event, self._clock.monotonic())
         if failure is not None:
             self._last_failure = failure
@@ -424,18 +372,15 @@ class ModelClient:
             return
         self._announce()
         if was_up and not self.is_up:
-            _log.warning(
-                "model server down", server=str(self._name), url=self._endpoint.public_url, reason=self._last_failure
-            )
+            _log.warning("model server down", **self._described, reason=self._last_failure)
             self._slots.turn_away()
         elif self.is_up and not was_up:
             _log.info("model server up", server=str(self._name))
             self._restart_limit()
-        if self._metrics is not None and self._breaker.health != before:
-            self._metrics.model_health(self._name.workload, self._name.role, self._breaker.health)
+        if self._metrics is not None and self.is_up != was_up:
+            self._metrics.gauge("model_up", self.is_up, **self._name._asdict())
 
     def _announce(self) -> None:
-        """Wake those who wait for the state that the breaker is in."""
         is_sure = self._breaker.is_closed
         for event, holds in (
             (self._is_up, self.is_up),
@@ -474,7 +419,6 @@ class ModelClient:
         return running
 
     async def _probe(self) -> None:
-        """Send one probe; the attempt records the outcome."""
         try:
             await self._attempt(self._probe_request, None, is_probe=True)
         except CallError:

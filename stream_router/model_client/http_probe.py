@@ -11,7 +11,7 @@ import asyncio
 import time
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
-from typing import Literal
+from typing import Literal, NamedTuple
 
 from schemas.routed import ModelRole
 from schemas.settings import ModelEndpoint, Settings, WorkloadSettings
@@ -28,8 +28,7 @@ _SHOWN_MODELS = 8
 _SHOWN_CHARS = 80
 
 
-@dataclass(frozen=True, slots=True)
-class Finding:
+class Finding(NamedTuple):
     """One thing that a person should know of a model server, in one line."""
 
     kind: Literal["fault", "away", "doubt"]
@@ -87,7 +86,10 @@ async def _probe(workload: WorkloadSettings, role: ModelRole, endpoint: ModelEnd
     try:
         served = await connection.models()
         if served and endpoint.model not in served:
-            return Probed(role, (Finding("fault", role, f"{key}.model: {_not_served(endpoint, served)}"),), served)
+            names = sorted(served)
+            shown = ", ".join(names[:_SHOWN_MODELS]) + (", …" if len(names) > _SHOWN_MODELS else "")
+            line = f"{key}.model: {endpoint.model} is not served at {endpoint.public_url}; served there: {shown}"
+            return Probed(role, (Finding("fault", role, line),), served)
         began_s = time.monotonic()
         reply = await connection.attempt(build_request(workload, endpoint, text))
         latency_s = time.monotonic() - began_s
@@ -104,18 +106,18 @@ async def _probe(workload: WorkloadSettings, role: ModelRole, endpoint: ModelEnd
 def _of_reply(
     workload: WorkloadSettings, role: ModelRole, endpoint: ModelEndpoint, reply: Reply
 ) -> Iterable[tuple[Literal["fault", "doubt"], str]]:
+    at = f"{endpoint.model} at {endpoint.public_url}"
     if reply.uncertainty is None:
         line = (
-            f"{endpoint.model} at {endpoint.public_url} returns no log-probabilities, which the uncertainty is "
-            "measured from; let the server return them (vLLM does by itself), or ask it without a proxy"
+            f"{at} returns no log-probabilities, which the uncertainty is measured from; let the server return them "
+            "(vLLM does by itself), or ask it without a proxy"
         )
         yield "fault", line
         return
     if role == "small" and reply.uncertainty == 0.0:
         line = (
-            f"{endpoint.model} at {endpoint.public_url} gives every token of its answer probability 1, so that u is 0 "
-            "whatever it answers: let the server report the model's own log-probabilities (vLLM does so without "
-            "speculative decoding), and restart it"
+            f"{at} gives every token of its answer probability 1, so that u is 0 whatever it answers: let the server "
+            "report the model's own log-probabilities (vLLM does so without speculative decoding), and restart it"
         )
         yield "fault", line
     run = parse_answer(endpoint.model, reply, workload.fields, 0.0)
@@ -126,12 +128,6 @@ def _of_reply(
             "Check prompt, api and max_tokens"
         )
         yield "doubt", line
-
-
-def _not_served(endpoint: ModelEndpoint, served: Iterable[str]) -> str:
-    names = sorted(served)
-    shown = ", ".join(names[:_SHOWN_MODELS]) + (", …" if len(names) > _SHOWN_MODELS else "")
-    return f"{endpoint.model} is not served at {endpoint.public_url}; served there: {shown}"
 
 
 def _key(workload: WorkloadSettings, role: ModelRole) -> str:

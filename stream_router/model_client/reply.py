@@ -36,18 +36,26 @@ def read_reply(body: bytes, signal: UncertaintySignal) -> Reply:
         tokens = list(_tokens(choice.get("logprobs")))
         uncertainty = signal.of(tokens)
         usage = document.get("usage") or {}
-        counted, read = usage.get("completion_tokens"), usage.get("prompt_tokens")
+        counts = usage.get("completion_tokens"), usage.get("prompt_tokens")
         reason = choice.get("finish_reason")
     except _MISSHAPEN as error:
         raise MalformedReplyError(f"not a completion: {type(error).__name__}: {error}") from None
-    return Reply(
-        text=text if isinstance(text, str) else "",
-        # A word by the protocol; whatever else a server sends goes into every result.
-        finish_reason=reason[:_MAX_REASON_CHARS] if isinstance(reason, str) else None,
-        completion_tokens=counted if _is_count(counted) else len(tokens),
-        uncertainty=uncertainty,
-        prompt_tokens=read if _is_count(read) else 0,
-    )
+    # A word by the protocol; whatever else a server sends goes into every result.
+    reason = reason[:_MAX_REASON_CHARS] if isinstance(reason, str) else None
+    return _reply(text if isinstance(text, str) else "", reason, uncertainty, counts, len(tokens))
+
+
+def _reply(
+    text: str,
+    reason: str | None,
+    uncertainty: float | None,
+    counts: tuple[Any, Any],
+    seen: int,
+    marks: tuple[TokenMark, ...] = (),
+) -> Reply:
+    """Return a reply; ``counts`` are the tokens written and read as the server says, ``seen`` those that came."""
+    written, read = (count if _is_count(count) else None for count in counts)
+    return Reply(text, reason, seen if written is None else written, uncertainty, read or 0, marks)
 
 
 def read_models(body: bytes) -> dict[str, str]:
@@ -123,15 +131,10 @@ class StreamedReply:
         if self._finish_reason is None:
             raise MalformedReplyError("the stream ended before the answer did")
         usage = self._usage if isinstance(self._usage, dict) else {}
-        counted, read = usage.get("completion_tokens"), usage.get("prompt_tokens")
-        return Reply(
-            text="".join(self._texts),
-            finish_reason=self._finish_reason,
-            completion_tokens=counted if _is_count(counted) else len(self._certainties),
-            uncertainty=uncertainty_of(self._certainties),
-            prompt_tokens=read if _is_count(read) else 0,
-            marks=tuple(self._marks),
-        )
+        counts = usage.get("completion_tokens"), usage.get("prompt_tokens")
+        uncertainty = uncertainty_of(self._certainties)
+        seen, marks = len(self._certainties), tuple(self._marks)
+        return _reply("".join(self._texts), self._finish_reason, uncertainty, counts, seen, marks)
 
 
 #: What reading something that is no completion as one gives.

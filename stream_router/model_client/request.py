@@ -41,14 +41,9 @@ def build_request(
 ) -> ModelRequest:
     """Return the request that asks one model about one query.
 
-    Parameters
-    ----------
-    text : str
-        Replaces ``{text}`` in the prompt, literally: prompts hold JSON braces.
-    begun : str
-        The beginning of an answer, which the model goes on from; the reply holds what follows it.
-    marked : bool
-        Whether it must be known where each token stands in the reply's text.
+    ``text`` replaces ``{text}`` in the prompt, literally: prompts hold JSON braces. ``begun``: the beginning of an
+    answer, which the model goes on from; the reply holds what follows it. ``marked``: whether it must be known where
+    each token stands in the reply's text.
     """
     prompt = workload.prompt.replace(TEXT_PLACEHOLDER, text)
     signal = SIGNALS[workload.uncertainty]
@@ -93,13 +88,7 @@ def _body(workload: WorkloadSettings, model: str, prompt: str, max_tokens: int, 
 
 
 def entities_schema(fields: tuple[str, ...]) -> dict[str, Any]:
-    """Return the JSON Schema of an answer: every field a text, a list of texts, or null.
-
-    Examples
-    --------
-    >>> entities_schema(("iso",))["required"]
-    ['iso']
-    """
+    """Return the JSON Schema of an answer: every field a text, a list of texts, or null."""
     value = {"anyOf": [{"type": "string"}, {"type": "array", "items": {"type": "string"}}, {"type": "null"}]}
     return {
         "type": "object",

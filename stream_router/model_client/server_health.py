@@ -24,6 +24,11 @@ from typing import Literal
 #: From the first failure to the first probe, and between probes at most; each pause is 1.6 times the one before.
 FIRST_PAUSE_S, MAX_PAUSE_S = 0.2, 1.0
 
+#: Failed probes and refused connections in a row, nothing being answered between them, that count as absence. Of a
+#: server that fails each call with probability .3, three in a row are 3 %, and only if no other call is answered within
+#: the second that three probes take.
+FAILURE_LIMIT = 3
+
 Health = Literal["up", "probing", "down"]
 Quantile = Literal["p50", "p90", "p99"]
 
@@ -31,7 +36,7 @@ _SHARES: dict[Quantile, float] = {"p50": 0.5, "p90": 0.9, "p99": 0.99}
 
 
 class HealthState(Enum):
-    """HealthState of a breaker."""
+    """State of a breaker."""
 
     CLOSED = "closed"
     SUSPECT = "suspect"
@@ -65,76 +70,37 @@ class HealthEvent(Enum):
     OUTAGE = "outage"
 
 
+_DOUBTED = (
+    HealthEvent.FAILURE,
+    HealthEvent.UNREACHABLE,
+    HealthEvent.PROBE_FAILED,
+    HealthEvent.PROBE_DELAYED,
+)
+_CLOSED_OR_GONE = {HealthEvent.SUCCESS: HealthState.CLOSED, HealthEvent.OUTAGE: HealthState.OPEN}
+_IN_DOUBT = _CLOSED_OR_GONE | dict.fromkeys(_DOUBTED, HealthState.SUSPECT)
+_ABSENT = _CLOSED_OR_GONE | dict.fromkeys(_DOUBTED, HealthState.OPEN) | {HealthEvent.PROBE_SENT: HealthState.HALF_OPEN}
+
 #: Besides, SUSPECT becomes OPEN with the failure that reaches the limit, and with a probe delayed beyond patience.
 _NEXT: dict[HealthState, dict[HealthEvent, HealthState]] = {
-    HealthState.CLOSED: {
-        HealthEvent.SUCCESS: HealthState.CLOSED,
-        HealthEvent.FAILURE: HealthState.SUSPECT,
-        HealthEvent.UNREACHABLE: HealthState.SUSPECT,
-        HealthEvent.PROBE_FAILED: HealthState.SUSPECT,
-        HealthEvent.PROBE_DELAYED: HealthState.SUSPECT,
-        HealthEvent.OUTAGE: HealthState.OPEN,
-    },
-    HealthState.SUSPECT: {
-        HealthEvent.SUCCESS: HealthState.CLOSED,
-        HealthEvent.FAILURE: HealthState.SUSPECT,
-        HealthEvent.UNREACHABLE: HealthState.SUSPECT,
-        HealthEvent.PROBE_SENT: HealthState.SUSPECT,
-        HealthEvent.PROBE_FAILED: HealthState.SUSPECT,
-        HealthEvent.PROBE_DELAYED: HealthState.SUSPECT,
-        HealthEvent.OUTAGE: HealthState.OPEN,
-    },
-    HealthState.OPEN: {
-        HealthEvent.SUCCESS: HealthState.CLOSED,
-        HealthEvent.FAILURE: HealthState.OPEN,
-        HealthEvent.UNREACHABLE: HealthState.OPEN,
-        HealthEvent.PROBE_SENT: HealthState.HALF_OPEN,
-        HealthEvent.PROBE_FAILED: HealthState.OPEN,
-        HealthEvent.PROBE_DELAYED: HealthState.OPEN,
-        HealthEvent.OUTAGE: HealthState.OPEN,
-    },
-    HealthState.HALF_OPEN: {
-        HealthEvent.SUCCESS: HealthState.CLOSED,
-        HealthEvent.FAILURE: HealthState.OPEN,
-        HealthEvent.UNREACHABLE: HealthState.OPEN,
-        HealthEvent.PROBE_SENT: HealthState.HALF_OPEN,
-        HealthEvent.PROBE_FAILED: HealthState.OPEN,
-        HealthEvent.PROBE_DELAYED: HealthState.OPEN,
-        HealthEvent.OUTAGE: HealthState.OPEN,
-    },
+    HealthState.CLOSED: _IN_DOUBT,
+    HealthState.SUSPECT: _IN_DOUBT | {HealthEvent.PROBE_SENT: HealthState.SUSPECT},
+    HealthState.OPEN: _ABSENT,
+    HealthState.HALF_OPEN: _ABSENT,
 }
 
 _COUNTED = frozenset({HealthEvent.UNREACHABLE, HealthEvent.PROBE_FAILED})
 
 
-class IllegalTransitionError(RuntimeError):
-    """An event that cannot happen in this state; the program is at fault."""
-
-
 class Breaker:
     """Presence of one server.
 
-    Parameters
-    ----------
-    patience_s : float
-        How long after the first failure a server that sends probes away, or leaves them waiting, counts as busy rather
-        than absent.
-    failure_limit : int
-        Failed probes and refused connections in a row, nothing being answered between them, that count as absence. Of a
-        server that fails each call with probability .3, three in a row are 3 %, and only if no other call is answered
-        within the second that three probes take.
-
-    Attributes
-    ----------
-    successes : int
-        Grows with every success; two readings show whether the server answered anything in between.
-    since_s : float
-        When the state was entered, on the clock of ``now_s``.
+    ``patience_s``: how long after the first failure a server that sends probes away, or leaves them waiting, counts as
+    busy rather than absent. ``successes`` grows with every success; two readings show whether the server answered
+    anything in between. ``since_s``: when the state was entered.
     """
 
-    def __init__(self, patience_s: float = 0.0, failure_limit: int = 3) -> None:
+    def __init__(self, patience_s: float) -> None:
         self._patience_s = patience_s
-        self._failure_limit = failure_limit
         self._failures_in_a_row = 0
         self._pause_s = FIRST_PAUSE_S
         self._probe_at_s = 0.0
@@ -160,20 +126,13 @@ class Breaker:
     def advance(self, event: HealthEvent, now_s: float) -> HealthState:
         """Take one event and return the state after it.
 
-        ``now_s``: monotonic seconds. Raises IllegalTransitionError if a probe is sent while there is no doubt; the
-        breaker stays as it was.
-
-        Examples
-        --------
-        >>> breaker = Breaker(failure_limit=2)
-        >>> events = (HealthEvent.FAILURE, HealthEvent.PROBE_SENT, HealthEvent.PROBE_FAILED, HealthEvent.PROBE_FAILED)
-        >>> [breaker.advance(event, 0.0).value for event in events]
-        ['suspect', 'suspect', 'suspect', 'open']
+        ``now_s``: monotonic seconds. Raises RuntimeError if a probe is sent while there is no doubt; the breaker stays
+        as it was.
         """
         before = self.state
         after = _NEXT[before].get(event)
         if after is None:
-            raise IllegalTransitionError(f"{event.value} while {before.value}")
+            raise RuntimeError(f"{event.value} while {before.value}")
         if event is HealthEvent.SUCCESS:
             self.successes += 1
             self._failures_in_a_row = 0
@@ -194,7 +153,7 @@ class Breaker:
     def _is_gone(self, event: HealthEvent, now_s: float) -> bool:
         if event is HealthEvent.PROBE_DELAYED:
             return now_s - self.since_s >= self._patience_s
-        return event in _COUNTED and self._failures_in_a_row >= self._failure_limit
+        return event in _COUNTED and self._failures_in_a_row >= FAILURE_LIMIT
 
     def probe_in_s(self, now_s: float) -> float:
         """Return the seconds until the next probe is due, 0 when it is; meaningless while closed."""
@@ -202,16 +161,7 @@ class Breaker:
 
 
 class LatencyWindow:
-    """The last calls' latencies.
-
-    Examples
-    --------
-    >>> window = LatencyWindow(size=2)
-    >>> for latency_s in (9.0, 1.0, 3.0):
-    ...     window.add(latency_s)
-    >>> window.mean_s, window.quantiles_s()["p50"]
-    (2.0, 1.0)
-    """
+    """The last calls' latencies."""
 
     def __init__(self, size: int = 1_000) -> None:
         self._kept: deque[float] = deque(maxlen=size)

@@ -3,7 +3,7 @@
 A workload chooses its signal by name (``[workloads.NAME] uncertainty``). A calibration map belongs to the signal that
 it was fitted on: results, labels and versions carry the name, and maps of another one are refused.
 
-To add a signal: write its class or its certainty of one token, put it into ``SIGNALS``, and add its name to
+To add a signal: write its certainty of one token, put it into ``SIGNALS``, and add its name to
 :data:`schemas.event.SignalKind`.
 """
 
@@ -12,8 +12,6 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
-from types import MappingProxyType
-from typing import Protocol
 
 from schemas.event import SignalKind
 
@@ -24,37 +22,9 @@ _PAIR = 2
 _ENTROPY_ALTERNATIVES = 5
 
 
-class UncertaintySignal(Protocol):
-    """One way to turn an answer's token probabilities into u."""
-
-    @property
-    def kind(self) -> SignalKind:
-        """The name in settings, results and versions."""
-        ...
-
-    @property
-    def alternatives(self) -> int:
-        """How many of the most probable alternatives of each token are needed."""
-        ...
-
-    @property
-    def certainty(self) -> Callable[[Collection[float]], float]:
-        """The log-probabilities of one token's alternatives → how certain it is, in [0, 1]; u is 1 - their mean."""
-        ...
-
-    def of(self, tokens: Collection[Collection[float]]) -> float | None:
-        """Return u in [0, 1], or None without tokens.
-
-        ``tokens``: natural logarithms of the alternatives of each token, the end of sequence included, in any order.
-        There may be more than asked for. A server writes -9999 for an impossible token, whose probability is 0. Raises
-        ValueError if a value is not a number.
-        """
-        ...
-
-
 @dataclass(frozen=True, slots=True)
-class MeanSignal:
-    """u = 1 - mean over the tokens of their certainty.
+class UncertaintySignal:
+    """One way to turn an answer's token probabilities into u = 1 - mean over the tokens of their certainty.
 
     Examples
     --------
@@ -64,24 +34,25 @@ class MeanSignal:
     True
     """
 
+    #: The name in settings, results and versions.
     kind: SignalKind
+    #: How many of the most probable alternatives of each token are needed.
     alternatives: int
     #: The log-probabilities of one token's alternatives → how certain it is, in [0, 1].
     certainty: Callable[[Collection[float]], float]
 
     def of(self, tokens: Collection[Collection[float]]) -> float | None:
-        """Return u in [0, 1], or None without tokens; see :meth:`UncertaintySignal.of`."""
+        """Return u in [0, 1], or None without tokens.
+
+        ``tokens``: natural logarithms of the alternatives of each token, the end of sequence included, in any order.
+        There may be more than asked for. A server writes -9999 for an impossible token, whose probability is 0. Raises
+        ValueError if a value is not a number.
+        """
         return uncertainty_of(list(map(self.certainty, tokens)))
 
 
 def uncertainty_of(certainties: Collection[float]) -> float | None:
-    """Return u of an answer from how certain each of its tokens is: 1 - their mean, or None without tokens.
-
-    Examples
-    --------
-    >>> uncertainty_of([1.0, 0.5])
-    0.25
-    """
+    """Return u of an answer from how certain each of its tokens is: 1 - their mean, or None without tokens."""
     return min(1.0, max(0.0, 1.0 - math.fsum(certainties) / len(certainties))) if certainties else None
 
 
@@ -89,11 +60,6 @@ def margin(logprobs: Collection[float]) -> float:
     """Return p1 - p2 of one token's alternatives, in [0, 1] (paper, equation 1).
 
     With one alternative alone the runner-up counts as impossible, so that the margin is p1.
-
-    Examples
-    --------
-    >>> margin([-9999.0, 0.0])
-    1.0
     """
     if len(logprobs) == _PAIR:
         one, other = logprobs
@@ -110,17 +76,11 @@ def margin(logprobs: Collection[float]) -> float:
 
 
 def highest(logprobs: Collection[float]) -> float:
-    """Return p1, the probability of the most probable alternative.
-
-    Examples
-    --------
-    >>> highest([-9999.0, 0.0])
-    1.0
-    """
+    """Return p1, the probability of the most probable alternative."""
     return max(map(_probability, logprobs), default=0.0)
 
 
-def concentration(logprobs: Collection[float], count: int = _ENTROPY_ALTERNATIVES) -> float:
+def concentration(logprobs: Collection[float]) -> float:
     """Return 1 - H / ln(count + 1), where H is the Shannon entropy of one token's distribution, truncated.
 
     The ``count`` most probable alternatives are outcomes of their own; what remains of the probability is one more, so
@@ -135,6 +95,7 @@ def concentration(logprobs: Collection[float], count: int = _ENTROPY_ALTERNATIVE
     >>> round(concentration([math.log(1 / 6)] * 5), 12)
     0.0
     """
+    count = _ENTROPY_ALTERNATIVES
     found = sorted(map(_probability, logprobs), reverse=True)[:count]
     known = math.fsum(found)
     # Servers round: the sum may lie a little above 1.
@@ -152,15 +113,13 @@ def _probability(logprob: float) -> float:
 
 
 #: The paper's: u = 1 - mean(p1 - p2).
-TOKEN_MARGIN = MeanSignal("token_margin", 2, margin)
+TOKEN_MARGIN = UncertaintySignal("token_margin", 2, margin)
 
 #: Mean over the tokens of the normalised entropy of their most probable alternatives.
-ENTROPY = MeanSignal("entropy", _ENTROPY_ALTERNATIVES, concentration)
+ENTROPY = UncertaintySignal("entropy", _ENTROPY_ALTERNATIVES, concentration)
 
 #: u = 1 - mean(p1).
-MAX_PROBABILITY = MeanSignal("max_probability", 1, highest)
+MAX_PROBABILITY = UncertaintySignal("max_probability", 1, highest)
 
 #: By the name that settings choose.
-SIGNALS: Mapping[SignalKind, UncertaintySignal] = MappingProxyType(
-    {signal.kind: signal for signal in (TOKEN_MARGIN, ENTROPY, MAX_PROBABILITY)}
-)
+SIGNALS: Mapping[SignalKind, UncertaintySignal] = {one.kind: one for one in (TOKEN_MARGIN, ENTROPY, MAX_PROBABILITY)}

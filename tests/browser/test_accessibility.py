@@ -96,34 +96,29 @@ def unfold(page: Page) -> None:
     page.evaluate("document.querySelectorAll('details').forEach((one) => { one.open = true; })")
 
 
-@pytest.mark.parametrize("scene", SCENES)
-def test_axe_finds_nothing_wrong(addresses: Addresses, page: Page, scene: str) -> None:
+_IN_DARK = ("well", "outage", "drift", "quiet", "workloads", "label-form", "roll-back")
+
+
+@pytest.mark.parametrize(
+    ("page", "scene", "rules"),
+    [
+        *(("light", scene, ()) for scene in SCENES),
+        # Each colour of a first sentence, and each kind of page: colours are all that changes.
+        *(("dark", scene, OF_COLOURS) for scene in _IN_DARK),
+        *(
+            pytest.param(look, scene, (), marks=pytest.mark.thorough, id=f"{look}-{scene}-all")
+            for look in ("dark", "phone")
+            for scene in SCENES
+        ),
+    ],
+    indirect=["page"],
+)
+def test_axe_finds_nothing_wrong(addresses: Addresses, page: Page, scene: str, rules: Sequence[str]) -> None:
     """With all that can be folded open: WCAG 2.2 A and AA, and axe's own good practice."""
     page.goto(addresses.of(scene))
     unfold(page)
 
-    assert violations(page) == []
-
-
-@pytest.mark.parametrize("page", ["dark"], indirect=True)
-@pytest.mark.parametrize("scene", ["well", "outage", "drift", "quiet", "workloads", "label-form", "roll-back"])
-def test_axe_finds_nothing_wrong_in_dark(addresses: Addresses, page: Page, scene: str) -> None:
-    """Each colour of a first sentence, and each kind of page: colours are all that changes."""
-    page.goto(addresses.of(scene))
-    unfold(page)
-
-    assert violations(page, OF_COLOURS) == []
-
-
-@pytest.mark.thorough
-@pytest.mark.parametrize("page", ["dark", "phone"], indirect=True)
-@pytest.mark.parametrize("scene", SCENES)
-def test_axe_finds_nothing_wrong_in_other_looks(addresses: Addresses, page: Page, scene: str) -> None:
-    """Every rule again, on the same markup."""
-    page.goto(addresses.of(scene))
-    unfold(page)
-
-    assert violations(page) == []
+    assert violations(page, rules) == []
 
 
 @pytest.mark.parametrize(
@@ -131,11 +126,7 @@ def test_axe_finds_nothing_wrong_in_other_looks(addresses: Addresses, page: Page
     [
         ("document.querySelector('label[for=field-1]').remove()", (), "label"),
         ("document.documentElement.style.setProperty('--muted', '#333')", OF_COLOURS, "color-contrast"),
-        (
-            SMALL_AND_CLOSE,
-            OF_SPACE,
-            "target-size",
-        ),
+        (SMALL_AND_CLOSE, OF_SPACE, "target-size"),
     ],
     ids=["markup", "colours", "space"],
 )

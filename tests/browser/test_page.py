@@ -6,7 +6,7 @@ import json
 import statistics
 import time
 import urllib.request
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from pathlib import Path
@@ -57,37 +57,37 @@ class Live:
 
     def send(self, count: int) -> None:
         """Send the next queries of the stream; the watcher labels those that are asked for."""
-        producer = Producer({"bootstrap.servers": self.stack.settings.kafka["bootstrap.servers"]})
-        topic = QUERIES.name(self.stack.settings.topics.prefix)
-        for query in self.stream[self.sent : self.sent + count]:
-            event = QueryEvent(query_id=query.query_id, text=query.recorded.text, created_at=datetime.now(UTC))
-            producer.produce(topic, key=query.query_id.encode(), value=event.to_json())
-            producer.poll(0)
-        producer.produce(topic, key=b"broken", value=b"{not json")
-        assert producer.flush(DEADLINE_S) == 0
+        self._produce({query.query_id: query.recorded.text for query in self.stream[self.sent : self.sent + count]})
         self.sent += count
 
     def ask_somebody(self, count: int, which: str = "for-people") -> None:
         """Send queries that the watcher does not know, so that the labels asked for of them wait for a person."""
+        self._produce({f"{which}-{place}": query.recorded.text for place, query in enumerate(self.stream[:count])})
+
+    def _produce(self, texts: Mapping[str, str]) -> None:
+        """Send these queries, and what is none."""
         producer = Producer({"bootstrap.servers": self.stack.settings.kafka["bootstrap.servers"]})
         topic = QUERIES.name(self.stack.settings.topics.prefix)
-        for place, query in enumerate(self.stream[:count]):
-            name = f"{which}-{place}"
-            event = QueryEvent(query_id=name, text=query.recorded.text, created_at=datetime.now(UTC))
-            producer.produce(topic, key=name.encode(), value=event.to_json())
+        for query_id, text in texts.items():
+            event = QueryEvent(query_id=query_id, text=text, created_at=datetime.now(UTC))
+            producer.produce(topic, key=query_id.encode(), value=event.to_json())
+            producer.poll(0)
+        producer.produce(topic, key=b"broken", value=b"{not json")
         assert producer.flush(DEADLINE_S) == 0
+
+    def get(self, path: str, address: str = "") -> Any:
+        """Return what the API, or the service at an address, answers."""
+        with urllib.request.urlopen(f"{address or self.url}{path}") as answer:
+            return json.load(answer)
 
     def open_requests(self) -> list[str]:
         """Return the queries that wait for a label, newest first."""
-        with urllib.request.urlopen(f"{self.url}/v1/label-requests/{WORKLOAD}") as answer:
-            return [one["query_id"] for one in json.load(answer)["requests"]]
+        return [one["query_id"] for one in self.get(f"/v1/label-requests/{WORKLOAD}")["requests"]]
 
     def request(self, query_id: str) -> LabelRequested:
         """Return one open request."""
-        with urllib.request.urlopen(f"{self.url}/v1/label-requests/{WORKLOAD}?limit=500") as answer:
-            return LabelRequested.model_validate(
-                next(one for one in json.load(answer)["requests"] if one["query_id"] == query_id)
-            )
+        found = self.get(f"/v1/label-requests/{WORKLOAD}?limit=500")["requests"]
+        return LabelRequested.model_validate(next(one for one in found if one["query_id"] == query_id))
 
     def said_by(self, labeler: str) -> dict[str, int]:
         """Return what the join has counted of one labeler."""
@@ -96,21 +96,22 @@ class Live:
 
     def status(self) -> dict[str, Any]:
         """Return the workload's status over HTTP."""
-        with urllib.request.urlopen(f"{self.url}/v1/status/{WORKLOAD}") as answer:
-            return dict(json.load(answer))
+        return dict(self.get(f"/v1/status/{WORKLOAD}"))
 
     def versions(self) -> list[int]:
         """Return the versions of the history, newest first."""
-        with urllib.request.urlopen(f"{self.url}/v1/calibrations/{WORKLOAD}") as answer:
-            return [one["version"] for one in json.load(answer)["versions"]]
+        return [one["version"] for one in self.get(f"/v1/calibrations/{WORKLOAD}")["versions"]]
 
     def router_versions(self) -> list[int]:
         """Return the version that each router says it decides by."""
-        found = []
-        for address in self.stack.addresses.routers:
-            with urllib.request.urlopen(f"{address}/v1/status") as answer:
-                found.append(json.load(answer)["versions"][WORKLOAD]["version"])
-        return found
+        found = (self.get("/v1/status", address) for address in self.stack.addresses.routers)
+        return [one["versions"][WORKLOAD]["version"] for one in found]
+
+    def feedback(self, labeler: str) -> list[FeedbackEvent]:
+        """Return what one labeler has said on the topic."""
+        settings = self.stack.settings
+        records = read_all(str(settings.kafka["bootstrap.servers"]), FEEDBACK.name(settings.topics.prefix))
+        return [one for one in map(FeedbackEvent.from_json, map(value_of, records)) if one.labeler == labeler]
 
 
 @pytest.fixture(scope="module")
@@ -318,12 +319,7 @@ def test_a_label_takes_few_keys_and_reaches_the_topic(live: Live, visit: Visitor
             page.keyboard.press(key)
         pressed.append(len(needed))
         expect(page.get_by_role("status").filter(has_text=f"Labelled: {name}.")).to_be_visible()
-    topic, bootstrap = (
-        FEEDBACK.name(live.stack.settings.topics.prefix),
-        str(live.stack.settings.kafka["bootstrap.servers"]),
-    )
-    events = [FeedbackEvent.from_json(value_of(one)) for one in read_all(bootstrap, topic)]
-    said = {one.query_id: one.entities for one in events if one.labeler == "fast"}
+    said = {one.query_id: one.entities for one in live.feedback("fast")}
 
     assert said.keys() == right.keys()
     assert [name for name in right if not equal(said[name], right[name], FIELDS)] == []
@@ -339,9 +335,7 @@ def test_a_key_says_that_no_answer_is_right(live: Live, visit: Visitor) -> None:
     name = page.locator("form[data-query]").get_attribute("data-query") or ""
     page.keyboard.press("w")
     expect(page.get_by_role("status").filter(has_text=f"Judged: {name}.")).to_be_visible()
-    settings = live.stack.settings
-    records = read_all(str(settings.kafka["bootstrap.servers"]), FEEDBACK.name(settings.topics.prefix))
-    (said,) = [one for one in map(FeedbackEvent.from_json, map(value_of, records)) if one.labeler == "thumb"]
+    (said,) = live.feedback("thumb")
 
     assert (said.query_id, said.verdict, said.entities) == (name, "wrong", None)
     assert live.request(name).query_id == name

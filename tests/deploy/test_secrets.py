@@ -102,7 +102,7 @@ async def _asked(settings: Settings) -> str:
                 await answerer.answer(QueryEvent(query_id="q-1", text="canon"), name, trace.headers)
             trace.failed("model_servers_down", str(away.value))
         said.append("".join(traceback.format_exception(away.value)))
-    said += [str(answerer.health()), str(answerer.outages), generate_latest(metrics.registry).decode()]
+    said += [str(answerer.health()), generate_latest(metrics.registry).decode()]
     await answerer.close()
     return "".join([*said, *(span.to_json() for span in exporter.get_finished_spans())])
 

@@ -30,11 +30,7 @@ _ASK_S = 30.0
 class Archive:
     """All committed records so far, by place; one thread reads, any may ask.
 
-    Parameters
-    ----------
-    bootstrap, prefix : str
-    on_record : callable
-        Called in the reader's thread with each record.
+    ``on_record``: called in the reader's thread with each record.
     """
 
     def __init__(self, bootstrap: str, prefix: str, on_record: Callable[[Kept], None]) -> None:

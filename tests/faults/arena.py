@@ -71,20 +71,7 @@ class Ended(NamedTuple):
 
 
 class Arena:
-    """See the module; made by :func:`arena`.
-
-    Parameters
-    ----------
-    broker : LocalBroker
-    models : ModelPair
-    directory : Path
-        Configuration, logs and state.
-    seed : int
-    names : collection of str
-        Of the processes.
-    rate : float
-        Queries a second.
-    """
+    """See the module; made by :func:`arena`. ``directory`` takes configuration, logs and state."""
 
     def __init__(
         self,
@@ -190,14 +177,9 @@ class Arena:
             raise NotRecovered(f"{name} has not committed within {timeout_s:g} s: {child.tail() if child else ''}")
 
     def recovery_s(self, name: str, since_s: float, timeout_s: float = SETTLE_S) -> float:
-        """Wait until a process commits again, and return the seconds from ``since_s`` to then.
+        """Wait until a process commits again, and return the seconds from the end of the fault (monotonic) to then.
 
-        Parameters
-        ----------
-        name : str
-            Of a process; ``whole`` for a result that neither model's failure has touched.
-        since_s : float
-            On the monotonic clock: the end of the fault.
+        ``name``: of a process; ``whole`` for a result that neither model's failure has touched.
         """
         after_ms = wall_ms() - int((time.monotonic() - since_s) * 1_000)
         self.await_commit(name, after_ms, timeout_s)

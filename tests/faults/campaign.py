@@ -239,13 +239,9 @@ def soak(
 ) -> Soak:
     """Let a drawn fault befall the service every ten seconds, or when the last one is over; follow its memory.
 
-    Parameters
-    ----------
-    entries : sequence of Entry
-        The kinds to draw from, as far as a soak has them; one at least. Without kills each process has one life, whose
-        memory shows whether it grows.
-    warm_up_s : float
-        Seconds of each process's life before its memory counts: a fit's grows until its window of labels is full.
+    ``entries``: the kinds to draw from, as far as a soak has them; without kills each process has one life, whose
+    memory shows whether it grows. ``warm_up_s``: seconds of each process's life before its memory counts: a fit's grows
+    until its window of labels is full.
     """
     draw = random.Random(f"{seed} soak")
     soaked = {entry.name: entry for entry in entries if entry.name in SOAKED}

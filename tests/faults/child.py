@@ -131,13 +131,7 @@ def _obey_modes() -> None:
 
 
 class Child:
-    """One process under test, started again and again under the same orders or others.
-
-    Parameters
-    ----------
-    name : str
-    orders : Orders
-    """
+    """One process under test, started again and again under the same orders or others."""
 
     _context = multiprocessing.get_context("forkserver")
 

@@ -82,14 +82,7 @@ class Outcome:
 
 
 class Scene:
-    """An arena behind a proxy with one process to be struck; made by :func:`scene`.
-
-    Parameters
-    ----------
-    stage : Arena
-    proxied : Proxied
-    struck : Stage
-    """
+    """An arena behind a proxy with one process to be struck; made by :func:`scene`."""
 
     def __init__(self, stage: Arena, proxied: Proxied, struck: Stage, off: tuple[str, ...] = ()) -> None:
         self.arena = stage

@@ -128,15 +128,7 @@ class _Traps(NamedTuple):
 
 
 class Player:
-    """Plays schedules on one process of an arena whose processes find the broker behind a proxy.
-
-    Parameters
-    ----------
-    arena : Arena
-    proxy : KafkaProxy
-    name : str
-        Of the process.
-    """
+    """Plays schedules on one process of an arena whose processes find the broker behind a proxy."""
 
     def __init__(self, arena: Arena, proxy: KafkaProxy, name: str) -> None:
         self._arena = arena

@@ -55,15 +55,8 @@ def truth(text: str) -> dict[str, str]:
 class Senders:
     """One thread that sends.
 
-    Parameters
-    ----------
-    bootstrap, prefix : str
-    seed : int
-        Of the texts, the labels' delays and what becomes of them.
-    rate : float
-        Queries a second.
-    refit_s : float
-        Seconds between two requests for a refit.
+    ``seed``: of the texts, the labels' delays and what becomes of them; ``rate``: queries a second; ``refit_s``:
+    seconds between two requests for a refit.
     """
 
     def __init__(self, bootstrap: str, prefix: str, seed: int, *, rate: float, refit_s: float = 2.0) -> None:

@@ -105,15 +105,7 @@ def run(
 ) -> Report:
     """Give so many inputs to the targets; equal arguments give equal inputs.
 
-    Parameters
-    ----------
-    targets : sequence of Target
-    seed : int
-    cases : int
-    progress : callable
-        Given the number of inputs since it was called last.
-    giant_share : float
-        How many inputs are to be of 1 MB.
+    ``progress``: given the number of inputs since it was called last. ``giant_share``: how many are to be of 1 MB.
     """
     _warm(targets)
     draw, report, began_s = random.Random(seed), Report(seed, peak_memory_mb_before=_peak_memory_mb()), time.monotonic()

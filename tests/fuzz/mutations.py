@@ -90,14 +90,7 @@ Mutation = Callable[[random.Random, bytes, Sequence[bytes]], bytes]
 def mutated(draw: random.Random, data: bytes, others: Sequence[bytes], *, giant_share: float = GIANT_SHARE) -> bytes:
     """Return an input after some mutations; equal draws give equal bytes.
 
-    Parameters
-    ----------
-    draw : random.Random
-    data : bytes
-    others : sequence of bytes
-        Inputs of the same kind, of which pieces are taken.
-    giant_share : float
-        How many inputs are to be of 1 MB.
+    ``others``: inputs of the same kind, of which pieces are taken. ``giant_share``: how many inputs are to be of 1 MB.
     """
     if draw.random() < giant_share:
         kind, size = draw.choice([*GIANTS, "repeated"]), max(GIANT_BYTES - len(data), 1_000)

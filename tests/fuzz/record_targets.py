@@ -25,8 +25,8 @@ from schemas.settings import WorkloadSettings
 from schemas.signature import signed
 from stream_router.calibration.active_versions import ActiveVersions, Rejected
 from stream_router.commit.done_offsets import OffsetRange, decode, encode
-from stream_router.intake.decode import decode_query
-from stream_router.trace_context import as_headers, trace_context
+from stream_router.intake_thread import decode_query
+from stream_router.otel_tracing import as_headers, trace_context
 from tests.fuzz.targets import PART, Target, Violation, parts_of, refused, require_line
 from tests.support.recalibrator_events import FIELDS, feedback, routed
 from tests.support.strategies import EVENTS, labelled_examples

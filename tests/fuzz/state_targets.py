@@ -15,7 +15,7 @@ from pydantic_core import to_json
 from recalibrator.api.http_requests import parse_object
 from recalibrator.core import Recalibrator
 from recalibrator.fit.file_snapshots import SnapshotFiles
-from recalibrator.fit.ports import FitState
+from recalibrator.fit.stage import FitState
 from recalibrator.join.query_state import QueryState, decoded, encoded
 from recalibrator.labelling.label_lines import LabelLinesReader, Line, documents_of, task_line
 from recalibrator.labelling.label_studio import LabelStudioReader
@@ -26,7 +26,7 @@ from schemas.label_requested import LabelRequested
 from schemas.made_for import MadeFor
 from schemas.settings_text import parse_settings, render_settings, settings_warnings
 from stream_router.calibration.active_versions import ActiveVersions, Rejected
-from stream_router.calibration.file_versions import VersionFile
+from stream_router.calibration.feed_thread import VersionFile
 from tests.fuzz.record_targets import SETTINGS, WORKLOAD, WORKLOADS, drawn
 from tests.fuzz.targets import PART, Target, Violation, generic, parts_of, refused, require_line
 from tests.support.cascade_stream import drive, typo_world
@@ -169,9 +169,9 @@ class _KeptVersions:
         """Load a file and put in force what it holds."""
         self._file.path.write_bytes(data)
         outcomes = []
-        for kept in self._file.load():
+        for workload, value in self._file.load().items():
             active = ActiveVersions({WORKLOAD: MadeFor(sealed_version().signal)})
-            outcome = active.restore(kept.workload.encode(), kept.value, NOW)
+            outcome = active.restore(workload.encode(), value, NOW)
             if isinstance(outcome, Rejected):
                 require_line(outcome.error)
             outcomes.append(outcome.reason.value if isinstance(outcome, Rejected) else "in force")

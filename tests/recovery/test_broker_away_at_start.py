@@ -4,16 +4,14 @@ from __future__ import annotations
 
 import asyncio
 import json
-import time
-from collections.abc import Iterator
 from datetime import datetime, timedelta
-from http.client import HTTPConnection
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from tests.support import probes
 from tests.support.recalibrator_processes import RecalibratorProcess, create_all_topics, write_recalibrator_config
 from tests.support.router_processes import RouterProcess, write_config
 from ucci_runtime.process import SAID_EVERY_S
@@ -26,16 +24,6 @@ NO_MODELS = "http://127.0.0.1:9/v1"
 NOWHERE = "127.0.0.1:1"
 WAITING = "waiting for the broker"
 STAGES = ("join", "fit", "api")
-DEADLINE_S = 60.0
-
-
-@pytest.fixture
-def started() -> Iterator[list[RouterProcess]]:
-    """Processes to be ended with the test."""
-    processes: list[RouterProcess] = []
-    yield processes
-    for process in processes:
-        process.close()
 
 
 def both_services(directory: Path, bootstrap: str, router_port: int, http_port: int) -> list[RouterProcess]:
@@ -52,19 +40,8 @@ def both_services(directory: Path, bootstrap: str, router_port: int, http_port: 
 
 def get(port: int, path: str) -> tuple[int, dict[str, Any]]:
     """Return the status and the document that a probe answers."""
-    connection = HTTPConnection("127.0.0.1", port, timeout=DEADLINE_S)
-    try:
-        connection.request("GET", path)
-        answer = connection.getresponse()
-        return answer.status, json.loads(answer.read())
-    finally:
-        connection.close()
-
-
-def until_ready(port: int) -> None:
-    deadline_s = time.monotonic() + DEADLINE_S
-    while (answer := get(port, "/readyz"))[0] != 200:
-        assert time.monotonic() < deadline_s, answer
+    code, body = probes.get(port, path)
+    return code, json.loads(body)
 
 
 async def test_broker_away_at_start_ended_the_services(
@@ -90,7 +67,7 @@ async def test_broker_away_at_start_ended_the_services(
     await asyncio.to_thread(own_broker.start)
     await started[0].until_logged("assigned")
     await started[1].until_logged("assigned", len(STAGES) - 1)
-    await asyncio.to_thread(until_ready, ports[1])
+    await asyncio.to_thread(probes.until_ready, ports[1])
     assert (await asyncio.to_thread(get, ports[1], "/v1/status"))[0] == 200
     for process in started:
         said = [datetime.fromisoformat(line["timestamp"]) for line in process.events() if line["event"] == WAITING]

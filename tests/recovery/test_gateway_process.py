@@ -6,16 +6,15 @@ import asyncio
 import itertools
 import json
 from collections import Counter
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import aiohttp
 import pytest
 
-from tests.support.broker import produce, read_all, unique_prefix
+from tests.support.broker import produce, read_all
 from tests.support.gateway_processes import DEADLINE_S, GatewayProcess, ask
-from tests.support.recalibrator_processes import RecalibratorProcess, create_all_topics
+from tests.support.recalibrator_processes import RecalibratorProcess
 from tests.support.router_processes import RouterProcess, hashed_models, write_config
 from tests.support.routers import value_of
 from ucci_stream.local.kafka_node import LocalBroker
@@ -24,22 +23,6 @@ pytestmark = [pytest.mark.broker, pytest.mark.slow]
 
 LABELLED = 400
 GATEWAY = ["[gateway]", "http_port = 0"]
-
-
-@pytest.fixture
-def prefix(broker: LocalBroker) -> str:
-    name = unique_prefix()
-    create_all_topics(broker.bootstrap, name)
-    return name
-
-
-@pytest.fixture
-def started() -> Iterator[list[RouterProcess]]:
-    """Processes to be ended with the test."""
-    processes: list[RouterProcess] = []
-    yield processes
-    for process in processes:
-        process.close()
 
 
 async def test_sigterm_answers_what_is_in_flight_and_exits_0(

@@ -8,7 +8,7 @@ import signal
 import socket
 import urllib.error
 import urllib.request
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -28,15 +28,6 @@ READ, REFUSED = "configuration read anew", "configuration not taken over; the ru
 KEY = "adas-key-01234567"
 LABELS = 400
 DEADLINE_S = 100.0
-
-
-@pytest.fixture
-def started() -> Iterator[list[RouterProcess]]:
-    """Processes to be ended with the test."""
-    processes: list[RouterProcess] = []
-    yield processes
-    for process in processes:
-        process.close()
 
 
 async def hang_up(process: RouterProcess, event: str, times: int = 1) -> dict[str, Any]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from threading import Event
 
 import pytest
@@ -11,11 +11,11 @@ from confluent_kafka import Producer, TopicPartition
 
 from schemas.settings import Settings
 from tests.support.broker import create, produce, unique_prefix
+from tests.support.broker_labs import Notes, collect
 from tests.support.recalibrator_memory import Counts
 from ucci_runtime.broker.contact import Standstill
 from ucci_runtime.broker.kafka_broker import kafka_connect
 from ucci_runtime.broker.kafka_group_reader import KafkaGroupReader
-from ucci_runtime.broker.ports import GroupOffsets
 from ucci_runtime.broker.records import Input, Record
 from ucci_stream.local.kafka_node import LocalBroker
 
@@ -26,19 +26,6 @@ STILL_S = 0.5
 BACKLOG = 20_000
 #: Records that a partition may wait for behind those of another one: a fraction of the backlog.
 TURN = 4_000
-
-
-class FromTheBeginning:
-    """Reads from the beginning of whatever it is assigned."""
-
-    def assigned(self, committed: GroupOffsets) -> Mapping[Input, int]:
-        return dict.fromkeys(committed, 0)
-
-    def revoked(self) -> None:
-        """Nothing is held."""
-
-    def lost(self) -> None:
-        """Nothing is held."""
 
 
 @pytest.fixture
@@ -63,19 +50,14 @@ def reader(broker: LocalBroker, topic: str, counts: Counts) -> Iterator[KafkaGro
     )
     assert isinstance(made, KafkaGroupReader)
     made._standstill = Standstill(STILL_S)
-    made.subscribe(FromTheBeginning())
+    made.subscribe(Notes())
     yield made
     made.close()
 
 
 def read(reader: KafkaGroupReader, wanted: int) -> list[tuple[int, int]]:
     """Return partition and offset of so many records, in order of arrival."""
-    found: list[tuple[int, int]] = []
-    deadline_s = time.monotonic() + DEADLINE_S
-    while len(found) < wanted:
-        assert time.monotonic() < deadline_s, f"{len(found)} of {wanted} records came"
-        found += [(one.source.partition, one.offset) for one in reader.poll(0.05) if isinstance(one, Record)]
-    return found
+    return [(one.source.partition, one.offset) for one in collect(reader, wanted)]
 
 
 def stood_still(counts: Counts) -> float:

@@ -21,7 +21,6 @@ from tests.support.broker import create, follow, produce, read_all, unique_prefi
 from tests.support.recalibrator_events import START, feedback, routed
 from tests.support.recalibrator_processes import (
     RecalibratorProcess,
-    create_all_topics,
     recalibrator_settings,
     write_recalibrator_config,
 )
@@ -71,13 +70,6 @@ def queries_in(summary: dict[str, object]) -> int:
     parts = summary["versions"]
     assert isinstance(parts, list)
     return sum(part["queries"] for part in parts)
-
-
-@pytest.fixture
-def prefix(broker: LocalBroker) -> str:
-    name = unique_prefix()
-    create_all_topics(broker.bootstrap, name)
-    return name
 
 
 @pytest.fixture

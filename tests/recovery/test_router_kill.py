@@ -6,7 +6,7 @@ import asyncio
 import json
 import random
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -56,12 +56,18 @@ def prefix(broker: LocalBroker) -> str:
 
 
 @pytest.fixture
-def started(tmp_path: Path) -> Iterator[list[RouterProcess]]:
-    """Routers to be ended with the test."""
-    routers: list[RouterProcess] = []
-    yield routers
-    for router in routers:
-        router.close()
+def start(
+    broker: LocalBroker, prefix: str, started: list[RouterProcess], tmp_path: Path
+) -> Callable[[str], RouterProcess]:
+    """Start a router that asks the models at a URL, to be ended with the test."""
+
+    def begun(url: str) -> RouterProcess:
+        config = write_config(tmp_path / "ucci.toml", broker.bootstrap, prefix, url)
+        started.append(RouterProcess(config, "router-0", tmp_path / "router.log"))
+        started[-1].start()
+        return started[-1]
+
+    return begun
 
 
 def comparable(value: bytes) -> dict[str, Any]:
@@ -128,13 +134,10 @@ def in_flight(bootstrap: str, prefix: str) -> int:
 
 
 async def test_sigterm_drains_what_is_in_flight_and_exits_0(
-    broker: LocalBroker, prefix: str, started: list[RouterProcess], tmp_path: Path
+    broker: LocalBroker, prefix: str, start: Callable[[str], RouterProcess]
 ) -> None:
     async with hashed_models() as (url, models):
-        config = write_config(tmp_path / "ucci.toml", broker.bootstrap, prefix, url)
-        router = RouterProcess(config, "router-0", tmp_path / "router.log")
-        started.append(router)
-        router.start()
+        router = start(url)
         await router.until_logged("assigned")
         await asyncio.to_thread(
             produce, broker.bootstrap, f"{prefix}.queries", [query(f"q{n}", "slow") for n in range(50)]
@@ -153,14 +156,11 @@ async def test_sigterm_drains_what_is_in_flight_and_exits_0(
 
 
 async def test_sigterm_during_a_hung_call_loses_nothing(
-    broker: LocalBroker, prefix: str, started: list[RouterProcess], tmp_path: Path
+    broker: LocalBroker, prefix: str, start: Callable[[str], RouterProcess]
 ) -> None:
     """SIGTERM ends the router in time even while a model hangs, and the query is not lost."""
     async with hashed_models() as (url, models):
-        config = write_config(tmp_path / "ucci.toml", broker.bootstrap, prefix, url)
-        router = RouterProcess(config, "router-0", tmp_path / "router.log")
-        started.append(router)
-        router.start()
+        router = start(url)
         produce(broker.bootstrap, f"{prefix}.queries", [query("slow", "slow"), query("quick", "quick")])
         progress = Progress(broker.bootstrap, prefix)
         await progress.until(1, [router])
@@ -174,13 +174,10 @@ async def test_sigterm_during_a_hung_call_loses_nothing(
 
 
 async def test_a_second_sigterm_ends_at_once(
-    broker: LocalBroker, prefix: str, started: list[RouterProcess], tmp_path: Path
+    broker: LocalBroker, prefix: str, start: Callable[[str], RouterProcess]
 ) -> None:
     async with hashed_models() as (url, models):
-        config = write_config(tmp_path / "ucci.toml", broker.bootstrap, prefix, url)
-        router = RouterProcess(config, "router-0", tmp_path / "router.log")
-        started.append(router)
-        router.start()
+        router = start(url)
         produce(broker.bootstrap, f"{prefix}.queries", [query("slow", "slow")])
         await router.until_logged("assigned")
         await models.until_called("small", 1)

@@ -9,6 +9,7 @@ import asyncio
 import json
 from collections import Counter
 from collections.abc import Callable, Collection, Iterator, Mapping
+from typing import cast
 
 import pytest
 
@@ -18,8 +19,8 @@ from schemas.handoff import Handoff
 from schemas.query import QueryEvent
 from schemas.routed import ModelRole, ModelRun, RoutedEvent
 from schemas.settings import WorkloadSettings
-from schemas.status import ModelHealth
 from schemas.topics import DEAD_LETTERS, QUERIES, RESULTS
+from stream_router import intake_thread
 from stream_router.cascade.handoff import HandoffLever
 from stream_router.cascade.lever import Asked, RunEnd
 from stream_router.cascade.query_cascade import Ask, GiveUp, QueryCascade, Serve
@@ -29,9 +30,8 @@ from stream_router.commit.ledger import RecordId
 from stream_router.commit.outcome import OutputTopics
 from stream_router.commit.shared_ledger import SharedLedger
 from stream_router.errors import ModelsFailed
-from stream_router.intake import intake_thread
-from stream_router.intake.intake_thread import IntakeThread
-from stream_router.otel_tracing import PassedOn
+from stream_router.intake_thread import IntakeThread
+from stream_router.otel_tracing import Tracing
 from stream_router.ports import TokenMark
 from stream_router.prometheus_metrics import Metrics
 from stream_router.query_loop import QueryLoop
@@ -78,10 +78,8 @@ def loop() -> Iterator[asyncio.AbstractEventLoop]:
     made.close()
 
 
-class HeldAnswerer:
+class HeldAnswerer(answerers.EchoAnswerer):
     """Answers a query when the life says so."""
-
-    can_answer = True
 
     def __init__(self) -> None:
         self.held: list[asyncio.Future[None]] = []
@@ -93,9 +91,6 @@ class HeldAnswerer:
         if query.text == "fail":
             raise ModelsFailed("refused", "refused")
         return answerers.routed(query, workload)
-
-    def health(self) -> Mapping[str, Mapping[str, ModelHealth]]:
-        return {}
 
 
 class HandingAnswerer(HeldAnswerer):
@@ -160,7 +155,7 @@ class RouterProcess:
             ("photo",),
             outputs=TOPICS,
             finished=self._ledger.finished,
-            tracing=PassedOn(),
+            tracing=Tracing(),
         )
         broker = life.broker(instance_id)
         self._session = broker.session(GROUP)
@@ -169,7 +164,9 @@ class RouterProcess:
             self._session, self._ledger, QUERIES_TOPIC, TOPICS, interval_s=0.2, on_failure=fail, metrics=METRICS
         )
         self._reader = broker.group_reader(GROUP, [QUERIES_TOPIC])
-        self._intake = IntakeThread(self._reader, self._ledger, self, on_failure=fail, metrics=METRICS)
+        self._intake = IntakeThread(
+            self._reader, self._ledger, self, cast(CommitThread, self), on_failure=fail, metrics=METRICS
+        )
         self._reader.subscribe(self._intake)
 
     def step(self) -> None:

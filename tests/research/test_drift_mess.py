@@ -14,7 +14,7 @@ import pytest
 from recalibrator.core import TrafficSummarizer, WorkloadSettings
 from recalibrator.decoding import Observation
 from recalibrator.grid import Grid
-from recalibrator.join.query_state import NOTHING_KNOWN, LabelRules, take_feedback, take_result
+from recalibrator.join.query_state import NOTHING_KNOWN, take_feedback, take_result
 from research.drift.__main__ import main
 from research.drift.desk import NAMES, TRUSTED, Desk, Join, Said, Standing
 from research.drift.families import BY_NAME, MESSY, Family
@@ -43,7 +43,7 @@ from schemas import (
     TrafficSummary,
 )
 from tests.support.fixed_policy import FixedPolicy
-from tests.support.recalibrator_events import routed
+from tests.support.recalibrator_events import routed, workload
 
 pytestmark = pytest.mark.usefixtures("short_start")
 
@@ -238,7 +238,7 @@ def test_batch_summary_matches_the_join_stage() -> None:
 def test_the_desks_join_hands_over_what_the_services_join_does() -> None:
     rng = np.random.default_rng(7)
     said = {"x": Said(1, 1, 1), "y": Said(1, 0, 0), "z": Said(1, 0, 1)}
-    rules = {"w": LabelRules(("a",))}
+    rules = {"w": workload("w", ("a",))}
     for _ in range(60):
         join, state = Join(), take_result(NOTHING_KNOWN, routed_event(2), rules).state
         last: LabelledExample | None = None

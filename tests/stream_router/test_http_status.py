@@ -13,8 +13,8 @@ import pytest
 from prometheus_client import CollectorRegistry
 
 from schemas.status import RouterStatus
-from stream_router import http_status
-from stream_router.http_status import StatusRoutes, StatusServer
+from stream_router import http_listener
+from stream_router.http_listener import HttpListener, status_listener, status_routes
 from ucci_runtime.browser_safety import RequestHosts
 
 NOW = datetime(2026, 1, 31, 12, tzinfo=UTC)
@@ -32,9 +32,9 @@ def failing() -> RouterStatus:
 
 
 @asynccontextmanager
-async def serving(made: Callable[[], RouterStatus] = status, *allowed: str) -> AsyncIterator[StatusServer]:
+async def serving(made: Callable[[], RouterStatus] = status, *allowed: str) -> AsyncIterator[HttpListener]:
     hosts, registry = RequestHosts.of("127.0.0.1", allowed), CollectorRegistry()
-    server = StatusServer("127.0.0.1", 0, hosts=hosts, routes=StatusRoutes(made, lambda: (), registry))
+    server = status_listener("127.0.0.1", 0, hosts, status_routes(made, lambda: (), registry))
     await server.start()
     try:
         yield server
@@ -98,13 +98,13 @@ async def test_dns_rebinding_is_refused_on_loopback(path: str) -> None:
 
 @pytest.mark.parametrize("sent", [b"", b"GET /healthz HTT", b"GET /healthz HTTP/1.1\r\nHost: 127.0.0.1\r\nX: "])
 async def test_a_request_that_never_ends_keeps_its_connection(sent: bytes, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(http_status, "LIFETIME_S", 0.2)
+    monkeypatch.setattr(http_listener, "LIFETIME_S", 0.2)
     async with serving() as server:
         assert await until_ended(server.port, sent) == b""
 
 
 async def test_an_answer_that_nobody_reads_keeps_its_connection(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(http_status, "LIFETIME_S", 0.3)
+    monkeypatch.setattr(http_listener, "LIFETIME_S", 0.3)
     async with serving() as server:
         _, writer = await asyncio.open_connection("127.0.0.1", server.port, limit=1_024)
         with pytest.raises(ConnectionError):
@@ -120,7 +120,7 @@ async def send_for_ever(writer: asyncio.StreamWriter) -> None:
 
 async def test_silent_connections_shut_out_the_next_caller(monkeypatch: pytest.MonkeyPatch) -> None:
     """Beyond the limit the oldest connection makes room."""
-    monkeypatch.setattr(http_status, "MAX_CONNECTIONS", 4)
+    monkeypatch.setattr(http_listener, "MAX_CONNECTIONS", 4)
     async with serving() as server:
         silent = [await asyncio.open_connection("127.0.0.1", server.port) for _ in range(4)]
         reader, writer = await asyncio.open_connection("127.0.0.1", server.port)

@@ -6,6 +6,7 @@ import asyncio
 import sys
 from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
+from dataclasses import dataclass
 from typing import Any
 
 import pytest
@@ -17,12 +18,11 @@ from opentelemetry.trace import SpanKind, StatusCode
 from schemas.calibration import CalibrationVersion
 from schemas.query import QueryEvent
 from schemas.settings import Settings
-from schemas.trial import CalibrationTrial
 from stream_router.cascade.answerer import CascadeAnswerer
 from stream_router.commit.outcome import Outcome, OutputTopics
-from stream_router.otel_tracing import OpenTelemetry, PassedOn, configured_tracing
-from stream_router.ports import Tracing
+from stream_router.otel_tracing import OpenTelemetry, Tracing, configured_tracing
 from stream_router.query_loop import QueryLoop
+from tests.support.cascades import InForce
 from tests.support.model_clients import workload
 from tests.support.scripted_model_server import Fault, ScriptedModelServer, answer_to
 from tests.support.versions import sealed_version
@@ -49,30 +49,14 @@ class Spans:
         return {span.name: span for span in self.exporter.get_finished_spans()}
 
 
-class InForce:
-    """One version for every workload."""
-
-    def __init__(self, version: CalibrationVersion) -> None:
-        self._version = version
-
-    def in_force(self, workload: str) -> CalibrationVersion | None:
-        return self._version
-
-    def trial(self, workload: str) -> CalibrationTrial | None:
-        return None
-
-
+@dataclass
 class Routing:
     """A router between two scripted model servers and the test."""
 
-    def __init__(
-        self,
-        small: ScriptedModelServer,
-        large: ScriptedModelServer,
-        router: QueryLoop,
-        outcomes: asyncio.Queue[Outcome],
-    ) -> None:
-        self.small, self.large, self.router, self.outcomes = small, large, router, outcomes
+    small: ScriptedModelServer
+    large: ScriptedModelServer
+    router: QueryLoop
+    outcomes: asyncio.Queue[Outcome]
 
     async def route(self, headers: tuple[Header, ...], text: str = "canon") -> Outcome:
         value = QueryEvent(query_id="q-1", text=text).to_json()
@@ -109,7 +93,7 @@ def context_of(headers: Mapping[str, Any]) -> dict[str, str]:
 
 async def test_context_passes_through_without_a_tracer() -> None:
     """Without a tracer, a query's context reaches both models and the result unchanged."""
-    async with routing(PassedOn()) as r:
+    async with routing(Tracing()) as r:
         outcome = await r.route(GIVEN)
         given = {"traceparent": PARENT, "tracestate": "vendor=1"}
         assert context_of(r.small.seen.headers[-1]) == context_of(r.large.seen.headers[-1]) == given
@@ -134,7 +118,7 @@ def test_a_query_over_http_has_a_span_in_its_callers_trace() -> None:
 @pytest.mark.parametrize("traced", [False, True])
 async def test_an_invalid_context_is_no_error_and_goes_nowhere(value: bytes, traced: bool) -> None:
     spans = Spans()
-    async with routing(spans.tracing if traced else PassedOn()) as r:
+    async with routing(spans.tracing if traced else Tracing()) as r:
         outcome = await r.route((("traceparent", value), ("tracestate", b"vendor=1")))
         assert outcome.record.topic == "results"
         sent = [context_of(r.small.seen.headers[-1]), context_of(dict(outcome.record.headers))]
@@ -220,7 +204,7 @@ async def test_failed_spans_are_marked() -> None:
 
 
 async def test_a_query_is_not_lost_when_tracing_itself_fails() -> None:
-    class Broken(PassedOn):
+    class Broken(Tracing):
         def routing(self, record: Record, query_id: str, workload: str) -> Any:
             raise RuntimeError("the sampler broke")
 
@@ -232,11 +216,11 @@ async def test_a_query_is_not_lost_when_tracing_itself_fails() -> None:
 
 def test_spans_need_a_configured_provider(monkeypatch: pytest.MonkeyPatch) -> None:
     """Spans are made only if a tracer provider is configured."""
-    assert isinstance(configured_tracing(), PassedOn)
+    assert type(configured_tracing()) is Tracing
     monkeypatch.setattr("opentelemetry.trace.get_tracer_provider", TracerProvider)
     assert isinstance(configured_tracing(), OpenTelemetry)
 
 
 def test_without_opentelemetry_installed_headers_are_passed_on(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "opentelemetry", None)
-    assert isinstance(configured_tracing(), PassedOn)
+    assert type(configured_tracing()) is Tracing

@@ -9,7 +9,7 @@ from opentelemetry.context import Context
 from opentelemetry.trace import get_current_span
 from opentelemetry.trace.propagation.tracecontext import TraceContextTextMapPropagator
 
-from stream_router.trace_context import as_headers, trace_context
+from stream_router.otel_tracing import as_headers, trace_context
 
 TRACE, SPAN = "4bf92f3577b34da6a3ce929d0e0e4736", "00f067aa0ba902b7"
 PARENT = f"00-{TRACE}-{SPAN}-01"

@@ -10,8 +10,8 @@ from typing import Any, cast
 
 from starlette.testclient import TestClient
 
-from recalibrator.api.http_app import create_app
 from recalibrator.api.http_context import Context
+from recalibrator.api.http_stage import create_app
 from recalibrator.api.keys import Keys
 from recalibrator.api.read_model.dead_letter_log import DeadLetterLog
 from recalibrator.api.read_model.status_documents import StatusDocuments
@@ -19,15 +19,34 @@ from recalibrator.api.read_model.topic_cache import TopicCache
 from recalibrator.api.routes_movement import MOST_READ
 from recalibrator.labelling.queue import LabelQueue
 from recalibrator.prometheus_metrics import Metrics
+from schemas.calibration import CalibrationVersion, Target
+from schemas.happening import HappeningEvent
+from schemas.label_requested import LabelRequested
 from schemas.settings import Settings
+from schemas.status import DriftStatus, RecalibratorStatus, RouterStatus, VersionInUse, WorkloadStatus
 from tests.support.memory_broker.broker import MemoryBroker, MemoryCluster, create_topics
 from ucci_runtime.broker.contact import Heard
 from ucci_runtime.broker.errors import BrokerUnreachable
 from ucci_runtime.broker.ports import Publisher
 
+Told = CalibrationVersion | HappeningEvent | LabelRequested | RecalibratorStatus | RouterStatus | WorkloadStatus
+
 START = datetime(2026, 1, 1, tzinfo=UTC)
 WORKLOAD = "photo-search"
 KEY = "a-key-long-enough"
+
+
+def plain_status(**changes: Any) -> WorkloadStatus:
+    """Return a status that says what every status does, with these parts changed."""
+    content = {"workload": WORKLOAD, "state": "active", "sentence": "It holds.", "target": Target(micro_f1=0.9)}
+    return WorkloadStatus(**content | {"drift": DriftStatus(state="ok"), "updated_at": START} | changes)
+
+
+def plain_router(name: str = "router-0", version: int | None = None, **changes: Any) -> RouterStatus:
+    """Return what a router reports that decides by this version."""
+    in_use = {WORKLOAD: VersionInUse(version=version)}
+    content = {"instance_id": name, "started_at": START, "updated_at": START, "ready": True, "versions": in_use}
+    return RouterStatus(**content | changes)
 
 
 @dataclass
@@ -88,6 +107,22 @@ class Api:
     cluster: MemoryCluster
     #: When Kafka was last heard, the latest last.
     kafka: list[Heard]
+
+    def tell(self, *records: Told) -> None:
+        """Have the API read these records, each on its topic."""
+        for record in records:
+            value = record.to_json()
+            if isinstance(record, LabelRequested):
+                assert self.queue.take("ucci.label-requests", record.query_id.encode(), value)
+                continue
+            if isinstance(record, CalibrationVersion):
+                topic, key = "calibration-history", f"{record.workload}:{record.version}"
+            elif isinstance(record, RouterStatus | RecalibratorStatus):
+                topic = "routers" if isinstance(record, RouterStatus) else "recalibrators"
+                key = record.instance_id
+            else:
+                topic, key = "status" if isinstance(record, WorkloadStatus) else "happenings", record.workload
+            assert self.cache.take(f"ucci.{topic}", key.encode(), value)
 
 
 def make_settings(

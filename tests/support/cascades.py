@@ -56,6 +56,11 @@ class Bench:
         self.answerer = answerer
         self.counts = counts
 
+    @property
+    def outages(self) -> set[str]:
+        """The roles of the servers that are not up."""
+        return {role for role, server in self.answerer.health()["photo"].items() if server.state != "up"}
+
     async def answer(self, text: str = "canon", headers: Mapping[str, str] | None = None) -> RoutedEvent:
         return await self.answerer.answer(QueryEvent(query_id=PLAIN, text=text), "photo", headers)
 

@@ -6,7 +6,7 @@ import asyncio
 import json
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from contextlib import asynccontextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any
 
 import aiohttp
@@ -15,8 +15,8 @@ from schemas.query import QueryEvent
 from schemas.settings import Settings
 from stream_router.cascade.answerer import CascadeAnswerer
 from stream_router.gateway.service import GatewayService
-from stream_router.ports import Calibrations
-from stream_router.process import AnswererFactory, RunningAnswerer
+from stream_router.ports import Answerer, Calibrations
+from stream_router.process import AnswererFactory
 from stream_router.prometheus_metrics import Metrics
 from tests.support.answerers import EchoAnswerer
 from tests.support.memory_broker.broker import MemoryCluster, create_topics, memory_connect
@@ -54,7 +54,6 @@ class RunningGateway:
     service: GatewayService
     task: asyncio.Task[None]
     session: aiohttp.ClientSession
-    answerers: list[RunningAnswerer] = field(default_factory=list)
 
     @property
     def url(self) -> str:
@@ -111,7 +110,7 @@ def cluster() -> MemoryCluster:
     return made
 
 
-def cascade(settings: Settings, calibrations: Calibrations, clock: Clock, metrics: Metrics) -> RunningAnswerer:
+def cascade(settings: Settings, calibrations: Calibrations, clock: Clock, metrics: Metrics) -> Answerer:
     """Build the cascade as the command does."""
     return CascadeAnswerer(settings, calibrations, clock, settings.gateway.instance_id, metrics, waits=False)
 
@@ -119,7 +118,7 @@ def cascade(settings: Settings, calibrations: Calibrations, clock: Clock, metric
 def echo(hold: Callable[[QueryEvent], Awaitable[object]] | None = None) -> AnswererFactory:
     """Return what builds an answerer without models."""
 
-    def build(settings: Settings, calibrations: Calibrations, clock: Clock, metrics: Metrics) -> RunningAnswerer:
+    def build(settings: Settings, calibrations: Calibrations, clock: Clock, metrics: Metrics) -> Answerer:
         return EchoAnswerer(settings, calibrations, clock, hold)
 
     return build

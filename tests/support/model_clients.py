@@ -11,7 +11,6 @@ from typing import Any
 
 import pytest
 
-from schemas.routed import ModelRole
 from schemas.settings import ModelEndpoint, WorkloadSettings
 from stream_router.model_client.http_client import ModelClient
 from stream_router.model_client.request import ModelRequest, build_probe, build_request
@@ -30,18 +29,14 @@ class CallCounts:
         self.outcomes: Counter[str] = Counter()
         self.health: list[str] = []
 
-    def model_call(self, workload: str, role: ModelRole, outcome: str, seconds: float) -> None:
-        assert seconds >= 0.0
-        self.outcomes[outcome] += 1
+    def count(self, name: str, amount: float = 1.0, **labels: str) -> None:
+        assert amount >= 0.0
+        if "outcome" in labels:
+            self.outcomes[labels["outcome"]] += 1
 
-    def model_health(self, workload: str, role: ModelRole, health: str) -> None:
-        self.health.append(health)
-
-    def handed_over(self, workload: str, outcome: str) -> None:
-        self.outcomes[outcome] += 1
-
-    def compared(self, workload: str, outcome: str) -> None:
-        self.outcomes[outcome] += 1
+    def gauge(self, name: str, value: float, **labels: str) -> None:
+        assert name == "model_up"
+        self.health.append("up" if value else "down")
 
 
 def workload(small: str = NOBODY, large: str = NOBODY, **changes: Any) -> WorkloadSettings:

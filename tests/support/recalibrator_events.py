@@ -10,9 +10,18 @@ from schemas.costs import QueryCost
 from schemas.draws import uniform
 from schemas.feedback import FeedbackEvent
 from schemas.routed import Decision, LabelRequest, ModelRun, RoutedEvent
+from schemas.settings import WorkloadSettings
 
 START = datetime(2026, 1, 1, tzinfo=UTC)
 FIELDS = ("camera", "lens")
+
+
+def workload(name: str = "photo", fields: tuple[str, ...] = FIELDS, **changes: Any) -> WorkloadSettings:
+    """Return the settings of a workload with these fields."""
+    return WorkloadSettings.model_validate({"name": name, "fields": fields, "target": {"micro_f1": 0.9}, **changes})
+
+
+PHOTO = workload()
 
 
 def entities(query_id: str, wrong: bool = False) -> dict[str, Any]:

@@ -9,7 +9,7 @@ from prometheus_client import CollectorRegistry
 
 from recalibrator import metrics as recalibrator_metrics
 from recalibrator.prometheus_metrics import Metrics as RecalibratorMetrics
-from stream_router import metrics as router_metrics
+from stream_router import prometheus_metrics as router_metrics
 from stream_router.prometheus_metrics import Metrics as RouterMetrics
 from tools.docs.metrics_page import PATH, page
 from ucci_runtime.metrics import MetricSpec

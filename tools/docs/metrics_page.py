@@ -10,7 +10,7 @@ from collections.abc import Iterable
 from pathlib import Path
 
 from recalibrator import metrics as recalibrator_metrics
-from stream_router import metrics as router_metrics
+from stream_router import prometheus_metrics as router_metrics
 from ucci_runtime.metrics import MetricSpec
 
 PATH = Path("docs/reference/metrics.md")

@@ -12,5 +12,3 @@ aperture, shutter_speed, iso, focal_length.
 
 Query: {text}
 Output:"""
-
-__all__ = ["PROMPT"]

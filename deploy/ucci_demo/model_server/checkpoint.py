@@ -15,15 +15,10 @@ from ucci_demo.model_server.llama import Llama
 
 MODELS = Path(__file__).parent.parent / "models"
 
-
-def _byte_of() -> dict[str, int]:
-    """Return which byte each character of a byte-level vocabulary stands for (Radford et al. 2019, section 2.2)."""
-    shown = [*range(0x21, 0x7F), *range(0xA1, 0xAD), *range(0xAE, 0x100)]
-    hidden = sorted(set(range(256)) - set(shown))
-    return {chr(byte): byte for byte in shown} | {chr(256 + place): byte for place, byte in enumerate(hidden)}
-
-
-_BYTE_OF = _byte_of()
+_SHOWN = (*range(0x21, 0x7F), *range(0xA1, 0xAD), *range(0xAE, 0x100))
+_HIDDEN = sorted(set(range(256)) - set(_SHOWN))
+#: Which byte each character of a byte-level vocabulary stands for (Radford et al. 2019, section 2.2).
+_BYTE_OF = {chr(byte): byte for byte in _SHOWN} | {chr(256 + place): byte for place, byte in enumerate(_HIDDEN)}
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,6 +55,10 @@ class Checkpoint:
         for token in added:
             tokens[token["id"]] = b"" if token["special"] else token["content"].encode()
         return Vocabulary(tokens, self.model.shape.eos_id)
+
+    def name(self, token_id: int) -> str:
+        """Return the text of one token, special or not."""
+        return str(self.tokenizer.decode([token_id], skip_special_tokens=False))
 
     def decode(self, ids: list[int]) -> str:
         """Return the text of token ids, special tokens left out."""

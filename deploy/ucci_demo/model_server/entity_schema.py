@@ -105,19 +105,22 @@ class Automaton:
 
 
 class _Builder:
-    """Makes states one by one; a state may get several ways out, never two on one byte."""
+    """Makes states one by one; a state may get several ways out, never two on one byte.
+
+    ``literal``, ``string`` and ``strings`` lead from one state to another over what they are named after.
+    """
 
     def __init__(self) -> None:
-        self._rows: list[NDArray[np.int32]] = []
+        self.rows: list[NDArray[np.int32]] = []
 
     def state(self) -> int:
         """Return a new state without a way out."""
-        self._rows.append(np.full(256, DEAD, np.int32))
-        return len(self._rows) - 1
+        self.rows.append(np.full(256, DEAD, np.int32))
+        return len(self.rows) - 1
 
     def link(self, source: int, over: Iterable[int], target: int) -> None:
         """Lead from one state to another over any of these bytes."""
-        self._rows[source][list(over)] = target
+        self.rows[source][list(over)] = target
 
     def spaced(self) -> int:
         """Return a new state that white space leaves where it is."""
@@ -126,14 +129,13 @@ class _Builder:
         return state
 
     def literal(self, source: int, text: bytes, target: int) -> None:
-        """Lead from one state to another over a text."""
         for byte in text[:-1]:
             source, previous = self.state(), source
             self.link(previous, (byte,), source)
         self.link(source, text[-1:], target)
 
     def string(self, source: int, target: int) -> None:
-        """Lead from one state to another over a JSON string (RFC 8259, section 7)."""
+        # RFC 8259, section 7.
         inside, escaped = self.state(), self.state()
         self.link(source, b'"', inside)
         self.link(inside, (byte for byte in range(0x20, 0x80) if byte not in b'"\\'), inside)
@@ -167,7 +169,6 @@ class _Builder:
             self.link(state, second, following)
 
     def strings(self, source: int, target: int) -> None:
-        """Lead from one state to another over a JSON array of strings."""
         opened, item, done = self.spaced(), self.spaced(), self.spaced()
         self.link(source, b"[", opened)
         self.link(opened, b"]", target)
@@ -175,10 +176,6 @@ class _Builder:
         self.string(item, done)
         self.link(done, b",", item)
         self.link(done, b"]", target)
-
-    def automaton(self, start: int, accepting: int) -> Automaton:
-        """Return what was built."""
-        return Automaton(np.stack(self._rows), start, accepting)
 
 
 def compile_schema(properties: tuple[Property, ...]) -> Automaton:
@@ -199,4 +196,4 @@ def compile_schema(properties: tuple[Property, ...]) -> Automaton:
             build.literal(before_value, b"null", after_value)
         at, opening = after_value, b","
     build.link(at, b"}", accepting)
-    return build.automaton(start, accepting)
+    return Automaton(np.stack(build.rows), start, accepting)

@@ -67,18 +67,13 @@ class ContinuousBatch:
         self._free = list(range(slots))
         self._waiting: deque[Generation] = deque()
         self._running: dict[int, Generation] = {}
+        #: Tokens, over all requests.
         self.generated = 0
-        """Tokens, over all requests."""
 
     @property
-    def running(self) -> int:
-        """Sequences in the batch."""
-        return len(self._running)
-
-    @property
-    def waiting(self) -> int:
-        """Requests without a slot yet."""
-        return len(self._waiting)
+    def load(self) -> tuple[int, int]:
+        """Sequences in the batch, and requests without a slot yet."""
+        return len(self._running), len(self._waiting)
 
     def submit(self, generation: Generation) -> None:
         """Queue a request."""

@@ -44,10 +44,9 @@ class Grammar:
 
     def ends(self, state: int) -> NDArray[np.int32]:
         """Return the state after each token, ``DEAD`` for a token that must not follow; shape (vocabulary,)."""
-        ends = self._ends.get(state)
-        if ends is None:
-            ends = self._ends[state] = self._run(state)
-        return ends
+        if state not in self._ends:
+            self._ends[state] = self._run(state)
+        return self._ends[state]
 
     def _run(self, state: int) -> NDArray[np.int32]:
         vocabulary, table = self._vocabulary, self._automaton.table
@@ -65,8 +64,6 @@ class Grammar:
 
 class Guide:
     """Where one sequence stands in its grammar."""
-
-    __slots__ = ("_grammar", "_state")
 
     def __init__(self, grammar: Grammar, state: int) -> None:
         self._grammar = grammar
@@ -96,10 +93,9 @@ class Grammars:
     def of(self, schema: Any) -> Grammar:
         """Return the grammar of a schema. Raises UnsupportedSchemaError; see there."""
         key = json.dumps(schema)
-        grammar = self._kept.get(key)
-        if grammar is None:
+        if key not in self._kept:
             grammar = Grammar(compile_schema(read_schema(schema)), self._vocabulary)
             if len(self._kept) >= _MAX_KEPT:
                 del self._kept[next(iter(self._kept))]
             self._kept[key] = grammar
-        return grammar
+        return self._kept[key]

@@ -7,32 +7,20 @@ first tokens of its recorded answer, the model adds the rest of that answer.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
 from numpy.typing import NDArray
 
 from ucci_demo.model_server import PROMPT
-from ucci_demo.model_server.generation import GeneratedToken, Generation
+from ucci_demo.model_server.generation import GeneratedToken
 
 RECORDED = Path(__file__).parent.parent / "recorded"
 MEMO_NAME = "memo_{role}.npz"
 ALTERNATIVES = 2
 #: What ends a prompt; an answer's beginning may follow.
 _TAIL = PROMPT.partition("{text}")[2]
-
-
-def pack_memo(generations: Mapping[str, Generation], path: Path) -> None:
-    """Write finished generations by query text."""
-    tokens = [token for generation in generations.values() for token in generation.tokens]
-    np.savez_compressed(
-        path,
-        texts=np.frombuffer("\n".join(generations).encode(), dtype=np.uint8),
-        ends=np.cumsum([len(generation.tokens) for generation in generations.values()]).astype(np.int32),
-        ids=np.array([token.top_ids[:ALTERNATIVES] for token in tokens], dtype=np.int16),
-        logprobs=np.array([token.top_logprobs[:ALTERNATIVES] for token in tokens], dtype=np.float32),
-    )
 
 
 class Memo:
@@ -54,9 +42,6 @@ class Memo:
         """Return the memo of ``small`` or ``large``, None for any other checkpoint."""
         path = RECORDED / MEMO_NAME.format(role=role)
         return cls(path) if path.is_file() else None
-
-    def __len__(self) -> int:
-        return len(self._rows)
 
     def find(self, prompt: str) -> list[GeneratedToken] | None:
         """Return the recorded tokens of a prompt, or None where it was not recorded."""

@@ -157,26 +157,34 @@ class Generated:
 
 def reply(asked: Asked, generated: Generated, texts: TokenTexts) -> dict[str, Any]:
     """Return the response body."""
-    tokens, finish_reason = generated.tokens, generated.finish_reason
+    tokens = generated.tokens
+    text = texts.decode([token.token_id for token in tokens if token.token_id != texts.eos_id])
+    content = {"message": {"role": "assistant", "content": text}} if asked.api == "chat" else {"text": text}
+    kind = "chat.completion" if asked.api == "chat" else "text_completion"
+    choice = _choice(asked, texts, tokens, content, generated.finish_reason)
+    usage = _usage(generated.prompt_tokens, len(tokens))
+    return _document(asked, generated, kind) | {"choices": [choice], "usage": usage}
 
+
+def _choice(
+    asked: Asked,
+    texts: TokenTexts,
+    tokens: Sequence[GeneratedToken],
+    content: dict[str, Any],
+    finish_reason: FinishReason | None,
+) -> dict[str, Any]:
     def name(token_id: int) -> str:
         return f"token_id:{token_id}" if asked.as_ids else texts.name_token(token_id)
 
-    text = texts.decode([token.token_id for token in tokens if token.token_id != texts.eos_id])
-    usage = {
-        "prompt_tokens": generated.prompt_tokens,
-        "completion_tokens": len(tokens),
-        "total_tokens": generated.prompt_tokens + len(tokens),
-    }
-    choice: dict[str, Any] = {"index": 0, "finish_reason": finish_reason, "stop_reason": None}
-    if asked.api == "chat":
-        choice["message"] = {"role": "assistant", "content": text}
-        choice["logprobs"] = None if asked.alternatives is None else _chat_logprobs(tokens, asked.alternatives, name)
-    else:
-        choice["text"] = text
-        choice["logprobs"] = None if asked.alternatives is None else _logprobs(tokens, asked.alternatives, name)
-    kind = "chat.completion" if asked.api == "chat" else "text_completion"
-    return _document(asked, generated, kind) | {"choices": [choice], "usage": usage}
+    logprobs = None
+    if asked.alternatives is not None:
+        listed = _chat_logprobs if asked.api == "chat" else _logprobs
+        logprobs = listed(tokens, asked.alternatives, name)
+    return {"index": 0, "finish_reason": finish_reason, "stop_reason": None, **content, "logprobs": logprobs}
+
+
+def _usage(read: int, written: int) -> dict[str, int]:
+    return {"prompt_tokens": read, "completion_tokens": written, "total_tokens": read + written}
 
 
 def _document(asked: Asked, generated: Generated, kind: str) -> dict[str, Any]:
@@ -204,26 +212,18 @@ class EventStream:
     def token(self, token: GeneratedToken, finish_reason: FinishReason | None) -> dict[str, Any]:
         """Return the document of one token; ``finish_reason`` ends the stream."""
         self._tokens += 1
-        choice: dict[str, Any] = {"index": 0, "finish_reason": finish_reason, "stop_reason": None}
-        text, logprobs = self._text(token, is_last=finish_reason is not None), None
-        if self._asked.alternatives is not None:
-            listed = _chat_logprobs if self._asked.api == "chat" else _logprobs
-            logprobs = listed([token], self._asked.alternatives, self._name)
+        text = self._text(token, is_last=finish_reason is not None)
         content = {"delta": {"content": text}} if self._asked.api == "chat" else {"text": text}
-        return self._document() | {"choices": [{**choice, **content, "logprobs": logprobs}]}
+        choice = _choice(self._asked, self._texts, [token], content, finish_reason)
+        return self._document() | {"choices": [choice]}
 
     def usage(self) -> dict[str, Any]:
         """Return the document that ends the stream."""
-        read, written = self._generated.prompt_tokens, self._tokens
-        usage = {"prompt_tokens": read, "completion_tokens": written, "total_tokens": read + written}
-        return self._document() | {"choices": [], "usage": usage}
+        return self._document() | {"choices": [], "usage": _usage(self._generated.prompt_tokens, self._tokens)}
 
     def _document(self) -> dict[str, Any]:
         kind = "chat.completion.chunk" if self._asked.api == "chat" else "text_completion"
         return _document(self._asked, self._generated, kind)
-
-    def _name(self, token_id: int) -> str:
-        return f"token_id:{token_id}" if self._asked.as_ids else self._texts.name_token(token_id)
 
     def _text(self, token: GeneratedToken, *, is_last: bool) -> str:
         """Return what the answer's text grows by; bytes that are no character yet are held back, as vLLM does."""
@@ -246,13 +246,7 @@ def _logprobs(tokens: Sequence[GeneratedToken], count: int, name: Callable[[int]
         "text_offset": offsets,
         "tokens": names,
         "token_logprobs": [token.logprob for token in tokens],
-        "top_logprobs": [
-            {
-                name(i): lp
-                for i, lp in zip(token.top_ids[:count].tolist(), token.top_logprobs[:count].tolist(), strict=True)
-            }
-            for token in tokens
-        ],
+        "top_logprobs": [{name(i): logprob for i, logprob in _top(token, count)} for token in tokens],
     }
 
 

@@ -8,6 +8,7 @@ import threading
 import time
 from collections.abc import AsyncGenerator, Callable, Sequence
 from contextlib import aclosing
+from functools import cache, partial
 from typing import Any
 
 from aiohttp import web
@@ -45,13 +46,14 @@ class _Generator(threading.Thread):
         self._wake = threading.Condition()
         self._queue: list[Generation] = []
         self._stopping = False
-        self.on_step: Callable[[float], object] | None = None
-        """Called with the tokens of each step, from this thread; set before it is started."""
+        #: Called with the tokens of each step, from this thread; set before it is started.
+        self.on_step: Callable[[float], object] = lambda _tokens: None
 
     @property
     def load(self) -> tuple[int, int]:
         """Requests running and waiting."""
-        return self._batch.running, self._batch.waiting + len(self._queue)
+        running, waiting = self._batch.load
+        return running, waiting + len(self._queue)
 
     def submit(self, generation: Generation) -> None:
         """Hand over a request; from any thread."""
@@ -79,8 +81,7 @@ class _Generator(threading.Thread):
                     break
             before = self._batch.generated
             busy = self._batch.step()
-            if self.on_step is not None:
-                self.on_step(self._batch.generated - before)
+            self.on_step(self._batch.generated - before)
         self._batch.abort()
 
 
@@ -98,8 +99,7 @@ class ModelServer:
         self._generator = _Generator(checkpoint)
         self._grammars = Grammars(checkpoint.vocabulary())
         self._ids = itertools.count(1)
-        self._names: dict[int, str] = {}
-        self._texts = TokenTexts(checkpoint.model.shape.eos_id, checkpoint.decode, self._name)
+        self._texts = TokenTexts(checkpoint.model.shape.eos_id, checkpoint.decode, cache(checkpoint.name))
         self._draining = False
         self._registry = CollectorRegistry()
         labels = {"namespace": "vllm", "registry": self._registry}
@@ -115,8 +115,8 @@ class ModelServer:
     def application(self) -> web.Application:
         """Return the aiohttp application; it starts and stops the generating thread."""
         app = web.Application(client_max_size=_MAX_BODY_BYTES)
-        app.router.add_post("/v1/completions", self._completions)
-        app.router.add_post("/v1/chat/completions", self._chat)
+        app.router.add_post("/v1/completions", partial(self._answer, "completions"))
+        app.router.add_post("/v1/chat/completions", partial(self._answer, "chat"))
         app.router.add_get("/v1/models", self._models)
         app.router.add_get("/health", self._health)
         app.router.add_get("/metrics", self._metrics)
@@ -132,12 +132,6 @@ class ModelServer:
         self._draining = True
         self._generator.stop()
         await asyncio.to_thread(self._generator.join)
-
-    async def _completions(self, request: web.Request) -> web.StreamResponse:
-        return await self._answer("completions", request)
-
-    async def _chat(self, request: web.Request) -> web.StreamResponse:
-        return await self._answer("chat", request)
 
     async def _answer(self, api: Api, request: web.Request) -> web.StreamResponse:
         if self._draining:
@@ -158,13 +152,11 @@ class ModelServer:
 
     async def _generate(self, asked: Asked) -> dict[str, Any]:
         prompt_ids = self._prompt_ids(asked)
-        guide = self._guide(asked.schema)
-        tokens = self._remembered(asked, prompt_ids)
-        reason: FinishReason = "stop"
-        if tokens is None:
-            generation = await self._live(prompt_ids, asked.max_tokens, guide)
-            tokens, reason = generation.tokens, generation.finish_reason or "abort"
-        return reply(asked, self._generated(len(prompt_ids), tokens, reason), self._texts)
+        async with aclosing(self._tokens(asked, prompt_ids, self._guide(asked.schema))) as coming:
+            found = [pair async for pair in coming]
+        reason = found[-1][1] if found else None
+        generated = self._generated(len(prompt_ids), [token for token, _ in found], reason or "abort")
+        return reply(asked, generated, self._texts)
 
     async def _stream(self, asked: Asked, request: web.Request, began: float) -> web.StreamResponse:
         """Send an event a token. A client that leaves ends the generation, since nobody reads what follows."""
@@ -235,30 +227,6 @@ class ModelServer:
         if tokens is None:
             tokens = self._memo.find_rest(asked.prompt, prompt_ids, self._checkpoint.encode)
         return tokens if tokens is not None and len(tokens) <= asked.max_tokens else None
-
-    async def _live(self, prompt_ids: list[int], max_tokens: int, guide: Guide | None) -> Generation:
-        loop = asyncio.get_running_loop()
-        done: asyncio.Future[Generation] = loop.create_future()
-
-        def settle(generation: Generation) -> None:
-            if not done.done():
-                done.set_result(generation)
-
-        def finished(generation: Generation) -> None:
-            loop.call_soon_threadsafe(settle, generation)
-
-        generation = Generation(prompt_ids, max_tokens, finished, guide)
-        self._generator.submit(generation)
-        try:
-            return await done
-        finally:
-            generation.cancelled = not done.done() or done.cancelled()
-
-    def _name(self, token_id: int) -> str:
-        name = self._names.get(token_id)
-        if name is None:
-            name = self._names[token_id] = str(self._checkpoint.tokenizer.decode([token_id], skip_special_tokens=False))
-        return name
 
     async def _models(self, _request: web.Request) -> web.Response:
         return _json({"object": "list", "data": [{"id": self._model, "object": "model"}]})

@@ -1,7 +1,7 @@
 """Recorded traffic of the two demo models: queries, gold entities and what both models answered.
 
 Texts and gold lie in a compressed JSONL, numbers in a compressed NumPy archive; row by row they are the same queries.
-:mod:`ucci_demo.recorded.pack` makes both files. A third one holds what the large model answers to the offline queries
+``PROVENANCE.md`` says what made both files. A third one holds what the large model answers to the offline queries
 when the small one hands over to it; ``python -m research.handoff.offline`` makes it.
 """
 

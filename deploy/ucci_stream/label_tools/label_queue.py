@@ -11,8 +11,7 @@ from typing import NamedTuple
 
 from rich.table import Table
 
-from recalibrator.labelling.budget import LabelBudget, label_budget
-from recalibrator.labelling.queue import LabelQueue, QueuePage, audits_of, queue_document
+from recalibrator.labelling.queue import LabelBudget, LabelQueue, QueuePage, audits_of, label_budget, queue_document
 from schemas.entities import Entities
 from schemas.errors import DecodeError
 from schemas.label_requested import RequestReason

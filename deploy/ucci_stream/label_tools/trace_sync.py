@@ -29,7 +29,7 @@ from schemas.feedback import FeedbackEvent
 from schemas.label_requested import LabelRequested
 from schemas.settings import Settings
 from schemas.topics import RESULTS
-from stream_router.trace_context import TRACEPARENT, trace_context
+from stream_router.otel_tracing import TRACEPARENT, trace_context
 from ucci_runtime.broker.errors import BrokerUnreachable
 from ucci_runtime.broker.records import Record
 from ucci_stream.label_tools.sync import Round, Rounds, Synchroniser, SyncTopics, batches, reading_group

@@ -3,22 +3,26 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from datetime import datetime, timedelta
 
-from recalibrator.api.pages.groups import LetterGroup, letter_groups, version_groups
 from recalibrator.api.pages.html_environment import environment, number, percent, words
-from recalibrator.api.pages.strip import Chip, Traffic, deciding, strip, traffic
-from recalibrator.api.pages.svg_plots import Figures, FigureStore
-from recalibrator.api.pages.svg_sparklines import SPAN, Sparkline, sparklines
+from recalibrator.api.pages.panels import (
+    deciding,
+    letter_groups,
+    strip,
+    traffic,
+    version_groups,
+)
+from recalibrator.api.pages.svg_plots import FigureStore
+from recalibrator.api.pages.svg_sparklines import SPAN, sparklines
 from recalibrator.api.read_model.dead_letter_log import MOST_KEPT, DeadLetterLog
 from recalibrator.api.read_model.status_documents import StatusDocuments
 from recalibrator.api.read_model.topic_cache import TopicCache
 from recalibrator.api.read_model.version_lines import VersionLine, changes, last_that_held, visible_moves
-from recalibrator.headlines.facts import InForce, TrafficSpan, details, in_force, traffic_span
+from recalibrator.headlines.facts import details, in_force, traffic_span
 from recalibrator.headlines.label_plan import plan_lines
 from recalibrator.headlines.rules import alarm_since, urgency
-from recalibrator.labelling.queue import LabelQueue, QueuePage
+from recalibrator.labelling.queue import LabelQueue
 from schemas.happening import HappeningEvent
 from schemas.settings import Settings
 from schemas.status import Headline, WorkloadStatus
@@ -86,33 +90,6 @@ _NAMES = {
     "sequential_cost": "cost, sequential",
 }
 _SHARES = frozenset({"escalation_rate", "exploration"})
-
-
-@dataclass(frozen=True, slots=True)
-class WorkloadPanel:
-    """What the template shows of one workload."""
-
-    status: WorkloadStatus
-    headline: Headline
-    strip: Sequence[Chip]
-    deciding: int | None
-    alarm_since: datetime | None
-    in_force: InForce
-    fitted: VersionLine | None
-    held: VersionLine | None
-    span: TrafficSpan | None
-    prices_tokens: bool
-    versions: int
-    figures: Figures
-    sparklines: Sequence[Sparkline]
-    happened: Sequence[HappeningEvent]
-    aside: Mapping[str | None, datetime | None]
-    latest: Mapping[str, Sequence[int]]
-    trusted: Sequence[str]
-    traffic: Traffic
-    letters: Sequence[LetterGroup]
-    queue: QueuePage
-    plan: Sequence[str]
 
 
 class Page:
@@ -213,36 +190,37 @@ class Page:
             **content,
         )
 
-    def _panel(self, workload: str, now: datetime) -> WorkloadPanel:
+    def _panel(self, workload: str, now: datetime) -> dict[str, object]:
+        """Return what the template shows of one workload."""
         status = self._documents.workload(workload, now)
         facts, current = self._documents.headlines.facts(status, now), deciding(status)
         first = _said(status)
         lines, points = self._cache.versions(workload), self._cache.points(workload)
         happened, moves = self._cache.happened(workload), visible_moves(lines)
         in_doubt = first.severity in ("bad", "warn") and first.kind not in ("dear", "escalation_jump", "dead_letters")
-        return WorkloadPanel(
-            status=status,
-            headline=first,
-            strip=tuple(strip(status, facts.recalibrators or (), now)),
-            deciding=current,
-            alarm_since=alarm_since(status),
-            in_force=in_force(status, facts),
-            fitted=self._cache.line(workload, current),
-            held=None if in_doubt else last_that_held(lines, current),
-            span=traffic_span(status),
-            prices_tokens=facts.prices_tokens,
-            versions=len(lines),
-            figures=self._figures.of(status),
-            sparklines=sparklines(points, status.target.micro_f1, now, happened, _moved(moves)),
-            happened=happened[: -SHOWN_HAPPENINGS - 1 : -1],
-            aside=_set_aside(status, happened),
-            latest=_latest_by_labeler(status),
-            trusted=self._settings.workloads[workload].trusted_labelers,
-            traffic=traffic(points, now),
-            letters=letter_groups(status.dead_letters, self._letters.latest(workload, MOST_KEPT)),
-            queue=self._queue.page(workload, now, SHOWN_REQUESTS),
-            plan=() if status.label_plan is None else plan_lines(status.label_plan),
-        )
+        return {
+            "status": status,
+            "headline": first,
+            "strip": tuple(strip(status, facts.recalibrators or (), now)),
+            "deciding": current,
+            "alarm_since": alarm_since(status),
+            "in_force": in_force(status, facts),
+            "fitted": self._cache.line(workload, current),
+            "held": None if in_doubt else last_that_held(lines, current),
+            "span": traffic_span(status),
+            "prices_tokens": facts.prices_tokens,
+            "versions": len(lines),
+            "figures": self._figures.of(status),
+            "sparklines": sparklines(points, status.target.micro_f1, now, happened, _moved(moves)),
+            "happened": happened[: -SHOWN_HAPPENINGS - 1 : -1],
+            "aside": _set_aside(status, happened),
+            "latest": _latest_by_labeler(status),
+            "trusted": self._settings.workloads[workload].trusted_labelers,
+            "traffic": traffic(points, now),
+            "letters": letter_groups(status.dead_letters, self._letters.latest(workload, MOST_KEPT)),
+            "queue": self._queue.page(workload, now, SHOWN_REQUESTS),
+            "plan": () if status.label_plan is None else plan_lines(status.label_plan),
+        }
 
 
 def _said(status: WorkloadStatus) -> Headline:

@@ -259,8 +259,7 @@ class FigureStore:
 
     def of(self, status: WorkloadStatus) -> Figures:
         """Return the drawings that belong to a status."""
-        frontier, uncertainty = None, None
-        version = status.calibration_version
+        frontier, uncertainty, version = None, None, status.calibration_version
         if version is not None and self._cache.line(status.workload, version) is not None:
             frontier, uncertainty = self._at_fit(status.workload, version)
         large_only = None if status.cost is None else status.cost.large_only

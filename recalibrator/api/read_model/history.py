@@ -10,11 +10,11 @@ latest hour, six hours, day and week keep some 120 each.
 from __future__ import annotations
 
 from bisect import bisect_left, insort
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
 from datetime import UTC, datetime, timedelta
 from itertools import takewhile
-from typing import Literal, Protocol, TypeVar
+from typing import Literal
 
 from pydantic import JsonValue
 from pydantic_core import to_json
@@ -166,7 +166,7 @@ def _served(details: Mapping[str, JsonValue]) -> Served | None:
 
 
 def _bounded(points: list[HistoryPoint]) -> list[HistoryPoint]:
-    return points if len(points) <= MAX_POINTS else aged(points, latter)
+    return points if len(points) <= MAX_POINTS else aged(points)
 
 
 def from_ms(timestamp_ms: int) -> datetime:
@@ -217,25 +217,8 @@ _STEPS = (
 _OLDER = 120
 
 
-class Dated(Protocol):
-    """A point of a series."""
-
-    @property
-    def at(self) -> datetime:
-        """When."""
-        ...
-
-
-_Point = TypeVar("_Point", bound=Dated)
-
-
-def latter(_earlier: _Point, later: _Point) -> _Point:
-    """Merge two points of a state: the later one stands for both."""
-    return later
-
-
-def aged(points: Sequence[_Point], merge: Callable[[_Point, _Point], _Point]) -> list[_Point]:
-    """Return a series with its older points merged; the first and the last stay as they are.
+def aged(points: Sequence[HistoryPoint]) -> list[HistoryPoint]:
+    """Return a series with its older points merged, of which the latest stands for all; the first and last stay.
 
     ``points``: oldest first.
 
@@ -243,33 +226,17 @@ def aged(points: Sequence[_Point], merge: Callable[[_Point, _Point], _Point]) ->
     --------
     >>> from types import SimpleNamespace
     >>> days = [SimpleNamespace(at=_EPOCH + timedelta(seconds=10 * n)) for n in range(8640)]
-    >>> kept = aged(days, latter)
+    >>> kept = aged(days)
     >>> len(kept), kept[0] is days[0], kept[-1] is days[-1]
     (364, True, True)
     """
-    if not points:
-        return []
-    first, last = points[0], points[-1]
-    between = _merged(points[1:-1], first.at, last.at, merge)
-    return [first] if first is last else [first, *between, last]
-
-
-def _merged(
-    points: Sequence[_Point], begin: datetime, end: datetime, merge: Callable[[_Point, _Point], _Point]
-) -> Iterator[_Point]:
+    first, *between, last = points
     longest = _STEPS[-1][1]
-    while (end - begin) / longest > _OLDER:
+    while (last.at - first.at) / longest > _OLDER:
         # Doubled, so that what was merged before is merged on and never split again.
         longest *= 2
-    open_bin, held = None, None
-    for point in points:
-        step = next((step for age, step in _STEPS if end - point.at <= age), longest)
-        place = (step, (point.at - _EPOCH) // step)
-        if held is not None and place == open_bin:
-            held = merge(held, point)
-            continue
-        if held is not None:
-            yield held
-        open_bin, held = place, point
-    if held is not None:
-        yield held
+    merged: dict[tuple[timedelta, int], HistoryPoint] = {}
+    for point in between:
+        step = next((step for age, step in _STEPS if last.at - point.at <= age), longest)
+        merged[step, (point.at - _EPOCH) // step] = point
+    return [first, *merged.values(), last]

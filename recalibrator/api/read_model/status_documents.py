@@ -1,6 +1,6 @@
 """The status documents that are served: a workload's status from its topic, completed from the other topics.
 
-Documents are cached as bytes and assembled again only when a part of them has changed.
+Documents are cached as bytes and made again only when a part of them, or the second, has changed.
 """
 
 from __future__ import annotations
@@ -15,10 +15,10 @@ from pydantic_core import to_json
 from recalibrator.api.read_model.dead_letter_log import DeadLetterLog
 from recalibrator.api.read_model.headlines import Headlines
 from recalibrator.api.read_model.topic_cache import Instance, TopicCache
-from recalibrator.api.read_model.version_lines import summary
+from recalibrator.api.read_model.version_lines import VersionLine, changes
 from recalibrator.headlines.facts import SILENT_AFTER
 from schemas.settings import Settings
-from schemas.status import RecalibratorStatus, RouterStatus, WorkloadStatus
+from schemas.status import RecalibratorStatus, RouterStatus, VersionSummary, WorkloadStatus
 from schemas.topics import QUERIES
 from ucci_runtime.broker.contact import Heard
 
@@ -26,8 +26,6 @@ from ucci_runtime.broker.contact import Heard
 GONE_AFTER = timedelta(hours=1)
 
 _MOST_LABELERS = 50
-_NONE_SECONDS = 0.0
-
 
 #: Members of the status that other topics complete.
 _COMPLETED = frozenset({"labels", "lag", "version", "routers", "dead_letters", "headline"})
@@ -45,23 +43,6 @@ class RouterNow(NamedTuple):
         """The version in use by workload."""
         versions: dict[str, Any] = self.document.get("versions", {})
         return versions
-
-
-class _Own(NamedTuple):
-    """What the workload's own topics hold, encoded but for the lag; ``status`` and ``labels`` are left open."""
-
-    status: bytes
-    labels: bytes
-    lag: dict[str, Any]
-    version: bytes
-
-
-class _Rest(NamedTuple):
-    """What the other topics add to it, encoded."""
-
-    labelers: bytes
-    routers: bytes
-    letters: bytes
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -92,8 +73,6 @@ class StatusDocuments:
         self._letters = letters
         self.headlines = Headlines(settings, cache, letters, heard)
         self._whole: dict[str, tuple[object, bytes]] = {}
-        self._owns: dict[str, tuple[int, _Own]] = {}
-        self._rests: dict[str, tuple[_Around, _Rest]] = {}
         self._around: _Around | None = None
 
     def workload_json(self, workload: str, now: datetime) -> bytes:
@@ -120,28 +99,20 @@ class StatusDocuments:
         )
 
     def _json(self, workload: str, around: _Around, now: datetime) -> bytes:
-        own, rest = self._own(workload), self._rest(workload, around)
         heard = self.headlines.heard()
-        key = (own, rest, now.replace(microsecond=0), heard is not None and heard.is_away)
+        is_away = heard is not None and heard.is_away
+        key = (self._cache.revision_of(workload), around, now.replace(microsecond=0), is_away)
         known = self._whole.get(workload)
         if known is not None and known[0] == key:
             return known[1]
-        lag = to_json(own.lag | around.lag)
-        parts = (
-            *(own.status, b',"labels":', own.labels, b',"by_labeler":', rest.labelers, b'},"lag":', lag),
-            *(b',"version":', own.version, b',"routers":', rest.routers, b',"dead_letters":', rest.letters),
-        )
-        said = self.headlines.of(WorkloadStatus.model_validate_json(b"".join((*parts, b"}"))), now)
-        made = b"".join((*parts, b',"headline":', said.model_dump_json().encode(), b"}"))
+        begun = to_json(self._completed(workload, around))[:-1]
+        said = self.headlines.of(WorkloadStatus.model_validate_json(begun + b"}"), now)
+        made = b"".join((begun, b',"headline":', said.model_dump_json().encode(), b"}"))
         self._whole[workload] = (key, made)
         return made
 
-    def _own(self, workload: str) -> _Own:
-        """Return the part from the workload's own status and versions, cached until one of them arrives."""
-        revision = self._cache.revision_of(workload)
-        known = self._owns.get(workload)
-        if known is not None and known[0] == revision:
-            return known[1]
+    def _completed(self, workload: str, around: _Around) -> dict[str, Any]:
+        """Return the workload's own status with what other topics add to it, but for the headline."""
         document = self._cache.document(workload)
         if document is None:
             target = self._settings.workloads[workload].target
@@ -149,28 +120,15 @@ class StatusDocuments:
         line = self._cache.line(workload, document["calibration_version"])
         parent = None if line is None else self._cache.line(workload, line.parent_version)
         labels = {name: value for name, value in document.get("labels", {}).items() if name != "by_labeler"}
-        made = _Own(
-            status=to_json({name: value for name, value in document.items() if name not in _COMPLETED})[:-1],
+        return {
+            **{name: value for name, value in document.items() if name not in _COMPLETED},
             # A status of an earlier release may lack the field altogether.
-            labels=to_json(labels or {"requested": 0})[:-1],
-            lag=document.get("lag") or {},
-            version=b"null" if line is None else summary(line, parent).model_dump_json().encode(),
-        )
-        self._owns[workload] = (revision, made)
-        return made
-
-    def _rest(self, workload: str, around: _Around) -> _Rest:
-        """Return the part from routers, labelers and dead letters, cached until one of them changes."""
-        known = self._rests.get(workload)
-        if known is not None and known[0] is around:
-            return known[1]
-        made = _Rest(
-            labelers=to_json(labelers(around.labelers, workload)),
-            routers=to_json([_of_workload(one, workload) for one in around.routers if workload in one.versions]),
-            letters=self._letters.status(workload, around.now).model_dump_json().encode(),
-        )
-        self._rests[workload] = (around, made)
-        return made
+            "labels": (labels or {"requested": 0}) | {"by_labeler": labelers(around.labelers, workload)},
+            "lag": (document.get("lag") or {}) | around.lag,
+            "version": None if line is None else _summary(line, parent),
+            "routers": [_of_workload(one, workload) for one in around.routers if workload in one.versions],
+            "dead_letters": self._letters.status(workload, around.now),
+        }
 
     def _surroundings(self, now: datetime) -> _Around:
         """Return what every workload's document rests on; time counts as far as it silences someone."""
@@ -197,7 +155,7 @@ class StatusDocuments:
                 (
                     b'"routers":' + to_json([one.document for one in routers]),
                     b'"recalibrators":' + to_json([one.document for one in recalibrators]),
-                    b'"dead_letters":' + self._letters.status(None, now).model_dump_json().encode(),
+                    b'"dead_letters":' + to_json(self._letters.status(None, now)),
                 )
             ),
         )
@@ -210,14 +168,14 @@ class StatusDocuments:
         for router in routers:
             records[QUERIES.suffix] = records.get(QUERIES.suffix, 0) + sum(router.lag.values())
             if router.lag_s:
-                seconds[QUERIES.suffix] = max(seconds.get(QUERIES.suffix, _NONE_SECONDS), *router.lag_s.values())
+                seconds[QUERIES.suffix] = max(seconds.get(QUERIES.suffix, 0.0), *router.lag_s.values())
         for one in recalibrators:
             for stage in one.stages.values():
                 for topic, behind in stage.lag.items():
                     name = topic.removeprefix(self._prefix)
                     records[name] = records.get(name, 0) + behind.records
                     if behind.seconds is not None:
-                        seconds[name] = max(seconds.get(name, _NONE_SECONDS), behind.seconds)
+                        seconds[name] = max(seconds.get(name, 0.0), behind.seconds)
         return {"records": records, "seconds": {name: round(value, 3) for name, value in seconds.items()}}
 
 
@@ -240,6 +198,12 @@ def _sum(one: dict[str, Any], other: dict[str, Any]) -> dict[str, Any]:
     counts = {name: value + other.get(name, 0) for name, value in one.items() if isinstance(value, int)}
     # RFC 3339 in UTC: the later text is the later time, to the second.
     return one | counts | {"last_at": max(one["last_at"] or "", other["last_at"] or "") or None}
+
+
+def _summary(line: VersionLine, parent: VersionLine | None) -> VersionSummary:
+    """Return what the status says of the version in force."""
+    shown = {name: getattr(line, name) for name in ("version", "created_at", "trigger", "parent_version")}
+    return VersionSummary(**shown, changed=changes(line, parent))
 
 
 def _of_workload(router: RouterNow, workload: str) -> dict[str, Any]:

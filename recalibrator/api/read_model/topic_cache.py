@@ -8,8 +8,9 @@ from __future__ import annotations
 
 import zlib
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from threading import Lock
 from typing import Any, Generic, NamedTuple, TypeVar, get_args
 
@@ -58,10 +59,10 @@ class TopicCache:
         self._workloads = {name: _Workload() for name in sorted(workloads)}
         self._routers: dict[str, Instance[RouterStatus]] = {}
         self._recalibrators: dict[str, Instance[RecalibratorStatus]] = {}
-        self._takers = {
+        self._takers: dict[str, Callable[[str, bytes | None, int | None], None]] = {
             STATUS.name(prefix): self._take_status,
-            ROUTERS.name(prefix): self._take_router,
-            RECALIBRATORS.name(prefix): self._take_recalibrator,
+            ROUTERS.name(prefix): partial(self._take_instance, self._routers, RouterStatus),
+            RECALIBRATORS.name(prefix): partial(self._take_instance, self._recalibrators, RecalibratorStatus),
             CALIBRATION_HISTORY.name(prefix): self._take_version,
             HAPPENINGS.name(prefix): self._take_happening,
         }
@@ -135,13 +136,15 @@ class TopicCache:
 
     def routers(self) -> list[Instance[RouterStatus]]:
         """Return all routers seen, in order of name."""
-        with self._lock:
-            return [self._routers[name] for name in sorted(self._routers)]
+        return self._in_order(self._routers)
 
     def recalibrators(self) -> list[Instance[RecalibratorStatus]]:
         """Return all recalibrators seen, in order of name."""
+        return self._in_order(self._recalibrators)
+
+    def _in_order(self, known: dict[str, Instance[_Status]]) -> list[Instance[_Status]]:
         with self._lock:
-            return [self._recalibrators[name] for name in sorted(self._recalibrators)]
+            return [known[name] for name in sorted(known)]
 
     def _take_status(self, workload: str, value: bytes | None, _timestamp_ms: int | None) -> None:
         entry = self._workloads[workload] if workload in self._workloads else _Workload()
@@ -153,12 +156,21 @@ class TopicCache:
             entry.history.add_status(status)
         entry.revision += 1
 
-    def _take_router(self, instance_id: str, value: bytes | None, _timestamp_ms: int | None) -> None:
-        _keep(self._routers, instance_id, RouterStatus, value)
-        self.instances_revision += 1
-
-    def _take_recalibrator(self, instance_id: str, value: bytes | None, _timestamp_ms: int | None) -> None:
-        _keep(self._recalibrators, instance_id, RecalibratorStatus, value)
+    def _take_instance(
+        self,
+        known: dict[str, Instance[_Status]],
+        kind: type[_Status],
+        instance_id: str,
+        value: bytes | None,
+        _timestamp_ms: int | None,
+    ) -> None:
+        latest = None if value is None else Instance(kind.from_json(value), from_json(value))
+        known.pop(instance_id, None)
+        if latest is not None:
+            known[instance_id] = latest
+        while len(known) > MOST_INSTANCES:
+            # Taken out and put in again with every record, the first is the longest silent.
+            del known[next(iter(known))]
         self.instances_revision += 1
 
     def _take_version(self, key: str, value: bytes | None, timestamp_ms: int | None) -> None:
@@ -183,13 +195,3 @@ class TopicCache:
         entry = self._workloads.get(workload)
         if entry is not None and value is not None:
             entry.happened.append(HappeningEvent.from_json(value))
-
-
-def _keep(known: dict[str, Instance[_Status]], instance_id: str, kind: type[_Status], value: bytes | None) -> None:
-    latest = None if value is None else Instance(kind.from_json(value), from_json(value))
-    known.pop(instance_id, None)
-    if latest is not None:
-        known[instance_id] = latest
-    while len(known) > MOST_INSTANCES:
-        # Taken out and put in again with every record, the first is the longest silent.
-        del known[next(iter(known))]

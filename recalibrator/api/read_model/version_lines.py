@@ -17,7 +17,6 @@ from pydantic import JsonValue, ValidationError
 from schemas.calibration import CalibrationVersion, Interval
 from schemas.costs import CostRate
 from schemas.routed import TrialMode
-from schemas.status import VersionSummary
 
 _SAMPLED_U = (1e-5, 1e-4, 1e-3, 3e-3, 0.01, 0.02, 0.03, 0.05, 0.07, 0.1, 0.15, 0.2, 0.25, 0.3, 0.4, 0.5, 0.6, 0.8, 0.95)
 #: Smallest change of g(u) that is reported.
@@ -128,17 +127,6 @@ def changes(line: VersionLine, parent: VersionLine | None) -> dict[str, tuple[Js
         if moved[place] >= _NOTABLE:
             found[f"error_probability at u = {_SAMPLED_U[place]:g}"] = (parent.sampled[place], line.sampled[place])
     return found
-
-
-def summary(line: VersionLine, parent: VersionLine | None) -> VersionSummary:
-    """Return what the status says of the version in force."""
-    return VersionSummary(
-        version=line.version,
-        created_at=line.created_at,
-        trigger=line.trigger,
-        parent_version=line.parent_version,
-        changed=changes(line, parent),
-    )
 
 
 def last_that_held(lines: Sequence[VersionLine], current: int | None) -> VersionLine | None:

@@ -13,16 +13,9 @@ from math import inf
 
 import numpy as np
 
-from recalibrator.fit.arrays import Floats
-from recalibrator.fit.data.label_columns import (
-    ERROR,
-    GROUP,
-    LABEL_PROBABILITY,
-    LEAST_PROPENSITY,
-    OUTCOMES,
-    PAIR,
-    ROUTED_US,
-)
+from recalibrator.fit.codec import Floats
+from recalibrator.fit.data import label_columns as at
+from recalibrator.fit.data.label_columns import LEAST_PROPENSITY, OUTCOMES
 from recalibrator.fit.data.label_table import LabelTable, Span, are_in
 from recalibrator.fit.method_constants import MethodConstants
 
@@ -74,8 +67,8 @@ def decayed_sums(
     """
     _, columns = labels.by_time()
     if spans is not None:
-        columns = np.compress(are_in(columns[ROUTED_US], spans), columns, axis=1)
-    routed_us, group = columns[ROUTED_US], columns[GROUP].astype(np.intp)
+        columns = np.compress(are_in(columns[at.ROUTED_US], spans), columns, axis=1)
+    routed_us, group = columns[at.ROUTED_US], columns[at.GROUP].astype(np.intp)
     # For the curves age is counted in labels, not in time: what makes a label old is that others have come since. Of
     # equal times all have the same age, so that the order in which they came changes no weight.
     newer = len(routed_us) - np.searchsorted(routed_us, routed_us, side="right")
@@ -89,24 +82,22 @@ def decayed_sums(
         before[row] = np.bincount(group[:old], value[:old], labels.groups)
         since[row] = np.bincount(group[old:], value[old:], labels.groups)
     latest = slice(int(np.searchsorted(routed_us, current_us)), None)
-    current = (fast[latest], fast[latest] * columns[PAIR, latest])
+    current = (fast[latest], fast[latest] * columns[at.PAIR, latest])
     return DecayedSums(
         before=None if changed_us is None else before,
         since=since,
         current=np.array([np.bincount(group[latest], weight, labels.groups) for weight in current]),
         labels=len(group),
-        pairs=int(np.count_nonzero(columns[PAIR])),
+        pairs=int(np.count_nonzero(columns[at.PAIR])),
         fresh=len(group) - old,
         window_us=(int(routed_us[0]), int(routed_us[-1])) if len(group) else None,
     )
 
 
 def label_weights(labels: LabelTable, half_life: float) -> Floats:
-    """Return the weight of each label: 1 for the newest, one half ``half_life`` queries before it, shape (labels,).
+    """Return the weight of each label, shape (labels,): 1 for the newest, one half ``half_life`` queries before it.
 
     What does not count weighs nothing.
-
-    ``half_life``: in queries.
     """
     order, columns = labels.by_time()
     weight = np.zeros(len(labels))
@@ -120,7 +111,7 @@ def _recency(columns: Floats, half_life: float) -> Floats:
     A label stands for the inverse of its propensity. Counted in labels, what is recent would reach back the longer the
     fewer queries are labelled, and its mean would be as certain as ever.
     """
-    times, probability = columns[ROUTED_US], columns[LABEL_PROBABILITY]
+    times, probability = columns[at.ROUTED_US], columns[at.LABEL_PROBABILITY]
     stand_for = np.append(np.cumsum(1.0 / np.maximum(probability[::-1], LEAST_PROPENSITY))[::-1], 0.0)
     return np.asarray(np.exp2(stand_for[np.searchsorted(times, times, side="right")] / -half_life))
 
@@ -129,7 +120,7 @@ def _weighed(columns: Floats, slow: Floats, fast: Floats, of_map: Floats) -> Ite
     """Yield what the sums are of, each of shape (labels,), in the order of their rows."""
     square = slow * slow
     yield from (outcome * slow for outcome in columns[:OUTCOMES])
-    yield from (square, square * columns[PAIR])
+    yield from (square, square * columns[at.PAIR])
     yield from (outcome * fast for outcome in columns[:OUTCOMES])
-    yield from (fast * fast, fast / np.maximum(columns[LABEL_PROBABILITY], LEAST_PROPENSITY))
-    yield from (of_map, of_map * columns[ERROR])
+    yield from (fast * fast, fast / np.maximum(columns[at.LABEL_PROBABILITY], LEAST_PROPENSITY))
+    yield from (of_map, of_map * columns[at.ERROR])

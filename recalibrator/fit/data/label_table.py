@@ -8,38 +8,16 @@ their order.
 from __future__ import annotations
 
 import struct
+from math import inf
 from typing import Literal, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
-from recalibrator.fit.arrays import Floats, Ints, Numbers
-from recalibrator.fit.codec import Kept
-from recalibrator.fit.data.label_columns import (
-    COLUMNS,
-    ERROR,
-    GROUP,
-    HITS_LARGE,
-    HITS_SMALL,
-    LABELER,
-    LABELLED_US,
-    LEAST_PROPENSITY,
-    NOBODY,
-    OTHERS,
-    OUTCOMES,
-    PAIR,
-    REVISION,
-    ROUTED_US,
-    SERIAL,
-    SIZE_LARGE,
-    SIZE_SMALL,
-    SQUARE_LARGE,
-    SQUARE_SMALL,
-    STANDING,
-    Standing,
-)
-from recalibrator.fit.data.revisions import Flips, Revisions
-from recalibrator.fit.data.slips import Slips
+from recalibrator.fit.codec import Floats, Ints, Kept, Numbers
+from recalibrator.fit.data import label_columns as at
+from recalibrator.fit.data.label_columns import COLUMNS, LEAST_PROPENSITY, NOBODY, OTHERS, OUTCOMES, Standing
+from recalibrator.fit.data.slips import Flips, Revisions, Slips
 from recalibrator.grid import Grid
 from schemas.event import to_us
 from schemas.labelled import LabelledExample, OutcomeCounts
@@ -60,7 +38,7 @@ _REVISION_MOST = 2**53
 LABELERS_MOST = 256
 """Labelers who have a number of their own; those beyond share one."""
 
-_SAID = [*range(OUTCOMES), GROUP, STANDING, LABELER]
+_SAID = [*range(OUTCOMES), at.GROUP, at.STANDING, at.LABELER]
 """What a label says, as far as the estimates go."""
 
 _SERVED, _OF_SMALL = 3, 2
@@ -68,9 +46,7 @@ _SERVED, _OF_SMALL = 3, 2
 
 _NOT_KNOWN = (-1, -1)
 
-_NO_LABELERS: Floats = np.zeros(0)
-_Served = tuple[float, float]
-"""So many queries a label stands for that were served the small model's answer, and the large one's."""
+_Row = tuple[float, ...]
 
 _ROW = struct.Struct(f"{COLUMNS}d")
 _STANDINGS = {float(one): one for one in Standing}
@@ -82,16 +58,6 @@ class Contribution(NamedTuple):
     row: Floats
     per_field: Numbers
 
-    @property
-    def labeler(self) -> float:
-        """The labeler's number."""
-        return float(self.row[LABELER])
-
-    @property
-    def revision(self) -> float:
-        """Its place among the query's labels."""
-        return float(self.row[REVISION])
-
 
 class LabelTable:
     """The latest contributions, one a query, of bounded number.
@@ -100,8 +66,6 @@ class LabelTable:
     ----------
     target : float
         τ, for z².
-    fields : tuple of str
-        The workload's fields, for the counts per field.
     capacity : int
         Contributions kept; a quarter more are held until the oldest are dropped at once, which keeps the cost of a
         label constant.
@@ -170,7 +134,7 @@ class LabelTable:
     @property
     def counting(self) -> int:
         """How many of them count."""
-        return int(np.count_nonzero(self.table[:, STANDING] > 0.0))
+        return int(np.count_nonzero(self.table[:, at.STANDING] > 0.0))
 
     def by_time(self) -> tuple[Ints, Floats]:
         """Return where the contributions that count are, by routing time, and their columns; to read.
@@ -178,8 +142,8 @@ class LabelTable:
         Those of equal times stand as they came. Until something changes they are sorted once.
         """
         if self._by_time is None:
-            counting = np.flatnonzero(self.table[:, STANDING] > 0.0)
-            order = counting[np.argsort(self.table[counting, ROUTED_US], kind="stable")]
+            counting = np.flatnonzero(self.table[:, at.STANDING] > 0.0)
+            order = counting[np.argsort(self.table[counting, at.ROUTED_US], kind="stable")]
             self._by_time = order, np.ascontiguousarray(self.table.take(order, axis=0).T)
         return self._by_time
 
@@ -200,11 +164,11 @@ class LabelTable:
         table, counts = found.table, self._per_field[: len(self), place].astype(np.float64).T
         table[:] = self.table
         hits, predicted, gold, small_hits, small_predicted = counts
-        is_pair = table[:, PAIR] > 0.0
-        table[:, HITS_SMALL], table[:, SIZE_SMALL] = 2.0 * small_hits, small_predicted + gold
-        table[:, HITS_LARGE] = np.where(is_pair, 2.0 * hits, 0.0)
-        table[:, SIZE_LARGE] = np.where(is_pair, predicted + gold, 0.0)
-        table[small_hits < 0.0, STANDING] = Standing.UNREQUESTED
+        is_pair = table[:, at.PAIR] > 0.0
+        table[:, at.HITS_SMALL], table[:, at.SIZE_SMALL] = 2.0 * small_hits, small_predicted + gold
+        table[:, at.HITS_LARGE] = np.where(is_pair, 2.0 * hits, 0.0)
+        table[:, at.SIZE_LARGE] = np.where(is_pair, predicted + gold, 0.0)
+        table[small_hits < 0.0, at.STANDING] = Standing.UNREQUESTED
         found.slips = self.slips
         found._score_anew()
         return found
@@ -217,57 +181,52 @@ class LabelTable:
         another labeler's contribution stays in place; ``duplicate`` when what is known is at least as new; ``too_late``
         when its time has been dropped from the window.
         """
-        times = to_us(example.routed_at), to_us(example.labelled_at)
-        slot, labeler = self._slots.get(example.query_id), self._number(example.labeler)
-        served = _served(example, explored)
+        row, counts = self._row(example, explored), self._counts(example)
+        slot = self._slots.get(example.query_id)
         self._by_time = None
-        if slot is None:
-            return self._take_first(example, *times, labeler, served)
-        return self._take_another(slot, example, *times, labeler, served)
-
-    def _take_first(
-        self, example: LabelledExample, routed_us: int, labelled_us: int, labeler: float, served: _Served
-    ) -> Change:
-        if routed_us <= self._floor_us:
+        if slot is not None:
+            return self._take_another(slot, example.query_id, row, counts)
+        if row[at.ROUTED_US] <= self._floor_us:
             return "too_late"
         if len(self._ids) == self.room:
             self._drop_oldest()
         slot = self._slots[example.query_id] = len(self._ids)
         self._ids.append(example.query_id)
-        standing = self._write(slot, example, routed_us, labelled_us, labeler, served)
-        if standing > 0.0:
-            self.revisions.first(_error(example))
+        self._write(slot, row, counts)
+        if row[at.STANDING] > 0.0:
+            self.revisions.first(row[at.ERROR])
         return "withdrawn" if example.retracted else "added"
 
-    def _take_another(
-        self, slot: int, example: LabelledExample, routed_us: int, labelled_us: int, labeler: float, served: _Served
-    ) -> Change:
+    def _take_another(self, slot: int, query_id: str, row: _Row, counts: list[int]) -> Change:
         # Two questions at once. Which of both labels is the query's by its number: the higher revision, of equal ones
         # the later. And may the newer be believed: one labeler's word is not to outweigh everybody else's where that
         # labeler is set aside. What loses stays known, in case the winner is set aside later.
-        *held, counts, held_labeler = self._table[slot, [REVISION, LABELLED_US, STANDING, LABELER]].tolist()
-        held_routed_us = float(self._table[slot, ROUTED_US])
-        revision, retracted = min(example.revision, _REVISION_MOST), example.retracted
+        held, kept = self._held(slot), self.overruled.get(query_id)
+        labeler, revision, labelled_us = row[at.LABELER], row[at.REVISION], row[at.LABELLED_US]
+        held_labeler, held_revision, held_us = held.row[[at.LABELER, at.REVISION, at.LABELLED_US]].tolist()
+        retracted, was_retracted = (one[at.STANDING] == Standing.WITHDRAWN for one in (row, held.row))
         another = not retracted and NOBODY not in (labeler, held_labeler) and labeler != held_labeler
         # Of one query the highest counts; when all else is equal, withdrawing does.
-        stale = (revision, labelled_us, retracted) <= (*held, counts == Standing.WITHDRAWN)
-        unlike = self._is_distrusted(labeler, routed_us) and not self._is_distrusted(held_labeler, held_routed_us)
-        overruled = stale or unlike
-        if another and overruled and revision != held[0]:
-            made = self._contribution(slot, example, routed_us, labelled_us, labeler, served)
-            self._overrule(example.query_id, made)
+        stale = (revision, labelled_us, retracted) <= (held_revision, held_us, was_retracted)
+        if another and revision != held_revision and (stale or self._is_believed_less(row, held.row)):
+            made = Contribution(np.array(row), np.zeros_like(held.per_field))
+            made.row[at.SERIAL] = held.row[at.SERIAL]
+            made.per_field.reshape(-1)[: len(counts)] = counts
+            self._overrule(query_id, made)
             return "overruled"
         if stale:
             return "duplicate"
-        self._keep_overruled(slot, example.query_id, labeler, another=another and counts != Standing.WITHDRAWN)
-        before = self._table[slot].copy()
+        # Where that labeler speaks again, nothing older is kept.
+        if kept is not None and kept.row[at.LABELER] == labeler:
+            del self.overruled[query_id]
+        elif another and not was_retracted:
+            self._overrule(query_id, held)
         self._per_field[slot] = 0
-        self._write(slot, example, routed_us, labelled_us, labeler, served)
-        self._follow(slot, before)
+        self._write(slot, row, counts)
+        self._follow(slot, held.row)
         # A label sent again for something that changes no outcome, such as who disagrees with it, corrects nothing.
-        if np.array_equal(before[_SAID], self._table[slot, _SAID]):
-            return "withdrawn" if retracted else "duplicate"
-        return "withdrawn" if retracted else "corrected"
+        is_same = np.array_equal(held.row[_SAID], self._table[slot, _SAID])
+        return "withdrawn" if retracted else "duplicate" if is_same else "corrected"
 
     def _number(self, labeler: str | None) -> float:
         if labeler is None:
@@ -279,46 +238,26 @@ class LabelTable:
             number = self._labelers[labeler] = len(self._labelers) + 1
         return float(number)
 
-    def _keep_overruled(self, slot: int, query_id: str, labeler: float, *, another: bool) -> None:
-        """Keep what another labeler said before; where that labeler speaks again, nothing older is kept."""
-        kept = self.overruled.get(query_id)
-        if kept is not None and kept.labeler == labeler:
-            del self.overruled[query_id]
-        elif another:
-            self._overrule(query_id, self._held(slot))
-
     def _overrule(self, query_id: str, label: Contribution) -> None:
         kept = self.overruled.get(query_id)
-        if kept is None or kept.revision < label.revision:
+        if kept is None or kept.row[at.REVISION] < label.row[at.REVISION]:
             self.overruled[query_id] = label
 
     def _held(self, slot: int) -> Contribution:
         return Contribution(self._table[slot].copy(), self._per_field[slot].copy())
 
-    def _contribution(
-        self, slot: int, example: LabelledExample, routed_us: int, labelled_us: int, labeler: float, served: _Served
-    ) -> Contribution:
-        """Return an example as it would stand in a slot, which keeps what it holds."""
-        standing = self._held(slot)
-        self._per_field[slot] = 0
-        self._write(slot, example, routed_us, labelled_us, labeler, served)
-        made = self._held(slot)
-        made.row[SERIAL] = standing.row[SERIAL]
-        self._table[slot], self._per_field[slot] = standing
-        return made
-
     def _follow(self, slot: int, before: Floats) -> None:
         """Note what a correction changes, or a withdrawal."""
         row = self._table[slot]
-        heard, heard_before = row[STANDING] > 0.0, before[STANDING] > 0.0
+        heard, heard_before = row[at.STANDING] > 0.0, before[at.STANDING] > 0.0
         if heard and not heard_before:
-            self.revisions.first(row.item(ERROR))
+            self.revisions.first(row.item(at.ERROR))
             return
-        row[SERIAL] = before[SERIAL]
+        row[at.SERIAL] = before[at.SERIAL]
         if heard and heard_before:
-            self.revisions.moved(row.item(SERIAL), row.item(ERROR))
+            self.revisions.moved(row.item(at.SERIAL), row.item(at.ERROR))
         elif heard_before:
-            self.revisions.withdrawn(row.item(SERIAL))
+            self.revisions.withdrawn(row.item(at.SERIAL))
 
     @property
     def flips(self) -> Flips:
@@ -328,7 +267,7 @@ class LabelTable:
     def standing(self, query_id: str) -> Standing:
         """Return as what the label of a query stands in the estimates."""
         slot = self._slots.get(query_id)
-        return Standing.UNREQUESTED if slot is None else _STANDINGS[self._table.item(slot, STANDING)]
+        return Standing.UNREQUESTED if slot is None else _STANDINGS[self._table.item(slot, at.STANDING)]
 
     @property
     def labelers(self) -> tuple[str, ...]:
@@ -351,8 +290,11 @@ class LabelTable:
         for query_id, kept in self.overruled.items():
             slot = self._slots[query_id]
             here = self._held(slot)
-            ranks = [(not self._is_distrusted(one.labeler, one.row[ROUTED_US]), one.revision) for one in (here, kept)]
-            if here.row[STANDING] != Standing.WITHDRAWN and ranks[1] > ranks[0]:
+            ranks = [
+                (not self._is_distrusted(row[at.LABELER], row[at.ROUTED_US]), row[at.REVISION])
+                for row in (here.row, kept.row)
+            ]
+            if here.row[at.STANDING] != Standing.WITHDRAWN and ranks[1] > ranks[0]:
                 self.overruled[query_id] = here
                 self._table[slot], self._per_field[slot] = kept
         self._set_standing()
@@ -360,14 +302,19 @@ class LabelTable:
     def _is_distrusted(self, labeler: float, routed_us: float) -> bool:
         return bool(self.distrust) and _is_in(routed_us, self.distrust.get(int(labeler), ()))
 
+    def _is_believed_less(self, row: _Row | Floats, other: Floats) -> bool:
+        """Whether a label's labeler is set aside, and that of another label is not."""
+        mine, theirs = (self._is_distrusted(one[at.LABELER], one[at.ROUTED_US]) for one in (row, other))
+        return mine and not theirs
+
     def _set_standing(self) -> None:
         table = self.table
-        counts, routed_us = table[:, STANDING], table[:, ROUTED_US]
+        counts, routed_us = table[:, at.STANDING], table[:, at.ROUTED_US]
         counts[counts == Standing.DISTRUSTED] = Standing.COUNTED
         self._by_time = None
         believed = (counts > Standing.UNREQUESTED) & (counts != Standing.AUDITED)
         for labeler, spans in self.distrust.items():
-            counts[believed & (table[:, LABELER] == labeler) & are_in(routed_us, spans)] = Standing.DISTRUSTED
+            counts[believed & (table[:, at.LABELER] == labeler) & are_in(routed_us, spans)] = Standing.DISTRUSTED
 
     def worth(self, rows: Floats) -> Floats:
         """Return what each of some labels is worth, since a crowd may slip, shape (labels,)."""
@@ -388,46 +335,33 @@ class LabelTable:
     @property
     def slipped(self) -> float:
         """How many of the labels are slips, in expectation."""
-        counting = self.table[self.table[:, STANDING] > 0.0]
+        counting = self.table[self.table[:, at.STANDING] > 0.0]
         return float(np.maximum(0.0, 1.0 - self.worth(counting)).sum())
 
     def labels_since(self, instant_us: int) -> int:
         """Return the number of contributions that count and were routed at or after a time."""
-        standing, routed_us = self.table[:, STANDING], self.table[:, ROUTED_US]
+        standing, routed_us = self.table[:, at.STANDING], self.table[:, at.ROUTED_US]
         return int(np.count_nonzero((routed_us >= instant_us) & (standing > 0.0)))
 
     def earlier(self, instant_us: int, labels: int) -> int:
         """Return the routing time that lies so many contributions before a time; that time, where these are half."""
-        routed_us = np.sort(self.table[:, ROUTED_US])
+        routed_us = np.sort(self.table[:, at.ROUTED_US])
         place = int(np.searchsorted(routed_us, instant_us, side="left"))
         return int(routed_us[place - labels]) if place > 2 * labels else instant_us
 
     def distrusted_labels(self) -> dict[str, int]:
         """Return by name how many contributions of each labeler are set aside."""
         table = self.table
-        theirs = table[table[:, STANDING] == Standing.DISTRUSTED, LABELER]
+        theirs = table[table[:, at.STANDING] == Standing.DISTRUSTED, at.LABELER]
         return {name: int(np.count_nonzero(theirs == self._labelers[name])) for name in self.distrusted}
 
-    def labelers_since(self, instant_us: int) -> Floats:
-        """Return the numbers of the labelers of ordinary labels that were routed at or after a time."""
-        table = self.table
-        numbers = np.unique(
-            table[(table[:, STANDING] == Standing.COUNTED) & (table[:, ROUTED_US] >= instant_us), LABELER]
-        )
-        named: Floats = numbers[numbers != NOBODY]
-        return named
-
     def errors_since(
-        self, since_us: int, *, audited: bool, suspects: Floats = _NO_LABELERS
+        self, since_us: int, *, audited: bool, suspected_us: int | None = None
     ) -> tuple[Ints, Ints, Floats]:
         """Return of queries with u that were routed since a time what is known of agreement, the cell and the error.
 
-        Parameters
-        ----------
-        audited : bool
-            Whether by answers to audits; else by ordinary labels.
-        suspects : ndarray, shape (labelers,)
-            Numbers of labelers whose answers to audits decide nothing, unless they are trusted by name.
+        They are labelled by answers to audits, or else by ordinary labels. ``suspected_us``: answers to audits by who
+        has given ordinary labels since then decide nothing, unless they are trusted by name.
 
         Returns
         -------
@@ -437,25 +371,27 @@ class LabelTable:
             1 where the small answer is wrong.
         """
         table = self.table
-        standing = table[:, STANDING]
+        standing, routed_us, labeler = table[:, at.STANDING], table[:, at.ROUTED_US], table[:, at.LABELER]
+        wanted = standing == Standing.COUNTED
         if audited:
-            decides = (standing == Standing.ANSWERED) & ~np.isin(table[:, LABELER], suspects)
-            wanted = (standing == Standing.AUDITED) | decides
-        else:
-            wanted = standing == Standing.COUNTED
-        rows = wanted & (table[:, ROUTED_US] >= since_us) & (table[:, GROUP] < self.groups - 1)
-        relation, cell = np.divmod(table[rows, GROUP].astype(np.intp), self.grid.cells)
-        return relation, cell, table[rows, ERROR]
+            suspects = labeler[
+                wanted & (routed_us >= (inf if suspected_us is None else suspected_us)) & (labeler != NOBODY)
+            ]
+            wanted = (standing == Standing.ANSWERED) & ~np.isin(labeler, suspects) | (standing == Standing.AUDITED)
+        rows = wanted & (routed_us >= since_us) & (table[:, at.GROUP] < self.groups - 1)
+        relation, cell = np.divmod(table[rows, at.GROUP].astype(np.intp), self.grid.cells)
+        return relation, cell, table[rows, at.ERROR]
 
-    def _write(
-        self, slot: int, example: LabelledExample, routed_us: int, labelled_us: int, labeler: float, served: _Served
-    ) -> Standing:
-        """Note one contribution as numbers, z² of both answers for the target in force included.
+    def _write(self, slot: int, row: _Row, counts: list[int]) -> None:
+        _ROW.pack_into(self._table_bytes, slot * _ROW.size, *row)
+        if counts:
+            self._field_row.pack_into(self._per_field_bytes, slot * self._field_row.size, *counts)
 
-        Returns as what it counts.
-        """
+    def _row(self, example: LabelledExample, explored: float | None) -> _Row:
+        """Return one label as numbers, z² of both answers for the target in force included."""
         large, uncertainty, predicted = example.large, example.uncertainty, example.error_probability
-        target, gold, error, small = self.target, example.gold_count, _error(example), example.small
+        target, gold, small, labeler = self.target, example.gold_count, example.small, self._number(example.labeler)
+        routed_us, labelled_us = to_us(example.routed_at), to_us(example.labelled_at)
         assert small is not None
         assert gold is not None
         a_small, d_small = _hits_and_size(small, gold)
@@ -466,26 +402,20 @@ class LabelTable:
             a_large, d_large = _hits_and_size(large, gold)
             z_large = a_large - target * d_large
             pair = 1.0
-        if uncertainty is None:
-            group = self.groups - 1
-        else:
+        group = self.groups - 1
+        if uncertainty is not None:
             group = self.grid.index(uncertainty)
             if pair and example.agree is not None:
                 group += 2 * self.grid.cells if example.agree else self.grid.cells
-        counts = self._standing_of(example, routed_us, labeler)
-        _ROW.pack_into(
-            self._table_bytes,
-            slot * _ROW.size,
-            *(1.0, a_small, d_small, z_small * z_small, error),
+        return (
+            *(1.0, a_small, d_small, z_small * z_small, 0.0 if example.small_exact else 1.0),
             *(pair, a_large, d_large, z_large * z_large),
-            *(group, routed_us, labelled_us, min(example.revision, _REVISION_MOST), counts),
+            *(group, routed_us, labelled_us, min(example.revision, _REVISION_MOST)),
+            self._standing_of(example, routed_us, labeler),
             _UNKNOWN if predicted is None else predicted,
             example.label_probability,
-            *(labeler, self.revisions.serial, *served),
+            *(labeler, self.revisions.serial, *_served(example, explored)),
         )
-        if example.per_field is not None or self._counts_of_field > _SERVED:
-            self._write_fields(slot, example, is_pair=pair > 0.0)
-        return counts
 
     def _standing_of(self, example: LabelledExample, routed_us: int, labeler: float) -> Standing:
         if example.retracted:
@@ -500,25 +430,25 @@ class LabelTable:
             return Standing.DISTRUSTED
         return Standing.ANSWERED if audited and example.trusted is None else Standing.COUNTED
 
-    def _write_fields(self, slot: int, example: LabelledExample, *, is_pair: bool) -> None:
-        counts: list[int] = []
+    def _counts(self, example: LabelledExample) -> list[int]:
+        """Return the counts by field, if there are any."""
+        by_model = self._counts_of_field > _SERVED
+        if example.per_field is None and not by_model:
+            return []
+        counts = list[int]()
+        is_pair = example.large is not None and example.reason != "degraded"
         for name in self.fields:
             found = None if example.per_field is None else example.per_field.get(name)
             counts += (0, 0, 0) if found is None else (found.true_positives, found.predicted, found.gold)
-            if self._counts_of_field > _SERVED:
+            if by_model:
                 # Of a pair the large answer was served; without one the small answer was.
                 small = found if not is_pair else (example.small_per_field or {}).get(name)
-                if found is None or small is None:
-                    counts += _NOT_KNOWN
-                else:
-                    counts += (small.true_positives, small.predicted)
-        if max(counts) > _COUNT_MOST:
-            counts = [min(count, _COUNT_MOST) for count in counts]
-        self._field_row.pack_into(self._per_field_bytes, slot * self._field_row.size, *counts)
+                counts += _NOT_KNOWN if found is None or small is None else (small.true_positives, small.predicted)
+        return [min(count, _COUNT_MOST) for count in counts]
 
     def _drop_oldest(self) -> None:
-        order = np.argsort(self.table[:, ROUTED_US], kind="stable")
-        self._floor_us = int(self._table[order[-self.capacity - 1], ROUTED_US])
+        order = np.argsort(self.table[:, at.ROUTED_US], kind="stable")
+        self._floor_us = int(self._table[order[-self.capacity - 1], at.ROUTED_US])
         kept = np.sort(order[-self.capacity :])
         for columns in (self._table, self._per_field):
             columns[: self.capacity] = columns[kept]
@@ -536,7 +466,10 @@ class LabelTable:
 
     def _score_anew(self) -> None:
         table, self._by_time = self.table, None
-        for square, hits, size in ((SQUARE_SMALL, HITS_SMALL, SIZE_SMALL), (SQUARE_LARGE, HITS_LARGE, SIZE_LARGE)):
+        for square, hits, size in (
+            (at.SQUARE_SMALL, at.HITS_SMALL, at.SIZE_SMALL),
+            (at.SQUARE_LARGE, at.HITS_LARGE, at.SIZE_LARGE),
+        ):
             table[:, square] = np.square(table[:, hits] - self.target * table[:, size])
 
     def restored(self) -> None:
@@ -559,7 +492,7 @@ class LabelTable:
         return found
 
 
-def _served(example: LabelledExample, explored: float | None) -> _Served:
+def _served(example: LabelledExample, explored: float | None) -> tuple[float, float]:
     """Return how many queries a label stands for by whose answer they were served.
 
     Of queries of one u that are labelled, those that explore are a far larger share than of all, since the same draw
@@ -576,10 +509,6 @@ def _served(example: LabelledExample, explored: float | None) -> _Served:
         both = explored + max(0.0, labelled - explored) * (large - explored) / (1.0 - explored)
     stands_for = large / max(both, LEAST_PROPENSITY)
     return (small + stands_for, 0.0) if example.reason == "degraded" else (small, stands_for)
-
-
-def _error(example: LabelledExample) -> float:
-    return 0.0 if example.small_exact else 1.0
 
 
 def _hits_and_size(answer: OutcomeCounts, gold: int) -> tuple[float, float]:

@@ -7,24 +7,10 @@ from __future__ import annotations
 
 import numpy as np
 
-from recalibrator.fit.arrays import Floats
+from recalibrator.fit.codec import Floats
+from recalibrator.fit.data import label_columns as at
 from recalibrator.fit.data.decayed_sums import label_weights
-from recalibrator.fit.data.label_columns import (
-    ERROR,
-    GROUP,
-    HITS_LARGE,
-    LABEL_PROBABILITY,
-    LABELER,
-    LABELLED_US,
-    LEAST_PROPENSITY,
-    PAIR,
-    ROUTED_US,
-    SERVED_LARGE,
-    SERVED_SMALL,
-    SIZE_LARGE,
-    STANDING,
-    Standing,
-)
+from recalibrator.fit.data.label_columns import LEAST_PROPENSITY, Standing
 from recalibrator.fit.data.label_table import LabelTable
 from schemas.calibration import Z95, Interval
 from schemas.status import CalibrationError, DelayQuantiles, ReliabilityBin
@@ -49,13 +35,13 @@ def calibration_error(labels: LabelTable, half_life: float) -> CalibrationError:
     """
     table = labels.table
     # One pass over the rows, which are far apart in memory, instead of one per column.
-    counts, predicted, propensity = np.ascontiguousarray(table[:, STANDING : LABEL_PROBABILITY + 1].T)
+    counts, predicted, propensity = np.ascontiguousarray(table[:, at.STANDING : at.LABEL_PROBABILITY + 1].T)
     scored = np.flatnonzero((counts > 0.0) & ~np.isnan(predicted))
     if len(scored) < _LEAST_LABELS:
         return CalibrationError()
     weight = label_weights(labels, half_life) / np.maximum(propensity, LEAST_PROPENSITY)
     order = scored[np.argsort(predicted[scored], kind="stable")]
-    weight, predicted, error = (column.take(order) for column in (weight, predicted, table[:, ERROR].copy()))
+    weight, predicted, error = (column.take(order) for column in (weight, predicted, table[:, at.ERROR].copy()))
     weight /= weight.sum()
     miss = error - predicted
     loss = np.square(miss)
@@ -120,7 +106,7 @@ def label_delay(labels: LabelTable) -> DelayQuantiles:
     """Return the median and the 90th percentile of the time from routing to label, in seconds."""
     table = labels.table
     # Examples of an offline file carry one time twice; they have waited for nobody.
-    delay = (table[:, LABELLED_US] - table[:, ROUTED_US])[table[:, STANDING] != Standing.WITHDRAWN] / 1e6
+    delay = (table[:, at.LABELLED_US] - table[:, at.ROUTED_US])[table[:, at.STANDING] != Standing.WITHDRAWN] / 1e6
     delay = delay[delay > 0.0]
     if not len(delay):
         return DelayQuantiles()
@@ -133,13 +119,13 @@ def served_per_field(labels: LabelTable, half_life: float) -> dict[str, float]:
 
     A field in which nothing was predicted and nothing was to be found is left out.
     """
-    asked, small, large = labels.table[:, [LABEL_PROBABILITY, SERVED_SMALL, SERVED_LARGE]].T
+    asked, small, large = labels.table[:, [at.LABEL_PROBABILITY, at.SERVED_SMALL, at.SERVED_LARGE]].T
     asked = np.maximum(asked, LEAST_PROPENSITY)
     # Here the served answer alone is known. Of kept queries those that explore are labelled by the same draw, so that
     # the others are labelled less often than all of them.
     explored = np.maximum(1.0 - small * asked, 0.0)
     others = asked * small / np.where(explored < asked, asked - explored, 1.0)
-    weight = label_weights(labels, half_life) * np.where(labels.table[:, PAIR] > 0.0, large, others)
+    weight = label_weights(labels, half_life) * np.where(labels.table[:, at.PAIR] > 0.0, large, others)
     counts = np.einsum("n,nfk->fk", weight, labels.per_field.astype(np.float64))
     return {
         name: _unit(2.0 * float(hits) / float(predicted + gold))
@@ -156,10 +142,10 @@ def latest_by_labeler(labels: LabelTable) -> dict[str, list[int]]:
     table, cells = labels.table, labels.grid.cells
     found: dict[str, list[int]] = {}
     for number, name in enumerate(labels.labelers, 1):
-        theirs = table[(table[:, LABELER] == number) & (table[:, STANDING] != Standing.WITHDRAWN)]
-        latest = theirs[np.argsort(theirs[:, LABELLED_US], kind="stable")[-_LATEST:]]
-        is_agreed = (latest[:, GROUP] >= 2 * cells) & (latest[:, GROUP] < labels.groups - 1)
-        found[name] = [int((latest[is_agreed, ERROR] == 0.0).sum()), int(is_agreed.sum())]
+        theirs = table[(table[:, at.LABELER] == number) & (table[:, at.STANDING] != Standing.WITHDRAWN)]
+        latest = theirs[np.argsort(theirs[:, at.LABELLED_US], kind="stable")[-_LATEST:]]
+        is_agreed = (latest[:, at.GROUP] >= 2 * cells) & (latest[:, at.GROUP] < labels.groups - 1)
+        found[name] = [int((latest[is_agreed, at.ERROR] == 0.0).sum()), int(is_agreed.sum())]
     return found
 
 
@@ -169,15 +155,15 @@ def wrong_around(labels: LabelTable, instant_us: int) -> dict[str, list[float | 
     Answers count by inverse label probability. Of the large model, which is asked where the small one is unsure, those
     before are weighted to the u of those since: a threshold that has moved since is no change of the model.
     """
-    table = labels.table[labels.table[:, STANDING] > 0.0]
-    wrong = np.where(table[:, HITS_LARGE] != table[:, SIZE_LARGE], 1.0, 0.0)
-    pair, cell = table[:, PAIR] > 0.0, (table[:, GROUP] % labels.grid.cells).astype(np.intp) * _STRATA
+    table = labels.table[labels.table[:, at.STANDING] > 0.0]
+    wrong = np.where(table[:, at.HITS_LARGE] != table[:, at.SIZE_LARGE], 1.0, 0.0)
+    pair, cell = table[:, at.PAIR] > 0.0, (table[:, at.GROUP] % labels.grid.cells).astype(np.intp) * _STRATA
     stratum = cell // labels.grid.cells
-    weight = 1.0 / np.maximum(table[:, LABEL_PROBABILITY], LEAST_PROPENSITY)
-    since = table[:, ROUTED_US] >= instant_us
+    weight = 1.0 / np.maximum(table[:, at.LABEL_PROBABILITY], LEAST_PROPENSITY)
+    since = table[:, at.ROUTED_US] >= instant_us
     found: dict[str, list[float | int]] = {}
     for name, error, rows, strata in (
-        ("small", table[:, ERROR], np.ones_like(pair), np.zeros_like(stratum)),
+        ("small", table[:, at.ERROR], np.ones_like(pair), np.zeros_like(stratum)),
         ("large", wrong, pair, stratum),
     ):
         before, after = rows & ~since, rows & since

@@ -7,7 +7,7 @@ once enough later queries are known. Counts are whole numbers, so that what is a
 from __future__ import annotations
 
 from bisect import insort
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from operator import attrgetter
 
@@ -15,13 +15,56 @@ import numpy as np
 from numpy.typing import NDArray
 from pydantic import JsonValue
 
-from recalibrator.fit.arrays import Counts, Floats, Ints
-from recalibrator.fit.codec import Kept
-from recalibrator.fit.data.call_failures import CallFailures
+from recalibrator.fit.codec import Counts, Floats, Ints, Kept
 from recalibrator.grid import Grid
 from schemas.costs import TokenUse
 from schemas.event import MAX_INTEGER, to_us
 from schemas.traffic import GridSpec, TrafficSummary, VersionTraffic
+
+OUTAGE_BEGINS, OUTAGE_ENDS = 0.1, 0.05
+"""Shares of recent calls without a valid answer. A model that often fails to answer in form is not out: its usual share
+is subtracted, see :class:`CallFailures`."""
+
+_HALF_LIFE_CALLS = 100.0
+_USUAL_HALF_LIFE_CALLS = 20_000.0
+
+
+@dataclass(slots=True)
+class CallFailures:
+    """Whether one model's server is failing now: the recent share of failed calls beside the usual one.
+
+    An outage belongs to the router: it says nothing of how well a model answers, and no threshold helps. The fit has to
+    know of one for three reasons only: it must not send a failing server more work, queries that a missing small model
+    could not score say nothing of the mix of queries, and the status must name the outage.
+
+    Examples
+    --------
+    >>> failures = CallFailures()
+    >>> seen = []
+    >>> for failed in (0, 50, 0, 0, 0):
+    ...     failures.add(100.0, failed)
+    ...     seen.append(failures.is_out)
+    >>> seen
+    [False, True, True, True, False]
+    """
+
+    #: ``recent`` and ``usual``: decayed shares of calls without a valid answer, in [0, 1]; half-lives of 100 and of
+    #: 20,000 calls.
+    recent: float = 0.0
+    usual: float = 0.0
+    #: Whether recent failures exceed the usual ones by :data:`OUTAGE_BEGINS`, and since then by :data:`OUTAGE_ENDS`.
+    is_out: bool = False
+
+    def add(self, calls: float, failed: float) -> None:
+        """Take the calls of one summary in."""
+        if calls <= 0.0:
+            return
+        share = min(1.0, failed / calls)
+        self.recent += (share - self.recent) * (1.0 - 0.5 ** (calls / _HALF_LIFE_CALLS))
+        self.usual += (share - self.usual) * (1.0 - 0.5 ** (calls / _USUAL_HALF_LIFE_CALLS))
+        excess = self.recent - self.usual
+        self.is_out = excess >= (OUTAGE_ENDS if self.is_out else OUTAGE_BEGINS)
+
 
 COUNT, PAIRS, AGREEING, MIX = range(4)
 _ROWS = 4
@@ -288,3 +331,91 @@ def distribution(traffic: TrafficWindow, labelled: Floats, wanted: float) -> Flo
     whole = counted.sum()
     shares: Floats = counted / whole if whole > 0.0 else counted
     return shares
+
+
+_SLOWER = 2.0
+"""Times the usual latency of large calls, from which they count as slow."""
+
+_FEWER = 0.5
+"""Of the usual share of escalated queries, below which some count as missing."""
+
+_RECENT_HALF_LIFE_QUERIES, _USUAL_HALF_LIFE_QUERIES = 50.0, 2_000.0
+_HELD_MOST_US = 120_000_000
+"""No call takes longer (the router's ``query_deadline_s``); what does is how the large model is now."""
+
+
+class LateResults:
+    """Queries by their u, held together while a slow large model holds results back.
+
+    Results come as calls end. While the large model is slow those of escalated queries are missing, and then they come
+    all at once. Summary by summary that looks like easier queries, and then like harder ones; over the whole spell it
+    is neither. So what comes meanwhile is judged as one when the large model is as fast as before.
+    """
+
+    _held: Kept[Floats]
+    _since_us: Kept[int | None] = None
+    _usual_s: Kept[float] = 0.0
+    _usual_share: Kept[float | None] = None
+    _recent_share: Kept[float] = 0.0
+
+    def __init__(self, cells: int) -> None:
+        self._held = np.zeros(cells)
+
+    def take(self, batch: Batch) -> tuple[Ints, Floats] | None:
+        """Take the queries of one summary in, and return what can be judged.
+
+        These are cells and the queries in them, those that were held among them. None while results are missing; what
+        took too long is never judged, since the results that would complete it may be any time away.
+        """
+        cell, queries = batch.cell, batch.counts[COUNT].astype(np.float64)
+        if batch.sums["small_skipped"]:
+            # All escalate, whatever u is: that is not what is usual.
+            return cell, queries
+        if self._lacks_results(batch.sums):
+            if self._since_us is None:
+                self._since_us = batch.first_us
+            self._held[cell] += queries
+            if batch.last_us - self._since_us > _HELD_MOST_US:
+                self._release()
+                self._usual_s, self._usual_share = 0.0, None
+            return None
+        self._learn(batch.sums)
+        if self._since_us is None:
+            return cell, queries
+        self._held[cell] += queries
+        return np.arange(len(self._held)), self._release()
+
+    def _release(self) -> Floats:
+        held, self._held, self._since_us = self._held, np.zeros(len(self._held)), None
+        return held
+
+    def _lacks_results(self, sums: Mapping[str, float]) -> bool:
+        queries = sums["queries"]
+        if self._usual_share is None or queries <= 0.0:
+            return False
+        self._recent_share += (sums["escalated"] / queries - self._recent_share) * _weight(
+            queries, _RECENT_HALF_LIFE_QUERIES
+        )
+        is_slow = self._usual_s > 0.0 and sums["large_latency_s"] > _SLOWER * self._usual_s * _answered(sums)
+        return is_slow or self._recent_share < _FEWER * self._usual_share
+
+    def _learn(self, sums: Mapping[str, float]) -> None:
+        """Let what is usual follow what is."""
+        queries, calls = sums["queries"], _answered(sums)
+        if queries <= 0.0:
+            return
+        share, weight = sums["escalated"] / queries, _weight(queries, _USUAL_HALF_LIFE_QUERIES)
+        if self._usual_share is None:
+            self._usual_share = self._recent_share = share
+        self._usual_share += (share - self._usual_share) * weight
+        if calls > 0.0:
+            latency_s = sums["large_latency_s"] / calls
+            self._usual_s += (latency_s - self._usual_s) * (weight if self._usual_s > 0.0 else 1.0)
+
+
+def _answered(sums: Mapping[str, float]) -> float:
+    return sums["large_calls"] - sums["degraded"]
+
+
+def _weight(queries: float, half_life: float) -> float:
+    return 1.0 - float(0.5 ** (queries / half_life))

@@ -7,9 +7,17 @@ from typing import Any, NamedTuple
 
 from recalibrator.fit.data.label_table import Change, LabelTable
 from recalibrator.fit.data.traffic_window import TrafficWindow
-from recalibrator.fit.decide.atoms import Drawn, choose_drawn
-from recalibrator.fit.decide.promise import Affordable, choose_for
-from recalibrator.fit.decide.threshold import Choice, Policies, escalation_rate, safety_of_few, weigh
+from recalibrator.fit.decide.threshold import (
+    Affordable,
+    Choice,
+    Drawn,
+    Policies,
+    choose_drawn,
+    choose_for,
+    escalation_rate,
+    safety_of_few,
+    weigh,
+)
 from recalibrator.fit.estimate.calibration_map import MapFitter
 from recalibrator.fit.estimate.estimate import Circumstances, Estimate, Support, estimate_outcomes
 from recalibrator.fit.method_constants import MethodConstants
@@ -114,40 +122,27 @@ class FieldTargets(Part):
         return replace(candidate, fields=found)
 
 
-class Threshold(Part):
-    """The choice for the whole target, whatever it is made of."""
+def _chosen(candidate: Candidate, view: View) -> Candidate:
+    """Choose a threshold for the whole target, whatever it is made of, but none that sends a failing server more work.
 
-    def contribute(self, candidate: Candidate, view: View) -> Candidate:
-        """Choose a threshold, but none that would send a failing server more work.
-
-        While the large model fails, no version asks for more of its calls; while the small one is out, what is known
-        of the mix of queries stands still, and so does the threshold.
-        """
-        target, policies = view.settings.target.model_copy(update={"safety": candidate.safety}), candidate.policies
-        promised = {QUALITY: policies} | {FIELD_PREFIX + name: one.policies for name, one in candidate.fields.items()}
-        least = view.constants.gain_least
-        choice = choose_for(target, promised, candidate.affordable, candidate.exploration, least)
-        if view.current is not None:
-            in_force = policies.index(view.current.uncertainty_threshold)
-            if view.traffic.small_failures.is_out:
-                choice = replace(choice, index=in_force)
-            elif view.traffic.large_failures.is_out:
-                choice = replace(choice, index=max(choice.index, in_force))
+    While the large model fails, no version asks for more of its calls; while the small one is out, what is known of the
+    mix of queries stands still, and so does the threshold.
+    """
+    target, policies = view.settings.target.model_copy(update={"safety": candidate.safety}), candidate.policies
+    promised = {QUALITY: policies} | {FIELD_PREFIX + name: one.policies for name, one in candidate.fields.items()}
+    least, traffic, in_force = view.constants.gain_least, view.traffic, view.current
+    choice = choose_for(target, promised, candidate.affordable, candidate.exploration, least)
+    if in_force is not None and traffic.small_failures.is_out:
+        choice = replace(choice, index=policies.index(in_force.uncertainty_threshold))
+    elif in_force is not None and traffic.large_failures.is_out:
+        choice = replace(choice, index=max(choice.index, policies.index(in_force.uncertainty_threshold)))
+    if not target.is_plain:
         return replace(candidate, choice=choice)
-
-
-class DrawnAtom(Part):
-    """A value of u that many queries share, of which a drawn part is kept, under a target of one micro-F1."""
-
-    def contribute(self, candidate: Candidate, view: View) -> Candidate:
-        """Cut the atom where that meets the target at less escalation."""
-        if not view.settings.target.is_plain:
-            return candidate
-        is_out = view.traffic.small_failures.is_out or view.traffic.large_failures.is_out
-        whole, held = Drawn(candidate.policies, candidate.choice, None), view.current if is_out else None
-        edges = view.labels.grid.edges
-        drawn = choose_drawn(candidate.estimate, edges, candidate.exploration, candidate.safety, whole, held)
-        return replace(candidate, policies=drawn.policies, choice=drawn.choice, atom=drawn.atom)
+    # Of a value of u that many queries share a drawn part is kept, where that meets the target at less escalation.
+    is_out = traffic.small_failures.is_out or traffic.large_failures.is_out
+    whole, held, edges = Drawn(policies, choice, None), in_force if is_out else None, view.labels.grid.edges
+    drawn = choose_drawn(candidate.estimate, edges, candidate.exploration, candidate.safety, whole, held)
+    return replace(candidate, policies=drawn.policies, choice=drawn.choice, atom=drawn.atom)
 
 
 def evaluate(view: View, parts: dict[str, Part]) -> Candidate:
@@ -157,7 +152,7 @@ def evaluate(view: View, parts: dict[str, Part]) -> Candidate:
     candidate = Candidate(estimate, view.exploration, policies, Choice(0, feasible=False), safety)
     for part in parts.values():
         candidate = part.contribute(candidate, view) or candidate
-    return candidate
+    return _chosen(candidate, view)
 
 
 def reason_to_publish(
@@ -173,16 +168,8 @@ def reason_to_publish(
 
     A publication reaches all routers within tens of milliseconds and costs next to nothing, so that only moves too
     small to matter are kept back. Waiting for larger ones, or for those beyond their noise, was measured to cost more
-    than it saves.
-
-    Parameters
-    ----------
-    map_moved : float
-        Mean over current traffic of the change of g(u).
-    age_s : float
-        Event time since ``current``, in seconds.
-    drifted : bool
-        Whether a detector has just fired.
+    than it saves. ``map_moved`` is the mean over current traffic of the change of g(u), ``age_s`` event time since
+    ``current``; ``drifted``: a detector has just fired.
     """
     policies, choice = candidate.policies, candidate.choice
     if choice.feasible != (current.state != "infeasible"):

@@ -1,15 +1,22 @@
-"""The threshold rule: by expected scores over u, the cheapest threshold that meets the target."""
+"""The threshold rule: by expected scores over u, the cheapest threshold that meets a target of any form.
+
+A target is one micro-F1, or several, under a cap on escalation or within a budget. All thresholds are compared: none of
+the sets that meet a target need be an interval. Where many queries share a value of u, no threshold parts them, and
+which of them are kept is drawn.
+"""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
 from functools import cached_property, lru_cache
+from typing import NamedTuple
 
 import numpy as np
 
-from recalibrator.fit.arrays import Floats
+from recalibrator.fit.codec import Floats
 from recalibrator.fit.estimate.estimate import Estimate
-from schemas.calibration import ESCALATE_ALL, ESCALATE_NONE, Atom
+from schemas.calibration import BUDGET, CAP, ESCALATE_ALL, ESCALATE_NONE, QUALITY, Atom, CalibrationVersion, Target
 
 _FEW_LABELS, _MANY_LABELS = 300.0, 4_000.0
 """The margin of n labels is wider by ``_FEW_LABELS`` / n, less what that is of many, from which on it is as configured:
@@ -76,16 +83,8 @@ def weigh(
     F(t) = E[z_small; u ≤ t] + E[z_large; u > t], the failed small answers and the explored queries among the latter.
     The standard error holds the curves' noise, that of both corrections, and that of the traffic as a sample.
 
-    Parameters
-    ----------
-    edges : ndarray, shape (cells - 1,)
-        Upper edges of all cells but the last.
-    target : float
-        τ.
-    exploration : float
-        Share of the kept queries that the large model answers all the same.
-    atom : Atom, optional
-        Queries of which a share escalates by draw.
+    ``edges`` are the upper edges of all cells but the last, ``target`` is τ, ``exploration`` the share of the kept
+    queries that the large model answers all the same, and of an ``atom`` a share escalates by draw.
     """
     shares, kept, escalated, failed = estimate.traffic, estimate.kept, estimate.escalated, estimate.failed
     small, large = estimate.shift.jacobian
@@ -180,8 +179,6 @@ def safety_of_few(safety: float, labels: float) -> float:
     A standard error made of few labels is itself uncertain, and of all thresholds that seem to meet the target the
     largest is the luckiest: the fewer labels, the more so.
 
-    ``safety``: margin where labels are many.
-
     Examples
     --------
     >>> safety_of_few(1.0, 300.0), safety_of_few(1.0, 50_000.0)
@@ -205,3 +202,210 @@ def choose(policies: Policies, safety: float, gain_least: float = 0.0) -> Choice
     score = secured if feasible else policies.value
     near = np.flatnonzero(score >= score.max() - gain_least * policies.size[np.argmax(score)])
     return Choice(int(near[-1]), feasible=feasible)
+
+
+_USUAL, _MOST = 0.9, 0.99
+_LEAST_SIZE = 1e-9
+_ROUNDING = 1e-12
+"""Of a share that is added up over all cells."""
+
+
+class Affordable(NamedTuple):
+    """Largest share of queries that the large model may answer: of the next ones, and by the budget in the long run."""
+
+    now: float
+    ever: float
+
+
+def large_rate(policies: Policies, exploration: float) -> Floats:
+    """Return the share of queries that the large model answers under each policy, shape (cells + 1,).
+
+    Of the kept queries a share explores, in [0, 1]. It never rises with the threshold.
+    """
+    return exploration + (1.0 - exploration) * policies.escalation_rate
+
+
+def choose_for_all(promised: Mapping[str, Policies], safety: float, gain_least: float = 0.0) -> Choice:
+    """Choose the largest threshold that meets every one of several targets with a margin, in standard errors.
+
+    It is the largest in the intersection of all feasible sets. Where that is empty, the threshold whose scarcest target
+    is nearest to its margin; where none is even expected to meet all (infeasible), the one that falls short the least.
+    As with one target, the largest within ``gain_least`` of it, in micro-F1. ``binds`` is the target that the next
+    larger threshold misses by most, or the scarcest one of the chosen threshold where none meets all.
+    """
+    if len(promised) == 1:
+        ((name, policies),) = promised.items()
+        choice = choose(policies, safety, gain_least)
+        return replace(choice, binds=_binding({name: _slack(policies, safety)}, choice.index))
+    secured = {name: _slack(policies, safety) for name, policies in promised.items()}
+    expected = {name: _slack(policies, 0.0) for name, policies in promised.items()}
+    scarcest = np.min(list(secured.values()), axis=0)
+    met = np.flatnonzero(scarcest >= 0.0)
+    if len(met):
+        index = int(met[-1])
+        return Choice(index, feasible=True, binds=_binding(secured, index))
+    hoped = np.min(list(expected.values()), axis=0)
+    feasible = bool(hoped.max() >= 0.0)
+    score, slack = (scarcest, secured) if feasible else (hoped, expected)
+    index = int(np.flatnonzero(score >= score.max() - gain_least)[-1])
+    return Choice(index, feasible=feasible, binds=min(slack, key=lambda name: slack[name][index]))
+
+
+def _slack(policies: Policies, safety: float) -> Floats:
+    """Return by how much each policy exceeds its target with the margin, in micro-F1: (F - k·SE) / E[d]."""
+    has_pairs = policies.size > _LEAST_SIZE
+    slack = (policies.value - safety * policies.error) / np.where(has_pairs, policies.size, 1.0)
+    # Where nothing is predicted and nothing is to be found, micro-F1 is 1.
+    return np.where(has_pairs, slack, 1.0 - policies.target)
+
+
+def _binding(slack: Mapping[str, Floats], index: int) -> str | None:
+    """Return what keeps a policy that meets all from being the next cheaper one; None where it is the cheapest."""
+    after = index + 1
+    if after >= len(next(iter(slack.values()))):
+        return None
+    return min(slack, key=lambda name: slack[name][after])
+
+
+def choose_within(policies: Policies, rate_most: float, exploration: float, gain_least: float = 0.0) -> Choice:
+    """Choose the threshold of the best micro-F1 among those for which a share of large calls is enough.
+
+    The share, below 0 where not even none is affordable, is used up, unless using less is expected to serve better by
+    more than ``gain_least``. Where even the largest threshold takes more, that one, and it is not feasible.
+    """
+    rates = large_rate(policies, exploration)
+    within = np.flatnonzero(rates <= rate_most + _ROUNDING)
+    if not len(within):
+        return Choice(len(rates) - 1, feasible=False, binds=BUDGET)
+    first = int(within[0])
+    quality = policies.micro_f1[first:]
+    if quality.max() > quality[0] + gain_least:
+        return Choice(first + int(np.flatnonzero(quality == quality.max())[-1]), feasible=True)
+    return Choice(first, feasible=True, binds=BUDGET if first else None)
+
+
+def capped(choice: Choice, policies: Policies, most: float, exploration: float) -> Choice:
+    """Return the choice, or the smallest threshold under a cap on large calls where the choice escalates more.
+
+    ``most`` is a share of queries, exploration included; ``wanted`` is the threshold that the cap takes the place of.
+    Where even the largest threshold escalates more (failed small answers always do), that one.
+    """
+    rates = large_rate(policies, exploration)
+    index = min(int(np.count_nonzero(rates > most + _ROUNDING)), len(rates) - 1)
+    if index <= choice.index:
+        return choice
+    return replace(choice, index=index, binds=CAP, wanted=choice.index)
+
+
+def choose_for(
+    target: Target,
+    promised: Mapping[str, Policies],
+    affordable: Affordable | None,
+    exploration: float,
+    gain_least: float,
+) -> Choice:
+    """Choose the threshold for a target of any form.
+
+    Parameters
+    ----------
+    promised : mapping of name to Policies
+        Under ``micro_f1`` the policies weighed for all fields together, which a budget is spent by as well; under
+        ``fields.NAME`` those weighed for the target of one field.
+    affordable : Affordable or None
+        Within the budget; None without one, and where the costs of calls are not known yet.
+    """
+    overall = promised[QUALITY]
+    if target.is_plain:
+        return choose(overall, target.safety, gain_least)
+    if target.cost is not None:
+        # While it is not known what a call costs, as few are made as can be.
+        now, ever = affordable or Affordable(0.0, 0.0)
+        choice = choose_within(overall, now, exploration, gain_least)
+        # What was overdrawn is saved for a while; only a budget below what is paid anyway is out of reach.
+        choice = replace(choice, feasible=bool(large_rate(overall, exploration)[-1] <= ever + _ROUNDING))
+    else:
+        held = {name: one for name, one in promised.items() if name != QUALITY or target.micro_f1 is not None}
+        choice = choose_for_all(held, target.safety, gain_least)
+    if target.max_escalation is None:
+        return choice
+    return capped(choice, overall, target.max_escalation, exploration)
+
+
+def reference(target: Target, current: CalibrationVersion | None) -> float:
+    """Return τ, by which answers are scored: the target, or without one about what is served.
+
+    micro-F1 is τ + E[z] / E[d] for any τ. Its standard error by the delta method is that of z at τ = micro-F1, so that
+    without a target τ follows the estimate of the version in force.
+    """
+    if target.micro_f1 is not None:
+        return target.micro_f1
+    known = None if current is None else current.evidence.micro_f1
+    return _USUAL if known is None else min(_MOST, max(1.0 - _MOST, round(known.estimate, 2)))
+
+
+ATOM_SHARE = 0.05
+"""Share of the current queries in one cell of u from which it counts as an atom; cells are .04 wide in logit(u), and no
+continuous u puts as many into one."""
+
+_LEVELS = 40
+"""Of the keep-probability: a 40th of the atom is the least that is escalated for."""
+
+
+class Drawn(NamedTuple):
+    """The policies under the best keep-probability, the one chosen, and the atom; None where none is cut."""
+
+    policies: Policies
+    choice: Choice
+    atom: Atom | None
+
+
+def atom_of(traffic: Floats, edges: Floats) -> Atom | None:
+    """Return the cell of u that holds the most of the current queries, where it is an atom; all of it is kept.
+
+    ``traffic`` are the shares of queries by cell, ``edges`` the upper edges of all cells but the last.
+
+    Examples
+    --------
+    >>> atom_of(np.array([0.3, 0.04, 0.66]), np.array([0.1, 0.2])).most
+    1.0
+    """
+    cell = int(np.argmax(traffic))
+    if traffic[cell] < ATOM_SHARE:
+        return None
+    above = float(edges[cell - 1]) if cell else ESCALATE_ALL
+    return Atom(above=above, most=float(edges[cell]) if cell < len(edges) else 1.0, keep_probability=1.0)
+
+
+def choose_drawn(
+    estimate: Estimate,
+    edges: Floats,
+    exploration: float,
+    safety: float,
+    whole: Drawn,
+    held: CalibrationVersion | None = None,
+) -> Drawn:
+    """Choose the threshold and the keep-probability of an atom that together escalate least and meet the target.
+
+    Servers that report probability 1 for every token give all their answers u = 0. Keeping all of these misses the
+    target, and escalating all of them pays for far more than it takes to meet it. ``whole`` keeps or escalates an atom
+    as a whole; it stays where nothing that cuts one meets the target at less escalation. While a server is out,
+    ``held`` cuts as it did, at the threshold of ``whole``. ``safety`` is a margin in standard errors of F.
+    """
+    if held is not None:
+        kept = held.atom
+        target = whole.policies.target
+        return whole if kept is None else Drawn(weigh(estimate, edges, target, exploration, kept), whole.choice, kept)
+    best, atom = whole, atom_of(estimate.traffic, edges)
+    if atom is None or not best.choice.feasible:
+        return best
+    least = float(best.policies.escalation_rate[best.choice.index])
+    for level in range(_LEVELS):
+        cut = atom.model_copy(update={"keep_probability": level / _LEVELS})
+        policies = weigh(estimate, edges, best.policies.target, exploration, cut)
+        choice = choose(policies, safety)
+        secured = policies.value[choice.index] - safety * policies.error[choice.index]
+        rate = float(policies.escalation_rate[choice.index])
+        # What escalates the atom as a whole cuts nothing.
+        if secured >= 0.0 and rate < least and policies.thresholds[choice.index] >= atom.most:
+            best, least = Drawn(policies, choice, cut), rate
+    return best

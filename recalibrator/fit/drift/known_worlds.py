@@ -14,9 +14,8 @@ from typing import NamedTuple
 
 import numpy as np
 
-from recalibrator.fit.arrays import Bools, Counts, Floats, Ints
-from recalibrator.fit.codec import Kept
-from recalibrator.fit.data.label_columns import ERROR, GROUP, ROUTED_US, STANDING
+from recalibrator.fit.codec import Bools, Counts, Floats, Ints, Kept
+from recalibrator.fit.data import label_columns as at
 from recalibrator.fit.data.label_table import LabelTable, Span, are_in
 from recalibrator.fit.data.traffic_window import AGREEING, COUNT, MIX, PAIRS, Batch, TrafficWindow
 
@@ -103,13 +102,7 @@ def past(blocks: list[Block]) -> Past:
 
 
 class KnownWorlds:
-    """What traffic was like so far, and which times were like now.
-
-    Parameters
-    ----------
-    cells : int
-        Of the grid of u.
-    """
+    """What traffic was like so far, and which times were like now."""
 
     #: When the present world has been in force, where it is one that came back; labels of other times say nothing of
     #: it. None: labels count whenever their queries were routed.
@@ -146,12 +139,8 @@ class KnownWorlds:
     def begin(self, since_us: int, *, by_mix: bool = False, by_labels: bool = False) -> None:
         """Begin another world.
 
-        Parameters
-        ----------
-        by_mix : bool
-            Whether the mix of queries alone has changed, so that labels from before go on to count.
-        by_labels : bool
-            Whether labels alone report it, so that traffic cannot say that it was none.
+        ``by_mix``: the mix of queries alone has changed, so that labels from before go on to count. ``by_labels``:
+        labels alone report it, so that traffic cannot say that it was none.
         """
         present = self._present
         if _are_in(past(self._blocks), present).any():
@@ -240,24 +229,20 @@ def _joined(blocks: Past, alike: Bools) -> tuple[Span, ...]:
 
 def _rows(labels: LabelTable, spans: tuple[Span, ...]) -> Floats:
     table = labels.table
-    return table[(table[:, STANDING] > 0.0) & are_in(table[:, ROUTED_US], spans)]
+    return table[(table[:, at.STANDING] > 0.0) & are_in(table[:, at.ROUTED_US], spans)]
 
 
 def _errors(rows: Floats, groups: int) -> tuple[Floats, Floats]:
     """Return errors and labels by relation and by quarter of the grid."""
-    place = rows[:, GROUP].astype(np.intp) * _PLACES // groups
-    errors, count = np.bincount(place, rows[:, ERROR], _PLACES + 1), np.bincount(place, minlength=_PLACES + 1)
+    place = rows[:, at.GROUP].astype(np.intp) * _PLACES // groups
+    errors, count = np.bincount(place, rows[:, at.ERROR], _PLACES + 1), np.bincount(place, minlength=_PLACES + 1)
     return errors.astype(np.float64), count.astype(np.float64)
 
 
 def unlikeness(latest: Floats, known: Past, scatter: Floats) -> Floats:
     """Return by how many standard errors each block differs from the latest queries, by its G statistic.
 
-    Parameters
-    ----------
-    latest : ndarray, shape (distances, 3, bins)
-    scatter : ndarray, shape (distances, 1)
-        Overdispersion of u.
+    ``latest`` has shape (distances, 3, bins); ``scatter``, shape (distances, 1), is the overdispersion of u.
 
     Returns
     -------

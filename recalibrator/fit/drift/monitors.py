@@ -15,11 +15,9 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from recalibrator.fit.arrays import Floats, Ints
-from recalibrator.fit.codec import Kept, KeptEach
-from recalibrator.fit.data.revisions import Flips
-from recalibrator.fit.drift.cusum import Cusum, CusumRules
-from recalibrator.fit.drift.detector import Alarm, Channel, Detector, Outcomes
+from recalibrator.fit.codec import Floats, Ints, Kept, KeptEach
+from recalibrator.fit.data.slips import Flips
+from recalibrator.fit.drift.detector import Alarm, Channel, Cusum, CusumRules, Detector, Outcomes
 from recalibrator.fit.drift.river_detector import RiverDetector
 from recalibrator.fit.estimate.agreement import Chances, inside
 from schemas.detectors import DEFAULT_DETECTORS, DetectorName, RiverArguments, RiverName
@@ -66,16 +64,7 @@ class Predicted(NamedTuple):
 
 
 class DriftMonitors:
-    """The detectors of one workload and their references.
-
-    Parameters
-    ----------
-    names : sequence of str
-        Which of our detectors.
-    river : mapping, optional
-        Arguments of river's, by class.
-    watch_mix : bool
-        Whether changes of the mix of queries raise alarms.
+    """The detectors of one workload and their references: ours by name, and river's with their arguments.
 
     Raises
     ------
@@ -162,11 +151,7 @@ class DriftMonitors:
     def begin_anew(self, reference: Floats, now_us: int) -> None:
         """Compare with another world from now on; labels of queries that were routed before say nothing of it.
 
-        Parameters
-        ----------
-        reference : ndarray, shape (cells,)
-            Queries of that world by u.
-        now_us : int
+        ``reference``, shape (cells,): queries of that world by u.
         """
         self._reference = reference * min(1.0, _REFERENCE_MOST / max(1.0, float(reference.sum())))
         for detector in self.detectors:
@@ -322,12 +307,8 @@ def check_detectors(workloads: Mapping[str, WorkloadSettings]) -> None:
 class _GivenAgreement:
     """What every label there can be says of suspected errors given agreement.
 
-    Parameters
-    ----------
-    error_given : ndarray, shape (2, 2, cells)
-        As each of them has it, where the answers differ and where they are equal.
-    log_odds : ndarray, shape (2, 1, 1)
-        Suspected where the answers differ, and where they are equal.
+    ``error_given``, shape (2, 2, cells), as each of them has it, where the answers differ and where they are equal;
+    ``log_odds``, shape (2, 1, 1), suspected there.
     """
 
     def __init__(self, agreement: Floats, error_given: Floats, log_odds: Floats) -> None:
@@ -345,14 +326,9 @@ class _GivenAgreement:
         np.log(self._gains, out=self._gains)
 
     def outcome(self, channel: Channel, error: float, cell: int, at_us: int, behind: float, *, known: bool) -> Outcomes:
-        """Return one label as the outcome of a channel.
+        """Return one label as the outcome of a channel; ``known``: whether agreement is.
 
-        Parameters
-        ----------
-        behind : float
-            Effective observations behind what is expected.
-        known : bool
-            Whether agreement is.
+        ``behind``: effective observations behind what is expected.
         """
         kind, said = int(channel.agreeing), int(known)
         right, wrong = self._gains[kind, said, :, cell].tolist()

@@ -12,8 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from recalibrator.fit.arrays import Floats
-from recalibrator.fit.codec import Kept
+from recalibrator.fit.codec import Floats, Kept
 from recalibrator.fit.drift.detector import Alarm, Channel, Detector, Outcomes
 from schemas.detectors import RiverArguments, RiverName
 from schemas.errors import ConfigError
@@ -26,16 +25,7 @@ _SEEDED: dict[RiverName, RiverArguments] = {"KSWIN": {"seed": 1}}
 
 
 class RiverDetector(Detector):
-    """One drift detector of river's.
-
-    Parameters
-    ----------
-    kind : str
-        A class of ``river.drift``.
-    arguments : dict
-        Its own.
-    channel : Channel
-        What it listens to.
+    """One drift detector of river's: a class of ``river.drift`` with its own arguments.
 
     Raises
     ------

@@ -11,10 +11,10 @@ from typing import NamedTuple
 
 import numpy as np
 
-from recalibrator.fit.arrays import Floats
+from recalibrator.fit.codec import Floats
+from recalibrator.fit.data import label_columns as at
 from recalibrator.fit.data.decayed_sums import SLOW, SLOW_SQUARE
-from recalibrator.fit.data.label_columns import ERROR, PAIR
-from recalibrator.fit.estimate.logistic import line_basis, newton_step
+from recalibrator.fit.estimate.calibration_map import line_basis, newton_step
 from recalibrator.fit.estimate.outcome_curves import Smoothed, cell_sums
 from recalibrator.fit.estimate.smoothing import Family, shrunk_local_linear
 from recalibrator.fit.method_constants import MethodConstants
@@ -101,18 +101,8 @@ def shift_by(
 
     E[· | u] changes by (A_now - A_labelled) · (E[· | u, agree] - E[· | u, disagree]): new disagreements are as often
     the small model's fault as those that labels know. Where no label can say so, the small model is to blame for all
-    of them: what is unknown is read on the safe side.
-
-    Parameters
-    ----------
-    base, place : ndarray, shape (cells,)
-        As in :func:`fit_tilt`.
-    smoothed : Smoothed
-        The labels' means given agreement.
-    target : float
-        τ.
-    unlabelled : float
-        Share of the labels that the current traffic should have and has not, in [0, 1].
+    of them: what is unknown is read on the safe side. ``unlabelled`` is the share of the labels that the current
+    traffic should have and has not, in [0, 1].
     """
     apart, alike = smoothed.related
     gap = alike - apart if smoothed.is_related else np.zeros_like(apart)
@@ -143,17 +133,18 @@ def shift_by(
 
 
 def error_given_agreement(groups: Floats, constants: MethodConstants) -> Floats:
-    """Return P(the small answer is wrong | u, the answers differ), and the same where they are equal.
-
-    ``groups``, shape (``SUMS``, groups): of labels, in the groups of
-    :class:`~recalibrator.fit.data.label_table.LabelTable`.
+    """Return P(the small answer is wrong | u, the answers differ), and the same where they are equal, by labels.
 
     Shape (2, cells): in [0.005, 0.995].
     """
     sums = cell_sums(groups[SLOW], groups[SLOW_SQUARE])
     related, wide = sums.by_relation[1:], constants.wide_bandwidth_cells
     family = Family(
-        constants.related_bandwidth_cells, related[:, :, PAIR], sums.square[1:], related[:, :, ERROR], np.arange(2)
+        constants.related_bandwidth_cells,
+        related[:, :, at.PAIR],
+        sums.square[1:],
+        related[:, :, at.ERROR],
+        np.arange(2),
     )
     return inside(shrunk_local_linear((family,), wide, constants.shrink_labels)[0].curves)
 

@@ -12,7 +12,8 @@ from typing import NamedTuple
 
 import numpy as np
 
-from recalibrator.fit.arrays import Floats
+from recalibrator.fit.codec import Floats
+from recalibrator.fit.data import label_columns as at
 from recalibrator.fit.data.decayed_sums import (
     FAST,
     FAST_QUERIES,
@@ -26,9 +27,9 @@ from recalibrator.fit.data.decayed_sums import (
     DecayedSums,
     decayed_sums,
 )
-from recalibrator.fit.data.label_columns import ERROR, ONE, PAIR
+from recalibrator.fit.data.label_columns import Standing
 from recalibrator.fit.data.label_table import LabelTable, Span
-from recalibrator.fit.data.traffic_window import AGREEING, PAIRS, TrafficWindow, distribution
+from recalibrator.fit.data.traffic_window import AGREEING, COUNT, PAIRS, TrafficWindow, distribution
 from recalibrator.fit.estimate.agreement import Shift, Tilt, error_given_agreement, fit_tilt, inside, shift_by
 from recalibrator.fit.estimate.calibration_map import ErrorCells, MapFitter
 from recalibrator.fit.estimate.outcome_curves import (
@@ -43,8 +44,47 @@ from recalibrator.fit.estimate.rectifier import Change, Rectifier, centred, rect
 from recalibrator.fit.estimate.smoothing import kernel_mean
 from recalibrator.fit.method_constants import MethodConstants
 from recalibrator.grid import Grid
-from schemas.calibration import CalibrationMap
+from schemas.calibration import CalibrationMap, LabelShares
 from schemas.status import SilentSide
+
+EXPECTED_LEAST = 30.0
+"""Labels that a side should have had before its silence means anything: by chance alone fewer than an eighth of them
+come once in 10^10 times (Poisson)."""
+
+SHARE = 1.0 / 8.0
+"""Of these, below which the side counts as silent."""
+
+
+def silent_side(
+    labels: LabelTable, traffic: TrafficWindow, shares: LabelShares, threshold: float | None
+) -> SilentSide | None:
+    """Return the side of the threshold on u from which hardly a label has come for the recent queries, or None.
+
+    People who label where they happen to look, which is often where something was escalated, say nothing of the answers
+    that were kept. No estimate of what is served can notice that by itself: the labels there are look as they always
+    do. A side should have as many labels for each one asked for, by the shares in force, as the other side has.
+    """
+    if threshold is None or traffic.begins_us is None:
+        return None
+    # The cells below the threshold are kept; it lies on an edge, which is not to depend on the last bit.
+    kept_cells = int(np.searchsorted(labels.grid.edges, threshold * (1.0 + 1e-12), side="right"))
+    recent = labels.table[:, at.ROUTED_US] >= traffic.begins_us
+    standing, group = labels.table[recent, at.STANDING], labels.table[recent, at.GROUP]
+    group = group[(standing != Standing.UNREQUESTED) & (group < labels.groups - 1)]
+    is_kept = np.mod(group, labels.grid.cells) < kept_cells
+    came = {"kept": float(is_kept.sum()), "escalated": float((~is_kept).sum())}
+    counts = traffic.counts[COUNT]
+    asked = {
+        "kept": float(counts[:kept_cells].sum()) * shares.kept,
+        "escalated": float(counts[kept_cells:].sum()) * shares.escalated,
+    }
+    sides: tuple[tuple[SilentSide, SilentSide], ...] = (("kept", "escalated"), ("escalated", "kept"))
+    for side, other in sides:
+        expected = came[other] * asked[side] / asked[other] if asked[other] > 0.0 else 0.0
+        if expected >= EXPECTED_LEAST and came[side] < SHARE * expected:
+            return side
+    return None
+
 
 _TRAFFIC_WANTED = 1_000.0
 
@@ -138,10 +178,7 @@ def estimate_outcomes(
     circumstances: Circumstances,
     constants: MethodConstants,
 ) -> Estimate:
-    """Estimate what is expected of each way of serving.
-
-    ``fitter``: of the map g.
-    """
+    """Estimate what is expected of each way of serving."""
     changed_us, grid, target = circumstances.changed_us, labels.grid, labels.target
     # The tilt is that of the current traffic. Labels of queries routed before it knew nothing of what it says and would
     # cancel it, all the more when labels are late or have stopped coming.
@@ -188,10 +225,7 @@ def estimate_outcomes(
 
 
 def errors_before(labels: LabelTable, instant_us: int, constants: MethodConstants) -> Floats:
-    """Return P(the small answer is wrong | u, the answers differ), and where they are equal, by labels before a time.
-
-    Shape (2, cells): inside (0, 1).
-    """
+    """Return P(the small answer is wrong | u, the answers differ), and where they are equal, by labels until then."""
     before = decayed_sums(labels, constants, instant_us).before
     assert before is not None
     return error_given_agreement(before, constants)
@@ -245,7 +279,7 @@ def _discounted(decayed: DecayedSums, constants: MethodConstants, discounted: bo
     allowed = max(constants.old_labels_least, constants.old_labels_most - decayed.fresh) if discounted else float("inf")
     slow, of_map = (
         min(1.0, allowed / total) if total > 0.0 else 1.0
-        for total in (float(before[SLOW][ONE].sum()), float(before[MAP_LABELS].sum()))
+        for total in (float(before[SLOW][at.ONE].sum()), float(before[MAP_LABELS].sum()))
     )
     share = np.zeros(SUMS)
     share[SLOW] = slow
@@ -291,9 +325,7 @@ def _expected(
 
 
 def degraded(estimate: Estimate, share: float) -> Estimate:
-    """Return what is served while a share of the large model's calls ends with the small answer.
-
-    ``share``: in [0, 1].
+    """Return what is served while a share of the large model's calls, in [0, 1], ends with the small answer.
 
     For the status, which says what is served; thresholds are chosen without it.
     """
@@ -313,24 +345,19 @@ def _error_cells(grid: Grid, groups: Floats, shift: Floats, shares: Floats) -> E
 
 
 def _support(decayed: DecayedSums, groups: Floats, sums: CellSums) -> Support:
-    agreeing = float(sums.by_relation[2, :, ONE].sum())
+    agreeing = float(sums.by_relation[2, :, at.ONE].sum())
     return Support(
         labels=decayed.labels,
         pairs=decayed.pairs,
-        effective_labels=kish(groups[SLOW][ONE], groups[SLOW_SQUARE]),
-        effective_pairs=kish(groups[SLOW][PAIR], groups[SLOW_SQUARE_PAIR]),
+        effective_labels=kish(groups[SLOW][at.ONE], groups[SLOW_SQUARE]),
+        effective_pairs=kish(groups[SLOW][at.PAIR], groups[SLOW_SQUARE_PAIR]),
         window_us=decayed.window_us,
-        error_given_agreement=float(sums.by_relation[2, :, ERROR].sum()) / agreeing if agreeing > 0.0 else None,
+        error_given_agreement=float(sums.by_relation[2, :, at.ERROR].sum()) / agreeing if agreeing > 0.0 else None,
     )
 
 
 def kish(weight: Floats, square: Floats) -> float:
     """Return the number of equally weighted observations with the same variance: (Σw)² / Σw² (Kish, 1965).
-
-    Parameters
-    ----------
-    weight, square : ndarray, equal shapes
-        Parts of Σw and of Σw².
 
     Examples
     --------

@@ -12,18 +12,8 @@ from typing import NamedTuple
 
 import numpy as np
 
-from recalibrator.fit.arrays import Floats
-from recalibrator.fit.data.label_columns import (
-    ERROR,
-    HITS_LARGE,
-    HITS_SMALL,
-    ONE,
-    PAIR,
-    SIZE_LARGE,
-    SIZE_SMALL,
-    SQUARE_LARGE,
-    SQUARE_SMALL,
-)
+from recalibrator.fit.codec import Floats
+from recalibrator.fit.data import label_columns as at
 from recalibrator.fit.estimate.smoothing import Family, kernel_mass, shrunk_local_linear
 from recalibrator.fit.method_constants import MethodConstants
 
@@ -44,15 +34,7 @@ class CellSums:
 
 
 def cell_sums(outcomes: Floats, square: Floats) -> CellSums:
-    """Return by cell and relation what is summed by group.
-
-    Parameters
-    ----------
-    outcomes : ndarray, shape (OUTCOMES, groups)
-        Weighted sums; groups as in :class:`~recalibrator.fit.data.label_table.LabelTable`.
-    square : ndarray, shape (groups,)
-        Sums of squared weights.
-    """
+    """Return by cell and relation what is summed by group: outcomes, shape (OUTCOMES, groups), and squared weights."""
     by_relation = outcomes[:, :-1].reshape(len(outcomes), 3, -1)
     by_cell = by_relation[:, 0] + by_relation[:, 1]
     by_cell += by_relation[:, 2]
@@ -95,7 +77,7 @@ class Stratified:
 
 
 _VARIANCE_PRIOR_LABELS = 8.0
-_RELATED = [HITS_SMALL, SIZE_SMALL, HITS_LARGE, SIZE_LARGE, ERROR]
+_RELATED = [at.HITS_SMALL, at.SIZE_SMALL, at.HITS_LARGE, at.SIZE_LARGE, at.ERROR]
 _OWNERS = (np.repeat([0, 1, 2], [4, 3, 1]), np.repeat([0, 1], len(_RELATED)))
 
 
@@ -125,23 +107,23 @@ def smooth_outcomes(sums: CellSums, constants: MethodConstants) -> Smoothed:
     (unknown, apart, alike), every = sums.by_relation.transpose(0, 2, 1), sums.by_cell.T
     square, wide = sums.square, constants.wide_bandwidth_cells
     # Squared weights are not kept separately for pairs of unknown agreement: these are scaled by their share of weight.
-    share = np.divide(unknown[PAIR], unknown[ONE], out=np.zeros(len(square[0])), where=unknown[ONE] > 0.0)
+    share = np.divide(unknown[at.PAIR], unknown[at.ONE], out=np.zeros(len(square[0])), where=unknown[at.ONE] > 0.0)
     known_square = square[1] + square[2]
     whole = Family(
         constants.bandwidth_cells,
-        np.array((every[ONE], every[PAIR], apart[ONE] + alike[ONE])),
+        np.array((every[at.ONE], every[at.PAIR], apart[at.ONE] + alike[at.ONE])),
         np.array((known_square + square[0], known_square + share * square[0], known_square)),
         np.array(
             (
-                *(every[HITS_SMALL], every[SIZE_SMALL], every[SQUARE_SMALL], every[ERROR]),
-                *(every[HITS_LARGE], every[SIZE_LARGE], every[SQUARE_LARGE]),
-                alike[ONE],
+                *(every[at.HITS_SMALL], every[at.SIZE_SMALL], every[at.SQUARE_SMALL], every[at.ERROR]),
+                *(every[at.HITS_LARGE], every[at.SIZE_LARGE], every[at.SQUARE_LARGE]),
+                alike[at.ONE],
             )
         ),
         _OWNERS[0],
     )
     responses = np.concatenate((apart[_RELATED], alike[_RELATED]))
-    weight = np.array((apart[PAIR], alike[PAIR]))
+    weight = np.array((apart[at.PAIR], alike[at.PAIR]))
     related = Family(constants.related_bandwidth_cells, weight, square[1:], responses, _OWNERS[1])
     fits = shrunk_local_linear((whole, related), wide, constants.shrink_labels)
     curves = fits[1].curves.reshape(2, len(_RELATED), -1)
@@ -149,24 +131,25 @@ def smooth_outcomes(sums: CellSums, constants: MethodConstants) -> Smoothed:
 
 
 def stratify(sums: CellSums, smoothed: Smoothed, target: float, constants: MethodConstants) -> Stratified:
-    """Make curves of both models' answers.
+    """Make curves of both models' answers, for τ in (0, 1), from sums and the same smoothed.
 
     Where no answer of a model is known at all, its curve is 0 with next to no labels behind it.
-
-    Parameters
-    ----------
-    smoothed : Smoothed
-        Of the same sums.
-    target : float
-        τ, in (0, 1).
     """
     every, curves, effective = np.add.reduce(sums.by_cell, axis=0).tolist(), smoothed.curves, smoothed.effective
     mass = kernel_mass(curves.shape[1], constants.bandwidth_cells)
     small = _curve(
-        curves[:3], effective[0], _variance(every, ONE, (HITS_SMALL, SIZE_SMALL, SQUARE_SMALL), target), target, mass
+        curves[:3],
+        effective[0],
+        _variance(every, at.ONE, (at.HITS_SMALL, at.SIZE_SMALL, at.SQUARE_SMALL), target),
+        target,
+        mass,
     )
     large = _curve(
-        curves[4:7], effective[1], _variance(every, PAIR, (HITS_LARGE, SIZE_LARGE, SQUARE_LARGE), target), target, mass
+        curves[4:7],
+        effective[1],
+        _variance(every, at.PAIR, (at.HITS_LARGE, at.SIZE_LARGE, at.SQUARE_LARGE), target),
+        target,
+        mass,
     )
     error = np.minimum(np.maximum(curves[3], 0.0), 1.0)
     agreement = np.minimum(np.maximum(smoothed.agreement, 0.01), 0.99)
@@ -191,11 +174,11 @@ def _curve(fitted: Floats, effective: Floats, overall: float, target: float, mas
 
 def _failed(sums: CellSums, every: list[float], target: float, prior: float) -> tuple[float, float, float]:
     """Mean score, size and its squared standard error where the small answer failed, shrunk to all large answers."""
-    whole = max(every[PAIR], 1e-12)
-    hits, size, squares = (every[name] / whole for name in (HITS_LARGE, SIZE_LARGE, SQUARE_LARGE))
-    weight = float(sums.failed[PAIR])
+    whole = max(every[at.PAIR], 1e-12)
+    hits, size, squares = (every[name] / whole for name in (at.HITS_LARGE, at.SIZE_LARGE, at.SQUARE_LARGE))
+    weight = float(sums.failed[at.PAIR])
     effective = weight * weight / sums.failed_square if sums.failed_square > 0.0 else 0.0
     scale = effective / weight if weight > 0.0 else 0.0
-    mean_hits = (scale * float(sums.failed[HITS_LARGE]) + prior * hits) / (effective + prior)
-    mean_size = (scale * float(sums.failed[SIZE_LARGE]) + prior * size) / (effective + prior)
+    mean_hits = (scale * float(sums.failed[at.HITS_LARGE]) + prior * hits) / (effective + prior)
+    mean_size = (scale * float(sums.failed[at.SIZE_LARGE]) + prior * size) / (effective + prior)
     return mean_hits - target * mean_size, mean_size, max(squares, 1e-4) / (effective + prior)

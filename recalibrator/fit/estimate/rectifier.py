@@ -10,17 +10,8 @@ from typing import NamedTuple
 
 import numpy as np
 
-from recalibrator.fit.arrays import Floats
-from recalibrator.fit.data.label_columns import (
-    HITS_LARGE,
-    HITS_SMALL,
-    ONE,
-    PAIR,
-    SIZE_LARGE,
-    SIZE_SMALL,
-    SQUARE_LARGE,
-    SQUARE_SMALL,
-)
+from recalibrator.fit.codec import Floats
+from recalibrator.fit.data import label_columns as at
 from recalibrator.fit.estimate.outcome_curves import CellSums, Stratified
 
 _ALONE = 1.0 + 1e-9
@@ -65,8 +56,8 @@ class _Model(NamedTuple):
     squares: int
 
 
-_SMALL = _Model(ONE, HITS_SMALL, SIZE_SMALL, SQUARE_SMALL)
-_LARGE = _Model(PAIR, HITS_LARGE, SIZE_LARGE, SQUARE_LARGE)
+_SMALL = _Model(at.ONE, at.HITS_SMALL, at.SIZE_SMALL, at.SQUARE_SMALL)
+_LARGE = _Model(at.PAIR, at.HITS_LARGE, at.SIZE_LARGE, at.SQUARE_LARGE)
 
 
 def _sides(split: int) -> tuple[slice, slice]:
@@ -84,16 +75,8 @@ def _residual(sums: Floats, curve: Floats, model: _Model, target: float) -> tupl
 def centred(curves: Stratified, sums: CellSums, target: float, split: int) -> Stratified:
     """Take out of both curves what smoothing has put in: their mean residual on either side of the serving threshold.
 
-    Where a curve bends, a kernel's mean lies below or above it; the mean of the labels themselves does not.
-
-    Parameters
-    ----------
-    sums : CellSums
-        Those that the curves were fitted to.
-    target : float
-        τ.
-    split : int
-        Last cell below the serving threshold.
+    Where a curve bends, a kernel's mean lies below or above it; the mean of the labels themselves does not. ``sums``
+    are those that the curves were fitted to, ``split`` is the last cell below the serving threshold.
     """
     moved = []
     for curve, model in ((curves.small, _SMALL), (curves.large, _LARGE)):
@@ -135,12 +118,8 @@ def rectify(
         What the tilt adds to each.
     shifted : ndarray, shape (2, cells)
         Weight of those labels, of all and of pairs, to which the tilt applies.
-    target : float
-        τ.
     split : int
         Last cell below the serving threshold, -1 when everything escalates.
-    change : Change
-        What is expected of the world beforehand.
     """
     pair_square = recent.square[1] + recent.square[2]
     corrections = np.zeros((2, len(curves[0])))

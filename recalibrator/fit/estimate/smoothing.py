@@ -14,7 +14,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from recalibrator.fit.arrays import Floats, Ints
+from recalibrator.fit.codec import Floats, Ints
 
 _LEAST_MASS = 1e-9
 _LEAST_SQUARE = 1e-12
@@ -78,12 +78,10 @@ class Fitted(NamedTuple):
 def shrunk_local_linear(families: Sequence[Family], wide: int, prior: float, ridge: float = 0.1) -> list[Fitted]:
     """Fit a line around each cell and read it there; where labels are few, lean on a wider kernel, then on the mean.
 
-    Returns the fits in the order of ``families``.
+    Returns the fits in the order of ``families``. Each group is fitted by itself.
 
     Parameters
     ----------
-    families : sequence of Family
-        Each group is fitted by itself.
     wide : int
         Support of the wider kernel, in cells.
     prior : float
@@ -169,21 +167,12 @@ def _places(cells: int) -> Floats:
 
 
 def _lines(sums: Floats, place: Floats, penalty: Floats) -> tuple[Floats, Floats]:
-    """Return the weighted least-squares line around each cell, 0 where the kernel holds nothing.
+    """Return the weighted least-squares line around each cell, 0 where the kernel holds nothing, and (Σw)² / Σw² there.
 
-    Parameters
-    ----------
-    sums : ndarray, shape (4, kernels, groups, cells)
-        Of the weights alone, times place, times its square, and of the squared weights.
-    penalty : ndarray, shape (kernels, groups, 1)
-        Added to the spread of place.
-
-    Returns
-    -------
-    lines : ndarray, shape (2, kernels, groups, cells)
-        What the sum of a response, and that of it times place, count for in the line's value at the cell.
-    effective : ndarray, shape (kernels, groups, cells)
-        (Σw)² / Σw² under the kernel.
+    ``lines``, shape (2, kernels, groups, cells): what the sum of a response, and that of it times place, count for in
+    the line's value at the cell. ``sums``, shape (4, kernels, groups, cells), are of the weights alone, times place,
+    times its square, and of the squared weights; ``penalty``, shape (kernels, groups, 1), is added to the spread of
+    place.
     """
     mass, first, second, squares = sums
     held = mass > _LEAST_MASS

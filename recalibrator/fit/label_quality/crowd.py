@@ -1,7 +1,9 @@
 """Whether labels as a whole can be believed: what they suddenly report, trusted people are asked about.
 
 A suspicion is one question: have errors become as frequent as labels say, or do labels slip? Trusted answers move the
-odds of it. By as much as they speak against the labels, these count for what true ones would say
+odds of it, by a likelihood ratio (Wald, 1945): errors are as frequent as before, or their odds are multiplied by a
+factor that the suspected labels suggest. They know it only up to a posterior distribution, so the ratio is averaged
+over it. By as much as answers speak against the labels, these count for what true ones would say
 (:mod:`recalibrator.fit.data.slips`): nothing is set aside, and nothing is lost if the odds turn again. Without trusted
 answers labels are believed. A suspicion ends when answers confirm the labels, when nobody answers, when labels report
 what they did before (a CUSUM), or when single people are set aside, since what the others say is judged again.
@@ -14,27 +16,85 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from math import exp
+from math import exp, log
 from typing import Any, Literal, NamedTuple
 
 import numpy as np
 from pydantic import JsonValue
 
-from recalibrator.fit.arrays import Floats
+from recalibrator.fit.codec import Floats
 from recalibrator.fit.data.label_table import LabelTable
-from recalibrator.fit.data.revisions import Flips
-from recalibrator.fit.data.slips import Slips
+from recalibrator.fit.data.slips import Flips, Slips
 from recalibrator.fit.estimate.agreement import Chances, inside, multiply_odds
-from recalibrator.fit.label_quality.audit_test import (
-    SUPPORT,
-    OddsPosterior,
-    log_likelihood_ratios,
-    mixed_ratio,
-    odds_posterior,
-)
 from recalibrator.fit.method_constants import MethodConstants
 from schemas.event import from_us
 from schemas.traffic import TrafficSummary, VersionTraffic
+
+_SIZES = np.linspace(log(1.25), log(8.0), 16)
+"""Logs of the factors on the odds that are considered: less is not suspected, and a few labels cannot show more."""
+_PRIOR = -0.5 * ((_SIZES - log(2.0)) / 0.5) ** 2
+_PRIOR -= np.logaddexp.reduce(_PRIOR)
+"""Ln of each factor's prior probability: twice the odds, give or take a factor of 1.6."""
+
+SUPPORT = 2.0
+"""Ln of the likelihood ratio from which labels count as right by themselves: wrong ones come to look so in one case of
+seven at most (Ville)."""
+
+
+class OddsPosterior(NamedTuple):
+    """Posterior distribution of the factor on the odds, given suspected labels."""
+
+    #: Shape (factors,): logs of factors.
+    log_odds: Floats
+    #: Shape (factors,): Ln of each factor's posterior probability, given that there is one.
+    log_probability: Floats
+    #: Ln of P(labels | some factor) over P(labels | none).
+    support: float
+
+    @property
+    def mean(self) -> float:
+        """Posterior mean of the log of the factor."""
+        return float(self.log_odds @ np.exp(self.log_probability))
+
+
+def log_likelihood_ratios(chances: Chances, errors: Floats, log_odds: Floats) -> Floats:
+    """Return ln of P(errors | odds multiplied) over P(errors | as before) for each of some factors.
+
+    Examples
+    --------
+    >>> known = Chances(np.zeros(2), np.ones(2), np.full(2, 0.1))
+    >>> log_likelihood_ratios(known, np.array([0.0, 1.0]), np.log([1.0, 9.0])).round(4).tolist()
+    [0.0, 1.0217]
+    """
+    before, after = chances.at(0.0), chances.at(log_odds[:, None])
+    right, wrong = np.log((1.0 - after) / (1.0 - before)), np.log(after / before)
+    found: Floats = np.where(errors > 0.0, wrong, right).sum(axis=1)
+    return found
+
+
+def odds_posterior(chances: Chances, errors: Floats, *, rising: bool) -> OddsPosterior:
+    """Return the posterior of the factor on the odds, by Bayes' rule; ``rising``: errors are suspected to be too many.
+
+    The labels that raised an alarm are the worst of a while and overstate the factor: without the prior, answers that
+    support a smaller factor would count as supporting none.
+
+    Examples
+    --------
+    >>> few = Chances(np.zeros(3), np.ones(3), np.full(3, 0.1))
+    >>> round(float(np.exp(odds_posterior(few, np.ones(3), rising=True).mean)), 2)
+    3.38
+    """
+    log_odds = _SIZES if rising else -_SIZES
+    joint = log_likelihood_ratios(chances, errors, log_odds) + _PRIOR
+    support = float(np.logaddexp.reduce(joint))
+    return OddsPosterior(log_odds, joint - support, support)
+
+
+def mixed_ratio(chances: Chances, errors: Floats, posterior: OddsPosterior) -> float:
+    """Return ln of P(errors | odds multiplied) over P(errors | as before), the factor averaged over its posterior."""
+    ratios = log_likelihood_ratios(chances, errors, posterior.log_odds)
+    return float(np.logaddexp.reduce(posterior.log_probability + ratios))
+
 
 News = Literal["labels_refuted", "labels_confirmed", "labels_unanswered", "labels_released"]
 
@@ -129,13 +189,7 @@ class Conclusion:
 
 @dataclass(frozen=True, slots=True)
 class LabelQuality:
-    """What is suspected of labels, and the last verdict on them.
-
-    Examples
-    --------
-    >>> LabelQuality().is_trusting
-    True
-    """
+    """What is suspected of labels, and the last verdict on them."""
 
     suspicion: Suspicion | None = None
     conclusion: Conclusion | None = None
@@ -229,12 +283,7 @@ _NONE = Effects()
 def step(quality: LabelQuality, evidence: Evidence, constants: MethodConstants) -> tuple[LabelQuality, Effects]:
     """Return what one piece of evidence leads to.
 
-    Parameters
-    ----------
-    quality : LabelQuality
-    evidence : Suspected, LabelSeen, AuditsDrawn or PeopleJudged
-        An alarm while labels are suspected already, or a label while they are not, changes nothing.
-    constants : MethodConstants
+    An alarm while labels are suspected already, or a label while they are not, changes nothing.
     """
     suspicion = quality.suspicion
     if isinstance(evidence, Suspected):
@@ -388,8 +437,7 @@ def _posterior(suspicion: Suspicion, labels: LabelTable, since_us: int | None = 
 
 def _answers(suspicion: Suspicion, labels: LabelTable, since_us: int) -> tuple[Chances, Floats]:
     """Return the trusted answers since a time about queries of the suspected kind, and what was expected of them."""
-    suspects = labels.labelers_since(suspicion.began_us)
-    relation, cell, error = labels.errors_since(since_us, audited=True, suspects=suspects)
+    relation, cell, error = labels.errors_since(since_us, audited=True, suspected_us=suspicion.began_us)
     rows = relation == _kind(suspicion)
     return suspicion.chances(cell[rows]), error[rows]
 

@@ -3,20 +3,123 @@
 Once a block of labels, everybody is held against all others in the same latest blocks. The one who differs most is set
 aside from the start of the window that shows it best, and the rest are looked at again without that person's labels.
 Who fits in every window is believed again, and so are all labels since the longest began.
+
+Labels are held against each other where they are alike: of one kind (one model answered, both gave the same answer,
+the answers differ) and of one place, by u. In each of these cells a person's errors and everybody else's have one rate
+or two, each with Jeffreys' prior (Gunel and Dickey, 1974). A person may differ in one cell alone, in all cells of a
+kind or of a place, or in all: each alternative is as probable as any other, and their average is a Bayes factor again.
+Of a person who is like the others it exceeds b with a probability of at most 1 / b (Markov).
 """
 
 from __future__ import annotations
 
 from math import sqrt
+from typing import NamedTuple
 
 import numpy as np
 from pydantic import JsonValue
 
-from recalibrator.fit.arrays import Bools, Floats
-from recalibrator.fit.codec import Kept
-from recalibrator.fit.data.label_columns import GROUP, LABELER, ROUTED_US, SIZE_SMALL, STANDING, Standing
+from recalibrator.fit.codec import Bools, Floats, Ints, Kept
+from recalibrator.fit.data import label_columns as at
+from recalibrator.fit.data.label_columns import Standing
 from recalibrator.fit.data.label_table import Distrust, LabelTable
-from recalibrator.fit.label_quality.labeler_evidence import BLOCK, WINDOWS, Tally, difference, log_evidence, tally
+
+BLOCK = 64
+"""Labels."""
+
+WINDOWS = np.array((2, 3, 4, 6, 8, 12, 16, 24, 32))
+"""Of the latest blocks."""
+
+_PLACES = 4
+_KINDS, _APART, _LARGE_APART = 4, 1, 3
+"""Small answers by relation (alone, different, equal), then large answers that differ from the small one."""
+
+_JEFFREYS = 0.5
+
+
+class Tally(NamedTuple):
+    """Labels and errors of everybody in each window, shape (windows, labelers, kinds, places).
+
+    ``score`` holds sums of the small answer's z; the status shows how they differ between people.
+    """
+
+    labels: Floats
+    errors: Floats
+    score: Floats
+
+    def of(self, labeler: int) -> Tally:
+        """Return one person's."""
+        return Tally(*(part[:, labeler] for part in self))
+
+    def of_all(self, labelers: Bools) -> Tally:
+        """Return what some people have together."""
+        return Tally(*(part[:, labelers].sum(axis=1) for part in self))
+
+    @property
+    def given(self) -> Floats:
+        """How many labels each has given in the longest window, shape (labelers,)."""
+        count: Floats = self.labels[-1, :, :_LARGE_APART].sum(axis=(1, 2))
+        return count
+
+
+def tally(rows: Floats, cells: int, labelers: int, target: float) -> Tally:
+    """Count the labels and errors of the latest 2, 3, …, 32 blocks, of labelers whose numbers run from 1.
+
+    ``rows``, shape (labels, ``COLUMNS``): by routing time, of queries with u. ``target``: τ, for z.
+    """
+    rows = rows[-WINDOWS[-1] * BLOCK :]
+    kind, cell = np.divmod(rows[:, at.GROUP].astype(np.intp), cells)
+    ranks = np.empty(len(rows), dtype=np.intp)
+    ranks[np.argsort(cell, kind="stable")] = np.arange(len(rows))
+    block = np.arange(len(rows))[::-1] // BLOCK
+    window = np.searchsorted(WINDOWS, block + 1)
+    one = (window * labelers + rows[:, at.LABELER].astype(np.intp) - 1) * _KINDS
+    place = ranks * _PLACES // max(len(rows), 1)
+    apart = kind == _APART
+    where = np.concatenate(((one + kind) * _PLACES + place, ((one + _LARGE_APART) * _PLACES + place)[apart]))
+    wrong = np.concatenate((rows[:, at.ERROR], (rows[:, at.HITS_LARGE] < rows[:, at.SIZE_LARGE])[apart]))
+    z = np.concatenate((rows[:, at.HITS_SMALL] - target * rows[:, at.SIZE_SMALL], np.zeros(np.count_nonzero(apart))))
+    return Tally(*(_cumulated(where, value, labelers) for value in (None, wrong, z)))
+
+
+def _cumulated(where: Ints, value: Floats | None, labelers: int) -> Floats:
+    shape = (len(WINDOWS), labelers, _KINDS, _PLACES)
+    sums: Floats = np.bincount(where, value, int(np.prod(shape))).reshape(shape).astype(np.float64)
+    return np.asarray(sums.cumsum(axis=0))
+
+
+def log_evidence(own: Tally, others: Tally) -> Floats:
+    """Return the log of the Bayes factor of "differs from the others" over "is like them" in each window.
+
+    The tallies' parts have shape (windows, kinds, places).
+
+    Examples
+    --------
+    >>> def counts(labels, errors):
+    ...     return Tally(np.full((1, 1, 1), labels), np.full((1, 1, 1), errors), np.zeros((1, 1, 1)))
+    >>> log_evidence(counts(30.0, 15.0), counts(120.0, 6.0)).round(1).tolist()
+    [14.3]
+    """
+    from scipy.special import betaln, logsumexp
+
+    errors, labels = (np.array((a, b, a + b)) for a, b in zip(own[1::-1], others[1::-1], strict=True))
+    by_person, by_others, together = betaln(errors + _JEFFREYS, labels - errors + _JEFFREYS)
+    cells = by_person + by_others - together - betaln(_JEFFREYS, _JEFFREYS)
+    by_kind = np.concatenate((cells, cells.sum(axis=1, keepdims=True)), axis=1)
+    all_of_them = np.concatenate((by_kind, by_kind.sum(axis=2, keepdims=True)), axis=2)
+    alternatives = all_of_them.shape[1] * all_of_them.shape[2]
+    found: Floats = logsumexp(all_of_them, axis=(1, 2)) - np.log(alternatives)
+    return found
+
+
+def difference(own: Tally, others: Tally, window: int) -> float:
+    """Return by how much a person's mean z of small answers lies off the others' in a window, like cells compared."""
+    parts = (own.labels, others.labels, own.score, others.score)
+    mine, theirs, score, usual = (part[window, :_LARGE_APART] for part in parts)
+    shared = (mine > 0.0) & (theirs > 0.0)
+    labels = mine[shared].sum()
+    return float((score[shared] - mine[shared] * usual[shared] / theirs[shared]).sum() / labels) if labels else 0.0
+
 
 _LONGEST = int(WINDOWS[-1]) * BLOCK
 
@@ -31,13 +134,7 @@ _LEAST_LABELERS = 3
 
 
 class Labelers:
-    """Compares the labelers of one workload with each other.
-
-    Parameters
-    ----------
-    trusted : tuple of str
-        Labelers who are right by definition.
-    """
+    """Compares the labelers of one workload with each other; trusted ones are right by definition."""
 
     _since_look: Kept[int] = 0
     _found: Kept[dict[str, tuple[float, float]]]
@@ -61,7 +158,7 @@ class Labelers:
         trusted = np.array([name in self._trusted for name in names])
         crowd = _Crowd(tally(rows, labels.grid.cells, len(names), labels.target), trusted)
         found = dict(labels.distrust)
-        size = max(float(rows[:, SIZE_SMALL].mean()), 1e-12)
+        size = max(float(rows[:, at.SIZE_SMALL].mean()), 1e-12)
         now_aside = {number - 1 for number, spans in found.items() if spans[-1][1] is None}
         crowd.aside[sorted(now_aside)] = True
         while (worst := crowd.worst()) is not None:
@@ -70,7 +167,7 @@ class Labelers:
             found[labeler + 1] = (*found.get(labeler + 1, ()), (begins_us, None))
             self._found[names[labeler]] = crowd.difference(labeler, window) / size, evidence
             crowd.aside[labeler] = True
-        since_us = int(rows[-_LONGEST:][0, ROUTED_US])
+        since_us = int(rows[-_LONGEST:][0, at.ROUTED_US])
         for labeler in now_aside:
             if trusted[labeler] or crowd.fits(labeler):
                 *former, (begins_us, _) = found.pop(labeler + 1)
@@ -87,7 +184,7 @@ class Labelers:
             if _Crowd(earlier, crowd.trusted, crowd.aside).evidence(labeler)[-1] <= _BEYOND:
                 break
             begins = max(begins - _LONGEST, 0)
-        return int(rows[begins, ROUTED_US])
+        return int(rows[begins, at.ROUTED_US])
 
     def details(self, labels: LabelTable) -> dict[str, JsonValue]:
         """Return who is set aside: how many labels, how far they move micro-F1, and that in standard errors."""
@@ -159,13 +256,13 @@ class _Crowd:
 def _rows(labels: LabelTable) -> Floats:
     """Return the labels of named labelers, those set aside or overruled included, by routing time."""
     table = np.concatenate((labels.table, *(one.row[None] for one in labels.overruled.values())))
-    counts = table[:, STANDING]
+    counts = table[:, at.STANDING]
     known = (
         (counts != Standing.WITHDRAWN)
         & (counts != Standing.UNREQUESTED)
-        & (table[:, LABELER] > 0.0)
-        & (table[:, GROUP] < labels.groups - 1)
+        & (table[:, at.LABELER] > 0.0)
+        & (table[:, at.GROUP] < labels.groups - 1)
     )
     rows = table[known]
-    ordered: Floats = rows[np.argsort(rows[:, ROUTED_US], kind="stable")]
+    ordered: Floats = rows[np.argsort(rows[:, at.ROUTED_US], kind="stable")]
     return ordered

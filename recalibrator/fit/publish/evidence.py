@@ -8,9 +8,7 @@ from pydantic import JsonValue
 
 from recalibrator.fit.data.traffic_window import TrafficWindow
 from recalibrator.fit.decide.candidate import Candidate
-from recalibrator.fit.decide.promise import large_rate
-from recalibrator.fit.decide.threshold import Policies
-from recalibrator.fit.estimate.estimate import Support
+from recalibrator.fit.decide.threshold import Policies, large_rate
 from schemas.calibration import Z95, Evidence, Interval, Target, TargetStanding
 from schemas.costs import ModelCosts, expected_cost
 from schemas.event import from_us
@@ -82,11 +80,17 @@ def evidence(
     """
     estimate, policies, choice = candidate.estimate, candidate.policies, candidate.choice
     exploration = candidate.exploration
+    support, window_us = estimate.support, estimate.support.window_us
     rate = float(policies.escalation_rate[choice.index])
     cost = None if model_costs is None else expected_cost(model_costs, rate, exploration)
     return Evidence(
         trigger=trigger,
-        **support_fields(estimate.support),
+        window_from=None if window_us is None else from_us(window_us[0]),
+        window_to=None if window_us is None else from_us(window_us[1]),
+        labels=support.labels,
+        pairs=support.pairs,
+        effective_labels=support.effective_labels,
+        effective_pairs=support.effective_pairs,
         ece=scores.ece,
         brier=scores.brier,
         micro_f1=micro_f1_interval(policies, choice.index, candidate.safety),
@@ -99,7 +103,7 @@ def evidence(
             "traffic_queries": estimate.traffic_queries,
             "failed_share": estimate.failed.share,
             "agreement_tilt": [estimate.tilt.level, estimate.tilt.slope],
-            "error_given_agreement": estimate.support.error_given_agreement,
+            "error_given_agreement": support.error_given_agreement,
             "micro_f1_95": micro_f1_interval(policies, choice.index, Z95).model_dump(),
             "frontier": frontier(policies, choice.index, model_costs, exploration).model_dump(mode="json"),
             "uncertainty": uncertainty_histogram(estimate.traffic, policies.thresholds[1:-1]).model_dump(mode="json"),
@@ -157,16 +161,3 @@ def _rounded(values: NDArray[np.float64], digits: int = _DIGITS) -> tuple[float,
     for place in np.flatnonzero(np.abs(scaled - np.floor(scaled) - 0.5) < _NEAR_TIE).tolist():
         rounded[place] = round(float(values[place]), digits)
     return tuple(rounded)
-
-
-def support_fields(support: Support) -> dict[str, object]:
-    """Return the fields of :class:`~schemas.calibration.Evidence` that say how much evidence there is."""
-    span = support.window_us
-    return {
-        "window_from": None if span is None else from_us(span[0]),
-        "window_to": None if span is None else from_us(span[1]),
-        "labels": support.labels,
-        "pairs": support.pairs,
-        "effective_labels": support.effective_labels,
-        "effective_pairs": support.effective_pairs,
-    }

@@ -1,7 +1,7 @@
 """What handing over costs, from queries that the large model answered alone as well; and when it must end.
 
 Both answers are to the same query, so that most differences are 0 and few labels show much. The interval of the loss is
-a :mod:`~recalibrator.fit.confidence_sequence`.
+a :mod:`~recalibrator.fit.publish.measured_quality`.
 """
 
 from __future__ import annotations
@@ -11,12 +11,11 @@ from typing import Any
 
 import numpy as np
 
-from recalibrator.fit.arrays import Floats
-from recalibrator.fit.codec import Kept, load
-from recalibrator.fit.confidence_sequence import standard_errors
+from recalibrator.fit.codec import Floats, Kept, load
 from recalibrator.fit.data.label_table import Change
 from recalibrator.fit.decide.candidate import Part, View
 from recalibrator.fit.decide.threshold import Policies
+from recalibrator.fit.publish.measured_quality import standard_errors
 from schemas.calibration import Interval
 from schemas.event import MAX_INTEGER
 from schemas.handoff import Handoff, handoff_name

@@ -11,11 +11,11 @@ from math import inf, log
 
 import numpy as np
 
-from recalibrator.fit.arrays import Floats
-from recalibrator.fit.data.label_columns import ROUTED_US, STANDING
+from recalibrator.fit.codec import Floats
+from recalibrator.fit.data import label_columns as at
 from recalibrator.fit.decide.candidate import Candidate, View
 from recalibrator.fit.decide.threshold import Policies, choose, weigh
-from recalibrator.fit.drift.cusum import CusumRules
+from recalibrator.fit.drift.detector import CusumRules
 from recalibrator.fit.drift.monitors import ALIKE_RULES
 from recalibrator.fit.estimate.rectifier import Rectifier
 from recalibrator.fit.publish.measured_quality import measured
@@ -43,21 +43,8 @@ def steady_noise(spread: float | Floats, per_query: float | Floats, half_life: f
     """Return the squared standard error of the mean of recent labels, once they have come at one rate for long.
 
     A label weighs 2^(-age / H). At λ labels a query Σw is λH / ln 2 and Σw² is λH / (2 ln 2), so that the mean has
-    the variance σ² Σw² / (Σw)² = σ² ln 2 / (2 λH) (Kish, 1965).
-
-    Parameters
-    ----------
-    spread : float or ndarray
-        σ², the variance of one label's residual; NaN where it is unknown.
-    per_query : float or ndarray
-        λ, in [0, 1].
-    half_life : float
-        H, in queries.
-
-    Returns
-    -------
-    ndarray
-        Infinite without labels.
+    the variance σ² Σw² / (Σw)² = σ² ln 2 / (2 λH) (Kish, 1965). Infinite without labels; ``spread`` is σ², the variance
+    of one label's residual, NaN where it is unknown, ``per_query`` λ in [0, 1], and ``half_life`` H in queries.
 
     Examples
     --------
@@ -88,15 +75,7 @@ def found_after(per_query: float, believed: float, labels_half_life: float, quer
 
     Of a change that labels alone show the curves hold c = 1 - 2^(-λQ / h) after Q queries, the mean of recent labels
     f = 1 - 2^(-Q / H), and the estimate c + b·(f - c): b is the share of the residual that is believed, m² / (m² + s²).
-
-    Parameters
-    ----------
-    per_query : float
-        λ: labels a query, in [0, 1].
-    believed : float
-        b, in [0, 1].
-    labels_half_life, queries_half_life : float
-        h, in labels, and H, in queries.
+    ``per_query`` is λ, ``believed`` b, both in [0, 1]; the half-lives are h, in labels, and H, in queries.
 
     Examples
     --------
@@ -114,14 +93,7 @@ def found_after(per_query: float, believed: float, labels_half_life: float, quer
 def alarm_after(labels: float, before: float, after: float, rules: CusumRules) -> float:
     """Return the queries after which a CUSUM of labels comes to its bound: b / (λ·E[ln likelihood ratio]) (Page, 1954).
 
-    Parameters
-    ----------
-    labels : float
-        λ: labels a query that it listens to.
-    before, after : float
-        Chance of an error, in (0, 1).
-    rules : CusumRules
-        The factor on the odds that it looks for, and its bound b.
+    ``labels`` is λ: labels a query that it listens to; ``before`` and ``after`` are chances of an error, in (0, 1).
 
     Examples
     --------
@@ -221,7 +193,7 @@ def _cost(view: View, policies: Policies, index: int, explored: float) -> float 
 def _effect(view: View, candidate: Candidate, published: VersionRegistry) -> LabelEffect | None:
     """Return what the latest labels have changed, by the versions that are known; None while there are too few."""
     table, current, policies = view.labels.table, view.current, candidate.policies
-    routed_us = np.sort(table[table[:, STANDING] > 0.0, ROUTED_US])
+    routed_us = np.sort(table[table[:, at.STANDING] > 0.0, at.ROUTED_US])
     if len(routed_us) < 2 * LATEST or current is None:
         return None
     earlier_us, since_us = int(routed_us[-2 * LATEST]), int(routed_us[-LATEST])

@@ -1,42 +1,42 @@
-"""The micro-F1 of what was served, measured by its labels: beside the estimate that chose the threshold.
-
-That estimate lies where the choice put it, and the more so the luckier the labels behind it. This one weighs labels of
-served answers by inverse propensity and chooses nothing. micro-F1 is a ratio of sums; that of the scores a - f·d is 0
-at the right f, and their standard error that of the ratio (delta method).
-
-A window begins at a time that no outcome has a say in, and ends with the newest label. Its interval is a confidence
-sequence: with a chance of 95 % it holds at all times until the next window takes its place. The expected score as a
-control variate, as in prediction-powered inference, explains 12 to 18 % of the variance on recorded answers: an
-interval 6 to 9 % narrower, at the price of matching late labels to the traffic of their time; it is left out.
-"""
+"""The quality of what was served, measured by its labels, and what people say of it as a whole."""
 
 from __future__ import annotations
 
+import math
 from math import inf
-from typing import Any, Literal
+from typing import Any, Literal, NamedTuple
 
 import numpy as np
 
-from recalibrator.fit.arrays import Floats
-from recalibrator.fit.codec import Kept
-from recalibrator.fit.confidence_sequence import standard_errors
-from recalibrator.fit.data.label_columns import (
-    HITS_LARGE,
-    HITS_SMALL,
-    ROUTED_US,
-    SERVED_LARGE,
-    SERVED_SMALL,
-    SIZE_LARGE,
-    SIZE_SMALL,
-    STANDING,
-)
+from recalibrator.fit.codec import Floats, Kept
+from recalibrator.fit.data import label_columns as at
 from recalibrator.fit.data.label_table import Change, LabelTable
 from recalibrator.fit.decide.candidate import Part, View
 from recalibrator.fit.decide.threshold import Policies
 from schemas.event import from_us, to_us
 from schemas.labelled import LabelledExample
-from schemas.status import MeasuredMicroF1
+from schemas.status import MeasuredMicroF1, VerdictStatus
 from schemas.traffic import TrafficSummary
+
+_ALPHA = 0.05
+_SPREAD = -2.0 * math.log(_ALPHA) + math.log(1.0 - 2.0 * math.log(_ALPHA))
+
+
+def standard_errors(labels: int, tightest_at: float) -> float:
+    """Return how many standard errors of a mean over some labels its bounds lie from it, at all times together.
+
+    An asymptotic confidence sequence (Waudby-Smith, Arbour, Sinha, Kennedy and Ramdas, 2024, theorem 2.2): with a
+    chance of 95 % it holds the mean whenever one looks, and looking after every label costs nothing. ``tightest_at``
+    are the labels at which it is to be tightest, there at 3.04.
+
+    Examples
+    --------
+    >>> round(standard_errors(500, 500.0), 2), round(standard_errors(2_000, 500.0), 2)
+    (3.04, 3.13)
+    """
+    spread = labels * _SPREAD / tightest_at
+    return math.sqrt(2.0 * (spread + 1.0) / spread * math.log(math.sqrt(spread + 1.0) / _ALPHA))
+
 
 Window = Literal["fast", "slow"]
 WINDOWS: dict[Window, int] = {"fast": 250, "slow": 1_000}
@@ -46,7 +46,17 @@ _LEAST_LABELS = 50
 
 
 class MeasuredQuality(Part):
-    """The windows of one workload: when they begin, and how many labels those that are not shown yet have."""
+    """The micro-F1 of what was served, beside the estimate that chose the threshold.
+
+    That estimate lies where the choice put it, and the more so the luckier the labels behind it. This one weighs labels
+    of served answers by inverse propensity and chooses nothing. micro-F1 is a ratio of sums; that of the scores a - f·d
+    is 0 at the right f, and their standard error that of the ratio (delta method).
+
+    A window begins at a time that no outcome has a say in, and ends with the newest label. Its interval is a confidence
+    sequence: with a chance of 95 % it holds at all times until the next window takes its place. The expected score as a
+    control variate, as in prediction-powered inference, explains 12 to 18 % of the variance on recorded answers: an
+    interval 6 to 9 % narrower, at the price of matching late labels to the traffic of their time; it is left out.
+    """
 
     _shown_us: Kept[dict[str, int]]
     _next_us: Kept[dict[str, int]]
@@ -88,19 +98,14 @@ class MeasuredQuality(Part):
 
 
 def measured(labels: LabelTable, since_us: int, tightest_at: float, until_us: float = inf) -> MeasuredMicroF1 | None:
-    """Return the micro-F1 of the answers that were served since a time, by their labels; None below 50 of them.
+    """Return the micro-F1 of the answers that were served in a time, by their labels; None below 50 of them.
 
-    Parameters
-    ----------
-    tightest_at : float
-        Labels at which the interval is to be tightest.
-    until_us : float
-        Labels of queries routed then or later are left out.
+    ``tightest_at``: labels at which the interval is to be tightest.
     """
     rows = _of_served(labels, since_us, until_us)
-    small, large = rows[:, SERVED_SMALL], rows[:, SERVED_LARGE]
-    hits = small * rows[:, HITS_SMALL] + large * rows[:, HITS_LARGE]
-    size = small * rows[:, SIZE_SMALL] + large * rows[:, SIZE_LARGE]
+    small, large = rows[:, at.SERVED_SMALL], rows[:, at.SERVED_LARGE]
+    hits = small * rows[:, at.HITS_SMALL] + large * rows[:, at.HITS_LARGE]
+    size = small * rows[:, at.SIZE_SMALL] + large * rows[:, at.SIZE_LARGE]
     total = float(size.sum())
     if len(rows) < _LEAST_LABELS or total <= 0.0:
         return None
@@ -122,16 +127,78 @@ def exact_share(labels: LabelTable, since_us: int) -> float | None:
     Weighted by inverse propensity, in [0, 1]. An answer is exact where 2·TP equals predicted plus gold.
     """
     rows = _of_served(labels, since_us)
-    small, large = rows[:, SERVED_SMALL], rows[:, SERVED_LARGE]
+    small, large = rows[:, at.SERVED_SMALL], rows[:, at.SERVED_LARGE]
     total = float((small + large).sum())
     if total <= 0.0:
         return None
-    exact = small * (rows[:, HITS_SMALL] == rows[:, SIZE_SMALL]) + large * (rows[:, HITS_LARGE] == rows[:, SIZE_LARGE])
+    exact = small * (rows[:, at.HITS_SMALL] == rows[:, at.SIZE_SMALL]) + large * (
+        rows[:, at.HITS_LARGE] == rows[:, at.SIZE_LARGE]
+    )
     return min(1.0, float(exact.sum()) / total)
 
 
 def _of_served(labels: LabelTable, since_us: int, until_us: float = inf) -> Floats:
     """Return the rows of labels that count, of queries routed in this time."""
-    table, routed_us = labels.table, labels.table[:, ROUTED_US]
-    rows: Floats = table[(routed_us >= since_us) & (routed_us < until_us) & (table[:, STANDING] > 0.0)]
+    table, routed_us = labels.table, labels.table[:, at.ROUTED_US]
+    rows: Floats = table[(routed_us >= since_us) & (routed_us < until_us) & (table[:, at.STANDING] > 0.0)]
     return rows
+
+
+KEPT_VERDICTS = 1_000
+
+
+class _Judged(NamedTuple):
+    """One query's verdict: when the query was routed, whether it is "right", and what a requested label says of it."""
+
+    routed_us: int
+    right: bool
+    exact: bool | None
+
+
+class Verdicts(Part):
+    """The latest verdicts of one workload, one a query: shown, and no part of any estimate.
+
+    Who judges an answer, and how honestly, nobody draws: verdicts are compared with the labels of the same queries,
+    whose requests are drawn whatever is said. Moving the estimate by verdicts, as far as labels bear them out, was
+    measured to gain nothing (docs/results/answers/verdicts.md).
+    """
+
+    _judged: Kept[dict[str, _Judged]]
+    _given: Kept[int] = 0
+
+    def __init__(self) -> None:
+        self._judged = {}
+
+    def take(self, event: LabelledExample | TrafficSummary, change: Change | None) -> None:  # noqa: ARG002
+        """Keep what is said of a query now, and whether its label agrees; what was withdrawn goes."""
+        if isinstance(event, TrafficSummary):
+            return
+        if event.verdict is None:
+            self._judged.pop(event.query_id, None)
+            return
+        # Labels that people choose to give would not be a fair sample of what is judged.
+        exact = event.served_exact if event.label_requested and not event.retracted else None
+        self._given += event.query_id not in self._judged
+        self._judged[event.query_id] = _Judged(to_us(event.routed_at), event.verdict == "right", exact)
+        while len(self._judged) > KEPT_VERDICTS:
+            del self._judged[next(iter(self._judged))]
+
+    def status(self, view: View, policies: Policies | None) -> dict[str, Any] | None:  # noqa: ARG002
+        """Return the share that is "right", beside the share that labels find exact; None before any verdict."""
+        judged = self._judged.values()
+        if not judged:
+            return None
+        exact, wrong = ([one.right for one in judged if one.exact is is_exact] for is_exact in (True, False))
+        found = VerdictStatus(
+            given=self._given,
+            right=_share([one.right for one in judged]),
+            exact=exact_share(view.labels, min(one.routed_us for one in judged)),
+            labelled=len(exact) + len(wrong),
+            right_if_exact=_share(exact),
+            right_if_wrong=_share(wrong),
+        )
+        return {"verdicts": found}
+
+
+def _share(said: list[bool]) -> float | None:
+    return float(np.mean(said)) if said else None

@@ -26,14 +26,9 @@ _ENDING = frozenset({"activate", "pin", "stop_trial", "large_only"})
 
 
 class TopicVersionLog:
-    """The reader of the calibration topic; used by the fit's thread alone.
+    """The reader of the topics of versions in force and on trial; used by the fit's thread alone.
 
-    Parameters
-    ----------
-    reader : TopicReader
-        Of the topics of versions in force and on trial.
-    keys : sequence of bytes
-        Bound to the cluster. One must have signed a version that is gone on from; empty: none need be signed.
+    One of the keys, bound to the cluster, must have signed a version that is gone on from; empty: none need be signed.
     """
 
     def __init__(self, reader: TopicReader, trial_topic: str | None, keys: Sequence[bytes] = ()) -> None:

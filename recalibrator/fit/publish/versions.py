@@ -2,7 +2,8 @@
 
 A command goes before what is automatic: ``pause``, ``pin`` and a roll-back that holds keep automatic versions back,
 never another command. To roll back or pin is to want one version for all queries, which ends a trial. On a pinned
-workload a shadow may run, as it acts on nothing, but no canary.
+workload a shadow may run, as it acts on nothing, but no canary. Where the cascade would cost more, the large model may
+answer alone.
 """
 
 from __future__ import annotations
@@ -13,8 +14,8 @@ from typing import Literal, NamedTuple
 from pydantic import JsonValue
 
 from recalibrator.fit.codec import Kept
+from recalibrator.fit.decide.candidate import Candidate
 from recalibrator.fit.publish.handoff_watch import HandoffWatch
-from schemas.basis import Basis
 from schemas.calibration import (
     ESCALATE_ALL,
     Atom,
@@ -28,7 +29,7 @@ from schemas.calibration import (
     LargeOnly,
 )
 from schemas.command import Command
-from schemas.costs import ModelCosts
+from schemas.costs import ModelCosts, expected_cost
 from schemas.event import from_us
 from schemas.settings import WorkloadSettings
 
@@ -57,19 +58,9 @@ class VersionRegistry:
     """While the large model answers alone."""
 
     def __init__(self, settings: WorkloadSettings, kept: int, handoff: HandoffWatch) -> None:
-        self._settings, self._kept, self._handoff = settings, kept, handoff
+        self.settings, self._kept, self._handoff = settings, kept, handoff
         self._versions = {}
         self.holds = {}
-
-    @property
-    def signal(self) -> str:
-        """How u is measured in these versions."""
-        return self._settings.uncertainty
-
-    @property
-    def basis(self) -> Basis | None:
-        """What the answers behind these versions rest on, where models are named."""
-        return self._settings.basis
 
     def find(self, version: int | None) -> CalibrationVersion | None:
         """Return an earlier version, or None when it is unknown or forgotten."""
@@ -88,9 +79,9 @@ class VersionRegistry:
     @property
     def _configured_shares(self) -> LabelShares:
         """What to ask for where no fit says it: as configured, or as before where that follows from the traffic."""
-        budget, parent = self._settings.labels, self.current
+        budget, parent = self.settings.labels, self.current
         if budget is None or budget.at_start is not None or parent is None or not any(parent.label_shares):
-            return self._settings.label_shares
+            return self.settings.label_shares
         return parent.label_shares
 
     def watched_share(self, shares: LabelShares | None = None) -> float:
@@ -100,7 +91,7 @@ class VersionRegistry:
         """
         current = self.current
         asked = shares or (self._configured_shares if current is None else current.label_shares)
-        return max(asked.escalated, self._settings.sampling.exploration_probability)
+        return max(asked.escalated, self.settings.sampling.exploration_probability)
 
     def publish(
         self,
@@ -119,12 +110,12 @@ class VersionRegistry:
         """
         parent, handoff = self.current, self._handoff.in_versions
         shares = self._configured_shares if label_shares is None else label_shares
-        explored = self._settings.sampling.exploration_probability if exploration is None else exploration
+        explored = self.settings.sampling.exploration_probability if exploration is None else exploration
         if self.large_only is not None:
             self.large_only = self.large_only.model_copy(update={"small_probability": self.watched_share(shares)})
         self.floor += 1
         version = CalibrationVersion.sealed(
-            workload=self._settings.name,
+            workload=self.settings.name,
             version=self.floor,
             created_at=from_us(created_us),
             map=content.map,
@@ -134,14 +125,14 @@ class VersionRegistry:
             label_probability_kept=shares.kept,
             label_probability_escalated=shares.escalated,
             audit_probability=audit,
-            target=self._settings.target,
+            target=self.settings.target,
             state=content.state,
-            signal=self._settings.signal,
+            signal=self.settings.signal,
             costs=costs,
             evidence=content.evidence,
             parent_version=None if parent is None else parent.version,
             **({} if handoff is None else {"handoff": handoff}),
-            **({} if self.basis is None else {"basis": self.basis}),
+            **({} if self.settings.basis is None else {"basis": self.settings.basis}),
             **({} if content.atom is None else {"atom": content.atom}),
             **({} if on_trial else {"holds": self.holds, "large_only": self.large_only}),
         )
@@ -176,15 +167,6 @@ class VersionRegistry:
         self.holds.pop(PINNED, None)
 
 
-def given_threshold(command: Command, fitted: CalibrationMap) -> float:
-    """Return the threshold on u that a bootstrap command gives; without one all escalates until labels are known."""
-    if command.uncertainty_threshold is not None:
-        return command.uncertainty_threshold
-    if command.error_probability_threshold is not None:
-        return fitted.inverse(command.error_probability_threshold)
-    return ESCALATE_ALL
-
-
 def content_of(command: Command, of: int | None, former: CalibrationVersion | None) -> Content | None:
     """Return the content that a command publishes: of the version ``of``, where that is known, else its own."""
     if former is not None:
@@ -193,9 +175,13 @@ def content_of(command: Command, of: int | None, former: CalibrationVersion | No
         return Content(former.map, former.uncertainty_threshold, former.state, proof, former.atom)
     if command.map is None:
         return None
+    # Without a threshold all escalates until labels are known.
+    threshold = ESCALATE_ALL if command.uncertainty_threshold is None else command.uncertainty_threshold
+    if command.uncertainty_threshold is None and command.error_probability_threshold is not None:
+        threshold = command.map.inverse(command.error_probability_threshold)
     origin: dict[str, JsonValue] = {"issued_by": command.issued_by, "reason": command.reason}
     proof = Evidence(trigger=command.action, details=origin | ({} if of is None else {"content_of": of}))
-    return Content(command.map, given_threshold(command, command.map), "active", proof)
+    return Content(command.map, threshold, "active", proof)
 
 
 PAUSED, PINNED = "paused", "pinned"
@@ -226,31 +212,18 @@ def interpret(command: Command, registry: VersionRegistry, on_trial: int | None 
     A version that is not known any more is taken from the command, where that carries its content; else the act is
     ``nothing`` and its note says why.
     """
-    if command.map is not None and command.signal != registry.signal:
-        because = f"its map is of the uncertainty signal {command.signal}, configured is {registry.signal}"
+    signal, basis = registry.settings.uncertainty, registry.settings.basis
+    if command.map is not None and command.signal != signal:
+        because = f"its map is of the uncertainty signal {command.signal}, configured is {signal}"
         return _refused(command, registry, because)
-    if command.map is not None and None not in (command.basis, registry.basis) and command.basis != registry.basis:
+    if command.map is not None and None not in (command.basis, basis) and command.basis != basis:
         because = "its map was made with another prompt, other fields or another model than configured"
         return _refused(command, registry, because)
-    if command.action in ("large_only", "end_large_only"):
-        return _let_alone(command, registry)
-    return _interpret(command, registry, on_trial)
-
-
-def _interpret(command: Command, registry: VersionRegistry, on_trial: int | None) -> Act:
-    match command.action:
-        case "bootstrap":
-            return _bootstrap(command, registry)
-        case "activate" | "pin":
-            return _republish(command, registry)
-        case "shadow" | "canary":
-            return _try(command, registry)
-        case "promote" | "stop_trial":
-            return _conclude(command, registry, on_trial)
-        case "refit":
-            return Act("fit", registry.holds, "refit")
-        case _:
-            return _hold(command, registry)
+    if command.action in ("promote", "stop_trial"):
+        return _conclude(command, registry, on_trial)
+    if command.action == "refit":
+        return Act("fit", registry.holds, "refit")
+    return _BY_ACTION.get(command.action, _hold)(command, registry)
 
 
 def _refused(command: Command, registry: VersionRegistry, because: str) -> Act:
@@ -268,11 +241,12 @@ def _hold(command: Command, registry: VersionRegistry) -> Act:
 
 
 def _let_alone(command: Command, registry: VersionRegistry) -> Act:
-    if registry.current is None or (command.action == "end_large_only" and registry.large_only is None):
+    begins = command.action == "large_only"
+    if registry.current is None or not (begins or registry.large_only is not None):
         return _refused(command, registry, "the large model does not answer alone")
     until = "" if command.until is None else f" until {command.until:%Y-%m-%d %H:%M} UTC"
-    note = f"large only{until}" if command.action == "large_only" else "the cascade answers again"
-    return Act("hold", registry.holds, note, registry.current.version, ends_trial=command.action == "large_only")
+    note = f"large only{until}" if begins else "the cascade answers again"
+    return Act("hold", registry.holds, note, registry.current.version, ends_trial=begins)
 
 
 def _bootstrap(command: Command, registry: VersionRegistry) -> Act:
@@ -323,3 +297,51 @@ def _conclude(command: Command, registry: VersionRegistry, on_trial: int | None)
     if command.action == "promote":
         return Act("republish", registry.holds, f"promote of version {on_trial}", on_trial, ends_trial=True)
     return Act("nothing", registry.holds, f"trial of version {on_trial} stopped", ends_trial=True)
+
+
+_BY_ACTION = {"bootstrap": _bootstrap, "activate": _republish, "pin": _republish, "shadow": _try, "canary": _try}
+_BY_ACTION |= dict.fromkeys(("large_only", "end_large_only"), _let_alone)
+_ENDING = frozenset({"end_large_only", "bootstrap", "activate", "promote"})
+
+
+def saved(candidate: Candidate, costs: ModelCosts | None) -> float | None:
+    """Return what a query of the cascade is expected to cost less than the large model alone; None if not known."""
+    if costs is None:
+        return None
+    rate = float(candidate.policies.escalation_rate[candidate.choice.index])
+    cost = expected_cost(costs, rate, candidate.exploration)
+    return cost.large_only - cost.sequential
+
+
+def is_dear(candidate: Candidate, costs: ModelCosts | None, share: float) -> bool:
+    """Whether the cascade costs more than the large model alone, with the small one asked of a share of queries.
+
+    It has to cost less than without that share before it answers again: between the two, nothing changes.
+    """
+    saving = saved(candidate, costs)
+    return costs is not None and saving is not None and saving <= -share * costs.small
+
+
+def refusal(command: Command, current: CalibrationVersion | None, share: float, saving: float | None) -> str | None:
+    """Return why the large model shall not answer alone, where that is so; ``saving`` is that of the cascade."""
+    if current is None:
+        return "there is no version in force yet, and the large model's answers are served anyway"
+    if current.target.max_escalation is not None:
+        return "the target caps what the large model may answer (max_escalation)"
+    if command.until is not None:
+        return None if command.until > command.issued_at else "the time until when lies in the past"
+    if share == 0.0:
+        return "the small model would be asked of no query, so that nothing shows when the cascade pays: say until when"
+    if saving is None or saving >= 0.0:
+        known = "it is not known what the cascade costs" if saving is None else f"the cascade costs {saving:.3g} less"
+        return f"{known}, so that this would end at once: say until when"
+    return None
+
+
+def after_command(command: Command, before: LargeOnly | None, share: float) -> LargeOnly | None:
+    """Return what is so after a command that was not refused."""
+    if command.action in _ENDING:
+        return None
+    if command.action != "large_only":
+        return before
+    return LargeOnly(small_probability=share, since=command.issued_at, until=command.until, issued_by=command.issued_by)

@@ -6,8 +6,7 @@ from datetime import UTC, datetime
 
 import pytest
 
-from recalibrator.labelling.budget import label_budget
-from recalibrator.labelling.queue import LabelQueue
+from recalibrator.labelling.queue import LabelQueue, label_budget
 from schemas.label_requested import LabelRequested, RequestReason
 from schemas.settings import WorkloadSettings
 from schemas.status import WorkloadStatus

@@ -37,7 +37,7 @@ def test_arguments_fix_what_a_calibration_rests_on(role: str) -> None:
 
 
 def most_asked() -> int:
-    signals = [found for found in vars(uncertainty).values() if isinstance(found, uncertainty.MeanSignal)]
+    signals = [found for found in vars(uncertainty).values() if isinstance(found, uncertainty.UncertaintySignal)]
     assert len(signals) == 3
     return max(signal.alternatives for signal in signals)
 

@@ -13,7 +13,7 @@ import pytest
 import yaml
 
 from recalibrator import metrics as recalibrator_metrics
-from stream_router import metrics as router_metrics
+from stream_router import prometheus_metrics as router_metrics
 from tools.ops.dashboard import dashboard, queries
 from tools.ops.render import CHART
 

@@ -18,7 +18,7 @@ from confluent_kafka.serialization import MessageField, SerializationContext
 
 from schemas.settings import Settings
 from schemas.topics import QUERIES
-from stream_router.intake.decode import decode_query
+from stream_router.intake_thread import decode_query
 from ucci_stream.local.kafka_install import java_runtime
 from ucci_stream.local.processes import ChildProcess, free_port
 from ucci_stream.local.side_environment import cache_directory

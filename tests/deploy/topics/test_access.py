@@ -35,8 +35,8 @@ def topics_of(component: str, operation: str) -> set[str]:
 @pytest.mark.parametrize(
     ("component", "checked"),
     [
-        ("router", (*router_service._TOUCHED, CALIBRATION_TRIAL)),
-        ("gateway", (*gateway_service._TOUCHED, *gateway_service._OPTIONAL)),
+        ("router", (*router_service.Service.needed, CALIBRATION_TRIAL)),
+        ("gateway", (*gateway_service.GatewayService.needed, *gateway_service.GatewayService.optional)),
         ("recalibrator", (*recalibrator_service._TOUCHED, *recalibrator_service._OPTIONAL)),
     ],
 )

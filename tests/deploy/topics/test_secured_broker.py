@@ -164,8 +164,8 @@ class Acting:
             settings, self._names, count=lambda *_, **__: None, on_final=self._failed.append, closing=Event()
         )
         self._touched, self._optional = {
-            "router": (router_service._TOUCHED, (CALIBRATION_TRIAL,)),
-            "gateway": (gateway_service._TOUCHED, gateway_service._OPTIONAL),
+            "router": (router_service.Service.needed, (CALIBRATION_TRIAL,)),
+            "gateway": (gateway_service.GatewayService.needed, gateway_service.GatewayService.optional),
             "recalibrator": (recalibrator_service._TOUCHED, tuple(recalibrator_service._OPTIONAL)),
         }[service]
 
@@ -345,7 +345,7 @@ def test_topics_that_may_be_missing_are_warned_of(granted: SecuredBroker, topic_
     settings = settings_as(granted, "router", topic_prefix)
     names = ClientNames("router", topic_prefix, "a")
     broker = KafkaBroker(settings, names, count=lambda *_, **__: None, on_final=lambda _: None, closing=Event())
-    touched = router_service._TOUCHED
+    touched = router_service.Service.needed
 
     def is_missing() -> bool:
         checked = broker.check(touched, touched, [CALIBRATION_TRIAL])

@@ -21,13 +21,13 @@ def test_joining_and_leaving_a_batch_disturbs_no_neighbour() -> None:
     for generation in late:
         batch.submit(generation)
         batch.step()
-        assert batch.running <= SLOTS
+        assert batch.load[0] <= SLOTS
     while batch.step():
         pass
     assert [ids(generation) for generation in late] == expected
     assert len(finished) == len(late)
     assert all(ids(generation).count(opened.model.shape.eos_id) == 1 for generation in late)
-    assert (batch.running, batch.waiting) == (0, 0)
+    assert batch.load == (0, 0)
 
 
 def test_generation_ends_at_max_tokens_or_a_full_context() -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from functools import cache
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -11,7 +10,7 @@ import pytest
 from tests.support.demo_models import checkpoint, generate, ids
 from ucci_demo.model_server import PROMPT
 from ucci_demo.model_server.generation import Generation
-from ucci_demo.model_server.memo import ALTERNATIVES, Memo, pack_memo
+from ucci_demo.model_server.memo import ALTERNATIVES, Memo
 from ucci_demo.recorded.traffic import RecordedQuery, load_traffic
 
 #: How many recorded prompts are answered again; the large model is slow on one core.
@@ -71,26 +70,15 @@ def margins(
     return np.asarray(probabilities[:, 0] - probabilities[:, 1])
 
 
-def test_what_is_packed_is_found_again_by_its_whole_prompt_alone(tmp_path: Path) -> None:
-    generations = dict(zip(("nikon z6", "café ☃"), generate("small", ["nikon z6", "café ☃"]), strict=True))
-    pack_memo(generations, tmp_path / "memo.npz")
-    memo = Memo(tmp_path / "memo.npz")
-    assert len(memo) == 2
-    for text, generation in generations.items():
-        found = memo.find(PROMPT.replace("{text}", text))
-        assert found is not None
-        assert [token.token_id for token in found] == ids(generation)
-        assert [token.logprob for token in found] == [token.logprob for token in generation.tokens]
-    assert memo.find("nikon z6") is None
-
-
 def test_other_tokens_of_the_same_text_are_not_recorded_ones() -> None:
     """A beginning that the server cuts otherwise than the model wrote it may be gone on with otherwise."""
     memo, opened = Memo.of("small"), checkpoint("small")
     assert memo is not None
-    prompt = PROMPT.replace("{text}", sample("small")[0].text)
+    text = sample("small")[0].text
+    prompt = PROMPT.replace("{text}", text)
     recorded = memo.find(prompt)
     assert recorded is not None
+    assert memo.find(text) is None, "by its whole prompt alone"
     asked, first = opened.encode(prompt), [token.token_id for token in recorded[:6]]
     begun = prompt + opened.decode(first)
     rest = memo.find_rest(begun, asked + first, opened.encode)

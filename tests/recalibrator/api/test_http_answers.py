@@ -9,10 +9,8 @@ import schemathesis
 from hypothesis import seed, settings
 from schemathesis.checks import CHECKS, load_all_checks
 
-from schemas.calibration import Target
 from schemas.feedback import FeedbackEvent
-from schemas.status import DriftStatus, RouterStatus, VersionInUse, WorkloadStatus
-from tests.support.api import KEY, START, WORKLOAD, Api, make_api
+from tests.support.api import KEY, START, WORKLOAD, Api, make_api, plain_router, plain_status
 from tests.support.versions import sealed_version
 
 AUTHORISED = {"Authorization": f"Bearer {KEY}"}
@@ -44,24 +42,8 @@ def _api(**options: Any) -> Api:
     key = {"key": KEY, "scopes": ["read", "relay", "admin"], "quota_per_minute": 10**9}
     # The name under which the generated requests come.
     api = make_api(api_keys={"tester": key}, allowed_hosts=["testserver"], **options)
-    status = WorkloadStatus(
-        workload=WORKLOAD,
-        state="active",
-        sentence="It holds.",
-        calibration_version=1,
-        target=Target(micro_f1=0.9),
-        drift=DriftStatus(state="ok"),
-        updated_at=START,
-    )
     version = sealed_version(workload=WORKLOAD, version=1, created_at=START)
-    in_use = {WORKLOAD: VersionInUse(version=1)}
-    router = RouterStatus(instance_id="router-0", started_at=START, updated_at=START, ready=True, versions=in_use)
-    for topic, record_key, record in (
-        ("status", WORKLOAD, status),
-        ("calibration-history", f"{WORKLOAD}:1", version),
-        ("routers", "router-0", router),
-    ):
-        assert api.cache.take(f"ucci.{topic}", record_key.encode(), record.to_json())
+    api.tell(plain_status(calibration_version=1), version, plain_router(version=1))
     return api
 
 

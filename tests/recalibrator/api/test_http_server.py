@@ -15,8 +15,8 @@ from fastapi import FastAPI
 
 from recalibrator.api import http_requests as bodies
 from recalibrator.api import http_server as server
-from recalibrator.api.http_app import create_waiting_app
 from recalibrator.api.http_server import HttpServer
+from recalibrator.api.http_stage import create_waiting_app
 from recalibrator.prometheus_metrics import Metrics
 from tests.support.api import Api, make_api
 from ucci_runtime.browser_safety import RequestHosts

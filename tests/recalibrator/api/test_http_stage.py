@@ -16,10 +16,11 @@ from confluent_kafka import Producer
 
 from recalibrator.api.http_stage import ApiStage, Shared
 from recalibrator.prometheus_metrics import Metrics
-from schemas.calibration import CalibrationMap, Evidence, Interval, Target
+from schemas.calibration import CalibrationMap, Evidence, Interval
 from schemas.event import rfc3339
 from schemas.settings import Settings
-from schemas.status import DriftStatus, LabelerStatus, RecalibratorStatus, RouterStatus, StageStatus, WorkloadStatus
+from schemas.status import LabelerStatus, RecalibratorStatus, StageStatus
+from tests.support.api import plain_router, plain_status
 from tests.support.broker import produce
 from tests.support.recalibrator_events import routed
 from tests.support.recalibrator_processes import create_all_topics, recalibrator_settings
@@ -103,25 +104,13 @@ def write_topics(settings: Settings) -> None:
     ]
     history = [(f"{PHOTO}:{version.version}", version.to_json()) for version in versions]
     produce(bootstrap, f"{prefix}.calibration-history", history)
-    status = WorkloadStatus(
-        workload=PHOTO,
-        state="active",
-        sentence="It holds.",
-        calibration_version=3,
-        target=Target(micro_f1=0.9),
-        drift=DriftStatus(state="ok"),
-        updated_at=SystemClock().now() + timedelta(seconds=1),
-    )
+    now = SystemClock().now()
+    status = plain_status(workload=PHOTO, calibration_version=3, updated_at=now + timedelta(seconds=1))
     produce(bootstrap, f"{prefix}.status", [(PHOTO, status.to_json())])
-    router = RouterStatus(instance_id="r", started_at=NOW, updated_at=SystemClock().now(), ready=True)
+    router = plain_router("r", started_at=NOW, updated_at=now, versions={})
     produce(bootstrap, f"{prefix}.routers", [("r", router.to_json())])
-    join = RecalibratorStatus(
-        instance_id="j/join",
-        started_at=NOW,
-        updated_at=SystemClock().now(),
-        stages={"join": StageStatus(ready=True)},
-        labelers={PHOTO: (LabelerStatus(labeler="ann", labels=4),)},
-    )
+    stages, said = {"join": StageStatus(ready=True)}, {PHOTO: (LabelerStatus(labeler="ann", labels=4),)}
+    join = RecalibratorStatus(instance_id="j/join", started_at=NOW, updated_at=now, stages=stages, labelers=said)
     produce(bootstrap, f"{prefix}.recalibrators", [("j/join", join.to_json())])
     producer = Producer({"bootstrap.servers": bootstrap})
     for partition in (0, 1):

@@ -7,8 +7,8 @@ from datetime import timedelta
 import pytest
 
 from schemas.calibration import Target
-from schemas.status import RouterStatus, VersionInUse, WorkloadStatus
-from tests.support.api import START, WORKLOAD, Api, make_api
+from schemas.status import WorkloadStatus
+from tests.support.api import START, WORKLOAD, Api, make_api, plain_router
 
 
 @pytest.fixture
@@ -16,15 +16,7 @@ def silenced() -> Api:
     """An API whose services were well until Kafka, a minute ago, stopped answering."""
     api = make_api()
     status = WorkloadStatus.cold_start(WORKLOAD, Target(micro_f1=0.9)).model_copy(update={"updated_at": START})
-    router = RouterStatus(
-        instance_id="router-1",
-        started_at=START,
-        updated_at=START,
-        ready=True,
-        versions={WORKLOAD: VersionInUse(version=None)},
-    )
-    api.cache.take("ucci.status", WORKLOAD.encode(), status.to_json())
-    api.cache.take("ucci.routers", b"router-1", router.to_json())
+    api.tell(status, plain_router("router-1"))
     api.clock.advance(60.0)
     api.kafka.append(api.kafka[0]._replace(is_away=True))
     return api

@@ -54,24 +54,18 @@ def test_reading_needs_the_scope_read(api: Api, headers: dict[str, Any], status:
         assert api.client.get(path, headers=headers).status_code == status
 
 
-def test_commands_need_the_scope_admin(api: Api) -> None:
-    assert api.client.post("/v1/calibrations/photo-search:pause", headers=READ).status_code == 403
-
-
 def _write(api: Api) -> Any:
     headers = {"X-Api-Key": WRITER, "content-type": "application/json"}
     return api.client.post("/v1/feedback", content=EVENT, headers=headers)
 
 
-def test_a_spent_quota_is_429_with_the_time_to_wait(api: Api) -> None:
-    """A quota is refused with the time to wait and fills up again."""
-    answers = [_write(api).status_code for _ in range(61)]
-    refused = _write(api)
+def test_a_spent_quota_is_429_with_the_time_to_wait() -> None:
+    """A quota of six lets six through at once, and fills up evenly."""
+    api = make_api(api_keys={"writer": {"key": WRITER, "scopes": ["feedback"], "quota_per_minute": 6}})
 
-    assert answers == [202] * 60 + [429]
-    assert refused.status_code == 429
-    api.clock.elapsed_s += int(refused.headers["retry-after"])
-    assert _write(api).status_code == 202
+    assert [_write(api).status_code for _ in range(7)] == [202] * 6 + [429]
+    api.clock.elapsed_s += int(_write(api).headers["retry-after"])
+    assert [_write(api).status_code for _ in range(2)] == [202, 429]
 
 
 @pytest.mark.parametrize(
@@ -121,11 +115,3 @@ def test_credentials_that_no_browser_adds_by_itself_are_taken(api: Api, headers:
     answer = api.client.post("/v1/feedback", content=EVENT, headers={"content-type": "application/json", **headers})
 
     assert answer.status_code == 202
-
-
-def test_a_quota_of_six_a_minute_lets_six_through_at_once() -> None:
-    api = make_api(api_keys={"writer": {"key": WRITER, "scopes": ["feedback"], "quota_per_minute": 6}})
-
-    assert [_write(api).status_code for _ in range(7)] == [202] * 6 + [429]
-    api.clock.elapsed_s += 10.0
-    assert [_write(api).status_code for _ in range(2)] == [202, 429]

@@ -12,7 +12,7 @@ from prometheus_client.parser import text_string_to_metric_families
 from recalibrator import metrics as recalibrator_metrics
 from schemas.event import rfc3339
 from schemas.status import WorkloadStatus
-from stream_router import metrics as router_metrics
+from stream_router import prometheus_metrics as router_metrics
 from tests.support.api import START, WORKLOAD, Api, make_api
 from tests.support.versions import sealed_version
 
@@ -65,8 +65,8 @@ Scraped = dict[tuple[str, tuple[tuple[str, str], ...]], float]
 def api() -> Api:
     api = make_api()
     version = sealed_version(workload=WORKLOAD, version=3)
-    api.cache.take("ucci.calibration-history", f"{WORKLOAD}:3".encode(), version.to_json())
-    api.cache.take("ucci.status", WORKLOAD.encode(), WorkloadStatus.model_validate(STATUS).to_json())
+    api.tell(version)
+    api.tell(WorkloadStatus.model_validate(STATUS))
     add_router(api, "router-0", 3)
     add_router(api, "router-1", 2)
     return api
@@ -170,7 +170,7 @@ def test_metrics_say_what_was_promised_and_what_binds(api: Api) -> None:
     promised = {"micro_f1": 0.9, "max_escalation": 0.4, "fields": {"camera": 0.8}}
     standing = {"binds": "max_escalation", "wanted_escalation": 0.52, "fields": {"camera": INTERVAL}}
     changed = WorkloadStatus.model_validate(STATUS | {"target": promised, "standing": standing})
-    api.cache.take("ucci.status", WORKLOAD.encode(), changed.to_json())
+    api.tell(changed)
     found = scraped(api)
     assert value(found, "escalation_cap") == 0.4
     assert value(found, "escalation_wanted") == 0.52
@@ -181,7 +181,7 @@ def test_metrics_say_what_was_promised_and_what_binds(api: Api) -> None:
 
     spent = {"binds": "cost", "budget": {"allowed": 1.71, "realised": 1.698, "queries": 10_000}}
     changed = WorkloadStatus.model_validate(STATUS | {"target": {"cost": 1.7}, "standing": spent})
-    api.cache.take("ucci.status", WORKLOAD.encode(), changed.to_json())
+    api.tell(changed)
     found = scraped(api)
     assert (value(found, "cost_target"), value(found, "cost_realised")) == (1.7, 1.698)
     assert not any(name == "ucci_workload_micro_f1_target" for name, _ in found)

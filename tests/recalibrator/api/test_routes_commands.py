@@ -7,12 +7,12 @@ from typing import Any
 
 import pytest
 
-from schemas.calibration import Evidence, Interval
+from schemas.calibration import CalibrationVersion, Evidence, Interval
 from schemas.command import Command
 from schemas.costs import CostRate
-from schemas.status import DriftStatus, WorkloadStatus
+from schemas.status import WorkloadStatus
 from schemas.trial import TrialArm, TrialStatus
-from tests.support.api import KEY, START, WORKLOAD, Api, make_api
+from tests.support.api import KEY, START, WORKLOAD, Api, make_api, plain_status
 from tests.support.versions import sealed_version
 
 
@@ -20,28 +20,18 @@ from tests.support.versions import sealed_version
 def api() -> Api:
     """Versions 1 and 2 in the history, 2 in force."""
     api = make_api()
-    for number, trigger in ((1, "bootstrap"), (2, "refit")):
-        offer(api, number, trigger)
-    api.cache.take("ucci.status", WORKLOAD.encode(), status().to_json())
+    offer(api, 1, "bootstrap")
+    offer(api, 2, "refit")
+    api.tell(status())
     return api
 
 
 def offer(api: Api, number: int, trigger: str) -> None:
-    version = sealed_version(workload=WORKLOAD, version=number, evidence=Evidence(trigger=trigger))
-    api.cache.take("ucci.calibration-history", f"{WORKLOAD}:{number}".encode(), version.to_json())
+    api.tell(sealed_version(workload=WORKLOAD, version=number, evidence=Evidence(trigger=trigger)))
 
 
 def status(**changed: Any) -> WorkloadStatus:
-    content: dict[str, Any] = {
-        "workload": WORKLOAD,
-        "state": "active",
-        "sentence": "Fine.",
-        "calibration_version": 2,
-        "target": {"micro_f1": 0.9},
-        "drift": DriftStatus(state="ok"),
-        "updated_at": START,
-    }
-    return WorkloadStatus(**content | changed)
+    return plain_status(calibration_version=2, **changed)
 
 
 def canary(**changed: Any) -> TrialStatus:
@@ -66,23 +56,27 @@ def canary(**changed: Any) -> TrialStatus:
 @pytest.mark.parametrize(
     ("path", "action", "version", "share"),
     [
+        *((f":{action}", action, None, None) for action in ("unpin", "pause", "resume", "refit", "promote")),
+        (":stop-trial", "stop_trial", None, None),
+        ("/1:activate", "activate", 1, None),
         ("/1:shadow", "shadow", 1, None),
         ("/1:canary?share=0.25", "canary", 1, 0.25),
-        (":promote", "promote", None, None),
-        (":stop-trial", "stop_trial", None, None),
     ],
 )
-def test_an_act_on_a_trial_becomes_a_command(
+def test_an_act_becomes_a_command_with_who_when_and_why(
     api: Api, path: str, action: str, version: int | None, share: float | None
 ) -> None:
-    api.cache.take("ucci.status", WORKLOAD.encode(), status(trial=canary()).to_json())
+    api.tell(status(trial=canary()))
     answer = api.client.post(f"/v1/calibrations/{WORKLOAD}{path}", json={"reason": "to see"})
     assert answer.status_code == 202
-    ((topic, _, value),) = api.producer.records
+    ((topic, key, value),) = api.producer.records
     command = Command.from_json(value)
-    assert topic == "ucci.observations"
+    assert (topic, key) == ("ucci.observations", WORKLOAD.encode())
     assert (command.action, command.version, command.share, command.reason) == (action, version, share, "to see")
-    assert (command.map is not None) is (version is not None)
+    assert (command.issued_by, command.issued_at) == ("local", START)
+    # A version's content goes with it: the fit keeps fewer versions than the history.
+    known = api.cache.version_json(WORKLOAD, version or 0)
+    assert command.map == (None if known is None else CalibrationVersion.from_json(known).map)
 
 
 @pytest.mark.parametrize(("body", "hold"), [({}, True), ({"hold": True}, True), ({"hold": False}, False)])
@@ -130,11 +124,13 @@ def test_large_only_takes_the_time_until_when(api: Api) -> None:
 
 
 def test_a_version_that_is_not_in_the_history_cannot_be_tried(api: Api) -> None:
-    assert api.client.post(f"/v1/calibrations/{WORKLOAD}/9:shadow").status_code == 404
+    for act in ("9:shadow", "99:activate", "-1:activate", "nine:activate"):
+        assert api.client.post(f"/v1/calibrations/{WORKLOAD}/{act}").status_code in (404, 422)
+    assert api.producer.records == []
 
 
-@pytest.mark.parametrize("path", ["/1:shadow", "/1:canary?share=0.5", ":promote", ":stop-trial"])
-def test_trials_need_the_scope_admin(path: str) -> None:
+@pytest.mark.parametrize("path", ["/1:shadow", "/1:canary?share=0.5", ":promote", ":stop-trial", ":pause"])
+def test_acts_need_the_scope_admin(path: str) -> None:
     api = make_api(api_keys={"reader": {"key": KEY, "scopes": ["read", "feedback"]}})
     answer = api.client.post(f"/v1/calibrations/{WORKLOAD}{path}", headers={"X-Api-Key": KEY})
     assert answer.status_code == 403
@@ -160,7 +156,7 @@ def test_the_form_of_a_canary_asks_for_the_share(api: Api) -> None:
 
 def test_the_page_compares_both_versions_and_offers_acts(api: Api) -> None:
     offer(api, 3, "canary")
-    api.cache.take("ucci.status", WORKLOAD.encode(), status(trial=canary()).to_json())
+    api.tell(status(trial=canary()))
     page = api.client.get(f"/workloads/{WORKLOAD}").text
     for shown in ("ada &lt;admin&gt;", "25.0 % of queries", "87.5 % of 800", "31.0 %", "22.0 %", "1.93", "0.912"):
         assert shown in page, shown
@@ -172,7 +168,7 @@ def test_the_page_compares_both_versions_and_offers_acts(api: Api) -> None:
 
 def test_an_ended_trial_stays_shown_and_offers_no_act(api: Api) -> None:
     ended = canary(ended_at=START + timedelta(hours=1), ended_by="stop_trial")
-    api.cache.take("ucci.status", WORKLOAD.encode(), status(trial=ended).to_json())
+    api.tell(status(trial=ended))
     page = api.client.get(f"/workloads/{WORKLOAD}").text
     assert "by stop trial" in page
     assert "action=promote" not in page
@@ -191,7 +187,7 @@ def test_a_version_only_on_trial_is_no_point_of_the_history(api: Api) -> None:
 def test_promote_without_a_trial_is_202(api: Api, ended: datetime | None) -> None:
     """Nothing would come of it: the fit has no version to promote."""
     trial = None if ended is None else canary(ended_at=ended, ended_by="stop_trial")
-    api.cache.take("ucci.status", WORKLOAD.encode(), status(trial=trial).to_json())
+    api.tell(status(trial=trial))
 
     answer = api.client.post(f"/v1/calibrations/{WORKLOAD}:promote")
     form = api.client.post("/confirm", data={"workload": WORKLOAD, "action": "promote"})

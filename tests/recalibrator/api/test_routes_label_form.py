@@ -36,7 +36,7 @@ def ask(api: Api, number: int, entities: EntityMapping | None = None, **changes:
             **changes,
         }
     )
-    assert api.queue.take("ucci.label-requests", request.query_id.encode(), request.to_json())
+    api.tell(request)
     return request
 
 

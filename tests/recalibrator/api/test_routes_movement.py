@@ -88,7 +88,7 @@ def test_an_alarm_leads_to_a_page_that_says_what_moved() -> None:
     )
     drift = DriftStatus(state="drifted", detectors=(alarm,))
     status = WorkloadStatus.cold_start(WORKLOAD, Target(micro_f1=0.9)).model_copy(update={"drift": drift})
-    api.cache.take("ucci.status", WORKLOAD.encode(), status.to_json())
+    api.tell(status)
     address, _ = re.findall(r'href="([^"]+)">What moved\?', api.client.get(f"/workloads/{WORKLOAD}").text)
     api.clock.advance(1.0)
 

@@ -5,27 +5,21 @@ from __future__ import annotations
 import re
 from datetime import timedelta
 from html import unescape
-from itertools import pairwise
 from typing import Any
 from urllib.parse import quote
 
 import pytest
 
-from recalibrator.api.read_model.history import MAX_POINTS
-from schemas.calibration import CalibrationMap, CalibrationVersion, Evidence, Interval, Target
-from schemas.command import Command
+from schemas.calibration import CalibrationMap, CalibrationVersion, Evidence, Interval
 from schemas.event import rfc3339
 from schemas.status import (
     CalibrationError,
     CommandOutcome,
-    DriftStatus,
     HandoffStatus,
     ReliabilityBin,
-    RouterStatus,
-    VersionInUse,
     WorkloadStatus,
 )
-from tests.support.api import KEY, START, WORKLOAD, Api, make_api
+from tests.support.api import KEY, START, WORKLOAD, Api, make_api, plain_router, plain_status
 from tests.support.versions import sealed_version
 
 
@@ -42,36 +36,20 @@ def _version(number: int) -> CalibrationVersion:
 
 def _status(second: int = 0, **changes: Any) -> WorkloadStatus:
     content = {
-        "workload": WORKLOAD,
-        "state": "active",
-        "sentence": "It holds.",
         "calibration_version": 1 + second // 10,
-        "target": Target(micro_f1=0.9),
         "micro_f1": Interval(estimate=0.91, lower=0.9, upper=0.92),
         "escalation_rate": 0.4,
-        "drift": DriftStatus(state="ok"),
         "calibration_error": CalibrationError(bins=(ReliabilityBin(predicted=0.2, observed=0.25, count=40),)),
         "updated_at": START + timedelta(seconds=second),
     }
-    return WorkloadStatus(**(content | changes))
+    return plain_status(**content | changes)
 
 
 @pytest.fixture
 def api() -> Api:
     api = make_api()
-    for second in range(0, 30, 5):
-        api.cache.take("ucci.status", WORKLOAD.encode(), _status(second).to_json())
-    for number in (1, 2):
-        key = f"{WORKLOAD}:{number}".encode()
-        api.cache.take("ucci.calibration-history", key, _version(number).to_json())
-    router = RouterStatus(
-        instance_id="router-0",
-        started_at=START,
-        updated_at=START,
-        ready=True,
-        versions={WORKLOAD: VersionInUse(version=2)},
-    )
-    api.cache.take("ucci.routers", b"router-0", router.to_json())
+    api.tell(*(_status(second) for second in range(0, 30, 5)), _version(1), _version(2))
+    api.tell(plain_router(version=2))
     return api
 
 
@@ -95,31 +73,17 @@ def test_an_entity_tag_saves_sending_it_again(api: Api) -> None:
     again = api.client.get("/v1/status", headers={"If-None-Match": first.headers["etag"]})
     assert again.status_code == 304
 
-    api.cache.take("ucci.status", WORKLOAD.encode(), _status(60).to_json())
+    api.tell(_status(60))
     assert api.client.get("/v1/status", headers={"If-None-Match": first.headers["etag"]}).status_code == 200
 
 
 def test_history_begins_at_since(api: Api) -> None:
-    path = f"/v1/status/{WORKLOAD}/history"
-    since = rfc3339(START + timedelta(seconds=15))
+    path, since = f"/v1/status/{WORKLOAD}/history", rfc3339(START + timedelta(seconds=15))
+    points = api.client.get(path, params={"since": since}).json()["points"]
 
     assert len(api.client.get(path).json()["points"]) == 6
-    assert [p["calibration_version"] for p in api.client.get(path, params={"since": since}).json()["points"]] == [
-        2,
-        3,
-        3,
-    ]
+    assert [one["calibration_version"] for one in points] == [2, 3, 3]
     assert api.client.get(path, params={"since": "yesterday"}).json()["error"]["field"] == "since"
-
-
-def test_history_stays_bounded_and_keeps_its_newest_point(api: Api) -> None:
-    for second in range(60, 60 + 5 * MAX_POINTS):
-        api.cache.take("ucci.status", WORKLOAD.encode(), _status(second).to_json())
-    points = api.cache.points(WORKLOAD)
-
-    assert len(points) <= MAX_POINTS
-    assert points[-1].at == START + timedelta(seconds=59 + 5 * MAX_POINTS)
-    assert all(a.at < b.at for a, b in pairwise(points))
 
 
 def test_versions_are_listed_newest_first_and_shown_as_published(api: Api) -> None:
@@ -130,46 +94,23 @@ def test_versions_are_listed_newest_first_and_shown_as_published(api: Api) -> No
     assert CalibrationVersion.from_json(shown.content) == _version(1)
 
 
-def test_a_tombstone_takes_a_version_out(api: Api) -> None:
-    api.cache.take("ucci.calibration-history", f"{WORKLOAD}:1".encode(), None)
-
-    assert api.client.get(f"/v1/calibrations/{WORKLOAD}/1").status_code == 404
-
-
 @pytest.mark.parametrize(
-    "path", ["/v1/status/other", "/v1/calibrations/other", "/v1/calibrations/photo-search/99", "/x"]
+    "path",
+    [
+        "/v1/status/other",
+        "/v1/calibrations/other",
+        "/v1/calibrations/photo-search/1",
+        "/v1/calibrations/photo-search/99",
+        "/x",
+    ],
 )
 def test_what_is_not_there_is_404_in_the_one_shape(api: Api, path: str) -> None:
+    """As is a version once a tombstone has taken it out."""
+    api.cache.take("ucci.calibration-history", f"{WORKLOAD}:1".encode(), None)
     answer = api.client.get(path)
 
     assert answer.status_code == 404
     assert set(answer.json()["error"]) == {"code", "message", "field"}
-
-
-def test_a_roll_back_becomes_a_command_with_who_when_and_why(api: Api) -> None:
-    answer = api.client.post(f"/v1/calibrations/{WORKLOAD}/1:activate", json={"reason": "worse since Monday"})
-
-    assert answer.status_code == 202
-    [(topic, key, value)] = api.producer.records
-    command = Command.from_json(value)
-    assert (topic, key) == ("ucci.observations", WORKLOAD.encode())
-    assert (command.action, command.version, command.reason) == ("activate", 1, "worse since Monday")
-    assert command.signal == "token_margin"
-    assert (command.issued_by, command.issued_at) == ("local", START)
-    # Its content goes with it: the fit keeps fewer versions than the history.
-    assert (command.map, command.uncertainty_threshold) == (_version(1).map, 0.3)
-
-
-def test_a_version_that_never_was_cannot_be_rolled_back_to(api: Api) -> None:
-    for version in ("99", "-1", "nine"):
-        assert api.client.post(f"/v1/calibrations/{WORKLOAD}/{version}:activate").status_code in (404, 422)
-    assert api.producer.records == []
-
-
-@pytest.mark.parametrize("action", ["unpin", "pause", "resume", "refit"])
-def test_acts_on_a_workload(api: Api, action: str) -> None:
-    assert api.client.post(f"/v1/calibrations/{WORKLOAD}:{action}").status_code == 202
-    assert Command.from_json(api.producer.records[0][2]).action == action
 
 
 def test_readiness_names_what_is_missing() -> None:
@@ -184,7 +125,7 @@ def test_the_page_says_the_state_and_loads_nothing_foreign(api: Api, state: str)
     """The page says who holds a workload, takes no name for markup and loads nothing from elsewhere."""
     pause = CommandOutcome(action="pause", note="so", issued_by="<ann>", issued_at=START)
     for given in (_status(89, state="paused", commands=[pause]), _status(90, state=state)):
-        api.cache.take("ucci.status", WORKLOAD.encode(), given.to_json())
+        api.tell(given)
         assert ("by &lt;ann&gt;" in api.client.get("/").text) is (given.state == "paused")
         api.clock.advance(1.0)
     answer = api.client.get("/")
@@ -200,17 +141,6 @@ def test_the_page_stands_before_anything_has_come() -> None:
 
     assert answer.status_code == 200
     assert "no query has come in" in answer.text
-
-
-def test_a_confirmed_form_becomes_a_command(api: Api) -> None:
-    shown = api.client.get("/confirm", params={"workload": WORKLOAD, "action": "activate", "version": "1"})
-    assert "Roll back" in shown.text
-
-    form = {"workload": WORKLOAD, "action": "activate", "version": "1", "reason": "why not"}
-    answer = api.client.post("/confirm", data=form, follow_redirects=False)
-
-    assert answer.status_code == 303
-    assert Command.from_json(api.producer.records[0][2]).version == 1
 
 
 def test_a_form_needs_the_admin_key_in_the_form_itself() -> None:
@@ -229,7 +159,7 @@ def test_a_form_needs_the_admin_key_in_the_form_itself() -> None:
 def test_a_workload_with_a_slash_has_pages_that_are_404(name: str) -> None:
     api = make_api(workloads=(name, "other"))
     encoded = quote(name, safe="")
-    api.cache.take("ucci.calibration-history", f"{name}:1".encode(), sealed_version(workload=name).to_json())
+    api.tell(sealed_version(workload=name))
 
     for path in (f"/workloads/{encoded}", f"/v1/status/{encoded}/history", f"/v1/calibrations/{encoded}/1"):
         assert api.client.get(path).status_code == 200, path
@@ -261,7 +191,7 @@ def test_the_page_says_what_handing_over_changes(loss: Interval | None) -> None:
     api = make_api()
     handoff = HandoffStatus(name="field@0.9", active=loss is None, guarded=50, agreement=0.98, micro_f1_loss=loss)
     status = _status(5).model_copy(update={"handoff": handoff})
-    api.cache.take("ucci.status", WORKLOAD.encode(), status.to_json())
+    api.tell(status)
     page = api.client.get(f"/workloads/{WORKLOAD}").text
 
     assert f"Handoff field@0.9 is {'on' if loss is None else 'off'}" in page

@@ -1,8 +1,8 @@
-"""Labels, traffic and maps of answers to another prompt, of other models or in other fields do not count."""
+"""Labels, traffic and maps of another prompt, other models or fields, or another uncertainty signal do not count."""
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, ClassVar
 
 import pytest
 
@@ -11,6 +11,7 @@ from recalibrator.decoding import Observation
 from recalibrator.join.traffic_counter import TrafficSummarizer
 from schemas import CalibrationMap, CalibrationVersion, Command, LabelledExample, Target, TrafficSummary
 from schemas.costs import ModelCosts
+from schemas.routed import Decision
 from schemas.settings import WorkloadSettings
 from tests.support import cascade_stream
 from tests.support.cascade_stream import START, drive, typo_world
@@ -28,60 +29,80 @@ def settings(**changed: object) -> WorkloadSettings:
 
 OURS = settings()
 REPHRASED = settings(prompt="Name what {text} says of cameras.")
+ENTROPY = settings(uncertainty="entropy")
 
 
-def marked(event: Observation, mark: str | None) -> Observation:
-    """Return an event as if its answers rested on something else."""
+def marked(event: Observation, made: dict[str, Any]) -> Observation:
+    """Return an event as if its answers rested on something else, or its u had been measured another way."""
     if isinstance(event, LabelledExample):
-        return event.model_copy(update={"basis": mark})
+        return event.model_copy(update=made)
     if isinstance(event, TrafficSummary):
-        parts = tuple(part.model_copy(update={"basis": mark}) for part in event.versions)
-        return event.model_copy(update={"versions": parts})
+        return event.model_copy(update={"versions": tuple(part.model_copy(update=made) for part in event.versions)})
     return event
 
 
 class RephrasedCore(Recalibrator):
     """A core whose stream comes from routers with the other prompt."""
 
-    def observe(self, event: Observation) -> CalibrationVersion | None:
-        return super().observe(marked(event, REPHRASED.basis_mark))
-
-
-class MixedCore(RephrasedCore):
-    """The same, where each label comes a second time from a router with the former prompt, upside down."""
+    made: ClassVar[dict[str, Any]] = {"basis": REPHRASED.basis_mark}
+    former: ClassVar[dict[str, Any]] = {"basis": OURS.basis_mark}
+    is_mixed = False
 
     def observe(self, event: Observation) -> CalibrationVersion | None:
-        version = super().observe(event)
-        if isinstance(event, LabelledExample) and event.uncertainty is not None:
+        version = super().observe(marked(event, self.made))
+        # Where it is mixed, each event comes a second time as it was formerly made, upside down.
+        if self.is_mixed and isinstance(event, LabelledExample) and event.uncertainty is not None:
             turned = {"uncertainty": 1.0 - event.uncertainty, "query_id": f"{event.query_id} of old"}
-            assert Recalibrator.observe(self, marked(event.model_copy(update=turned), OURS.basis_mark)) is None
-        elif isinstance(event, TrafficSummary):
-            assert Recalibrator.observe(self, marked(event, OURS.basis_mark)) is None
+            assert super().observe(marked(event.model_copy(update=turned), self.former)) is None
+        elif self.is_mixed and isinstance(event, TrafficSummary):
+            assert super().observe(marked(event, self.former)) is None
         return version
 
 
-def test_labels_of_two_prompts_are_never_fitted_together() -> None:
-    """A stream with labels of the former prompt among its own gives the very versions that its own alone give."""
-    pure, mixed = RephrasedCore(REPHRASED), MixedCore(REPHRASED)
+class EntropyCore(RephrasedCore):
+    """A core whose stream comes from routers that measure entropy."""
+
+    made: ClassVar[dict[str, Any]] = {"signal": "entropy", "basis": ENTROPY.basis_mark}
+    former: ClassVar[dict[str, Any]] = {"signal": "token_margin", "basis": OURS.basis_mark}
+
+
+CHANGES = pytest.mark.parametrize(
+    ("kind", "configured", "of_other"),
+    [(RephrasedCore, REPHRASED, "labels_of_other_basis"), (EntropyCore, ENTROPY, "labels_of_other_signal")],
+)
+
+
+@CHANGES
+def test_labels_of_two_prompts_are_never_fitted_together(
+    kind: type[RephrasedCore], configured: WorkloadSettings, of_other: str
+) -> None:
+    """A stream with labels of the former prompt or signal gives the very versions that its own alone give."""
+    pure, mixed = kind(configured), kind(configured)
+    mixed.is_mixed = True
     alone, among = drive(pure, WORLD.draw, QUERIES), drive(mixed, WORLD.draw, QUERIES)
     assert alone.versions
     assert [v.to_json() for _, v in among.versions] == [v.to_json() for _, v in alone.versions]
-    assert {version.basis for _, version in alone.versions} == {REPHRASED.basis}
-    assert mixed.status().details["labels_of_other_basis"] == among.labels
+    assert {(one.basis, one.signal) for _, one in alone.versions} == {(configured.basis, configured.signal)}
+    details = mixed.status().details
+    assert details[of_other] == among.labels
+    assert details.get("uncertainty_signal", "token_margin") == configured.uncertainty
 
 
-def test_of_a_mixed_summary_only_the_configured_prompt_counts() -> None:
-    """While routers restart one after the other, one join sees results of both prompts, by one version even."""
-    ours, other = settings(name="photo"), settings(name="photo", prompt="Else: {text}")
-    summarizer = TrafficSummarizer(ours)
-    for number in range(40):
-        summarizer.add(routed(number, basis=(other if number % 4 == 0 else ours).basis_mark))
-    summary = summarizer.take()
-    assert summary is not None
-    for configured, queries in ((other, 10), (ours, 30)):
-        core = Recalibrator(configured)
-        core.observe(summary)
-        assert core.status().queries == queries
+def test_of_a_mixed_summary_only_the_configured_part_counts() -> None:
+    """While routers restart one after the other, one join sees results of both kinds, by one version even."""
+    ours = settings(name="photo")
+    decision = Decision(escalated=True, reason="threshold", uncertainty=0.5, large_probability=1.0)
+    for other in (settings(name="photo", prompt="Else: {text}"), settings(name="photo", uncertainty="entropy")):
+        summarizer = TrafficSummarizer(ours)
+        for number in range(40):
+            made = other if number % 4 == 0 else ours
+            summarizer.add(routed(number, basis=made.basis_mark, signal=made.uncertainty, decision=decision))
+        summary = summarizer.take()
+        assert summary is not None
+        for configured, queries in ((other, 10), (ours, 30)):
+            core = Recalibrator(configured)
+            core.observe(summary)
+            assert core.status().queries == queries
 
 
 @pytest.fixture(scope="module")
@@ -91,13 +112,18 @@ def learned() -> Recalibrator:
     return core
 
 
-def test_a_core_restored_under_another_prompt_starts_cold(learned: Recalibrator) -> None:
-    """Its next version lies above all former ones, and rests on labels of the new prompt alone."""
-    core = RephrasedCore.restore(REPHRASED, learned.snapshot())
+@CHANGES
+def test_a_core_restored_for_other_answers_starts_cold(
+    learned: Recalibrator, kind: type[RephrasedCore], configured: WorkloadSettings, of_other: str
+) -> None:
+    """Its next version lies above all former ones, and rests on labels of the new kind alone."""
+    core = kind.restore(configured, learned.snapshot())
     assert (core.current, core.trial, core.status().state) == (None, None, "cold_start")
+    assert of_other not in core.status().details
     assert core.version_floor == learned.version_floor
     first = drive(core, WORLD.draw, QUERIES, first=QUERIES).versions[0][1]
-    assert (first.version, first.basis) == (learned.version_floor + 1, REPHRASED.basis)
+    assert (first.version, first.parent_version) == (learned.version_floor + 1, None)
+    assert (first.basis, first.signal) == (configured.basis, configured.signal)
     assert first.evidence.window_from is not None
     assert first.evidence.window_from > START
 
@@ -158,3 +184,38 @@ def test_another_target_refits_at_the_next_event(
     assert version.evidence.trigger == "settings_changed"
     assert {name: getattr(version, name) for name in of_version} == of_version
     assert more == []
+
+
+def test_a_pause_outlasts_a_change_of_signal_and_a_pin_does_not() -> None:
+    core = Recalibrator(OURS)
+    drive(core, WORLD.draw, QUERIES)
+    for action in ("pin", "pause"):
+        core.observe(Command(workload="w", action=action, issued_by="ann", issued_at=START))
+    said = Recalibrator.restore(ENTROPY, core.snapshot()).status().sentence
+    assert "Paused since" in said
+    assert "Pinned" not in said
+    core.observe(Command(workload="w", action="resume", issued_by="ann", issued_at=START))
+    restored = EntropyCore.restore(ENTROPY, core.snapshot())
+    assert drive(restored, WORLD.draw, QUERIES, first=QUERIES).versions
+
+
+@pytest.mark.parametrize("action", ["bootstrap", "activate", "pin"])
+def test_a_map_of_another_signal_is_not_published(action: str) -> None:
+    """Roll-back to a version of the former signal, or a bootstrap by its map, would mix two axes."""
+    core = Recalibrator(ENTROPY)
+    command = Command.model_validate(
+        {
+            "workload": "w",
+            "action": action,
+            "version": None if action == "bootstrap" else 3,
+            "map": CalibrationMap(uncertainty=(0.0, 1.0), error_probability=(0.0, 0.5)),
+            "uncertainty_threshold": 0.3,
+            "issued_by": "ann",
+            "issued_at": START,
+        }
+    )
+    assert core.observe(command) is None
+    assert "refused: its map is of the uncertainty signal token_margin" in str(core.status().details["last_command"])
+    version = core.observe(command.model_copy(update={"signal": "entropy"}))
+    assert version is not None
+    assert version.signal.kind == "entropy"

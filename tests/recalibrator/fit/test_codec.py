@@ -9,8 +9,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from recalibrator.fit.arrays import Counts, Floats
-from recalibrator.fit.codec import Kept, KeptEach, dump, load
+from recalibrator.fit.codec import Counts, Floats, Kept, KeptEach, dump, load
 
 
 class Pair(NamedTuple):

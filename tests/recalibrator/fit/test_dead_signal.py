@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from recalibrator.core import Recalibrator
-from recalibrator.fit.decide.atoms import atom_of
+from recalibrator.fit.decide.threshold import atom_of
 from schemas.calibration import Atom, CalibrationVersion
 from schemas.canonical import digest
 from tests.support.cascade_stream import Run, World, drive, settings, typo_world

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from recalibrator.fit.file_snapshots import SnapshotFiles
-from recalibrator.fit.ports import FitState
+from recalibrator.fit.stage import FitState
 from schemas.settings import WorkloadSettings
 from tests.support.recalibrator_events import FIELDS
 

@@ -9,9 +9,9 @@ from typing import NamedTuple
 import numpy as np
 import pytest
 
+from recalibrator.api.read_model.headlines import Shown, shown
 from recalibrator.core import Recalibrator
 from recalibrator.headlines.facts import Facts
-from recalibrator.headlines.hold import Shown, shown
 from recalibrator.headlines.rules import headline
 from schemas import LabelledExample, OutcomeCounts
 from tests.support.cascade_stream import FIELDS, World, drive, settings, typo_world

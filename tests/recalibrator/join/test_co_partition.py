@@ -7,12 +7,9 @@ from hypothesis import strategies as st
 
 from recalibrator.join.co_partition import CoPartition, Uncommitted
 from recalibrator.join.query_state import NOTHING_KNOWN
-from schemas.settings import WorkloadSettings
-from tests.support.recalibrator_events import FIELDS, routed
 from ucci_runtime.broker.records import EndReached, Input, Record
 
 RESULTS, FEEDBACK = Input("results", 0), Input("feedback", 0)
-PHOTO = WorkloadSettings.model_validate({"name": "photo", "fields": FIELDS, "target": {"micro_f1": 0.9}})
 
 
 def record(source: Input, offset: int) -> Record:
@@ -65,21 +62,3 @@ def test_a_row_is_as_fresh_as_its_latest_record() -> None:
     uncommitted.change((0, "q"), NOTHING_KNOWN, 9)
     uncommitted.change((0, "q"), NOTHING_KNOWN, 5)
     assert uncommitted.rows()[0, "q"].touched_ms == 9
-
-
-def test_the_store_is_asked_once_for_each_query() -> None:
-    uncommitted = Uncommitted()
-    assert not uncommitted.is_known((0, "q-1"))
-    uncommitted.remember(0, {"q-1", "q-2"}, {"q-2": NOTHING_KNOWN})
-    assert uncommitted.is_known((0, "q-1"))
-    assert uncommitted.is_known((0, "q-2"))
-    assert not uncommitted.is_known((1, "q-1"))
-
-
-def test_traffic_is_summed_by_workload_and_taken_once() -> None:
-    uncommitted = Uncommitted()
-    for number in range(3):
-        uncommitted.count_traffic(routed(number), PHOTO)
-    (summary,) = uncommitted.summaries()
-    assert sum(version.queries for version in summary.versions) == 3
-    assert uncommitted.summaries() == []

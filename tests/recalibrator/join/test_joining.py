@@ -16,15 +16,11 @@ from recalibrator.join.joining import (
     Joining,
     JoinTopics,
     add,
-    closing_records,
     count_agreement,
-    request_change,
 )
-from recalibrator.join.ports import RequestKey
 from recalibrator.join.query_state import (
     MAX_LABELERS,
     NOTHING_KNOWN,
-    LabelRules,
     QueryState,
     take_feedback,
     take_result,
@@ -34,13 +30,11 @@ from schemas.event import MAX_RECORD_BYTES
 from schemas.feedback import FeedbackEvent
 from schemas.label_requested import LabelRequested
 from schemas.routed import RoutedEvent
-from schemas.settings import WorkloadSettings
 from schemas.status import LabelerCounts
-from tests.support.recalibrator_events import FIELDS, START, entities, feedback, routed
+from tests.support.recalibrator_events import FIELDS, PHOTO, START, entities, feedback, routed
 from ucci_runtime.broker.records import Input, OutputRecord, Record
 
 NOW_MS = int(START.timestamp() * 1_000)
-PHOTO = WorkloadSettings.model_validate({"name": "photo", "fields": FIELDS, "target": {"micro_f1": 0.9}})
 TOPICS = JoinTopics("results", "feedback", "observations", "dead-letters", "label-requests")
 JOINING = Joining({"photo": PHOTO}, TOPICS, MAX_RECORD_BYTES)
 
@@ -60,7 +54,8 @@ def topics_of(found: Consequences) -> list[str]:
 
 def test_a_result_opens_its_request_and_counts_as_traffic() -> None:
     found = follow(NOTHING_KNOWN, routed(1))
-    assert topics_of(found) == ["label-requests"]
+    request = LabelRequested.from_result(routed(1)).to_json()
+    assert found.outputs == (OutputRecord("label-requests", b"q-1", request),)
     assert [counted.name for counted in found.counts] == ["label_requests", "results"]
     assert found.traffic == routed(1)
 
@@ -68,7 +63,7 @@ def test_a_result_opens_its_request_and_counts_as_traffic() -> None:
 def test_a_label_ends_the_request_and_gives_an_example() -> None:
     found = follow(follow(NOTHING_KNOWN, routed(1)).state, feedback(1))
     ending, example = found.outputs
-    assert (ending.topic, ending.value) == ("label-requests", None)
+    assert ending == OutputRecord("label-requests", b"q-1", None)
     assert (example.topic, example.key) == ("observations", b"photo")
     assert json.loads(example.value or b"")["kind"] == "labelled"
     assert [labeler for labeler, _ in found.agreement] == ["ada"]
@@ -160,38 +155,7 @@ def test_feedback_with_a_header_that_is_no_text_vanishes() -> None:
     assert found.reason == "bad_headers"
 
 
-RULES = {"photo": LabelRules(FIELDS)}
-ASKED = take_result(NOTHING_KNOWN, routed(1), RULES).state
-LABELLED = take_feedback(ASKED, feedback(1), START, RULES).state
-
-
-def change(
-    before: QueryState, after: QueryState, most: int = MAX_RECORD_BYTES
-) -> tuple[str, OutputRecord | None] | None:
-    found = request_change("requests", before, after, most)
-    return None if found is None else (found.outcome, found.record)
-
-
-def test_a_requested_result_opens_a_request_by_query() -> None:
-    request = LabelRequested.from_result(routed(1)).to_json()
-    assert change(NOTHING_KNOWN, ASKED) == ("opened", OutputRecord("requests", b"q-1", request))
-
-
-def test_a_label_ends_the_request_with_a_record_without_value() -> None:
-    assert change(ASKED, LABELLED) == ("answered", OutputRecord("requests", b"q-1", None))
-    assert closing_records("requests", [RequestKey(0, "q-1", "photo")]) == [OutputRecord("requests", b"q-1", None)]
-
-
-def test_nothing_changes_while_the_label_is_awaited_or_there() -> None:
-    assert change(ASKED, ASKED) is None
-    assert change(LABELLED, LABELLED) is None
-
-
-def test_a_request_larger_than_the_topic_takes_has_no_record() -> None:
-    assert change(NOTHING_KNOWN, ASKED, most=50) == ("too_large", None)
-
-
-WORKLOADS = {"photo": LabelRules(FIELDS)}
+WORKLOADS = {"photo": PHOTO}
 
 
 def counted(events: list[RoutedEvent | FeedbackEvent]) -> dict[str | None, LabelerCounts]:

@@ -16,7 +16,6 @@ from recalibrator.join.query_state import (
     MAX_OPINION_BYTES,
     NOTHING_KNOWN,
     Joined,
-    LabelRules,
     QueryState,
     Rules,
     compact,
@@ -32,9 +31,9 @@ from schemas.feedback import FeedbackEvent
 from schemas.labelled import LabelledExample
 from schemas.routed import LabelRequest, RoutedEvent
 from tests.support import strategies, value_strategies
-from tests.support.recalibrator_events import FIELDS, START, entities, feedback, routed
+from tests.support.recalibrator_events import FIELDS, PHOTO, START, entities, feedback, routed, workload
 
-WORKLOADS = {"photo": LabelRules(FIELDS)}
+WORKLOADS = {"photo": PHOTO}
 NOT_REQUESTED = LabelRequest(requested=False, probability=0.1)
 RIGHT = entities("q-1")
 WRONG = entities("q-1", wrong=True)
@@ -59,10 +58,12 @@ def take(state: QueryState, event: RoutedEvent | FeedbackEvent, rules: Rules = W
     return take_feedback(state, event, START, rules)
 
 
-def fold(events: list[RoutedEvent | FeedbackEvent]) -> tuple[QueryState, list[LabelledExample]]:
+def fold(
+    events: list[RoutedEvent | FeedbackEvent], rules: Rules = WORKLOADS
+) -> tuple[QueryState, list[LabelledExample]]:
     state, examples = NOTHING_KNOWN, []
     for event in events:
-        joined = take(state, event)
+        joined = take(state, event, rules)
         state = joined.state
         examples += [] if joined.example is None else [joined.example]
     return state, examples
@@ -85,12 +86,38 @@ def verdict(what: str, **changes: Any) -> FeedbackEvent:
     return FeedbackEvent.model_validate({"query_id": "q-1", "verdict": what, **changes})
 
 
-def test_a_verdict_leaves_the_label_asked_for() -> None:
-    state, examples = fold([routed(1), verdict("right")])
-    assert state.awaits_label
-    assert [(one.verdict, one.small, one.gold_count, one.retracted) for one in examples] == [
-        ("right", None, None, False)
-    ]
+SKIP = feedback(1, revision=2).model_copy(update={"entities": None})
+GONE = feedback(1, retracted=True, revision=2)
+TOLD: dict[str, tuple[list[FeedbackEvent], list[tuple[str | None, int | None, bool]]]] = {
+    "a verdict": ([verdict("right")], [("right", None, False)]),
+    "the newer verdict": (
+        [verdict("right", revision=2), verdict("wrong"), verdict("wrong", revision=3)],
+        [("right", None, False), ("wrong", None, False)],
+    ),
+    "a verdict withdrawn": (
+        [verdict("right"), verdict("right", retracted=True, revision=2)],
+        [("right", None, False), (None, 0, True)],
+    ),
+    "a label withdrawn, a verdict left": (
+        [verdict("wrong"), feedback(1), GONE],
+        [("wrong", None, False), ("wrong", 2, False), ("wrong", None, False)],
+    ),
+    "an older revision": ([feedback(1, {}, revision=2), feedback(1, RIGHT)], [(None, 0, False)]),
+    "a higher revision": ([feedback(1, {}), feedback(1, RIGHT, revision=2)], [(None, 0, False), (None, 2, False)]),
+    "a label withdrawn": ([feedback(1), GONE], [(None, 2, False), (None, 2, True)]),
+    "a label skipped": ([feedback(1), SKIP], [(None, 2, False), (None, 2, True)]),
+    "a skip alone": ([SKIP], []),
+}
+
+
+@pytest.mark.parametrize(("said", "told"), TOLD.values(), ids=TOLD)
+def test_what_is_said_in_turn_is_told_the_fit(
+    said: list[FeedbackEvent], told: list[tuple[str | None, int | None, bool]]
+) -> None:
+    """Of each example the verdict, the values of the label, and whether it takes the label out."""
+    _, examples = fold([routed(1), *said])
+    assert [(one.verdict, one.gold_count, one.retracted) for one in examples] == told
+    assert [one.revision for one in examples] == sorted({one.revision for one in examples})
 
 
 @pytest.mark.parametrize("first", ["verdict", "label"])
@@ -103,24 +130,13 @@ def test_entities_supersede_a_verdict_in_either_order(first: str) -> None:
     assert (counted.gold_count, counted.verdict, counted.labeler) == (2, "wrong", "ada")
 
 
-def test_the_newer_verdict_of_a_labeler_counts() -> None:
-    _, examples = fold([routed(1), verdict("right", revision=2), verdict("wrong"), verdict("wrong", revision=3)])
-    assert [one.verdict for one in examples] == ["right", "wrong"]
-    _, examples = fold([routed(1), verdict("right"), verdict("right", retracted=True, revision=2)])
-    assert [(one.verdict, one.retracted) for one in examples] == [("right", False), (None, True)]
-
-
-def test_a_withdrawn_label_leaves_the_verdict_without_counts() -> None:
-    said = [verdict("wrong"), feedback(1), feedback(1, retracted=True, revision=2)]
-    _, examples = fold([routed(1), *said])
-    assert [(one.verdict, one.gold_count) for one in examples] == [("wrong", None), ("wrong", 2), ("wrong", None)]
-
-
 def test_a_label_that_was_not_requested_is_not_awaited() -> None:
     state, _ = fold([routed(1, label=NOT_REQUESTED)])
     assert not state.awaits_label
     state, _ = fold([feedback(1)])
     assert not state.awaits_label
+    state, _ = fold([routed(1), verdict("right")])
+    assert state.awaits_label, "a verdict does not say what is right"
 
 
 def contribution(examples: list[LabelledExample]) -> LabelledExample | None:
@@ -188,13 +204,6 @@ def test_every_example_carries_a_revision_above_those_before(said: list[Feedback
     assert revisions == sorted(set(revisions))
 
 
-def test_only_a_higher_revision_replaces_an_opinion() -> None:
-    _, examples = fold([routed(1), feedback(1, WRONG, revision=2), feedback(1, RIGHT, revision=1)])
-    assert [example.retracted for example in examples] == [False]
-    _, examples = fold([routed(1), feedback(1, WRONG, revision=1), feedback(1, RIGHT, revision=2)])
-    assert [example.revision for example in examples] == [1, 2]
-
-
 def test_a_withdrawal_lets_the_earlier_labeler_stand_again() -> None:
     later = START + timedelta(days=1)
     _, examples = fold(
@@ -210,17 +219,6 @@ def test_a_withdrawal_lets_the_earlier_labeler_stand_again() -> None:
     assert [example.labeler for example in examples] == ["ada", "bo", "ada"]
 
 
-@pytest.mark.parametrize("how", ["retracted", "skipped"])
-def test_when_no_label_stands_any_more_the_query_is_taken_out(how: str) -> None:
-    changes = {"retracted": True} if how == "retracted" else {"entities": None}
-    _, examples = fold([routed(1), feedback(1), feedback(1, revision=2).model_copy(update=changes)])
-    assert [example.retracted for example in examples] == [False, True]
-
-
-def test_a_skip_alone_gives_no_example() -> None:
-    assert fold([routed(1), feedback(1).model_copy(update={"entities": None})])[1] == []
-
-
 def test_of_two_results_under_one_id_the_first_is_kept() -> None:
     second = routed(1, routed_by="router-1", routed_at=START + timedelta(days=1))
     joined = take(fold([routed(1)])[0], second)
@@ -232,7 +230,7 @@ def test_of_two_results_under_one_id_the_first_is_kept() -> None:
 @given(st.permutations(["result", "misspelt", "correction"]), st.sampled_from(["photo", "audio"]))
 def test_a_misspelt_field_says_that_a_query_has_nothing(order: list[str], field_of: str) -> None:
     """In any order with the result, also where the field is another workload's; a correction counts."""
-    rules = {"photo": LabelRules(FIELDS), "audio": LabelRules(("track",))}
+    rules = {"photo": PHOTO, "audio": workload("audio", ("track",))}
     said = {"bugg": "1"} if field_of == "photo" else {"track": "1"}
     events: dict[str, RoutedEvent | FeedbackEvent] = {"misspelt": feedback(1, said), "result": routed(1)}
     events["correction"] = feedback(1, RIGHT, revision=2)
@@ -281,14 +279,6 @@ def test_who_sent_conflicting_results_stays_unknown() -> None:
     assert "one without a gateway key and one by gateway key 'shop'" in joined.refusal.error
 
 
-def test_rows_of_earlier_releases_conflict_with_every_result() -> None:
-    """They kept nothing of the text of a query that nobody was asked about."""
-    state, _ = fold([routed(1, label=NOT_REQUESTED)])
-    assert state.routed is not None
-    earlier = state.model_copy(update={"routed": state.routed.model_copy(update={"text": ""})})
-    assert take(earlier, routed(1, label=NOT_REQUESTED)).notes == ("duplicate_result",)
-
-
 def test_disagreement_and_unknown_fields_are_counted() -> None:
     state, _ = fold([routed(1), feedback(1, RIGHT)])
     joined = take(state, feedback(1, {**WRONG, "flash": "on"}, labeler="bo", labelled_at=START + timedelta(days=1)))
@@ -318,19 +308,7 @@ def test_a_compact_result_gives_the_example_of_the_whole() -> None:
     )
 
 
-TRUSTING = {"photo": LabelRules(FIELDS, frozenset({"ada"}))}
-
-
-def examples_of(events: list[RoutedEvent | FeedbackEvent]) -> list[LabelledExample]:
-    state, examples = NOTHING_KNOWN, []
-    for event in events:
-        if isinstance(event, RoutedEvent):
-            joined = take_result(state, event, TRUSTING)
-        else:
-            joined = take_feedback(state, event, START, TRUSTING)
-        state = joined.state
-        examples += [] if joined.example is None else [joined.example]
-    return examples
+TRUSTING = {"photo": workload(trusted_labelers=("ada",))}
 
 
 @st.composite
@@ -351,12 +329,12 @@ def test_any_order_of_events_ends_in_one_example(said: list[FeedbackEvent], data
     """Whose label it is, whether they are trusted and how many hold another included."""
     events: list[RoutedEvent | FeedbackEvent] = [routed(1), *said]
     shuffled = data.draw(st.permutations(events))
-    assert contribution(examples_of(shuffled)) == contribution(examples_of(events))
+    assert contribution(fold(shuffled, TRUSTING)[1]) == contribution(fold(events, TRUSTING)[1])
 
 
 def test_an_example_says_whether_its_labeler_is_trusted() -> None:
-    (trusted,) = examples_of([routed(1), feedback(1, labeler="ada")])
-    (other,) = examples_of([feedback(1, labeler="bo"), routed(1)])
+    _, (trusted,) = fold([routed(1), feedback(1, labeler="ada")], TRUSTING)
+    _, (other,) = fold([feedback(1, labeler="bo"), routed(1)], TRUSTING)
     assert (trusted.labeler, trusted.trusted) == ("ada", True)
     assert (other.labeler, other.trusted) == ("bo", False)
     assert fold([routed(1), feedback(1)])[1][0].trusted is None, "the workload names nobody"
@@ -366,7 +344,7 @@ def test_a_withdrawn_example_names_whose_label_was_withdrawn() -> None:
     """Not who spoke last."""
     skip = feedback(1, labeler="bo").model_copy(update={"entities": None})
     withdrawal = feedback(1, labeler="ada", revision=2, retracted=True)
-    *_, last = examples_of([routed(1), feedback(1, labeler="ada"), skip, withdrawal])
+    *_, last = fold([routed(1), feedback(1, labeler="ada"), skip, withdrawal], TRUSTING)[1]
     assert (last.retracted, last.labeler, last.trusted, last.disputed) == (True, "ada", True, 0)
 
 
@@ -380,7 +358,7 @@ def test_the_number_who_disagree_follows_each_opinion() -> None:
         feedback(1, RIGHT, labeler="bo", labelled_at=earlier, revision=2),
         feedback(1, WRONG, labeler="cy", labelled_at=earlier, revision=2, retracted=True),
     ]
-    examples = examples_of([routed(1), *said])
+    _, examples = fold([routed(1), *said], TRUSTING)
     assert [(one.labeler, one.disputed) for one in examples] == [
         ("ada", 0),
         ("ada", 1),
@@ -438,13 +416,12 @@ def test_a_feedback_id_is_its_labelers_own() -> None:
 
 
 def state() -> QueryState:
-    rules = {"photo": LabelRules(FIELDS)}
-    return take_feedback(take_result(NOTHING_KNOWN, routed(1), rules).state, feedback(1), START, rules).state
+    return take_feedback(take_result(NOTHING_KNOWN, routed(1), WORKLOADS).state, feedback(1), START, WORKLOADS).state
 
 
 @given(strategies.routed_events(query_id="q"))
 def test_a_row_gives_back_its_state(result: RoutedEvent) -> None:
-    kept = take_result(NOTHING_KNOWN, result, {result.workload: LabelRules(FIELDS)}).state
+    kept = take_result(NOTHING_KNOWN, result, {result.workload: PHOTO}).state
     assert decoded(encoded(kept)) == kept
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import sqlite3
 import stat
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import closing
 from datetime import timedelta
 from functools import partial
@@ -21,14 +21,14 @@ from recalibrator.errors import DiskFull, StoreDamaged
 from recalibrator.join import sqlite_store
 from recalibrator.join.broker_time import to_ms
 from recalibrator.join.ports import StoredRow
-from recalibrator.join.query_state import NOTHING_KNOWN, LabelRules, QueryState, take_feedback, take_result
+from recalibrator.join.query_state import NOTHING_KNOWN, QueryState, take_feedback, take_result
 from recalibrator.join.sqlite_store import RowBounds, SqliteJoinStore
 from schemas.routed import LabelRequest
-from tests.support.recalibrator_events import FIELDS, START, feedback, routed
+from tests.support.recalibrator_events import PHOTO, START, feedback, routed
 from ucci_runtime.broker.records import Input
 
 SOURCE = Input("results", 0)
-RULES = {"photo": LabelRules(FIELDS)}
+RULES = {"photo": PHOTO}
 BOUNDS = RowBounds(10, 10**9)
 ALL = 20_000
 
@@ -130,51 +130,57 @@ def test_requests_leave_by_age_number_or_with_their_row(store: SqliteJoinStore) 
     assert store.open_requests == {}
 
 
-def test_a_file_from_before_label_requests_is_read(path: Path) -> None:
-    before = SqliteJoinStore(path, BOUNDS)
-    put(before, 1)
-    before.close()
-    database = sqlite3.connect(path)
-    database.execute("DROP TABLE requests")
-    database.close()
-    store = SqliteJoinStore(path, BOUNDS)
-    assert store.load(0, ["q-1"]) == {"q-1": state(1)}
-    assert store.open_requests == {}
-    store.close()
-
-
 def test_a_router_clock_ahead_keeps_no_request_open_longer(store: SqliteJoinStore) -> None:
     ahead = take_result(NOTHING_KNOWN, routed(10**6), RULES).state
     store.commit({(0, "q"): StoredRow(ahead, 5_000)}, {})
     assert len(store.overdue_requests([0], 5_001, 9)) == 1
 
 
-@pytest.mark.parametrize("content", [b"not a database at all, but long enough to be looked at" * 20, b"\0" * 5_000])
-def test_a_file_that_is_no_database_is_set_aside(path: Path, content: bytes) -> None:
-    """And an empty one is begun."""
-    path.write_bytes(content)
-    store = SqliteJoinStore(path, BOUNDS)
-    assert store.rows == 0
-    assert store.offsets() == {}
-    store.close()
-    assert is_set_aside(path)
+def of_bytes(content: bytes) -> Callable[[Path], object]:
+    return lambda path: path.write_bytes(content)
 
 
-def test_a_file_of_another_format_is_set_aside(path: Path) -> None:
-    database = sqlite3.connect(path)
-    database.execute("PRAGMA user_version = 99")
-    database.close()
+def of_statement(statement: str) -> Callable[[Path], object]:
+    def write(path: Path) -> None:
+        with closing(sqlite3.connect(path)) as database:
+            database.execute(statement)
+            database.commit()
+
+    return write
+
+
+def torn(path: Path) -> None:
+    with closing(SqliteJoinStore(path, RowBounds(10_000, 10**9))) as store:
+        put(store, *range(500))
+    content = path.read_bytes()
+    path.write_bytes(content[:8_192] + b"\xff" * (len(content) - 8_192))
+
+
+@pytest.mark.parametrize(
+    "write",
+    [
+        of_bytes(b"not a database at all, but long enough to be looked at" * 20),
+        of_bytes(b"\0" * 5_000),
+        of_statement("PRAGMA user_version = 99"),
+        of_statement("PRAGMA user_version = 1"),
+        of_statement("CREATE TABLE rows (something TEXT)"),
+        torn,
+    ],
+    ids=["no database", "zeros", "later format", "earlier format", "tables of another program", "torn page"],
+)
+def test_a_file_that_is_no_sound_store_is_set_aside(path: Path, write: Callable[[Path], object]) -> None:
+    """And an empty one is begun, which the next start finds."""
+    write(path)
     SqliteJoinStore(path, BOUNDS).close()
     assert is_set_aside(path)
+    with closing(SqliteJoinStore(path, BOUNDS)) as store:
+        assert (store.rows, store.offsets()) == (0, {})
 
 
 def test_an_unreadable_row_sets_the_file_aside(store: SqliteJoinStore, path: Path) -> None:
     """The process ends, and the next start begins anew."""
     put(store, 1)
-    database = sqlite3.connect(path)
-    database.execute("UPDATE rows SET state = 'torn'")
-    database.commit()
-    database.close()
+    of_statement("UPDATE rows SET state = 'torn'")(path)
     with pytest.raises(StoreDamaged, match="start again"):
         store.load(0, ["q-1"])
     again = SqliteJoinStore(path, BOUNDS)
@@ -218,22 +224,14 @@ def full_disk(monkeypatch: pytest.MonkeyPatch) -> pytest.MonkeyPatch:
     return monkeypatch
 
 
-def test_a_full_disk_at_start_sets_no_healthy_store_aside(path: Path, request: pytest.FixtureRequest) -> None:
-    """The start upgrades a file of format 1, for which the disk has no room."""
-    database = sqlite3.connect(path)
-    database.executescript(FORMAT_1)
-    row = asked(1).model_dump_json(exclude_defaults=True).encode()
-    database.executemany("INSERT INTO rows VALUES (0, ?, 1, 0, ?)", [(f"q-{n}", row) for n in range(300)])
-    database.commit()
-    database.close()
-    disk: pytest.MonkeyPatch = request.getfixturevalue("full_disk")
+def test_a_full_disk_at_start_sets_no_store_aside(path: Path, full_disk: pytest.MonkeyPatch) -> None:
+    """The next start finds room, and begins an empty store."""
     with pytest.raises(DiskFull, match=r"disk is full; .*free space"):
         SqliteJoinStore(path, BOUNDS)
     assert not is_set_aside(path)
-    disk.undo()
-    again = SqliteJoinStore(path, BOUNDS)
-    assert (again.rows, again.offsets()) == (300, {SOURCE: 7})
-    again.close()
+    full_disk.undo()
+    with closing(SqliteJoinStore(path, BOUNDS)) as again:
+        assert (again.rows, again.offsets()) == (0, {})
 
 
 def test_a_file_that_cannot_be_opened_is_named_and_kept(path: Path) -> None:
@@ -254,27 +252,6 @@ def test_a_full_disk_during_a_commit_keeps_the_store(path: Path, request: pytest
     assert store.offsets() == {SOURCE: 7}
     store.close()
     assert not is_set_aside(path)
-
-
-def test_a_torn_page_is_damage_and_sets_the_store_aside(path: Path) -> None:
-    store = SqliteJoinStore(path, RowBounds(10_000, 10**9))
-    put(store, *range(500))
-    store.close()
-    content = path.read_bytes()
-    path.write_bytes(content[:8_192] + b"\xff" * (len(content) - 8_192))
-    SqliteJoinStore(path, BOUNDS).close()
-    assert is_set_aside(path)
-    again = SqliteJoinStore(path, BOUNDS)
-    assert again.offsets() == {}
-    again.close()
-
-
-def test_a_file_with_tables_of_another_program_is_set_aside(path: Path) -> None:
-    with sqlite3.connect(path) as database:
-        database.execute("CREATE TABLE rows (something TEXT)")
-    database.close()
-    SqliteJoinStore(path, BOUNDS).close()
-    assert is_set_aside(path)
 
 
 def test_the_store_and_its_side_files_are_the_owners_alone(store: SqliteJoinStore, path: Path) -> None:
@@ -360,53 +337,6 @@ def test_the_bytes_counted_follow_every_change_of_a_row(store: SqliteJoinStore, 
     assert store.row_bytes == stored
     store.expire(100, ALL)
     assert (store.rows, store.row_bytes) == (0, 0)
-
-
-FORMAT_1 = """
-CREATE TABLE rows (
-    partition INTEGER NOT NULL, query_id TEXT NOT NULL, kind INTEGER NOT NULL, touched_ms INTEGER NOT NULL,
-    state BLOB NOT NULL, PRIMARY KEY (partition, query_id)
-) WITHOUT ROWID;
-CREATE INDEX rows_by_age ON rows (touched_ms);
-CREATE TABLE requests (
-    partition INTEGER NOT NULL, query_id TEXT NOT NULL, workload TEXT NOT NULL, requested_ms INTEGER NOT NULL,
-    PRIMARY KEY (partition, query_id)
-) WITHOUT ROWID;
-CREATE TABLE offsets (
-    topic TEXT NOT NULL, partition INTEGER NOT NULL, next_offset INTEGER NOT NULL, PRIMARY KEY (topic, partition)
-) WITHOUT ROWID;
-INSERT INTO offsets VALUES ('results', 0, 7);
-INSERT INTO requests VALUES (0, 'q-1', 'photo', 0);
-PRAGMA user_version = 1;
-"""
-
-
-def test_a_file_of_format_1_is_upgraded_whole(path: Path) -> None:
-    """Rows, offsets and requests."""
-    long = "A very long name of a camera " * 4
-    said = take_feedback(unasked(2), feedback(2, {"camera": long}), START, RULES).state
-    stored = said.model_copy(update={"opinions": (said.opinions[0].model_copy(update={"entities": {"camera": long}}),)})
-    database = sqlite3.connect(path)
-    database.executescript(FORMAT_1)
-    for number, (kind, old) in enumerate([(1, unasked(0)), (1, asked(1)), (2, stored)]):
-        row = old.model_dump_json(exclude_defaults=True).encode()
-        database.execute("INSERT INTO rows VALUES (0, ?, ?, 0, ?)", (f"q-{number}", kind, row))
-    database.commit()
-    database.close()
-
-    store = SqliteJoinStore(path, BOUNDS)
-    assert store.offsets() == {SOURCE: 7}
-    assert store.load(0, ["q-0", "q-1", "q-2"]) == {"q-0": unasked(0), "q-1": asked(1), "q-2": said}
-    assert store.open_requests == {"photo": 1}
-    assert store.rows == 3
-    assert store.expire(1, ALL) == {
-        "feedback_without_result": 0,
-        "result_without_label": 1,
-        "joined": 1,
-        "requested_without_label": 1,
-    }
-    assert (store.rows, store.row_bytes) == (0, 0)
-    store.close()
 
 
 @given(

@@ -6,8 +6,7 @@ import json
 import random
 import shutil
 from collections import Counter
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Iterator
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
@@ -21,20 +20,18 @@ from recalibrator.join.query_state import MAX_LABELERS
 from recalibrator.join.sqlite_store import RowBounds, SqliteJoinStore
 from recalibrator.join.stage import JoinLimits, JoinStage
 from schemas.event import MAX_RECORD_BYTES
+from schemas.feedback import FeedbackEvent
 from schemas.label_requested import LabelRequested
 from schemas.labelled import LabelledExample
-from schemas.routed import LabelRequest
-from schemas.settings import WorkloadSettings
+from schemas.routed import LabelRequest, RoutedEvent
 from schemas.traffic import TrafficSummary
-from tests.support.recalibrator_events import FIELDS, START, drawn_inputs, entities, feedback, routed
+from tests.support.recalibrator_events import FIELDS, START, drawn_inputs, entities, feedback, routed, workload
 from tests.support.recalibrator_memory import FAULTS, Counts, Crash, Fate, ManualClock, MemoryBroker, MemoryLog
 from tests.support.recalibrator_memory import MemoryTransactions as Transactions
 from ucci_runtime.broker.records import Input
 
 TOPICS = JoinTopics("results", "feedback", "observations", "dead-letters", "label-requests")
-PHOTO = WorkloadSettings.model_validate(
-    {"name": "photo", "fields": FIELDS, "target": {"micro_f1": 0.9}, "trusted_labelers": ("ann",)}
-)
+PHOTO = workload(trusted_labelers=("ann",))
 BOUNDS = RowBounds(1_000, 10**9)
 PARTITIONS = 2
 START_MS = int(START.timestamp() * 1_000)
@@ -115,8 +112,11 @@ class Join:
         except Crash:
             self.crash()
 
-    def settle(self) -> None:
-        """Turn until everything is taken and committed."""
+    def settle(self, *events: RoutedEvent | FeedbackEvent) -> None:
+        """Send these events, and turn until everything is taken and committed."""
+        for event in events:
+            topic = TOPICS.results if isinstance(event, RoutedEvent) else TOPICS.feedback
+            self.send(topic, int(event.query_id.removeprefix("q-")), event.to_json())
         for _ in range(2_000):
             self.turn()
             if self.stage.is_ready and self.broker.settled():
@@ -144,18 +144,26 @@ class Join:
         return sum(part["queries"] for one in found if one["kind"] == "traffic" for part in one["versions"])
 
 
+MakeJoin = Callable[..., Join]
+
+
 @pytest.fixture
-def join(tmp_path: Path) -> Iterator[Join]:
-    made = Join(tmp_path / "state")
-    yield made
-    made.store.close()
+def make_join(tmp_path: Path) -> Iterator[MakeJoin]:
+    """Return what makes a join; each is closed at the end."""
+    made: list[Join] = []
+
+    def make(**options: Any) -> Join:
+        made.append(Join(tmp_path / f"state-{len(made)}", **options))
+        return made[-1]
+
+    yield make
+    for one in made:
+        one.store.close()
 
 
-@contextmanager
-def disturbed_join(directory: Path, seed: int) -> Iterator[Join]:
-    made = Join(directory, seed, faults=8)
-    yield made
-    made.store.close()
+@pytest.fixture
+def join(make_join: MakeJoin) -> Join:
+    return make_join()
 
 
 def plan(draw: random.Random) -> list[tuple[str, int, bytes | None]]:
@@ -174,31 +182,31 @@ def final(examples: list[LabelledExample]) -> dict[str, LabelledExample]:
 
 
 @pytest.mark.parametrize("seed", range(15))
-def test_every_output_comes_exactly_once_whatever_fails(tmp_path: Path, seed: int) -> None:
+def test_every_output_comes_exactly_once_whatever_fails(make_join: MakeJoin, seed: int) -> None:
     """Each example, dead letter and counted query."""
     sent = plan(random.Random(seed))
-    with disturbed_join(tmp_path / "quiet", seed) as quiet:
-        quiet.budget.clear()
-        for topic, number, value in sent:
-            quiet.send(topic, number, value)
-        quiet.settle()
-        expected = final(quiet.examples())
-        asked = quiet.open_requests()
-        assert set(asked) == {f"q-{number}" for number in range(40)} - expected.keys()
-    with disturbed_join(tmp_path / "disturbed", seed) as join:
-        disturbances = 6
-        for topic, number, value in sent:
-            join.send(topic, number, value)
-            if join.draw.random() < 0.4:
-                join.turn()
-            if disturbances and join.draw.random() < 0.05:
-                disturbances -= 1
-                join.disturb()
-        join.settle()
-        examples = join.examples()
-        requests = join.open_requests()
-        letters = join.broker.values(TOPICS.dead_letters)
-        assert join.counted_queries() == 40
+    quiet = make_join(seed=seed)
+    quiet.budget.clear()
+    for topic, number, value in sent:
+        quiet.send(topic, number, value)
+    quiet.settle()
+    expected = final(quiet.examples())
+    asked = quiet.open_requests()
+    assert set(asked) == {f"q-{number}" for number in range(40)} - expected.keys()
+    join = make_join(seed=seed, faults=8)
+    disturbances = 6
+    for topic, number, value in sent:
+        join.send(topic, number, value)
+        if join.draw.random() < 0.4:
+            join.turn()
+        if disturbances and join.draw.random() < 0.05:
+            disturbances -= 1
+            join.disturb()
+    join.settle()
+    examples = join.examples()
+    requests = join.open_requests()
+    letters = join.broker.values(TOPICS.dead_letters)
+    assert join.counted_queries() == 40
     assert max(Counter((one.query_id, one.revision) for one in examples).values()) == 1
     assert final(examples) == expected
     assert requests == asked
@@ -206,11 +214,9 @@ def test_every_output_comes_exactly_once_whatever_fails(tmp_path: Path, seed: in
 
 
 def test_a_label_that_comes_before_its_result_waits_for_it(join: Join) -> None:
-    join.send(TOPICS.feedback, 1, feedback(1).to_json())
-    join.settle()
+    join.settle(feedback(1))
     assert join.examples() == []
-    join.send(TOPICS.results, 1, routed(1).to_json())
-    join.settle()
+    join.settle(routed(1))
     assert join.examples() == [
         LabelledExample.from_events(routed(1), feedback(1), fields=FIELDS, trusted_labelers={"ann"})
     ]
@@ -218,21 +224,16 @@ def test_a_label_that_comes_before_its_result_waits_for_it(join: Join) -> None:
 
 def test_a_lost_store_is_rebuilt_from_the_topics(join: Join) -> None:
     """A correction still finds its result, and nothing comes twice."""
-    join.send(TOPICS.results, 1, routed(1).to_json())
-    join.send(TOPICS.feedback, 1, feedback(1).to_json())
-    join.settle()
+    join.settle(routed(1), feedback(1))
     join.crash(lose_state=True)
     join.settle()
     assert len(join.examples()) == 1
-    join.send(TOPICS.feedback, 1, feedback(1, entities("q-1", wrong=True), revision=2).to_json())
-    join.settle()
+    join.settle(feedback(1, entities("q-1", wrong=True), revision=2))
     assert [example.revision for example in join.examples()] == [1, 2]
 
 
 def test_a_group_whose_offsets_were_lost_repeats_nothing(join: Join) -> None:
-    join.send(TOPICS.results, 1, routed(1).to_json())
-    join.send(TOPICS.feedback, 1, feedback(1).to_json())
-    join.settle()
+    join.settle(routed(1), feedback(1))
     join.crash()
     join.broker.forget_offsets()
     join.send(TOPICS.results, 2, routed(2).to_json())
@@ -276,26 +277,23 @@ def test_malformed_feedback_becomes_a_dead_letter_with_reason(join: Join, value:
 
 
 @pytest.mark.parametrize("seed", range(4))
-def test_feedback_beyond_a_querys_limit_is_dead_lettered(tmp_path: Path, seed: int) -> None:
+def test_feedback_beyond_a_querys_limit_is_dead_lettered(make_join: MakeJoin, seed: int) -> None:
     """Once for each record, naming the limit, also where a commit fails or the store is lost."""
-    with disturbed_join(tmp_path / "state", seed) as join:
-        join.send(TOPICS.results, 1, routed(1).to_json())
-        for number in range(MAX_LABELERS + 2):
-            join.send(TOPICS.feedback, 1, feedback(1, labeler=f"labeler {number}").to_json())
-        join.settle()
-        join.disturb()
-        join.settle()
-        letters = [dict(record.headers) for record in join.broker.outputs if record.topic == TOPICS.dead_letters]
+    join = make_join(seed=seed, faults=8)
+    join.send(TOPICS.results, 1, routed(1).to_json())
+    for number in range(MAX_LABELERS + 2):
+        join.send(TOPICS.feedback, 1, feedback(1, labeler=f"labeler {number}").to_json())
+    join.settle()
+    join.disturb()
+    join.settle()
+    letters = [dict(record.headers) for record in join.broker.outputs if record.topic == TOPICS.dead_letters]
     assert [letter["dlq.reason"] for letter in letters] == [b"too_many_labelers"] * 2
     assert b"64 at most" in (letters[0]["dlq.error"] or b"")
 
 
-def test_a_result_of_an_unknown_workload_is_dead_lettered(
-    join: Join,
-) -> None:
+def test_a_result_of_an_unknown_workload_is_dead_lettered(join: Join) -> None:
     """The dead letter names the workloads that are configured."""
-    join.send(TOPICS.results, 1, routed(1, workload="audio").to_json())
-    join.settle()
+    join.settle(routed(1, workload="audio"))
     (letter,) = [record for record in join.broker.outputs if record.topic == TOPICS.dead_letters]
     assert dict(letter.headers)["dlq.reason"] == b"unknown_workload"
     assert b"photo" in (dict(letter.headers)["dlq.error"] or b"")
@@ -309,11 +307,10 @@ def test_a_producer_with_a_wild_clock_stops_nothing(join: Join, timestamp_ms: in
     assert len(join.examples()) == 1
 
 
-def test_untouched_rows_expire_after_the_retention(tmp_path: Path) -> None:
+def test_untouched_rows_expire_after_the_retention(make_join: MakeJoin) -> None:
     """A later label finds no result."""
-    join = Join(tmp_path, limits=JoinLimits(retention_s=3_600.0))
-    join.send(TOPICS.results, 1, routed(1).to_json())
-    join.settle()
+    join = make_join(limits=JoinLimits(retention_s=3_600.0))
+    join.settle(routed(1))
     assert join.store.rows == 1
     join.clock.advance(timedelta(hours=2).total_seconds())
     join.turn()
@@ -322,33 +319,26 @@ def test_untouched_rows_expire_after_the_retention(tmp_path: Path) -> None:
     join.settle()
     assert join.examples() == []
     assert join.stage.gauges() == {"rows": 1.0, "row_bytes": float(join.store.row_bytes), "label_requests_open": 0.0}
-    join.store.close()
 
 
 def test_a_withdrawal_opens_the_label_request_again(join: Join) -> None:
-    join.send(TOPICS.results, 1, routed(1).to_json())
-    join.settle()
+    join.settle(routed(1))
     first = join.open_requests()
     assert first == {"q-1": LabelRequested.from_result(routed(1))}
-    join.send(TOPICS.feedback, 1, feedback(1).to_json())
-    join.settle()
+    join.settle(feedback(1))
     assert join.requests() == {"q-1": None}
-    join.send(TOPICS.feedback, 1, feedback(1, revision=2, retracted=True).to_json())
-    join.settle()
+    join.settle(feedback(1, revision=2, retracted=True))
     assert join.open_requests() == first
 
 
 def test_no_request_for_what_is_not_drawn_or_has_a_label(join: Join) -> None:
-    join.send(TOPICS.feedback, 1, feedback(1).to_json())
-    join.settle()
-    join.send(TOPICS.results, 1, routed(1).to_json())
-    join.send(TOPICS.results, 2, routed(2, label=LabelRequest(requested=False, probability=0.1)).to_json())
-    join.settle()
+    join.settle(feedback(1))
+    join.settle(routed(1), routed(2, label=LabelRequest(requested=False, probability=0.1)))
     assert join.requests() == {}
 
 
-def test_requests_end_by_age_and_by_number(tmp_path: Path) -> None:
-    join = Join(tmp_path, limits=JoinLimits(request_retention_s=3_600.0, requests_max=3))
+def test_requests_end_by_age_and_by_number(make_join: MakeJoin) -> None:
+    join = make_join(limits=JoinLimits(request_retention_s=3_600.0, requests_max=3))
     for number in range(6):
         join.send(TOPICS.results, number, routed(number).to_json(), START_MS + number)
     join.settle()
@@ -361,12 +351,11 @@ def test_requests_end_by_age_and_by_number(tmp_path: Path) -> None:
     join.turn()
     assert join.open_requests() == {}
     assert join.count.totals["label_requests expired photo"] == 6.0
-    join.store.close()
 
 
 @pytest.mark.parametrize("seed", range(8))
-def test_however_the_end_of_a_request_fails_it_ends(tmp_path: Path, seed: int) -> None:
-    join = Join(tmp_path / "state", seed, limits=JoinLimits(requests_max=2))
+def test_however_the_end_of_a_request_fails_it_ends(make_join: MakeJoin, seed: int) -> None:
+    join = make_join(seed=seed, limits=JoinLimits(requests_max=2))
     for number in range(8):
         join.send(TOPICS.results, number, routed(number).to_json(), START_MS + number)
     join.settle()
@@ -379,18 +368,14 @@ def test_however_the_end_of_a_request_fails_it_ends(tmp_path: Path, seed: int) -
     join.clock.advance(60.0)
     join.turn()
     assert set(join.open_requests()) == {"q-6", "q-7"}
-    join.store.close()
 
 
-def test_a_request_too_large_for_the_topic_is_counted(tmp_path: Path) -> None:
+def test_a_request_too_large_for_the_topic_is_counted(make_join: MakeJoin) -> None:
     """And stops nothing."""
-    join = Join(tmp_path, max_record_bytes=2_000)
-    join.send(TOPICS.results, 1, routed(1, text="x" * 3_000).to_json())
-    join.send(TOPICS.results, 2, routed(2).to_json())
-    join.settle()
+    join = make_join(max_record_bytes=2_000)
+    join.settle(routed(1, text="x" * 3_000), routed(2))
     assert set(join.open_requests()) == {"q-2"}
     assert join.count.totals["label_requests too_large photo"] == 1.0
-    join.store.close()
 
 
 def test_leaving_commits_what_was_taken(join: Join) -> None:
@@ -409,41 +394,36 @@ def test_an_outage_left_uncommitted_rows_in_memory(join: Join) -> None:
     """The frames of what had not committed hold them, and an error of the client those, as the group is asked again."""
     join.budget += [Fate.ABORT, Fate.UNSEEN_ABORT]
     for number in range(1, 30):
-        join.send(TOPICS.results, number, routed(number).to_json())
-        join.settle()
+        join.settle(routed(number))
     assert not join.budget
     assert join.log.kept == []
 
 
 @pytest.mark.parametrize("seed", range(5))
-def test_agreement_counts_each_label_once_whatever_fails(tmp_path: Path, seed: int) -> None:
-    with disturbed_join(tmp_path / "state", seed) as join:
-        for number in range(30):
-            join.send(TOPICS.results, number, routed(number).to_json())
-        join.settle()
-        for number in range(30):
-            said = feedback(number, labeler="ada" if number % 3 else "bob")
-            join.send(TOPICS.feedback, number, said.to_json())
-            if join.draw.random() < 0.3:
-                join.turn()
-            if join.draw.random() < 0.1:
-                join.disturb()
-        join.settle()
-        join.budget.clear()
-        join.stage.commit()
+def test_agreement_counts_each_label_once_whatever_fails(make_join: MakeJoin, seed: int) -> None:
+    join = make_join(seed=seed, faults=8)
+    for number in range(30):
+        join.send(TOPICS.results, number, routed(number).to_json())
+    join.settle()
+    for number in range(30):
+        said = feedback(number, labeler="ada" if number % 3 else "bob")
+        join.send(TOPICS.feedback, number, said.to_json())
+        if join.draw.random() < 0.3:
+            join.turn()
+        if join.draw.random() < 0.1:
+            join.disturb()
+    join.settle()
+    join.budget.clear()
+    join.stage.commit()
 
-        assert {one.labeler: one.labels for one in join.stage.labelers()["photo"]} == {"ada": 20, "bob": 10}
+    assert {one.labeler: one.labels for one in join.stage.labelers()["photo"]} == {"ada": 20, "bob": 10}
 
 
 def test_an_example_carries_labeler_trust_and_disagreement(join: Join) -> None:
-    join.send(TOPICS.results, 1, routed(1).to_json())
-    join.send(TOPICS.feedback, 1, feedback(1, labeler="ann").to_json())
-    join.settle()
+    join.settle(routed(1), feedback(1, labeler="ann"))
     overruling: dict[str, Any] = {"labeler": "bo", "labelled_at": START + timedelta(seconds=200)}
-    join.send(TOPICS.feedback, 1, feedback(1, entities("q-1", wrong=True), **overruling).to_json())
-    join.settle()
-    join.send(TOPICS.feedback, 1, feedback(1, revision=2, retracted=True, **overruling).to_json())
-    join.settle()
+    join.settle(feedback(1, entities("q-1", wrong=True), **overruling))
+    join.settle(feedback(1, revision=2, retracted=True, **overruling))
     said = [(one.revision, one.labeler, one.trusted, one.disputed) for one in join.examples()]
     assert said == [(1, "ann", True, 0), (2, "bo", False, 1), (3, "ann", True, 0)]
 
@@ -464,8 +444,7 @@ def test_a_router_clock_a_year_ahead_dates_nothing_later(join: Join, timestamp_m
     join.send(TOPICS.results, 2, routed(2).to_json(), timestamp_ms, by_broker=by_broker)
     join.settle()
     join.crash()
-    join.send(TOPICS.feedback, 1, feedback(1).to_json())
-    join.settle()
+    join.settle(feedback(1))
     latest = join.clock.now() + timedelta(minutes=5)
     assert all(summary.last_routed_at <= latest for summary in join.traffic())
     assert [START <= example.routed_at <= latest for example in join.examples()] == [True]
@@ -495,9 +474,9 @@ def test_a_label_dated_a_year_ahead_gives_way_to_later_ones(join: Join) -> None:
     assert join.count.totals["join_notes clock_ahead"] == 1.0
 
 
-def test_a_router_clock_a_year_behind_expires_nothing(tmp_path: Path) -> None:
+def test_a_router_clock_a_year_behind_expires_nothing(make_join: MakeJoin) -> None:
     """It keeps its rows and its label requests."""
-    join = Join(tmp_path)
+    join = make_join()
     behind = routed(1, routed_at=START - YEAR)
     join.send(TOPICS.results, 1, behind.to_json(), by_broker=True)
     join.send(TOPICS.results, 2, routed(2, routed_at=START - YEAR).to_json(), START_MS - YEAR_MS)
@@ -509,14 +488,12 @@ def test_a_router_clock_a_year_behind_expires_nothing(tmp_path: Path) -> None:
     join.settle()
     assert [example.routed_at for example in join.examples()] == [START - YEAR]
     assert join.count.totals["join_notes clock_behind"] == 1.0, "unknown of what the router dated itself"
-    join.store.close()
 
 
-def test_a_record_stamped_15_days_back_expires_no_row(tmp_path: Path) -> None:
-    join = Join(tmp_path)
+def test_a_record_stamped_15_days_back_expires_no_row(make_join: MakeJoin) -> None:
+    join = make_join()
     past_ms = START_MS - 15 * 24 * 3_600_000
-    join.send(TOPICS.results, 1, routed(1).to_json())
-    join.settle()
+    join.settle(routed(1))
     join.send(TOPICS.feedback, 1, feedback(1).to_json(), past_ms)
     join.send(TOPICS.feedback, 2, feedback(2).to_json(), past_ms)
     join.settle()
@@ -524,16 +501,14 @@ def test_a_record_stamped_15_days_back_expires_no_row(tmp_path: Path) -> None:
     join.turn()
     assert join.store.rows == 2
     join.send(TOPICS.feedback, 1, feedback(1, entities("q-1", wrong=True), revision=2).to_json(), past_ms)
-    join.send(TOPICS.results, 2, routed(2).to_json())
-    join.settle()
+    join.settle(routed(2))
     assert sorted((one.query_id, one.revision) for one in join.examples()) == [("q-1", 1), ("q-1", 2), ("q-2", 1)]
-    join.store.close()
 
 
 @pytest.mark.parametrize("bounds", [RowBounds(200, 10**9), RowBounds(10**9, 80_000)], ids=["rows", "bytes"])
-def test_requested_queries_survive_any_rate_of_results(tmp_path: Path, bounds: RowBounds) -> None:
+def test_requested_queries_survive_any_rate_of_results(make_join: MakeJoin, bounds: RowBounds) -> None:
     """And above 1,000 results a second nothing was bounded: what arrives within a tick must leave within it."""
-    join = Join(tmp_path, bounds=bounds)
+    join = make_join(bounds=bounds)
     for number in range(50):
         join.send(TOPICS.results, number, routed(number).to_json())
     join.settle()
@@ -551,23 +526,20 @@ def test_requested_queries_survive_any_rate_of_results(tmp_path: Path, bounds: R
     assert {example.query_id for example in join.examples()} == {f"q-{number}" for number in (*range(50), 2_999)}
     assert join.count.totals["rows_expired result_without_label"] > 1_600
     assert join.count.totals["rows_expired requested_without_label"] == 0.0
-    join.store.close()
 
 
 def test_a_label_of_a_removed_workload_stops_nothing(join: Join) -> None:
-    join.send(TOPICS.results, 1, routed(1).to_json())
-    join.settle()
+    join.settle(routed(1))
     join.workloads = {"audio": PHOTO.model_copy(update={"name": "audio"})}
     join.crash()
-    join.send(TOPICS.feedback, 1, feedback(1).to_json())
-    join.settle()
+    join.settle(feedback(1))
     assert join.examples() == []
     assert join.count.totals["join_notes unknown_workload"] == 1.0
 
 
-def test_records_that_add_up_were_read_again_for_ever(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_records_that_add_up_were_read_again_for_ever(make_join: MakeJoin, monkeypatch: pytest.MonkeyPatch) -> None:
     """A batch that took longer than the group waits for a member was lost whole, each time that it was read."""
-    join = Join(tmp_path / "state")
+    join = make_join()
     join.log.deliver_all()
     plain = Joining.join
 
@@ -589,8 +561,7 @@ def test_a_disk_that_fills_up_doubles_no_example(join: Join, monkeypatch: pytest
     def refuses(*_: Any) -> None:
         raise DiskFull("join.sqlite3: full")
 
-    join.send(TOPICS.results, 1, routed(1).to_json())
-    join.settle()
+    join.settle(routed(1))
     with monkeypatch.context() as disk:
         disk.setattr(join.store, "commit", refuses)
         join.send(TOPICS.feedback, 1, feedback(1).to_json())

@@ -10,11 +10,8 @@ from recalibrator.grid import Grid
 from recalibrator.join.traffic_counter import TrafficSummarizer
 from schemas.event import MAX_INTEGER
 from schemas.routed import ModelRun, QueryHandoff, RoutedEvent
-from schemas.settings import WorkloadSettings
 from schemas.traffic import TrafficSummary
-from tests.support.recalibrator_events import FIELDS, routed
-
-PHOTO = WorkloadSettings.model_validate({"name": "photo", "fields": FIELDS, "target": {"micro_f1": 0.9}})
+from tests.support.recalibrator_events import PHOTO, routed
 
 
 def summarized(results: list[RoutedEvent]) -> TrafficSummary | None:

@@ -38,36 +38,31 @@ def events_of(*answers: dict[str, Any]) -> list[FeedbackEvent]:
     return [one.event for task in tasks_of(lines(*answers)) for one in task.annotations]
 
 
+def read(line: dict[str, Any]) -> FeedbackEvent:
+    event = READER.feedback(line)
+    assert event is not None
+    return event
+
+
 def test_accepted_spans_become_entities() -> None:
     spans = [*answer()["spans"], {"label": "lens", "text": "50 mm"}, {"label": "lens", "start": 16, "end": 21}]
-    event = READER.feedback(answer(spans=spans, _timestamp=1_772_323_200.25))
+    event = read(answer(spans=spans, _timestamp=1_772_323_200.25))
 
-    assert event is not None
     assert event.entities == {"camera": "canon 5d", "lens": ("50 mm", "50 mm")}
     assert (event.query_id, event.labeler, event.source, event.revision) == ("q-1", "ada", "label-files", 1)
     assert event.labelled_at == datetime(2026, 3, 1, 0, 0, 0, 250_000, tzinfo=UTC)
+    assert read(answer(spans=[])).entities == {}, "nothing is there"
 
 
 def test_entities_stand_as_they_are_and_need_no_spans() -> None:
-    event = READER.feedback({"query_id": "q:2", "entities": {"camera": "Canon EOS 5D"}, "labeler": "bob"})
+    event = read({"query_id": "q:2", "entities": {"camera": "Canon EOS 5D"}, "labeler": "bob"})
 
-    assert event is not None
     assert (event.query_id, event.entities, event.labelled_at) == ("q:2", {"camera": "Canon EOS 5D"}, None)
 
 
 @pytest.mark.parametrize("verdict", ["reject", "ignore"])
 def test_what_is_not_accepted_is_a_skip(verdict: str) -> None:
-    event = READER.feedback(answer(verdict))
-
-    assert event is not None
-    assert (event.entities, event.retracted) == (None, False)
-
-
-def test_accepting_no_spans_says_that_nothing_is_there() -> None:
-    event = READER.feedback(answer(spans=[]))
-
-    assert event is not None
-    assert event.entities == {}
+    assert (read(answer(verdict)).entities, read(answer(verdict)).retracted) == (None, False)
 
 
 @pytest.mark.parametrize(
@@ -151,6 +146,4 @@ def test_a_task_is_prodigys_and_leads_back_to_its_query() -> None:
     assert "served" not in task_line(request, NOW, prefill=False)["meta"]
     (waiting,) = tasks_of([], lines(line))
     assert (waiting.query_id, waiting.is_untouched, waiting.created_at) == (request.query_id, True, NOW)
-    event = READER.feedback(line | {"answer": "accept", "_annotator_id": "ada"})
-    assert event is not None
-    assert event.query_id == request.query_id
+    assert read(line | {"answer": "accept", "_annotator_id": "ada"}).query_id == request.query_id

@@ -18,7 +18,7 @@ from recalibrator.labelling.label_tool import (
     retraction_of,
 )
 from schemas.feedback import MAX_REVISION, FeedbackEvent
-from tests.support.api import START, make_api
+from tests.support.api import START, Api, make_api
 
 RECEIVED = 'ucci_recalibrator_feedback_total{source="label-studio"} 1.0'
 
@@ -36,60 +36,34 @@ def _hook(action: str = "ANNOTATION_CREATED", **annotation: Any) -> dict[str, An
     return {"action": action, "annotation": base | annotation, "task": {"data": {"query_id": "q-1"}}}
 
 
+def read(hook: dict[str, Any]) -> FeedbackEvent:
+    event = LabelStudioReader().feedback(hook)
+    assert event is not None
+    return event
+
+
 def test_regions_become_entities_and_repeated_labels_lists() -> None:
     areas = {"from_name": "iso", "type": "textarea", "value": {"text": ["400"]}}
-    event = LabelStudioReader().feedback(
-        _hook(result=[_region("camera", "canon"), _region("lens", "a"), _region("lens", "b"), areas])
-    )
+    event = read(_hook(result=[_region("camera", "canon"), _region("lens", "a"), _region("lens", "b"), areas]))
 
-    assert event is not None
     assert event.entities == {"camera": "canon", "lens": ("a", "b"), "iso": "400"}
     assert (event.query_id, event.labeler, event.source) == ("q-1", "label-studio:3", "label-studio")
+    assert read(_hook(was_cancelled=True)).entities is None, "a skip"
+    assert read(_hook() | {"task": {"data": {}, "meta": {"query_id": "q-9"}}}).query_id == "q-9"
 
 
-def test_a_skip_is_feedback_without_entities() -> None:
-    event = LabelStudioReader().feedback(_hook(was_cancelled=True))
+@pytest.mark.parametrize(("second", "is_later"), [("2.0", True), ("1.75", False)])
+def test_a_later_change_has_another_id_and_revision(second: str, is_later: bool) -> None:
+    """Two changes within a second share a revision, not an id."""
+    first, later = read(_hook()), read(_hook("ANNOTATION_UPDATED", updated_at=f"2026-01-01T00:00:0{second}Z"))
 
-    assert event is not None
-    assert event.entities is None
-
-
-def test_a_later_change_has_a_higher_revision_and_another_id() -> None:
-    first = LabelStudioReader().feedback(_hook())
-    second = LabelStudioReader().feedback(_hook("ANNOTATION_UPDATED", updated_at="2026-01-01T00:00:02Z"))
-
-    assert first is not None
-    assert second is not None
-    assert second.revision > first.revision
-    assert second.identity() != first.identity()
-
-
-def test_the_query_id_may_stand_in_the_tasks_meta() -> None:
-    hook = _hook()
-    hook["task"] = {"data": {}, "meta": {"query_id": "q-9"}}
-    event = LabelStudioReader().feedback(hook)
-
-    assert event is not None
-    assert event.query_id == "q-9"
+    assert (later.revision > first.revision) == is_later
+    assert later.identity() != first.identity()
 
 
 @pytest.mark.parametrize("moment", ["2019-06-01T00:00:00Z", "2026-01-01T00:00:01.500000Z", "2080-01-01T00:00:00Z"])
 def test_an_annotations_revision_is_one_that_feedback_may_have(moment: str) -> None:
-    event = LabelStudioReader().feedback(_hook(updated_at=moment))
-
-    assert event is not None
-    assert 1 <= event.revision < MAX_REVISION
-
-
-def test_two_changes_within_a_second_have_ids_of_their_own() -> None:
-    first, second = (
-        LabelStudioReader().feedback(_hook(updated_at=f"2026-01-01T00:00:01.{part}Z")) for part in ("250000", "750000")
-    )
-
-    assert first is not None
-    assert second is not None
-    assert first.revision == second.revision
-    assert first.identity() != second.identity()
+    assert 1 <= read(_hook(updated_at=moment)).revision < MAX_REVISION
 
 
 @pytest.mark.parametrize("action", ["ANNOTATIONS_DELETED", "TASKS_CREATED", "PROJECT_UPDATED"])
@@ -99,17 +73,16 @@ def test_what_names_no_query_is_left(action: str) -> None:
 
 @pytest.mark.parametrize("author", [3, {"id": 3, "email": "ada@example.org"}])
 def test_an_author_is_one_labeler_however_named(author: object) -> None:
-    event = LabelStudioReader().feedback(_hook(completed_by=author))
+    assert read(_hook(completed_by=author)).labeler == "label-studio:3"
 
-    assert event is not None
-    assert event.labeler == "label-studio:3"
+
+def _deletion(*annotations: int) -> dict[str, Any]:
+    return {"action": "ANNOTATIONS_DELETED", "annotations": [{"id": n} for n in annotations], "project": {"id": 2}}
 
 
 def test_a_deletion_names_annotations_that_can_be_retracted() -> None:
-    event = LabelStudioReader().feedback(_hook())
-    assert event is not None
-    deletion = {"action": "ANNOTATIONS_DELETED", "annotations": [{"id": 7}, {"id": 8}], "project": {"id": 2}}
-    (key, other) = LabelStudioReader().deleted(deletion)
+    event = read(_hook())
+    (key, other) = LabelStudioReader().deleted(_deletion(7, 8))
     assert (key, other) == (AnnotationKey("2", "7"), AnnotationKey("2", "8"))
     assert annotation_of(event, SOURCE) == key
     retraction = retraction_of(event, key, event.labelled_at or START)
@@ -117,47 +90,33 @@ def test_a_deletion_names_annotations_that_can_be_retracted() -> None:
     assert retraction.revision > event.revision
     assert retraction.identity() != event.identity()
     assert annotation_of(retraction, SOURCE) == key
-
-
-def test_a_reissued_annotation_stands_above_its_withdrawal() -> None:
-    event = LabelStudioReader().feedback(_hook())
-    assert event is not None
-    again = reissued(event, AnnotationKey("2", "7"), event.revision + 5)
-    assert again.revision == event.revision + 6
+    again = reissued(event, key, event.revision + 5)
+    assert (again.revision, again.entities) == (event.revision + 6, event.entities)
     assert again.identity() != event.identity()
-    assert again.entities == event.entities
 
 
-def test_feedback_of_others_is_about_no_annotation() -> None:
-    assert annotation_of(FeedbackEvent(query_id="q", entities={}, feedback_id="label-studio:1:2:3"), SOURCE) is None
-    assert (
-        annotation_of(FeedbackEvent(query_id="q", entities={}, source="label-studio", feedback_id="mine"), SOURCE)
-        is None
-    )
+@pytest.mark.parametrize("named", [{"feedback_id": "label-studio:1:2:3"}, {"source": SOURCE, "feedback_id": "mine"}])
+def test_feedback_of_others_is_about_no_annotation(named: dict[str, str]) -> None:
+    assert annotation_of(FeedbackEvent.model_validate({"query_id": "q", "entities": {}, **named}), SOURCE) is None
 
 
 def test_a_deletion_retracts_known_annotations_and_counts_others() -> None:
-    """A deletion retracts at once what this process was sent and counts the rest."""
+    """At once what this process was sent; one that the broker did not take is not forgotten, and can be repeated."""
     api = make_api()
     for hook in (_hook(), _hook(id=8, completed_by=4)):
-        assert api.client.post("/v1/hooks/label-studio", json=hook).json() == {"taken": 1, "query_id": "q-1"}
-    deletion = {"action": "ANNOTATIONS_DELETED", "annotations": [{"id": 7}, {"id": 99}], "project": {"id": 2}}
-    assert api.client.post("/v1/hooks/label-studio", json=deletion).json() == {"taken": 1}
+        assert _post(api, hook).json() == {"taken": 1, "query_id": "q-1"}
+    api.producer.is_away = True
+    assert _post(api, _deletion(7)).status_code == 503
+    api.producer.is_away = False
+    assert _post(api, _deletion(7, 99)).json() == {"taken": 1}
     last = FeedbackEvent.from_json(api.producer.records[-1][2])
     assert (last.labeler, last.retracted) == ("label-studio:3", True)
     assert "ucci_recalibrator_deletions_unknown_total 1.0" in api.client.get("/metrics").text
-    assert api.client.post("/v1/hooks/label-studio", json=deletion).json() == {"taken": 0}
+    assert _post(api, _deletion(7, 99)).json() == {"taken": 0}
 
 
-def test_a_deletion_that_failed_to_send_can_be_repeated() -> None:
-    """A deletion that the broker did not take is not forgotten."""
-    api = make_api()
-    api.client.post("/v1/hooks/label-studio", json=_hook())
-    deletion = {"action": "ANNOTATIONS_DELETED", "annotations": [{"id": 7}], "project": {"id": 2}}
-    api.producer.is_away = True
-    assert api.client.post("/v1/hooks/label-studio", json=deletion).status_code == 503
-    api.producer.is_away = False
-    assert api.client.post("/v1/hooks/label-studio", json=deletion).json() == {"taken": 1}
+def _post(api: Api, hook: dict[str, Any], query: str = "") -> Any:
+    return api.client.post(f"/v1/hooks/label-studio{query}", json=hook)
 
 
 @pytest.mark.parametrize(("is_away", "status"), [(False, 202), (True, 503)])
@@ -175,7 +134,7 @@ def test_a_process_that_stood_still_refused_what_was_taken(
 
     monkeypatch.setattr(api.producer, "queue", queue_and_stand_still)
     api.producer.is_away = is_away
-    assert api.client.post("/v1/hooks/label-studio", json=_hook()).status_code == status
+    assert _post(api, _hook()).status_code == status
     assert (RECEIVED in api.client.get("/metrics").text) == (not is_away)
 
 
@@ -183,7 +142,7 @@ def test_an_unanswered_hook_is_503_in_label_studios_time(monkeypatch: pytest.Mon
     api = make_api()
     monkeypatch.setattr(routes_feedback, "HOOK_TIMEOUT_S", 0.01)
     api.producer.takes_s = 60.0
-    answer = api.client.post("/v1/hooks/label-studio", json=_hook())
+    answer = _post(api, _hook())
     assert (answer.status_code, answer.json()["error"]["code"]) == (503, "broker_away")
     assert "Label Studio's time" in answer.json()["error"]["message"]
 
@@ -191,9 +150,7 @@ def test_an_unanswered_hook_is_503_in_label_studios_time(monkeypatch: pytest.Mon
 def test_only_the_annotations_told_of_lately_are_remembered() -> None:
     recent = RecentAnnotations(most=2)
     for annotation in (1, 2, 1, 3):
-        event = LabelStudioReader().feedback(_hook(id=annotation))
-        assert event is not None
-        recent.remember(event)
+        recent.remember(read(_hook(id=annotation)))
     known = [number for number in (1, 2, 3) if recent.retraction(AnnotationKey("2", str(number)), START)]
     assert known == [1, 3]
 
@@ -202,9 +159,8 @@ def test_only_the_annotations_told_of_lately_are_remembered() -> None:
     "change", [{"annotations": 5}, {"annotations": [5]}, {"annotations": [{"id": "x"}]}, {"project": {}}]
 )
 def test_a_malformed_deletion_is_refused(change: dict[str, Any]) -> None:
-    hook = {"action": "ANNOTATIONS_DELETED", "annotations": [{"id": 7}], "project": {"id": 2}, **change}
     with pytest.raises(InvalidAnnotation):
-        LabelStudioReader().deleted(hook)
+        LabelStudioReader().deleted(_deletion(7) | change)
 
 
 @pytest.mark.parametrize(
@@ -251,7 +207,7 @@ def test_a_hook_without_annotation_project_is_422(
     """It is taken wherever the project is named elsewhere, or only one workload can be meant."""
     api = make_api(workloads=workloads)
 
-    answer = api.client.post(f"/v1/hooks/label-studio{query}", json=_without_project() | place)
+    answer = _post(api, _without_project() | place, query)
 
     assert answer.status_code == 202
     event = FeedbackEvent.from_json(api.producer.records[0][2])
@@ -268,7 +224,7 @@ def test_a_hook_without_annotation_project_is_422(
     ],
 )
 def test_a_hook_of_several_workloads_names_its_project(query: str, status: int, field: str) -> None:
-    answer = make_api(workloads=("a", "b")).client.post(f"/v1/hooks/label-studio{query}", json=_without_project())
+    answer = _post(make_api(workloads=("a", "b")), _without_project(), query)
 
     assert (answer.status_code, answer.json()["error"]["field"]) == (status, field)
     assert status == 404 or "project" in answer.json()["error"]["message"]

@@ -11,10 +11,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from recalibrator.labelling.queue import LabelQueue
-from schemas.calibration import Interval, Target
+from schemas.calibration import Interval
 from schemas.label_requested import LabelRequested, RequestReason
-from schemas.status import DelayQuantiles, DriftStatus, LabelStatus, WorkloadStatus
-from tests.support.api import KEY, START, WORKLOAD, Api, make_api
+from schemas.status import DelayQuantiles, LabelStatus
+from tests.support.api import KEY, START, WORKLOAD, Api, make_api, plain_status
 
 TOPIC = "ucci.label-requests"
 PATH = f"/v1/label-requests/{WORKLOAD}"
@@ -134,19 +134,9 @@ def test_a_record_that_is_none_of_ours_is_left(topic: str, key: bytes | None, va
 def api() -> Api:
     api = make_api()
     put(api.queue, *(request(number) for number in range(120)))
-    status = WorkloadStatus(
-        workload=WORKLOAD,
-        state="active",
-        sentence="It holds.",
-        target=Target(micro_f1=0.9),
-        micro_f1=Interval(estimate=0.91, lower=0.9, upper=0.92),
-        labels=LabelStatus(
-            since=START - timedelta(days=2), requested=400, received=100, pending=100, delay_s=DelayQuantiles(p50=60.0)
-        ),
-        drift=DriftStatus(state="ok"),
-        updated_at=START,
-    )
-    api.cache.take("ucci.status", WORKLOAD.encode(), status.to_json())
+    known = {"requested": 400, "received": 100, "pending": 100, "delay_s": DelayQuantiles(p50=60.0)}
+    labels = LabelStatus(since=START - timedelta(days=2), **known)
+    api.tell(plain_status(micro_f1=Interval(estimate=0.91, lower=0.9, upper=0.92), labels=labels))
     return api
 
 

@@ -7,7 +7,7 @@ import hmac
 import json
 
 from recalibrator.notify.http_webhook import body_of, headers_of
-from recalibrator.notify.notices import Change, Condition, Notice
+from recalibrator.notify.outbox import Change, Condition, Notice
 from schemas.status import Headline, Link
 
 GOOD = Condition("active", is_bad=False, since="2026-01-31T12:00:00Z")

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from recalibrator.notify import delivery_thread, notices
+from recalibrator.notify import delivery_thread, outbox
 from schemas.settings import Settings
 from tests.support.live_recalibrator import LiveRecalibrator, live_settings, new_cluster, running, wait_until
 from tests.support.webhooks import Receiver, receiving
@@ -17,7 +17,7 @@ from tests.support.webhooks import Receiver, receiving
 @pytest.fixture(autouse=True)
 def _tries_again_soon(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(delivery_thread, "FIRST_RETRY_S", 0.01)
-    monkeypatch.setattr(notices, "SETTLE", timedelta(0))
+    monkeypatch.setattr(outbox, "SETTLE", timedelta(0))
 
 
 def settings(directory: Path, *receivers: Receiver, **notify: Any) -> Settings:

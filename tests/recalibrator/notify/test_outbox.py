@@ -5,8 +5,7 @@ from __future__ import annotations
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
-from recalibrator.notify.notices import Notice
-from recalibrator.notify.outbox import Outbox
+from recalibrator.notify.outbox import Notice, Outbox
 from schemas.settings import Webhook
 from schemas.status import WorkloadStatus
 

@@ -16,8 +16,7 @@ from schemas.made_for import made_for
 from schemas.settings import Settings
 from schemas.signature import signed
 from stream_router.calibration.active_versions import ActiveVersions
-from stream_router.calibration.feed_thread import CalibrationFeed
-from stream_router.calibration.file_versions import VersionFile
+from stream_router.calibration.feed_thread import CalibrationFeed, VersionFile
 from stream_router.prometheus_metrics import Metrics
 from tests.support.versions import CREATED_AT, sealed_version
 from ucci_runtime.broker.records import Input, Record
@@ -219,7 +218,7 @@ def test_a_disk_that_refuses_does_not_stop_the_router(
 
     router = Router(tmp_path, Topic([version(3)]))
     with monkeypatch.context() as patched:
-        patched.setattr("stream_router.calibration.file_versions.replace_file", refuse)
+        patched.setattr("stream_router.calibration.feed_thread.replace_file", refuse)
         router.turn()
         router.topic.waiting = [router.topic.record(version(4))]
         assert router.turn().decides_by == (4, "topic")

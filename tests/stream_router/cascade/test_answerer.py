@@ -79,14 +79,6 @@ async def test_escalated_query_reports_both_runs() -> None:
     assert event.large.completion_tokens == 12
 
 
-async def test_cold_start_serves_the_large_answer() -> None:
-    """Before the first version, both models run and the large answer is served."""
-    async with bench(COLD) as b:
-        event = await b.answer()
-    assert (event.answered_by, event.decision.reason, event.decision.large_probability) == ("large", "cold_start", 1.0)
-    assert event.decision.calibration_version is None
-
-
 async def test_version_at_the_small_answer_decides() -> None:
     calibrations = InForce(version(1.0))
     async with bench(calibrations) as b:
@@ -129,7 +121,7 @@ async def test_a_small_server_that_is_down_escalates() -> None:
         assert event.small is not None
         assert "Cannot connect" in str(event.small.error) or "Disconnected" in str(event.small.error)
         assert b.answerer.can_answer
-        assert set(b.answerer.outages) == {"photo/small"}
+        assert b.outages == {"small"}
         assert b.answerer.health()["photo"]["small"].state != "up"
 
 
@@ -154,7 +146,7 @@ async def test_large_outage_wait_holds_the_query() -> None:
     async with bench(ESCALATES, large_outage="wait") as b:
         await b.large.stop()
         call = asyncio.create_task(b.answer())
-        await until(lambda: "photo/large" in b.answerer.outages)
+        await until(lambda: "large" in b.outages)
         asked = b.small.seen.calls
         assert not call.done()
         await b.large.start()
@@ -263,7 +255,7 @@ async def test_query_waits_out_a_double_outage(fault: Fault) -> None:
         await until(lambda: not b.answerer.can_answer)
         await until(lambda: b.small.seen.probes >= 2)
         assert not call.done()
-        assert set(b.answerer.outages) == {"photo/small", "photo/large"}
+        assert b.outages == {"small", "large"}
         b.small.recover()
         event = await call
     assert (event.answered_by, event.decision.reason) == ("small", "kept")
@@ -361,6 +353,14 @@ async def test_the_two_models_have_places_of_their_own() -> None:
         assert b.large.seen.most_concurrent == 2
 
 
+async def test_a_query_queues_for_small_as_long_as_it_takes() -> None:
+    """Only the large model can be done without: nobody gives up a place in the small one's queue."""
+    async with bench(KEEPS, small_max_concurrency=1, small_timeout_s=0.5) as b:
+        b.small.latency_s = 0.1
+        events = await asyncio.gather(*(b.answer(f"q{n}") for n in range(12)))
+    assert {event.answered_by for event in events} == {"small"}
+
+
 async def test_hung_large_server_does_not_block_the_small() -> None:
     """The small model goes on answering while hung calls occupy every slot of the large one."""
     async with bench(ESCALATES, large_max_concurrency=1) as b:
@@ -436,8 +436,8 @@ async def test_a_password_in_base_url_is_sent_and_shown_nowhere(
         event = await b.answer("other")
         assert event.small is not None
         assert "401" in str(event.small.error)
-        assert b.answerer.outages
-        shown = [event.to_json().decode(), repr(b.answerer.outages), repr(b.answerer.health()), *capsys.readouterr()]
+        assert b.outages
+        shown = [event.to_json().decode(), repr(b.answerer.health()), *capsys.readouterr()]
     assert sent == f"Basic {b64encode('ada:s3cr3t/é'.encode()).decode()}"
     assert all("s3cr3t" not in text for text in shown)
     assert any("model server down" in text for text in shown)

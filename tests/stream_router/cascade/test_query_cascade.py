@@ -169,16 +169,6 @@ def test_labels_are_drawn_by_the_rate_of_the_decision(
     assert (label.reason is not None) is requested
 
 
-def test_version_at_the_small_answer_decides() -> None:
-    """The version in force when the small answer arrives decides; later ones do not."""
-    life = cascade()
-    life.small_ended(asked("small", RunEnd.VALID), version("threshold", number=8), NOW)
-    life.large_ended(asked("large", RunEnd.VALID))
-    event = result(life)
-    assert event.decision.calibration_version == 8
-    assert event.routed_at == NOW
-
-
 class TestBothServersDown:
     """What becomes of a query that waited."""
 

@@ -15,9 +15,8 @@ from schemas.draws import uniform
 from schemas.query import QueryEvent
 from schemas.routed import ModelRun, RoutedEvent
 from schemas.trial import CalibrationTrial
-from stream_router.cascade.lever import Asked, RunEnd
+from stream_router.cascade.lever import Asked, RunEnd, TrialLever, trial_labels
 from stream_router.cascade.query_cascade import Ask, QueryCascade, Serve
-from stream_router.cascade.trial import TrialLever, trial_labels
 from tests.support.model_clients import workload
 from tests.support.versions import sealed_version, trial_of
 

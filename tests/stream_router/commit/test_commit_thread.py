@@ -83,6 +83,7 @@ def record(partition: int, offset: int) -> Record:
 def test_broker_with_short_metadata_stopped_all_commits(max_metadata_chars: int) -> None:
     """Where ``offset.metadata.max.bytes`` was below what a router writes, each commit was refused, for ever."""
     router = Router(max_metadata_chars)
+    assert (router._thread.is_started, router._thread.hangs) == (True, False)
     router.finish(0, range(1, QUERIES_SENT, 2))
     router.finish(1, range(QUERIES_SENT))
     assert router.results() >= Counter(name(1, offset) for offset in range(QUERIES_SENT))

@@ -6,8 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from stream_router.commit.completion import CompletionTracker
-from stream_router.commit.done_offsets import OffsetRange
+from stream_router.commit.done_offsets import CompletionTracker, OffsetRange
 from stream_router.errors import OffsetsWentBack
 
 
@@ -61,6 +60,8 @@ def test_done_ranges_stay_until_redelivered() -> None:
     frontier = CompletionTracker(5, [OffsetRange(7, 100)])
     assert frontier.deliver(5)
     assert frontier.commit({5}) == (6, (OffsetRange(7, 100),))
+    assert frontier.deliver(6)
+    assert frontier.commit({6}) == (5, (OffsetRange(6, 100),))
 
 
 def test_transaction_markers_do_not_split_a_range() -> None:

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from stream_router.commit.done_offsets import MAX_METADATA_CHARS, OffsetRange, decode, encode, fits
+from stream_router.commit.done_offsets import MAX_METADATA_CHARS, OffsetRange, decode, encode
 
 committed_offsets = st.integers(0, 2**60)
 
@@ -59,7 +59,6 @@ def test_no_metadata_and_no_ranges_are_the_same() -> None:
 
 def test_a_slow_query_among_a_million_costs_a_few_characters() -> None:
     text = encode(0, [OffsetRange(1, 1_000_000)])
-    assert fits(text)
     assert len(text) < 20
 
 

@@ -67,11 +67,13 @@ class LedgerMachine(RuleBasedStateMachine):
         offset = self.log[partition][self.owned[partition]]
         self.owned[partition] += 1
         record_id = RecordId(partition, offset)
-        if self.ledger.delivered(partition, offset):
+        is_new = self.ledger.delivered(partition, offset)
+        if is_new:
             assert record_id not in self.asked | self.answered, "asked of the models twice"
             assert not self.group[partition].covers(offset), "answered although committed"
             self.asked.add(record_id)
         else:
+            assert is_new is False
             assert record_id in self.asked | self.answered or self.results[record_id] == 1
 
     @rule(data=st.data())

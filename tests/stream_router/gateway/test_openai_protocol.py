@@ -6,6 +6,7 @@ import json
 from typing import Any
 
 import pytest
+from pydantic_core import to_json
 
 from schemas.query import QueryEvent
 from schemas.routed import ModelRun, RoutedEvent
@@ -24,6 +25,10 @@ def read(
 ) -> Call:
     body = document if isinstance(document, bytes) else json.dumps(document).encode()
     return read_call(endpoint, body, workloads, given_id, "made-1")
+
+
+def sent(document: dict[str, Any]) -> Any:
+    return json.loads(to_json(document))
 
 
 def asked(**more: Any) -> dict[str, Any]:
@@ -216,7 +221,7 @@ def escalated() -> RoutedEvent:
 
 @pytest.mark.parametrize(("endpoint", "kind"), [("completions", "text_completion"), ("chat", "chat.completion")])
 def test_a_completion_holds_the_entities_as_its_text(endpoint: Endpoint, kind: str) -> None:
-    found = json.loads(openai_protocol.completion(endpoint, escalated(), ["temperature"]))
+    found = sent(openai_protocol.completion(endpoint, escalated(), ["temperature"]))
     (choice,) = found["choices"]
     text = choice["message"]["content"] if endpoint == "chat" else choice["text"]
     assert json.loads(text) == found["ucci"]["entities"] == {"camera": "Canon", "lens": None}
@@ -227,12 +232,12 @@ def test_a_completion_holds_the_entities_as_its_text(endpoint: Endpoint, kind: s
 
 
 def test_usage_counts_what_both_models_read_and_wrote() -> None:
-    found = json.loads(openai_protocol.completion("chat", escalated(), ()))
+    found = sent(openai_protocol.completion("chat", escalated(), ()))
     assert found["usage"] == {"prompt_tokens": 21, "completion_tokens": 10, "total_tokens": 31}
 
 
 def test_the_decision_stands_beside_the_answer() -> None:
-    found = json.loads(openai_protocol.completion("chat", escalated(), ()))
+    found = sent(openai_protocol.completion("chat", escalated(), ()))
     decision = found["ucci"]
     assert (decision["answered_by"], decision["escalated"], decision["reason"]) == ("large", True, "small_failed")
     assert decision["calibration_version"] == 7
@@ -241,14 +246,14 @@ def test_the_decision_stands_beside_the_answer() -> None:
 
 def test_a_cold_start_has_a_fingerprint_of_its_own() -> None:
     one = routed(QueryEvent(query_id="q-1", text="canon"), "photo")
-    assert json.loads(openai_protocol.completion("chat", one, ()))["system_fingerprint"] == "ucci-photo-cold-start"
+    assert sent(openai_protocol.completion("chat", one, ()))["system_fingerprint"] == "ucci-photo-cold-start"
 
 
 def test_workloads_are_listed_as_models() -> None:
-    found = json.loads(openai_protocol.models(["reviews", "photo"], ROUTED_AT))
+    found = openai_protocol.models(["reviews", "photo"], ROUTED_AT)
     assert found["object"] == "list"
     assert [one["id"] for one in found["data"]] == ["photo", "reviews"]
-    assert found["data"][0] == json.loads(openai_protocol.model("photo", ROUTED_AT))
+    assert found["data"][0] == openai_protocol.model("photo", ROUTED_AT)
 
 
 @pytest.mark.parametrize(
@@ -256,7 +261,7 @@ def test_workloads_are_listed_as_models() -> None:
     [(400, "invalid_request_error"), (401, "authentication_error"), (429, "rate_limit_error"), (503, "server_error")],
 )
 def test_errors_name_their_kind(status: int, kind: str) -> None:
-    assert json.loads(openai_protocol.error("code", "line", status, "field"))["error"] == {
+    assert openai_protocol.error("code", "line", status, "field")["error"] == {
         "message": "line",
         "type": kind,
         "param": "field",

@@ -7,7 +7,7 @@ import json
 import pytest
 
 from schemas.errors import DecodeError
-from stream_router.intake.decode import decode_query
+from stream_router.intake_thread import decode_query
 
 BOTH = ("photo", "reviews")
 

@@ -17,7 +17,6 @@ from stream_router.model_client.concurrency_limit import (
     RETRIES_A_SUCCESS,
     CallSlots,
     ConcurrencyLimit,
-    NoPlaceError,
     RetryBudget,
 )
 
@@ -225,12 +224,12 @@ async def test_slots_are_granted_in_order() -> None:
 
     waiting = [asyncio.create_task(wait(number)) for number in range(3)]
     await settle()
-    assert (order, slots.free) == ([], 0)
+    assert (order, slots.taken) == ([], 2)
     for _ in waiting:
         slots.release()
         await settle()
     assert order == [0, 1, 2]
-    assert slots.free == 0
+    assert slots.taken == 2
 
 
 async def test_turned_away_callers_leak_no_slot() -> None:
@@ -241,7 +240,7 @@ async def test_turned_away_callers_leak_no_slot() -> None:
     slots.turn_away()
     assert await asyncio.gather(*waiting) == [False, False, False]
     slots.release()
-    assert slots.free == 1
+    assert slots.taken == 0
 
 
 async def test_cancelled_handover_passes_to_the_next() -> None:
@@ -254,13 +253,13 @@ async def test_cancelled_handover_passes_to_the_next() -> None:
     first.cancel()
     assert await second is True
     slots.release()
-    assert slots.free == 1
+    assert slots.taken == 0
 
 
 @given(st.lists(st.tuples(st.sampled_from(["acquire", "release", "cancel", "turn_away", "resize"]), st.integers(0, 9))))
 def test_no_place_is_lost_or_doubled_whatever_happens(steps: list[tuple[str, int]]) -> None:
     async def play() -> None:
-        slots, places = CallSlots(3), 3
+        slots = CallSlots(3)
         waiting: list[asyncio.Task[bool]] = []
         held = 0
         for action, pick in steps:
@@ -274,8 +273,7 @@ def test_no_place_is_lost_or_doubled_whatever_happens(steps: list[tuple[str, int
             elif action == "turn_away":
                 slots.turn_away()
             elif action == "resize":
-                places = pick + 1
-                slots.resize(places)
+                slots.resize(pick + 1)
             if pick % 2:
                 await settle()
             done = [task for task in waiting if task.done()]
@@ -286,7 +284,6 @@ def test_no_place_is_lost_or_doubled_whatever_happens(steps: list[tuple[str, int
         await settle()
         held += sum(task.done() and not task.cancelled() and task.result() for task in waiting)
         assert held == slots.taken
-        assert slots.free == max(0, places - held)
 
     asyncio.run(play())
 
@@ -294,11 +291,11 @@ def test_no_place_is_lost_or_doubled_whatever_happens(steps: list[tuple[str, int
 async def test_who_waits_too_long_leaves_the_queue_without_a_place() -> None:
     slots = CallSlots(1)
     assert await slots.acquire()
-    with pytest.raises(NoPlaceError):
+    with pytest.raises(TimeoutError):
         await slots.acquire(0.001)
     assert (slots.queued, slots.taken) == (0, 1)
     slots.release()
-    assert slots.free == 1
+    assert slots.taken == 0
 
 
 async def test_resize_grows_at_once_and_shrinks_on_release() -> None:
@@ -313,12 +310,12 @@ async def test_resize_grows_at_once_and_shrinks_on_release() -> None:
     slots.release()
     slots.release()
     await settle()
-    assert (slots.taken, slots.queued, slots.free) == (1, 2, 0)
+    assert (slots.taken, slots.queued) == (1, 2)
     slots.release()
     slots.release()
     slots.release()
     await asyncio.gather(*waiting)
-    assert (slots.taken, slots.free) == (0, 1)
+    assert slots.taken == 0
 
 
 @given(st.lists(st.booleans(), max_size=500))

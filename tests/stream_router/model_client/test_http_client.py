@@ -101,11 +101,10 @@ async def test_server_failing_everyone_is_down_and_recovers(status: int, monkeyp
     counts = CallCounts()
     async with ScriptedModelServer() as fake, client(workload(fake.base_url, small_timeout_s=0.5), counts) as server:
         fake.play(Fault("status", status=status))
-        with pytest.raises(ServerDownError) as caught:
+        with pytest.raises(ServerDownError, match=f"HTTP {status}") as caught:
             await server.call(request(SETTINGS))
         assert caught.value.after_attempts
         assert not server.is_up
-        assert f"HTTP {status}" in str(server.why_down)
         made = fake.seen.calls
         with pytest.raises(ServerDownError) as known:
             await server.call(request(SETTINGS))
@@ -114,11 +113,9 @@ async def test_server_failing_everyone_is_down_and_recovers(status: int, monkeyp
         await until(lambda: fake.seen.probes >= 2)
         fake.recover()
         await server.wait_up()
-        assert server.why_down is None
         assert (await server.call(request(SETTINGS))).reply.finish_reason == "stop"
     assert counts.health[0] == "down"
     assert counts.health[-1] == "up"
-    assert "probing" in counts.health
 
 
 async def test_a_server_that_is_gone_is_found_again_when_it_listens() -> None:
@@ -139,7 +136,8 @@ async def test_a_server_that_nobody_listens_on_is_down_from_the_start() -> None:
     async with client(workload(NOBODY)) as server:
         assert not server.is_up
         assert server.health().state != "up"
-        assert "Cannot connect" in str(server.why_down)
+        with pytest.raises(ServerDownError, match="Cannot connect"):
+            await server.call(request(SETTINGS))
 
 
 async def test_hung_server_is_down_until_a_completion() -> None:
@@ -188,7 +186,7 @@ async def test_outage_ends_the_queue_at_once(
             assert all(isinstance(end, ServerDownError) for end in ends)
             asked = sum(end.after_attempts for end in ends if isinstance(end, ServerDownError))
             assert 1 <= asked < 20
-            assert server._slots.free == 1
+            assert server._slots.taken == 0
 
 
 async def test_cancelled_calls_free_connection_and_slot() -> None:
@@ -206,7 +204,7 @@ async def test_cancelled_calls_free_connection_and_slot() -> None:
         ends = await asyncio.gather(*calls, return_exceptions=True)
         assert all(isinstance(end, asyncio.CancelledError) for end in ends)
         await until(lambda: fake.open_connections == 0)
-        assert server._slots.free == 8
+        assert server._slots.taken == 0
         assert server.is_up, "a cancellation says nothing of the server"
 
 

@@ -56,19 +56,6 @@ def test_both_reply_shapes_give_the_papers_u(tokens: list[list[float]]) -> None:
         assert reply.completion_tokens == len(tokens)
 
 
-def test_the_end_of_sequence_counts_as_a_token_like_any_other() -> None:
-    sure, even = [0.0, -9999.0], [math.log(0.5), math.log(0.5)]
-    assert read_reply(completions([sure, sure, sure, even]), TOKEN_MARGIN).uncertainty == pytest.approx(0.25)
-
-
-def test_an_impossible_runner_up_has_probability_zero() -> None:
-    assert read_reply(completions([[0.0, -9999.0]]), TOKEN_MARGIN).uncertainty == 0.0
-
-
-def test_one_alternative_alone_stands_against_an_impossible_one() -> None:
-    assert read_reply(completions([[math.log(0.7)]]), TOKEN_MARGIN).uncertainty == pytest.approx(0.3)
-
-
 def test_chosen_token_outside_the_list_counts() -> None:
     """A chosen token that chat leaves out of its list of alternatives still counts."""
     entry = {

@@ -22,9 +22,8 @@ from schemas.status import (
     LabelPlan,
     VersionInUse,
     WorkloadState,
-    WorkloadStatus,
 )
-from tests.support.api import KEY, WORKLOAD, make_api
+from tests.support.api import KEY, WORKLOAD, make_api, plain_status
 from tests.support.page_scenes import SCENES, filled
 from tests.support.versions import sealed_version
 from tests.support.workload_statuses import BEGAN, NOW
@@ -138,7 +137,7 @@ def test_the_page_says_and_draws_what_labels_buy() -> None:
     status = api.cache.status(WORKLOAD)
     assert status is not None
     planned = status.model_copy(update={"label_plan": LabelPlan(now=0, outlooks=(few, many))})
-    api.cache.take("ucci.status", WORKLOAD.encode(), planned.to_json())
+    api.tell(planned)
     page = api.client.get("/").text
     assert "With 2,000 labels a day (2 %)" in page
     assert "a query would cost 5.0 % less" in page
@@ -150,7 +149,7 @@ def test_the_page_stays_light_while_versions_come() -> None:
     api = filled(SCENES["drift"])
     labelers = tuple(LabelerStatus(labeler=f"labeler-{n}", labels=9, compared=9, unanimous=9) for n in range(50))
     joined = recalibrator_status().model_copy(update={"labelers": {WORKLOAD: labelers}})
-    api.cache.take("ucci.recalibrators", b"recalibrator-1", joined.to_json())
+    api.tell(joined)
     for number in range(19, 1_019):
         made = NOW + timedelta(seconds=number)
         evidence = Evidence(
@@ -165,9 +164,9 @@ def test_the_page_stays_light_while_versions_come() -> None:
             parent_version=number - 1,
             evidence=evidence,
         )
-        api.cache.take("ucci.calibration-history", f"{WORKLOAD}:{number}".encode(), version.to_json())
+        api.tell(version)
         happened = HappeningEvent(workload=WORKLOAD, at=made, kind="alarm", sentence="Drift is suspected", is_bad=True)
-        api.cache.take("ucci.happenings", WORKLOAD.encode(), happened.to_json())
+        api.tell(happened)
     for path in (f"/workloads/{WORKLOAD}", f"/workloads/{WORKLOAD}/versions"):
         assert len(api.client.get(path).content) <= 150_000, path
 
@@ -177,7 +176,7 @@ def test_the_version_that_decides_is_the_routers() -> None:
     api = filled(SCENES["well"])
     for router in api.cache.routers():
         behind = router.status.model_copy(update={"versions": {WORKLOAD: VersionInUse(version=17)}})
-        api.cache.take("ucci.routers", behind.instance_id.encode(), behind.to_json())
+        api.tell(behind)
     page = api.client.get("/").text
 
     assert "Version 17 decides" in page
@@ -221,7 +220,7 @@ def test_more_labels_came_than_were_asked_for() -> None:
     status = api.cache.status(WORKLOAD)
     assert status is not None
     more = status.model_copy(update={"labels": status.labels.model_copy(update={"requested": 20, "received": 600})})
-    api.cache.take("ucci.status", WORKLOAD.encode(), more.to_json())
+    api.tell(more)
     page = api.client.get("/").text
     assert "600 labels have come, offline ones among them" in page
     assert "asked for have come" not in page
@@ -232,9 +231,9 @@ def test_a_labeler_who_is_set_aside_is_marked() -> None:
     status = api.cache.status(WORKLOAD)
     assert status is not None
     aside = {"labelers_set_aside": {"bob": {"labels": 40}}}
-    api.cache.take("ucci.status", WORKLOAD.encode(), status.model_copy(update={"details": aside}).to_json())
+    api.tell(status.model_copy(update={"details": aside}))
     began = HappeningEvent(workload=WORKLOAD, at=BEGAN, kind="set_aside", sentence="so", is_bad=True, labeler="bob")
-    api.cache.take("ucci.happenings", WORKLOAD.encode(), began.to_json())
+    api.tell(began)
 
     assert re.search(r">bob <span class=\"bad\">set aside since <time[^>]*>01 Mar 10:00<", api.client.get("/").text)
 
@@ -263,19 +262,7 @@ def test_the_page_states_the_target_in_its_form(target: dict[str, object], shown
     api = make_api()
     points = {"threshold": [-1.0, 0.3, 1.0], "escalation_rate": [1.0, 0.3, 0.0], "micro_f1": [0.93, 0.91, 0.7]}
     known = {"estimate": 0.91, "lower": 0.9, "upper": 0.92}
-    status = WorkloadStatus.model_validate(
-        {
-            "workload": WORKLOAD,
-            "state": "active",
-            "sentence": "Fine.",
-            "target": target,
-            "micro_f1": known,
-            "per_field": {"camera": 0.95},
-            "drift": {"state": "ok"},
-            "frontier": {**points, "chosen": 1},
-        }
-    )
-    api.cache.take("ucci.status", WORKLOAD.encode(), status.to_json())
+    api.tell(plain_status(target=target, micro_f1=known, per_field={"camera": 0.95}, frontier={**points, "chosen": 1}))
     page = api.client.get(f"/workloads/{WORKLOAD}").text
     for words in shown:
         assert words in page

@@ -6,7 +6,7 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
-from recalibrator.api.pages.strip import traffic
+from recalibrator.api.pages.panels import traffic
 from recalibrator.api.pages.svg_sparklines import SPAN, sparklines, throughput
 from recalibrator.api.read_model.history import History, HistoryPoint, Served
 from schemas.calibration import Interval

@@ -11,28 +11,17 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from recalibrator.api.read_model.history import MAX_POINTS, History, since
-from schemas.calibration import CalibrationMap, CalibrationVersion, Evidence, Interval, Target
-from schemas.costs import CostRate
-from schemas.status import DriftStatus, WorkloadStatus
+from schemas.calibration import CalibrationMap, CalibrationVersion, Evidence, Interval
+from schemas.status import WorkloadStatus
+from tests.support.api import plain_status
 from tests.support.versions import sealed_version
 
 START = datetime(2026, 1, 1, tzinfo=UTC)
 
 
 def status(second: float, **changes: Any) -> WorkloadStatus:
-    content = {
-        "workload": "photo",
-        "state": "active",
-        "sentence": "It holds.",
-        "calibration_version": 7,
-        "target": Target(micro_f1=0.9),
-        "micro_f1": Interval(estimate=0.91, lower=0.9, upper=0.92),
-        "escalation_rate": 0.3,
-        "cost": CostRate(sequential=2.0, paper=1.6, large_only=3.0),
-        "drift": DriftStatus(state="ok"),
-        "updated_at": START + timedelta(seconds=second),
-    }
-    return WorkloadStatus(**(content | changes))
+    content = {"calibration_version": 7, "updated_at": START + timedelta(seconds=second)}
+    return plain_status(**content | changes)
 
 
 def version(number: int, **details: Any) -> CalibrationVersion:

@@ -3,25 +3,22 @@
 from __future__ import annotations
 
 from datetime import timedelta
-from typing import Any
 
 import pytest
 
 from recalibrator.api.read_model.status_documents import GONE_AFTER
 from recalibrator.headlines.facts import SILENT_AFTER
-from schemas.calibration import CalibrationMap, Evidence, Interval, Target
+from schemas.calibration import CalibrationMap, Evidence, Interval
 from schemas.status import (
-    DriftStatus,
     LabelerStatus,
     ModelHealth,
     RecalibratorStatus,
-    RouterStatus,
     StageStatus,
     TopicLag,
     VersionInUse,
     WorkloadStatus,
 )
-from tests.support.api import START, WORKLOAD, Api, make_api
+from tests.support.api import START, WORKLOAD, Api, make_api, plain_router, plain_status
 from tests.support.versions import sealed_version
 
 URL = f"/v1/status/{WORKLOAD}"
@@ -37,35 +34,15 @@ def publish(api: Api, number: int, threshold: float, parent: int | None) -> None
         parent_version=parent,
         evidence=Evidence(trigger="threshold_moved", micro_f1=Interval(estimate=0.91, lower=0.9, upper=0.92)),
     )
-    assert api.cache.take("ucci.calibration-history", f"{WORKLOAD}:{number}".encode(), version.to_json())
-
-
-def tell_status(api: Api, **changes: Any) -> None:
-    content = {
-        "workload": WORKLOAD,
-        "state": "active",
-        "sentence": "It holds.",
-        "calibration_version": 2,
-        "target": Target(micro_f1=0.9),
-        "drift": DriftStatus(state="ok"),
-        "lag": {"observations": 3},
-        "updated_at": START,
-    }
-    assert api.cache.take("ucci.status", WORKLOAD.encode(), WorkloadStatus(**(content | changes)).to_json())
+    api.tell(version)
 
 
 def tell_router(api: Api, name: str, *, silent_for: timedelta = timedelta()) -> None:
-    status = RouterStatus(
-        instance_id=name,
-        started_at=START,
-        updated_at=START - silent_for,
-        ready=True,
-        versions={WORKLOAD: VersionInUse(version=2), "other": VersionInUse(version=9)},
-        models={WORKLOAD: {"small": ModelHealth(state="up", latency_s={"p50": 0.1})}},
-        lag={"0": 4, "1": 1},
-        lag_s={"0": 2.5, "1": 0.5},
-    )
-    assert api.cache.take("ucci.routers", name.encode(), status.to_json())
+    in_use = {WORKLOAD: VersionInUse(version=2), "other": VersionInUse(version=9)}
+    models = {WORKLOAD: {"small": ModelHealth(state="up", latency_s={"p50": 0.1})}}
+    lags = {"0": 2.5, "1": 0.5}
+    router = plain_router(name, updated_at=START - silent_for, versions=in_use, models=models)
+    api.tell(router.model_copy(update={"lag": {"0": 4, "1": 1}, "lag_s": lags}))
 
 
 def tell_recalibrator(api: Api, name: str, *labelers: LabelerStatus, silent_for: timedelta = timedelta()) -> None:
@@ -76,7 +53,7 @@ def tell_recalibrator(api: Api, name: str, *labelers: LabelerStatus, silent_for:
         stages={"join": StageStatus(ready=True, lag={"ucci.results": TopicLag(records=7, seconds=1.5)})},
         labelers={WORKLOAD: labelers},
     )
-    assert api.cache.take("ucci.recalibrators", name.encode(), status.to_json())
+    api.tell(status)
 
 
 @pytest.fixture
@@ -84,7 +61,7 @@ def api() -> Api:
     api = make_api()
     publish(api, 1, 0.3, None)
     publish(api, 2, 0.4, 1)
-    tell_status(api)
+    api.tell(plain_status(calibration_version=2, lag={"observations": 3}))
     return api
 
 

@@ -9,9 +9,7 @@ import pytest
 from numpy.typing import NDArray
 
 from recalibrator.core import Recalibrator
-from recalibrator.fit.codec import dump, load
-from recalibrator.fit.data.late_results import LateResults
-from recalibrator.fit.data.traffic_window import COUNT, TrafficWindow
+from recalibrator.fit.data.traffic_window import COUNT, LateResults, TrafficWindow
 from recalibrator.fit.drift.monitors import DriftMonitors
 from recalibrator.grid import Grid
 from schemas.traffic import GridSpec, TrafficSummary
@@ -127,18 +125,3 @@ def test_a_large_model_that_stays_slower_is_soon_usual() -> None:
             found.append(at_s)
     assert found
     assert 300 <= found[0] <= 305
-
-
-def test_waiting_goes_on_after_a_restart() -> None:
-    spells = {30: 20}
-    whole, first, restored = LateResults(GRID.cells), LateResults(GRID.cells), LateResults(GRID.cells)
-    window = TrafficWindow(GRID, 5_000)
-    for number, one in enumerate(in_order_of_calls(60, spells)):
-        batch = window.add(one)
-        if number == 40:
-            load(restored, dump(first))
-        expected, got = whole.take(batch), (first if number < 40 else restored).take(batch)
-        assert (expected is None) == (got is None)
-        if expected is not None and got is not None:
-            assert np.array_equal(expected[1], got[1])
-        assert dump(whole) == dump(first if number < 40 else restored)

@@ -10,8 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from recalibrator.fit.codec import dump, load
-from recalibrator.fit.data.revisions import Flips, Revisions
+from recalibrator.fit.data.slips import Flips, Revisions
 
 LABELS = 300
 CORRECTED = st.lists(st.tuples(st.sampled_from([0.0, 1.0]), st.sampled_from([0.0, 1.0])), min_size=1, max_size=60)
@@ -136,13 +135,3 @@ def test_withdrawn_slips_widen_what_first_labels_may_say() -> None:
     least, most = revisions.flips().range(0.0)
     assert least == 0.0
     assert most == pytest.approx(0.1, abs=0.06)
-
-
-@given(labels=CORRECTED, latest=st.integers(1, 80))
-def test_revisions_are_read_back_exactly(labels: list[tuple[float, float]], latest: int) -> None:
-    revisions, restored = revised(labels, 50.0, latest), Revisions(50.0, latest)
-    load(restored, dump(revisions))
-    for one in (revisions, restored):
-        one.first(1.0)
-        one.moved(0, 1.0 - labels[0][1])
-    assert dump(restored) == dump(revisions)

@@ -51,14 +51,6 @@ def test_what_was_served_adds_up_to_all_queries() -> None:
     }
 
 
-def test_what_was_served_is_there_after_a_restart() -> None:
-    traffic, restarted = (TrafficWindow(Grid(GridSpec()), queries=10) for _ in range(2))
-    traffic.add(summary(0, version(1, 60, 20, degraded=5)))
-    load(restarted, dump(traffic))
-
-    assert restarted.served() == traffic.served()
-
-
 def test_what_was_added_is_taken_out_and_survives_a_snapshot() -> None:
     grid = Grid(GridSpec())
     window, latest, restored = (TrafficWindow(grid, queries=2) for _ in range(3))

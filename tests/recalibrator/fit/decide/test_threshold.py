@@ -1,16 +1,34 @@
-"""The threshold against brute force, and against the truth of a known world."""
+"""The threshold against brute force, and against the truth of a known world.
+
+Thresholds under several targets, a cap or a budget, against brute force over all of them.
+"""
 
 from __future__ import annotations
+
+from typing import Any
 
 import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
 from recalibrator.core import Recalibrator
-from recalibrator.fit.decide.threshold import Policies, choose
+from recalibrator.fit.decide.threshold import (
+    Affordable,
+    Choice,
+    Policies,
+    capped,
+    choose,
+    choose_for,
+    choose_for_all,
+    choose_within,
+    large_rate,
+    reference,
+)
 from recalibrator.grid import Grid
+from schemas.calibration import Evidence, Interval, Target
 from schemas.traffic import GridSpec
 from tests.support.cascade_stream import START, example, settings, typo_world
+from tests.support.versions import sealed_version
 
 THRESHOLDS = np.concatenate(([-1.0], np.linspace(0.05, 0.95, 19), [1.0]))
 
@@ -98,3 +116,154 @@ def test_policies_are_found_by_their_threshold() -> None:
 def test_one_u_and_many_u_fall_into_the_same_cell(u: float) -> None:
     grid = Grid(GridSpec())
     assert grid.index(u) == int(grid.indices(np.array([u]))[0])
+
+
+COUNT = 9
+FEW_THRESHOLDS = np.concatenate(([-1.0], np.linspace(0.1, 0.9, COUNT - 2), [1.0]))
+ROUNDING = 1e-9
+
+values = st.lists(st.floats(-1.0, 1.0), min_size=COUNT, max_size=COUNT)
+errors = st.lists(st.floats(0.0, 0.5), min_size=COUNT, max_size=COUNT)
+sizes = st.lists(st.just(0.0) | st.floats(0.01, 12.0), min_size=COUNT, max_size=COUNT)
+rates = st.lists(st.floats(0.0, 1.0), min_size=COUNT, max_size=COUNT).map(lambda one: sorted(one, reverse=True))
+shares = st.floats(0.0, 1.0)
+
+
+def weighed(value: Any, error: Any = None, size: Any = None, rate: Any = None, target: float = 0.9) -> Policies:
+    """Return policies of which some columns are given."""
+    return Policies(
+        FEW_THRESHOLDS,
+        np.asarray(value, dtype=float),
+        np.zeros(COUNT) if error is None else np.asarray(error, dtype=float),
+        np.full(COUNT, 12.0) if size is None else np.asarray(size, dtype=float),
+        np.linspace(1.0, 0.0, COUNT) if rate is None else np.asarray(rate, dtype=float),
+        target,
+    )
+
+
+some = st.builds(weighed, values, errors, sizes, target=st.sampled_from([0.5, 0.9]))
+
+
+@given(st.lists(some, min_size=2, max_size=3), st.floats(0.0, 2.0))
+def test_several_targets_take_the_intersection(targets: list[Policies], safety: float) -> None:
+    """The threshold is the largest in the intersection of the sets that meet each target with its margin."""
+    found = choose_for_all({str(place): one for place, one in enumerate(targets)}, safety)
+
+    def meets(one: Policies, k: int) -> bool:
+        empty = one.size[k] <= 0.0
+        return bool(empty or one.value[k] - safety * one.error[k] >= 0.0)
+
+    meeting = [k for k in range(COUNT) if all(meets(one, k) for one in targets)]
+    if meeting:
+        assert (found.index, found.feasible) == (meeting[-1], True)
+    else:
+        hoped = any(all(one.size[k] <= 0.0 or one.value[k] >= 0.0 for one in targets) for k in range(COUNT))
+        assert found.feasible == hoped
+
+
+@given(st.lists(some, min_size=2, max_size=3), st.floats(0.0, 2.0))
+def test_what_binds_rules_out_the_next_cheaper(targets: list[Policies], safety: float) -> None:
+    """Without the target that binds, the threshold would be larger; without another one it need not be."""
+    named = {str(place): one for place, one in enumerate(targets)}
+    found = choose_for_all(named, safety)
+    slack = {
+        name: np.where(
+            one.size > 0.0,
+            (one.value - safety * one.error) / np.where(one.size > 0.0, one.size, 1.0),
+            1.0 - one.target,
+        )
+        for name, one in named.items()
+    }
+    if min(one[found.index] for one in slack.values()) < 0.0:
+        return
+    if found.index == COUNT - 1:
+        assert found.binds is None
+        return
+    assert found.binds is not None
+    assert slack[found.binds][found.index + 1] < 0.0
+    assert slack[found.binds][found.index + 1] == min(one[found.index + 1] for one in slack.values())
+
+
+@given(some, st.floats(0.0, 2.0), st.floats(0.0, 0.05))
+def test_one_target_is_chosen_as_ever(target: Policies, safety: float, gain_least: float) -> None:
+    """A micro-F1 alone gives the threshold that it gave before there were other targets."""
+    alone = choose(target, safety, gain_least)
+    found = choose_for_all({"micro_f1": target}, safety, gain_least)
+    assert (found.index, found.feasible) == (alone.index, alone.feasible)
+    plain = Target(micro_f1=0.9, safety=safety)
+    assert choose_for(plain, {"micro_f1": target}, None, 0.03, gain_least) == alone
+
+
+@given(values, values, st.floats(0.0, 0.05))
+def test_missed_targets_fall_short_the_least(first: list[float], second: list[float], gain_least: float) -> None:
+    """Where no threshold meets both, the scarcer shortfall is the smallest that there is, within the least gain."""
+    one, other = weighed([v - 1.01 for v in first]), weighed([v - 1.01 for v in second])
+    found = choose_for_all({"micro_f1": one, "fields.a": other}, 0.0, gain_least)
+    assert not found.feasible
+    scarcest = [min(a, b) / 12.0 for a, b in zip(one.value, other.value, strict=True)]
+    assert scarcest[found.index] >= max(scarcest) - gain_least - ROUNDING
+    assert all(s < max(scarcest) - gain_least for s in scarcest[found.index + 1 :])
+
+
+@given(rates, shares, shares, st.integers(0, COUNT - 1))
+def test_a_cap_moves_the_threshold_no_further_than_it_must(
+    rate: list[float], most: float, exploration: float, index: int
+) -> None:
+    """Under a cap the threshold is the smallest within it, and stays where it lies within it anyway."""
+    one = weighed(np.zeros(COUNT), rate=rate)
+    found = capped(Choice(index, feasible=True), one, most, exploration)
+    called = large_rate(one, exploration)
+    within = [k for k in range(COUNT) if called[k] <= most + ROUNDING]
+    if index in within:
+        assert found == Choice(index, feasible=True)
+    else:
+        assert found.index == (within[0] if within else COUNT - 1)
+        if found.index != index:
+            assert (found.binds, found.wanted) == ("max_escalation", index)
+
+
+@given(values, rates, shares, shares, st.floats(0.0, 0.05))
+def test_a_budget_buys_the_best_quality_within_it(
+    value: list[float], rate: list[float], most: float, exploration: float, gain_least: float
+) -> None:
+    """No threshold within the budget is expected to serve better by more than the least gain."""
+    one = weighed(value, rate=rate)
+    found = choose_within(one, most, exploration, gain_least)
+    called = large_rate(one, exploration)
+    within = [k for k in range(COUNT) if called[k] <= most + 1e-12]
+    assert found.feasible == bool(within)
+    if not within:
+        assert found.index == COUNT - 1
+        return
+    assert found.index in within
+    assert one.micro_f1[found.index] >= max(one.micro_f1[k] for k in within) - gain_least
+    assert (found.binds == "cost") == (found.index == within[0] > 0)
+
+
+@given(values, rates, st.floats(0.0, 0.5), st.floats(0.01, 0.5))
+def test_a_cap_comes_before_a_budget(value: list[float], rate: list[float], cap: float, most: float) -> None:
+    """A budget with a cap spends no more than either allows."""
+    one = weighed(value, rate=rate)
+    target = Target(cost=1.7, max_escalation=cap) if cap > 0.0 else Target(cost=1.7)
+    found = choose_for(target, {"micro_f1": one}, Affordable(most, most), 0.0, 0.0)
+    called = large_rate(one, 0.0)
+    if called[-1] <= min(most, cap or 1.0):
+        assert called[found.index] <= min(most, cap or 1.0) + ROUNDING
+
+
+def test_what_was_overdrawn_makes_no_budget_infeasible() -> None:
+    """While what was overdrawn is saved nothing may be affordable; the promise is within reach all the same."""
+    one = weighed(np.zeros(COUNT), rate=np.linspace(1.0, 0.02, COUNT))
+    saved = choose_for(Target(cost=1.7), {"micro_f1": one}, Affordable(-0.1, 0.2), 0.03, 0.0)
+    assert (saved.index, saved.feasible) == (COUNT - 1, True)
+    assert not choose_for(Target(cost=1.01), {"micro_f1": one}, Affordable(0.003, 0.003), 0.03, 0.0).feasible
+    assert choose_for(Target(cost=1.7), {"micro_f1": one}, None, 0.03, 0.0).index == COUNT - 1
+
+
+def test_scores_follow_what_is_served_without_a_micro_f1() -> None:
+    """τ is the target; without one, the estimate of the version in force, or .9 before it is known."""
+    assert reference(Target(micro_f1=0.93), None) == 0.93
+    assert reference(Target(cost=1.7), None) == 0.9
+    assert reference(Target(cost=1.7), sealed_version()) == 0.9
+    known = Evidence(trigger="refit", micro_f1=Interval(estimate=0.6843, lower=0.67, upper=0.7))
+    assert reference(Target(cost=1.7), sealed_version(evidence=known)) == 0.68

@@ -1,4 +1,7 @@
-"""Traffic as it was once is told from traffic that is new; what labels say of it is heard."""
+"""Traffic as it was once is told from traffic that is new; what labels say of it is heard.
+
+A drift that ends: what held before it holds again at once.
+"""
 
 from __future__ import annotations
 
@@ -7,6 +10,7 @@ from datetime import datetime, timedelta
 import numpy as np
 import pytest
 
+from recalibrator.core import Recalibrator
 from recalibrator.fit.codec import dump, load
 from recalibrator.fit.data.label_table import LabelTable
 from recalibrator.fit.data.traffic_window import TrafficWindow
@@ -14,7 +18,7 @@ from recalibrator.fit.drift.known_worlds import Block, KnownWorlds, past
 from recalibrator.grid import Grid
 from schemas.event import to_us
 from schemas.traffic import GridSpec
-from tests.support.cascade_stream import START, Answers, example, route, routed_batch
+from tests.support.cascade_stream import START, Answers, drive, example, route, routed_batch, settings, typo_world
 
 GRID, BATCH, DELAY = Grid(GridSpec()), 200, 800
 
@@ -124,3 +128,24 @@ def test_a_summary_of_more_queries_than_are_compared() -> None:
     rows = [route(one, f"q-{at}", "w", _time(at)) for at, one in enumerate(drawn)]
     traffic.worlds.on_traffic(traffic.window.add(routed_batch(GRID, "w", rows)))
     assert not traffic.worlds.is_back(traffic.labels, traffic.window)
+
+
+DRIFT_AT, BACK_AT, QUERIES = 6_000, 12_000, 16_000
+
+
+def large_calls() -> np.ndarray:
+    """Return which queries the large model answered, of a stream whose drift ends."""
+    world = typo_world(BACK_AT, DRIFT_AT)
+
+    def draw(number: int) -> Answers:
+        return world.draw(number if number < BACK_AT else number - BACK_AT)
+
+    return np.array(drive(Recalibrator(settings()), draw, QUERIES, mean_delay=2_000.0).large_called)
+
+
+def test_few_calls_too_many_after_a_drift_has_ended() -> None:
+    """For thousands of queries a seventh more than before were made, while labels were late."""
+    called = large_calls()
+    before, after = called[DRIFT_AT - 2_000 : DRIFT_AT].mean(), called[BACK_AT + 1_000 : BACK_AT + 4_000].mean()
+    assert called[BACK_AT - 2_000 : BACK_AT].mean() > 1.5 * before
+    assert after < 1.05 * before

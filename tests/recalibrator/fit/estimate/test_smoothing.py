@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from recalibrator.fit.arrays import Floats
+from recalibrator.fit.codec import Floats
 from recalibrator.fit.estimate.smoothing import Family, kernel_mean, kernel_sums, shrunk_local_linear
 
 CELLS, WIDE, PRIOR, RIDGE = 60, 25, 2.0, 0.1

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from datetime import UTC, datetime
 from typing import Any, cast
 
@@ -153,17 +152,6 @@ def test_the_status_says_what_was_handed_over() -> None:
     assert (status.name, status.active, status.guarded, status.agreement) == (NAME, True, 10, 0.9)
     assert status.handed_over_share == pytest.approx(0.6)
     assert status.asked_again_share == pytest.approx(0.03)
-
-
-def test_a_restored_watch_goes_on_where_it_was() -> None:
-    found, _ = took(draws(200, 0.3, 0.8, seed=3), limit=0.001)
-    found.on_traffic((traffic(),))
-    found.end()
-    again = watch(0.001)
-    assert again.take_back(json.loads(json.dumps(dump(found))))
-    assert shown(again) == shown(found)
-    assert again.in_versions == found.in_versions
-    assert again.name is None
 
 
 @pytest.mark.parametrize(

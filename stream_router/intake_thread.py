@@ -2,6 +2,8 @@
 
 The thread never stops polling, full or not: a member that is not polled never rejoins after a broker restart. Nothing
 is taken before the ledger knows what the group has committed for the partition, and nothing is committed here.
+
+Nothing half-valid gets through: each record is a query of a configured workload, or is refused with a reason.
 """
 
 from __future__ import annotations
@@ -11,12 +13,16 @@ from collections.abc import Callable, Collection, Mapping
 from threading import Event, Thread
 from typing import Protocol
 
+from schemas.errors import DecodeError
+from schemas.query import QueryEvent
+from schemas.wire_format import unframed
+from stream_router.commit.commit_thread import CommitThread
 from stream_router.commit.done_offsets import committed_offsets
 from stream_router.commit.ledger import RecordId
 from stream_router.commit.shared_ledger import SharedLedger
 from stream_router.prometheus_metrics import Metrics
 from ucci_runtime.broker.ports import MAX_POLLED, GroupOffsets, GroupReader
-from ucci_runtime.broker.records import EndReached, Input, Lag, OffsetCommit, Record, next_offset
+from ucci_runtime.broker.records import EndReached, Input, Lag, Record, next_offset
 
 POLL_S = 0.1
 #: How long a full router waits for slots before it pauses its partitions and polls on.
@@ -30,6 +36,8 @@ HANDOVER_S = 0.5
 
 REVOKE_COMMIT_S = 6.0
 _LAG_INTERVAL_S = 1.0
+_NAMES_SHOWN = 10
+_CHARS_SHOWN = 60
 
 
 class Queries(Protocol):
@@ -43,14 +51,6 @@ class Queries(Protocol):
         """Stop answering these: they are no longer ours."""
         ...
 
-    def flush(self, timeout_s: float) -> bool:
-        """Commit what is finished, blocking up to the seconds given."""
-        ...
-
-    def note_foreign(self, source: Input, commit: OffsetCommit) -> None:
-        """Take note of offset metadata that is not this router's."""
-        ...
-
 
 class IntakeThread(Thread):
     """The thread that owns the group's reader."""
@@ -60,6 +60,7 @@ class IntakeThread(Thread):
         reader: GroupReader,
         ledger: SharedLedger,
         queries: Queries,
+        committer: CommitThread,
         *,
         on_failure: Callable[[BaseException], None],
         metrics: Metrics,
@@ -68,6 +69,7 @@ class IntakeThread(Thread):
         self._reader = reader
         self._ledger = ledger
         self._queries = queries
+        self._committer = committer
         self._on_failure = on_failure
         self._metrics = metrics
         self._taking = True
@@ -120,7 +122,7 @@ class IntakeThread(Thread):
 
     def assigned(self, committed: GroupOffsets) -> Mapping[Input, int]:
         """Take over these partitions, and give up queries in flight that are another instance's now."""
-        found = committed_offsets(committed, self._queries.note_foreign)
+        found = committed_offsets(committed, self._committer.note_foreign)
         given_up = self._ledger.assigned(found, self._reader.group())
         if given_up:
             self._metrics.count("given_up", len(given_up))
@@ -134,7 +136,7 @@ class IntakeThread(Thread):
             deadline = time.monotonic() + HANDOVER_S + REVOKE_COMMIT_S
             if self._taking:
                 self._ledger.await_idle(HANDOVER_S)
-            self._queries.flush(max(deadline - time.monotonic(), 0.0))
+            self._committer.flush(max(deadline - time.monotonic(), 0.0))
         self.lost()
 
     def lost(self) -> None:
@@ -168,3 +170,50 @@ class IntakeThread(Thread):
         behind = self._reader.lag({source: offset for source, offset in found.items() if offset is not None})
         self.lag = {source.partition: lag for source, lag in behind.items()}
         self.not_taken = sum(lag.records for lag in self._reader.lag().values())
+
+
+def decode_query(
+    value: bytes | None, workloads: Collection[str], default_workload: str | None = None
+) -> tuple[QueryEvent, str]:
+    """Read one record.
+
+    ``default_workload``: one of them, for queries that name none; the only one needs no default. Returns the query and
+    its workload. Raises DecodeError: reason ``tombstone``, ``empty``, ``too_large``, ``not_utf8``, ``not_json``,
+    ``not_an_object``, ``missing_field``, ``invalid_field``, ``duplicate_key``, ``missing_workload`` or
+    ``unknown_workload``.
+    """
+    if value is None:
+        raise DecodeError("tombstone", "the record has no value: send a QueryEvent as JSON")
+    if not value:
+        raise DecodeError("empty", "the value is empty: send a QueryEvent as JSON")
+    document = unframed(value)
+    try:
+        query = QueryEvent.from_json(document)
+    except DecodeError as error:
+        raise _named(document, error) from None
+    return query, _workload(query.workload or default_workload, workloads)
+
+
+def _named(value: bytes, error: DecodeError) -> DecodeError:
+    """Distinguish the faults that the parser reports under one reason."""
+    if error.reason == "not_json":
+        try:
+            value.decode()
+        except UnicodeDecodeError as undecodable:
+            return DecodeError("not_utf8", f"not UTF-8: {undecodable.reason} at byte {undecodable.start}")
+    if error.reason == "invalid_field" and error.field is None:
+        return DecodeError("not_an_object", str(error))
+    return error
+
+
+def _workload(name: str | None, workloads: Collection[str]) -> str:
+    if name is not None and name in workloads:
+        return name
+    if name is None and len(workloads) == 1:
+        return next(iter(workloads))
+    known = ", ".join(sorted(workloads)[:_NAMES_SHOWN])
+    if name is None:
+        problem = f"workload: is missing and several are configured: {known}; name one, or set default_workload"
+        raise DecodeError("missing_workload", problem, "workload")
+    problem = f"workload: {name[:_CHARS_SHOWN]!r} is not configured; known: {known}"
+    raise DecodeError("unknown_workload", problem, "workload")

@@ -5,7 +5,7 @@ from __future__ import annotations
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
-from recalibrator.api.pages.groups import SHOWN_EXAMPLES, SHOWN_OF_RUN, letter_groups, version_groups
+from recalibrator.api.pages.panels import SHOWN_EXAMPLES, SHOWN_OF_RUN, letter_groups, version_groups
 from recalibrator.api.read_model.dead_letter_log import DeadLetterLog
 from recalibrator.api.read_model.version_lines import VersionLine
 

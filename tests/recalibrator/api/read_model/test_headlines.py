@@ -9,7 +9,7 @@ from itertools import pairwise
 from hypothesis import given
 from hypothesis import strategies as st
 
-from recalibrator.headlines.hold import HOLD, Shown, shown
+from recalibrator.api.read_model.headlines import HOLD, Shown, shown
 from recalibrator.headlines.rules import KINDS, OBSERVED, gravity, headline
 from schemas.status import Headline
 from tests.support.workload_statuses import DEAR, DOWN, NOW, UP, curve, facts, router, status

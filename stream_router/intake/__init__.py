@@ -1,1 +1,0 @@
-"""Query records in: bytes to queries or faults, with flow control."""
