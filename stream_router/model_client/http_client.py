@@ -134,7 +134,7 @@ class ModelClient:
         self._connection = ModelConnection(self._endpoint, connections, self._max_tokens)
         self._prober = asyncio.create_task(self._keep_probing())
         try:
-            served = await self._connection.greet()
+            served = await self._connection.models(greets=True)
             if served and self._endpoint.model not in served:
                 shown = sorted(served)[:_SHOWN_MODELS]
                 _log.warning("model not served", **self._described, model=self._endpoint.model, served=shown)

@@ -64,6 +64,14 @@ def test_done_ranges_stay_until_redelivered() -> None:
     assert frontier.commit({6}) == (5, (OffsetRange(6, 100),))
 
 
+@pytest.mark.parametrize("ahead", [OffsetRange(8, 8), OffsetRange(8, 100)])
+def test_a_gap_before_a_done_range_stays_open(ahead: OffsetRange) -> None:
+    """What was not delivered yet is not done, be it a single offset, and neither is a single one ahead forgotten."""
+    frontier = CompletionTracker(5, [ahead])
+    assert all(frontier.deliver(offset) for offset in (5, 6))
+    assert frontier.commit({6}) == (5, (OffsetRange(6, 6), ahead))
+
+
 def test_transaction_markers_do_not_split_a_range() -> None:
     frontier = CompletionTracker(0)
     for offset in (0, 1, 3, 4, 6):
