@@ -166,7 +166,7 @@ class ChangeMonitor:
         cell = None if example.uncertainty is None else self._labels.grid.index(example.uncertainty)
         audited = standing in (Standing.AUDITED, Standing.ANSWERED)
         refit_now = False
-        if standing.counts:
+        if standing > 0:
             error = said if audited else self._labels.truth(cell, agree, said, routed_us)
             # What a failed call would have answered is unknown, other than where only one model was to be asked.
             related = None if example.reason == "degraded" else cell
