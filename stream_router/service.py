@@ -49,11 +49,7 @@ class Service(RouterProcess):
     greeting = "serving status"
 
     def __init__(
-        self,
-        settings: Settings,
-        connect: Connect,
-        build_answerer: AnswererFactory,
-        tracing: Tracing | None = None,
+        self, settings: Settings, connect: Connect, build_answerer: AnswererFactory, tracing: Tracing | None = None
     ) -> None:
         super().__init__(settings, connect, build_answerer)
         self._ledger = SharedLedger(settings.router.max_in_flight)
@@ -144,7 +140,7 @@ class Service(RouterProcess):
         began_s = self._clock.monotonic()
         intake.stop_taking()
         if self._failure is None:
-            drain_s = HANDOVER_S if await asyncio.to_thread(intake.has_successors) else MAX_DRAIN_S
+            drain_s = HANDOVER_S if await asyncio.to_thread(intake.reader.has_successors) else MAX_DRAIN_S
             await asyncio.to_thread(self._ledger.await_idle, drain_s)
             await asyncio.to_thread(self._commit_the_rest, committer)
         self._closing.set()

@@ -186,7 +186,7 @@ class _Models:
             return self.settings.cost
         if version is not None and version.costs is not None:
             return version.costs
-        small, large = (self.by_role[role].mean_latency_s for role in ("small", "large"))
+        small, large = (self.by_role[role].latencies.mean_s for role in ("small", "large"))
         return ModelCosts(small=1.0, large=large / small if small and large else UNMEASURED_COST_RATIO)
 
 

@@ -76,7 +76,9 @@ class CommitThread(Thread):
         try:
             self.session.start()
             while not self._closing:
-                ticket = self._await_turn()
+                with self._turn:
+                    self._turn.wait_for(lambda: self._asked > self._served or self._closing, self._interval_s)
+                    ticket = self._asked
                 self.tick()
                 with self._turn:
                     self._served = ticket
@@ -127,11 +129,6 @@ class CommitThread(Thread):
             offset=commit.offset,
             metadata=commit.metadata[:_METADATA_SHOWN_CHARS],
         )
-
-    def _await_turn(self) -> int:
-        with self._turn:
-            self._turn.wait_for(lambda: self._asked > self._served or self._closing, self._interval_s)
-            return self._asked
 
     def _count(self, outcomes: Iterable[Outcome], written: Iterable[OutputRecord]) -> None:
         results: Counter[tuple[str, str, str]] = Counter()

@@ -15,13 +15,7 @@ from schemas.handoff import Handoff
 from schemas.made_for import MadeFor, made_for
 from schemas.signature import signed, signed_trial
 from schemas.trial import CalibrationTrial
-from stream_router.calibration.active_versions import (
-    Activated,
-    ActiveVersions,
-    Rejected,
-    RejectionReason,
-    TrialChange,
-)
+from stream_router.calibration.active_versions import Activated, ActiveVersions, Rejected, RejectionReason, TrialChange
 from tests.support.model_clients import workload
 from tests.support.versions import sealed_version, trial_of
 
@@ -253,10 +247,7 @@ def test_the_signature_covers_fields_of_a_later_contract() -> None:
 
 @pytest.mark.parametrize(
     ("key", "version"),
-    [
-        (b"k" * 100_000, BASE),
-        (b"photo", sealed_version(version=8, signal=Signal(small_model="m\n" * 50_000))),
-    ],
+    [(b"k" * 100_000, BASE), (b"photo", sealed_version(version=8, signal=Signal(small_model="m\n" * 50_000)))],
 )
 def test_a_rejected_record_writes_a_log_line_of_its_own_length(key: bytes, version: CalibrationVersion) -> None:
     rejected = refused(ActiveVersions(WANTED).offer(key, version.to_json(), NOW))

@@ -392,7 +392,7 @@ async def test_costs_fall_back_to_version_then_latency() -> None:
         models = b.answerer._models["photo"]
         assert models.costs(None).large == UNMEASURED_COST_RATIO
         event = await b.answer()
-        small, large = (models.by_role[role].mean_latency_s for role in ("small", "large"))
+        small, large = (models.by_role[role].latencies.mean_s for role in ("small", "large"))
         assert small is not None
         assert large is not None
         assert event.cost.sequential == pytest.approx(1.0 + large / small)

@@ -15,10 +15,7 @@ def covered(commit: tuple[int, tuple[OffsetRange, ...]], offset: int) -> bool:
     return offset < first or any(low <= offset <= high for low, high in ranges)
 
 
-@given(
-    st.lists(st.integers(1, 4), min_size=1, max_size=60),
-    st.data(),
-)
+@given(st.lists(st.integers(1, 4), min_size=1, max_size=60), st.data())
 def test_a_commit_covers_exactly_what_is_done(steps: list[int], data: st.DataObject) -> None:
     frontier = CompletionTracker(0)
     delivered, offset = [], -1
