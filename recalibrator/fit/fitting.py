@@ -170,11 +170,7 @@ class Fitting:
         return min(one.refit_labels_most, max(one.refit_labels_least, int(one.refit_share * effective)))
 
     def _refit(
-        self,
-        *,
-        drifted: bool = False,
-        commanded: str | None = None,
-        news: str | None = None,
+        self, *, drifted: bool = False, commanded: str | None = None, news: str | None = None
     ) -> CalibrationVersion | None:
         """Fit, and publish when there is evidence and reason enough, or when commanded."""
         needed = self.constants

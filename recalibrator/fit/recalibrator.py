@@ -145,7 +145,7 @@ class Recalibrator(Fitting):
         standing = self._labels.standing(example.query_id)
         if standing not in (Standing.UNREQUESTED, Standing.WITHDRAWN):
             return self._observe_label(example.model_copy(update=_TAKEN_OUT))
-        self._parts["verdicts"].take(example, None)
+        self._parts["verdicts"].take_label(example, None)
         return None
 
     def _observe_label(self, example: LabelledExample) -> CalibrationVersion | None:
@@ -158,7 +158,7 @@ class Recalibrator(Fitting):
         change = self._labels.offer(example, drawn)
         self._counters.count("unrequested" if change == "added" and not example.label_requested else change)
         for part in self._parts.values():
-            part.take(example, change)
+            part.take_label(example, change)
         if change in ("duplicate", "too_late") or not example.label_requested:
             return None
         standing = self._labels.standing(example.query_id)
@@ -184,7 +184,7 @@ class Recalibrator(Fitting):
 
     def _observe_traffic(self, summary: TrafficSummary) -> CalibrationVersion | None:
         for part in self._parts.values():
-            part.take(summary, None)
+            part.take_traffic(summary)
         batch = self._traffic.add(summary)
         self._now_us = max(self._now_us, batch.last_us)
         self._counters.requested_since_label += batch.sums["labels_requested"]

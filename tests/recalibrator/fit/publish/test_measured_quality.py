@@ -57,8 +57,7 @@ def served(queries: int, by: CalibrationVersion) -> tuple[LabelTable, float]:
         if label.label_requested:
             counts = {"iso": FieldCounts(true_positives=right, predicted=FIELDS, gold=FIELDS)}
             table.offer(
-                label.model_copy(update={"per_field": counts}),
-                None if by.atom is None else by.exploration_probability,
+                label.model_copy(update={"per_field": counts}), None if by.atom is None else by.exploration_probability
             )
     return table, float(hits[0] / hits[1])
 
