@@ -32,14 +32,8 @@ _CUT_SHORT = (AbortTransaction, BrokerUnreachable, RecreateProducer, RetryCall, 
 class StageThread(Thread):
     """The thread of one stage.
 
-    Parameters
-    ----------
-    build : callable
-        Makes the stage; called in the thread, since clients belong to one.
-    on_status : callable, optional
-        Called with every status that the stage has committed; must not wait.
-    free_bytes : callable, optional
-        Returns how much room is left on the stage's disk.
+    ``build``: makes the stage; called in the thread, since clients belong to one. ``on_status``: called with every
+    status that the stage has committed; must not wait. ``free_bytes``: returns how much room is left on its disk.
     """
 
     def __init__(

@@ -66,7 +66,7 @@ class IntakeThread(Thread):
         metrics: Metrics,
     ) -> None:
         super().__init__(name="intake", daemon=True)
-        self._reader = reader
+        self.reader = reader
         self._ledger = ledger
         self._queries = queries
         self._committer = committer
@@ -84,10 +84,6 @@ class IntakeThread(Thread):
         """Take no further queries; keep the membership, so that what is in flight can still be committed."""
         self._taking = False
 
-    def has_successors(self) -> bool:
-        """Return whether other routers would take the partitions over; blocks for little, and is for any thread."""
-        return self._reader.has_successors()
-
     def close(self) -> None:
         """Leave the loop and close the reader; :meth:`join` waits for it."""
         self._taking = False
@@ -96,10 +92,10 @@ class IntakeThread(Thread):
     def run(self) -> None:
         """Take queries until closed. An error that ends the thread is handed on."""
         try:
-            self._reader.subscribe(self)
+            self.reader.subscribe(self)
             while not self._closing.is_set():
                 self.turn()
-            self._reader.close()
+            self.reader.close()
         except Exception as error:  # noqa: BLE001 handed on: the service ends with it
             self._on_failure(error)
 
@@ -108,8 +104,8 @@ class IntakeThread(Thread):
         free = self._ledger.await_slots(SLOT_WAIT_S) if self._taking else 0
         congested = self._ledger.congested
         self._pause(frozenset(s for s in self._assignment if not free or s.partition in congested))
-        items = self._reader.poll(POLL_S, min(max(free, 1), MAX_POLLED))
-        group = self._reader.group()
+        items = self.reader.poll(POLL_S, min(max(free, 1), MAX_POLLED))
+        group = self.reader.group()
         records = [item for item in items if isinstance(item, Record)]
         if records:
             self._hand_on(records, group)
@@ -123,7 +119,7 @@ class IntakeThread(Thread):
     def assigned(self, committed: GroupOffsets) -> Mapping[Input, int]:
         """Take over these partitions, and give up queries in flight that are another instance's now."""
         found = committed_offsets(committed, self._committer.note_foreign)
-        given_up = self._ledger.assigned(found, self._reader.group())
+        given_up = self._ledger.assigned(found, self.reader.group())
         if given_up:
             self._metrics.count("given_up", len(given_up))
             self._queries.give_up(given_up)
@@ -155,9 +151,9 @@ class IntakeThread(Thread):
 
     def _pause(self, wanted: frozenset[Input]) -> None:
         if resumed := self._paused - wanted:
-            self._reader.resume(resumed)
+            self.reader.resume(resumed)
         if paused := wanted - self._paused:
-            self._reader.pause(paused)
+            self.reader.pause(paused)
         self._paused = wanted
 
     def _measure_lag(self) -> None:
@@ -167,9 +163,9 @@ class IntakeThread(Thread):
             return
         self._lag_due_s = now_s + _LAG_INTERVAL_S
         found = {source: self._ledger.committable(source.partition) for source in self._assignment}
-        behind = self._reader.lag({source: offset for source, offset in found.items() if offset is not None})
+        behind = self.reader.lag({source: offset for source, offset in found.items() if offset is not None})
         self.lag = {source.partition: lag for source, lag in behind.items()}
-        self.not_taken = sum(lag.records for lag in self._reader.lag().values())
+        self.not_taken = sum(lag.records for lag in self.reader.lag().values())
 
 
 def decode_query(

@@ -89,7 +89,6 @@ class Reply:
     text: str
     #: ``stop`` is a whole answer; ``length`` and ``abort`` are cut ones, though the status is 200.
     finish_reason: str | None
-
     completion_tokens: int
     #: u in [0, 1]; None when no token carries probabilities.
     uncertainty: float | None

@@ -145,7 +145,7 @@ class RouterProcess(ABC):
         """
         done = Reread.of(self._settings, found, self.tables)
         self._answerer.use(done.settings)
-        self._active.limit_jump(done.settings.calibration.max_escalation_jump)
+        self._active.max_jump = done.settings.calibration.max_escalation_jump
         self._settings = done.settings
         self._said_settings = running_settings(done.settings, self.tables)
         self._use(done.settings)
@@ -288,7 +288,7 @@ class RouterProcess(ABC):
         whether queries are answered by the versions from disk for now.
         """
         patience_s = self._clock.monotonic() + TOPIC_PATIENCE_S
-        while not (self._asked_to_end.is_set() or await asyncio.to_thread(self._feed.await_caught_up, _POLL_S)):
+        while not (self._asked_to_end.is_set() or await asyncio.to_thread(self._feed.caught_up.wait, _POLL_S)):
             if self._clock.monotonic() >= patience_s and self._active.is_complete:
                 _log.warning("the calibration topic is not read to its end yet; deciding by the versions from disk")
                 return True

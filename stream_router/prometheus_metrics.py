@@ -38,9 +38,7 @@ SPECS = (
     _seconds("transaction_seconds", "From begin to committed, of committed transactions."),
     _counter("producers_abandoned", "producer", "Producers replaced because a call hung, failed or was not answered."),
     _counter(
-        "records_lost",
-        "record",
-        "Offsets of queries that the topic's retention deleted before any router took them.",
+        "records_lost", "record", "Offsets of queries that the topic's retention deleted before any router took them."
     ),
     _counter("rebalances", "assignment", "Assignments by the group.", "kind"),
     _counter("client_errors", "error", "Errors that a Kafka client reported.", "client", "code"),

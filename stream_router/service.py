@@ -49,11 +49,7 @@ class Service(RouterProcess):
     greeting = "serving status"
 
     def __init__(
-        self,
-        settings: Settings,
-        connect: Connect,
-        build_answerer: AnswererFactory,
-        tracing: Tracing | None = None,
+        self, settings: Settings, connect: Connect, build_answerer: AnswererFactory, tracing: Tracing | None = None
     ) -> None:
         super().__init__(settings, connect, build_answerer)
         self._ledger = SharedLedger(settings.router.max_in_flight)
@@ -83,7 +79,7 @@ class Service(RouterProcess):
         """Whether a broker call may never return: end the process without clean-up then."""
         threads = (self._feed, self._intake, self._committer)
         is_any_alive = any(thread is not None and thread.is_alive() for thread in threads)
-        return is_any_alive or bool(self._committer and self._committer.hangs)
+        return is_any_alive or bool(self._committer and self._committer.session.hangs)
 
     def _use(self, settings: Settings) -> None:
         self._ledger.max_in_flight = settings.router.max_in_flight
@@ -104,8 +100,8 @@ class Service(RouterProcess):
         return self._lacking(
             self._broker_away,
             is_assigned=self._ledger.is_assigned,
-            is_calibration_read=self._feed.is_caught_up or self._decides_by_disk,
-            has_producer=self._committer is not None and self._committer.is_started,
+            is_calibration_read=self._feed.caught_up.is_set() or self._decides_by_disk,
+            has_producer=self._committer is not None and self._committer.session.is_started,
         )
 
     def _open(self, broker: Broker, checked: CheckedTopics) -> None:
@@ -144,7 +140,7 @@ class Service(RouterProcess):
         began_s = self._clock.monotonic()
         intake.stop_taking()
         if self._failure is None:
-            drain_s = HANDOVER_S if await asyncio.to_thread(intake.has_successors) else MAX_DRAIN_S
+            drain_s = HANDOVER_S if await asyncio.to_thread(intake.reader.has_successors) else MAX_DRAIN_S
             await asyncio.to_thread(self._ledger.await_idle, drain_s)
             await asyncio.to_thread(self._commit_the_rest, committer)
         self._closing.set()

@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterable, Mapping
 from datetime import UTC, datetime
 from inspect import Parameter, Signature, signature
 from pathlib import Path
-from typing import Annotated, Any, NamedTuple, TypeVar, get_type_hints
+from typing import TYPE_CHECKING, Annotated, Any, NamedTuple, TypeVar, get_type_hints
 
 import rich.console
 import typer
@@ -21,6 +21,9 @@ from rich.table import Table
 from schemas.errors import ConfigError
 from schemas.settings import Settings, WorkloadSettings
 from schemas.settings_text import load_settings
+
+if TYPE_CHECKING:
+    from rich.progress import Progress, ProgressColumn
 
 #: Where ``demo`` and ``up`` keep their configuration, logs and results.
 STACK_DIRECTORY = Path("ucci-demo")
@@ -167,6 +170,14 @@ def warn(*lines: str, style: str = "yellow") -> None:
     """Print lines on standard error."""
     for line in lines:
         err.print(line, style=style, markup=False, highlight=False, soft_wrap=True)
+
+
+def progress(*columns: ProgressColumn) -> Progress:
+    """Return bars on standard error, with a task's words before and these columns behind; none is drawn unwatched."""
+    from rich.progress import BarColumn, Progress, TextColumn
+
+    begin = (TextColumn("{task.description}"), BarColumn())
+    return Progress(*begin, *columns, console=err, transient=True, disable=not err.is_terminal)
 
 
 def text_of(path: Path) -> str:

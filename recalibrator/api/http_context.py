@@ -12,13 +12,14 @@ from urllib.parse import parse_qsl
 
 from starlette.requests import Request
 
-from recalibrator.api.http_requests import read_body, require_type
+from recalibrator.api.http_requests import invalid_field, read_body, require_type
 from recalibrator.api.keys import Keys, Scope, require_same_site
 from recalibrator.api.read_model.dead_letter_log import DeadLetterLog
 from recalibrator.api.read_model.status_documents import StatusDocuments
 from recalibrator.api.read_model.topic_cache import TopicCache
-from recalibrator.labelling.queue import LabelQueue
+from recalibrator.labelling.queue import LabelQueue, QueuePage
 from recalibrator.prometheus_metrics import Metrics
+from schemas.label_requested import RequestReason
 from schemas.settings import Settings
 from ucci_runtime.broker.contact import Health
 from ucci_runtime.broker.ports import Publisher, TopicReader
@@ -70,6 +71,13 @@ class Context:
     def owe(self, caller: str, amount: int) -> None:
         """Take from the caller's quota what was served already."""
         self.keys.owe(caller, amount, self.clock.monotonic())
+
+    def page(self, workload: str, limit: int, reason: RequestReason | None, cursor: str | None) -> QueuePage:
+        """Return open label requests. Raises RequestRefused: 422 for a cursor that is none."""
+        try:
+            return self.queue.page(workload, self.clock.now(), limit, reason=reason, cursor=cursor)
+        except ValueError as error:
+            raise invalid_field("cursor", str(error)) from None
 
     def require_workload(self, workload: str) -> None:
         """Refuse a workload that is not configured. Raises RequestRefused: 404."""

@@ -49,6 +49,11 @@ class SegmentConvertor(StringConvertor):
 register_url_convertor("segment", SegmentConvertor())
 
 
+def invalid_field(name: str, message: str, code: str = "invalid_field") -> RequestRefused:
+    """Return the refusal of a field: 422."""
+    return RequestRefused(_UNPROCESSABLE, code, f"{name}: {message}", name)
+
+
 def moment_in_query(name: str, given: str) -> datetime:
     """Return the time that a parameter of a query string gives, in UTC where it names no zone.
 
@@ -58,8 +63,7 @@ def moment_in_query(name: str, given: str) -> datetime:
         # In a query string an unescaped plus is a space.
         moment = datetime.fromisoformat(given.replace(" ", "+"))
     except ValueError:
-        message = f"{name}: {given[:60]!r} is not an RFC 3339 time such as 2026-01-31T12:00:00Z"
-        raise RequestRefused(_UNPROCESSABLE, "invalid_field", message, name) from None
+        raise invalid_field(name, f"{given[:60]!r} is not an RFC 3339 time such as 2026-01-31T12:00:00Z") from None
     return moment.replace(tzinfo=UTC) if moment.tzinfo is None else moment
 
 
@@ -188,7 +192,7 @@ def parse_feedback(data: bytes) -> FeedbackEvent:
     except DecodeError as error:
         raise _refusal(error) from None
     except (UnicodeEncodeError, ValueError) as error:
-        raise RequestRefused(_UNPROCESSABLE, "invalid_field", f"entities: {error}", "entities") from None
+        raise invalid_field("entities", str(error)) from None
     return event
 
 
@@ -198,8 +202,9 @@ def require_past(event: FeedbackEvent, now: datetime) -> None:
     Raises RequestRefused: 422 for a ``labelled_at`` further ahead than clocks differ.
     """
     if event.labelled_at is not None and event.labelled_at > now + CLOCK_TOLERANCE:
-        message = f"labelled_at: {rfc3339(event.labelled_at)} lies ahead of {rfc3339(now)}, now: set the sender's clock"
-        raise RequestRefused(_UNPROCESSABLE, "invalid_field", message, "labelled_at")
+        raise invalid_field(
+            "labelled_at", f"{rfc3339(event.labelled_at)} lies ahead of {rfc3339(now)}, now: set the sender's clock"
+        )
 
 
 def parse_object(data: bytes) -> dict[str, Any]:
@@ -222,9 +227,7 @@ VersionInPath = Annotated[str, Path(json_schema_extra={"pattern": f"^[0-9]{{1,{_
 def version_number(given: str) -> int:
     """Return the number in a path. Raises RequestRefused: 422."""
     if not (given.isascii() and given.isdigit() and len(given) <= _MAX_VERSION_DIGITS):
-        raise RequestRefused(
-            _UNPROCESSABLE, "invalid_field", f"version: {given[:60]!r} is not a version number", "version"
-        )
+        raise invalid_field("version", f"{given[:60]!r} is not a version number")
     return int(given)
 
 

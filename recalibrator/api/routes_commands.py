@@ -21,6 +21,7 @@ from recalibrator.api.http_context import Context
 from recalibrator.api.http_requests import (
     JSON_TYPES,
     VersionInPath,
+    invalid_field,
     moment_in_query,
     parse_object,
     read_body,
@@ -37,7 +38,7 @@ from ucci_runtime.refusals import RequestRefused
 _ON_VERSION: tuple[Action, ...] = ("activate", "pin", "shadow")
 _ON_WORKLOAD: tuple[Action, ...] = ("unpin", "pause", "resume", "refit", "promote", "stop_trial", "end_large_only")
 _NEEDING_VERSION: tuple[Action, ...] = ("activate", "shadow", "canary")
-_ACCEPTED, _CONFLICT, _UNPROCESSABLE = 202, 409, 422
+_ACCEPTED, _CONFLICT = 202, 409
 _MAX_BODY_BYTES = 20_000
 _MAX_REASON_CHARS = 4_096
 #: How long an answer waits for the fit's outcome, unless asked otherwise, and at most.
@@ -108,7 +109,7 @@ class CommandRoutes:
         if action == "promote":
             self._require_trial(workload)
         if version is None and action in _NEEDING_VERSION:
-            raise RequestRefused(_UNPROCESSABLE, "missing_field", f"version: is required to {action}", "version")
+            raise invalid_field("version", f"is required to {action}", "missing_field")
         if version is not None:
             record = self._context.cache.version_json(workload, version)
             if record is None:
@@ -208,8 +209,7 @@ class CommandRoutes:
         inside = body.get("reason")
         given = [*request.query_params.getlist("reason"), *([] if inside is None else [inside])]
         if len(given) > 1:
-            message = "reason: is given more than once: send it in the body or in the address"
-            raise RequestRefused(_UNPROCESSABLE, "invalid_field", message, "reason")
+            raise invalid_field("reason", "is given more than once: send it in the body or in the address")
         return caller, checked_reason(given[0] if given else ""), body
 
     def _add(self, path: str, endpoint: Any) -> None:
@@ -233,16 +233,14 @@ def _optional_body(*, holds: bool) -> dict[str, Any]:
 def checked_hold(given: object) -> bool:
     """Return whether a roll-back holds. Raises RequestRefused: 422."""
     if not isinstance(given, bool):
-        message = f"hold: must be true or false (got {str(given)[:60]!r})"
-        raise RequestRefused(_UNPROCESSABLE, "invalid_field", message, "hold")
+        raise invalid_field("hold", f"must be true or false (got {str(given)[:60]!r})")
     return given
 
 
 def checked_reason(given: object) -> str:
     """Return a reason that a command can carry. Raises RequestRefused: 422."""
     if not isinstance(given, str) or len(given) > _MAX_REASON_CHARS or not given.isprintable():
-        message = f"reason: must be one line of text of at most {_MAX_REASON_CHARS} characters"
-        raise RequestRefused(_UNPROCESSABLE, "invalid_field", message, "reason")
+        raise invalid_field("reason", f"must be one line of text of at most {_MAX_REASON_CHARS} characters")
     return given
 
 
@@ -253,8 +251,7 @@ def checked_share(given: str) -> float:
     except ValueError:
         share = math.nan
     if not 0.0 < share <= 1.0:
-        message = f"share: must be a number above 0 and up to 1, such as 0.1 (got {given[:60]!r})"
-        raise RequestRefused(_UNPROCESSABLE, "invalid_field", message, "share")
+        raise invalid_field("share", f"must be a number above 0 and up to 1, such as 0.1 (got {given[:60]!r})")
     return share
 
 

@@ -32,6 +32,7 @@ from recalibrator.api.http_requests import (
     JSONL_TYPES,
     LineLimits,
     body_lines,
+    invalid_field,
     parse_feedback,
     parse_object,
     read_body,
@@ -164,8 +165,7 @@ class FeedbackRoutes:
         given, workload = request.query_params.get("project"), request.query_params.get("workload")
         if given is not None:
             if not (given.isascii() and given.isdigit() and len(given) <= _MAX_PROJECT_DIGITS):
-                message = f"project: {given[:60]!r} is not the number of a project of Label Studio"
-                raise RequestRefused(_UNPROCESSABLE, "invalid_field", message, "project")
+                raise invalid_field("project", f"{given[:60]!r} is not the number of a project of Label Studio")
             return int(given)
         if workload is not None:
             self._context.require_workload(workload)
@@ -282,8 +282,7 @@ def _idempotency_key(request: Request) -> str | None:
     """
     key = request.headers.get("idempotency-key")
     if key and len(key) > MAX_ID_CHARS:
-        message = f"Idempotency-Key: longer than {MAX_ID_CHARS} characters"
-        raise RequestRefused(_UNPROCESSABLE, "invalid_field", message, "Idempotency-Key")
+        raise invalid_field("Idempotency-Key", f"longer than {MAX_ID_CHARS} characters")
     return key or None
 
 

@@ -19,6 +19,7 @@ from starlette.requests import Request
 from starlette.responses import HTMLResponse, RedirectResponse, Response
 
 from recalibrator.api.http_context import PAGE_HEADERS, Context, form_credentials, read_form
+from recalibrator.api.http_requests import invalid_field
 from recalibrator.api.pages.html_environment import environment
 from recalibrator.api.routes_feedback import FeedbackRoutes, unavailable
 from recalibrator.labelling.form import field_inputs, filled_in, not_in_text, shown_answers
@@ -204,13 +205,7 @@ class LabelFormRoutes:
         return HTMLResponse(markup, 200 if problem is None else problem.status, headers=PAGE_HEADERS)
 
     def _batch(self, place: _Place) -> _Batch:
-        queue = self._context.queue
-        try:
-            page = queue.page(
-                place.workload, self._context.clock.now(), FEW, reason=place.reason, cursor=place.cursor or None
-            )
-        except ValueError as error:
-            raise RequestRefused(_UNPROCESSABLE, "invalid_field", f"cursor: {error}", "cursor") from None
+        queue, page = self._context.queue, self._context.page(place.workload, FEW, place.reason, place.cursor or None)
         if waiting := queue.waiting(place.workload, place.batch):
             return _Batch(page.open, waiting, place)
         few = most_telling_first(page.requests)
@@ -225,7 +220,7 @@ def _ids(batch: str) -> list[str]:
     except ValueError:
         ids = None
     if not (isinstance(ids, list) and all(isinstance(one, str) for one in ids)):
-        raise RequestRefused(_UNPROCESSABLE, "invalid_field", f"batch: {batch[:60]!r} is no list of queries", "batch")
+        raise invalid_field("batch", f"{batch[:60]!r} is no list of queries")
     return ids
 
 
@@ -233,7 +228,7 @@ def _said(form: Mapping[str, str]) -> Said:
     act = form.get("act", "label")
     if act not in DONE:
         known = ", ".join(DONE)
-        raise RequestRefused(_UNPROCESSABLE, "invalid_field", f"act: {act[:60]!r} is none of {known}", "act")
+        raise invalid_field("act", f"{act[:60]!r} is none of {known}")
     return DONE[act]
 
 
@@ -257,7 +252,7 @@ def _accepted(answer: str) -> dict[str, EntityValue]:
     except ValueError:
         entities = None
     if not isinstance(entities, dict):
-        raise RequestRefused(_UNPROCESSABLE, "invalid_field", "answer: is no answer of this form", "answer")
+        raise invalid_field("answer", "is no answer of this form")
     return entities
 
 

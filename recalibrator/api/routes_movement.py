@@ -16,7 +16,7 @@ from starlette.responses import HTMLResponse, Response
 
 from recalibrator.api.http_answers import UNCHANGED, documented, tagged
 from recalibrator.api.http_context import PAGE_HEADERS, Context
-from recalibrator.api.http_requests import moment_in_query
+from recalibrator.api.http_requests import invalid_field, moment_in_query
 from recalibrator.api.pages.html_environment import environment
 from schemas.event import rfc3339
 from ucci_runtime.broker.errors import BrokerError, BrokerUnreachable
@@ -30,7 +30,7 @@ MOST_READ = 20_000
 MOST_COMPARED = 2_000
 
 _READ_S, _POLL_S, _RETRY_S = 30.0, 0.1, 5
-_CONFLICT, _UNPROCESSABLE, _TOO_MANY = 409, 422, 429
+_CONFLICT, _TOO_MANY = 409, 429
 _EPOCH = datetime.fromtimestamp(0, UTC)
 
 
@@ -95,7 +95,7 @@ class MovementRoutes:
         end = now if until is None else max(min(moment_in_query("until", until), now), _EPOCH)
         if start >= end:
             message = f"must lie before {rfc3339(end)}, until when results are compared (got {since[:60]!r})"
-            raise _refused("invalid_field", message)
+            raise invalid_field("since", message)
         return await asyncio.to_thread(self._compared, workload, start, end)
 
     def _compared(self, workload: str, since: datetime, until: datetime) -> dict[str, Any]:
@@ -127,12 +127,12 @@ class MovementRoutes:
                 f"{rfc3339(since)} lies before {rfc3339(whole)}, where the latest {MOST_READ} results begin, which "
                 "are all that is read; give a later time, or run `ucci-stream what-moved`"
             )
-            raise _refused("invalid_field", message)
+            raise invalid_field("since", message)
         language = language_identifier() if find_spec("py3langid") else None
         try:
             return sides.compared(max(sides.start, whole), language)
         except TooFewQueries as error:
-            raise _refused("too_few_results", str(error)) from None
+            raise invalid_field("since", str(error), "too_few_results") from None
 
     def _latest(self) -> Iterator[Record]:
         """Yield the latest results of all workloads, up to the end of the topic. Raises BrokerUnreachable."""
@@ -148,7 +148,3 @@ class MovementRoutes:
             raise BrokerUnreachable(str(error)) from error
         finally:
             reader.close()
-
-
-def _refused(code: str, message: str) -> RequestRefused:
-    return RequestRefused(_UNPROCESSABLE, code, f"since: {message}", "since")

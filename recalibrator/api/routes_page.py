@@ -14,14 +14,14 @@ from starlette.responses import HTMLResponse, RedirectResponse, Response
 
 from recalibrator.api.http_answers import tagged
 from recalibrator.api.http_context import PAGE_HEADERS, Context, form_credentials, read_form
-from recalibrator.api.http_requests import moment_in_query, version_number
+from recalibrator.api.http_requests import invalid_field, moment_in_query, version_number
 from recalibrator.api.pages.html_page import ACTIONS, UNTIL_REFIT, Page
 from recalibrator.api.routes_commands import CommandRoutes, Order, checked_reason, checked_share
 from schemas.command import Action
 from ucci_runtime.refusals import RequestRefused
 
 _MAX_FORM_BYTES = 10_000
-_SEE_OTHER, _UNPROCESSABLE = 303, 422
+_SEE_OTHER = 303
 _FILES = {"page.css": "text/css", "page.js": "text/javascript", "label.js": "text/javascript"}
 
 
@@ -124,5 +124,5 @@ class PageRoutes:
 
 def _action(given: str) -> Action:
     if given not in get_args(Action) or given == "bootstrap":
-        raise RequestRefused(_UNPROCESSABLE, "invalid_field", f"action: {given[:60]!r} is not an action", "action")
+        raise invalid_field("action", f"{given[:60]!r} is not an action")
     return given  # type: ignore[return-value]  # just checked against the literals

@@ -14,7 +14,12 @@ from starlette.responses import Response, StreamingResponse
 
 from recalibrator.api.http_answers import UNCHANGED, documented, tagged
 from recalibrator.api.http_context import Context
-from recalibrator.api.http_requests import VersionInPath, moment_in_query, unknown_version, version_number
+from recalibrator.api.http_requests import (
+    VersionInPath,
+    moment_in_query,
+    unknown_version,
+    version_number,
+)
 from recalibrator.api.read_model.history import since as since_time
 from recalibrator.api.read_model.version_lines import VersionLine, changes
 from recalibrator.labelling.queue import label_budget, queue_document
@@ -22,7 +27,6 @@ from schemas.calibration import CalibrationVersion
 from schemas.event import MAX_ID_CHARS, rfc3339
 from schemas.label_requested import RequestReason
 from schemas.status import DeadLetterStatus, RecalibratorStatus, RouterStatus, WorkloadStatus
-from ucci_runtime.refusals import RequestRefused
 
 STREAM_INTERVAL_S = 0.5
 KEEP_ALIVE_S = 15.0
@@ -143,7 +147,6 @@ def _line(line: VersionLine, parent: VersionLine | None) -> dict[str, Any]:
 
 DEFAULT_LIMIT, MAX_LIMIT = 50, 500
 
-_UNPROCESSABLE = 422
 _MAX_CURSOR_CHARS = MAX_ID_CHARS + 20
 
 
@@ -175,10 +178,7 @@ class LabelRoutes:
         context = self._context
         context.authorise(request, "read")
         context.require_workload(workload)
-        try:
-            page = context.queue.page(workload, context.clock.now(), limit, reason=reason, cursor=cursor)
-        except ValueError as error:
-            raise RequestRefused(_UNPROCESSABLE, "invalid_field", f"cursor: {error}", "cursor") from None
+        page = context.page(workload, limit, reason, cursor)
         configured = context.settings.workloads[workload]
         budget = label_budget(context.cache.status(workload) or WorkloadStatus.cold_start(workload, configured.target))
         return tagged(request, to_json(queue_document(page, budget, configured.trusted_labelers)))

@@ -6,6 +6,7 @@ carried out here.
 
 from __future__ import annotations
 
+from dataclasses import replace
 from math import inf
 from typing import NamedTuple
 
@@ -20,16 +21,17 @@ from recalibrator.fit.drift.known_worlds import KnownWorlds
 from recalibrator.fit.drift.monitors import DriftMonitors, Predicted
 from recalibrator.fit.estimate.estimate import Circumstances, errors_before
 from recalibrator.fit.label_quality.crowd import (
-    AuditsDrawn,
     Effects,
     Expected,
     LabelQuality,
     LabelSeen,
     News,
-    PeopleJudged,
     RecentPairs,
-    Suspected,
-    step,
+    Suspicion,
+    count_audits,
+    judge_again,
+    suspect,
+    take_label,
 )
 from recalibrator.fit.label_quality.labelers import Labelers
 from recalibrator.fit.method_constants import MethodConstants
@@ -166,7 +168,7 @@ class ChangeMonitor:
         cell = None if example.uncertainty is None else self._labels.grid.index(example.uncertainty)
         audited = standing in (Standing.AUDITED, Standing.ANSWERED)
         refit_now = False
-        if standing.counts:
+        if standing > 0:
             error = said if audited else self._labels.truth(cell, agree, said, routed_us)
             # What a failed call would have answered is unknown, other than where only one model was to be asked.
             related = None if example.reason == "degraded" else cell
@@ -180,7 +182,7 @@ class ChangeMonitor:
             return Reaction(refit_now) if refit_now else NO_REACTION
         former = self.label_quality.suspicion
         seen = LabelSeen(routed_us, now_us, audited, cell, agree, said, self._labels, self._recent_pairs())
-        self.label_quality, effects = step(self.label_quality, seen, self._constants)
+        self.label_quality, effects = take_label(self.label_quality, seen, self._constants)
         current = self.label_quality.suspicion
         if former and current and (former.slipping, former.log_odds) != (current.slipping, current.log_odds):
             # The crowd's labels count for what they are taken for now.
@@ -207,7 +209,7 @@ class ChangeMonitor:
         for number, spans in distrust.items():
             if len(spans) > len(former.get(number, ())):
                 self.change.retract(spans[-1][0])
-        self.label_quality, effects = step(self.label_quality, PeopleJudged(), self._constants)
+        self.label_quality, effects = judge_again(self.label_quality)
         self._apply(effects, now_us)
         return True
 
@@ -218,7 +220,7 @@ class ChangeMonitor:
 
         Returns whether a refit is due at once. ``may_ask``: whether an audit could be published.
         """
-        self.label_quality, _ = step(self.label_quality, AuditsDrawn(summary, audits), self._constants)
+        self.label_quality = count_audits(self.label_quality, summary.versions, audits)
         pairs = batch.counts[PAIRS : AGREEING + 1]
         alarms = self.drift.on_pairs(batch.cell, pairs, batch.last_us)
         seen = self._late.take(batch)
@@ -259,9 +261,9 @@ class ChangeMonitor:
         known_us = self._labels.earlier(alarm.began_us, _GUARD_LABELS)
         known = errors_before(self._labels, known_us, self._constants)
         began_us, agreeing = alarm.began_us, alarm.channel.agreeing
-        expected = Expected(agreement, known)
-        alarmed = Suspected(began_us, agreeing, expected, self._labels, self._recent_pairs(), now_us)
-        self.label_quality, _ = step(self.label_quality, alarmed, self._constants)
+        suspected, recent = Suspicion(agreeing, began_us, Expected(agreement, known)), self._recent_pairs()
+        suspected = suspect(suspected, self._labels, recent, now_us, self._constants)
+        self.label_quality = replace(self.label_quality, suspicion=suspected)
         # Until trusted people have answered, the safe side is that both models fail alike.
         if agreeing and not self.change.reported_by_labels(began_us):
             self._note_change(began_us, now_us, by_labels=True, settled=False)
@@ -320,7 +322,7 @@ class ChangeMonitor:
         """Whether nothing has changed lately, and nothing is suspected to."""
         change = self.change
         learning = change.fresh is not None and change.fresh < self._constants.alert_labels
-        return not learning and self.drift.is_quiet
+        return not learning and self.drift.worst == "ok"
 
     @property
     def is_calm(self) -> bool:

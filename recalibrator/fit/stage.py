@@ -357,13 +357,7 @@ class FitStage(Stage):
         if not fold.is_live:
             return
         self._count("dead_letters", stage=STAGE, reason=error.reason)
-        letter = dead_letter(
-            self._topics.dead_letters,
-            record,
-            stage=STAGE,
-            reason=error.reason,
-            error=str(error),
-        )
+        letter = dead_letter(self._topics.dead_letters, record, stage=STAGE, reason=error.reason, error=str(error))
         self._outputs.append(letter)
 
     # --- foreign versions ---
@@ -448,7 +442,8 @@ class FitStage(Stage):
             if fold.is_live and fold.position != fold.committed
         }
         statuses = [] if is_urgent else self._statuses()
-        news = [(new, one) for _, one, _ in statuses for new in self._news_of(one)]
+        sent = self._statuses_sent
+        news = [(new, one) for _, one, _ in statuses for new in status_news(sent.get(one.workload, one), one)]
         records = [*self._outputs, *(record for _, _, record in statuses), *self._happenings(news)]
         if offsets or records:
             commit(self._transactions, records, offsets, self._log.group())
@@ -465,9 +460,6 @@ class FitStage(Stage):
         self._outputs = []
         waiting = [self._status_due_s.get(w, 0.0) for f in self._folds.values() if f.is_live for w in f.touched]
         self._due_s = min(waiting, default=math.inf)
-
-    def _news_of(self, status: WorkloadStatus) -> Iterable[News]:
-        return status_news(self._statuses_sent.get(status.workload, status), status)
 
     def _happenings(self, news: Iterable[tuple[News, WorkloadStatus]]) -> Iterable[OutputRecord]:
         topic = self._topics.happenings

@@ -26,13 +26,8 @@ _LATEST_MS = 32_503_679_999_999
 def broker_time_ms(timestamp_ms: int, now_ms: int, *, by_broker: bool) -> int:
     """Return when a record reached the broker, in Unix milliseconds.
 
-    Parameters
-    ----------
-    timestamp_ms : int
-        The record's own.
-    by_broker : bool
-        Whether the broker dated the record (``LogAppendTime``), which nothing else can better. A producer's date is
-        believed up to 5 minutes ahead of the reader: beyond that its clock is the one that dated the event wrongly.
+    ``by_broker``: whether the broker dated the record (``LogAppendTime``), which nothing else can better. A producer's
+    date is believed up to 5 minutes ahead of the reader: beyond that its clock is the one that dated the event wrongly.
     """
     if 0 < timestamp_ms <= (_LATEST_MS if by_broker else now_ms + TOLERANCE_MS):
         return timestamp_ms

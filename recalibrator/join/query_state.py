@@ -254,18 +254,9 @@ def take_result(state: QueryState, routed: RoutedEvent, rules: Rules, arrived_at
 def take_feedback(state: QueryState, feedback: FeedbackEvent, arrived_at: datetime, rules: Rules) -> Joined:
     """Take what a labeler said.
 
-    Parameters
-    ----------
-    state : QueryState
-        What is known of this query; ``NOTHING_KNOWN`` where nothing is.
-    arrived_at : datetime
-        Stands in for a missing ``labelled_at``.
-
-    Returns
-    -------
-    Joined
-        With an example when the result is known, and the standing opinion or the number of those against it changed;
-        with a refusal when the query would hold too many labelers or bytes, or no field of the label is known.
+    ``arrived_at``: stands in for a missing ``labelled_at``. The outcome holds an example when the result is known, and
+    the standing opinion or the number of those against it changed; a refusal when the query would hold too many
+    labelers or bytes, or no field of the label is known.
     """
     identity = _identity(feedback)
     if identity in state.seen:

@@ -33,13 +33,8 @@ def feedback_warnings(
 ) -> list[FeedbackWarning]:
     """Return what is probably not meant, nothing where all is well or nothing can be known.
 
-    Parameters
-    ----------
-    fields : mapping of str to collection of str
-        The fields of each configured workload. Feedback names no workload: where its query's is not known, a field is
-        unknown only if no workload has it.
-    queue : LabelQueue or None
-        The open label requests; None while they are still being read.
+    ``fields``: of each configured workload. Feedback names no workload: where its query's is not known, a field is
+    unknown only if no workload has it. ``queue``: None while the open requests are still being read.
     """
     workload = None if queue is None else queue.workload_of(event.query_id)
     found = _unknown_fields(event, fields if workload is None else {workload: fields[workload]})

@@ -65,18 +65,10 @@ class _Line:
 
 
 class LabelQueue:
-    """The open label requests.
+    """The open label requests of the configured workloads; others on the topic are left alone.
 
-    Parameters
-    ----------
-    workloads : sequence of str
-        The configured ones; others on the topic are left alone.
-    retention_s : float
-        Requests older than this, in seconds, are not shown, even if their withdrawal is missing.
-    most : int
-        Requests of one workload that are held.
-    max_bytes : int
-        Bytes of one workload's requests that are held.
+    ``most``, ``max_bytes``: of one workload's requests that are held. ``retention_s``: requests older than this are not
+    shown, even if their withdrawal is missing.
     """
 
     def __init__(
@@ -147,19 +139,10 @@ class LabelQueue:
         reason: RequestReason | None = None,
         cursor: str | None = None,
     ) -> QueuePage:
-        """Return what to label next.
+        """Return what to label next, up to ``limit`` requests.
 
-        Parameters
-        ----------
-        limit : int
-            Requests on the page, from 1.
-        cursor : str, optional
-            ``next`` of the page before; requests that came meanwhile do not move what follows it.
-
-        Raises
-        ------
-        ValueError
-            When the cursor is none.
+        ``cursor``: ``next`` of the page before; requests that came meanwhile do not move what follows it. Raises
+        ValueError when it is none.
         """
         with self._lock:
             line = self._lines[workload]

@@ -80,16 +80,10 @@ def plan(
 ) -> Plan:
     """Decide what is still to do.
 
-    Parameters
-    ----------
-    requests : sequence of LabelRequested
-        Those that should have a task, newest first.
-    sent : mapping of Author to Sent
-        Of each author and query what was sent with the highest revision, by webhook or by an earlier round.
-    over_before : datetime
-        Tasks made before are removed when their request is over; somebody may have a younger one open.
-    forgotten_before : datetime
-        Annotations changed before are not sent: the join has forgotten their query's result.
+    ``requests``: those that should have a task, newest first. ``sent``: of each author and query what was sent with the
+    highest revision, by webhook or by an earlier round. ``over_before``: tasks made before are removed when their
+    request is over; somebody may have a younger one open. ``forgotten_before``: annotations changed before are not
+    sent, for the join has forgotten their query's result.
     """
     known = [task for task in tasks if task.query_id is not None]
     send, if_gone = _labels(known, sent, now=now, forgotten_before=forgotten_before)

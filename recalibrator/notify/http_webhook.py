@@ -46,12 +46,7 @@ def body_of(notice: Notice, page_url: str | None) -> bytes:
 def headers_of(notice: Notice, body: bytes, secret: str | None, now_s: int) -> dict[str, str]:
     """Return a notification's headers: its id, by which receivers tell a repetition, and its signature.
 
-    Parameters
-    ----------
-    secret : str or None
-        None: unsigned.
-    now_s : int
-        Unix time of this attempt.
+    ``secret``: None leaves it unsigned. ``now_s``: Unix time of this attempt.
 
     Examples
     --------

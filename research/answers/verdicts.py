@@ -46,7 +46,6 @@ from research.recorded.stream import WORKLOAD, Floats, Integers, Mask, query_id
 from research.results_json import receipt, rounded
 from schemas import LabelledExample
 from schemas.event import to_us
-from schemas.traffic import TrafficSummary
 
 OUT = Path("docs/results/answers/verdicts.md")
 LABELS = 0.02
@@ -89,23 +88,21 @@ class VerdictShift(Part):
     _labels: list[tuple[bool, bool, int, int]] = field(default_factory=list)
     _both: Floats = field(default_factory=lambda: np.zeros((2, 2)))
 
-    def take(self, event: LabelledExample | TrafficSummary, change: Change | None) -> None:
+    def take_label(self, example: LabelledExample, change: Change | None) -> None:
         """Note a verdict alone, or a label and the verdict beside it."""
-        if isinstance(event, TrafficSummary):
-            return
-        large = event.reason not in ("kept", "degraded")
-        if not event.is_counted:
-            if event.uncertainty is not None:
-                u = min(max(event.uncertainty, 1e-6), 1.0 - 1e-6)
+        large = example.reason not in ("kept", "degraded")
+        if not example.is_counted:
+            if example.uncertainty is not None:
+                u = min(max(example.uncertainty, 1e-6), 1.0 - 1e-6)
                 self._verdicts.append(
-                    (to_us(event.routed_at), float(np.log(u / (1.0 - u))), large, event.verdict == "wrong")
+                    (to_us(example.routed_at), float(np.log(u / (1.0 - u))), large, example.verdict == "wrong")
                 )
-        elif change == "added" and (served := event.served) is not None:
-            assert event.gold_count is not None
-            exact = bool(event.served_exact)
-            self._labels.append((large, exact, 2 * served.true_positives, served.predicted + event.gold_count))
-            if event.verdict is not None:
-                self._both[int(not exact), int(event.verdict == "wrong")] += 1.0
+        elif change == "added" and (served := example.served) is not None:
+            assert example.gold_count is not None
+            exact = bool(example.served_exact)
+            self._labels.append((large, exact, 2 * served.true_positives, served.predicted + example.gold_count))
+            if example.verdict is not None:
+                self._both[int(not exact), int(example.verdict == "wrong")] += 1.0
 
     def contribute(self, candidate: Candidate, view: View) -> Candidate | None:
         """Move what is expected of either model's served answers, and narrow what is not known of it."""

@@ -135,7 +135,7 @@ def stepping(stages: Sequence[Stage], rule: Rule, queries: int, seed: int) -> Wa
             continue
         for pair in stage.guarded(names[place], rule.guard_share, rng, CHUNK):
             number += 1
-            watch.take(_label(number, pair), "added")
+            watch.take_label(_label(number, pair), "added")
         step = rule.moves(watch)
         boldest = place - 1 if step < 0 else boldest
         if step and place + step <= boldest:

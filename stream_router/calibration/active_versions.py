@@ -98,8 +98,8 @@ class ActiveVersions:
     """The versions in force, and those on ``trials`` beside them: :class:`~stream_router.ports.Calibrations`.
 
     One of ``keys`` must have signed a version; without any, none need be signed. ``max_jump``: most by which the
-    escalation rate of a version may differ from that of the one in force. ``max_age_s``: how long ago a version may
-    have been made where none is in force.
+    escalation rate of a version may differ from that of the one in force; any thread may set it. ``max_age_s``: how
+    long ago a version may have been made where none is in force.
     """
 
     def __init__(
@@ -111,7 +111,7 @@ class ActiveVersions:
     ) -> None:
         self._wanted = dict(wanted)
         self._keys = tuple(keys)
-        self._max_jump = max_jump
+        self.max_jump = max_jump
         self._max_age_s = max_age_s
         self._too_old: dict[str, Rejected] = {}
         self._in_force: dict[str, _InForce] = {}
@@ -126,10 +126,6 @@ class ActiveVersions:
         keys = [bound(key, cluster_id) for key in self._keys]
         self._keys = tuple(bound(key, versions) for key in keys)
         self.trials.keys = tuple(bound(key, trials) for key in keys)
-
-    def limit_jump(self, max_jump: float | None) -> None:
-        """Judge the versions to come by another limit; one attribute, so that any thread may."""
-        self._max_jump = max_jump
 
     def in_force(self, workload: str) -> CalibrationVersion | None:
         """Return the version in force, or None in a cold start."""
@@ -281,7 +277,7 @@ class ActiveVersions:
         if version.version < present.version and version.created_at < present.created_at:
             problem = f"version {version.version} was made before {present.version}, which is in force"
             return Rejected.by(RejectionReason.OLDER, problem)
-        limit, found, usual = self._max_jump, escalation_rate(version), escalation_rate(present)
+        limit, found, usual = self.max_jump, escalation_rate(version), escalation_rate(present)
         is_wanted = version.evidence.trigger in BY_COMMAND or version.digest == present.digest
         if limit is None or found is None or usual is None or is_wanted or round(abs(found - usual), _PLACES) <= limit:
             return version
@@ -293,7 +289,7 @@ class ActiveVersions:
         return Rejected.by(RejectionReason.ESCALATION_JUMP, problem)
 
     def _jump_of(self, trial: CalibrationTrial) -> str | None:
-        limit, present, found = self._max_jump, self.in_force(trial.workload), escalation_rate(trial.version)
+        limit, present, found = self.max_jump, self.in_force(trial.workload), escalation_rate(trial.version)
         usual = None if present is None else escalation_rate(present)
         if limit is None or found is None or usual is None:
             return None

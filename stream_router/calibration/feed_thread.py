@@ -120,7 +120,10 @@ class VersionFile:
 
 
 class CalibrationFeed(Thread):
-    """The thread that reads calibration versions; ``active`` judges them."""
+    """The thread that reads calibration versions; ``active`` judges them.
+
+    ``caught_up`` is set once the topics were read to their ends.
+    """
 
     def __init__(
         self,
@@ -140,7 +143,7 @@ class CalibrationFeed(Thread):
         self._clock = clock
         self._on_failure = on_failure
         self._metrics = metrics
-        self._caught_up = Event()
+        self.caught_up = Event()
         self._closing = Event()
         for workload in settings.workloads:
             metrics.gauge("calibration_version", 0, workload=workload)
@@ -158,15 +161,6 @@ class CalibrationFeed(Thread):
                 _log.warning("kept calibration version refused", reason=outcome.reason.value, error=outcome.error)
             else:
                 self._note(outcome, "calibration from disk in force until the topic brings one")
-
-    @property
-    def is_caught_up(self) -> bool:
-        """Whether the topic was read to its end once."""
-        return self._caught_up.is_set()
-
-    def await_caught_up(self, timeout_s: float) -> bool:
-        """Block until the topic was read to its end once; False when the time is over first."""
-        return self._caught_up.wait(timeout_s)
 
     def close(self) -> None:
         """Let the thread end after its present poll; :meth:`join` waits for it."""
@@ -190,11 +184,11 @@ class CalibrationFeed(Thread):
                 self._offer_trial(record)
             else:
                 self._offer(record)
-        if self._reader.has_reached_ends and not self.is_caught_up:
+        if self._reader.has_reached_ends and not self.caught_up.is_set():
             for outcome in self.active.topic_read(self._clock.now()):
                 self._take(outcome, None)
             self._save()
-            self._caught_up.set()
+            self.caught_up.set()
 
     def _offer(self, record: Record) -> None:
         outcome = self.active.offer(record.key, record.value, self._clock.now())
@@ -202,7 +196,7 @@ class CalibrationFeed(Thread):
             self._records[record.key.decode()] = record.value
         if outcome is not None:
             self._take(outcome, record.offset)
-        if isinstance(outcome, Activated) and self.is_caught_up:
+        if isinstance(outcome, Activated) and self.caught_up.is_set():
             self._save()
 
     def _take(self, outcome: Activated | Rejected, offset: int | None) -> None:

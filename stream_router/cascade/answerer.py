@@ -122,7 +122,9 @@ class CascadeAnswerer:
             if isinstance(step, Ask) and step.alone:
                 cascade.alone_ended(await asking.ask("large", may_give_up=True))
                 continue
-            if isinstance(step, WaitFor) and not (self._waits or models.any_up(step.roles)):
+            if isinstance(step, WaitFor) and not (
+                self._waits or any(models.by_role[role].is_up for role in step.roles)
+            ):
                 raise ServersDown(f"{workload}: no server that the query needs is up ({', '.join(step.roles)})")
             role = step.role if isinstance(step, Ask) else await models.first_up(step.roles)
             may_give_up = role == "large" and cascade.can_do_without_large
@@ -164,10 +166,6 @@ class _Models:
         }
         self.servers = tuple(self.by_role.values())
 
-    def any_up(self, roles: tuple[ModelRole, ...]) -> bool:
-        """Return whether one of these servers is up."""
-        return any(self.by_role[role].is_up for role in roles)
-
     async def first_up(self, roles: tuple[ModelRole, ...]) -> ModelRole:
         """Wait until one of these servers is up; of several, the first named."""
         while True:
@@ -187,7 +185,7 @@ class _Models:
             return self.settings.cost
         if version is not None and version.costs is not None:
             return version.costs
-        small, large = (self.by_role[role].mean_latency_s for role in ("small", "large"))
+        small, large = (self.by_role[role].latencies.mean_s for role in ("small", "large"))
         return ModelCosts(small=1.0, large=large / small if small and large else UNMEASURED_COST_RATIO)
 
 

@@ -6,10 +6,9 @@ them and knows none by name. The one of trials is here; a larger one is a file o
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from datetime import datetime
 from enum import Enum
-from typing import Any
+from typing import Any, NamedTuple
 
 from schemas.calibration import CalibrationVersion
 from schemas.routed import Decision, LabelRequest, ModelRun, RoutedEvent, TrialDecision
@@ -26,8 +25,7 @@ class RunEnd(Enum):
     DOWN = "down"
 
 
-@dataclass(frozen=True, slots=True)
-class Asked:
+class Asked(NamedTuple):
     """One model's run and how it ended."""
 
     run: ModelRun
@@ -38,8 +36,7 @@ class Asked:
     marks: tuple[TokenMark, ...] = ()
 
 
-@dataclass(frozen=True, slots=True)
-class Drawn:
+class Drawn(NamedTuple):
     """The decision on a query, whose it is (None: a cold start), when it was made, and the number drawn for it."""
 
     decision: Decision

@@ -40,7 +40,7 @@ class CommitThread(Thread):
         metrics: Metrics,
     ) -> None:
         super().__init__(name="commit", daemon=True)
-        self._session = session
+        self.session = session
         self._ledger = ledger
         self._queries = queries
         self._outputs = outputs
@@ -52,16 +52,6 @@ class CommitThread(Thread):
         self._asked = 0
         self._served = 0
         self._closing = False
-
-    @property
-    def is_started(self) -> bool:
-        """Whether transactions can be made."""
-        return self._session.is_started
-
-    @property
-    def hangs(self) -> bool:
-        """Whether a broker call may never return: the process must then end without clean-up."""
-        return self._session.hangs
 
     def flush(self, timeout_s: float) -> bool:
         """Commit what is finished now; called by intake in a revocation and by the service at its end.
@@ -84,26 +74,28 @@ class CommitThread(Thread):
     def run(self) -> None:
         """Commit until closed. An error that ends the thread is handed on."""
         try:
-            self._session.start()
+            self.session.start()
             while not self._closing:
-                ticket = self._await_turn()
+                with self._turn:
+                    self._turn.wait_for(lambda: self._asked > self._served or self._closing, self._interval_s)
+                    ticket = self._asked
                 self.tick()
                 with self._turn:
                     self._served = ticket
                     self._turn.notify_all()
-            self._session.close()
+            self.session.close()
         except Exception as error:  # noqa: BLE001 handed on: the service ends with it
             self._on_failure(error)
 
     def tick(self) -> None:
         """Commit what is finished now; blocks for a transaction."""
-        self._session.serve()
+        self.session.serve()
         taken = self._ledger.take(self._metadata_chars)
         if taken is None:
             return
         batch = taken.batch
         offsets = {Input(self._queries, partition): found for partition, found in batch.offsets.items()}
-        end = self._session.commit([outcome.record for outcome in batch.outcomes], offsets, taken.group)
+        end = self.session.commit([outcome.record for outcome in batch.outcomes], offsets, taken.group)
         if isinstance(end, Committed):
             taken.committed()
             self._count(batch.outcomes, end.written)
@@ -137,11 +129,6 @@ class CommitThread(Thread):
             offset=commit.offset,
             metadata=commit.metadata[:_METADATA_SHOWN_CHARS],
         )
-
-    def _await_turn(self) -> int:
-        with self._turn:
-            self._turn.wait_for(lambda: self._asked > self._served or self._closing, self._interval_s)
-            return self._asked
 
     def _count(self, outcomes: Iterable[Outcome], written: Iterable[OutputRecord]) -> None:
         results: Counter[tuple[str, str, str]] = Counter()

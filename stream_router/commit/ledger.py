@@ -58,8 +58,7 @@ class _Entry:
     size_bytes: int = 0
 
 
-@dataclass(frozen=True, slots=True)
-class CommitBatch:
+class CommitBatch(NamedTuple):
     """What one transaction commits."""
 
     #: The input records whose results it holds.

@@ -242,13 +242,15 @@ def completion(endpoint: Endpoint, routed: RoutedEvent, ignored: Sequence[str]) 
     message = {"role": "assistant", "content": text, "refusal": None}
     content = {"message": message} if endpoint == "chat" else {"text": text}
     version = routed.decision.calibration_version
+    runs = [run for run in (routed.small, routed.large) if run is not None]
+    read, written = sum(run.prompt_tokens for run in runs), sum(run.completion_tokens for run in runs)
     return {
         "id": routed.query_id,
         "object": "chat.completion" if endpoint == "chat" else "text_completion",
         "created": int(routed.routed_at.timestamp()),
         "model": routed.workload,
         "choices": [{"index": 0, "finish_reason": "stop", "logprobs": None, **content}],
-        "usage": _usage(routed),
+        "usage": {"prompt_tokens": read, "completion_tokens": written, "total_tokens": read + written},
         "system_fingerprint": f"ucci-{routed.workload}-" + ("cold-start" if version is None else f"v{version}"),
         "ucci": _decision(routed) | {"ignored": list(ignored)},
     }
@@ -267,13 +269,6 @@ def model(workload: str, since: datetime) -> dict[str, Any]:
 def error(code: str, message: str, status: int, param: str | None = None) -> dict[str, Any]:
     """Return an error."""
     return {"error": {"message": message, "type": _KINDS.get(status, _INVALID), "param": param, "code": code}}
-
-
-def _usage(routed: RoutedEvent) -> dict[str, int]:
-    runs = [run for run in (routed.small, routed.large) if run is not None]
-    read = sum(run.prompt_tokens for run in runs)
-    written = sum(run.completion_tokens for run in runs)
-    return {"prompt_tokens": read, "completion_tokens": written, "total_tokens": read + written}
 
 
 def _decision(routed: RoutedEvent) -> dict[str, Any]:

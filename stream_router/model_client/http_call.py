@@ -78,32 +78,22 @@ class ModelConnection:
         """Close all connections."""
         await self._session.close()
 
-    async def greet(self) -> dict[str, str]:
-        """Ask for the list of models, and wait no longer than 2 s; see :meth:`models`.
-
-        Answering costs the server nothing, and proves only that somebody listens: whatever the status, the server is
-        there. Raises UnreachableError, TimedOutError or TransientError when nothing came back.
-        """
-        status, body = await self._list_models(min(_GREETING_S, self._timeout_s))
-        return read_models(body) if status == _OK else {}
-
-    async def models(self) -> dict[str, str]:
+    async def models(self, *, greets: bool = False) -> dict[str, str]:
         """Return the names of the models that the server lists, and what each is made of where it says so.
 
-        Empty where the server offers no such list. Raises MisconfiguredError, TimedOutError, UnreachableError or
-        TransientError; see there.
-        """
-        status, body = await self._list_models(self._timeout_s)
-        if status in _FORBIDDEN:
-            raise MisconfiguredError(f"HTTP {status} from {self._base_url}/models: {_shown(body)}; check api_key")
-        return read_models(body) if status == _OK else {}
+        Empty where the server offers no such list. Raises UnreachableError, TimedOutError or TransientError when
+        nothing came back, and MisconfiguredError when the key is refused.
 
-    async def _list_models(self, timeout_s: float) -> tuple[int, bytes]:
-        async with (
-            _translated(timeout_s),
-            self._session.get(f"{self._base_url}/models", allow_redirects=False) as response,
-        ):
-            return response.status, await self._read(response)
+        ``greets``: wait no longer than 2 s, and see only whether somebody listens, which costs the server nothing:
+        whatever the status, it is there.
+        """
+        timeout_s = min(_GREETING_S, self._timeout_s) if greets else self._timeout_s
+        url = f"{self._base_url}/models"
+        async with _translated(timeout_s), self._session.get(url, allow_redirects=False) as response:
+            status, body = response.status, await self._read(response)
+        if status in _FORBIDDEN and not greets:
+            raise MisconfiguredError(f"HTTP {status} from {url}: {_shown(body)}; check api_key")
+        return read_models(body) if status == _OK else {}
 
     async def attempt(self, request: ModelRequest, headers: Mapping[str, str] | None = None) -> Reply:
         """Make one call.

@@ -36,12 +36,7 @@ from stream_router.errors import (
     TransientError,
     UnreachableError,
 )
-from stream_router.model_client.concurrency_limit import (
-    CallSlots,
-    ConcurrencyLimit,
-    QueryTime,
-    RetryBudget,
-)
+from stream_router.model_client.concurrency_limit import CallSlots, ConcurrencyLimit, QueryTime, RetryBudget
 from stream_router.model_client.http_call import ModelConnection
 from stream_router.model_client.request import ModelRequest
 from stream_router.model_client.server_health import Breaker, HealthEvent, HealthState, LatencyWindow
@@ -124,7 +119,8 @@ class ModelClient:
         self._is_up, self._is_settled = asyncio.Event(), asyncio.Event()
         self._is_sure, self._is_in_doubt = asyncio.Event(), asyncio.Event()
         self._announce()
-        self._latencies = LatencyWindow()
+        #: Of the attempts that were answered, without queue and retries.
+        self.latencies = LatencyWindow()
         self._calls = self._failures = 0
         self._has_complained = False
 
@@ -134,7 +130,7 @@ class ModelClient:
         self._connection = ModelConnection(self._endpoint, connections, self._max_tokens)
         self._prober = asyncio.create_task(self._keep_probing())
         try:
-            served = await self._connection.greet()
+            served = await self._connection.models(greets=True)
             if served and self._endpoint.model not in served:
                 shown = sorted(served)[:_SHOWN_MODELS]
                 _log.warning("model not served", **self._described, model=self._endpoint.model, served=shown)
@@ -157,18 +153,13 @@ class ModelClient:
         """Whether calls are let through."""
         return self._breaker.lets_through
 
-    @property
-    def mean_latency_s(self) -> float | None:
-        """Mean of the recent attempts that were answered, without queue and retries; None before the first."""
-        return self._latencies.mean_s
-
     def health(self) -> ModelHealth:
         """Return what is known of the server; counts and latencies are of attempts, probes included in the counts."""
         return ModelHealth(
             state=self._breaker.health,
             calls=self._calls,
             failures=self._failures,
-            latency_s=self._latencies.quantiles_s(),
+            latency_s=self.latencies.quantiles_s(),
             overloaded=self.is_up and self._limit.is_lowered and self._slots.queued > 0,
             concurrency_limit=self._limit.current,
             in_flight=self._slots.taken,
@@ -320,7 +311,7 @@ class ModelClient:
         self._count("answered", seconds)
         if not is_probe:
             self._expect_probabilities(reply)
-            self._latencies.add(seconds)
+            self.latencies.add(seconds)
             self._limit_by(began_s, overloaded=False)
         self._advance(HealthEvent.SUCCESS)
         return reply

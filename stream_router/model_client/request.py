@@ -32,12 +32,7 @@ class ModelRequest:
 
 
 def build_request(
-    workload: WorkloadSettings,
-    endpoint: ModelEndpoint,
-    text: str,
-    *,
-    begun: str = "",
-    marked: bool = False,
+    workload: WorkloadSettings, endpoint: ModelEndpoint, text: str, *, begun: str = "", marked: bool = False
 ) -> ModelRequest:
     """Return the request that asks one model about one query.
 

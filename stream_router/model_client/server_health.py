@@ -70,12 +70,7 @@ class HealthEvent(Enum):
     OUTAGE = "outage"
 
 
-_DOUBTED = (
-    HealthEvent.FAILURE,
-    HealthEvent.UNREACHABLE,
-    HealthEvent.PROBE_FAILED,
-    HealthEvent.PROBE_DELAYED,
-)
+_DOUBTED = (HealthEvent.FAILURE, HealthEvent.UNREACHABLE, HealthEvent.PROBE_FAILED, HealthEvent.PROBE_DELAYED)
 _CLOSED_OR_GONE = {HealthEvent.SUCCESS: HealthState.CLOSED, HealthEvent.OUTAGE: HealthState.OPEN}
 _IN_DOUBT = _CLOSED_OR_GONE | dict.fromkeys(_DOUBTED, HealthState.SUSPECT)
 _ABSENT = _CLOSED_OR_GONE | dict.fromkeys(_DOUBTED, HealthState.OPEN) | {HealthEvent.PROBE_SENT: HealthState.HALF_OPEN}

@@ -25,12 +25,12 @@ from schemas.errors import UcciError
 from tests.faults.arena import RATE
 from tests.faults.campaign import ENTRIES, SOAKED, Entry, Row, Watching, run, soak
 from tests.faults.episodes import Episode
-from tests.faults.report import document, is_harmless, memory_table, soak_document, table
+from tests.faults.page import summary
+from tests.faults.report import document, is_harmless, soak_document
 from tests.faults.resident_memory import WARM_UP_S
 from ucci_stream.local.kafka_node import LocalBroker
 
 _CONSOLE = Console(stderr=True)
-_WIDTH = 110
 #: So many of a kind's findings are shown while the campaign goes on; the report has all.
 _FIRST = 5
 
@@ -105,12 +105,7 @@ def chaos(
         shutil.rmtree(directory, ignore_errors=True)
     if json_file is not None:
         json_file.write_text(json.dumps(made, indent=1) + "\n", encoding="utf-8")
-    output = Console(width=None if sys.stdout.isatty() else _WIDTH)
-    output.print(table(rows, f"{made['minutes']} minutes, seed {seed}, {made['machine']}"))
-    if soak_minutes is not None:
-        output.print(memory_table(found.memory))
-    for line in (*made["findings"], *made["not_recovered"], *made["ended"]):
-        output.print(line)
+    sys.stdout.write(summary(made))
     raise typer.Exit(0 if is_harmless(rows) else 1)
 
 

@@ -56,7 +56,12 @@ VERSION_S = 20.0
 _SAID_CHARS = 200
 
 #: Whose doing it is; without its stage nothing can be expected of an area.
-_STAGE_OF: Mapping[Area, Stage] = {"queries": "router", "labels": "join", "versions": "fit"}
+AREA_OF: Mapping[Stage, Area] = {"router": "queries", "join": "labels", "fit": "versions"}
+INPUTS: Mapping[Stage, tuple[str, ...]] = {
+    "router": ("queries",),
+    "join": ("results", "feedback"),
+    "fit": ("observations",),
+}
 
 
 class NotRecovered(AssertionError):
@@ -247,7 +252,8 @@ class Arena:
         """Return the records and every promise broken, beliefs included."""
         is_settled = self.settle(JUDGED_S)
         evidence = self.evidence()
-        findings = [finding for finding in check(evidence) if _STAGE_OF[finding.area] in self._stages]
+        areas = {AREA_OF[stage] for stage in self._stages}
+        findings = [finding for finding in check(evidence) if finding.area in areas]
         if not is_settled:
             findings.append(Finding("queries", "lost", f"not settled within {JUDGED_S:g} s: what is lost may be late"))
         if "fit" in self._stages:

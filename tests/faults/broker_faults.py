@@ -6,14 +6,15 @@ Linux ends a child with the thread that started it: these run in the thread that
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from random import Random
 
 from confluent_kafka import Consumer, TopicPartition
 from confluent_kafka.admin import AdminClient
 
-from tests.faults.arena import Arena, stage_of
+from tests.faults.arena import INPUTS, Arena, stage_of
 from tests.faults.episodes import Episode, Kind, recovered
+from tests.faults.fault_points import Stage
 
 AWAY_S = 30.0
 FROZEN_S = 5.0
@@ -63,17 +64,10 @@ def frozen(arena: Arena) -> None:
     arena.broker.thaw()
 
 
-_INPUTS: Mapping[str, tuple[str, ...]] = {
-    "router": ("queries",),
-    "join": ("results", "feedback"),
-    "fit": ("observations",),
-}
-
-
 def retention(arena: Arena, draw: Random, times: int) -> Iterator[Episode]:
     """Stop a stage, let its topics' retention take what it has not read, and start it again."""
     for _ in range(times):
-        stage = draw.choice(tuple(_INPUTS))
+        stage = draw.choice(tuple(INPUTS))
         names = [name for name, child in arena.children.items() if stage_of(name) == stage and child.is_alive]
         began_s = time.monotonic()
         for name in names:
@@ -87,7 +81,7 @@ def retention(arena: Arena, draw: Random, times: int) -> Iterator[Episode]:
         yield recovered(arena, "retention overtakes", what, names[0], fault_s=fault_s)
 
 
-def overtake(arena: Arena, stage: str, draw: Random) -> int:
+def overtake(arena: Arena, stage: Stage, draw: Random) -> int:
     """Delete most of what a stage has not read; what is deleted is excused, and counted."""
     committed = _committed(arena, stage)
     ends = {tp: offset + 1 for tp, offset in _last_offsets(arena, stage).items()}
@@ -109,13 +103,13 @@ def overtake(arena: Arena, stage: str, draw: Random) -> int:
     return len(arena.excused) - before
 
 
-def _committed(arena: Arena, stage: str) -> dict[tuple[str, int], int]:
+def _committed(arena: Arena, stage: Stage) -> dict[tuple[str, int], int]:
     """Return where a stage's group stands, by topic without prefix and partition."""
     consumer = Consumer({"bootstrap.servers": arena.broker.bootstrap, "group.id": f"{arena.prefix}-{stage}"})
     try:
         asked = [
             TopicPartition(f"{arena.prefix}.{topic}", partition)
-            for topic in _INPUTS[stage]
+            for topic in INPUTS[stage]
             for partition in range(arena.settings.topics.partitions)
         ]
         found = consumer.committed(asked, timeout=_ASK_S)
@@ -125,8 +119,8 @@ def _committed(arena: Arena, stage: str) -> dict[tuple[str, int], int]:
     return {(tp.topic[strip:], tp.partition): max(tp.offset, 0) for tp in found}
 
 
-def _last_offsets(arena: Arena, stage: str) -> dict[tuple[str, int], int]:
+def _last_offsets(arena: Arena, stage: Stage) -> dict[tuple[str, int], int]:
     last: dict[tuple[str, int], int] = {}
-    for place in sorted(place for place in list(arena.archive.records) if place.topic in _INPUTS[stage]):
+    for place in sorted(place for place in list(arena.archive.records) if place.topic in INPUTS[stage]):
         last[(place.topic, place.partition)] = place.offset
     return last

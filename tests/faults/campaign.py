@@ -9,18 +9,17 @@ from __future__ import annotations
 
 import random
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 
 from tests.faults import broker_faults, model_faults, process_faults, state_faults
-from tests.faults.arena import RATE, Arena, Ended, arena, stage_of
+from tests.faults.arena import AREA_OF, RATE, Arena, Ended, arena, stage_of
 from tests.faults.checker import Area, Finding
 from tests.faults.episodes import Episode, Kind
 from tests.faults.evidence import Evidence
-from tests.faults.fault_points import Stage
 from tests.faults.resident_memory import WARM_UP_S, MemoryWatch, Slope, over_time, slopes
 from ucci_stream.local.kafka_node import LocalBroker
 from ucci_stream.local.processes import StackFailed
@@ -114,9 +113,6 @@ class Watching:
 _NOBODY = Watching()
 
 
-_AREA_OF: Mapping[Stage, Area] = {"router": "queries", "join": "labels", "fit": "versions"}
-
-
 @dataclass
 class _Judgement:
     """What was found so far, so that each finding is somebody's only once."""
@@ -142,7 +138,7 @@ class _Judgement:
                 [finding for finding in fresh if entry.area in {None, finding.area}],
                 queries - self.queries,
                 letters - self.letters,
-                [one.how for one in ended if entry.area in {None, _AREA_OF[stage_of(one.name)]}],
+                [one.how for one in ended if entry.area in {None, AREA_OF[stage_of(one.name)]}],
             )
             for entry, episodes in run
         ]

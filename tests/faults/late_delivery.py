@@ -9,10 +9,10 @@ import json
 import sys
 import tempfile
 import time
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from random import Random
 from typing import Annotated, Literal
@@ -20,8 +20,8 @@ from typing import Annotated, Literal
 import typer
 from confluent_kafka import Consumer, KafkaException, TopicPartition
 
-from tests.faults.arena import SESSION_S, Arena, arena
-from tests.faults.checker import Area, Finding, check
+from tests.faults.arena import AREA_OF, INPUTS, SESSION_S, Arena, arena, stage_of
+from tests.faults.checker import Finding, check
 from tests.faults.evidence import Evidence
 from tests.faults.fault_points import Stage
 from tests.faults.late_schedules import STRUCK, Played, Player, Schedule, drawn
@@ -34,12 +34,6 @@ NAMES: Mapping[Stage, tuple[str, ...]] = {
     "fit": ("router-0", "join", "fit"),
 }
 
-AREAS: Mapping[Stage, Area] = {"router": "queries", "join": "labels", "fit": "versions"}
-INPUTS: Mapping[str, tuple[str, ...]] = {
-    "router": ("queries",),
-    "join": ("results", "feedback"),
-    "fit": ("observations",),
-}
 #: Schedules in one arena: earlier findings are filtered out each time, which takes longer with every record.
 BLOCK = 40
 
@@ -86,7 +80,7 @@ class Scene:
 
     def __init__(self, stage: Arena, proxied: Proxied, struck: Stage, off: tuple[str, ...] = ()) -> None:
         self.arena = stage
-        self._area = AREAS[struck]
+        self._area = AREA_OF[struck]
         self._names = NAMES[struck]
         text = stage.config.read_text()
         text = text.replace(proxied.broker.bootstrap, proxied.address)
@@ -106,7 +100,7 @@ class Scene:
                     "log_level": 2,
                 }
             )
-            for name in map(_stage, self._names)
+            for name in map(stage_of, self._names)
         }
 
     def play(self, schedule: Schedule) -> Outcome:
@@ -161,7 +155,7 @@ class Scene:
             found += self.arena.fold_faults(evidence, _CAUGHT_UP_S)
         return found
 
-    def _is_drained(self, name: str, consumer: Consumer) -> bool:
+    def _is_drained(self, name: Stage, consumer: Consumer) -> bool:
         topics = [f"{self.arena.prefix}.{topic}" for topic in INPUTS[name]]
         try:
             known = consumer.list_topics(timeout=_ASK_S).topics
@@ -173,10 +167,6 @@ class Scene:
         except KafkaException:
             return False
         return True
-
-
-def _stage(name: str) -> str:
-    return name.partition("-")[0]
 
 
 @contextmanager
@@ -212,50 +202,24 @@ def run(
     return outcomes
 
 
-@dataclass
-class Line:
-    """What the schedules of one kind cost: how many of them did harm, and how many promises were broken."""
-
-    kind: str
-    schedules: int = 0
-    struck: int = 0
-    harmed: int = 0
-    lost: int = 0
-    doubled: int = 0
-    other: int = 0
-    stuck: int = 0
-    errors: Counter[int | None] = field(default_factory=Counter)
-
-
-def lines(outcomes: Iterable[Outcome]) -> list[Line]:
-    """Sum up by kind, with a line for all."""
-    found: dict[str, Line] = {}
-    for outcome in outcomes:
-        for kind in (outcome.schedule.kind, "all"):
-            line = found.setdefault(kind, Line(kind))
-            line.schedules += 1
-            line.stuck += outcome.is_stuck
-            if outcome.played.reached == STRUCK:
-                line.struck += 1
-                line.errors[outcome.played.error] += 1
-            line.lost += outcome.count("lost")
-            line.doubled += outcome.count("doubled")
-            line.other += sum(finding.harm not in HARMS for finding in outcome.findings)
-            line.harmed += bool(outcome.findings)
-    return [*sorted((line for kind, line in found.items() if kind != "all"), key=lambda line: line.kind), found["all"]]
-
-
 def table(outcomes: Iterable[Outcome]) -> str:
-    """Return the sums as text."""
-    head = ("kind", "drawn", "struck", "stuck", "harmed", "lost", "doubled", "other", "answers to the late request")
-    rows = [
-        (
-            *(line.kind, line.schedules, line.struck, line.stuck, line.harmed, line.lost, line.doubled, line.other),
-            " ".join(f"{error}:{count}" for error, count in sorted(line.errors.items(), key=str)),
-        )
-        for line in lines(outcomes)
-    ]
-    return "".join(f"{row[0]:48}{''.join(f'{cell:>8}' for cell in row[1:-1])}  {row[-1]}\n" for row in [head, *rows])
+    """Return as text what the schedules of each kind cost: how many did harm, and how many promises were broken."""
+    found: dict[str, Counter[str]] = defaultdict(Counter)
+    answers: dict[str, Counter[str]] = defaultdict(Counter)
+    for outcome in outcomes:
+        is_struck = outcome.played.reached == STRUCK
+        counts = {"drawn": 1, "struck": int(is_struck), "stuck": int(outcome.is_stuck)}
+        counts |= {"harmed": int(bool(outcome.findings)), **{harm: outcome.count(harm) for harm in HARMS}}
+        counts["other"] = sum(finding.harm not in HARMS for finding in outcome.findings)
+        for kind in (outcome.schedule.kind, "all"):
+            found[kind].update(counts)
+            answers[kind].update([str(outcome.played.error)] if is_struck else [])
+    heads = ["drawn", "struck", "stuck", "harmed", *HARMS, "other"]
+    shown = [("kind", heads, "answers to the late request")]
+    for kind in (*sorted(found.keys() - {"all"}), "all"):
+        said = " ".join(f"{error}:{count}" for error, count in sorted(answers[kind].items()))
+        shown.append((kind, [str(found[kind][head]) for head in heads], said))
+    return "".join(f"{kind:48}{''.join(f'{cell:>8}' for cell in cells)}  {said}\n" for kind, cells, said in shown)
 
 
 app = typer.Typer(add_completion=False, pretty_exceptions_enable=False)

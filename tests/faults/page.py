@@ -220,19 +220,30 @@ def _steps(steps: Mapping[str, int]) -> str:
 
 def _soak(soak: Mapping[str, Any]) -> list[str]:
     faults = sum(one["faults"] for one in soak["kinds"])
-    rows = []
-    for name, slope in soak["memory"].items():
-        rise = slope["mib_per_minute"]
-        shown = "too short" if rise is None else f"{rise:+.2f}"
-        rows.append([name, shown, f"{slope['minutes']:.1f}", str(slope["lives"]), f"{slope['last_mib']:.0f}"])
     return [
         "## Soak",
         f"{faults} faults, {soak['queries']} queries: {_harm(soak['total'])}.",
         _HOW_SOAKED,
         _receipt(soak),
         *_findings(soak)[1:],
-        _table(("process", "MiB a minute", "minutes", "lives", "last MiB"), rows),
+        _memory(soak["memory"]),
     ]
+
+
+def _memory(memory: Mapping[str, Any]) -> str:
+    rows = []
+    for name, slope in memory.items():
+        rise = slope["mib_per_minute"]
+        shown = "too short" if rise is None else f"{rise:+.2f}"
+        rows.append([name, shown, f"{slope['minutes']:.1f}", str(slope["lives"]), f"{slope['last_mib']:.0f}"])
+    return _table(("process", "MiB a minute", "minutes", "lives", "last MiB"), rows)
+
+
+def summary(made: Mapping[str, Any]) -> str:
+    """Return the tables of a campaign or a soak, with what was found, for the terminal."""
+    memory = [_memory(made["memory"])] if "memory" in made else []
+    title = f"{made['minutes']} minutes, seed {made['seed']}, {made['machine']}"
+    return "\n\n".join([title, _kinds([*made["kinds"], made["total"]]), *memory, *_findings(made)[1:]]) + "\n"
 
 
 def _table(heads: Iterable[str], rows: Iterable[Iterable[str]]) -> str:

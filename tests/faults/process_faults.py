@@ -10,7 +10,7 @@ from dataclasses import replace
 from pathlib import Path
 from random import Random
 
-from tests.faults.arena import SESSION_S, Arena, NotRecovered
+from tests.faults.arena import SESSION_S, Arena, NotRecovered, stage_of
 from tests.faults.child import Child
 from tests.faults.episodes import Episode, Kind, await_stopped, recovered, thaw
 from tests.faults.fault_points import FaultPoint, Stage, Strike, point_named, points_of
@@ -60,7 +60,7 @@ def _killed_at(arena: Arena, name: str, point: FaultPoint, number: int, draw: Ra
     elif code != -signal.SIGKILL:
         what += f" (ended with {code}: {child.tail(1)})"
     child.start()
-    return recovered(arena, f"kill {_stage(name)}", what, name)
+    return recovered(arena, f"kill {stage_of(name)}", what, name)
 
 
 def killed_anywhere(arena: Arena, name: str) -> Episode:
@@ -68,7 +68,7 @@ def killed_anywhere(arena: Arena, name: str) -> Episode:
     child = arena.child(name)
     child.kill()
     child.start()
-    return recovered(arena, f"kill {_stage(name)}", f"{name}: anywhere", name)
+    return recovered(arena, f"kill {stage_of(name)}", f"{name}: anywhere", name)
 
 
 def _await_any_commit(arena: Arena, name: str) -> None:
@@ -77,10 +77,6 @@ def _await_any_commit(arena: Arena, name: str) -> None:
     except NotRecovered:
         # Whatever holds it up shows in the recovery that is measured after the kill.
         return
-
-
-def _stage(name: str) -> str:
-    return name.partition("-")[0]
 
 
 #: A process that is stopped here has something to commit when it goes on.
@@ -114,10 +110,10 @@ def _stopped(arena: Arena, name: str, point: FaultPoint, number: int) -> Episode
     time.sleep(PAST_SESSION_S)
     try:
         # Whoever took over has committed what the stopped process is about to commit too.
-        arena.recovery_s("router-1" if name == "router-0" else "router-0" if other is None else _stage(name), began_s)
+        arena.recovery_s("router-1" if name == "router-0" else "router-0" if other is None else stage_of(name), began_s)
     except NotRecovered as error:
         thaw(child)
-        return Episode(f"stop {_stage(name)}", f"{name}: nobody took over: {error}", 0.0, None)
+        return Episode(f"stop {stage_of(name)}", f"{name}: nobody took over: {error}", 0.0, None)
     stopped_s = time.monotonic() - began_s
     thaw(child)
     found = _after_a_thaw(arena, child, name, other, f"{name}: {point.name}", stopped_s)
@@ -127,19 +123,15 @@ def _stopped(arena: Arena, name: str, point: FaultPoint, number: int) -> Episode
 
 def _takes_over(arena: Arena, name: str, number: int) -> Child | None:
     """Return a process that takes over where no other runs: a recalibrator with a state directory of its own."""
-    return None if _stage(name) == "router" else arena.another(_recalibrator(name), f"{name}-stand-in-{number}")
-
-
-def _recalibrator(name: str) -> Stage:
-    return "join" if name.startswith("join") else "fit"
+    return None if stage_of(name) == "router" else arena.another(stage_of(name), f"{name}-stand-in-{number}")
 
 
 def _after_a_thaw(arena: Arena, child: Child, name: str, other: Child | None, what: str, stopped_s: float) -> Episode:
     """See the one that was stopped go on, or end and start again, beside the one that took over."""
-    kind = f"stop {_stage(name)}"
+    kind = f"stop {stage_of(name)}"
     if other is None:
         return recovered(arena, kind, what, name, fault_s=stopped_s)
-    found = recovered(arena, kind, what, _stage(name), fault_s=stopped_s)
+    found = recovered(arena, kind, what, stage_of(name), fault_s=stopped_s)
     other.signal(signal.SIGTERM)
     other.await_end(_EXIT_S)
     other.kill()

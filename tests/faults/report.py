@@ -6,20 +6,17 @@ import os
 import platform
 import subprocess
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-from rich.table import Table
 
 from tests.faults.campaign import Row, Soak
 from tests.faults.fault_points import FAULT_POINTS
-from tests.faults.resident_memory import Slope
 
 ROOT = Path(__file__).parents[2]
-_COLUMNS = ("faults", "lost", "doubled", "contradictory", "other", "not recovered", "ended")
 _SHOWN_FINDINGS = 20
 
 
@@ -88,34 +85,6 @@ def _kills_by_step(rows: Iterable[Row]) -> dict[str, int]:
         if row.kind.startswith("kill "):
             steps.update(one.what.partition(": ")[2] for one in row.episodes)
     return dict(steps)
-
-
-def table(rows: Sequence[Row], title: str) -> Table:
-    """Return the report for the terminal."""
-    found = Table(title=title)
-    found.add_column("kind", no_wrap=True)
-    for column in (*_COLUMNS, "recovery p50", "p99", "queries"):
-        found.add_column(column, justify="right")
-    for row in [*rows, None]:
-        found.add_row(*_cells(_figures("all", rows) if row is None else _figures(row.kind, [row])))
-    return found
-
-
-def _cells(figures: Mapping[str, Any]) -> list[str]:
-    recovery = figures["recovery_s"]
-    seconds = [f"{recovery[quantile]:.1f} s" if quantile in recovery else "" for quantile in ("p50", "p99")]
-    return [figures["kind"], *(str(figures[column]) for column in _COLUMNS), *seconds, str(figures["queries"])]
-
-
-def memory_table(memory: Mapping[str, Slope]) -> Table:
-    """Return how memory grew."""
-    found = Table(title="Resident memory after warm-up")
-    for column in ("process", "MiB/min", "over minutes", "lives", "last MiB"):
-        found.add_column(column, justify="left" if column == "process" else "right")
-    for name, slope in sorted(memory.items()):
-        rise = "too short" if slope.mib_per_minute is None else f"{slope.mib_per_minute:+.2f}"
-        found.add_row(name, rise, f"{slope.minutes:.1f}", str(slope.lives), f"{slope.last_mib:.0f}")
-    return found
 
 
 def soak_document(found: Soak, command: str, seed: int, began_at: datetime) -> dict[str, Any]:

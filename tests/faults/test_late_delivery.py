@@ -114,8 +114,5 @@ def test_without_raised_epochs_results_are_lost_and_doubled(
 ) -> None:
     """The negative control: the schedules find what they are there to find."""
     with stage(proxied, tmp_path_factory, "router", ("raised epoch",)) as router:
-        for schedule, kind in (
-            (late.LATE_COMMIT_BEFORE_RECORDS, "lost"),
-            (late.LATE_COMMIT_AFTER_RECORDS, "doubled"),
-        ):
+        for schedule, kind in ((late.LATE_COMMIT_BEFORE_RECORDS, "lost"), (late.LATE_COMMIT_AFTER_RECORDS, "doubled")):
             assert any(one.startswith(kind) for _ in range(CONTROL_ATTEMPTS) for one in harm(router, schedule))

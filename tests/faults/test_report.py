@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import io
 from datetime import UTC, datetime
 
-from rich.console import Console
 from typer.testing import CliRunner
 
 from tests.faults.__main__ import app
@@ -13,8 +11,8 @@ from tests.faults.campaign import ENTRIES, Row
 from tests.faults.checker import Finding
 from tests.faults.episodes import Episode
 from tests.faults.fault_points import FAULT_POINTS
-from tests.faults.page import STORIES, page
-from tests.faults.report import ROOT, document, is_harmless, table
+from tests.faults.page import STORIES, page, summary
+from tests.faults.report import ROOT, document, is_harmless
 
 NOW = datetime(2026, 1, 1, tzinfo=UTC)
 
@@ -46,10 +44,9 @@ def test_harm_or_a_missing_recovery_is_not_harmless() -> None:
     assert not is_harmless([kept, rows()[1]])
 
 
-def test_the_table_has_a_line_for_each_kind_and_for_all() -> None:
-    out = io.StringIO()
-    Console(file=out, width=110).print(table(rows(), "a title"))
-    assert [word for word in ("kill join", "broker SIGKILL", "all", "2.0 s") if word not in out.getvalue()] == []
+def test_the_summary_has_a_line_for_each_kind_and_for_all() -> None:
+    shown = summary(document(rows(), "a command", 7, NOW))
+    assert [word for word in ("kill join", "broker SIGKILL", "all", "2.0 s") if word not in shown] == []
 
 
 def test_the_command_names_its_kinds() -> None:

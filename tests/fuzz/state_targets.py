@@ -199,7 +199,7 @@ class _Files:
 
     def bootstrapped(self, data: bytes) -> str:
         """Make a first version of a file."""
-        return self._read(data, lambda: bootstrap_events(self._path, WORKLOAD, SETTINGS.uncertainty, NOW))
+        return self._read(data, lambda: bootstrap_events(SETTINGS, self._path, NOW))
 
     def _read(self, data: bytes, read: Callable[[], Iterable[object]]) -> str:
         self._path.write_bytes(data)

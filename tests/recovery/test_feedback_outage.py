@@ -14,11 +14,7 @@ from typing import Any
 import pytest
 
 from tests.support.broker import read_all
-from tests.support.recalibrator_processes import (
-    RecalibratorProcess,
-    create_all_topics,
-    write_recalibrator_config,
-)
+from tests.support.recalibrator_processes import RecalibratorProcess, create_all_topics, write_recalibrator_config
 from ucci_stream.local.kafka_node import LocalBroker, pick_port
 
 pytestmark = [pytest.mark.broker, pytest.mark.slow]

@@ -19,11 +19,7 @@ from recalibrator.decoding import decode_observation
 from schemas.command import Command
 from tests.support.broker import create, follow, produce, read_all, unique_prefix
 from tests.support.recalibrator_events import START, feedback, routed
-from tests.support.recalibrator_processes import (
-    RecalibratorProcess,
-    recalibrator_settings,
-    write_recalibrator_config,
-)
+from tests.support.recalibrator_processes import RecalibratorProcess, recalibrator_settings, write_recalibrator_config
 from tests.support.routers import value_of
 from ucci_stream.local.kafka_node import LocalBroker
 

@@ -150,11 +150,7 @@ class RouterProcess:
         self._ledger = SharedLedger(IN_FLIGHT)
         self._answerer = ANSWERERS[-1]()
         self._queries = QueryLoop(
-            self._answerer,
-            ("photo",),
-            outputs=TOPICS,
-            finished=self._ledger.finished,
-            tracing=Tracing(),
+            self._answerer, ("photo",), outputs=TOPICS, finished=self._ledger.finished, tracing=Tracing()
         )
         broker = life.broker(instance_id)
         self._session = broker.session(GROUP)

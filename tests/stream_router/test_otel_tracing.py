@@ -73,11 +73,7 @@ async def routing(tracing: Tracing, version: CalibrationVersion = ESCALATES) -> 
         await answerer.start()
         outcomes: asyncio.Queue[Outcome] = asyncio.Queue()
         router = QueryLoop(
-            answerer,
-            ["photo"],
-            outputs=OutputTopics("results", "dead"),
-            finished=outcomes.put_nowait,
-            tracing=tracing,
+            answerer, ["photo"], outputs=OutputTopics("results", "dead"), finished=outcomes.put_nowait, tracing=tracing
         )
         try:
             yield Routing(small, large, router, outcomes)

@@ -27,8 +27,7 @@ async def test_erroring_queries_alone_are_given_up(status: int, monkeypatch: pyt
     """Queries that both models answer with errors are given up even if there are no other queries."""
     draw_no_pauses(monkeypatch)
     async with bench(COLD) as b:
-        for server in (b.small, b.large):
-            server.play(Fault("status", status=status, containing="poison"))
+        b.play(Fault("status", status=status, containing="poison"))
         ends = await asyncio.gather(*(b.answer(f"poison {n}") for n in range(8)), return_exceptions=True)
         assert Counter(map(type, ends)) == {ModelsFailed: 8}
         assert never_down(b)
@@ -38,8 +37,7 @@ async def test_erroring_queries_alone_are_given_up(status: int, monkeypatch: pyt
 async def test_silent_or_truncated_queries_are_given_up(kind: FaultKind) -> None:
     """Queries that both models leave unanswered or answer in part are given up too."""
     async with bench(COLD, small_timeout_s=0.3, large_timeout_s=0.3) as b:
-        for server in (b.small, b.large):
-            server.play(Fault(kind, containing="poison"))
+        b.play(Fault(kind, containing="poison"))
         ends = await asyncio.gather(*(b.answer(f"poison {n}") for n in range(3)), return_exceptions=True)
         assert Counter(map(type, ends)) == {ModelsFailed: 3}
         assert never_down(b)
@@ -64,8 +62,7 @@ async def test_calls_that_hang_delay_only_themselves() -> None:
 
 async def test_good_queries_beside_failing_ones_succeed() -> None:
     async with bench(COLD) as b:
-        for server in (b.small, b.large):
-            server.play(Fault("status", status=500, containing="poison"))
+        b.play(Fault("status", status=500, containing="poison"))
         poison = [asyncio.create_task(b.answer(f"poison {n}")) for n in range(20)]
         good: list[RoutedEvent] = []
         while not all(task.done() for task in poison):

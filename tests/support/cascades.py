@@ -16,7 +16,7 @@ from schemas.settings import Settings
 from schemas.trial import CalibrationTrial
 from stream_router.cascade.answerer import CascadeAnswerer
 from tests.support.model_clients import CallCounts, workload
-from tests.support.scripted_model_server import ScriptedModelServer
+from tests.support.scripted_model_server import Fault, ScriptedModelServer
 from tests.support.versions import sealed_version
 from ucci_runtime.process import SystemClock
 
@@ -59,6 +59,11 @@ class Bench:
     def outages(self) -> set[str]:
         """The roles of the servers that are not up."""
         return {role for role, server in self.answerer.health()["photo"].items() if server.state != "up"}
+
+    def play(self, fault: Fault) -> None:
+        """Have calls of both servers end in this fault."""
+        for server in (self.small, self.large):
+            server.play(fault)
 
     async def answer(self, text: str = "canon", headers: Mapping[str, str] | None = None) -> RoutedEvent:
         return await self.answerer.answer(QueryEvent(query_id=PLAIN, text=text), "photo", headers)

@@ -40,8 +40,7 @@ def main() -> int:
     server = ModelServer(checkpoint, name, memo, options.latency_ms / 1000.0)
 
     def say_ready(_line: str) -> None:
-        sys.stdout.write(f"serving {name} on http://{options.host}:{options.port}\n")
-        sys.stdout.flush()
+        print(f"serving {name} on http://{options.host}:{options.port}", flush=True)  # noqa: T201 for who starts it
 
     web.run_app(
         server.application(),

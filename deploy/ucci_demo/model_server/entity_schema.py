@@ -94,15 +94,6 @@ class Automaton:
     start: int
     accepting: int
 
-    def run(self, text: bytes) -> int:
-        """Return the state after a text, or ``DEAD``."""
-        state = self.start
-        for byte in text:
-            if state == DEAD:
-                break
-            state = int(self.table[state, byte])
-        return state
-
 
 class _Builder:
     """Makes states one by one; a state may get several ways out, never two on one byte.

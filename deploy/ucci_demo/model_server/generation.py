@@ -45,7 +45,6 @@ class Generation:
     guide: Guide | None = None
     #: Called with each token, the last one included, from that thread.
     on_token: Callable[[GeneratedToken], None] | None = None
-
     tokens: list[GeneratedToken] = field(default_factory=list)
     finish_reason: FinishReason | None = None
     cancelled: bool = False

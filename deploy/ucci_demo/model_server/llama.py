@@ -33,10 +33,7 @@ class Shape:
 
     @classmethod
     def read(cls, folder: Path) -> Shape:
-        """Read ``config.json``.
-
-        Raises ValueError if the checkpoint is of another architecture than this file implements.
-        """
+        """Read it. Raises ValueError if the checkpoint is of another architecture than this file implements."""
         config = json.loads((folder / "config.json").read_text(encoding="utf-8"))
         if config["model_type"] != "llama" or config["num_key_value_heads"] != config["num_attention_heads"]:
             raise ValueError(f"{folder}: only Llama checkpoints without grouped heads are supported")
@@ -97,9 +94,8 @@ class Llama:
         return np.asarray(self._log_probabilities(x[-1:])[0])
 
     def decode(self, slots: Ints, ids: Ints, positions: Ints) -> Floats:
-        """Advance several sequences by one token each.
+        """Advance sequences, given by slot, newest token and its position, by one token each.
 
-        ``slots``, ``ids``, ``positions``: for each sequence: its slot, its newest token, and that token's position.
         Returns log-probabilities of the tokens that follow.
         """
         n, longest = len(ids), int(positions.max()) + 1

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from itertools import accumulate
 from typing import Any, Literal
 
 from ucci_demo.model_server.generation import TOP, FinishReason, GeneratedToken
@@ -57,27 +58,17 @@ def read_request(api: Api, body: Any, served_model: str) -> Asked:
     prompt = _chat_prompt(body) if api == "chat" else body.get("prompt")
     if not isinstance(prompt, str) or not prompt:
         raise ProtocolError(BAD_REQUEST, "prompt: must be a text that is not empty")
-    limit = (
-        body.get("max_tokens") or body.get("max_completion_tokens") or (None if api == "chat" else DEFAULT_MAX_TOKENS)
-    )
+    by_default = None if api == "chat" else DEFAULT_MAX_TOKENS
+    limit = body.get("max_tokens") or body.get("max_completion_tokens") or by_default
     if limit is not None and (not isinstance(limit, int) or limit < 1):
         raise ProtocolError(BAD_REQUEST, f"max_tokens must be at least 1, got {limit}.")
-    as_ids = bool(body.get("return_tokens_as_token_ids"))
     streams, options = bool(body.get("stream")), body.get("stream_options") or {}
     if options and not streams:
         raise ProtocolError(BAD_REQUEST, "Stream options can only be defined when `stream=True`.")
     if not isinstance(options, dict):
         raise ProtocolError(BAD_REQUEST, "stream_options: must be an object")
-    return Asked(
-        api,
-        prompt,
-        limit or 2**31,
-        _alternatives(api, body),
-        as_ids,
-        _schema(body),
-        streams=streams,
-        counts_usage=bool(options.get("include_usage")),
-    )
+    as_ids, counts_usage = bool(body.get("return_tokens_as_token_ids")), bool(options.get("include_usage"))
+    return Asked(api, prompt, limit or 2**31, _alternatives(api, body), as_ids, _schema(body), streams, counts_usage)
 
 
 def _schema(body: dict[str, Any]) -> Any:
@@ -117,9 +108,8 @@ def _alternatives(api: Api, body: dict[str, Any]) -> int | None:
     if asked is None or asked is False:
         return None
     if not isinstance(asked, int) or not 0 <= asked <= TOP:
-        raise ProtocolError(
-            BAD_REQUEST, f"Requested sample logprobs of {asked}, which is greater than max allowed: {TOP}"
-        )
+        message = f"Requested sample logprobs of {asked}, which is greater than max allowed: {TOP}"
+        raise ProtocolError(BAD_REQUEST, message)
     return asked
 
 
@@ -149,7 +139,6 @@ class Generated:
     request_id: str
     #: Seconds since 1970.
     created: int
-
     prompt_tokens: int
     tokens: Sequence[GeneratedToken]
     finish_reason: FinishReason
@@ -188,13 +177,8 @@ def _usage(read: int, written: int) -> dict[str, int]:
 
 
 def _document(asked: Asked, generated: Generated, kind: str) -> dict[str, Any]:
-    prefix = "chatcmpl" if asked.api == "chat" else "cmpl"
-    return {
-        "id": f"{prefix}-{generated.request_id}",
-        "object": kind,
-        "created": generated.created,
-        "model": generated.model,
-    }
+    name = f"{'chatcmpl' if asked.api == 'chat' else 'cmpl'}-{generated.request_id}"
+    return {"id": name, "object": kind, "created": generated.created, "model": generated.model}
 
 
 class EventStream:
@@ -238,12 +222,8 @@ class EventStream:
 
 def _logprobs(tokens: Sequence[GeneratedToken], count: int, name: Callable[[int], str]) -> dict[str, Any]:
     names = [name(token.token_id) for token in tokens]
-    offsets, offset = [], 0
-    for text in names:
-        offsets.append(offset)
-        offset += len(text)
     return {
-        "text_offset": offsets,
+        "text_offset": [0, *accumulate(map(len, names))][:-1],
         "tokens": names,
         "token_logprobs": [token.logprob for token in tokens],
         "top_logprobs": [{name(i): logprob for i, logprob in _top(token, count)} for token in tokens],
@@ -260,12 +240,6 @@ def _chat_logprobs(tokens: Sequence[GeneratedToken], count: int, name: Callable[
         text = name(token_id)
         return {"token": text, "logprob": logprob, "bytes": list(text.encode())}
 
-    return {
-        "content": [
-            {
-                **entry(token.token_id, token.logprob),
-                "top_logprobs": [entry(i, logprob) for i, logprob in _top(token, count)],
-            }
-            for token in tokens
-        ]
-    }
+    listed = ([entry(*alternative) for alternative in _top(token, count)] for token in tokens)
+    chosen = (entry(token.token_id, token.logprob) for token in tokens)
+    return {"content": [one | {"top_logprobs": top} for one, top in zip(chosen, listed, strict=True)]}

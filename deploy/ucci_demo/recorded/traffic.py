@@ -9,33 +9,17 @@ from __future__ import annotations
 
 import gzip
 import json
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Sequence
+from dataclasses import dataclass, fields, replace
 from functools import cache
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
-FOLDER = Path(__file__).parent
-TEXTS = FOLDER / "traffic.jsonl.gz"
-NUMBERS = FOLDER / "traffic.npz"
-HANDED_OVER = FOLDER / "handed_over.npz"
-ROLES = ("small", "large")
+HANDED_OVER = Path(__file__).parent / "handed_over.npz"
 #: The first clean queries: the offline calibration set, which no stream shows.
 OFFLINE_EXAMPLES = 4_000
-#: What is packed of each answer; the last four are means (or the minimum) over tokens of rival signals.
-COLUMNS = (
-    "true_positives",
-    "predicted",
-    "exact",
-    "valid",
-    "tokens",
-    "uncertainty",
-    "entropy",
-    "max_probability",
-    "min_margin",
-    "negative_log_likelihood",
-)
 #: What is packed of the large model's answers behind a handoff.
 HANDED_OVER_COLUMNS = ("true_positives", "predicted", "exact", "valid", "tokens")
 
@@ -74,7 +58,6 @@ class RecordedQuery:
     gold_count: int
     #: Both models gave equal entities.
     agree: bool
-
     small: RecordedAnswer
     large: RecordedAnswer
 
@@ -82,7 +65,15 @@ class RecordedQuery:
 @cache
 def load_traffic() -> tuple[RecordedQuery, ...]:
     """Return all recorded queries, in the order in which they were recorded."""
-    return tuple(_records())
+    with np.load(HANDED_OVER.with_name("traffic.npz")) as packed:
+        columns = {name: packed[name].tolist() for name in packed.files}
+    with gzip.open(HANDED_OVER.with_name("traffic.jsonl.gz"), "rt", encoding="utf-8") as lines:
+        texts = [json.loads(line) for line in lines]
+    found = []
+    for row, (text, shift, gold) in enumerate(texts):
+        both = {role: _answer(columns, role, row) for role in ("small", "large")}
+        found.append(RecordedQuery(text, shift, gold, columns["gold_count"][row], columns["agree"][row], **both))
+    return tuple(found)
 
 
 def with_handoff(offline: Sequence[RecordedQuery]) -> list[RecordedQuery]:
@@ -99,25 +90,6 @@ def with_handoff(offline: Sequence[RecordedQuery]) -> list[RecordedQuery]:
     return found
 
 
-def _records() -> Iterator[RecordedQuery]:
-    with np.load(NUMBERS) as packed:
-        columns = {name: packed[name].tolist() for name in packed.files}
-    with gzip.open(TEXTS, "rt", encoding="utf-8") as lines:
-        for row, line in enumerate(lines):
-            text, shift, gold = json.loads(line)
-            yield RecordedQuery(
-                text=text,
-                shift=shift,
-                gold=gold,
-                gold_count=columns["gold_count"][row],
-                agree=columns["agree"][row],
-                small=_answer(columns, "small", row),
-                large=_answer(columns, "large", row),
-            )
-
-
-def _answer(columns: dict[str, list[float]], role: str, row: int) -> RecordedAnswer:
-    values = {name: columns[f"{role}_{name}"][row] for name in COLUMNS}
-    if not values["valid"]:
-        values["uncertainty"] = None  # type: ignore[assignment]  # the dict is read once, below
-    return RecordedAnswer(**values)  # type: ignore[arg-type]  # columns hold the types of their packed arrays
+def _answer(columns: dict[str, list[Any]], role: str, row: int) -> RecordedAnswer:
+    values = {field.name: columns[f"{role}_{field.name}"][row] for field in fields(RecordedAnswer)}
+    return RecordedAnswer(**values | ({} if values["valid"] else {"uncertainty": None}))

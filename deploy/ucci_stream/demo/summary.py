@@ -232,6 +232,7 @@ def summarise(stream: Sequence[PlannedQuery], seen: Observations, scenario: Scen
     def served(part: Sequence[PlannedQuery]) -> Phase:
         return _phase([served_row(*pair) for pair in _answered(part, seen)])
 
+    large = [terms.costs.of_large(whole_calls(query.recorded)[1]) for query in stream]
     again = served(stream[(drift + over) // 2 :])
     service = {name: served(stream[slice(*at)]) for name, at in bounds.items()}
     return Summary(
@@ -243,7 +244,7 @@ def summarise(stream: Sequence[PlannedQuery], seen: Observations, scenario: Scen
         tolerance=(tolerance := 2.0 * SE_FACTOR / math.sqrt(max(1, again.queries))),
         service=service,
         rivals=_rivals(stream, bounds, terms, service[WHOLE].micro_f1),
-        large_only_cost=_large_only(stream, terms.costs),
+        large_only_cost=sum(large) / max(1, len(large)),
         versions_published=len(seen.versions),
         versions_before_stream=seen.versions_before,
         publish_to_first_use_s=first_use(seen),
@@ -291,10 +292,6 @@ def _fixed_rate(stream: Sequence[PlannedQuery], threshold: float) -> list[float]
 def micro_f1(true_positives: int, predicted: int, gold: int) -> float:
     """Return 2·TP / (predicted + gold), or NaN where there is nothing to find."""
     return 2.0 * true_positives / (predicted + gold) if predicted + gold else math.nan
-
-
-def _large_only(stream: Sequence[PlannedQuery], costs: ModelCosts) -> float:
-    return sum(costs.of_large(whole_calls(query.recorded)[1]) for query in stream) / max(1, len(stream))
 
 
 def _answered(part: Sequence[PlannedQuery], seen: Observations) -> list[Answered]:

@@ -18,7 +18,7 @@ from recalibrator.labelling.label_tool import AnnotationKey, JsonDocument, Label
 from schemas.entities import Entities
 from schemas.errors import ConfigError
 from schemas.label_requested import LabelRequested
-from schemas.settings import ApiKey, Settings, WorkloadSettings
+from schemas.settings import Settings, WorkloadSettings
 from ucci_runtime.refusals import RequestRefused
 from ucci_stream.label_tools.label_studio_client import LabelStudio, LabelStudioFailed
 
@@ -114,17 +114,16 @@ def hook_headers(settings: Settings, key: str | None) -> dict[str, str]:
         name = Keys(settings.recalibrator.api_keys).authorise({_KEY_HEADER.lower(): key}, "feedback")
     except RequestRefused as refused:
         raise ConfigError([f"--hook-key: {refused}"]) from None
-    if not _may_name_annotators(name, settings.recalibrator.api_keys[name]):
+    known = settings.recalibrator.api_keys[name]
+    if "relay" not in known.scopes and not any(
+        labeler.startswith(f"{SOURCE}:") for labeler in known.labelers or (name,)
+    ):
         fault = (
             f"--hook-key: the key {name} may not speak for annotators, whose labels come as {SOURCE}:NUMBER; "
             f"add the scope relay to recalibrator.api_keys.{name}.scopes, or give a key that has it"
         )
         raise ConfigError([fault])
     return {_KEY_HEADER: key}
-
-
-def _may_name_annotators(name: str, key: ApiKey) -> bool:
-    return "relay" in key.scopes or any(labeler.startswith(f"{SOURCE}:") for labeler in key.labelers or (name,))
 
 
 def hook_address(given: str) -> str:

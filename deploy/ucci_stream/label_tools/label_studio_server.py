@@ -76,8 +76,7 @@ class LabelStudioServer(RunsInBlock):
     def stop(self) -> None:
         """End it."""
         if self._process is not None:
-            self._process.terminate()
-            self._process.await_end(_STOP_TIMEOUT_S)
+            self._process.stop(_STOP_TIMEOUT_S)
 
     def require_alive(self) -> None:
         """Raise StackFailed when it has ended."""

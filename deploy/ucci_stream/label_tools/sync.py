@@ -19,7 +19,7 @@ from typing import Protocol, TypeVar
 
 from recalibrator.labelling.label_tool import Interrupted, LabelTool, LabelToolFailed, Task
 from recalibrator.labelling.queue import LabelQueue
-from recalibrator.labelling.reconcile import Author, Plan, Sent, note_sent, plan
+from recalibrator.labelling.reconcile import Author, Sent, note_sent, plan
 from schemas.errors import DecodeError
 from schemas.feedback import FeedbackEvent
 from schemas.label_requested import LabelRequested
@@ -213,7 +213,7 @@ class Synchroniser:
             over_before=now - timedelta(seconds=options.grace_s),
             forgotten_before=now - self._join_retention,
         )
-        events = [*todo.send, *await self._really_gone(todo)]
+        events = [*todo.send, *[event for key, event in todo.if_gone if not await self._tool.has(key)]]
         kinds = Counter(_kind(event, sent) for event in events)
         if events:
             await asyncio.to_thread(self._topics.send, events)
@@ -240,9 +240,6 @@ class Synchroniser:
         if is_full:
             self._tasks, self._full_at = {}, now
         self._tasks.update(tasks)
-
-    async def _really_gone(self, todo: Plan) -> list[FeedbackEvent]:
-        return [event for key, event in todo.if_gone if not await self._tool.has(key)]
 
     async def _remove(self, tasks: Sequence[str]) -> None:
         for batch in batches(tasks):

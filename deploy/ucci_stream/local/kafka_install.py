@@ -94,7 +94,7 @@ def kafka_jars() -> Path:
     not in the cache, Maven is missing, and a resolver from PyPI cannot fetch them either; raises BrokerUnavailable when
     Maven cannot fetch them, or a jar is not the one that was pinned.
     """
-    target = _jars_folder()
+    target = cache_directory() / f"kafka-{KAFKA_VERSION}"
     if target.is_dir():
         return target
     target.parent.mkdir(parents=True, exist_ok=True)
@@ -103,10 +103,6 @@ def kafka_jars() -> Path:
         if not target.is_dir():
             _fetch(target)
     return target
-
-
-def _jars_folder() -> Path:
-    return cache_directory() / f"kafka-{KAFKA_VERSION}"
 
 
 def _fetch(target: Path) -> None:
@@ -147,7 +143,6 @@ def _else_from_pypi(get: Callable[[], Got], what: str, missing: BrokerNotInstall
 
 
 def _coordinates() -> list[str]:
-    """Return what the POM asks for, as ``group:artifact:version``."""
     asked = ET.parse(POM).findall("m:dependencies/m:dependency", _POM_TAGS)  # noqa: S314  our own file
     tags = ("groupId", "artifactId", "version")
     return [":".join(str(one.findtext(f"m:{tag}", namespaces=_POM_TAGS)) for tag in tags) for one in asked]
@@ -280,14 +275,8 @@ def _trust() -> dict[str, str]:
 
 def _output(argv: Sequence[str], environ: dict[str, str]) -> str:
     try:
-        done = subprocess.run(
-            argv,
-            env={**os.environ, **environ},
-            capture_output=True,
-            text=True,
-            check=False,
-            timeout=_FETCH_TIMEOUT_S,
-        )
+        env = {**os.environ, **environ}
+        done = subprocess.run(argv, env=env, capture_output=True, text=True, check=False, timeout=_FETCH_TIMEOUT_S)
     except subprocess.TimeoutExpired:
         raise StackFailed(f"no end within {_FETCH_TIMEOUT_S:g} s") from None
     if done.returncode:

@@ -143,8 +143,7 @@ class LocalBroker(RunsInBlock):
         if self._process is not None:
             if self._process.exit_code is None:
                 self.thaw()  # a frozen process would not see the signal
-            self._process.terminate()
-            self._process.await_end(_STOP_TIMEOUT_S)
+            self._process.stop(_STOP_TIMEOUT_S)
             atexit.unregister(self.kill)
 
     def kill(self) -> None:
@@ -213,7 +212,6 @@ class LocalBroker(RunsInBlock):
         return False
 
     def _is_up(self, cluster_id: str) -> bool:
-        """Wait until it answers; False where it does not."""
         assert self._process is not None
         return await_cluster(self._process, self.bootstrap, cluster_id, _START_TIMEOUT_S)
 

@@ -219,6 +219,11 @@ class ChildProcess:
             self._process.wait(timeout_s)
         self.kill()
 
+    def stop(self, timeout_s: float) -> None:
+        """Ask it to end, and wait until it has."""
+        self.terminate()
+        self.await_end(timeout_s)
+
     def tail(self) -> str:
         """Return the last lines of the log."""
         try:

@@ -25,7 +25,6 @@ VLLM_ENVIRONMENT = {
     "VLLM_CPU_OMP_THREADS_BIND": "nobind",
     "OMP_NUM_THREADS": "1",
 }
-_VLLM = "vllm"
 #: Every package of each environment by version and hash; ``make lock-side`` resolves them again.
 LOCKS = Path(__file__).parent / "locks"
 
@@ -40,18 +39,13 @@ def cache_directory() -> Path:
     return Path(given) if given else Path.home() / ".cache" / "ucci-stream"
 
 
-def side_python(name: str, version: str) -> Path:
-    """Return where the Python of a program's environment is, or will be."""
-    return cache_directory() / f"{name}-{version}" / "bin" / "python"
-
-
 def ensure_side_environment(name: str, version: str, *, size: str, requirement: str | None = None) -> Path:
     """Return the Python of a program's environment, making it the first time.
 
     ``requirement``: what to install of a program without a lock; by default exactly what the lock of this name holds.
     Raises StackFailed with what the installer said.
     """
-    python = side_python(name, version)
+    python = cache_directory() / f"{name}-{version}" / "bin" / "python"
     what = (
         ["--require-hashes", "--no-deps", "-r", str(LOCKS / f"{name}.lock")] if requirement is None else [requirement]
     )
@@ -63,7 +57,7 @@ def ensure_small_environment(name: str, version: str, *, size: str) -> Path:
 
     Raises StackFailed with what the installer said.
     """
-    python = side_python(name, version)
+    python = cache_directory() / f"{name}-{version}" / "bin" / "python"
     argv = [str(python), *_PIP_INSTALL, "--only-binary", ":all:", "--require-hashes", "-r", str(LOCKS / f"{name}.lock")]
     return _made_once(python, f"{name} {version}", size, lambda: _run(name, argv))
 
@@ -84,14 +78,6 @@ def _made_once(python: Path, what: str, size: str, install: Callable[[], None]) 
             install()
             (home / "complete").touch()
     return python
-
-
-def ensure_vllm() -> Path:
-    """Return the Python that can start vLLM, installing it the first time.
-
-    Raises StackFailed with what the installer said.
-    """
-    return ensure_side_environment(_VLLM, VLLM_VERSION, size="3 GB")
 
 
 def _install(path: Path, name: str, what: Sequence[str]) -> None:

@@ -55,9 +55,9 @@ def vllm_servers(logs: Path) -> tuple[ModelServer, ModelServer]:
 
     Raises StackFailed when vLLM cannot be installed.
     """
-    from ucci_stream.local.side_environment import VLLM_ENVIRONMENT, ensure_vllm
+    from ucci_stream.local.side_environment import VLLM_ENVIRONMENT, VLLM_VERSION, ensure_side_environment
 
-    python = ensure_vllm()
+    python = ensure_side_environment("vllm", VLLM_VERSION, size="3 GB")
     small, large = (_vllm(role, logs, str(python), VLLM_ENVIRONMENT) for role in ROLES)
     return small, large
 
@@ -162,36 +162,26 @@ class Stack:
         for child in self._services:
             child.require_alive()
 
-    def kill_router(self, index: int) -> None:
-        """End one router with SIGKILL, as a crash would."""
-        self.routers[index].kill()
-
-    def restart_router(self, index: int) -> None:
-        """Start a killed router again, as an orchestrator would; does not wait until it is ready."""
-        self.routers[index].start()
-
     def _start(self) -> None:
         directory = self.options.directory
         for leftover in ("state", "logs", "kafka"):
             shutil.rmtree(directory / leftover, ignore_errors=True)
         (directory / "logs").mkdir(parents=True, exist_ok=True)
-        servers = self._model_servers()
+        make = vllm_servers if self.options.models == "vllm" else recorded_servers
+        servers = make(directory / "logs")
         for server in servers:
             server.process.start()
-            self._parts.callback(_stop, server.process)
+            self._parts.callback(server.process.stop, _STOP_TIMEOUT_S)
         bootstrap = self._parts.enter_context(open_broker(self.options.broker, directory / "kafka"))
         self._say("broker", bootstrap)
         for server in servers:
             server.process.await_http(server.ready_url, server.ready_timeout_s)
             self._say(f"{server.role} model", server.base_url)
-        self._write_config(bootstrap, servers)
+        self.config_path.write_text(config_text(self.options, bootstrap, servers, free_port()), encoding="utf-8")
+        self.settings = load_settings(self.config_path, {})
         created = create_topics(self.settings)
         self._say("topics", f"{len(created.created)} created, {len(created.existing)} there before")
         self._start_services()
-
-    def _model_servers(self) -> tuple[ModelServer, ModelServer]:
-        make = vllm_servers if self.options.models == "vllm" else recorded_servers
-        return make(self.options.directory / "logs")
 
     def _start_services(self) -> None:
         logs = self.options.directory / "logs"
@@ -233,10 +223,6 @@ class Stack:
         for child in reversed(self._services):
             child.await_end(_STOP_TIMEOUT_S)
 
-    def _write_config(self, bootstrap: str, servers: tuple[ModelServer, ModelServer]) -> None:
-        self.config_path.write_text(config_text(self.options, bootstrap, servers, free_port()), encoding="utf-8")
-        self.settings = load_settings(self.config_path, {})
-
     def _say(self, part: str, what: str) -> None:
         self._console.print(f"[green]✓[/] {part:<14} {what}", highlight=False)
 
@@ -274,11 +260,6 @@ def _handoff(options: StackOptions) -> str:
     margin, granularity = HANDOFF.margin, HANDOFF.granularity
     line = f"handoff = {{ margin = {margin}, granularity = {json.dumps(granularity)} }}\n"
     return line if options.handoff else ""
-
-
-def _stop(process: ChildProcess) -> None:
-    process.terminate()
-    process.await_end(_STOP_TIMEOUT_S)
 
 
 def run_until_interrupted(options: StackOptions, console: Console) -> None:

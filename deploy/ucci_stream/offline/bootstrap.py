@@ -48,14 +48,9 @@ class Bootstrapped(NamedTuple):
     command: Command
 
 
-def read_examples(
-    path: Path, workload: str, signal: str, handoff: str | None = None, mark: str | None = None
-) -> Iterator[LabelledExample]:
-    """Read a JSONL file of labelled examples of one workload and one uncertainty signal.
-
-    With the mark of a basis, examples of answers to another prompt or of other models are refused. Raises FeedStopped,
-    naming the bad line.
-    """
+def _examples(ours: WorkloadSettings, path: Path) -> Iterator[LabelledExample]:
+    workload, signal, mark = ours.name, ours.uncertainty, ours.basis_mark
+    handoff = handoff_name(ours.offered_handoff)
     for number, example in decoded_lines(path, lambda line: LabelledExample.from_json(line.strip())):
         if example.workload != workload:
             raise FeedStopped(f"{path}:{number}: workload: is {example.workload!r}, not {workload!r}")
@@ -74,30 +69,29 @@ def read_examples(
         yield example
 
 
-def bootstrap_events(
-    path: Path, workload: str, signal: str, issued_at: datetime, handoff: str | None = None, mark: str | None = None
-) -> Iterator[LabelledExample | Command]:
+def bootstrap_events(ours: WorkloadSettings, path: Path, issued_at: datetime) -> Iterator[LabelledExample | Command]:
     """Read the file and yield what belongs into the log, the command last.
 
-    Raises FeedStopped, naming what is wrong with the file.
+    Examples of another workload, uncertainty signal or handoff, or of answers to another prompt or of other models, are
+    refused. Raises FeedStopped, naming what is wrong with the file, a bad line by its number.
     """
     document = _whole_document(path)
     if is_router_file(document):
-        if signal != DEFAULT_SIGNAL:
-            raise FeedStopped(f"{path}: is a map of {DEFAULT_SIGNAL}, configured is uncertainty = {signal!r}")
+        if ours.uncertainty != DEFAULT_SIGNAL:
+            raise FeedStopped(f"{path}: is a map of {DEFAULT_SIGNAL}, configured is uncertainty = {ours.uncertainty!r}")
         try:
             offline = read_router_file(path.read_text(encoding="utf-8"))
         except DecodeError as error:
             raise FeedStopped(f"{path}: {error}") from None
-        yield _command(workload, issued_at, f"router file {path.name}", **offline._asdict())
+        yield _command(ours.name, issued_at, f"router file {path.name}", **offline._asdict())
         return
     count = 0
-    for example in read_examples(path, workload, signal, handoff, mark):
+    for example in _examples(ours, path):
         count += 1
         yield example
     if not count:
         raise FeedStopped(f"{path}: holds no labelled example")
-    yield _command(workload, issued_at, f"{count} offline examples of {path.name}", examples=count)
+    yield _command(ours.name, issued_at, f"{count} offline examples of {path.name}", examples=count)
 
 
 def _command(workload: str, issued_at: datetime, reason: str, **more: Any) -> Command:
@@ -112,7 +106,7 @@ def preview(settings: WorkloadSettings, path: Path, issued_at: datetime) -> Cali
     """
     if str(path) == "-":
         raise FeedStopped("-: a picture needs a file, since it is read twice")
-    return _version_of(settings, _events(settings, path, issued_at), str(path))
+    return _version_of(settings, bootstrap_events(settings, path, issued_at), str(path))
 
 
 def first_version(
@@ -144,12 +138,7 @@ def bootstrap(settings: Settings, path: Path, workload: str, issued_at: datetime
     All records travel in one transaction, so that a bad line leaves nothing behind. Raises FeedStopped, naming the bad
     line, or the broker's refusal.
     """
-    return send_events(settings, workload, _events(settings.workloads[workload], path, issued_at))
-
-
-def _events(ours: WorkloadSettings, path: Path, issued_at: datetime) -> Iterator[LabelledExample | Command]:
-    handoff = handoff_name(ours.offered_handoff)
-    return bootstrap_events(path, ours.name, ours.uncertainty, issued_at, handoff, ours.basis_mark)
+    return send_events(settings, workload, bootstrap_events(settings.workloads[workload], path, issued_at))
 
 
 def send_events(settings: Settings, workload: str, events: Iterable[LabelledExample | Command]) -> Bootstrapped:

@@ -14,7 +14,7 @@ from datetime import datetime
 from pathlib import Path
 from urllib.parse import quote
 
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
+from rich.progress import MofNCompleteColumn, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 
 from schemas.calibration import CalibrationVersion
 from schemas.costs import ModelCosts, TokenUse, query_cost
@@ -26,8 +26,17 @@ from schemas.settings import WorkloadSettings
 from stream_router.model_client.http_probe import ROLES
 from ucci_stream.offline.bootstrap import first_version
 from ucci_stream.offline.gold_lines import GoldQuery, read_gold, unknown_fields
-from ucci_stream.offline.model_answers import Answer, AnswerFile, Call, ask_missing, call_of, open_answers, probe_usable
-from ucci_stream.options import err, warn
+from ucci_stream.offline.model_answers import (
+    Answer,
+    AnswerFile,
+    Call,
+    ask_missing,
+    call_of,
+    endpoint_of,
+    open_answers,
+    probe_usable,
+)
+from ucci_stream.options import err, progress, warn
 from ucci_stream.topics.feed import FeedStopped
 
 SOURCE = "ucci-stream calibrate"
@@ -99,7 +108,10 @@ def calibrate(workload: WorkloadSettings, files: CalibrateFiles, concurrency: in
         raise ConfigError([f"{files.gold}: no line has a value for one of the fields {names}: is the file right?"])
     with open_answers(files.answers) as answers:
         _ask(workload, queries, answers, concurrency)
-        pairs = [(query, *_runs(workload, query, answers)) for query in queries]
+        pairs = [
+            (query, _run(workload, "small", query, answers), _run(workload, "large", query, answers))
+            for query in queries
+        ]
     settings, is_measured = _with_costs(workload, pairs)
     examples = tuple(one for pair in pairs if (one := _example(settings, *pair, now)) is not None)
     _write(files.examples, examples)
@@ -135,20 +147,14 @@ def _known(answers: AnswerFile) -> str:
 
 
 def _first_missing(calls: Sequence[Call], queries: Sequence[GoldQuery], answers: AnswerFile) -> str | None:
-    """Return the text of the first query that one model has not answered."""
     pairs = zip(calls, queries, strict=True)
     return next((query.line.text for call, query in pairs if answers.get(call.key) is None), None)
-
-
-def _runs(workload: WorkloadSettings, query: GoldQuery, answers: AnswerFile) -> tuple[ModelRun, ModelRun]:
-    small, large = (_run(workload, role, query, answers) for role in ROLES)
-    return small, large
 
 
 def _run(workload: WorkloadSettings, role: ModelRole, query: GoldQuery, answers: AnswerFile) -> ModelRun:
     answer = answers.get(call_of(workload, role, query.line.text).key)
     assert answer is not None, "ask_missing() returns when all is answered"
-    return answer.run(getattr(workload, role).model, workload.fields)
+    return answer.run(endpoint_of(workload, role).model, workload.fields)
 
 
 def _with_costs(
@@ -222,10 +228,6 @@ def _progress(missing: Mapping[ModelRole, int], queries: int, known: str) -> Ite
     err.print(
         f"asking both models: {asked} calls" + (f", {kept}{known}" if kept else ""), highlight=False, soft_wrap=True
     )
-    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
-    left = (TextColumn("left"), TimeRemainingColumn())
-    with Progress(*columns, *left, console=err, transient=True, disable=not err.is_terminal) as progress:
-        tasks = {
-            role: progress.add_task(role, completed=queries - count, total=queries) for role, count in missing.items()
-        }
-        yield lambda role: progress.advance(tasks[role])
+    with progress(MofNCompleteColumn(), TimeElapsedColumn(), TextColumn("left"), TimeRemainingColumn()) as bars:
+        tasks = {role: bars.add_task(role, completed=queries - count, total=queries) for role, count in missing.items()}
+        yield lambda role: bars.advance(tasks[role])

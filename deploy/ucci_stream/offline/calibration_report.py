@@ -14,7 +14,7 @@ from rich.text import Text
 
 from schemas.calibration import CalibrationVersion, Target
 from schemas.costs import CostRate, ModelCosts, expected_cost
-from schemas.labelled import LabelledExample, OutcomeCounts
+from schemas.labelled import LabelledExample
 from schemas.settings import WorkloadSettings
 from schemas.target_words import of_cap, of_fields
 from ucci_stream.offline.bootstrap import first_version
@@ -109,6 +109,10 @@ def what_if(settings: WorkloadSettings, examples: Sequence[LabelledExample], mad
     return [promise_of(version, ratios) for version in _versions(settings, examples, made)]
 
 
+def _promised(done: Calibrated) -> Promise:
+    return promise_of(done.version, _in_force(done.settings))
+
+
 def _in_force(settings: WorkloadSettings) -> tuple[float, ...]:
     """Return the cost of a large call in small calls, or nothing where no cost is known."""
     return () if settings.cost is None else (settings.cost.large / settings.cost.small,)
@@ -154,7 +158,7 @@ def what_if_table(promises: Sequence[Promise], in_force: Target) -> Table:
 
 def report(done: Calibrated, promises: Sequence[Promise]) -> dict[str, Any]:
     """Return everything as JSON values, the other targets last; ``promises`` may be empty."""
-    promise = promise_of(done.version, _in_force(done.settings))
+    promise = _promised(done)
     return {
         "sentence": sentence(promise),
         **promise.as_json(),
@@ -172,8 +176,12 @@ def report(done: Calibrated, promises: Sequence[Promise]) -> dict[str, Any]:
 
 def doubts(done: Calibrated) -> list[str]:
     """Return what speaks against publishing: a file that no model agrees with, a cascade that does not pay."""
-    found, promise = [], promise_of(done.version, _in_force(done.settings))
-    if not any(one.small_exact or (one.large and _is_exact(one.large, one)) for one in done.examples):
+    found, promise = [], _promised(done)
+    exact = (
+        one.small_exact or (one.large and one.large.true_positives == one.large.predicted == one.gold_count)
+        for one in done.examples
+    )
+    if not any(exact):
         found.append(f"not one of {len(done.examples)} gold lines agrees with either model: is the file right?")
     for ratio, rate in promise.costs:
         if rate.sequential < rate.large_only:
@@ -190,10 +198,6 @@ def doubts(done: Calibrated) -> list[str]:
     return found
 
 
-def _is_exact(counts: OutcomeCounts, example: LabelledExample) -> bool:
-    return counts.true_positives == counts.predicted == example.gold_count
-
-
 def lines(done: Calibrated, promises: Sequence[Promise]) -> list[RenderableType]:
     """Return the sentence, what stands behind it, and the table of other targets where there is one."""
     counts = f"{len(done.examples)} examples"
@@ -201,7 +205,7 @@ def lines(done: Calibrated, promises: Sequence[Promise]) -> list[RenderableType]
     counts += "".join(f", {count} without a usable {role} answer" for count, role in failures if count)
     if done.left_out:
         counts += f", {done.left_out} left out because neither model gave one"
-    said = sentence(promise_of(done.version, _in_force(done.settings)))
+    said = sentence(_promised(done))
     found: list[RenderableType] = [Text(said, style="bold"), *doubts(done), counts]
     if done.measured_cost and done.settings.cost is not None:
         found.append(
@@ -215,7 +219,7 @@ def draw(done: Calibrated, path: Path) -> Path:
     """Draw the map and the frontier to a PNG or SVG, the sentence above them."""
     from ucci_stream.offline.pictures import plot_calibration
 
-    said = sentence(promise_of(done.version, _in_force(done.settings)))
+    said = sentence(_promised(done))
     return plot_calibration(done.version, path, done.examples, said)
 
 

@@ -20,7 +20,7 @@ from dataclasses import asdict, dataclass, replace
 from typing import Any, Protocol
 
 from rich.console import RenderableType
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+from rich.progress import MofNCompleteColumn, TimeRemainingColumn
 from rich.table import Table
 
 from schemas.errors import ConfigError, UcciError
@@ -33,7 +33,7 @@ from stream_router.model_client.request import ModelRequest, build_request
 from stream_router.ports import Reply
 from ucci_stream.offline.cost_estimate import CostEstimate, Interval, Kind, ServerFigures, TimedCall, estimate_costs
 from ucci_stream.offline.model_answers import endpoint_of, probe_usable
-from ucci_stream.options import Outcome, err, warn
+from ucci_stream.options import Outcome, err, progress, warn
 
 BLOCKS = 20
 #: Fewer say too little of how much the machine drifts.
@@ -240,7 +240,6 @@ class Turns:
                 self._advance()
 
     async def _call(self, role: ModelRole, kind: Kind, text: str) -> Reply | None:
-        """Make one call; None where it failed."""
         workload = self._workloads[kind]
         request = build_request(workload, endpoint_of(workload, role), text)
         if self._plan.no_prefix_cache:
@@ -288,19 +287,16 @@ def _progress(plan: MeasurementPlan, *, readings: bool) -> Iterator[Callable[[],
     """Show how many calls are measured; one line alone where nobody watches."""
     total = len(ROLES) * plan.blocks * (plan.block + (plan.readings if readings else 0))
     err.print(f"measuring {total} calls at concurrency {plan.concurrency}, after a warm-up", highlight=False)
-    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
-    with Progress(*columns, console=err, transient=True, disable=not err.is_terminal) as progress:
-        task = progress.add_task("measured", total=total)
-        yield lambda: progress.advance(task)
+    with progress(MofNCompleteColumn(), TimeRemainingColumn()) as bars:
+        task = bars.add_task("measured", total=total)
+        yield lambda: bars.advance(task)
 
 
 def _by_query(estimate: CostEstimate) -> str:
-    """Return the line that prices calls."""
     return f"cost = {{ small = 1.0, large = {_number(estimate.large)} }}"
 
 
 def _by_token(estimate: CostEstimate) -> str:
-    """Return the line that prices tokens, those of prompts separately where that is known."""
     tokens = estimate.tokens
     parts = ['unit = "token"', "small = 1.0", f"large = {_number(tokens.large)}"]
     for name, price in (("prompt_small", tokens.prompt_small), ("prompt_large", tokens.prompt_large)):
@@ -310,7 +306,6 @@ def _by_token(estimate: CostEstimate) -> str:
 
 
 def _remarks(workload: WorkloadSettings, measured: Measured) -> list[str]:
-    """Return what must be known to use the figures, one line each."""
     found = []
     if measured.estimate.tokens.prompt_small is None:
         found.append("a server does not count the tokens of prompts: those generated bear the whole cost by token")
@@ -329,7 +324,6 @@ def _remarks(workload: WorkloadSettings, measured: Measured) -> list[str]:
 
 
 def _report(workload: WorkloadSettings, measured: Measured) -> dict[str, Any]:
-    """Return everything as JSON values."""
     estimate, plan = measured.estimate, measured.plan
     return {
         "workload": workload.name,

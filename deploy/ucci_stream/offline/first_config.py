@@ -21,7 +21,7 @@ from schemas.settings_text import parse_settings, require_models, settings_warni
 from stream_router.errors import CallError
 from stream_router.model_client.http_call import ModelConnection
 from stream_router.model_client.http_probe import ROLES, SAMPLE_TEXT, probe_workload
-from ucci_stream.offline.gold_lines import GoldQuery, read_gold
+from ucci_stream.offline.gold_lines import read_gold
 from ucci_stream.offline.model_answers import doubts_of
 
 #: Option, question, default → answer; raises :class:`ConfigError` naming the option where nobody can be asked.
@@ -75,7 +75,8 @@ def first_config(given: Given, environ: Mapping[str, str], ask: Ask) -> FirstCon
     gold = () if given.gold is None else read_gold(given.gold)
     urls = {role: given.urls[role] or ask(f"--{role}-url", f"Address of the {role} model", None) for role in ROLES}
     models = {role: given.models[role] or _model_of(role, urls[role], ask) for role in ROLES}
-    fields = given.fields or _fields_of(gold)
+    named = Counter(name for query in gold for name in query.line.entities)
+    fields = given.fields or tuple(name for name, _ in named.most_common())
     prompt = given.prompt
     if prompt is None and not fields:
         fields = tuple(_split(ask("--fields", "Fields to extract, separated by commas", None)))
@@ -146,7 +147,6 @@ target = {{ micro_f1 = {given.target} }}   # or cost = 1.7, fields = {{ NAME = 0
 
 
 def _model_of(role: ModelRole, url: str, ask: Ask) -> str:
-    """Return the model that a server lists, or ask which of several is meant."""
     served = sorted(asyncio.run(_served(role, url)))
     if len(served) == 1:
         return served[0]
@@ -168,11 +168,6 @@ async def _served(role: ModelRole, url: str) -> Mapping[str, str]:
         ) from None
     finally:
         await connection.close()
-
-
-def _fields_of(gold: Sequence[GoldQuery]) -> tuple[str, ...]:
-    """Return the fields that gold lines name, the most frequent first."""
-    return tuple(name for name, _ in Counter(name for query in gold for name in query.line.entities).most_common())
 
 
 def _checked(text: str, environ: Mapping[str, str]) -> Settings:

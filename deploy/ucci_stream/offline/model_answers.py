@@ -217,7 +217,6 @@ class _Asking:
             await client.close()
 
     async def _work(self, client: ModelClient, left: Iterator[Call]) -> None:
-        """Take one call after the other, until others have taken the rest."""
         for call in left:
             await self._settle(client, call)
 
@@ -253,7 +252,6 @@ class _Asking:
 
 
 def _first(errors: BaseExceptionGroup[BaseException]) -> BaseException:
-    """Return the first error of a group of groups."""
     error = errors.exceptions[0]
     return _first(error) if isinstance(error, BaseExceptionGroup) else error
 

@@ -241,7 +241,6 @@ def large_only(
 
 
 def _plain(action: Action, text: str) -> None:
-    """Add the command of an act that takes no version."""
 
     def act_alone(act: Acting) -> Outcome:
         return act.do(action)

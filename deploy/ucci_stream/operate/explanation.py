@@ -208,7 +208,6 @@ def _below(probability: float | None) -> str:
 
 
 def _answer(run: Mapping[str, Any] | None) -> str:
-    """Return a model's answer, or why it gave no whole one."""
     if run is None:
         return "not called"
     return to_json(run["entities"]).decode() if run["valid"] else f"failed: {run['error']}"

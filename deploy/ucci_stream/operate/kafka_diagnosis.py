@@ -46,8 +46,16 @@ from ucci_runtime.broker.kafka_errors import Side, kafka_error, translate
 from ucci_runtime.broker.kafka_properties import ClientNames, admin_properties, reader_properties, require_kafka
 from ucci_runtime.broker.kafka_topics import check_topics
 from ucci_stream.operate import findings as rules
-from ucci_stream.operate.findings import ClockFacts, Finding, GroupFacts, OpenTransaction
-from ucci_stream.operate.settings_changes import HARMFUL, Change, Running, changes, exit_code
+from ucci_stream.operate.findings import (
+    HARMFUL,
+    Change,
+    ClockFacts,
+    Finding,
+    GroupFacts,
+    OpenTransaction,
+    Running,
+    changes,
+)
 from ucci_stream.options import Outcome
 from ucci_stream.topics.access import diagnosing_group
 from ucci_stream.topics.admin import ANSWER_TIMEOUT_S, broker_failures, partition_counts
@@ -250,7 +258,8 @@ def compare(settings: Settings) -> Outcome:
     with broker_failures(settings):
         running = read_running(settings)
     found = changes(settings, running, datetime.now(UTC))
-    code = exit_code(found)
+    # Queries that would become dead letters, and workloads that would start cold.
+    code = int(any(change.effect in HARMFUL for change in found))
     return Outcome({"safe": not code, "changes": [change._asdict() for change in found]}, _lines(found), code)
 
 
@@ -268,7 +277,6 @@ _UNUSABLE = "correct what the line names, in the configuration or at the server"
 
 
 async def _probe_all(settings: Settings) -> list[Finding]:
-    """Return how each configured model answers, within the longest time-out."""
     workloads = list(settings.workloads.values())
     probed = await asyncio.gather(*map(probe_workload, workloads))
     pairs = zip(workloads, probed, strict=True)

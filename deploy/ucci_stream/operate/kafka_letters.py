@@ -223,11 +223,6 @@ def is_replay(record: Record, letter: Letter) -> bool:
     return (record.source.topic, record.key, record.value) == (letter.topic, kept.key, kept.value)
 
 
-def replayed_from(headers: Iterable[Header]) -> str | None:
-    """Return the identity of the letter that a record was replayed from, or None."""
-    return next((_text(value) for name, value in headers if name == REPLAY_OF), None)
-
-
 def query_id(value: bytes | None) -> str | None:
     """Return a query's id, or None where there is none to be read."""
     try:
@@ -362,7 +357,6 @@ def _transactional(settings: Settings) -> Producer:
 
 
 def _write(settings: Settings, producer: Producer, topic: str, batch: Sequence[Letter], replay: Replay) -> None:
-    """Write the records of letters in one transaction."""
     counts = partition_counts(settings)
     now_ms = int(datetime.now(UTC).timestamp() * _MILLISECONDS)
     producer.begin_transaction()
@@ -399,7 +393,6 @@ def _partition_of(letter: Letter, counts: Mapping[str, int]) -> int:
 
 
 def _past(settings: Settings, letters: Sequence[Letter]) -> Past:
-    """Read what was replayed and answered since the first of these letters."""
     if not letters:
         return Past()
     since = min(letter.at for letter in letters) - _CLOCKS_DIFFER
@@ -411,7 +404,7 @@ def _past(settings: Settings, letters: Sequence[Letter]) -> Past:
     answered: set[str] = set()
     for source in sources:
         for record in records_since(settings, source, since, _GROUP):
-            found = replayed_from(record.headers)
+            found = next((_text(value) for name, value in record.headers if name == REPLAY_OF), None)
             letter = letters_of.get(found) if found is not None else None
             # Whoever may write to the topic may name any letter; only its own bytes there show that it was replayed.
             if found is not None and letter is not None and is_replay(record, letter):

@@ -7,9 +7,8 @@ from typing import Any
 
 from pydantic_core import to_json
 
-from recalibrator.decoding import decode_observation
 from schemas.calibration import CalibrationVersion
-from schemas.errors import DecodeError, UcciError
+from schemas.errors import UcciError
 from schemas.event import DEFAULT_SIGNAL, rfc3339
 from schemas.feedback import FeedbackEvent
 from schemas.labelled import LabelledExample
@@ -26,7 +25,6 @@ from schemas.topics import (
     STATUS,
     Topic,
 )
-from ucci_runtime.broker.records import Record
 from ucci_stream.operate.explanation import Said, Traces, explanation
 from ucci_stream.operate.kafka_letters import letter_of, query_id
 from ucci_stream.topics.admin import broker_failures
@@ -76,22 +74,24 @@ def _traces(settings: Settings, wanted: str, since: datetime) -> Traces:
 
 
 def _read_label(settings: Settings, traces: Traces, routed: RoutedEvent) -> None:
-    """Read what labelers have said of the query, and what the join has made of it."""
     key, after = routed.query_id.encode(), routed.routed_at - _CLOCKS_DIFFER
     for record in _scan(settings, FEEDBACK, after):
         if record.key == key and (event := event_of(record, FeedbackEvent)) is not None:
-            traces.feedback.append(Said(event, _arrived_at(record)))
+            arrived_ms = record.timestamp_ms
+            arrived_at = datetime.fromtimestamp(arrived_ms / _MILLISECONDS, UTC) if arrived_ms > 0 else None
+            traces.feedback.append(Said(event, arrived_at))
     # Most observations are of other queries, and parsing them most of the work.
     for record in _scan(settings, OBSERVATIONS, after):
         if record.value is not None and to_json(routed.query_id) in record.value:
-            traces.examples += _examples(record, routed)
+            example = event_of(record, LabelledExample)
+            if example and (example.query_id, example.workload) == (routed.query_id, routed.workload):
+                traces.examples.append(example)
     for record in _scan(settings, LABEL_REQUESTS, _EVER):
         if record.key == key:
             traces.is_open = record.value is not None
 
 
 def _read_workload(settings: Settings, traces: Traces, routed: RoutedEvent) -> None:
-    """Read the version that decided, and the latest status."""
     version_key = f"{routed.workload}:{routed.decision.calibration_version}".encode()
     for record in _scan(settings, CALIBRATION_HISTORY, _EVER):
         if record.key == version_key:
@@ -103,20 +103,6 @@ def _read_workload(settings: Settings, traces: Traces, routed: RoutedEvent) -> N
 
 def _scan(settings: Settings, topic: Topic, since: datetime) -> Any:
     return records_since(settings, topic.name(settings.topics.prefix), since, "explain")
-
-
-def _examples(record: Record, routed: RoutedEvent) -> list[LabelledExample]:
-    try:
-        event = decode_observation(record.value, frozenset({routed.workload}))
-    except DecodeError:
-        return []
-    is_ours = isinstance(event, LabelledExample) and event.query_id == routed.query_id
-    return [event] if is_ours and isinstance(event, LabelledExample) else []
-
-
-def _arrived_at(record: Record) -> datetime | None:
-    """Return a record's time, or None where it has none."""
-    return datetime.fromtimestamp(record.timestamp_ms / _MILLISECONDS, UTC) if record.timestamp_ms > 0 else None
 
 
 def what_moved(settings: Settings, workload: str, since: datetime, until: datetime, most: int) -> dict[str, Any]:

@@ -9,7 +9,7 @@ writer of the old schema might have used that key for something else.
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from importlib.resources import files
 from typing import Any, NamedTuple
@@ -54,16 +54,13 @@ def register(settings: Settings) -> list[Registered]:
     Raises ConfigError when no registry is configured, or its client refuses the table; raises RegistryFailed, naming
     the subject and what the registry says.
     """
-    done = []
-    with _client(settings) as client:
-        for topic in SHARED:
-            subject, (event,) = subject_of(settings, topic), topic.events
-            with _failures(settings, subject):
-                # First, or the registry would compare this schema with the last one under its own level.
-                client.set_config(subject, ServerConfig(compatibility=ConfigCompatibilityLevel(COMPATIBILITY)))
-                schema_id = client.register_schema(subject, schema_of(event))
-            done.append(Registered(subject, event, schema_id, COMPATIBILITY))
-    return done
+
+    def registered(client: SchemaRegistryClient, subject: str, event: str) -> Registered:
+        # First, or the registry would compare this schema with the last one under its own level.
+        client.set_config(subject, ServerConfig(compatibility=ConfigCompatibilityLevel(COMPATIBILITY)))
+        return Registered(subject, event, client.register_schema(subject, schema_of(event)), COMPATIBILITY)
+
+    return _of_each(settings, registered)
 
 
 def look_up(settings: Settings) -> list[Registered]:
@@ -71,12 +68,24 @@ def look_up(settings: Settings) -> list[Registered]:
 
     Raises ConfigError or RegistryFailed as :func:`register`.
     """
+
+    def known(client: SchemaRegistryClient, subject: str, event: str) -> Registered:
+        found: Any = _unless_missing(lambda: client.lookup_schema(subject, schema_of(event)))
+        config: Any = _unless_missing(lambda: client.get_config(subject))
+        level = None if config is None else config.compatibility_level or config.compatibility
+        schema_id = None if found is None else int(found.schema_id)
+        return Registered(subject, event, schema_id, None if level is None else str(level.value))
+
+    return _of_each(settings, known)
+
+
+def _of_each(settings: Settings, ask: Callable[[SchemaRegistryClient, str, str], Registered]) -> list[Registered]:
     found = []
     with _client(settings) as client:
         for topic in SHARED:
             subject, (event,) = subject_of(settings, topic), topic.events
             with _failures(settings, subject):
-                found.append(Registered(subject, event, _id_of(client, subject, event), _level_of(client, subject)))
+                found.append(ask(client, subject, event))
     return found
 
 
@@ -131,17 +140,6 @@ def _failures(settings: Settings, subject: str) -> Iterator[None]:
     except Exception as error:  # noqa: BLE001 its HTTP library's errors, which may come from either of two libraries
         address = str(settings.schema_registry["url"]).rpartition("@")[2]
         raise RegistryFailed(f"{subject}: the registry at {address} does not answer: {error}") from None
-
-
-def _id_of(client: SchemaRegistryClient, subject: str, event: str) -> int | None:
-    found: Any = _unless_missing(lambda: client.lookup_schema(subject, schema_of(event)))
-    return None if found is None else int(found.schema_id)
-
-
-def _level_of(client: SchemaRegistryClient, subject: str) -> str | None:
-    found: Any = _unless_missing(lambda: client.get_config(subject))
-    level = None if found is None else found.compatibility_level or found.compatibility
-    return None if level is None else str(level.value)
 
 
 def _unless_missing(ask: Any) -> Any:

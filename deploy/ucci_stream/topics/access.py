@@ -125,14 +125,9 @@ def _operator(prefix: str) -> Iterator[Grant]:
     for topic in TOPICS:
         yield from _topic(topic, prefix, ("Read" if topic in _DIAGNOSED else "Describe", "DescribeConfigs"))
     for grant in (*_router(prefix), *_recalibrator(prefix)):
-        if _is_committing(grant):
+        if grant.resource == "group" and grant.operation == "Read":  # a service's, whose offsets it commits
             yield grant._replace(operation="Describe")
     yield Grant("group", diagnosing_group(prefix), False, "Describe")
-
-
-def _is_committing(grant: Grant) -> bool:
-    """Whether a grant is a service's on a group whose offsets it commits."""
-    return grant.resource == "group" and grant.operation == "Read"
 
 
 def _service_topics(parts: set[str], prefix: str) -> Iterator[Grant]:

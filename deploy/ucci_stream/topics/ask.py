@@ -89,7 +89,6 @@ def ask(settings: Settings, text: str, workload: str | None, timeout_s: float) -
 
 
 def _send(producer: Producer, topic: str, query: QueryEvent, timeout_s: float) -> None:
-    """Send the query and wait until the broker has acknowledged it."""
     reports: list[KafkaError | None] = []
     producer.produce(
         topic,
@@ -172,7 +171,6 @@ def _decision(asked: Asked) -> Iterator[tuple[str, str]]:
 
 
 def _answers(routed: RoutedEvent, comparison: ModelRun | None) -> Table:
-    """Lay both answers out by field, the served one marked, differences in colour."""
     small, large = routed.small, routed.large or comparison
     table = Table("field", "small", "large", title=None)
     for field in routed.entities:

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import BinaryIO, TypeVar
 
 from confluent_kafka import KafkaError, Message, Producer
-from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, TimeRemainingColumn
+from rich.progress import DownloadColumn, TimeRemainingColumn
 
 from schemas.errors import DecodeError, UcciError
 from schemas.event import Event
@@ -23,7 +23,7 @@ from schemas.feedback import FeedbackEvent
 from schemas.routed import QueryEvent
 from schemas.settings import Settings
 from schemas.topics import FEEDBACK, QUERIES, Topic
-from ucci_stream.options import err
+from ucci_stream.options import progress
 from ucci_stream.topics import admin
 from ucci_stream.topics.admin import client_properties
 
@@ -211,7 +211,6 @@ def decoded_lines(path: Path, decode: Callable[[bytes], Decoded]) -> Iterator[tu
 def _progress(path: Path) -> Iterator[Callable[[int], None]]:
     """Show how much of the file is sent; nothing is drawn where the output is no terminal."""
     size = path.stat().st_size if str(path) != "-" else None
-    columns = (TextColumn("{task.description}"), BarColumn(), DownloadColumn(), TimeRemainingColumn())
-    with Progress(*columns, console=err, transient=True, disable=not err.is_terminal) as progress:
-        task = progress.add_task(path.name, total=size)
-        yield lambda sent: progress.advance(task, sent)
+    with progress(DownloadColumn(), TimeRemainingColumn()) as bars:
+        task = bars.add_task(path.name, total=size)
+        yield lambda sent: bars.advance(task, sent)

@@ -13,8 +13,7 @@ from recalibrator.api.pages.panels import (
     traffic,
     version_groups,
 )
-from recalibrator.api.pages.svg_plots import FigureStore
-from recalibrator.api.pages.svg_sparklines import SPAN, sparklines
+from recalibrator.api.pages.svg_plots import SPAN, FigureStore, sparklines
 from recalibrator.api.read_model.dead_letter_log import MOST_KEPT, DeadLetterLog
 from recalibrator.api.read_model.status_documents import StatusDocuments
 from recalibrator.api.read_model.topic_cache import TopicCache

@@ -48,8 +48,3 @@ class Standing(IntEnum):
     """A trusted answer to an audit."""
     ANSWERED = 3
     """An answer to an audit where the workload names nobody as trusted."""
-
-    @property
-    def counts(self) -> bool:
-        """Whether the estimates use it."""
-        return self > 0

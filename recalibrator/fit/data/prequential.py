@@ -70,7 +70,9 @@ def calibration_error(labels: LabelTable, half_life: float) -> CalibrationError:
         for m, f, s, c in zip(mass, forecast, seen, count, strict=True)
         if m > 0.0
     )
-    return CalibrationError(ece=_sum_of_sizes(bias, np.sqrt(variance)), brier=interval(brier, brier_error), bins=bins)
+    low, high = _unit(brier - Z95 * brier_error), _unit(brier + Z95 * brier_error)
+    score = Interval(estimate=brier, lower=low, upper=high)
+    return CalibrationError(ece=_sum_of_sizes(bias, np.sqrt(variance)), brier=score, bins=bins)
 
 
 def _sum_of_sizes(found: Floats, error: Floats) -> Interval:
@@ -90,12 +92,6 @@ def _sum_of_sizes(found: Floats, error: Floats) -> Interval:
     estimate = float(np.sqrt(np.maximum(np.square(found) - np.square(error), 0.0)).sum())
     lower = max(0.0, raw - excess - noise)
     return Interval(estimate=min(1.0, max(estimate, lower)), lower=lower, upper=min(1.0, raw + noise))
-
-
-def interval(estimate: float, error: float) -> Interval:
-    """Return the 95 % interval of a share by its standard error, cut to [0, 1]."""
-    low, high = max(0.0, estimate - Z95 * error), min(1.0, estimate + Z95 * error)
-    return Interval(estimate=estimate, lower=low, upper=high)
 
 
 def _unit(value: float) -> float:

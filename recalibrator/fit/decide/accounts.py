@@ -6,16 +6,13 @@ import math
 from collections import deque
 from collections.abc import Iterable
 from dataclasses import replace
-from typing import NamedTuple
 
 from recalibrator.fit.codec import Kept
-from recalibrator.fit.data.label_table import Change
 from recalibrator.fit.decide.candidate import Candidate, Part, View
 from recalibrator.fit.decide.threshold import Affordable
 from recalibrator.fit.method_constants import MethodConstants
 from schemas.calibration import BudgetStanding, LabelShares
 from schemas.event import to_us
-from schemas.labelled import LabelledExample
 from schemas.settings import LabelAllowance
 from schemas.traffic import TrafficSummary, VersionTraffic
 
@@ -73,10 +70,9 @@ class Pacer(Part):
         self._orders = deque()
         self._recent = deque()
 
-    def take(self, event: LabelledExample | TrafficSummary, change: Change | None) -> None:  # noqa: ARG002
+    def take_traffic(self, summary: TrafficSummary) -> None:
         """Book what the queries of a summary have cost."""
-        if isinstance(event, TrafficSummary):
-            self.on_traffic(event.versions)
+        self.on_traffic(summary.versions)
 
     def contribute(self, candidate: Candidate, view: View) -> Candidate:
         """Add what share of queries the large model may answer within the budget, where costs are known."""
@@ -100,7 +96,10 @@ class Pacer(Part):
         self._recent.append((queries, cost))
         self._queries, self._cost = self._queries + queries, self._cost + cost
         while self._queries - self._recent[0][0] >= window:
-            self._drop()
+            self._recent.popleft()
+            # Summed from scratch: what is taken out of a running sum leaves its rounding behind.
+            self._queries = sum(queries for queries, _ in self._recent)
+            self._cost = sum(cost for _, cost in self._recent)
 
     def published(self, version: int) -> None:
         """Note that a version was published for what is allowed now.
@@ -142,12 +141,6 @@ class Pacer(Part):
             end = min(end, since)
         return found
 
-    def _drop(self) -> None:
-        self._recent.popleft()
-        # Summed from scratch: what is taken out of a running sum leaves its rounding behind.
-        self._queries = sum(queries for queries, _ in self._recent)
-        self._cost = sum(cost for _, cost in self._recent)
-
     @property
     def allowed(self) -> float:
         """What the next queries may cost on average."""
@@ -179,14 +172,6 @@ _TOLERANCE = 0.2
 """Relative change of a share below which no version is worth it."""
 
 
-class _Unit(NamedTuple):
-    """What a budget is counted over: its income a unit, and how many units its spans are."""
-
-    income: float
-    horizon: float
-    carried: float
-
-
 class LabelSpending(Part):
     """The account of one workload's labels: what a budget of labels, a day or a query, asks people for.
 
@@ -212,20 +197,18 @@ class LabelSpending(Part):
     def __init__(self, allowance: LabelAllowance) -> None:
         self._by_day = allowance.per_day is not None
         if allowance.per_day is not None:
-            self._unit = _Unit(allowance.per_day / _DAY_S, _HORIZON_S, _CARRIED_S)
+            self._income, self._horizon, self._carried = allowance.per_day / _DAY_S, _HORIZON_S, _CARRIED_S
         else:
             assert allowance.per_queries is not None
-            self._unit = _Unit(allowance.per_queries, _HORIZON_QUERIES, _CARRIED_QUERIES)
+            self._income, self._horizon, self._carried = allowance.per_queries, _HORIZON_QUERIES, _CARRIED_QUERIES
 
-    def take(self, event: LabelledExample | TrafficSummary, change: Change | None) -> None:  # noqa: ARG002
+    def take_traffic(self, summary: TrafficSummary) -> None:
         """Book the labels that a summary's queries were asked for, and the budget's income meanwhile."""
-        if not isinstance(event, TrafficSummary):
-            return
-        queries = float(sum(part.queries for part in event.versions))
-        asked = float(sum(part.labels_requested for part in event.versions))
-        seconds = self._pass_until(to_us(event.last_routed_at), queries)
-        earned = self._unit.income * (seconds if self._by_day else queries)
-        most = self._unit.income * self._unit.carried
+        queries = float(sum(part.queries for part in summary.versions))
+        asked = float(sum(part.labels_requested for part in summary.versions))
+        seconds = self._pass_until(to_us(summary.last_routed_at), queries)
+        earned = self._income * (seconds if self._by_day else queries)
+        most = self._income * self._carried
         self._balance = max(-most, min(most, self._balance + earned - asked))
 
     def _pass_until(self, now_us: int, queries: float) -> float:
@@ -257,11 +240,10 @@ class LabelSpending(Part):
             In force. They stay where the change is too small to matter, and grow at most twofold at a time: after an
             outage the rate of queries is known late.
         """
-        unit = self._unit
-        if not unit.income:
+        if not self._income:
             return LabelShares(0.0, 0.0)
-        pace = 1.0 + self._balance / (unit.income * unit.horizon)
-        spent = unit.income * min(_PACE_MOST, max(0.0, pace))
+        pace = 1.0 + self._balance / (self._income * self._horizon)
+        spent = self._income * min(_PACE_MOST, max(0.0, pace))
         if self._by_day:
             if not (self._queries and self._span_s):
                 return None

@@ -97,8 +97,11 @@ class Part:
     Its state is what it marks as :data:`~recalibrator.fit.codec.Kept`.
     """
 
-    def take(self, event: LabelledExample | TrafficSummary, change: Change | None) -> None:
-        """Take an event in; ``change`` is the label's outcome in the label table."""
+    def take_label(self, example: LabelledExample, change: Change | None) -> None:
+        """Take a label or verdict in; ``change`` is the label's outcome in the label table."""
+
+    def take_traffic(self, summary: TrafficSummary) -> None:
+        """Take a summary of traffic in."""
 
     def contribute(self, candidate: Candidate, view: View) -> Candidate | None:
         """Return the candidate with what this option says of it."""

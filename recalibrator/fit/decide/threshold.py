@@ -102,7 +102,7 @@ def weigh(
     explored: float | Floats = exploration
     if atom is not None:
         explored = np.full(len(shares), exploration)
-        explored[_cell(edges, atom)] = 1.0 - (1.0 - exploration) * atom.keep_probability
+        explored[np.searchsorted(edges, atom.most)] = 1.0 - (1.0 - exploration) * atom.keep_probability
     # Of the kept queries a share gets the large model's answer all the same.
     np.multiply(kept.value - escalated.value, 1.0 - explored, out=gains[0])
     np.multiply(kept.size - escalated.size, 1.0 - explored, out=gains[1])
@@ -152,10 +152,6 @@ def _correction_variance(estimate: Estimate, level: Floats, slope: Floats, below
     return variance
 
 
-def _cell(edges: Floats, atom: Atom) -> int:
-    return int(np.searchsorted(edges, atom.most))
-
-
 def escalation_rate(estimate: Estimate, edges: Floats, atom: Atom | None) -> Floats:
     """Return the share of queries that each threshold escalates, exploration left out, those drawn of an atom included.
 
@@ -163,7 +159,7 @@ def escalation_rate(estimate: Estimate, edges: Floats, atom: Atom | None) -> Flo
     """
     shares, drawn = estimate.traffic, 0.0
     if atom is not None:
-        cell = _cell(edges, atom)
+        cell = int(np.searchsorted(edges, atom.most))
         drawn = shares.item(cell) * (1.0 - atom.keep_probability)
         shares = shares.copy()
         shares[cell] -= drawn

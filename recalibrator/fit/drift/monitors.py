@@ -258,11 +258,6 @@ class DriftMonitors:
         return any(one.drift_state == "drifted" for one in (*self._by_channel[ALIKE], *self._by_channel[APART]))
 
     @property
-    def is_quiet(self) -> bool:
-        """Whether no detector suspects anything."""
-        return self.worst == "ok"
-
-    @property
     def worst(self) -> DriftState:
         """The worst of all detectors' states."""
         states = {detector.drift_state for detector in self.detectors}

@@ -225,8 +225,7 @@ def _thinned(level: Floats, knots: Floats) -> CalibrationMap:
     if kept[-1] != len(values) - 1 and places[-1] > last_place:
         kept.append(len(values) - 1)
     return CalibrationMap(
-        uncertainty=tuple(places[index] for index in kept),
-        error_probability=tuple(values[index] for index in kept),
+        uncertainty=tuple(places[index] for index in kept), error_probability=tuple(values[index] for index in kept)
     )
 
 

@@ -8,13 +8,13 @@ over it. By as much as answers speak against the labels, these count for what tr
 answers labels are believed. A suspicion ends when answers confirm the labels, when nobody answers, when labels report
 what they did before (a CUSUM), or when single people are set aside, since what the others say is judged again.
 
-:func:`step` maps a suspicion and one piece of evidence to the next one and its effects. It changes nothing else: the
-fold applies the effects to the label table and to what it knows of changes.
+Functions map a suspicion and one piece of evidence to the next one and its effects. They change nothing else: the fold
+applies the effects to the label table and to what it knows of changes.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from math import exp, log
 from typing import Any, Literal, NamedTuple
@@ -28,7 +28,7 @@ from recalibrator.fit.data.slips import Flips, Slips
 from recalibrator.fit.estimate.agreement import Chances, inside, multiply_odds
 from recalibrator.fit.method_constants import MethodConstants
 from schemas.event import from_us
-from schemas.traffic import TrafficSummary, VersionTraffic
+from schemas.traffic import VersionTraffic
 
 _SIZES = np.linspace(log(1.25), log(8.0), 16)
 """Logs of the factors on the odds that are considered: less is not suspected, and a few labels cannot show more."""
@@ -223,17 +223,6 @@ class RecentPairs(NamedTuple):
     agreeing: float
 
 
-class Suspected(NamedTuple):
-    """An alarm: labels contradict what was expected."""
-
-    began_us: int
-    agreeing: bool
-    expected: Expected
-    labels: LabelTable
-    recent: RecentPairs
-    now_us: int
-
-
 class LabelSeen(NamedTuple):
     """The first label of a query, which the label table has taken in."""
 
@@ -248,20 +237,6 @@ class LabelSeen(NamedTuple):
     error: float
     labels: LabelTable
     recent: RecentPairs
-
-
-class AuditsDrawn(NamedTuple):
-    """Traffic, and the audit probabilities by version with which routers drew audits of it."""
-
-    summary: TrafficSummary
-    probabilities: Mapping[int, float]
-
-
-class PeopleJudged(NamedTuple):
-    """Single labelers were set aside, or are believed again: what labels say as a whole is to be judged again."""
-
-
-Evidence = Suspected | LabelSeen | AuditsDrawn | PeopleJudged
 
 
 class Effects(NamedTuple):
@@ -280,22 +255,19 @@ class Effects(NamedTuple):
 _NONE = Effects()
 
 
-def step(quality: LabelQuality, evidence: Evidence, constants: MethodConstants) -> tuple[LabelQuality, Effects]:
-    """Return what one piece of evidence leads to.
-
-    An alarm while labels are suspected already, or a label while they are not, changes nothing.
-    """
-    suspicion = quality.suspicion
-    if isinstance(evidence, Suspected):
-        return (replace(quality, suspicion=_suspect(evidence, constants)) if suspicion is None else quality), _NONE
-    if suspicion is None:
+def take_label(quality: LabelQuality, label: LabelSeen, constants: MethodConstants) -> tuple[LabelQuality, Effects]:
+    """Return what a label leads to; while labels are not suspected, to nothing."""
+    if quality.suspicion is None:
         return quality, _NONE
-    if isinstance(evidence, AuditsDrawn):
-        return replace(quality, suspicion=_count_drawn(suspicion, evidence)), _NONE
-    if isinstance(evidence, PeopleJudged):
-        return replace(quality, suspicion=None), Effects(from_us=suspicion.began_us, retract=True)
-    take = _take_answer if evidence.audited else _take_ordinary
-    return take(quality, suspicion, evidence, constants)
+    take = _take_answer if label.audited else _take_ordinary
+    return take(quality, quality.suspicion, label, constants)
+
+
+def judge_again(quality: LabelQuality) -> tuple[LabelQuality, Effects]:
+    """Trust labels once single labelers were set aside, or are believed again: the others' are judged anew."""
+    if quality.suspicion is None:
+        return quality, _NONE
+    return replace(quality, suspicion=None), Effects(from_us=quality.suspicion.began_us, retract=True)
 
 
 def _take_ordinary(
@@ -321,12 +293,15 @@ def _end(
     return LabelQuality(None, conclusion), effects
 
 
-def _suspect(alarm: Suspected, constants: MethodConstants) -> Suspicion:
-    audit = _open(alarm.recent, alarm.now_us, constants, agreeing=alarm.agreeing)
+def suspect(
+    alarm: Suspicion, labels: LabelTable, recent: RecentPairs, now_us: int, constants: MethodConstants
+) -> Suspicion:
+    """Return what an alarm leads to: trusted people are asked."""
+    audit = _open(recent, now_us, constants, agreeing=alarm.agreeing)
     # The prior favours the side that costs only money if it is wrong.
     caution = constants.audit_caution if alarm.agreeing else -constants.audit_caution
-    made = Suspicion(alarm.agreeing, alarm.began_us, alarm.expected, carried=caution, evidence=caution, audit=audit)
-    return replace(made, log_odds=_posterior(made, alarm.labels).mean)
+    made = replace(alarm, carried=caution, evidence=caution, audit=audit)
+    return replace(made, log_odds=_posterior(made, labels).mean)
 
 
 def _open(recent: RecentPairs, now_us: int, constants: MethodConstants, *, agreeing: bool) -> Audit:
@@ -336,16 +311,19 @@ def _open(recent: RecentPairs, now_us: int, constants: MethodConstants, *, agree
     return Audit(now_us, min(1.0, wanted / share) if share > 0.0 else 1.0)
 
 
-def _count_drawn(suspicion: Suspicion, drawn: AuditsDrawn) -> Suspicion:
-    audit = suspicion.audit
-    if audit is None:
-        return suspicion
+def count_audits(
+    quality: LabelQuality, parts: Iterable[VersionTraffic], probabilities: Mapping[int, float]
+) -> LabelQuality:
+    """Count what routers have drawn of an open audit, with these audit probabilities by version."""
+    suspicion, audit = quality.suspicion, quality.audit
+    if suspicion is None or audit is None:
+        return quality
     asked = audit.asked
-    for part in drawn.summary.versions:
-        share = drawn.probabilities.get(part.calibration_version or 0, 0.0)
+    for part in parts:
+        share = probabilities.get(part.calibration_version or 0, 0.0)
         if share > 0.0:
             asked += _audits(part, share, agreeing=suspicion.agreeing)
-    return replace(suspicion, audit=replace(audit, asked=asked))
+    return replace(quality, suspicion=replace(suspicion, audit=replace(audit, asked=asked)))
 
 
 def _audits(part: VersionTraffic, share: float, *, agreeing: bool) -> float:
@@ -382,12 +360,7 @@ def _release_test(suspicion: Suspicion, label: LabelSeen, constants: MethodConst
 
 
 def _take_answer(
-    quality: LabelQuality,
-    suspicion: Suspicion,
-    label: LabelSeen,
-    constants: MethodConstants,
-    *,
-    is_over: bool = False,
+    quality: LabelQuality, suspicion: Suspicion, label: LabelSeen, constants: MethodConstants, *, is_over: bool = False
 ) -> tuple[LabelQuality, Effects]:
     """Let the trusted answers to the open audit move the odds, and end it when they suffice or no more come."""
     if suspicion.audit is None:

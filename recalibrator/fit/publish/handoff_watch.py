@@ -80,21 +80,14 @@ class HandoffWatch(Part):
         # Every event is compared with it.
         self.name = handoff_name(self.in_versions)
 
-    def take(self, event: LabelledExample | TrafficSummary, change: Change | None) -> None:
-        """Take a label in that was made under this handoff, or the counts of one summary."""
-        if self.name is None:
+    def take_label(self, example: LabelledExample, change: Change | None) -> None:
+        """Take a label in that was made under this handoff."""
+        if self.name is None or not example.label_requested or change not in ("added", "corrected", "withdrawn"):
             return
-        if isinstance(event, TrafficSummary):
-            self.on_traffic(event.versions)
-        elif event.label_requested and change in ("added", "corrected", "withdrawn"):
-            self._take_label(event, is_withdrawn=change == "withdrawn")
-
-    def _take_label(self, example: LabelledExample, *, is_withdrawn: bool) -> None:
-        before = self._pairs.get(example.query_id)
+        before = self._pairs.pop(example.query_id, None)
         if before is not None:
             self._count(before, -1)
-            del self._pairs[example.query_id]
-        pair = None if is_withdrawn else _pair(example)
+        pair = None if change == "withdrawn" else _pair(example)
         if pair is not None:
             self._pairs[example.query_id] = pair
             self._count(pair, 1)
@@ -103,6 +96,11 @@ class HandoffWatch(Part):
         if before is not None or pair is not None:
             self._loss = self._estimated_loss()
 
+    def take_traffic(self, summary: TrafficSummary) -> None:
+        """Take one summary's counts in."""
+        if self.name is not None:
+            self.on_traffic(summary.versions)
+
     def _count(self, pair: _Pair, sign: int) -> None:
         values = np.array(pair, dtype=np.float64)
         self._sums += sign * values
@@ -110,7 +108,7 @@ class HandoffWatch(Part):
         self._differing += sign * (pair[:2] != pair[2:])
 
     def on_traffic(self, parts: tuple[VersionTraffic, ...]) -> None:
-        """Take one summary's counts in."""
+        """Take the counts of what was routed under this handoff in."""
         for part in parts:
             if part.handoff != self.name or not part.large_calls:
                 continue

@@ -160,20 +160,15 @@ def _outlook(
     alarm = _alarm(candidate, view.labels.grid.centres, per_query)
     believed = float(rectifier.expected[0][0] / (rectifier.expected[0][0] + noise[0, 0]))
     size = max(float(policies.size[index]), 1e-9)
+    found = found_after(per_query, believed, constants.half_life_slow, constants.half_life_fast)
+    soonest = min(inf if found is None else found, alarm)
     return LabelOutlook(
         per_query=per_query,
         per_day=None if a_day is None else round(per_query * a_day, 1),
         half_width=round(float(Z95 * policies.error[index] / size), _DIGITS),
         cost=cost,
-        found_after=_sooner(
-            found_after(per_query, believed, constants.half_life_slow, constants.half_life_fast), alarm
-        ),
+        found_after=None if soonest > _LATEST_FOUND else round(soonest),
     )
-
-
-def _sooner(estimate: int | None, alarm: float) -> int | None:
-    soonest = min(inf if estimate is None else estimate, alarm)
-    return None if soonest > _LATEST_FOUND else round(soonest)
 
 
 def _noise(rectifier: Rectifier, traffic: Floats, shares: LabelShares, explored: float, half_life: float) -> Floats:

@@ -66,16 +66,16 @@ class MeasuredQuality(Part):
     def __init__(self) -> None:
         self._shown_us, self._next_us, self._labels = {}, {}, {}
 
-    def take(self, event: LabelledExample | TrafficSummary, change: Change | None) -> None:
-        """Begin with the first traffic, since offline labels were served to nobody, and count labels from then on."""
-        if isinstance(event, TrafficSummary):
-            if not self._shown_us:
-                begins_us = to_us(event.first_routed_at)
-                for window in WINDOWS:
-                    self._shown_us[window] = self._next_us[window] = begins_us
-                    self._labels[window] = 0
-        elif change == "added" and event.label_requested and self._shown_us:
-            routed_us = to_us(event.routed_at)
+    def take_traffic(self, summary: TrafficSummary) -> None:
+        """Begin with the first traffic, since offline labels were served to nobody."""
+        if not self._shown_us:
+            self._shown_us = dict.fromkeys(WINDOWS, to_us(summary.first_routed_at))
+            self._next_us, self._labels = dict(self._shown_us), dict.fromkeys(WINDOWS, 0)
+
+    def take_label(self, example: LabelledExample, change: Change | None) -> None:
+        """Count labels from the first traffic on."""
+        if change == "added" and example.label_requested and self._shown_us:
+            routed_us = to_us(example.routed_at)
             self._latest_us = max(self._latest_us, routed_us)
             for window, most in WINDOWS.items():
                 self._labels[window] += routed_us >= self._next_us[window]
@@ -89,12 +89,9 @@ class MeasuredQuality(Part):
 
     def shown(self, labels: LabelTable) -> dict[Window, MeasuredMicroF1]:
         """Return what these labels show of each window, where they are enough to quote."""
-        found = {window: measured(labels, since_us, WINDOWS[window]) for window, since_us in self._windows}
+        begun = ((window, self._shown_us[window]) for window in WINDOWS if window in self._shown_us)
+        found = {window: measured(labels, since_us, WINDOWS[window]) for window, since_us in begun}
         return {window: one for window, one in found.items() if one is not None}
-
-    @property
-    def _windows(self) -> list[tuple[Window, int]]:
-        return [(window, self._shown_us[window]) for window in WINDOWS if window in self._shown_us]
 
 
 def measured(labels: LabelTable, since_us: int, tightest_at: float, until_us: float = inf) -> MeasuredMicroF1 | None:
@@ -169,17 +166,15 @@ class Verdicts(Part):
     def __init__(self) -> None:
         self._judged = {}
 
-    def take(self, event: LabelledExample | TrafficSummary, change: Change | None) -> None:  # noqa: ARG002
+    def take_label(self, example: LabelledExample, change: Change | None) -> None:  # noqa: ARG002
         """Keep what is said of a query now, and whether its label agrees; what was withdrawn goes."""
-        if isinstance(event, TrafficSummary):
-            return
-        if event.verdict is None:
-            self._judged.pop(event.query_id, None)
+        if example.verdict is None:
+            self._judged.pop(example.query_id, None)
             return
         # Labels that people choose to give would not be a fair sample of what is judged.
-        exact = event.served_exact if event.label_requested and not event.retracted else None
-        self._given += event.query_id not in self._judged
-        self._judged[event.query_id] = _Judged(to_us(event.routed_at), event.verdict == "right", exact)
+        exact = example.served_exact if example.label_requested and not example.retracted else None
+        self._given += example.query_id not in self._judged
+        self._judged[example.query_id] = _Judged(to_us(example.routed_at), example.verdict == "right", exact)
         while len(self._judged) > KEPT_VERDICTS:
             del self._judged[next(iter(self._judged))]
 

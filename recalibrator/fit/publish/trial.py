@@ -104,18 +104,13 @@ class Trials(Part):
         """Whether a version on trial predicted its error: those of versions in force are scored, and compared."""
         return example.calibration_version in self._numbers
 
-    def take(self, event: LabelledExample | TrafficSummary, change: Change | None) -> None:  # noqa: ARG002
-        """Take an event in."""
-        if isinstance(event, LabelledExample):
-            self._take_label(event)
-        else:
-            self._take_traffic(event)
-
-    def _take_label(self, example: LabelledExample) -> None:
-        if self._trial is not None and self._trial.mode == "canary" and example.label_requested:
+    def take_label(self, example: LabelledExample, change: Change | None) -> None:  # noqa: ARG002
+        """Keep what a label says of an arm of a canary."""
+        trial = self._trial
+        if trial is not None and trial.mode == "canary" and example.label_requested:
             routed_us = to_us(example.routed_at)
-            of_this = example.calibration_version == self._trial.version.version
-            within = routed_us >= to_us(self._trial.started_at) and routed_us <= (self._ended_us or routed_us)
+            of_this = example.calibration_version == trial.version.version
+            within = to_us(trial.started_at) <= routed_us <= (self._ended_us or routed_us)
             if of_this or (within and not self.hides(example) and example.calibration_version is not None):
                 self._keep(example, of_this)
 
@@ -145,7 +140,7 @@ class Trials(Part):
         while len(self._labels) > KEPT_LABELS:
             del self._labels[next(iter(self._labels))]
 
-    def _take_traffic(self, summary: TrafficSummary) -> None:
+    def take_traffic(self, summary: TrafficSummary) -> None:
         """Add the queries for which this trial's version decided too."""
         trial = self._trial
         for part in summary.trials:
@@ -156,14 +151,14 @@ class Trials(Part):
 
     def status(self, view: View, policies: Policies | None) -> dict[str, Any]:
         """Compare the trial with what is in force."""
-        return {} if self._trial is None else {"trial": self._status(self._trial, view, policies)}
-
-    def _status(self, trial: CalibrationTrial, view: View, policies: Policies | None) -> TrialStatus:
+        trial = self._trial
+        if trial is None:
+            return {}
         tally = self._tally
         # What is in force by now is not what a trial that has ended was compared with.
         current = None if self.running is None else view.current
         content_of = trial.version.evidence.details.get("content_of")
-        return TrialStatus(
+        found = TrialStatus(
             mode=trial.mode,
             share=trial.share,
             version=trial.version.version,
@@ -181,6 +176,7 @@ class Trials(Part):
                 current, tally.base_escalated, max(0, tally.queries - tally.acted), view.costs, policies, on_trial=False
             ),
         )
+        return {"trial": found}
 
     def _arm(
         self,

@@ -20,7 +20,7 @@ from pathlib import Path
 from ucci_stream.local.processes import ChildProcess, unwound_by_signals
 class Worker(ChildProcess):
     def __enter__(self): self.start()
-    def __exit__(self, *_): self.terminate(); self.await_end(5.0)
+    def __exit__(self, *_): self.stop(5.0)
 with unwound_by_signals(), Worker("worker", sys.argv[2:], Path(sys.argv[1])):
     threading.Event().wait()
 """
@@ -54,8 +54,7 @@ def test_ending_a_child_ends_what_it_started(tmp_path: Path, pipe: Path, is_kill
         if is_killed:
             child.kill()
         else:
-            child.terminate()
-            child.await_end(5.0)
+            child.stop(5.0)
         assert worker.read() == ""
 
 

@@ -32,7 +32,7 @@ def examples(tmp_path: Path) -> Path:
 @pytest.mark.parametrize(("signal", "line"), [("token_margin", 2), ("entropy", 1)])
 def test_an_example_of_another_signal_is_named_by_its_line(examples: Path, signal: str, line: int) -> None:
     with pytest.raises(FeedStopped, match=rf"examples.jsonl:{line}: signal: is .*, configured is '{signal}'"):
-        list(bootstrap_events(examples, "w", signal, START))
+        list(bootstrap_events(settings(uncertainty=signal), examples, START))
 
 
 def test_a_router_file_is_a_map_of_the_token_margin(tmp_path: Path) -> None:
@@ -40,10 +40,10 @@ def test_a_router_file_is_a_map_of_the_token_margin(tmp_path: Path) -> None:
     calibrator = {"x": [0.1, 0.5], "y": [0.0, 0.4]}
     file = {"format": "ucci-router", "version": 1, "theta": 0.2, "c_small": 1, "c_large": 3, "calibrator": calibrator}
     path.write_text(json.dumps(file))
-    (command,) = bootstrap_events(path, "w", "token_margin", START)
+    (command,) = bootstrap_events(settings(), path, START)
     assert command.signal == "token_margin"
     with pytest.raises(FeedStopped, match="is a map of token_margin, configured is uncertainty = 'entropy'"):
-        list(bootstrap_events(path, "w", "entropy", START))
+        list(bootstrap_events(settings(uncertainty="entropy"), path, START))
 
 
 @pytest.mark.parametrize(
@@ -54,7 +54,7 @@ def test_a_file_that_is_neither_kind_is_a_traceback(tmp_path: Path, content: byt
     path = tmp_path / "f.json"
     path.write_bytes(content)
     with pytest.raises(FeedStopped, match=r"f\.json:1: ") as caught:
-        list(bootstrap_events(path, "w", "token_margin", START))
+        list(bootstrap_events(settings(), path, START))
     assert str(caught.value).isprintable()
 
 

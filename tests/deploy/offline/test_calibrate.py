@@ -19,6 +19,7 @@ from typer.testing import Result
 from recalibrator.decoding import decode_observation
 from schemas import LabelledExample
 from schemas.errors import ConfigError
+from schemas.settings_text import load_settings
 from schemas.topics import OBSERVATIONS
 from tests.support.broker import create, read_all
 from tests.support.commands import invoke, said
@@ -101,9 +102,9 @@ async def test_the_sentence_names_escalation_cost_and_margin(desk: Desk) -> None
 
 async def test_bootstrap_takes_the_written_examples(desk: Desk) -> None:
     said(await desk.calibrate("--json"))
-    example, *_, command = bootstrap_events(
-        desk.folder / "gold.w.labelled.jsonl", "w", "token_margin", desk.examples()[0].routed_at
-    )
+    workload = load_settings(desk.made.config, {}).workloads["w"]
+    lines = bootstrap_events(workload, desk.folder / "gold.w.labelled.jsonl", desk.examples()[0].routed_at)
+    example, *_, command = lines
     assert (example.kind, command.kind) == ("labelled", "command")
 
 

@@ -125,8 +125,8 @@ async def test_dearer_server_makes_dearer_calls() -> None:
     assert estimate_costs(calls, 1, {"small": 1.0, "large": 4.0}).large.estimate == pytest.approx(12.0)
 
 
-async def test_all_places_are_taken_while_calls_are_measured() -> None:
-    """Else the last calls of a block would be quicker than those in production."""
+async def test_all_places_are_taken_and_no_query_twice() -> None:
+    """Else the last calls of a block would be quicker than those in production, and the prefix cache know a query."""
     clock, servers = pair({"small": lambda *_: 1.0, "large": lambda *_: 1.0})
     asked = plan(120, concurrency=4)
     every = texts(asked.texts)
@@ -134,17 +134,7 @@ async def test_all_places_are_taken_while_calls_are_measured() -> None:
     measured = every[asked.warm_up :]
     assert len(calls) == len(ROLES) * len(measured)
     for server in servers.values():
-        assert {server.company[text] for text in measured} == {4}
-
-
-async def test_no_query_is_measured_twice_at_a_server() -> None:
-    """Its prefix cache would know all of it the second time."""
-    clock, servers = pair({"small": lambda *_: 1.0, "large": lambda *_: 1.0})
-    asked = plan(120, concurrency=4)
-    every = texts(asked.texts)
-    await Turns(workload(), servers, every, asked, clock=clock).measure(readings=True)
-    for server in servers.values():
-        assert {server.asked[text] for text in every[asked.warm_up :]} == {1}
+        assert {(server.company[text], server.asked[text]) for text in measured} == {(4, 1)}
 
 
 def test_fewer_queries_are_measured_with_few_texts() -> None:

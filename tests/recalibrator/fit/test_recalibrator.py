@@ -46,9 +46,7 @@ def test_everything_escalates_before_the_first_version(drifted: Drifted) -> None
     assert first.evidence.labels >= 250
 
 
-def test_target_is_held_before_drift_and_again_after_it(
-    drifted: Drifted,
-) -> None:
+def test_target_is_held_before_drift_and_again_after_it(drifted: Drifted) -> None:
     before, after = slice(1_000, DRIFT_AT), slice(DRIFT_AT + 1_500, QUERIES)
     world, served = drifted.world, drifted.thresholds
     static = float(served[DRIFT_AT - 1])

@@ -20,7 +20,7 @@ from recalibrator.join.query_state import MAX_LABELERS
 from recalibrator.join.sqlite_store import RowBounds, SqliteJoinStore
 from recalibrator.join.stage import JoinLimits, JoinStage
 from schemas.event import MAX_RECORD_BYTES
-from schemas.feedback import FeedbackEvent
+from schemas.feedback import MAX_REVISION, FeedbackEvent
 from schemas.label_requested import LabelRequested
 from schemas.labelled import LabelledExample
 from schemas.routed import LabelRequest, RoutedEvent
@@ -250,6 +250,8 @@ def test_a_group_whose_offsets_were_lost_repeats_nothing(join: Join) -> None:
         (b"[]", "invalid_field"),
         (b'{"entities": {}}', "missing_field"),
         (b'{"query_id": "q-1"}', "missing_field"),
+        # Every correction would be stale.
+        (b'{"query_id": "q-1", "entities": null, "revision": %d}' % (MAX_REVISION + 1), "invalid_field"),
         (b'{"query_id": "\\ud800", "entities": {}}', "not_json"),
         (b'{"query_id": "q", "entities": {}, "labelled_at": "0001-01-01T00:00:00+14:00"}', "invalid_field"),
         (b'"' + b"x" * MAX_RECORD_BYTES + b'"', "too_large"),

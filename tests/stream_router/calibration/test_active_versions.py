@@ -15,13 +15,7 @@ from schemas.event import MAX_INTEGER
 from schemas.made_for import MadeFor, made_for
 from schemas.signature import signed, signed_trial
 from schemas.trial import CalibrationTrial
-from stream_router.calibration.active_versions import (
-    Activated,
-    ActiveVersions,
-    Rejected,
-    RejectionReason,
-    TrialChange,
-)
+from stream_router.calibration.active_versions import Activated, ActiveVersions, Rejected, RejectionReason, TrialChange
 from tests.support.model_clients import workload
 from tests.support.versions import sealed_version, trial_of
 
@@ -34,6 +28,16 @@ WANTED = {"photo": MadeFor(Signal(small_model="small"))}
 PHOTO = workload()
 
 
+def refused(outcome: object) -> Rejected:
+    assert isinstance(outcome, Rejected)
+    return outcome
+
+
+def known(change: TrialChange | None) -> TrialChange:
+    assert change is not None, "it is of a workload configured here"
+    return change
+
+
 def trial(share: float | None = None, version: CalibrationVersion = TRIED) -> CalibrationTrial:
     return trial_of(version, share)
 
@@ -42,8 +46,7 @@ def test_a_map_of_another_uncertainty_signal_is_rejected() -> None:
     """Of a workload that measures u by entropy: the version of the margin, then one of its own."""
     entropy = Signal(kind="entropy", small_model="small")
     active = ActiveVersions({"photo": MadeFor(entropy)})
-    rejected = active.offer(b"photo", BASE.to_json(), NOW)
-    assert isinstance(rejected, Rejected)
+    rejected = refused(active.offer(b"photo", BASE.to_json(), NOW))
     assert rejected.reason is RejectionReason.FOREIGN_SIGNAL
     assert "token_margin" in rejected.error
     assert active.in_force("photo") is None
@@ -72,8 +75,7 @@ def test_an_old_version_sent_again_is_taken_without_a_disk() -> None:
 def test_unknown_signal_is_foreign_not_malformed() -> None:
     active = ActiveVersions(WANTED)
     later = sealed_version(version=8, signal=Signal(kind="semantic_entropy", small_model="small"))
-    rejected = active.offer(b"photo", later.to_json(), NOW)
-    assert isinstance(rejected, Rejected)
+    rejected = refused(active.offer(b"photo", later.to_json(), NOW))
     assert rejected.reason is RejectionReason.FOREIGN_SIGNAL
 
 
@@ -96,8 +98,7 @@ def test_unknown_signal_is_foreign_not_malformed() -> None:
 def test_a_rejected_record_leaves_the_last_good_version(value: bytes | None, reason: RejectionReason) -> None:
     active = ActiveVersions(WANTED)
     active.offer(b"photo", BASE.to_json(), NOW)
-    rejected = active.offer(b"photo", value, NOW)
-    assert isinstance(rejected, Rejected)
+    rejected = refused(active.offer(b"photo", value, NOW))
     assert rejected.reason is reason
     assert active.in_force("photo") == BASE
     assert active.rejected() == {reason.value: 1}
@@ -105,8 +106,7 @@ def test_a_rejected_record_leaves_the_last_good_version(value: bytes | None, rea
 
 def test_a_version_of_another_workload_is_not_ours() -> None:
     active = ActiveVersions(WANTED)
-    rejected = active.offer(b"audio", sealed_version(workload="audio").to_json(), NOW)
-    assert isinstance(rejected, Rejected)
+    rejected = refused(active.offer(b"audio", sealed_version(workload="audio").to_json(), NOW))
     assert rejected.reason is RejectionReason.UNKNOWN_WORKLOAD
 
 
@@ -114,8 +114,7 @@ def test_trial_leaves_the_version_in_force_alone() -> None:
     """A trial does not touch the version in force, and nothing of it remains after its end."""
     active = ActiveVersions(WANTED)
     active.offer(b"photo", BASE.to_json(), NOW)
-    begun = active.trials.offer(b"photo", trial(0.5).to_json())
-    assert begun is not None
+    begun = known(active.trials.offer(b"photo", trial(0.5).to_json()))
     assert begun.trial == trial(0.5) == active.trial("photo")
     assert active.in_force("photo") == BASE
     assert active.versions()["photo"].trial == 8
@@ -140,9 +139,8 @@ def test_older_router_rejects_a_trial_as_version() -> None:
     """
     active = ActiveVersions(WANTED)
     active.offer(b"photo", BASE.to_json(), NOW)
-    refused = active.offer(b"photo", trial(0.5).to_json(), NOW)
-    assert isinstance(refused, Rejected)
-    assert refused.reason in (RejectionReason.DIGEST, RejectionReason.MALFORMED)
+    found = refused(active.offer(b"photo", trial(0.5).to_json(), NOW))
+    assert found.reason in (RejectionReason.DIGEST, RejectionReason.MALFORMED)
     assert active.in_force("photo") == BASE
 
 
@@ -159,8 +157,7 @@ def test_older_router_rejects_a_trial_as_version() -> None:
 def test_a_trial_that_does_not_fit_is_named_and_none_runs(key: bytes, value: bytes) -> None:
     active = ActiveVersions(WANTED)
     active.trials.offer(b"photo", trial().to_json())
-    change = active.trials.offer(key, value)
-    assert change is not None
+    change = known(active.trials.offer(key, value))
     assert change.problem
     assert active.trial("photo") is None
 
@@ -177,8 +174,7 @@ def test_a_version_of_the_last_number_shuts_no_other_one_out() -> None:
     active = ActiveVersions(WANTED)
     highest = sealed_version(version=HIGHEST_VERSION)
     for number in (HIGHEST_VERSION + 1, MAX_INTEGER):
-        rejected = active.offer(b"photo", sealed_version(version=number).to_json(), NOW)
-        assert isinstance(rejected, Rejected)
+        rejected = refused(active.offer(b"photo", sealed_version(version=number).to_json(), NOW))
         assert (rejected.reason, str(number) in rejected.error) == (RejectionReason.NUMBER_TOO_HIGH, True)
     assert isinstance(active.offer(b"photo", BASE.to_json(), NOW), Activated)
     assert isinstance(active.offer(b"photo", highest.to_json(), NOW), Activated)
@@ -187,8 +183,7 @@ def test_a_version_of_the_last_number_shuts_no_other_one_out() -> None:
 
 def test_a_trial_of_the_last_number_is_refused() -> None:
     active = ActiveVersions(WANTED)
-    change = active.trials.offer(b"photo", trial(version=sealed_version(version=MAX_INTEGER)).to_json())
-    assert change is not None
+    change = known(active.trials.offer(b"photo", trial(version=sealed_version(version=MAX_INTEGER)).to_json()))
     assert (change.trial, "the highest that is taken" in str(change.problem)) == (None, True)
 
 
@@ -206,11 +201,9 @@ KEY, OTHER_KEY = b"k" * 32, b"o" * 32
 def test_a_router_with_a_key_refuses_what_the_fit_has_not_signed(version: CalibrationVersion, reason: str) -> None:
     active = ActiveVersions(WANTED, [KEY])
     resealed = CalibrationVersion.sealed(**version.model_dump(exclude={"digest"}, exclude_unset=True))
-    rejected = active.offer(b"photo", resealed.to_json(), NOW)
-    assert isinstance(rejected, Rejected)
+    rejected = refused(active.offer(b"photo", resealed.to_json(), NOW))
     assert rejected.reason == reason
-    change = active.trials.offer(b"photo", trial(version=resealed).to_json())
-    assert change is not None
+    change = known(active.trials.offer(b"photo", trial(version=resealed).to_json()))
     assert (change.trial, "sign" in str(change.problem)) == (None, True)
     assert active.in_force("photo") is None
 
@@ -220,8 +213,7 @@ def test_a_signed_version_altered_and_sealed_anew_is_refused() -> None:
     content = signed(BASE, KEY).model_dump(exclude={"digest"}, exclude_unset=True) | {"uncertainty_threshold": 1.0}
     forged = CalibrationVersion.sealed(**content)
     active = ActiveVersions(WANTED, [KEY])
-    rejected = active.offer(b"photo", forged.to_json(), NOW)
-    assert isinstance(rejected, Rejected)
+    rejected = refused(active.offer(b"photo", forged.to_json(), NOW))
     assert rejected.reason is RejectionReason.BAD_SIGNATURE
 
 
@@ -230,8 +222,7 @@ def test_a_signed_version_is_taken(keys: list[bytes]) -> None:
     """By routers with its key, present or former, and by those that know of none."""
     active = ActiveVersions(WANTED, keys)
     assert isinstance(active.offer(b"photo", signed(BASE, KEY).to_json(), NOW), Activated)
-    change = active.trials.offer(b"photo", signed_trial(trial(), KEY).to_json())
-    assert change is not None
+    change = known(active.trials.offer(b"photo", signed_trial(trial(), KEY).to_json()))
     assert change.problem is None
 
 
@@ -240,8 +231,7 @@ def test_an_old_signed_version_was_wrapped_into_a_canary() -> None:
     active = ActiveVersions(WANTED, [KEY])
     shadow, wrapped = signed_trial(trial(), KEY), trial(1.0, signed(TRIED, KEY))
     for forged in (wrapped, shadow.model_copy(update={"mode": "canary", "share": 1.0})):
-        change = active.trials.offer(b"photo", forged.to_json())
-        assert change is not None
+        change = known(active.trials.offer(b"photo", forged.to_json()))
         assert change.trial is None
         assert active.trial("photo") is None
     assert active.trials.offer(b"photo", shadow.to_json()) == TrialChange("photo", shadow)
@@ -251,25 +241,19 @@ def test_the_signature_covers_fields_of_a_later_contract() -> None:
     document = json.loads(BASE.to_json()) | {"later": 1}
     document["signature"] = signed(BASE, KEY).signature
     document["digest"] = digest(document)
-    rejected = ActiveVersions(WANTED, [KEY]).offer(b"photo", json.dumps(document).encode(), NOW)
-    assert isinstance(rejected, Rejected)
+    rejected = refused(ActiveVersions(WANTED, [KEY]).offer(b"photo", json.dumps(document).encode(), NOW))
     assert rejected.reason is RejectionReason.BAD_SIGNATURE
 
 
 @pytest.mark.parametrize(
     ("key", "version"),
-    [
-        (b"k" * 100_000, BASE),
-        (b"photo", sealed_version(version=8, signal=Signal(small_model="m\n" * 50_000))),
-    ],
+    [(b"k" * 100_000, BASE), (b"photo", sealed_version(version=8, signal=Signal(small_model="m\n" * 50_000)))],
 )
 def test_a_rejected_record_writes_a_log_line_of_its_own_length(key: bytes, version: CalibrationVersion) -> None:
-    rejected = ActiveVersions(WANTED).offer(key, version.to_json(), NOW)
-    assert isinstance(rejected, Rejected)
+    rejected = refused(ActiveVersions(WANTED).offer(key, version.to_json(), NOW))
     assert len(rejected.error) <= 1_000
     assert rejected.error.isprintable()
-    change = ActiveVersions(WANTED).trials.offer(b"photo", trial(version=version).to_json())
-    assert change is not None
+    change = known(ActiveVersions(WANTED).trials.offer(b"photo", trial(version=version).to_json()))
     assert change.problem is None or len(change.problem) <= 1_000
 
 
@@ -287,12 +271,10 @@ def test_a_version_of_another_prompt_or_model_is_rejected(changed: dict[str, Any
     made = sealed_version(version=8, basis=PHOTO.basis)
     elsewhere = PHOTO.model_validate(PHOTO.model_dump() | changed)
     active = ActiveVersions({"photo": made_for(elsewhere)})
-    rejected = active.offer(b"photo", made.to_json(), NOW)
-    assert isinstance(rejected, Rejected)
+    rejected = refused(active.offer(b"photo", made.to_json(), NOW))
     assert rejected.reason is RejectionReason.FOREIGN_BASIS
     assert named in rejected.error
-    tried = active.trials.offer(b"photo", trial(version=made).to_json())
-    assert tried is not None
+    tried = known(active.trials.offer(b"photo", trial(version=made).to_json()))
     assert tried.problem == rejected.error
     own = sealed_version(version=9, basis=elsewhere.basis)
     assert active.offer(b"photo", own.to_json(), NOW) == Activated(own)

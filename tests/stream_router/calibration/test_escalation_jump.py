@@ -12,7 +12,7 @@ from schemas.made_for import MadeFor
 from schemas.settings import Settings
 from schemas.settings_text import settings_warnings
 from stream_router.calibration.active_versions import Activated, ActiveVersions, Rejected, RejectionReason
-from tests.stream_router.calibration.test_active_versions import trial
+from tests.stream_router.calibration.test_active_versions import known, refused, trial
 from tests.support.versions import sealed_version
 
 NOW = datetime(2026, 1, 31, 12, tzinfo=UTC)
@@ -34,11 +34,10 @@ def limited(limit: float | None = 0.25) -> ActiveVersions:
 @pytest.mark.parametrize("rate", [0.0, 0.04, 0.56, 1.0])
 def test_a_jump_of_the_escalation_rate_is_refused(rate: float) -> None:
     active = limited()
-    refused = active.offer(b"photo", version(2, rate).to_json(), NOW)
-    assert isinstance(refused, Rejected)
-    assert refused.reason is RejectionReason.ESCALATION_JUMP
-    assert f"{rate:.3g}" in refused.error
-    assert "max_escalation_jump" in refused.error
+    found = refused(active.offer(b"photo", version(2, rate).to_json(), NOW))
+    assert found.reason is RejectionReason.ESCALATION_JUMP
+    assert f"{rate:.3g}" in found.error
+    assert "max_escalation_jump" in found.error
     assert active.rejected() == {"escalation_jump": 1}
     assert active.versions()["photo"].version == 1
 
@@ -111,8 +110,7 @@ def test_a_canary_moved_escalation_beyond_the_limit() -> None:
     active.offer(b"photo", version(5, 0.3).to_json(), NOW)
     taken = {}
     for share in (1.0, 0.4, None):
-        change = active.trials.offer(b"photo", trial(share, version(6, 0.9)).to_json())
-        assert change is not None
+        change = known(active.trials.offer(b"photo", trial(share, version(6, 0.9)).to_json()))
         taken[share] = change.problem is None
     assert taken == {1.0: False, 0.4: True, None: True}
     active.trials.offer(b"photo", trial(0.4, version(6, 0.9)).to_json())

@@ -170,8 +170,7 @@ async def test_failing_query_is_given_up_if_others_succeed(status: int, monkeypa
     """A query that errors is given up only because the servers answer others."""
     draw_no_pauses(monkeypatch)
     async with bench() as b:
-        for server in (b.small, b.large):
-            server.play(Fault("status", status=status, containing="poison"))
+        b.play(Fault("status", status=status, containing="poison"))
         others = asyncio.create_task(b.answer_others())
         try:
             with pytest.raises(ModelsFailed, match=f"small: HTTP {status}.*; large: HTTP {status}"):
@@ -187,8 +186,7 @@ async def test_repeatedly_fatal_query_is_given_up() -> None:
     Probes are answered between its rounds: a stream of one such query must not wait for ever.
     """
     async with bench() as b:
-        for server in (b.small, b.large):
-            server.play(Fault("reset", containing="poison"))
+        b.play(Fault("reset", containing="poison"))
         with pytest.raises(ModelsFailed):
             await b.answer("poison")
         assert (await b.answer("good")).small is not None
@@ -196,8 +194,7 @@ async def test_repeatedly_fatal_query_is_given_up() -> None:
 
 async def hang_on(b: Bench, text: str) -> None:
     """Let both servers hang on a query, and on nothing else."""
-    for server in (b.small, b.large):
-        server.play(Fault("hang", containing=text))
+    b.play(Fault("hang", containing=text))
 
 
 def attempts_at(server: ScriptedModelServer, text: str) -> int:
@@ -234,8 +231,7 @@ async def test_an_answer_past_its_deadline_at_the_large_model_degrades() -> None
 async def test_the_deadline_blames_no_query_for_servers_that_are_down() -> None:
     """The time of an outage is nobody's: afterwards the query has its attempts as if it were new."""
     async with bench(KEEPS, deadline_s=0.01, small_timeout_s=0.1, large_timeout_s=0.1) as b:
-        for server in (b.small, b.large):
-            server.play(Fault("hang"))
+        b.play(Fault("hang"))
         call = asyncio.create_task(b.answer())
         await until(lambda: not b.answerer.can_answer)
         await until(lambda: b.small.seen.probes >= 2)
@@ -248,8 +244,7 @@ async def test_the_deadline_blames_no_query_for_servers_that_are_down() -> None:
 async def test_query_waits_out_a_double_outage(fault: Fault) -> None:
     """While both servers are down, a query waits, and it resumes without intervention."""
     async with bench(KEEPS, small_timeout_s=0.3, large_timeout_s=0.3) as b:
-        for server in (b.small, b.large):
-            server.play(fault)
+        b.play(fault)
         call = asyncio.create_task(b.answer())
         await until(lambda: not b.answerer.can_answer)
         await until(lambda: b.small.seen.probes >= 2)
@@ -396,7 +391,7 @@ async def test_costs_fall_back_to_version_then_latency() -> None:
         models = b.answerer._models["photo"]
         assert models.costs(None).large == UNMEASURED_COST_RATIO
         event = await b.answer()
-        small, large = (models.by_role[role].mean_latency_s for role in ("small", "large"))
+        small, large = (models.by_role[role].latencies.mean_s for role in ("small", "large"))
         assert small is not None
         assert large is not None
         assert event.cost.sequential == pytest.approx(1.0 + large / small)

@@ -15,10 +15,7 @@ def covered(commit: tuple[int, tuple[OffsetRange, ...]], offset: int) -> bool:
     return offset < first or any(low <= offset <= high for low, high in ranges)
 
 
-@given(
-    st.lists(st.integers(1, 4), min_size=1, max_size=60),
-    st.data(),
-)
+@given(st.lists(st.integers(1, 4), min_size=1, max_size=60), st.data())
 def test_a_commit_covers_exactly_what_is_done(steps: list[int], data: st.DataObject) -> None:
     frontier = CompletionTracker(0)
     delivered, offset = [], -1
@@ -62,6 +59,14 @@ def test_done_ranges_stay_until_redelivered() -> None:
     assert frontier.commit({5}) == (6, (OffsetRange(7, 100),))
     assert frontier.deliver(6)
     assert frontier.commit({6}) == (5, (OffsetRange(6, 100),))
+
+
+@pytest.mark.parametrize("ahead", [OffsetRange(8, 8), OffsetRange(8, 100)])
+def test_a_gap_before_a_done_range_stays_open(ahead: OffsetRange) -> None:
+    """What was not delivered yet is not done, be it a single offset, and neither is a single one ahead forgotten."""
+    frontier = CompletionTracker(5, [ahead])
+    assert all(frontier.deliver(offset) for offset in (5, 6))
+    assert frontier.commit({6}) == (5, (OffsetRange(6, 6), ahead))
 
 
 def test_transaction_markers_do_not_split_a_range() -> None:

@@ -131,12 +131,12 @@ async def test_refused_connection_is_unreachable() -> None:
         with pytest.raises(UnreachableError, match="Cannot connect"):
             await connection.attempt(request(workload()))
         with pytest.raises(UnreachableError, match="Cannot connect"):
-            await connection.greet()
+            await connection.models(greets=True)
 
 
 async def test_the_greeting_of_a_server_costs_it_no_completion() -> None:
     async with ScriptedModelServer() as server, connected(server.base_url) as connection:
-        await connection.greet()
+        await connection.models(greets=True)
         assert (server.seen.calls, server.seen.probes) == (0, 0)
 
 

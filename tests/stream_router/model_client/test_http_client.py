@@ -30,9 +30,7 @@ def answer_another_in_each_pause(server: ModelClient, monkeypatch: pytest.Monkey
     return pauses
 
 
-async def test_latency_covers_all_attempts(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+async def test_latency_covers_all_attempts(monkeypatch: pytest.MonkeyPatch) -> None:
     draw_no_pauses(monkeypatch)
     counts = CallCounts()
     async with ScriptedModelServer() as fake, client(workload(fake.base_url), counts) as server:
@@ -40,8 +38,8 @@ async def test_latency_covers_all_attempts(
         fake.play(Fault("truncated"), count=1)
         answered = await server.call(request(SETTINGS))
         assert fake.seen.calls == 3
-        assert server.mean_latency_s is not None
-        assert answered.latency_s >= server.mean_latency_s
+        assert server.latencies.mean_s is not None
+        assert answered.latency_s >= server.latencies.mean_s
     assert counts.outcomes == {"failed": 2, "answered": 1}
     assert (server.health().calls, server.health().failures) == (3, 2)
     assert set(server.health().latency_s) == {"p50", "p90", "p99"}
@@ -81,9 +79,7 @@ async def test_failing_query_takes_the_blame(kind: FaultKind, monkeypatch: pytes
         assert len(pauses) == 2
 
 
-async def test_overload_allows_more_attempts(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+async def test_overload_allows_more_attempts(monkeypatch: pytest.MonkeyPatch) -> None:
     """A query that meets only overload has more attempts before it is blamed."""
     async with ScriptedModelServer() as fake, client(workload(fake.base_url)) as server:
         fake.play(Fault("status", status=503, containing="much"))
@@ -172,9 +168,7 @@ async def test_calls_in_flight_never_exceed_the_slots() -> None:
         assert fake.seen.most_concurrent == 4
 
 
-async def test_outage_ends_the_queue_at_once(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+async def test_outage_ends_the_queue_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
     """Calls that queue for a slot fail at once when the server is down."""
     draw_no_pauses(monkeypatch)
     async with ScriptedModelServer() as fake:
@@ -191,10 +185,7 @@ async def test_outage_ends_the_queue_at_once(
 
 async def test_cancelled_calls_free_connection_and_slot() -> None:
     """Cancelled calls leave neither a connection nor a taken slot behind."""
-    async with (
-        ScriptedModelServer() as fake,
-        client(workload(fake.base_url, small_max_concurrency=8)) as server,
-    ):
+    async with ScriptedModelServer() as fake, client(workload(fake.base_url, small_max_concurrency=8)) as server:
         await asyncio.gather(*(server.call(request(SETTINGS, f"first {n}")) for n in range(20)))
         fake.play(Fault("hang"))
         calls = [asyncio.create_task(server.call(request(SETTINGS, f"q{n}"))) for n in range(20)]

@@ -78,9 +78,7 @@ def test_failed_calls_alone_never_open_it_however_many() -> None:
 
 
 @pytest.mark.parametrize("event", [HealthEvent.UNREACHABLE, HealthEvent.PROBE_FAILED])
-def test_consecutive_failures_open_the_breaker(
-    event: HealthEvent,
-) -> None:
+def test_consecutive_failures_open_the_breaker(event: HealthEvent) -> None:
     """Failed probes and refused connections open the breaker unless something is answered in between."""
     breaker = in_state(HealthState.SUSPECT)
     for each in [event] * 2 + [HealthEvent.SUCCESS] + [event] * 2:

@@ -7,30 +7,22 @@ from typing import Any
 
 from recalibrator.api.pages.panels import SHOWN_EXAMPLES, SHOWN_OF_RUN, letter_groups, version_groups
 from recalibrator.api.read_model.dead_letter_log import DeadLetterLog
-from recalibrator.api.read_model.version_lines import VersionLine
+from recalibrator.api.read_model.version_lines import VersionLine, version_line
+from schemas.calibration import Evidence
+from tests.support.versions import sealed_version
 
 START = datetime(2026, 3, 1, 10, tzinfo=UTC)
 
 
 def line(version: int, trigger: str = "threshold_moved", **changes: Any) -> VersionLine:
-    content: dict[str, Any] = {
+    content = {
         "version": version,
         "created_at": START + timedelta(minutes=version),
-        "state": "active",
-        "trigger": trigger,
         "uncertainty_threshold": 0.3 + version / 1_000,
-        "threshold": None,
-        "target": 0.9,
-        "micro_f1": None,
-        "escalation_rate": 0.3,
-        "exploration": 0.02,
-        "cost": None,
-        "labels": 100,
         "parent_version": version - 1 or None,
-        "content_of": None,
-        "sampled": (),
+        "evidence": Evidence(trigger=trigger),
     }
-    return VersionLine(**(content | changes))
+    return version_line(sealed_version(**content | changes))
 
 
 def test_a_run_of_refits_is_one_line_with_its_span() -> None:

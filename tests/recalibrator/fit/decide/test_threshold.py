@@ -106,12 +106,6 @@ def test_threshold_is_as_cheap_as_the_best_in_hindsight() -> None:
     assert abs(float((world.uncertainty > chosen).mean()) - best_rate) < 0.08
 
 
-def test_policies_are_found_by_their_threshold() -> None:
-    """A threshold is found again by its value and the ends escalate all and none."""
-    weighed = policies([0.0] * 21, [0.0] * 21)
-    assert [weighed.index(float(t)) for t in THRESHOLDS] == list(range(21))
-
-
 @given(st.floats(0.0, 1.0))
 def test_one_u_and_many_u_fall_into_the_same_cell(u: float) -> None:
     grid = Grid(GridSpec())
@@ -168,9 +162,7 @@ def test_what_binds_rules_out_the_next_cheaper(targets: list[Policies], safety: 
     found = choose_for_all(named, safety)
     slack = {
         name: np.where(
-            one.size > 0.0,
-            (one.value - safety * one.error) / np.where(one.size > 0.0, one.size, 1.0),
-            1.0 - one.target,
+            one.size > 0.0, (one.value - safety * one.error) / np.where(one.size > 0.0, one.size, 1.0), 1.0 - one.target
         )
         for name, one in named.items()
     }

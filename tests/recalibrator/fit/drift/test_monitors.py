@@ -38,9 +38,7 @@ def chances_of(cell: int, agree: bool | None, *, agreeing: bool) -> Chances:
 
 
 @given(st.lists(st.tuples(st.integers(0, 2), st.sampled_from([True, False, None]), st.booleans()), max_size=8))
-def test_label_detectors_sum_likelihood_ratios(
-    labels: list[tuple[int, bool | None, bool]],
-) -> None:
+def test_label_detectors_sum_likelihood_ratios(labels: list[tuple[int, bool | None, bool]]) -> None:
     panel = DriftMonitors(3)
     panel.expect(AGREEMENT, ERROR_GIVEN)
     expected = dict.fromkeys(ODDS, 0.0)
@@ -144,11 +142,7 @@ def infeasible_world(queries: int, seed: int) -> World:
 
 def alarms_of(world: World) -> dict[str, int]:
     """Return the alarms by detector in a stream that begins with nothing."""
-    sampling = {
-        "exploration_probability": 0.1,
-        "label_probability_kept": 0.3,
-        "label_probability_escalated": 0.3,
-    }
+    sampling = {"exploration_probability": 0.1, "label_probability_kept": 0.3, "label_probability_escalated": 0.3}
     core = Recalibrator(settings(target={"micro_f1": 0.97}, sampling=sampling))
     drive(core, world.draw, len(world.uncertainty))
     return {one.name: one.alarms for one in core.status().drift.detectors if one.alarms}

@@ -25,10 +25,7 @@ THRESHOLDS = (0.05, 0.2, SERVING, 0.4, 0.6)
 
 
 def traffic(
-    world: World,
-    escalated: NDArray[np.bool_],
-    drawn: NDArray[np.float64],
-    core: Recalibrator,
+    world: World, escalated: NDArray[np.bool_], drawn: NDArray[np.float64], core: Recalibrator
 ) -> TrafficSummary:
     cell, ran = core._grid.indices(world.uncertainty), escalated | (drawn < EXPLORED)
     filled = np.unique(cell)

@@ -93,10 +93,7 @@ def test_platt_map_equals_sklearns_logistic_regression(labels: int, within: floa
 
 
 @hypothesis_settings(max_examples=40)
-@given(
-    arrays(np.float64, 512, elements=st.floats(0.0, 50.0)),
-    arrays(np.float64, 512, elements=st.floats(0.0, 1.0)),
-)
+@given(arrays(np.float64, 512, elements=st.floats(0.0, 50.0)), arrays(np.float64, 512, elements=st.floats(0.0, 1.0)))
 def test_platt_map_is_one_that_routers_accept(weight: np.ndarray, share: np.ndarray) -> None:
     found = PlattMap().fit(ErrorCells(GRID.logits, weight * share, weight, np.full(512, 1 / 512)))
     assert CalibrationMap.model_validate(found.model_dump()) == found

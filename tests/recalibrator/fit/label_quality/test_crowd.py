@@ -22,22 +22,21 @@ from recalibrator.fit.data.slips import Flips
 from recalibrator.fit.estimate.agreement import Chances
 from recalibrator.fit.label_quality.crowd import (
     Audit,
-    AuditsDrawn,
     Conclusion,
     Effects,
-    Evidence,
     Expected,
     LabelQuality,
     LabelSeen,
     OddsPosterior,
-    PeopleJudged,
     RecentPairs,
-    Suspected,
     Suspicion,
+    count_audits,
+    judge_again,
     log_likelihood_ratios,
     mixed_ratio,
     odds_posterior,
-    step,
+    suspect,
+    take_label,
 )
 from recalibrator.fit.method_constants import DEFAULT
 from schemas import TrafficSummary, VersionTraffic
@@ -59,10 +58,7 @@ def raised(chance: float, odds: float) -> float:
 
 
 @given(
-    answers=st.integers(0, 60),
-    share=st.floats(0.0, 1.0),
-    chance=st.floats(0.01, 0.9),
-    log_odds=st.floats(-2.0, 2.0),
+    answers=st.integers(0, 60), share=st.floats(0.0, 1.0), chance=st.floats(0.01, 0.9), log_odds=st.floats(-2.0, 2.0)
 )
 def test_the_ratio_of_equal_queries_is_that_of_two_binomials(
     answers: int, share: float, chance: float, log_odds: float
@@ -159,7 +155,7 @@ def overdue(quality: LabelQuality) -> LabelQuality:
 
 
 @pytest.mark.parametrize(
-    ("before", "evidence", "expected", "is_over"),
+    ("before", "seen", "expected", "is_over"),
     [
         (ASKED, label(Labels(LIES, TRUE), audited=True), Effects("labels_refuted", BEGAN_US), False),
         (ASKED, label(Labels(LIES, LIES), audited=True), Effects("labels_confirmed", BEGAN_US, changed=True), True),
@@ -171,8 +167,8 @@ def overdue(quality: LabelQuality) -> LabelQuality:
             True,
         ),
         (overdue(ASKED), label(Labels(LIES, UNSURE), audited=False), Effects(), False),
-        (ASKED, PeopleJudged(), Effects(from_us=BEGAN_US, retract=True), True),
-        (REFUTED, PeopleJudged(), Effects(from_us=BEGAN_US, retract=True), True),
+        (ASKED, None, Effects(from_us=BEGAN_US, retract=True), True),
+        (REFUTED, None, Effects(from_us=BEGAN_US, retract=True), True),
         (REFUTED, label(Labels(LIES, LIES), audited=True), Effects(), False),
     ],
     ids=[
@@ -187,9 +183,9 @@ def overdue(quality: LabelQuality) -> LabelQuality:
     ],
 )
 def test_each_decision_has_its_effects(
-    before: LabelQuality, evidence: Evidence, expected: Effects, *, is_over: bool
+    before: LabelQuality, seen: LabelSeen | None, expected: Effects, *, is_over: bool
 ) -> None:
-    after, effects = step(before, evidence, DEFAULT)
+    after, effects = judge_again(before) if seen is None else take_label(before, seen, DEFAULT)
     assert effects == expected
     assert after.is_trusting is is_over
 
@@ -198,7 +194,7 @@ def test_answers_move_what_labels_count_for() -> None:
     """Ten answers are needed; then slips are the likelier, the fewer errors trusted people find."""
 
     def slipping(answers: tuple[int, ...]) -> float:
-        quality, _ = step(ASKED, label(Labels(LIES, answers), audited=True), DEFAULT)
+        quality, _ = take_label(ASKED, label(Labels(LIES, answers), audited=True), DEFAULT)
         assert quality.suspicion is not None
         return quality.suspicion.slipping
 
@@ -207,19 +203,16 @@ def test_answers_move_what_labels_count_for() -> None:
 
 
 def test_an_alarm_asks_and_people_are_asked_again_later() -> None:
-    alarm = Suspected(BEGAN_US, True, EXPECTED, cast(LabelTable, Labels(LIES)), RECENT, NOW_US)
-    asked, effects = step(LabelQuality(), alarm, DEFAULT)
-    assert effects == Effects()
-    assert asked.audit is not None
-    assert step(asked, alarm, DEFAULT)[0] is asked
-    again, _ = step(overdue(REFUTED), label(Labels(LIES), audited=False), DEFAULT)
+    alarm, labels = Suspicion(True, BEGAN_US, EXPECTED), cast(LabelTable, Labels(LIES))
+    assert suspect(alarm, labels, RECENT, NOW_US, DEFAULT).audit is not None
+    again, _ = take_label(overdue(REFUTED), label(Labels(LIES), audited=False), DEFAULT)
     assert again.audit is not None
 
 
 def test_an_undecided_audit_asks_on_at_once() -> None:
-    quality, _ = step(overdue(ASKED), label(Labels(LIES, UNSURE), audited=False), DEFAULT)
+    quality, _ = take_label(overdue(ASKED), label(Labels(LIES, UNSURE), audited=False), DEFAULT)
     assert quality.audit is None
-    quality, _ = step(quality, label(Labels(LIES, UNSURE), audited=False), DEFAULT)
+    quality, _ = take_label(quality, label(Labels(LIES, UNSURE), audited=False), DEFAULT)
     assert quality.audit is not None
 
 
@@ -232,7 +225,7 @@ def test_an_undecided_audit_asks_on_at_once() -> None:
 def test_corrected_labels_stayed_suspected(quality: LabelQuality, labels: Labels, *, released: bool) -> None:
     """Labels count again from the suspicion's beginning once they no longer contradict what was known."""
     for _ in range(50):
-        quality, effects = step(quality, label(labels, audited=False, cell=0, error=1.0), DEFAULT)
+        quality, effects = take_label(quality, label(labels, audited=False, cell=0, error=1.0), DEFAULT)
         if effects.news is not None:
             break
     assert quality.is_trusting is released
@@ -242,7 +235,7 @@ def test_corrected_labels_stayed_suspected(quality: LabelQuality, labels: Labels
 def test_labels_count_again_from_when_they_were_right() -> None:
     assert REFUTED.suspicion is not None
     nearly = replace(REFUTED.suspicion, release=DEFAULT.audit_release_bound - 0.01, release_since_us=28)
-    quality, effects = step(LabelQuality(nearly), label(Labels(LIES), audited=False, cell=0), DEFAULT)
+    quality, effects = take_label(LabelQuality(nearly), label(Labels(LIES), audited=False, cell=0), DEFAULT)
     assert (quality.is_trusting, effects) == (True, Effects("labels_released", 28))
 
 
@@ -266,12 +259,12 @@ def test_audits_drawn_are_counted_until_enough_are_asked_for() -> None:
         workload="w", first_routed_at=START, last_routed_at=START, grid=DEFAULT.grid, versions=(part,)
     )
     assert ASKED.audit_probability(DEFAULT) == 0.25
-    quality, _ = step(ASKED, AuditsDrawn(traffic, {7: 0.125}), DEFAULT)
+    quality = count_audits(ASKED, traffic.versions, {7: 0.125})
     assert quality.audit is not None
     assert quality.audit.asked == pytest.approx(90.0)
-    quality, _ = step(quality, AuditsDrawn(traffic, {7: 0.125}), DEFAULT)
+    quality = count_audits(quality, traffic.versions, {7: 0.125})
     assert quality.audit_probability(DEFAULT) == 0.0
-    assert step(REFUTED, AuditsDrawn(traffic, {7: 0.125}), DEFAULT)[0].audit is None
+    assert count_audits(REFUTED, traffic.versions, {7: 0.125}).audit is None
 
 
 @dataclass

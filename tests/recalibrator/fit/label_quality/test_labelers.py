@@ -30,15 +30,7 @@ from recalibrator.fit.data.label_columns import (
 )
 from recalibrator.fit.data.label_table import LabelTable, Span
 from recalibrator.fit.data.prequential import latest_by_labeler
-from recalibrator.fit.label_quality.labelers import (
-    BLOCK,
-    WINDOWS,
-    Labelers,
-    Tally,
-    difference,
-    log_evidence,
-    tally,
-)
+from recalibrator.fit.label_quality.labelers import BLOCK, WINDOWS, Labelers, Tally, difference, log_evidence, tally
 from recalibrator.grid import Grid
 from schemas import LabelledExample, OutcomeCounts
 from schemas.event import to_us

@@ -63,8 +63,9 @@ def test_the_frontier_is_ordered_and_holds_the_chosen_policy(
     assert found.escalation_rate[-1] == pytest.approx(0.0, abs=1e-5)
 
 
-def test_without_costs_the_frontier_tells_none() -> None:
+def test_what_is_not_known_is_not_drawn() -> None:
     assert frontier(policies(np.ones(CELLS)), None, None).sequential_cost == ()
+    assert uncertainty_histogram(np.zeros(CELLS), GRID.edges).share == ()
 
 
 @given(mass=masses)
@@ -77,10 +78,6 @@ def test_a_histogram_keeps_the_mass_between_its_edges(mass: np.ndarray[tuple[int
     assert sum(found.share) == pytest.approx(1.0, abs=4e-4)
     half = len(found.share) // 2
     assert sum(found.share[:half]) == pytest.approx(mass[GRID.centres < found.edges[half]].sum() / mass.sum(), abs=4e-4)
-
-
-def test_without_traffic_there_is_no_histogram() -> None:
-    assert uncertainty_histogram(np.zeros(CELLS), GRID.edges).share == ()
 
 
 @given(values=st.lists(st.floats(-10.0, 10.0) | st.integers(0, 3_200).map(lambda part: part / 3_200), min_size=1))

@@ -63,7 +63,7 @@ def took(pairs: list[tuple[int, int]], limit: float) -> tuple[HandoffWatch, int 
     """Feed labels one by one; return the watch, and after how many it said that handing over costs too much."""
     found = watch(limit)
     for number, (alone, large) in enumerate(pairs):
-        found.take(label(number, alone, large), "added")
+        found.take_label(label(number, alone, large), "added")
         if found.costs_too_much:
             return found, number + 1
     return found, None
@@ -104,9 +104,9 @@ def test_corrections_and_withdrawals_end_where_right_labels_do() -> None:
     right, _ = took(pairs[:200], limit=1.0)
     mended, _ = took([(alone, 6) for alone, _ in pairs[:200]] + pairs[200:], limit=1.0)
     for number, (alone, large) in enumerate(pairs[:200]):
-        mended.take(label(number, alone, large, revision=2), "corrected")
+        mended.take_label(label(number, alone, large, revision=2), "corrected")
     for number in range(200, 300):
-        mended.take(label(number, 1, 1, retracted=True, revision=2), "withdrawn")
+        mended.take_label(label(number, 1, 1, retracted=True, revision=2), "withdrawn")
     assert right.loss is not None
     assert mended.loss is not None
     assert mended.loss.model_dump() == pytest.approx(right.loss.model_dump())
@@ -125,14 +125,14 @@ def test_corrections_and_withdrawals_end_where_right_labels_do() -> None:
 def test_only_escalated_queries_with_both_answers_count(changes: dict[str, Any]) -> None:
     found = watch()
     for number in range(30):
-        found.take(label(number, 5, 1, **changes), "added")
+        found.take_label(label(number, 5, 1, **changes), "added")
     assert found.loss is None
 
 
 def test_the_oldest_labels_leave() -> None:
     found = watch(1.0)
     for number in range(KEPT_LABELS + 100):
-        found.take(label(number, 5, 5 if number < 100 else 4), "added")
+        found.take_label(label(number, 5, 5 if number < 100 else 4), "added")
     assert found.loss is not None
     assert found.loss.estimate == pytest.approx(1 / FIELDS)
 

@@ -57,8 +57,7 @@ def served(queries: int, by: CalibrationVersion) -> tuple[LabelTable, float]:
         if label.label_requested:
             counts = {"iso": FieldCounts(true_positives=right, predicted=FIELDS, gold=FIELDS)}
             table.offer(
-                label.model_copy(update={"per_field": counts}),
-                None if by.atom is None else by.exploration_probability,
+                label.model_copy(update={"per_field": counts}), None if by.atom is None else by.exploration_probability
             )
     return table, float(hits[0] / hits[1])
 
@@ -110,7 +109,7 @@ def test_windows_follow_labels_and_a_snapshot_goes_on_alike() -> None:
 def test_a_withdrawn_label_is_measured_no_more() -> None:
     table, _ = served(4_000, version())
     before = measured(table, 0, 250.0)
-    rows = [number for number in range(4_000) if table.standing(f"q-{number}").counts]
+    rows = [number for number in range(4_000) if table.standing(f"q-{number}") > 0]
     answers = Answers(0.2, (0, FIELDS), (0, FIELDS), FIELDS, agree=True)
     for number in rows[:100]:
         label = example(answers, f"q-{number}", "w", START + timedelta(seconds=number), version=version())[1]

@@ -7,7 +7,7 @@ from datetime import UTC, datetime, timedelta
 import pytest
 
 from recalibrator.api.pages.panels import traffic
-from recalibrator.api.pages.svg_sparklines import SPAN, sparklines, throughput
+from recalibrator.api.pages.svg_plots import SPAN, sparklines, throughput
 from recalibrator.api.read_model.history import History, HistoryPoint, Served
 from schemas.calibration import Interval
 from schemas.status import DriftState, DriftStatus, HappeningEvent
