@@ -43,9 +43,6 @@ UNCERTAINTY_TOLERANCE = 1e-5
 #: Of both servers together; vLLM starts in half a minute on an idle machine, in ten where others are at work.
 READY_S = 850.0
 
-#: The most tries for one that the server has not ended when it is closed.
-STOPPED_CALLS = 20
-
 KNOWN = load_traffic()[3_000:11_000:500]
 TYPOS = tuple(query for query in load_traffic() if query.shift == "typos")[:400:100]
 UNSEEN = ("leica q3 with a 28mm at f1.7 please", "nikon z6 iso 400", 'a "quoted" \\ query', "☃ 日本 f/2")

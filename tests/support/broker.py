@@ -93,7 +93,7 @@ def key_of(message: Message) -> str:
     return key.decode()
 
 
-def read_all(bootstrap: str, topic: str, *, committed: bool = True) -> list[Message]:
+def read_all(bootstrap: str, topic: str) -> list[Message]:
     """Read a topic from its beginning to its present end, on every partition.
 
     The end of committed records is that before the oldest open transaction; aborted records are left out.
@@ -104,7 +104,7 @@ def read_all(bootstrap: str, topic: str, *, committed: bool = True) -> list[Mess
             "group.id": f"read-{uuid.uuid4().hex}",
             "enable.auto.commit": False,
             "enable.partition.eof": True,
-            "isolation.level": "read_committed" if committed else "read_uncommitted",
+            "isolation.level": "read_committed",
             "fetch.wait.max.ms": 20,
         }
     )

@@ -68,7 +68,7 @@ class Bench:
     async def answer(self, text: str = "canon", headers: Mapping[str, str] | None = None) -> RoutedEvent:
         return await self.answerer.answer(QueryEvent(query_id=PLAIN, text=text), "photo", headers)
 
-    async def answer_others(self, text: str = "other") -> None:
+    async def answer_others(self) -> None:
         """Let both servers answer something else, for ever."""
         while True:
             for server in self.answerer._models["photo"].servers:

@@ -129,8 +129,6 @@ async def gateway(
     settings: Settings | None = None,
     connect: Connect | MemoryCluster | None = None,
     build: AnswererFactory | None = None,
-    *,
-    ready: bool = True,
 ) -> AsyncIterator[RunningGateway]:
     """Run a gateway for the length of a block; by default over a broker in memory, without models."""
     given = connect if connect is not None else cluster()
@@ -141,8 +139,7 @@ async def gateway(
         running = RunningGateway(service, task, session)
         try:
             await running.until(lambda: service._listener._listening is not None, "listening")
-            if ready:
-                await running.until_ready()
+            await running.until_ready()
             yield running
         finally:
             service.end()

@@ -152,12 +152,6 @@ class KafkaProxy:
         for hold in holds:
             hold.release()
 
-    @property
-    def passages(self) -> list[Passage]:
-        """The transactional requests and their answers that passed so far, in order."""
-        with self._changed:
-            return list(self._passages)
-
     def when(self, fits: Callable[[Passage], bool]) -> Event:
         """Return an event that is set by the first passage from now on that fits, before anything else passes."""
         event = Event()
