@@ -21,7 +21,7 @@ from schemas.errors import ConfigError, UcciError
 from schemas.settings import Settings
 from schemas.settings_text import load_settings, render_settings
 from ucci_runtime.broker.kafka_broker import kafka_connect
-from ucci_runtime.broker.kafka_settings import require_kafka
+from ucci_runtime.broker.kafka_properties import require_kafka
 from ucci_runtime.cli import echo_warnings, require_extra, version_option
 from ucci_runtime.process import LogFormat, configure_logging, log_settings_warnings, raise_file_limit
 

@@ -54,8 +54,7 @@ from schemas.topics import (
 from ucci_runtime.broker.contact import Health
 from ucci_runtime.broker.errors import BrokerUnreachable
 from ucci_runtime.broker.ports import Broker, CheckedTopics, Connect, TransactionSession, health_of
-from ucci_runtime.heartbeat_thread import PUBLISHER, Beat, HeartbeatThread
-from ucci_runtime.process import Absence, Hangup, SystemClock, end_on_signals, listen
+from ucci_runtime.process import PUBLISHER, Absence, Beat, Hangup, HeartbeatThread, SystemClock, end_on_signals, listen
 
 if TYPE_CHECKING:
     # An optional extra, which a process without the stage api does not need.

@@ -22,8 +22,7 @@ from unittest.mock import patch
 from research.results_json import tell
 from research.router import _TEXT, InstantAnswerer, router_settings
 from research.router_process import as_in_a_router
-from schemas.query import QueryEvent
-from schemas.routed import RoutedEvent
+from schemas.routed import QueryEvent, RoutedEvent
 from stream_router import query_loop
 from stream_router.commit.done_offsets import CommittedOffsets
 from stream_router.commit.outcome import OutputTopics

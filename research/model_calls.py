@@ -32,7 +32,7 @@ import structlog
 from research.results_json import tell
 from research.router_process import as_in_a_router
 from schemas.calibration import CalibrationMap, CalibrationVersion, Evidence, Signal, Target
-from schemas.query import QueryEvent
+from schemas.routed import QueryEvent
 from schemas.settings import Settings
 from stream_router.cascade.answerer import CascadeAnswerer
 from stream_router.model_client.request import build_request

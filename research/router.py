@@ -38,8 +38,7 @@ from confluent_kafka.admin import AdminClient, NewTopic
 from research.results_json import tell
 from research.router_process import as_in_a_router
 from schemas.costs import QueryCost
-from schemas.query import QueryEvent
-from schemas.routed import Decision, LabelRequest, ModelRun, RoutedEvent
+from schemas.routed import Decision, LabelRequest, ModelRun, QueryEvent, RoutedEvent
 from schemas.settings import Settings
 from schemas.status import ModelHealth
 from stream_router.otel_tracing import Tracing

@@ -44,7 +44,7 @@ from research.results_json import tell
 from schemas.calibration import CalibrationMap, CalibrationVersion
 from schemas.command import Command
 from schemas.labelled import LabelledExample, OutcomeCounts
-from schemas.query import QueryEvent
+from schemas.routed import QueryEvent
 from schemas.settings import Settings, WorkloadSettings
 from schemas.status import (
     LabelerStatus,

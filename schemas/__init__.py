@@ -14,13 +14,11 @@ from schemas.costs import CostRate, ModelCosts, QueryCost
 from schemas.entities import PairCounts, count_pairs, equal, normalise
 from schemas.errors import ConfigError, DecodeError, UcciError
 from schemas.feedback import FeedbackEvent
-from schemas.happening import HappeningEvent
 from schemas.label_requested import LabelRequested
 from schemas.labelled import FieldCounts, LabelledExample, OutcomeCounts
-from schemas.query import QueryEvent
-from schemas.routed import Decision, Decisions, LabelRequest, ModelRun, RoutedEvent, TrialDecision
+from schemas.routed import Decision, Decisions, LabelRequest, ModelRun, QueryEvent, RoutedEvent, TrialDecision
 from schemas.settings import Settings, WorkloadSettings
-from schemas.status import DetectorStatus, DriftStatus, RecalibratorStatus, RouterStatus, WorkloadStatus
+from schemas.status import DetectorStatus, DriftStatus, HappeningEvent, RecalibratorStatus, RouterStatus, WorkloadStatus
 from schemas.traffic import GridSpec, TrafficSummary, TrialTraffic, VersionTraffic
 from schemas.trial import CalibrationTrial, TrialArm, TrialStatus
 

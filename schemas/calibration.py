@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 from pydantic import Field, SerializerFunctionWrapHandler, model_serializer, model_validator
 from pydantic_core import PydanticCustomError
 
-from schemas.basis import Basis
+from schemas.basis import Basis, Handoff
 from schemas.canonical import digest
 from schemas.costs import CostRate, ModelCosts, Price
 from schemas.draws import second, uniform
@@ -39,7 +39,6 @@ from schemas.event import (
     Uncertainty,
     WorkloadName,
 )
-from schemas.handoff import Handoff
 from schemas.routed import Decision, DecisionReason, Decisions, LabelReason, LabelRequest
 
 MAX_KNOTS = 4_096

@@ -31,8 +31,7 @@ from pydantic.json_schema import JsonSchemaValue
 from pydantic_core import CoreSchema
 
 from schemas.errors import DecodeError, one_line
-from schemas.json_bytes import LONG_BYTES, Validator, collector_paused, validated
-from schemas.wire_format import unframed
+from schemas.json_bytes import LONG_BYTES, Validator, collector_paused, unframed, validated
 
 #: The longest record that is parsed at all, in bytes; Kafka's own default limit.
 MAX_RECORD_BYTES = 1_000_000

@@ -5,6 +5,10 @@ with the object that it was found in, rebuilt from the parser's for each: twelve
 unknown ones took more than a second. And Python's collector of cycles starts again and again among hundreds of
 thousands of new objects: it took ten times as long as the parser. So long JSON becomes Python's objects once, without
 the collector, and what is found refers to them.
+
+Serializers that are given a schema registry write Confluent's wire format: a byte 0 and a schema's id, four bytes, most
+significant first, before the JSON. JSON never begins with a byte 0, so that a record says by itself whether it has such
+a frame; the id is passed over, since a record is validated by what it holds.
 """
 
 from __future__ import annotations
@@ -15,6 +19,8 @@ from contextlib import contextmanager
 from typing import Any, Protocol
 
 from pydantic_core import from_json
+
+from schemas.errors import DecodeError
 
 #: Above it, JSON is long. Below, pydantic validates while it parses, which is the faster the fewer fields it keeps.
 LONG_BYTES = 32_768
@@ -80,3 +86,47 @@ def _in_two_steps(validator: Validator, raw: bytes) -> Any:
         # For the finding of every other record that is no JSON.
         return validator.validate_json(raw)
     return validator.validate_python(content)
+
+
+_MAGIC = b"\0"
+_FRAME_BYTES = 5
+MAX_SCHEMA_ID = 2**31 - 1
+
+
+def framed(schema_id: int, value: bytes) -> bytes:
+    r"""Return a record's JSON with its frame.
+
+    Parameters
+    ----------
+    schema_id : int
+        As the registry numbers the schema, from 0 to ``MAX_SCHEMA_ID``.
+
+    Examples
+    --------
+    >>> framed(258, b"{}")
+    b'\x00\x00\x00\x01\x02{}'
+    """
+    return _MAGIC + schema_id.to_bytes(_FRAME_BYTES - 1, "big") + value
+
+
+def unframed(value: bytes) -> bytes:
+    """Return a record's JSON, whether or not it has a frame.
+
+    Raises DecodeError: reason ``not_json`` where a frame is cut off, or no JSON object follows it at once.
+
+    Examples
+    --------
+    >>> unframed(framed(7, b"{}")), unframed(b"{}")
+    (b'{}', b'{}')
+    """
+    if value[:1] != _MAGIC:
+        return value
+    if value[_FRAME_BYTES : _FRAME_BYTES + 1] != b"{":
+        number = int.from_bytes(value[1:_FRAME_BYTES], "big")
+        message = (
+            f"in Confluent's wire format (schema id {number}) without a JSON object: send JSON, not Avro or Protobuf"
+            if len(value) >= _FRAME_BYTES
+            else "begins with a byte 0, as in Confluent's wire format, and ends before its schema id does"
+        )
+        raise DecodeError("not_json", message)
+    return value[_FRAME_BYTES:]

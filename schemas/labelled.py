@@ -8,7 +8,7 @@ from typing import Annotated, Any, Literal, Self
 
 from pydantic import Field, model_validator
 
-from schemas.basis import BasisMark
+from schemas.basis import BasisMark, HandoffName
 from schemas.entities import count_pairs, equal
 from schemas.event import (
     DEFAULT_SIGNAL,
@@ -26,7 +26,6 @@ from schemas.event import (
     WorkloadName,
 )
 from schemas.feedback import FeedbackEvent, LabelerName, Verdict
-from schemas.handoff import HandoffName
 from schemas.routed import DecisionReason, LabelReason, ModelRun, RoutedEvent
 
 

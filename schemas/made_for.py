@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from typing import Literal, NamedTuple
 
-from schemas.basis import Basis
+from schemas.basis import Basis, Handoff, handoff_name, is_decided_alike
 from schemas.calibration import CalibrationVersion, LabelShares, Signal
-from schemas.handoff import Handoff, handoff_name, is_decided_alike
 from schemas.settings import WorkloadSettings
 
 MisfitReason = Literal["foreign_signal", "foreign_basis", "foreign_handoff"]

@@ -1,4 +1,4 @@
-"""RoutedEvent: the one committed result of a query, with everything needed to learn from it later."""
+"""QueryEvent and RoutedEvent: a query, and its one committed result with everything needed to learn from it later."""
 
 from __future__ import annotations
 
@@ -7,9 +7,10 @@ from typing import Annotated, ClassVar, Literal, Self
 
 import numpy as np
 from numpy.typing import NDArray
-from pydantic import Field, model_validator
+from pydantic import AfterValidator, Field, model_validator
+from pydantic_core import to_json
 
-from schemas.basis import BasisMark
+from schemas.basis import BasisMark, HandoffName
 from schemas.costs import QueryCost
 from schemas.entities import Entities
 from schemas.event import (
@@ -17,6 +18,7 @@ from schemas.event import (
     Count,
     Event,
     Flag,
+    JsonObject,
     Members,
     NonNegative,
     Ordinal,
@@ -28,8 +30,34 @@ from schemas.event import (
     Uncertainty,
     WorkloadName,
 )
-from schemas.handoff import HandoffName
-from schemas.query import Metadata
+
+MAX_TEXT_CHARS = 32_768
+MAX_METADATA_BYTES = 65_536
+
+
+def _bounded(value: JsonObject) -> JsonObject:
+    if (size := len(to_json(value))) > MAX_METADATA_BYTES:
+        raise ValueError(f"holds {size} bytes of JSON, more than {MAX_METADATA_BYTES}: pass a reference")
+    return value
+
+
+Metadata = Annotated[JsonObject, AfterValidator(_bounded)]
+
+
+class QueryEvent(Event):
+    """One query to answer."""
+
+    #: Unique; 1 to 512 characters.
+    query_id: QueryId
+    #: 1 to 32,768 characters.
+    text: Annotated[str, Field(min_length=1, max_length=MAX_TEXT_CHARS)]
+    #: May be left out where one workload is configured, or a default one.
+    workload: WorkloadName | None = None
+    #: RFC 3339 with an offset.
+    created_at: Timestamp | None = None
+    #: Handed through to the result untouched; at most 64 KiB of JSON.
+    metadata: Metadata | None = None
+
 
 ModelRole = Literal["small", "large"]
 DecisionReason = Literal[

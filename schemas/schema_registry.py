@@ -7,7 +7,7 @@ from typing import Literal, NamedTuple
 
 from pydantic import JsonValue
 
-from schemas.wire_format import MAX_SCHEMA_ID
+from schemas.json_bytes import MAX_SCHEMA_ID
 
 SCHEMA_ID_KEY = "use.schema.id"
 AUTO_REGISTER_KEY = "auto.register.schemas"

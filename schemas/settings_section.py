@@ -1,16 +1,22 @@
-"""What all tables of ``ucci.toml`` are made of: a frozen section, and the types of its values."""
+"""What tables of ``ucci.toml`` share: a frozen section, the types of its values, and who may call over HTTP."""
 
 from __future__ import annotations
 
-from typing import Annotated
+from collections.abc import Mapping
+from hashlib import sha256
+from typing import Annotated, Any, Literal, Self
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import BaseModel, ConfigDict, Field, SecretStr, field_validator, model_validator
 
 from schemas.event import MAX_NAME_CHARS
 
 LOOPBACK_HOSTS = frozenset({"127.0.0.1", "::1", "localhost"})
 #: Of an API key: shorter ones can be guessed within a quota.
 MIN_KEY_CHARS = 16
+#: Of the keys of versions and draws: anybody who reads the topics can try keys offline, without limit.
+MIN_SIGNING_KEY_CHARS = 32
+#: What hashing an unset variable gives.
+_HASHES_OF_NOTHING = frozenset(sha256(text).hexdigest() for text in (b"", b"\n"))
 
 Integer = Annotated[int, Field(strict=True)]
 Number = Annotated[float, Field(strict=True)]
@@ -40,3 +46,97 @@ class Section(BaseModel):
     """A table of the file: frozen, unknown keys refused."""
 
     model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False, hide_input_in_errors=True)
+
+
+def long_enough(value: SecretStr | tuple[SecretStr, ...] | None) -> Any:
+    """Refuse keys that can be found by trying."""
+    keys = value if isinstance(value, tuple) else () if value is None else (value,)
+    if any(len(key.get_secret_value().strip()) < MIN_SIGNING_KEY_CHARS for key in keys):
+        raise ValueError(f"is empty or too short: give a random key of at least {MIN_SIGNING_KEY_CHARS} characters")
+    return value
+
+
+class CallerKey(Section):
+    """One caller's key; give its hash rather than the key itself."""
+
+    #: The key itself, of at least 16 characters; either this or ``key_sha256``.
+    key: SecretStr | None = None
+    #: Lower-case hex SHA-256 of the key.
+    key_sha256: Annotated[str, Field(pattern=r"^[0-9a-f]{64}$")] | None = None
+    #: Requests allowed; a full minute's may come at once.
+    quota_per_minute: Annotated[Integer, Field(ge=1)] = 6_000
+
+    @field_validator("key")
+    @classmethod
+    def _cannot_be_guessed(cls, value: SecretStr | None) -> SecretStr | None:
+        # White space around a header's value is lost on the way.
+        key = None if value is None else value.get_secret_value().strip()
+        if key is not None and len(key) < MIN_KEY_CHARS:
+            what = "is too short" if key else "is empty (is the variable that holds it set?)"
+            raise ValueError(f"{what}: give a random key of at least {MIN_KEY_CHARS} characters")
+        return value
+
+    @field_validator("key_sha256")
+    @classmethod
+    def _hash_of_a_key(cls, value: str | None) -> str | None:
+        if value in _HASHES_OF_NOTHING:
+            raise ValueError("is the hash of an empty key (is the variable that holds it set?): hash the key itself")
+        return value
+
+    @model_validator(mode="after")
+    def _one_of_both(self) -> Self:
+        if (self.key is None) == (self.key_sha256 is None):
+            raise ValueError("give either key_sha256 or key")
+        return self
+
+
+class ApiKey(CallerKey):
+    """One caller's key; give its hash rather than the key itself.
+
+    Parameters
+    ----------
+    quota_per_minute : int
+        Events allowed; a full minute's may come at once.
+    """
+
+    #: What the caller may do: ``read`` what is known, give ``feedback`` as the key's own labelers, ``relay`` feedback
+    #: of any labeler (Label Studio, tools), or ``admin``.
+    scopes: frozenset[Literal["read", "feedback", "relay", "admin"]] = frozenset({"read"})
+    #: Whom feedback with this key may name as its labeler; by default the key's own name alone.
+    labelers: tuple[Speaker, ...] | None = None
+
+    @field_validator("labelers")
+    @classmethod
+    def _names_somebody(cls, value: tuple[str, ...] | None) -> tuple[str, ...] | None:
+        if value == ():
+            raise ValueError("names nobody; leave it out for the key's own name")
+        twice = sorted({name for name in value or () if (value or ()).count(name) > 1})
+        if twice:
+            raise ValueError(f"must not name a labeler twice: {', '.join(twice)}")
+        return value
+
+    @model_validator(mode="after")
+    def _may_speak(self) -> Self:
+        if self.labelers is not None and not self.gives_feedback:
+            raise ValueError("labelers: this key may not give feedback; add the scope feedback or leave labelers out")
+        return self
+
+    @property
+    def gives_feedback(self) -> bool:
+        """Whether feedback is taken from this key."""
+        return not self.scopes.isdisjoint({"feedback", "relay"})
+
+
+def require_keys(http_host: str, allowed_hosts: tuple[str, ...], api_keys: Mapping[str, CallerKey]) -> None:
+    """Refuse to serve others without keys, be they on the network or on a page in the operator's browser."""
+    if api_keys:
+        return
+    if "*" in allowed_hosts:
+        raise ValueError(
+            "allowed_hosts: * lets any site that points its name at this machine use the API, as api_keys is "
+            "empty: name the hosts, or add a key"
+        )
+    if http_host not in LOOPBACK_HOSTS:
+        raise ValueError(
+            f"http_host: {http_host} is reachable by others and api_keys is empty: add a key or use 127.0.0.1"
+        )

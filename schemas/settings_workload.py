@@ -4,19 +4,33 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from itertools import chain
-from typing import Annotated, Literal, NamedTuple, Self
+from typing import Annotated, Literal, NamedTuple, Self, get_args
 from urllib.parse import unquote, urlsplit
 
 from pydantic import BeforeValidator, ConfigDict, Field, SecretStr, field_validator, model_validator
 
-from schemas.basis import Basis, basis_of
+from schemas.basis import Basis, Granularity, Handoff, basis_of
 from schemas.calibration import LabelShares, Signal, Target, TargetShare
 from schemas.canonical import digest
 from schemas.costs import ModelCosts
-from schemas.detectors import DEFAULT_DETECTORS, DetectorName, RiverArguments, RiverName
 from schemas.event import DEFAULT_SIGNAL, SignalKind
-from schemas.handoff import Granularity, Handoff
 from schemas.settings_section import REREAD, Integer, Number, Seconds, Section, Share, Speaker
+
+DetectorName = Literal[
+    "agreement",
+    "uncertainty_median",
+    "uncertainty_tail",
+    "label_residual",
+    "error_given_agreement",
+    "right_given_disagreement",
+]
+#: Those in use where a workload names none; those without labels first.
+DEFAULT_DETECTORS: tuple[DetectorName, ...] = get_args(DetectorName)
+
+#: River's detectors of a mean or a distribution that are deterministic, KSWIN by its seed.
+RiverName = Literal["ADWIN", "PageHinkley", "KSWIN"]
+
+RiverArguments = dict[str, int | float | str]
 
 
 def contradictions(target: Target) -> Iterator[str]:

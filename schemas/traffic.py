@@ -7,7 +7,7 @@ from typing import Annotated, ClassVar, Literal, Self
 
 from pydantic import Field, model_validator
 
-from schemas.basis import BasisMark
+from schemas.basis import BasisMark, HandoffName
 from schemas.event import (
     DEFAULT_SIGNAL,
     Count,
@@ -21,7 +21,6 @@ from schemas.event import (
     Timestamp,
     WorkloadName,
 )
-from schemas.handoff import HandoffName
 
 MAX_CELLS = 4_096
 _Counts = Annotated[Many[Count], Field(max_length=MAX_CELLS)]

@@ -26,7 +26,7 @@ from stream_router.process import RouterProcess, run_until_signalled
 from stream_router.prometheus_metrics import Metrics
 from stream_router.service import Service
 from ucci_runtime.broker.kafka_broker import kafka_connect
-from ucci_runtime.broker.kafka_settings import require_kafka
+from ucci_runtime.broker.kafka_properties import require_kafka
 from ucci_runtime.cli import echo_warnings, version_option
 from ucci_runtime.clock import Clock
 from ucci_runtime.process import (

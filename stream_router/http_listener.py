@@ -25,8 +25,8 @@ from prometheus_client import CONTENT_TYPE_LATEST, CollectorRegistry, generate_l
 
 from schemas.status import RouterStatus
 from ucci_runtime.broker.contact import Health
-from ucci_runtime.browser_safety import SECURITY_HEADERS, RequestHosts
 from ucci_runtime.process import affordable_connections
+from ucci_runtime.refusals import SECURITY_HEADERS, RequestHosts
 
 _log = structlog.get_logger()
 

@@ -14,8 +14,8 @@ from threading import Event, Thread
 from typing import Protocol
 
 from schemas.errors import DecodeError
-from schemas.query import QueryEvent
-from schemas.wire_format import unframed
+from schemas.json_bytes import unframed
+from schemas.routed import QueryEvent
 from stream_router.commit.commit_thread import CommitThread
 from stream_router.commit.done_offsets import committed_offsets
 from stream_router.commit.ledger import RecordId

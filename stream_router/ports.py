@@ -7,8 +7,7 @@ from dataclasses import dataclass
 from typing import NamedTuple, Protocol
 
 from schemas.calibration import CalibrationVersion
-from schemas.query import QueryEvent
-from schemas.routed import ModelRole, RoutedEvent
+from schemas.routed import ModelRole, QueryEvent, RoutedEvent
 from schemas.settings import Settings
 from schemas.status import ModelHealth
 from schemas.trial import CalibrationTrial

@@ -27,8 +27,7 @@ from ucci_runtime.broker.errors import BrokerUnreachable
 from ucci_runtime.broker.ports import Broker, CheckedTopics, Connect, health_of
 from ucci_runtime.broker.records import Lag
 from ucci_runtime.clock import Clock
-from ucci_runtime.heartbeat_thread import PUBLISHER, Beat, HeartbeatThread
-from ucci_runtime.process import Absence, Hangup, SystemClock, end_on_signals
+from ucci_runtime.process import PUBLISHER, Absence, Beat, Hangup, HeartbeatThread, SystemClock, end_on_signals
 
 _log = structlog.get_logger()
 

@@ -12,7 +12,7 @@ from collections.abc import Callable, Collection
 import structlog
 
 from schemas.errors import DecodeError
-from schemas.query import QueryEvent
+from schemas.routed import QueryEvent
 from stream_router.cascade.lever import trial_labels
 from stream_router.commit.ledger import RecordId
 from stream_router.commit.outcome import Outcome, OutputTopics

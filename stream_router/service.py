@@ -27,8 +27,8 @@ from stream_router.process import CLOSE_S, MAX_DRAIN_S, AnswererFactory, RouterP
 from stream_router.query_loop import QueryLoop
 from ucci_runtime.broker.ports import LEAVE_S, Broker, CheckedTopics, Connect
 from ucci_runtime.broker.records import Lag, Record
-from ucci_runtime.browser_safety import RequestHosts
 from ucci_runtime.process import Tally
+from ucci_runtime.refusals import RequestHosts
 
 _log = structlog.get_logger()
 

@@ -16,9 +16,9 @@ from collections.abc import Callable, Mapping
 from datetime import UTC, datetime
 from enum import StrEnum
 from math import inf
-from threading import Event
+from threading import Event, Thread
 from types import FrameType
-from typing import Any
+from typing import Any, NamedTuple
 
 import structlog
 
@@ -26,6 +26,7 @@ from schemas.errors import ConfigError
 from schemas.settings import Settings
 from schemas.settings_reread import Reread
 from schemas.settings_text import settings_warnings
+from ucci_runtime.broker.ports import Publisher
 
 INTERVAL_S = 60.0
 
@@ -316,3 +317,49 @@ def end_on_signals(end: Callable[[signal.Signals], None], loop: asyncio.Abstract
             signal.signal(number, received)
         else:
             loop.add_signal_handler(number, received, number)
+
+
+#: Of a process's status to its compacted topic.
+HEARTBEAT_S = 2.0
+#: By this name a broker's publisher drops what it cannot send soon.
+PUBLISHER = "heartbeat"
+
+_FIRST_S = 0.5
+_CLOSE_S = 1.0
+
+
+class Beat(NamedTuple):
+    """One status as it is sent."""
+
+    instance_id: str
+    value: bytes
+
+
+class HeartbeatThread(Thread):
+    """The thread that sends the status; nothing waits for it.
+
+    A status that does not get through is dropped: the next one says more.
+
+    ``status``: returns the status as of now, None to leave this one out; called in this thread.
+    """
+
+    def __init__(self, publisher: Publisher, topic: str, status: Callable[[], Beat | None], closing: Event) -> None:
+        super().__init__(name="heartbeat", daemon=True)
+        self._publisher = publisher
+        self._topic = topic
+        self._status = status
+        self._closing = closing
+
+    def run(self) -> None:
+        """Send a status every few seconds, the first soon, until closed, and a last one then."""
+        wait_s = _FIRST_S
+        while not self._closing.wait(wait_s):
+            self._send()
+            wait_s = HEARTBEAT_S
+        self._send()
+        self._publisher.close(_CLOSE_S)
+
+    def _send(self) -> None:
+        beat = self._status()
+        if beat is not None:
+            self._publisher.post(self._topic, beat.instance_id.encode(), beat.value)

@@ -1,8 +1,22 @@
-"""Why one request over HTTP is not served, in whichever shape a service then writes it."""
+"""Which requests over HTTP are served: under which names, from whose pages, with whose keys; and why one is refused.
+
+A site whose name is pointed at a loopback address (DNS rebinding) would be the same site to a browser as the service
+that listens there; the Host header gives it away. Keys are held as hashes and compared in constant time. Pure.
+"""
 
 from __future__ import annotations
 
+import base64
+import hmac
+import math
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass
+from hashlib import sha256
+from types import MappingProxyType
+from urllib.parse import urlsplit
+
 from schemas.errors import UcciError, one_line
+from schemas.settings import LOOPBACK_HOSTS, CallerKey
 
 _MAX_FIELD_CHARS = 100
 
@@ -32,3 +46,182 @@ class RequestRefused(UcciError):
         self.field = None if field is None else one_line(field, _MAX_FIELD_CHARS)
         self.retry_after_s = retry_after_s
         super().__init__(one_line(message))
+
+
+ANY = "*"
+_SHOWN_CHARS = 60
+
+#: Of every answer that does not set them itself.
+SECURITY_HEADERS: Mapping[str, str] = MappingProxyType(
+    {
+        # Of an answer that is no page: nothing in it is run, loaded or shown within another site's page.
+        "Content-Security-Policy": "default-src 'none'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'",
+        "X-Content-Type-Options": "nosniff",
+        "X-Frame-Options": "DENY",
+        # With "no-referrer" a browser would send the forms with the origin "null", which is refused as another site's.
+        "Referrer-Policy": "same-origin",
+        "Cross-Origin-Resource-Policy": "same-origin",
+    }
+)
+
+
+@dataclass(frozen=True, slots=True)
+class RequestHosts:
+    """The names under which a service may be asked for."""
+
+    #: In lower case; None allows any.
+    names: frozenset[str] | None
+
+    @classmethod
+    def of(cls, http_host: str, allowed: Collection[str]) -> RequestHosts:
+        """Return what a listening address and the configured names amount to.
+
+        On loopback the names of loopback are allowed, and those that are configured. Elsewhere any name is, for nobody
+        knows by which others reach this machine, unless some are configured.
+
+        Examples
+        --------
+        >>> RequestHosts.of("127.0.0.1", []).allows("localhost:8080"), RequestHosts.of("0.0.0.0", []).allows("x")
+        (True, True)
+        """
+        if ANY in allowed or not (allowed or http_host in LOOPBACK_HOSTS):
+            return cls(None)
+        return cls(frozenset(name.lower() for name in allowed) | LOOPBACK_HOSTS)
+
+    def allows(self, header: str | None) -> bool:
+        """Return whether a request may come under this Host header; one without comes from no browser.
+
+        Examples
+        --------
+        >>> hosts = RequestHosts(frozenset({"localhost", "::1"}))
+        >>> [hosts.allows(header) for header in ("LOCALHOST.:80", "[::1]", "", "evil.example", "[", "a@localhost")]
+        [True, True, True, False, False, False]
+        """
+        if self.names is None or not header:
+            return True
+        try:
+            parts = urlsplit(f"//{header}")
+            name = (parts.hostname or "").removesuffix(".")
+        except ValueError:
+            return False
+        return parts.netloc == header and "@" not in header and name in self.names
+
+    @staticmethod
+    def refusal(header: str | None, setting: str) -> str:
+        """Return one line for people that names the header's value and the remedy.
+
+        ``setting``: which one allows further names.
+        """
+        return (
+            f"Host: {(header or '')[:_SHOWN_CHARS]!r} is not served here: use 127.0.0.1, or add the name to {setting}"
+        )
+
+
+def is_cross_site(headers: Mapping[str, str]) -> bool:
+    """Return whether a page of another site made the browser send a request.
+
+    ``headers``: names in lower case, or looked up without regard to case.
+
+    Examples
+    --------
+    >>> is_cross_site({"host": "127.0.0.1:80", "origin": "https://evil.example"}), is_cross_site({"host": "a"})
+    (True, False)
+    """
+    origin, host = headers.get("origin"), headers.get("host", "")
+    crossed = origin is not None and _authority(origin) != host
+    return crossed or headers.get("sec-fetch-site", "same-origin") not in {"same-origin", "none"}
+
+
+def _authority(origin: str) -> str | None:
+    try:
+        return urlsplit(origin).netloc
+    except ValueError:
+        return None
+
+
+_SECONDS_PER_MINUTE = 60.0
+
+
+class KeyRing:
+    """The configured keys, as hashes."""
+
+    def __init__(self, keys: Mapping[str, CallerKey]) -> None:
+        self._hashes = {name: _hash(key) for name, key in keys.items()}
+
+    def owner_of(self, presented: bytes) -> str | None:
+        """Return the caller whose key this is; None where it is nobody's."""
+        given = sha256(presented).hexdigest()
+        # Every hash is compared, so that the time taken does not reveal which name was nearest.
+        matches = [name for name, known in self._hashes.items() if hmac.compare_digest(known, given)]
+        return matches[0] if matches else None
+
+
+class Quotas:
+    """Token buckets, one a caller.
+
+    A bucket holds a full minute's quota, so that many may come at once, and fills up evenly.
+
+    Examples
+    --------
+    >>> quotas = Quotas({"ada": 60})
+    >>> quotas.spend("ada", 60, now_s=0.0), quotas.spend("ada", 1, now_s=0.5), quotas.spend("ada", 1, now_s=1.5)
+    (0, 1, 0)
+    """
+
+    def __init__(self, per_minute: Mapping[str, int]) -> None:
+        self._per_minute = dict(per_minute)
+        self._left: dict[str, tuple[float, float]] = {}
+
+    def spend(self, caller: str, amount: int, now_s: float) -> int:
+        """Take from a caller's quota.
+
+        ``amount``: more than one may go into debt: refused part by part, a large batch would never get through. Returns
+        0, or how many seconds to wait: nothing was taken then.
+        """
+        quota = self._per_minute.get(caller)
+        if quota is None:
+            return 0
+        rate_per_s, capacity = quota / _SECONDS_PER_MINUTE, float(quota)
+        left, since_s = self._left.get(caller, (capacity, now_s))
+        left = min(capacity, left + (now_s - since_s) * rate_per_s)
+        if left <= 0.0 or (left < 1.0 and amount == 1):
+            return math.ceil(max((1.0 - left) / rate_per_s, 1.0))
+        self._left[caller] = (left - amount, now_s)
+        return 0
+
+    def owe(self, caller: str, amount: int, now_s: float) -> None:
+        """Take from a caller's quota what was served already; never refuses, the next request may be."""
+        if caller in self._per_minute:
+            left, since_s = self._left.get(caller, (0.0, now_s))
+            self._left[caller] = (left - amount, since_s)
+
+
+def presented_key(headers: Mapping[str, str]) -> bytes | None:
+    """Find a request's key: bearer, header of its own, or the password by which a browser asks for it.
+
+    ``headers``: names in lower case, or looked up without regard to case; values are bytes that were read as Latin-1.
+    """
+    if (own := headers.get("x-api-key")) is not None:
+        return own.encode("latin-1", "replace")
+    scheme, _, rest = headers.get("authorization", "").partition(" ")
+    if scheme.lower() == "bearer" and rest:
+        return rest.strip().encode("latin-1", "replace")
+    if scheme.lower() == "basic":
+        try:
+            _, _, password = base64.b64decode(rest.strip(), validate=True).partition(b":")
+        except ValueError:
+            return None
+        return password
+    return None
+
+
+def is_added_by_browsers(headers: Mapping[str, str]) -> bool:
+    """Return whether the key came as a password, which a browser adds also to what a foreign page submits."""
+    return "x-api-key" not in headers and headers.get("authorization", "").partition(" ")[0].lower() == "basic"
+
+
+def _hash(key: CallerKey) -> str:
+    if key.key_sha256 is not None:
+        return key.key_sha256
+    assert key.key is not None
+    return sha256(key.key.get_secret_value().encode()).hexdigest()

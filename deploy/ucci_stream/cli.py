@@ -542,7 +542,7 @@ def check_config(
 
     Example: ucci-stream check-config --config new.toml --against-running
     """
-    from ucci_runtime.broker.kafka_settings import require_kafka
+    from ucci_runtime.broker.kafka_properties import require_kafka
 
     settings = settings_of(config)
     require_kafka(settings)

@@ -55,9 +55,8 @@ from schemas.topics import (
 from ucci_runtime.broker.contact import Health
 from ucci_runtime.broker.errors import BrokerUnreachable
 from ucci_runtime.broker.ports import Broker
-from ucci_runtime.browser_safety import SECURITY_HEADERS, RequestHosts
 from ucci_runtime.clock import Clock
-from ucci_runtime.refusals import RequestRefused
+from ucci_runtime.refusals import SECURITY_HEADERS, RequestHosts, RequestRefused
 
 _log = structlog.get_logger()
 _POLL_S = 0.1

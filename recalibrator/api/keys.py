@@ -2,7 +2,7 @@
 
 Without keys the service listens on loopback only, and a request that a page of another site makes in the operator's own
 browser is refused; names that other sites have pointed at this address are refused before
-(:class:`~ucci_runtime.browser_safety.RequestHosts`).
+(:class:`~ucci_runtime.refusals.RequestHosts`).
 """
 
 from __future__ import annotations
@@ -11,9 +11,7 @@ from collections.abc import Mapping
 from typing import Literal
 
 from schemas.settings import ApiKey
-from ucci_runtime.api_keys import KeyRing, Quotas, is_added_by_browsers, presented_key
-from ucci_runtime.browser_safety import is_cross_site
-from ucci_runtime.refusals import RequestRefused
+from ucci_runtime.refusals import KeyRing, Quotas, RequestRefused, is_added_by_browsers, is_cross_site, presented_key
 
 Scope = Literal["read", "feedback", "relay", "admin"]
 

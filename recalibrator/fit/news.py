@@ -10,8 +10,7 @@ from pydantic import JsonValue
 
 from recalibrator.stage import News
 from schemas.calibration import HIGHEST_VERSION, CalibrationVersion
-from schemas.happening import HappeningEvent
-from schemas.status import BAD_STATES, WorkloadStatus
+from schemas.status import BAD_STATES, HappeningEvent, WorkloadStatus
 
 _BAD_DRIFT = frozenset({"suspected", "drifted"})
 _MOST_NAMED = 20

@@ -10,7 +10,7 @@ import numpy as np
 
 from research.handoff.experiment import LARGE_TOKEN, Floats
 from research.handoff.pool import HANDOFFS, MARGINS, OFF, Pool
-from schemas.handoff import Granularity
+from schemas.basis import Granularity
 
 TARGET = 0.91
 FIXED = 0.9

@@ -27,7 +27,7 @@ from research.handoff.experiment import Floats
 from research.handoff.pool import TEXTS, Pool
 from research.handoff.stepping import CHUNK, streams
 from research.paper.intervals import interval
-from schemas.handoff import Granularity
+from schemas.basis import Granularity
 
 MIXES: dict[str, tuple[float, ...]] = {
     "clean": (1.0, 0.0, 0.0),

@@ -11,8 +11,8 @@ from numpy.typing import NDArray
 
 from research.handoff.models import Answer, LiveModel
 from research.paper.intervals import Interval, interval, resamplings
+from schemas.basis import Granularity, Handoff
 from schemas.entities import PairCounts, count_pairs, equal
-from schemas.handoff import Granularity, Handoff
 from stream_router.cascade.handoff import handed_over
 from stream_router.model_client.answer import EntityAnswer, InvalidAnswerError, read_entities
 from ucci_demo.model_server import PROMPT

@@ -17,8 +17,8 @@ from threadpoolctl import threadpool_limits
 
 from research.handoff.experiment import FIELDS, GRANULARITIES, Floats, entities_of, outcomes
 from research.handoff.models import LiveModel
+from schemas.basis import Handoff, handoff_name
 from schemas.entities import equal
-from schemas.handoff import Handoff, handoff_name
 from stream_router.cascade.handoff import handed_over
 from ucci_demo.model_server import PROMPT
 from ucci_demo.recorded.traffic import RecordedQuery, load_traffic

@@ -16,7 +16,7 @@ from research.handoff.experiment import LARGE_TOKEN, Floats
 from research.handoff.pool import OFF, Pool
 from research.paper.intervals import interval
 from schemas import LabelledExample, OutcomeCounts
-from schemas.handoff import Granularity
+from schemas.basis import Granularity
 from schemas.settings import HandoffSettings
 
 LIMIT = HandoffSettings().micro_f1_loss

@@ -18,8 +18,8 @@ from threadpoolctl import threadpool_limits
 
 from research.handoff.experiment import FIELDS, entities_of
 from research.handoff.models import Answer, LiveModel
+from schemas.basis import Handoff
 from schemas.entities import count_pairs, equal
-from schemas.handoff import Handoff
 from stream_router.cascade.handoff import handed_over
 from stream_router.model_client.answer import EntityAnswer
 from ucci_demo.model_server import PROMPT

@@ -25,8 +25,8 @@ from research.recorded.stream import (
 from research.recorded.tokens import HANDOFF, Levers, offline_queries
 from research.routed_batch import RoutedBatch, summarise
 from schemas import CalibrationVersion, Command, LabelledExample, OutcomeCounts, TrafficSummary
+from schemas.basis import handoff_name
 from schemas.calibration import LabelShares
-from schemas.handoff import handoff_name
 from ucci_stream.demo.scenario import offline_examples
 
 START = datetime(2026, 1, 1, tzinfo=UTC)

@@ -14,8 +14,7 @@ from schemas.calibration import CalibrationVersion
 from schemas.costs import ModelCosts
 from schemas.draws import drawn_as, mark_of
 from schemas.errors import ConfigError
-from schemas.query import QueryEvent
-from schemas.routed import ModelRole, RoutedEvent
+from schemas.routed import ModelRole, QueryEvent, RoutedEvent
 from schemas.settings import ModelEndpoint, Settings, WorkloadSettings
 from schemas.status import ModelHealth
 from stream_router.cascade.handoff import HandoffLever

@@ -15,8 +15,8 @@ from typing import Any
 
 from pydantic_core import from_json
 
+from schemas.basis import Handoff, handoff_name
 from schemas.entities import equal
-from schemas.handoff import Handoff, handoff_name
 from schemas.routed import DecisionReason, QueryHandoff, RoutedEvent
 from schemas.settings import HandoffSettings, WorkloadSettings
 from stream_router.cascade.lever import Asked, Drawn, Lever, RunEnd

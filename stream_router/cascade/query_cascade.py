@@ -25,8 +25,7 @@ from typing import Any, Literal
 from schemas.calibration import CalibrationVersion
 from schemas.costs import ModelCosts, TokenUse, query_cost
 from schemas.draws import uniform
-from schemas.query import QueryEvent
-from schemas.routed import Decision, LabelRequest, ModelRole, ModelRun, RoutedEvent
+from schemas.routed import Decision, LabelRequest, ModelRole, ModelRun, QueryEvent, RoutedEvent
 from schemas.settings import WorkloadSettings
 from stream_router.cascade.lever import Asked, Drawn, Lever, RunEnd
 

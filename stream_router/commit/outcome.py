@@ -5,8 +5,8 @@ from __future__ import annotations
 from functools import partial
 from typing import NamedTuple
 
+from schemas.json_bytes import framed
 from schemas.routed import RoutedEvent
-from schemas.wire_format import framed
 from ucci_runtime.broker import dead_letters
 from ucci_runtime.broker.records import Header, OutputRecord, Record
 

@@ -39,14 +39,20 @@ from stream_router.http_listener import NOWHERE, Bounds, HttpListener, add_heade
 from stream_router.otel_tracing import TRACEPARENT, TRACESTATE, Trace, Tracing, as_headers
 from stream_router.ports import Answerer
 from stream_router.prometheus_metrics import Metrics
-from ucci_runtime.api_keys import KeyRing, Quotas, is_added_by_browsers, presented_key
 from ucci_runtime.broker.dead_letters import reason_of
 from ucci_runtime.broker.errors import BrokerUnreachable
 from ucci_runtime.broker.ports import Publisher
 from ucci_runtime.broker.records import Header, Input, OutputRecord, Record
-from ucci_runtime.browser_safety import RequestHosts, is_cross_site
 from ucci_runtime.clock import Clock
-from ucci_runtime.refusals import RequestRefused
+from ucci_runtime.refusals import (
+    KeyRing,
+    Quotas,
+    RequestHosts,
+    RequestRefused,
+    is_added_by_browsers,
+    is_cross_site,
+    presented_key,
+)
 
 STAGE = "gateway"
 #: The partition and offset of a query that never stood in its topic.

@@ -16,8 +16,7 @@ from pydantic_core import to_json
 from schemas.errors import DecodeError
 from schemas.event import MAX_ID_CHARS, decode_error, refuse_duplicate_keys
 from schemas.json_bytes import validated
-from schemas.query import QueryEvent
-from schemas.routed import RoutedEvent
+from schemas.routed import QueryEvent, RoutedEvent
 from ucci_runtime.refusals import RequestRefused
 
 Endpoint = Literal["completions", "chat"]

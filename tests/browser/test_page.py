@@ -22,7 +22,7 @@ from research.labelling import keys
 from schemas.entities import EntityMapping, equal
 from schemas.feedback import FeedbackEvent
 from schemas.label_requested import LabelRequested
-from schemas.query import QueryEvent
+from schemas.routed import QueryEvent
 from schemas.topics import FEEDBACK, QUERIES
 from tests.support.broker import read_all, unique_prefix
 from tests.support.routers import value_of

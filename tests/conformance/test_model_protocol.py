@@ -19,8 +19,8 @@ import aiohttp
 import jsonschema
 import pytest
 
+from schemas.basis import Handoff
 from schemas.entities import count_pairs
-from schemas.handoff import Handoff
 from schemas.routed import ModelRole, ModelRun
 from schemas.settings import WorkloadSettings
 from stream_router.cascade.handoff import handed_over

@@ -17,7 +17,7 @@ from confluent_kafka.admin import (
     ResourceType,
 )
 
-from schemas.query import QueryEvent
+from schemas.routed import QueryEvent
 from schemas.settings import Settings
 from stream_router import service
 from stream_router.commit.done_offsets import OffsetRange, decode

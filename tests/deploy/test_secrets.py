@@ -16,7 +16,7 @@ from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanE
 from prometheus_client import generate_latest
 
 from schemas.errors import ConfigError
-from schemas.query import QueryEvent
+from schemas.routed import QueryEvent
 from schemas.settings import Settings
 from schemas.settings_reread import OF_GATEWAY, OF_RECALIBRATOR, Reread, running_settings
 from schemas.settings_text import parse_settings, render_settings, settings_warnings
@@ -25,7 +25,7 @@ from stream_router.cascade.answerer import CascadeAnswerer
 from stream_router.errors import ServersDown
 from stream_router.otel_tracing import OpenTelemetry
 from stream_router.prometheus_metrics import Metrics
-from ucci_runtime.broker.kafka_settings import require_kafka
+from ucci_runtime.broker.kafka_properties import require_kafka
 from ucci_runtime.process import LogFormat, SystemClock, configure_logging
 
 WORKLOAD = """

@@ -13,11 +13,10 @@ from typing import cast
 
 import pytest
 
+from schemas.basis import Handoff
 from schemas.costs import ModelCosts
 from schemas.draws import uniform
-from schemas.handoff import Handoff
-from schemas.query import QueryEvent
-from schemas.routed import ModelRole, ModelRun, RoutedEvent
+from schemas.routed import ModelRole, ModelRun, QueryEvent, RoutedEvent
 from schemas.settings import WorkloadSettings
 from schemas.topics import DEAD_LETTERS, QUERIES, RESULTS
 from stream_router import intake_thread

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from schemas.detectors import DEFAULT_DETECTORS
 from schemas.errors import ConfigError
 from schemas.settings import WorkloadSettings
 from schemas.settings_text import parse_settings
+from schemas.settings_workload import DEFAULT_DETECTORS
 
 TABLE = """
 [workloads.w]

@@ -14,7 +14,7 @@ from recalibrator.labelling.label_lines import LabelLinesReader, Line, documents
 from schemas.command import Command
 from schemas.errors import MAX_ERROR_CHARS, ConfigError, DecodeError, one_line
 from schemas.feedback import FeedbackEvent
-from schemas.query import QueryEvent
+from schemas.routed import QueryEvent
 from schemas.settings_text import parse_settings
 from stream_router.errors import MalformedReplyError
 from stream_router.model_client.answer import parse_answer

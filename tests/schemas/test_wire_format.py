@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from recalibrator.decoding import decode_feedback, decode_result
 from schemas import DecodeError, QueryEvent
-from schemas.wire_format import MAX_SCHEMA_ID, framed, unframed
+from schemas.json_bytes import MAX_SCHEMA_ID, framed, unframed
 from stream_router.intake_thread import decode_query
 from tests.support.recalibrator_events import feedback, routed
 

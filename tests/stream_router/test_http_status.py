@@ -15,7 +15,7 @@ from prometheus_client import CollectorRegistry
 from schemas.status import RouterStatus
 from stream_router import http_listener
 from stream_router.http_listener import HttpListener, status_listener, status_routes
-from ucci_runtime.browser_safety import RequestHosts
+from ucci_runtime.refusals import RequestHosts
 
 NOW = datetime(2026, 1, 31, 12, tzinfo=UTC)
 PATIENCE_S = 30.0

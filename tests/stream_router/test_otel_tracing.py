@@ -16,7 +16,7 @@ from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanE
 from opentelemetry.trace import SpanKind, StatusCode
 
 from schemas.calibration import CalibrationVersion
-from schemas.query import QueryEvent
+from schemas.routed import QueryEvent
 from schemas.settings import Settings
 from stream_router.cascade.answerer import CascadeAnswerer
 from stream_router.commit.outcome import Outcome, OutputTopics

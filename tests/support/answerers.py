@@ -7,8 +7,7 @@ from collections.abc import Awaitable, Callable, Mapping
 from datetime import UTC, datetime
 
 from schemas.costs import QueryCost
-from schemas.query import QueryEvent
-from schemas.routed import Decision, LabelRequest, ModelRun, RoutedEvent
+from schemas.routed import Decision, LabelRequest, ModelRun, QueryEvent, RoutedEvent
 from schemas.settings import Settings
 from schemas.status import ModelHealth
 from stream_router.errors import ModelsFailed

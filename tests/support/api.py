@@ -20,10 +20,9 @@ from recalibrator.api.routes_movement import MOST_READ
 from recalibrator.labelling.queue import LabelQueue
 from recalibrator.prometheus_metrics import Metrics
 from schemas.calibration import CalibrationVersion, Target
-from schemas.happening import HappeningEvent
 from schemas.label_requested import LabelRequested
 from schemas.settings import Settings
-from schemas.status import DriftStatus, RecalibratorStatus, RouterStatus, VersionInUse, WorkloadStatus
+from schemas.status import DriftStatus, HappeningEvent, RecalibratorStatus, RouterStatus, VersionInUse, WorkloadStatus
 from tests.support.memory_broker.broker import MemoryBroker, MemoryCluster, create_topics
 from ucci_runtime.broker.contact import Heard
 from ucci_runtime.broker.errors import BrokerUnreachable

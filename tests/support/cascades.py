@@ -11,8 +11,7 @@ from typing import Any
 from schemas.calibration import CalibrationVersion
 from schemas.costs import ModelCosts
 from schemas.draws import uniform
-from schemas.query import QueryEvent
-from schemas.routed import RoutedEvent
+from schemas.routed import QueryEvent, RoutedEvent
 from schemas.settings import Settings
 from schemas.trial import CalibrationTrial
 from stream_router.cascade.answerer import CascadeAnswerer

@@ -11,7 +11,7 @@ from typing import Any
 
 import aiohttp
 
-from schemas.query import QueryEvent
+from schemas.routed import QueryEvent
 from schemas.settings import Settings
 from stream_router.cascade.answerer import CascadeAnswerer
 from stream_router.gateway.service import GatewayService

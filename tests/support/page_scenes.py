@@ -20,12 +20,12 @@ from fastapi import FastAPI
 from recalibrator.api.http_server import HttpServer
 from schemas.calibration import CalibrationMap, Evidence, Interval, LargeOnly, Target
 from schemas.costs import CostRate, expected_cost
-from schemas.happening import HappeningEvent
 from schemas.label_requested import LabelRequested
 from schemas.status import (
     CalibrationError,
     DelayQuantiles,
     DriftStatus,
+    HappeningEvent,
     LabelerStatus,
     LabelStatus,
     MeasuredMicroF1,

@@ -11,7 +11,7 @@ from typing import Any
 
 from confluent_kafka import Message
 
-from schemas.query import QueryEvent
+from schemas.routed import QueryEvent
 from schemas.settings import Settings
 from stream_router.ports import Calibrations
 from stream_router.prometheus_metrics import Metrics

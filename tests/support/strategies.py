@@ -32,8 +32,8 @@ from schemas import (
 from schemas.command import Action
 from schemas.event import Event
 from schemas.feedback import MAX_REVISION
-from schemas.happening import HappeningEvent
 from schemas.routed import DecisionReason, LabelReason, QueryHandoff, TrialMode
+from schemas.status import HappeningEvent
 from tests.support import status_strategies
 from tests.support.value_strategies import (
     amounts,

@@ -20,13 +20,11 @@ from schemas.calibration import CalibrationVersion
 from schemas.command import Command
 from schemas.event import Event
 from schemas.feedback import FeedbackEvent
-from schemas.happening import HappeningEvent
 from schemas.label_requested import LabelRequested
 from schemas.labelled import LabelledExample
-from schemas.query import QueryEvent
-from schemas.routed import RoutedEvent
+from schemas.routed import QueryEvent, RoutedEvent
 from schemas.settings import TopicSettings
-from schemas.status import RecalibratorStatus, RouterStatus, WorkloadStatus
+from schemas.status import HappeningEvent, RecalibratorStatus, RouterStatus, WorkloadStatus
 from schemas.traffic import TrafficSummary
 from schemas.trial import CalibrationTrial
 from tools.docs.asyncapi import asyncapi

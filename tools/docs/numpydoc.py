@@ -41,7 +41,7 @@ def parameter_texts(model: type) -> dict[str, str]:
 
     Examples
     --------
-    >>> from schemas.query import QueryEvent
+    >>> from schemas.routed import QueryEvent
     >>> parameter_texts(QueryEvent)["created_at"]
     'RFC 3339 with an offset.'
     """

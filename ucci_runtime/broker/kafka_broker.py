@@ -18,8 +18,7 @@ from schemas.topics import Topic
 from ucci_runtime.broker import kafka_properties as properties
 from ucci_runtime.broker.contact import Health, health
 from ucci_runtime.broker.errors import BrokerError
-from ucci_runtime.broker.kafka_client_reports import reports
-from ucci_runtime.broker.kafka_errors import kafka_error
+from ucci_runtime.broker.kafka_errors import kafka_error, reports
 from ucci_runtime.broker.kafka_group_reader import KafkaGroupReader
 from ucci_runtime.broker.kafka_producer import KafkaPublisher
 from ucci_runtime.broker.kafka_properties import Properties

@@ -2,13 +2,20 @@
 
 The codes were provoked on a real broker (restarts, zombies, time-outs, access lists); what is unknown and not fatal
 aborts the transaction, what is unknown and fatal ends the producer.
+
+What clients report on the side, errors and log lines, is counted, the first few of a kind logged and final ones passed
+on: clients repeat themselves, and a refused password reaches no call at all.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import logging
+from collections import Counter
+from collections.abc import Callable, Mapping
 from enum import Enum
+from typing import Any
 
+import structlog
 from confluent_kafka import KafkaError, KafkaException
 
 from ucci_runtime.broker.errors import (
@@ -22,6 +29,7 @@ from ucci_runtime.broker.errors import (
     RetryCall,
     TopicShrank,
 )
+from ucci_runtime.broker.records import Count
 
 _FENCED = frozenset({KafkaError._FENCED, KafkaError.PRODUCER_FENCED, KafkaError.INVALID_PRODUCER_EPOCH})  # noqa: SLF001 client-side codes have underscores
 _GROUP_MOVED_ON = frozenset(
@@ -139,3 +147,56 @@ def translate(  # noqa: PLR0911 one line a case, in the order in which they deci
     if error.retriable() or code in _TRANSIENT:
         return RetryCall(line)
     return AbortTransaction(line)
+
+
+_log = structlog.get_logger()
+_LOGGED_EACH = 3
+#: The client says this nowhere else.
+_SESSION_LOST = "SESSTMOUT"
+
+
+def reports(
+    client: str,
+    count: Count,
+    on_final: Callable[[BrokerError], None],
+    *,
+    on_session_lost: Callable[[], None] | None = None,
+) -> dict[str, Any]:
+    """Return a client's ``error_cb`` and ``logger``; both are served when the client is polled.
+
+    ``on_session_lost``: of a group's consumer: called when it gives its session up because the group has not answered.
+    The fencing of such a client is final; a transactional producer's own calls report its fencing, and know whether it
+    is ours to mend.
+    """
+    seen: Counter[str] = Counter()
+    is_member = on_session_lost is not None
+
+    def on_error(error: KafkaError) -> None:
+        seen[error.name()] += 1
+        count("client_errors", client=client, code=error.name())
+        if seen[error.name()] <= _LOGGED_EACH:
+            _log.warning("kafka client", client=client, code=error.name(), error=error.str())
+        final = translate(error, Side.CONSUMER)
+        if isinstance(final, AccessDenied) or (is_member and isinstance(final, Fenced)):
+            on_final(final)
+
+    return {"error_cb": on_error, "logger": ClientLog(client, on_session_lost)}
+
+
+class ClientLog:
+    """The ``logger`` of one client: its lines join ours instead of breaking them on standard error."""
+
+    def __init__(self, client: str, on_session_lost: Callable[[], None] | None = None) -> None:
+        self._client = client
+        self._on_session_lost = on_session_lost
+        self._seen: Counter[str] = Counter()
+
+    def log(self, level: int, template: str, *parts: str) -> None:
+        """Take one line: its facility, the client's own name, the text."""
+        facility = str(parts[0]) if parts else template
+        self._seen[facility] += 1
+        if facility == _SESSION_LOST and self._on_session_lost is not None:
+            self._on_session_lost()
+        if self._seen[facility] <= _LOGGED_EACH:
+            line = template % parts if parts else template
+            _log.log(min(level, logging.WARNING), "kafka client", client=self._client, line=line)

@@ -30,10 +30,8 @@ from confluent_kafka import Consumer, KafkaError, KafkaException, Message, Topic
 
 from ucci_runtime.broker.contact import Standstill
 from ucci_runtime.broker.errors import AccessDenied, BrokerError, Fenced, OffsetsBeyondLog, without_frames
-from ucci_runtime.broker.kafka_client_reports import reports
-from ucci_runtime.broker.kafka_errors import Side, is_fatal, kafka_error, translate
-from ucci_runtime.broker.kafka_group_offsets import ask_group_offsets
-from ucci_runtime.broker.kafka_lifeline import Lifeline
+from ucci_runtime.broker.kafka_errors import Side, is_fatal, kafka_error, reports, translate
+from ucci_runtime.broker.kafka_lifeline import Lifeline, ask_group_offsets
 from ucci_runtime.broker.kafka_properties import Properties
 from ucci_runtime.broker.kafka_records import record_of, source_of
 from ucci_runtime.broker.kafka_watched_calls import close_or_leave

@@ -24,8 +24,7 @@ from ucci_runtime.broker.kafka_properties import TRANSACTION_TIMEOUT_S, Properti
 from ucci_runtime.broker.kafka_records import source_of
 from ucci_runtime.broker.kafka_watched_calls import CallStuck, WatchedCalls
 from ucci_runtime.broker.records import Count, Input, OffsetCommit, OutputRecord, Place
-from ucci_runtime.broker.transaction_states import Event, Remedy, State, Transaction, remedy
-from ucci_runtime.broker.unanswered import UnansweredRequests
+from ucci_runtime.broker.transaction_states import Event, Remedy, State, Transaction, UnansweredRequests, remedy
 
 _FACILITIES = frozenset({"SEND", "RECV"})
 _LINE = re.compile(r"(?:\[thrd:.*?\]: )?(\S+): (Sent|Received) (\w+?)Re(?:quest|sponse) \(.*CorrId (\d+)")

@@ -4,9 +4,9 @@ A failed transaction is aborted, or its producer replaced. A producer is replace
 ended; starting the next one ends what is left open, and then the group's offsets show whether the transaction took
 place. They show it only because records and offsets stand or fall together. That holds only while no request of an
 earlier transaction can arrive in this one: a producer that has sent a request which was never answered is replaced
-before the next transaction begins (:mod:`ucci_runtime.broker.unanswered` says why, and what remains). And a broker may
-break it (:mod:`ucci_runtime.broker.kafka_session`): so the records are read again too, and what a transaction
-that was half committed lacks is written after it.
+before the next transaction begins (:mod:`ucci_runtime.broker.transaction_states` says why, and what remains). And a
+broker may break it: so the records are read again too, and what a transaction that was half committed lacks is written
+after it.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ from ucci_runtime.broker.errors import (
     without_frames,
 )
 from ucci_runtime.broker.kafka_errors import Side, is_fatal, translate
-from ucci_runtime.broker.kafka_group_offsets import ask_group_offsets
+from ucci_runtime.broker.kafka_lifeline import ask_group_offsets
 from ucci_runtime.broker.kafka_producer import TransactionalProducer
 from ucci_runtime.broker.kafka_properties import Properties, outsider
 from ucci_runtime.broker.kafka_records import source_of

@@ -14,8 +14,7 @@ import structlog
 from confluent_kafka import Consumer, KafkaError, KafkaException, Message, TopicPartition
 
 from ucci_runtime.broker.errors import AccessDenied, BrokerError, BrokerUnreachable
-from ucci_runtime.broker.kafka_client_reports import reports
-from ucci_runtime.broker.kafka_errors import Side, is_fatal, kafka_error, translate
+from ucci_runtime.broker.kafka_errors import Side, is_fatal, kafka_error, reports, translate
 from ucci_runtime.broker.kafka_lifeline import Lifeline
 from ucci_runtime.broker.kafka_properties import Properties
 from ucci_runtime.broker.kafka_records import record_of, source_of

@@ -23,10 +23,10 @@ from rich.live import Live
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 from rich.table import Table
 
+from schemas.basis import handoff_name
 from schemas.command import Command
 from schemas.event import rfc3339
-from schemas.handoff import handoff_name
-from schemas.query import QueryEvent
+from schemas.routed import QueryEvent
 from schemas.settings_workload import Sampling
 from schemas.topics import QUERIES
 from ucci_demo.recorded.traffic import RecordedQuery, load_traffic, with_handoff

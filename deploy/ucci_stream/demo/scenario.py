@@ -17,9 +17,9 @@ from typing import NamedTuple
 import numpy as np
 from scipy.optimize import isotonic_regression
 
+from schemas.basis import HandoffName
 from schemas.calibration import ESCALATE_ALL, CalibrationMap
 from schemas.draws import uniform
-from schemas.handoff import HandoffName
 from schemas.labelled import LabelledExample, OutcomeCounts
 from ucci_demo.recorded.traffic import OFFLINE_EXAMPLES, RecordedAnswer, RecordedQuery
 

@@ -17,7 +17,7 @@ from typing import Self
 from rich.console import Console
 
 import ucci_demo
-from schemas.handoff import Handoff
+from schemas.basis import Handoff
 from schemas.routed import ModelRole
 from schemas.settings import Settings
 from schemas.settings_text import load_settings

@@ -18,12 +18,11 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from recalibrator.core import Recalibrator
 from recalibrator.decoding import Observation
-from schemas.basis import is_of_basis
+from schemas.basis import handoff_name, is_of_basis
 from schemas.calibration import CalibrationMap, CalibrationVersion
 from schemas.command import Command
 from schemas.errors import DecodeError
 from schemas.event import DEFAULT_SIGNAL, Many, decode_error, decoded
-from schemas.handoff import handoff_name
 from schemas.labelled import LabelledExample
 from schemas.settings import Settings, WorkloadSettings
 from schemas.topics import OBSERVATIONS

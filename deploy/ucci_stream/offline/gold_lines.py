@@ -18,7 +18,7 @@ from pydantic import Field
 from schemas.entities import Entities
 from schemas.errors import ConfigError, DecodeError
 from schemas.event import Event, WorkloadName
-from schemas.query import MAX_TEXT_CHARS, QueryEvent
+from schemas.routed import MAX_TEXT_CHARS, QueryEvent
 from schemas.settings import Settings
 from schemas.topics import QUERIES
 from ucci_stream.topics.feed import decoded_lines, open_lines

@@ -43,8 +43,7 @@ from stream_router.model_client.http_probe import Probed, probe_workload
 from stream_router.ports import GROUP
 from ucci_runtime.broker.errors import AccessDenied, BrokerUnreachable, TopicsUnusable
 from ucci_runtime.broker.kafka_errors import Side, kafka_error, translate
-from ucci_runtime.broker.kafka_properties import ClientNames, admin_properties, reader_properties
-from ucci_runtime.broker.kafka_settings import require_kafka
+from ucci_runtime.broker.kafka_properties import ClientNames, admin_properties, reader_properties, require_kafka
 from ucci_runtime.broker.kafka_topics import check_topics
 from ucci_stream.operate import findings as rules
 from ucci_stream.operate.findings import (

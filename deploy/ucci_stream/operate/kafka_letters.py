@@ -23,6 +23,7 @@ from pydantic_core import from_json
 
 from schemas.errors import DecodeError, UcciError
 from schemas.event import rfc3339
+from schemas.json_bytes import unframed
 from schemas.settings import Settings
 from schemas.topics import (
     DEAD_LETTERS,
@@ -39,7 +40,6 @@ from schemas.topics import (
     RESULTS,
     ROOMY_MAX_MESSAGE_BYTES,
 )
-from schemas.wire_format import unframed
 from ucci_runtime.broker.kafka_properties import admin_properties
 from ucci_runtime.broker.records import Header, Record
 from ucci_stream.topics.admin import ANSWER_TIMEOUT_S, broker_failures, client_properties, partition_counts

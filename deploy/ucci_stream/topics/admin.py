@@ -19,8 +19,7 @@ from schemas.topics import BROKERS_TIME, ROOMY_MAX_MESSAGE_BYTES, TIMESTAMP_TYPE
 from ucci_runtime.broker import kafka_topics
 from ucci_runtime.broker.errors import AccessDenied, BrokerUnreachable, Fenced, TopicsUnusable
 from ucci_runtime.broker.kafka_errors import Side, kafka_error, translate
-from ucci_runtime.broker.kafka_properties import admin_properties, user_properties
-from ucci_runtime.broker.kafka_settings import require_kafka
+from ucci_runtime.broker.kafka_properties import admin_properties, require_kafka, user_properties
 from ucci_runtime.broker.kafka_topics import connection_error
 
 #: How long a command waits for one answer of the broker before it ends.

@@ -22,8 +22,7 @@ from rich.text import Text
 from schemas.entities import EntityMapping, normalise
 from schemas.errors import ConfigError, DecodeError, UcciError
 from schemas.event import decode_error
-from schemas.query import QueryEvent
-from schemas.routed import ModelRun, RoutedEvent
+from schemas.routed import ModelRun, QueryEvent, RoutedEvent
 from schemas.settings import Settings, WorkloadSettings
 from schemas.topics import QUERIES, RESULTS
 from stream_router.errors import CallError

@@ -20,7 +20,7 @@ from rich.progress import DownloadColumn, TimeRemainingColumn
 from schemas.errors import DecodeError, UcciError
 from schemas.event import Event
 from schemas.feedback import FeedbackEvent
-from schemas.query import QueryEvent
+from schemas.routed import QueryEvent
 from schemas.settings import Settings
 from schemas.topics import FEEDBACK, QUERIES, Topic
 from ucci_stream.options import progress

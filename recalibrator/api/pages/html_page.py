@@ -22,9 +22,8 @@ from recalibrator.headlines.facts import details, in_force, traffic_span
 from recalibrator.headlines.label_plan import plan_lines
 from recalibrator.headlines.rules import alarm_since, urgency
 from recalibrator.labelling.queue import LabelQueue
-from schemas.happening import HappeningEvent
 from schemas.settings import Settings
-from schemas.status import Headline, WorkloadStatus
+from schemas.status import HappeningEvent, Headline, WorkloadStatus
 
 SHOWN_GROUPS = 12
 SHOWN_REQUESTS = 3

@@ -22,9 +22,9 @@ from recalibrator.api.pages.html_environment import number, percent, rate
 from recalibrator.api.read_model.history import HistoryPoint
 from recalibrator.api.read_model.topic_cache import TopicCache
 from schemas.calibration import CalibrationVersion
-from schemas.happening import HappeningEvent
 from schemas.status import (
     CostQualityCurve,
+    HappeningEvent,
     LabelOutlook,
     LabelPlan,
     ReliabilityBin,

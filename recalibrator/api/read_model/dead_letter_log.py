@@ -15,9 +15,9 @@ from pydantic_core import from_json
 
 from recalibrator.api.read_model.history import from_ms
 from schemas.errors import DecodeError
+from schemas.json_bytes import unframed
 from schemas.status import DeadLetterCount, DeadLetterStatus
 from schemas.topics import DLQ_ERROR, DLQ_OFFSET, DLQ_PARTITION, DLQ_REASON, DLQ_STAGE, DLQ_TOPIC
-from schemas.wire_format import unframed
 
 MOST_KEPT = 5_000
 WINDOW = timedelta(hours=24)

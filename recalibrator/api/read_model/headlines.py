@@ -15,9 +15,8 @@ from recalibrator.api.read_model.history import begun, last_growth
 from recalibrator.api.read_model.topic_cache import TopicCache
 from recalibrator.headlines.facts import Facts
 from recalibrator.headlines.rules import OBSERVED, gravity, headline
-from schemas.happening import HappeningEvent
 from schemas.settings import Settings
-from schemas.status import Headline, WorkloadStatus
+from schemas.status import HappeningEvent, Headline, WorkloadStatus
 from ucci_runtime.broker.contact import Heard
 
 _HOUR = timedelta(hours=1)

@@ -20,9 +20,8 @@ from recalibrator.api.read_model.history import History, HistoryPoint, from_ms
 from recalibrator.api.read_model.version_lines import VersionLine, version_line
 from schemas.calibration import CalibrationVersion
 from schemas.errors import DecodeError
-from schemas.happening import HappeningEvent
 from schemas.routed import TrialMode
-from schemas.status import RecalibratorStatus, RouterStatus, WorkloadStatus
+from schemas.status import HappeningEvent, RecalibratorStatus, RouterStatus, WorkloadStatus
 from schemas.topics import CALIBRATION_HISTORY, HAPPENINGS, RECALIBRATORS, ROUTERS, STATUS
 
 #: Routers, and recalibrators, kept; the longest silent go first.

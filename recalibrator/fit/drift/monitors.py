@@ -20,9 +20,9 @@ from recalibrator.fit.data.slips import Flips
 from recalibrator.fit.drift.detector import Alarm, Channel, Cusum, CusumRules, Detector, Outcomes
 from recalibrator.fit.drift.river_detector import RiverDetector
 from recalibrator.fit.estimate.agreement import Chances, inside
-from schemas.detectors import DEFAULT_DETECTORS, DetectorName, RiverArguments, RiverName
 from schemas.errors import ConfigError
 from schemas.settings import WorkloadSettings
+from schemas.settings_workload import DEFAULT_DETECTORS, DetectorName, RiverArguments, RiverName
 from schemas.status import DriftState, DriftStatus
 
 AGREEMENT = Channel("P(both answers equal | u) on unlabelled pairs", needs_labels=False, meaning="outcomes")

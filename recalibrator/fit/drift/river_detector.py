@@ -14,8 +14,8 @@ import numpy as np
 
 from recalibrator.fit.codec import Floats, Kept
 from recalibrator.fit.drift.detector import Alarm, Channel, Detector, Outcomes
-from schemas.detectors import RiverArguments, RiverName
 from schemas.errors import ConfigError
+from schemas.settings_workload import RiverArguments, RiverName
 
 KEPT_MOST = 16_384
 """Inputs kept since the restart; half of them stay when they are cut."""

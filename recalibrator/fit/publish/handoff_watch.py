@@ -16,9 +16,9 @@ from recalibrator.fit.data.label_table import Change
 from recalibrator.fit.decide.candidate import Part, View
 from recalibrator.fit.decide.threshold import Policies
 from recalibrator.fit.publish.measured_quality import standard_errors
+from schemas.basis import Handoff, handoff_name
 from schemas.calibration import Interval
 from schemas.event import MAX_INTEGER
-from schemas.handoff import Handoff, handoff_name
 from schemas.labelled import LabelledExample
 from schemas.routed import DecisionReason
 from schemas.settings import HandoffSettings

@@ -36,8 +36,8 @@ from schemas import (
     WorkloadSettings,
 )
 from schemas.calibration import LabelShares
-from schemas.detectors import DEFAULT_DETECTORS
 from schemas.routed import DecisionReason
+from schemas.settings_workload import DEFAULT_DETECTORS
 
 _WORKLOAD = "drift"
 _EPOCH = datetime(2026, 1, 1, tzinfo=UTC)

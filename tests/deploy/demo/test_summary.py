@@ -15,11 +15,10 @@ from confluent_kafka import Producer
 from rich.console import Console
 
 from recalibrator.core import Recalibrator
+from schemas.basis import handoff_name
 from schemas.command import Command
 from schemas.costs import ModelCosts, TokenUse, query_cost
-from schemas.handoff import handoff_name
-from schemas.query import QueryEvent
-from schemas.routed import Decision, QueryHandoff
+from schemas.routed import Decision, QueryEvent, QueryHandoff
 from schemas.settings import WorkloadSettings
 from schemas.settings_text import parse_settings
 from schemas.status import HandoffStatus

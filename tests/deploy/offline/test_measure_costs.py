@@ -14,8 +14,7 @@ from typer.testing import Result
 
 from schemas.costs import TokenUse
 from schemas.errors import ConfigError
-from schemas.query import QueryEvent
-from schemas.routed import ModelRole
+from schemas.routed import ModelRole, QueryEvent
 from schemas.settings import WorkloadSettings
 from schemas.settings_text import load_settings
 from schemas.topics import QUERIES

@@ -19,8 +19,7 @@ from typing import Any
 import pytest
 from aiohttp import ClientError, ClientSession, ClientTimeout
 
-from schemas.query import QueryEvent
-from schemas.routed import RoutedEvent
+from schemas.routed import QueryEvent, RoutedEvent
 from tests.support.broker import follow, produce
 from tests.support.routers import value_of
 from tools.ops import image

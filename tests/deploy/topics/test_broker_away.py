@@ -12,7 +12,7 @@ from confluent_kafka import Consumer, KafkaError, KafkaException, Producer, Topi
 
 from schemas.command import Command
 from schemas.errors import ConfigError
-from schemas.query import MAX_TEXT_CHARS
+from schemas.routed import MAX_TEXT_CHARS
 from schemas.settings import Settings, TopicSettings
 from tests.support.broker import create
 from ucci_runtime.broker.errors import BrokerError, BrokerUnreachable, Fenced

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from schemas.query import QueryEvent
+from schemas.routed import QueryEvent
 from schemas.settings import Settings, WorkloadSettings
 from tests.support.broker import create, key_of, read_all
 from ucci_stream.local.kafka_node import LocalBroker

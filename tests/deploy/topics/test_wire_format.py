@@ -10,9 +10,9 @@ import pytest
 from confluent_kafka import Message
 
 from schemas import FeedbackEvent, LabelledExample, QueryEvent, RoutedEvent
+from schemas.json_bytes import framed, unframed
 from schemas.settings_text import load_settings
 from schemas.topics import DEAD_LETTERS, FEEDBACK, OBSERVATIONS, QUERIES, RESULTS
-from schemas.wire_format import framed, unframed
 from tests.support.broker import follow, key_of, produce, read_all
 from tests.support.commands import invoke, said
 from tests.support.recalibrator_processes import RecalibratorProcess

@@ -6,10 +6,9 @@ from collections.abc import Sequence
 
 import pytest
 
+from schemas.basis import Handoff
 from schemas.draws import uniform
-from schemas.handoff import Handoff
-from schemas.query import QueryEvent
-from schemas.routed import RoutedEvent
+from schemas.routed import QueryEvent, RoutedEvent
 from schemas.settings import Settings
 from stream_router.cascade.answerer import CascadeAnswerer
 from tests.support.cascades import InForce

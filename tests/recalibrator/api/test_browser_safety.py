@@ -9,7 +9,7 @@ from pydantic import ValidationError
 
 from schemas.settings import RecalibratorSettings
 from tests.support.api import KEY, WORKLOAD, Api, make_api
-from ucci_runtime.browser_safety import RequestHosts
+from ucci_runtime.refusals import RequestHosts
 
 KEYS = {"ada": {"key": KEY, "scopes": ["read", "feedback", "admin"]}}
 BEARER = {"Authorization": f"Bearer {KEY}"}

@@ -19,7 +19,7 @@ from recalibrator.api.http_server import HttpServer
 from recalibrator.api.http_stage import create_waiting_app
 from recalibrator.prometheus_metrics import Metrics
 from tests.support.api import Api, make_api
-from ucci_runtime.browser_safety import RequestHosts
+from ucci_runtime.refusals import RequestHosts
 
 PATIENCE_S = 30.0
 HEAD = (

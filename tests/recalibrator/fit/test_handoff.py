@@ -10,7 +10,7 @@ from recalibrator.core import Recalibrator
 from recalibrator.decoding import Observation
 from recalibrator.fit.data.traffic_window import MIX, PAIRS
 from schemas import CalibrationVersion, Command, LabelledExample, OutcomeCounts, TrafficSummary, WorkloadSettings
-from schemas.handoff import Handoff
+from schemas.basis import Handoff
 from tests.support.cascade_stream import START, drive, settings, typo_world
 
 QUERIES = 3_000

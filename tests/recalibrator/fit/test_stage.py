@@ -18,10 +18,9 @@ from recalibrator.fit import stage
 from recalibrator.fit.publish.version_topics import history_key
 from schemas.command import Command
 from schemas.event import MAX_INTEGER
-from schemas.happening import HappeningEvent
 from schemas.made_for import made_for
 from schemas.signature import bound
-from schemas.status import WorkloadStatus
+from schemas.status import HappeningEvent, WorkloadStatus
 from schemas.trial import CalibrationTrial
 from stream_router.calibration.active_versions import Activated, ActiveVersions, Rejected
 from tests.support.memory_fit import MAP, SETTINGS, TOPICS, WORKLOADS, Fit, act, bootstrap, label

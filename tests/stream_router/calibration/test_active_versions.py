@@ -8,10 +8,10 @@ from typing import Any
 
 import pytest
 
+from schemas.basis import Handoff
 from schemas.calibration import HIGHEST_VERSION, CalibrationVersion, Signal
 from schemas.canonical import digest
 from schemas.event import MAX_INTEGER
-from schemas.handoff import Handoff
 from schemas.made_for import MadeFor, made_for
 from schemas.signature import signed, signed_trial
 from schemas.trial import CalibrationTrial

@@ -13,8 +13,7 @@ import pytest
 from schemas.costs import ModelCosts
 from schemas.draws import mark_of, uniform
 from schemas.errors import ConfigError
-from schemas.query import QueryEvent
-from schemas.routed import RoutedEvent
+from schemas.routed import QueryEvent, RoutedEvent
 from schemas.settings import Settings
 from schemas.trial import CalibrationTrial
 from stream_router.cascade.answerer import UNMEASURED_COST_RATIO, CascadeAnswerer

@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
+from schemas.basis import Handoff
 from schemas.costs import ModelCosts
-from schemas.handoff import Handoff
 from schemas.routed import RoutedEvent
 from tests.support.cascades import InForce, bench
 from tests.support.scripted_model_server import FIELDS, Fault, ScriptedModelServer, answer_to

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from schemas.handoff import Granularity, Handoff
+from schemas.basis import Granularity, Handoff
 from stream_router.cascade.handoff import handed_over
 from stream_router.ports import TokenMark
 

@@ -8,12 +8,11 @@ from typing import Any, Literal
 
 import pytest
 
+from schemas.basis import Handoff
 from schemas.calibration import CalibrationVersion, LargeOnly, Target
 from schemas.costs import ModelCosts
 from schemas.draws import uniform
-from schemas.handoff import Handoff
-from schemas.query import QueryEvent
-from schemas.routed import LabelRequest, ModelRole, ModelRun, RoutedEvent
+from schemas.routed import LabelRequest, ModelRole, ModelRun, QueryEvent, RoutedEvent
 from schemas.settings import HandoffSettings, Sampling, WorkloadSettings
 from stream_router.cascade.handoff import HandoffLever
 from stream_router.cascade.lever import Asked, RunEnd

@@ -12,8 +12,7 @@ from hypothesis import strategies as st
 from schemas.calibration import CalibrationVersion
 from schemas.costs import ModelCosts
 from schemas.draws import uniform
-from schemas.query import QueryEvent
-from schemas.routed import ModelRun, RoutedEvent
+from schemas.routed import ModelRun, QueryEvent, RoutedEvent
 from schemas.trial import CalibrationTrial
 from stream_router.cascade.lever import Asked, RunEnd, TrialLever, trial_labels
 from stream_router.cascade.query_cascade import Ask, QueryCascade, Serve

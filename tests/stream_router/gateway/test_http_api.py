@@ -12,8 +12,7 @@ from typing import Any
 import aiohttp
 import pytest
 
-from schemas.query import QueryEvent
-from schemas.routed import RoutedEvent
+from schemas.routed import QueryEvent, RoutedEvent
 from stream_router.gateway import admission, http_api
 from stream_router.gateway import service as gateway_service
 from tests.support.answerers import EchoAnswerer

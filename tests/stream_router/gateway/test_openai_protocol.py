@@ -8,8 +8,7 @@ from typing import Any
 import pytest
 from pydantic_core import to_json
 
-from schemas.query import QueryEvent
-from schemas.routed import ModelRun, RoutedEvent
+from schemas.routed import ModelRun, QueryEvent, RoutedEvent
 from stream_router.gateway import openai_protocol
 from stream_router.gateway.openai_protocol import Call, Endpoint, Workloads, read_call
 from tests.support.answerers import ROUTED_AT, routed

@@ -40,7 +40,7 @@ from ucci_runtime.broker.ports import (
     Unknown,
 )
 from ucci_runtime.broker.records import Count, EndReached, Header, Input, Lag, OffsetCommit, OutputRecord, Record
-from ucci_runtime.broker.unanswered import END, INITIALISE, UnansweredRequests
+from ucci_runtime.broker.transaction_states import END, INITIALISE, UnansweredRequests
 from ucci_runtime.clock import Clock
 
 #: When the coordinator aborts a transaction that nobody ends.

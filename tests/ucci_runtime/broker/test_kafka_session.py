@@ -21,7 +21,7 @@ from ucci_runtime.broker.kafka_session import KafkaTransactionSession, SessionCl
 from ucci_runtime.broker.kafka_watched_calls import CallStuck, WatchedCalls
 from ucci_runtime.broker.ports import Aborted, Committed, GroupOffsets, Unknown
 from ucci_runtime.broker.records import Count, Input, OffsetCommit, OutputRecord
-from ucci_runtime.broker.unanswered import TRANSACTIONAL
+from ucci_runtime.broker.transaction_states import TRANSACTIONAL
 
 RECORD = OutputRecord("out", b"k", b"v", (("h", b"1"),))
 OFFSETS = {Input("in", 2): OffsetCommit(8, "note")}

@@ -8,7 +8,7 @@ import pytest
 
 from schemas.errors import ConfigError
 from schemas.settings import Settings
-from ucci_runtime.broker.kafka_settings import kafka_faults, require_kafka
+from ucci_runtime.broker.kafka_properties import kafka_faults, require_kafka
 
 
 def faults(**properties: Any) -> list[str]:

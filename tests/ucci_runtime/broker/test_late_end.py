@@ -29,7 +29,7 @@ from tests.support.memory_broker.broker import (
 )
 from ucci_runtime.broker.ports import Aborted, GroupOffsets, Unknown
 from ucci_runtime.broker.records import Input, OffsetCommit, OutputRecord, Record
-from ucci_runtime.broker.unanswered import UnansweredRequests
+from ucci_runtime.broker.transaction_states import UnansweredRequests
 
 SOURCE, OUTPUT = Input("in", 0), "out"
 RECORDS = 12

@@ -14,9 +14,9 @@ import recalibrator.api.pages
 from recalibrator.api.pages.html_page import ACTIONS
 from schemas.calibration import CalibrationMap, Evidence
 from schemas.command import Action
-from schemas.happening import HappeningEvent
 from schemas.status import (
     DriftState,
+    HappeningEvent,
     LabelerStatus,
     LabelOutlook,
     LabelPlan,

@@ -10,8 +10,7 @@ from recalibrator.api.pages.panels import traffic
 from recalibrator.api.pages.svg_plots import SPAN, sparklines, throughput
 from recalibrator.api.read_model.history import History, HistoryPoint, Served
 from schemas.calibration import Interval
-from schemas.happening import HappeningEvent
-from schemas.status import DriftState, DriftStatus
+from schemas.status import DriftState, DriftStatus, HappeningEvent
 from tests.support.workload_statuses import status
 
 NOW = datetime(2026, 3, 1, 12, tzinfo=UTC)

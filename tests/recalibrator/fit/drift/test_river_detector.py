@@ -14,8 +14,8 @@ from recalibrator.fit.codec import dump, load
 from recalibrator.fit.drift.detector import Channel, Outcomes
 from recalibrator.fit.drift.monitors import DriftMonitors, Predicted, check_detectors
 from recalibrator.fit.drift.river_detector import RiverDetector, change_point
-from schemas.detectors import DEFAULT_DETECTORS, RiverArguments, RiverName
 from schemas.errors import ConfigError
+from schemas.settings_workload import DEFAULT_DETECTORS, RiverArguments, RiverName
 from tests.support.cascade_stream import settings as workload_settings
 
 pytest.importorskip("river", reason="an extra")
