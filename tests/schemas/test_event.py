@@ -49,19 +49,8 @@ def test_an_event_reads_back_equal_and_writes_the_same_bytes(name: str) -> None:
         read = type(event).from_json(written)
         assert read == event
         assert read.to_json() == written
-        assert json.loads(written) == json.loads(event.to_json().decode())
-
-    holds()
-
-
-@pytest.mark.parametrize("name", sorted(strategies.EVENTS))
-def test_an_event_is_written_as_pydantic_documents_it(name: str) -> None:
-    """The serializer that is called directly writes the bytes of the public method, which its defaults could change."""
-
-    @quick
-    @given(event=strategies.EVENTS[name])
-    def holds(event: Event) -> None:
-        assert event.to_json() == event.model_dump_json().encode()
+        # The serializer that is called directly writes the bytes of the public method, which its defaults could change.
+        assert written == event.model_dump_json().encode()
 
     holds()
 
@@ -194,6 +183,10 @@ REFUSED: list[tuple[type[Event], dict[str, Any], str, str]] = [
     (FeedbackEvent, feedback(revision=2**53), "revision", "above 2147483648"),
     (FeedbackEvent, feedback(retracted=1), "retracted", "valid boolean"),
     (FeedbackEvent, feedback(retracted="no"), "retracted", "valid boolean"),
+    # Their year in UTC is out of range: what is written could not be read back.
+    (FeedbackEvent, feedback(labelled_at="1970-01-01T00:00:00+23:00"), "labelled_at", "must lie in the years"),
+    (FeedbackEvent, feedback(labelled_at="2999-12-31T23:59:59-23:00"), "labelled_at", "must lie in the years"),
+    (FeedbackEvent, feedback(labelled_at="0001-01-01T00:00:00+01:00"), "labelled_at", "must lie in the years"),
     (LabelledExample, labelled(kind="traffic"), "kind", "labelled"),
     (LabelledExample, labelled(uncertainty=True), "uncertainty", "valid number"),
     (LabelledExample, labelled(uncertainty="0.5"), "uncertainty", "valid number"),
@@ -235,36 +228,35 @@ def test_harmful_value_is_refused_with_a_remedy(
     assert len(str(caught.value)) < 400
 
 
+SERVED_BY_NOBODY = {
+    **query(workload="w", entities={}, answered_by="large", small=None, large=None, routed_at=MOMENT),
+    "routed_by": "r",
+    "decision": {"escalated": True, "reason": "threshold", "large_probability": 1.0},
+    "cost": {"sequential": 1, "paper": 1},
+    "label": {"requested": False, "probability": 0.1},
+}
+ACTIVATION = {"workload": "w", "action": "activate", "issued_by": "a", "issued_at": MOMENT}
+
+
 @pytest.mark.parametrize(
-    ("document", "words"),
+    ("event", "document", "words"),
     [
-        (version(state="active", map={"uncertainty": [], "error_probability": []}), "at least one knot"),
-        (version(exploration_probability=0.2), "must not exceed the label probabilities"),
-        (version(digest="0" * 64), "does not fit the content"),
-        (version(digest=7), "does not fit the content"),
-        (version(evidence={"trigger": "a", "details": {"x": 2**60}}, digest="0" * 64), "canonical"),
+        (CalibrationVersion, knots([], []), "at least one knot"),
+        (CalibrationVersion, version(exploration_probability=0.2), "must not exceed the label probabilities"),
+        (CalibrationVersion, version(digest="0" * 64), "does not fit the content"),
+        (CalibrationVersion, version(digest=7), "does not fit the content"),
+        (
+            CalibrationVersion,
+            version(evidence={"trigger": "a", "details": {"x": 2**60}}, digest="0" * 64),
+            "canonical",
+        ),
+        (RoutedEvent, SERVED_BY_NOBODY, "did not give a valid answer"),
+        (Command, ACTIVATION, "is required to activate"),
     ],
 )
-def test_a_version_that_contradicts_itself_cannot_be_read(document: dict[str, Any], words: str) -> None:
+def test_an_event_that_contradicts_itself_is_refused(event: type[Event], document: dict[str, Any], words: str) -> None:
     with pytest.raises(DecodeError, match=words):
-        CalibrationVersion.from_json(json.dumps(document))
-
-
-def test_a_result_whose_answer_no_model_gave_is_refused() -> None:
-    document = {
-        **query(workload="w", entities={}, answered_by="large", small=None, large=None, routed_at=MOMENT),
-        "routed_by": "r",
-        "decision": {"escalated": True, "reason": "threshold", "large_probability": 1.0},
-        "cost": {"sequential": 1, "paper": 1},
-        "label": {"requested": False, "probability": 0.1},
-    }
-    with pytest.raises(DecodeError, match="did not give a valid answer"):
-        RoutedEvent.from_json(json.dumps(document))
-
-
-def test_an_activation_without_a_version_is_refused() -> None:
-    with pytest.raises(DecodeError, match="is required to activate"):
-        Command.from_json(json.dumps({"workload": "w", "action": "activate", "issued_by": "a", "issued_at": MOMENT}))
+        event.from_json(json.dumps(document))
 
 
 @pytest.mark.parametrize(
@@ -339,15 +331,6 @@ def test_unencodable_status_is_refused() -> None:
 def test_every_public_event_has_a_strategy() -> None:
     public = {name for name in schemas.__all__ if isinstance(getattr(schemas, name), type)}
     assert {name for name in public if issubclass(getattr(schemas, name), Event)} == set(strategies.EVENTS)
-
-
-@pytest.mark.parametrize(
-    "written", ["1970-01-01T00:00:00+23:00", "2999-12-31T23:59:59-23:00", "0001-01-01T00:00:00+01:00"]
-)
-def test_time_outside_utc_years_is_refused(written: str) -> None:
-    """A time whose year in UTC is out of range is refused, since it could not be read back."""
-    with pytest.raises(DecodeError, match="must lie in the years"):
-        FeedbackEvent.from_json(json.dumps({"query_id": "q", "entities": None, "labelled_at": written}))
 
 
 def test_long_key_is_cut_in_the_message() -> None:

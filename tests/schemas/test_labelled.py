@@ -98,13 +98,6 @@ def test_failed_answer_is_never_exact() -> None:
     assert not example.small_exact
 
 
-@pytest.mark.parametrize("reason", ["degraded", "small_failed"])
-def test_a_failed_large_call_is_not_counted_as_disagreement(reason: str) -> None:
-    """An outage of either model is no disagreement: the answer that did not come is unknown."""
-    example = LabelledExample.from_events(routed(reason), FeedbackEvent(query_id="q", entities=GOLD))
-    assert example.agree is None
-
-
 @pytest.mark.parametrize(("trusted", "expected"), [((), None), (("ann",), True), (("bob",), False)])
 def test_example_names_labeler_and_trust(trusted: tuple[str, ...], expected: bool | None) -> None:
     feedback = FeedbackEvent(query_id="q", entities=GOLD, labeler="ann")

@@ -18,6 +18,7 @@ from schemas.settings_text import (
     require_models,
     settings_warnings,
 )
+from schemas.settings_workload import DEFAULT_DETECTORS
 
 WORKLOAD = """
 [workloads.photo-search]
@@ -84,18 +85,37 @@ def test_every_fault_is_told_at_once() -> None:
     assert len(found) >= 9
 
 
+ADA = "[recalibrator.api_keys.ada]\nkey = '0123456789abcdef'\n"
+
+
 @pytest.mark.parametrize(
-    ("text", "near"),
+    ("text", "words"),
     [
         ("[routr]\n", "routr: unknown key; did you mean router?"),
         ("[topics]\nprefx = 'a'", "topics.prefx: unknown key; did you mean prefix?"),
         (WORKLOAD + "smal = 1", "workloads.photo-search.smal: unknown key; did you mean small?"),
         (WORKLOAD + "sampling = { exploration = 0.1 }", "did you mean exploration_probability?"),
         (WORKLOAD + "cost = { larg = 3.0 }", "did you mean large?"),
+        ("[gateway]\nmax_inflight = 3", "did you mean max_in_flight?"),
+        ("[gateway]\nhttp_host = '0.0.0.0'", "http_host: 0.0.0.0 is reachable by others and api_keys is empty"),
+        ("[gateway]\nallowed_hosts = ['*']", "allowed_hosts: * lets any site"),
+        ("[gateway]\ninstance_id = 'router-0'", "gateway.instance_id: router-0 is router.instance_id too"),
+        ("[gateway.api_keys.shop]\nkey = '0123456789abcdef'\nscopes = ['read']", "scopes: unknown key"),
+        ("[recalibrator]\nhttp_host = '0.0.0.0'", "add a key or use 127.0.0.1"),
+        (f"[recalibrator.api_keys.{'x' * 256}]\nkey = '0123456789abcdef'", "api_keys"),
+        (f"[calibration]\nformer_keys = ['{'k' * 32}']", "former_keys: are given without a signing_key"),
+        (
+            f'default_workload = "photos"\n{WORKLOAD}',
+            "default_workload: is not configured; give one of photo-search (got 'photos')",
+        ),
+        (
+            WORKLOAD.replace("//127.0.0.1:8002", "//ada:s3cr3t@127.0.0.1:8002"),
+            "api_key and the user in base_url exclude each other",
+        ),
     ],
 )
-def test_an_unknown_key_names_the_nearest_valid_one(text: str, near: str) -> None:
-    assert near in "\n".join(faults(text))
+def test_a_mistake_is_named_with_its_remedy(text: str, words: str) -> None:
+    assert words in "\n".join(faults(text))
 
 
 @pytest.mark.parametrize(
@@ -118,10 +138,24 @@ def test_an_unknown_key_names_the_nearest_valid_one(text: str, near: str) -> Non
         ("handoff = { margin = 1.5 }", "handoff.margin"),
         ('handoff = { granularity = "word" }', "handoff.granularity"),
         ('handoff = {}\ndecoding = "json_schema"', 'handoff needs decoding = "free"'),
+        ('detectors = ["agrement"]', "workloads.photo-search.detectors.0: must be 'agreement'"),
+        ('detectors = ["agreement", "agreement"]', "must not name a detector twice: agreement"),
+        ("river = { HDDM_W = {} }", "workloads.photo-search.river.HDDM_W"),
+        ("river = { HDDM_W = {} }", "'ADWIN', 'PageHinkley' or 'KSWIN'"),
+        ("river = { ADWIN = { delta = [1] } }", "workloads.photo-search.river.ADWIN.delta"),
     ],
 )
 def test_a_workload_that_cannot_keep_its_promise_is_refused(line: str, words: str) -> None:
     assert words in "\n".join(faults(WORKLOAD + line))
+
+
+def test_detectors_of_both_kinds_are_read_in_order() -> None:
+    """By default all of ours, and none of river's."""
+    named = 'detectors = ["label_residual", "agreement"]\nriver = { KSWIN = { alpha = 0.001, seed = 7 }, ADWIN = {} }'
+    default, found = (parse_settings(WORKLOAD + line, {}).workloads["photo-search"] for line in ("", named))
+    assert (default.detectors, default.river) == (DEFAULT_DETECTORS, {})
+    assert found.detectors == ("label_residual", "agreement")
+    assert list(found.river.items()) == [("KSWIN", {"alpha": 0.001, "seed": 7}), ("ADWIN", {})]
 
 
 def test_the_prompt_may_hold_braces_but_must_hold_the_text() -> None:
@@ -230,10 +264,6 @@ def test_a_router_needs_a_workload_with_both_models() -> None:
     require_models(parse_settings(WORKLOAD, {}))
 
 
-def test_the_api_is_closed_to_others_until_there_is_a_key() -> None:
-    assert "add a key or use 127.0.0.1" in faults("[recalibrator]\nhttp_host = '0.0.0.0'")[0]
-
-
 def test_a_key_that_can_be_guessed_is_one_clear_fault() -> None:
     for key in ("", "zq", "fifteen-chars-k", " " * 40, "hunter2" + " " * 40):
         (fault,) = faults(f'[recalibrator.api_keys.ada]\nkey = "{key}"')
@@ -244,8 +274,7 @@ def test_a_key_that_can_be_guessed_is_one_clear_fault() -> None:
 
 
 def test_a_key_from_an_unset_variable_is_a_fault_that_says_so() -> None:
-    text = '[recalibrator.api_keys.ada]\nkey = "0123456789abcdef"'
-    (fault,) = faults(text, {"UCCI_RECALIBRATOR__API_KEYS__ADA__KEY": ""})
+    (fault,) = faults(ADA, {"UCCI_RECALIBRATOR__API_KEYS__ADA__KEY": ""})
     assert "UCCI_RECALIBRATOR__API_KEYS__ADA__KEY" in fault
     assert "is empty" in fault
 
@@ -268,27 +297,8 @@ def test_the_hash_of_an_unset_variable_is_no_key(hashed: bytes) -> None:
     ],
 )
 def test_labelers_that_a_key_cannot_have_are_refused(line: str, words: str) -> None:
-    text = "[recalibrator.api_keys.ada]\nkey = '0123456789abcdef'\n"
     scopes = "" if "scopes" in line else "scopes = ['feedback']\n"
-    assert words in "\n".join(faults(text + scopes + line))
-
-
-def test_a_key_is_named_as_a_labeler_may_be() -> None:
-    assert "api_keys" in "\n".join(faults(f"[recalibrator.api_keys.{'x' * 256}]\nkey = '0123456789abcdef'"))
-
-
-@pytest.mark.parametrize(
-    ("text", "words"),
-    [
-        ("[gateway]\nhttp_host = '0.0.0.0'", "http_host: 0.0.0.0 is reachable by others and api_keys is empty"),
-        ("[gateway]\nallowed_hosts = ['*']", "allowed_hosts: * lets any site"),
-        ("[gateway]\ninstance_id = 'router-0'", "gateway.instance_id: router-0 is router.instance_id too"),
-        ("[gateway.api_keys.shop]\nkey = '0123456789abcdef'\nscopes = ['read']", "scopes: unknown key"),
-        ("[gateway]\nmax_inflight = 3", "did you mean max_in_flight?"),
-    ],
-)
-def test_a_gateway_that_others_could_misuse_is_refused(text: str, words: str) -> None:
-    assert words in "\n".join(faults(text))
+    assert words in "\n".join(faults(ADA + scopes + line))
 
 
 def test_a_key_of_the_gateway_is_never_shown() -> None:
@@ -356,17 +366,7 @@ def test_a_password_in_base_url_is_warned_of() -> None:
     assert warning.startswith("workloads.photo-search.small.base_url: carries a user or password")
 
 
-def test_a_password_and_an_api_key_exclude_each_other() -> None:
-    text = with_password().replace('model = "s"', 'model = "s", api_key = "k"')
-    assert "api_key and the user in base_url exclude each other" in "\n".join(faults(text))
-
-
 SECOND = WORKLOAD.replace("photo-search", "reviews")
-
-
-def test_a_default_workload_that_is_not_configured_is_a_fault() -> None:
-    (fault,) = faults(f'default_workload = "photos"\n{WORKLOAD}')
-    assert fault == "default_workload: is not configured; give one of photo-search (got 'photos')"
 
 
 def test_the_workload_of_queries_that_name_none() -> None:
@@ -416,12 +416,6 @@ def test_an_open_draw_is_named_and_its_key_never_shown() -> None:
     assert fault.startswith("router.draw_key: is empty or too short")
 
 
-def test_former_keys_need_a_present_one() -> None:
-    assert "former_keys: are given without a signing_key" in "\n".join(
-        faults(f'[calibration]\nformer_keys = ["{SIGNING}"]')
-    )
-
-
 def test_no_address_or_secret_of_a_webhook_is_shown() -> None:
     """Who knows the address of an incoming webhook can write there."""
     text = '[notify.webhooks.ops]\nurl = "https://hooks.example/T0/tok"\nsecret = "a-secret-long-enough"'
@@ -445,8 +439,6 @@ def test_no_address_or_secret_of_a_webhook_is_shown() -> None:
     ],
 )
 def test_a_faulty_webhook_is_named_and_its_token_is_not(line: str, fault: str) -> None:
-    with pytest.raises(ConfigError) as refused:
-        parse_settings(f"[notify.webhooks.ops]\n{line}", {})
-    said = "\n".join(refused.value.faults)
+    said = "\n".join(faults(f"[notify.webhooks.ops]\n{line}"))
     assert fault in said
     assert "tok" not in said

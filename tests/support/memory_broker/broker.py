@@ -139,23 +139,18 @@ class NoFaults:
     """Nothing fails, and everything there is gets delivered."""
 
     def fate(self) -> Fate:
-        """Return that the transaction is committed."""
         return Fate.COMMIT
 
     def order(self) -> Sequence[Request]:
-        """Return the client's usual order."""
         return REQUESTS
 
     def moment(self) -> int:
-        """Return that all have arrived."""
         return len(REQUESTS)
 
     def mixed(self, sources: Sequence[Input]) -> Sequence[Input]:
-        """Return all partitions, in order."""
         return sources
 
     def batch(self, most: int) -> int:
-        """Return all there is room for."""
         return most
 
 
@@ -397,11 +392,9 @@ class MemoryBroker:
         return CheckedTopics(CLUSTER_ID, self._max_record_bytes, missing)
 
     def group_reader(self, name: str, topics: Sequence[str]) -> MemoryGroupReader:
-        """Return a member of a group."""
         return MemoryGroupReader(self.cluster, name, topics, self.instance_id, self._faults, self._count)
 
     def session(self, name: str) -> MemoryTransactionSession:
-        """Return the session that commits for the group of this name."""
         return MemoryTransactionSession(self.cluster, name, self.instance_id, self._faults, self._max_record_bytes)
 
     def topic_reader(
@@ -411,14 +404,12 @@ class MemoryBroker:
         *,
         tail: int | None = None,
     ) -> MemoryTopicReader:
-        """Return a reader of whole topics, or of their ends."""
         return MemoryTopicReader(self.cluster, topics, tail)
 
     def publisher(self, name: str) -> MemoryPublisher:
         return MemoryPublisher(self.cluster)
 
     def health(self) -> Health:
-        """Return that all is well: nothing is away in memory."""
         return Health()
 
 
@@ -463,7 +454,6 @@ class MemoryGroupReader:
         self._ends_seen: set[Input] = set()
 
     def subscribe(self, assignee: Assignee) -> None:
-        """Join the group."""
         self._assignee = assignee
         self._join()
 
@@ -486,30 +476,24 @@ class MemoryGroupReader:
         return []
 
     def group(self) -> object:
-        """Return the group's metadata."""
         assert self._member is not None
         return GroupMetadata(self._name, self._instance_id, self._member.member_id, self._member.generation)
 
     def rewind(self) -> None:
-        """Ask the group's offsets again and have the present partitions assigned anew."""
         if self._member is not None and self._member.holds:
             self._assign(_await_committed(self._cluster, self._name, self._member.holds))
 
     def pause(self, sources: Collection[Input]) -> None:
-        """Deliver nothing of these partitions until further notice."""
         self._paused.update(sources)
 
     def resume(self, sources: Collection[Input]) -> None:
-        """Deliver these partitions again."""
         self._paused.difference_update(sources)
 
     def read_from(self, starts: Mapping[Input, int]) -> None:
-        """Read all partitions from these offsets."""
         self._positions = dict(starts)
         self._paused, self._ends_seen = set(), set()
 
     def lag(self, reached: Mapping[Input, int] | None = None) -> Mapping[Input, Lag]:
-        """Return how far each partition is behind its end."""
         behind = {}
         for source, position in self._positions.items():
             log = self._cluster.logs[source]
@@ -518,7 +502,6 @@ class MemoryGroupReader:
         return behind
 
     def has_successors(self) -> bool:
-        """Return whether the group has other members."""
         with self._cluster.lock:
             return bool(self._cluster.group(self._name).members.keys() - {self._instance_id})
 
@@ -625,11 +608,9 @@ class MemoryTransactionSession:
 
     @property
     def is_started(self) -> bool:
-        """Whether transactions can be made."""
         return self._epoch > 0
 
     def start(self) -> None:
-        """Fence the process that ran under this name before."""
         self._epoch = self._cluster.take_over(self._id)
         self._requests = UnansweredRequests()
         self._exchange(INITIALISE)
@@ -771,7 +752,6 @@ class MemoryTopicReader:
 
     @property
     def has_reached_ends(self) -> bool:
-        """Whether every topic was read to its end once."""
         return len(self._reached) == len(self._positions)
 
     def poll(self, timeout_s: float) -> Iterator[Record]:
@@ -782,7 +762,6 @@ class MemoryTopicReader:
         yield from found
 
     def up_to_end(self) -> Iterator[Record]:
-        """Yield all records up to the ends as of now."""
         yield from self._take()
 
     def close(self) -> None:
@@ -813,14 +792,12 @@ class MemoryPublisher:
     def queue(
         self, topic: str, key: bytes, value: bytes, headers: Mapping[str, bytes] | None = None
     ) -> asyncio.Future[None]:
-        """Append one record; the future is done at once."""
         acknowledged: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self._cluster.append(self._cluster.place(topic, key), key, value, headers=tuple((headers or {}).items()))
         acknowledged.set_result(None)
         return acknowledged
 
     def post(self, topic: str, key: bytes, value: bytes) -> bool:
-        """Append one record."""
         self._cluster.append(self._cluster.place(topic, key), key, value)
         return True
 
