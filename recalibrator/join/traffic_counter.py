@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass
 from datetime import datetime
 from typing import NamedTuple
 
@@ -22,6 +21,10 @@ _NOTHING = {"queries": 0} | {
 }
 
 
+#: The same of the queries for which one version on trial decided too.
+_NO_TRIAL = dict.fromkeys(("queries", "escalated", "base_escalated", "agreeing", "acted"), 0)
+
+
 class _Tally(NamedTuple):
     """Counts of the queries that one version routed; of each cell queries with u, pairs, agreeing and drawn ones."""
 
@@ -33,24 +36,6 @@ class _Tally(NamedTuple):
 _Key = tuple[int | None, str, str | None, str | None]
 
 
-@dataclass(slots=True)
-class _TrialTally:
-    """Counts of the queries for which one version on trial decided too."""
-
-    queries: int = 0
-    escalated: int = 0
-    base_escalated: int = 0
-    agreeing: int = 0
-    acted: int = 0
-
-    def add(self, decision: TrialDecision) -> None:
-        self.queries += 1
-        self.escalated += decision.escalated
-        self.base_escalated += decision.base_escalated
-        self.agreeing += decision.escalated == decision.base_escalated
-        self.acted += decision.acted
-
-
 class TrafficSummarizer:
     """Adds up the traffic of one workload between two takes."""
 
@@ -58,7 +43,7 @@ class TrafficSummarizer:
         self._settings = settings
         self._grid = Grid(_GRID)
         self._tallies: dict[_Key, _Tally] = {}
-        self._trials: dict[int, _TrialTally] = {}
+        self._trials: dict[int, dict[str, int]] = {}
         self._first: datetime | None = None
         self._last: datetime | None = None
 
@@ -87,10 +72,18 @@ class TrafficSummarizer:
         sums["cost_sequential"] += routed.cost.sequential
         sums["cost_paper"] += routed.cost.paper
         if decision.trial is not None:
-            self._trials.setdefault(decision.trial.version, _TrialTally()).add(decision.trial)
+            self._add_trial(decision.trial)
         self._add_runs(tally, routed)
         if handoff is not None:
             self._add_handoff(sums, routed, handoff)
+
+    def _add_trial(self, decision: TrialDecision) -> None:
+        counts = self._trials.setdefault(decision.version, dict(_NO_TRIAL))
+        counts["queries"] += 1
+        counts["escalated"] += decision.escalated
+        counts["base_escalated"] += decision.base_escalated
+        counts["agreeing"] += decision.escalated == decision.base_escalated
+        counts["acted"] += decision.acted
 
     def _add_handoff(self, sums: dict[str, float], routed: RoutedEvent, handoff: QueryHandoff) -> None:
         sums["handed_over"] += handoff.characters > 0 or handoff.asked_again
@@ -139,9 +132,7 @@ class TrafficSummarizer:
             last_routed_at=self._last,
             grid=self._grid.spec,
             versions=tuple(_traffic(key, tally) for key, tally in sorted(self._tallies.items(), key=_by_version)),
-            trials=tuple(
-                TrialTraffic(version=version, **asdict(tally)) for version, tally in sorted(self._trials.items())
-            ),
+            trials=tuple(TrialTraffic(version=version, **counts) for version, counts in sorted(self._trials.items())),
         )
         self._tallies, self._trials, self._first, self._last = {}, {}, None, None
         return summary

@@ -33,7 +33,6 @@ from research.drift.families import BY_NAME
 from research.drift.families import SETS as CLEAN_OR_MESSY
 from research.drift.policies import (
     EXERCISED_BY,
-    FRONTIER,
     OURS,
     PLAIN,
     POLICIES,
@@ -47,12 +46,7 @@ from research.drift.streams import BLOCK
 
 QUERIES, QUICK_QUERIES = 200_000, 20_000
 SEEDS = (101, 102, 103)
-SETS = {
-    "plain": tuple(PLAIN),
-    "parts": (OURS, *WITHOUT),
-    "frontier": tuple(FRONTIER),
-}
-DEFAULT_SETS = ("plain", "parts", "frontier")
+SETS = {"plain": tuple(PLAIN), "parts": (OURS, *WITHOUT)}
 ABLATIONS = "ablations"
 """As policies: each part that a family puts to work taken out in turn; as families: those that put parts to work."""
 FAMILY_SETS = {
@@ -82,7 +76,7 @@ def parser() -> argparse.ArgumentParser:
         "--policies",
         nargs="+",
         metavar="POLICY",
-        help=f"names, or sets of them: {', '.join((*SETS, ABLATIONS))} (default: the first three)",
+        help=f"names, or sets of them: {', '.join((*SETS, ABLATIONS))} (default: the first two)",
     )
     made.add_argument("--jobs", type=int, default=2, help="processes (default 2)")
     made.add_argument("--minutes", type=float, default=math.inf, help="begin no further stream after so long")
@@ -104,7 +98,7 @@ def _drift(argv: Sequence[str]) -> int:
     options = parser().parse_args(argv)
     if options.again:
         return _again(options.out)
-    asked = options.policies or (["plain"] if options.quick else list(DEFAULT_SETS))
+    asked = options.policies or (["plain"] if options.quick else list(SETS))
     policies = tuple(dict.fromkeys(name for one in asked if one != ABLATIONS for name in SETS.get(one, (one,))))
     unknown = [name for name in policies if name not in POLICIES]
     if unknown:

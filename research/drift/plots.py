@@ -8,40 +8,14 @@ import matplotlib as mpl
 import numpy as np
 from matplotlib.figure import Figure
 
-from research.drift.policies import OURS
-from research.drift.summary import Row, family_of, frontiers, names, of
+from research.drift.summary import Row, names, of
 
 _STYLE = {"svg.hashsalt": "drift", "font.size": 8.0, "axes.spines.top": False, "axes.spines.right": False}
 
 
-def frontier(rows: list[Row], path: Path) -> None:
-    """Draw compliance against regret, a line a policy through its margins."""
-    with mpl.rc_context(_STYLE):
-        figure = Figure(figsize=(7.0, 4.6), layout="constrained")
-        axes = figure.add_subplot()
-        for name, points in frontiers(rows).items():
-            ours = name == OURS
-            axes.plot(
-                [100 * point.regret for point in points],
-                [point.pol for point in points],
-                marker="o",
-                markersize=5 if ours else 3,
-                linewidth=2.2 if ours else 1.0,
-                color="black" if ours else None,
-                label=name,
-                zorder=3 if ours else 2,
-            )
-        axes.axhline(0.95, color="grey", linewidth=0.6, linestyle=":")
-        axes.axvline(4.0, color="grey", linewidth=0.6, linestyle=":")
-        axes.set_xlabel("regret: mean sequential cost over the oracle's, %")
-        axes.set_ylabel("pol: share of blocks that hold the target")
-        axes.legend(frameon=False, loc="lower right")
-        _save(figure, path)
-
-
 def heat(rows: list[Row], path: Path) -> None:
     """Draw compliance by family and policy, regret written into the cells."""
-    policies = [name for name in names(rows, "policy") if name == family_of(name) and not name.startswith("ours-no-")]
+    policies = [name for name in names(rows, "policy") if "@" not in name and not name.startswith("ours-no-")]
     families = names(rows, "family")
     cells = [[of(of(rows, policy=policy), family=family) for policy in policies] for family in families]
     pol, regret = (

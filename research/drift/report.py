@@ -13,7 +13,7 @@ from typing import Any
 
 from research.drift import plots
 from research.drift.paired import paired
-from research.drift.summary import Row, frontiers, is_messy
+from research.drift.summary import Row, is_messy
 from research.drift.tables import markdown
 
 _CORE = Path(__file__).parents[2] / "recalibrator" / "fit"
@@ -29,7 +29,7 @@ TUNING = (
 
 
 def write(rows: list[Row], facts: dict[str, Any], folder: Path) -> str:
-    """Write ``rows.json``, ``README.md`` and, of clean families, ``frontier.svg`` and ``families.svg``.
+    """Write ``rows.json``, ``README.md`` and, of clean families, ``families.svg``.
 
     Returns the Markdown.
 
@@ -47,9 +47,6 @@ def write(rows: list[Row], facts: dict[str, Any], folder: Path) -> str:
     document = f'{{{head},\n"rows": [\n{lines}\n]}}\n'
     (folder / "rows.json").write_text(document, encoding="utf-8")
     text = markdown(rows, made)
-    if any(len(points) > 1 for points in frontiers(clean).values()):
-        plots.frontier(clean, folder / "frontier.svg")
-        text += "\n![Compliance against regret](frontier.svg)\n"
     if clean:
         plots.heat(clean, folder / "families.svg")
         text += "\n![Compliance by family and policy](families.svg)\n"

@@ -1,4 +1,4 @@
-"""Rows of walks flow in; means with intervals, frontiers and comparisons at equal compliance flow out."""
+"""Rows of walks flow in; means with intervals flow out."""
 
 from __future__ import annotations
 
@@ -15,7 +15,6 @@ from research.drift.score import ANY, LABEL_FREE
 
 Row = dict[str, Any]
 
-LEVELS = (0.85, 0.90, 0.95, 0.97)
 FAIR_RIVAL = "ucci-router-reselected"
 FLOOR, FLOOR_ADVERSARY = 0.85, 0.80
 
@@ -33,15 +32,6 @@ class Estimate(NamedTuple):
     def share(self) -> str:
         """Return it as text with three digits."""
         return f"{self.mean:.3f}" + ("" if self.half is None else f" ± {self.half:.3f}")
-
-
-class Point(NamedTuple):
-    """One policy on the frontier: means over families and seeds."""
-
-    policy: str
-    pol: float
-    regret: float
-    excess: float
 
 
 def by_seed(rows: Iterable[Row], value: Callable[[Row], float | None]) -> Estimate | None:
@@ -91,80 +81,6 @@ def below_floor(rows: list[Row]) -> dict[str, float]:
         pol = float(np.mean([row["pol"] for row in of(rows, family=family)]))
         if pol < (FLOOR_ADVERSARY if BY_NAME[family].adversary else FLOOR):
             found[family] = pol
-    return found
-
-
-def family_of(policy: str) -> str:
-    """Return the name before the margin: the policy whose frontier this one lies on.
-
-    Examples
-    --------
-    >>> family_of("forgetting+0.004"), family_of("ours@1"), family_of("ours")
-    ('forgetting', 'ours', 'ours')
-    """
-    return policy.partition("@")[0].partition("+")[0]
-
-
-def frontiers(rows: list[Row], *, same_exploration: bool = True) -> dict[str, list[Point]]:
-    """Return for each policy its points by rising compliance; those that explore less are left out."""
-    found: dict[str, list[Point]] = defaultdict(list)
-    for policy in names(rows, "policy"):
-        if policy.startswith("ours-no-") and policy != "ours-no-margin":
-            continue
-        if same_exploration and "explore" in policy:
-            continue
-        own = of(rows, policy=policy)
-        pol, regret, excess = (
-            float(np.mean([row[key] for row in own])) for key in ("pol", "regret", "realised_excess")
-        )
-        line = OURS if policy == "ours-no-margin" else family_of(policy)
-        found[line].append(Point(policy, pol, regret, excess))
-    return {name: sorted(points, key=lambda point: point.pol) for name, points in found.items()}
-
-
-def regret_at(points: list[Point], pol: float) -> float | None:
-    """Return the least regret at which a policy reaches a compliance, by straight lines between its points."""
-    if not points or max(point.pol for point in points) < pol:
-        return None
-    reached = [point.regret for point in points if point.pol >= pol]
-    lines = [
-        a.regret + (pol - a.pol) / (b.pol - a.pol) * (b.regret - a.regret)
-        for a in points
-        for b in points
-        if a.pol < pol <= b.pol
-    ]
-    return min([*lines, *reached])
-
-
-def saved_at(own: list[Point], rival: list[Point], pol: float) -> float | None:
-    """Return the share of a rival's whole cost that is saved at equal compliance; None where either does not reach it.
-
-    Examples
-    --------
-    >>> cheap, dear = Point("a", 0.9, 0.08, 0.0), Point("b", 0.9, 0.2, 0.0)
-    >>> round(saved_at([cheap], [dear], 0.9), 3), saved_at([cheap], [dear], 0.95)
-    (0.1, None)
-    """
-    mine, theirs = regret_at(own, pol), regret_at(rival, pol)
-    return None if mine is None or theirs is None else 1.0 - (1.0 + mine) / (1.0 + theirs)
-
-
-def cheaper_at_equal_quality(rows: list[Row]) -> dict[str, float | None]:
-    """Return by family how much less ours costs than the fair rival made as good, in realised micro-F1.
-
-    The rival's cost is read between its points of more and less margin, at the micro-F1 that ours has as it comes; None
-    where no margin of the rival's gives that micro-F1.
-    """
-    found: dict[str, float | None] = {}
-    for family in names(rows, "family"):
-        lines = frontiers(of(rows, family=family))
-        own = [point for point in lines.get(OURS, []) if point.policy == OURS]
-        rival = sorted(lines.get(FAIR_RIVAL, []), key=lambda point: point.excess)
-        if not own or len(rival) < 2 or not rival[0].excess <= own[0].excess <= rival[-1].excess:
-            found[family] = None
-            continue
-        regret = np.interp(own[0].excess, [point.excess for point in rival], [point.regret for point in rival])
-        found[family] = 1.0 - (1.0 + own[0].regret) / (1.0 + float(regret))
     return found
 
 

@@ -14,21 +14,15 @@ from research.drift.score import ANY, LABEL_FREE
 from research.drift.summary import (
     FAIR_RIVAL,
     FLOOR,
-    LEVELS,
     Estimate,
     Row,
     below_floor,
     by_seed,
-    cheaper_at_equal_quality,
     false_alarms,
-    family_of,
-    frontiers,
     is_messy,
     median_delay,
     names,
     of,
-    regret_at,
-    saved_at,
     worst_family,
 )
 
@@ -59,7 +53,6 @@ def markdown(rows: list[Row], made: dict[str, Any]) -> str:
         _demands(clean),
         _families(clean),
         _detectors(clean),
-        _frontier(clean),
         _parts(clean),
     ]
     parts += [_paired(clean, "clean"), _messy(messy), _paired(messy, "messy")]
@@ -80,7 +73,7 @@ def _text(estimate: Estimate | None, *, percent: bool = False) -> str:
 def _overall(rows: list[Row]) -> str:
     lines = []
     for policy in names(rows, "policy"):
-        if policy != family_of(policy) or policy.startswith("ours-no-"):
+        if "@" in policy or policy.startswith("ours-no-"):
             continue
         own = of(rows, policy=policy)
         worst, least = worst_family(own)
@@ -214,36 +207,8 @@ def _detectors(rows: list[Row]) -> str:
     return text + _table(["family", LABEL_FREE, ANY, *alarms], lines)
 
 
-def _frontier(rows: list[Row]) -> str:
-    lines_of = {name: points for name, points in frontiers(rows).items() if len(points) > 1}
-    if not lines_of:
-        return ""
-    lines = []
-    for name, points in lines_of.items():
-        at = [regret_at(points, level) for level in LEVELS]
-        lines.append([name, *("not reached" if one is None else f"{100 * one:+.1f}" for one in at)])
-    text = "## At equal compliance\n\nRegret in % at a mean `pol`, between points of more and less margin.\n\n"
-    text += _table(["policy", *(f"pol {level:g}" for level in LEVELS)], lines)
-    saved = [(level, saved_at(lines_of.get(OURS, []), lines_of.get(FAIR_RIVAL, []), level)) for level in LEVELS]
-    if any(share is not None for _, share in saved):
-        parts = [f"{100 * share:.1f} % at {level:g}" for level, share in saved if share is not None]
-        text += f"\nOf the whole cost ours saves, against {FAIR_RIVAL} at equal `pol`: {', '.join(parts)}.\n"
-    cheaper = cheaper_at_equal_quality(rows)
-    told = [[family, "–" if value is None else f"{100 * value:+.1f}"] for family, value in cheaper.items()]
-    known = [value for value in cheaper.values() if value is not None]
-    if known:
-        text += (
-            f"\nHow much less ours costs than {FAIR_RIVAL} with as much margin as gives it the realised micro-F1 of "
-            f"ours, in % (–: no margin tried gives it). Mean {100 * np.mean(known):+.1f} % over {len(known)} families. "
-            "All thresholds on the same u lie on one curve of cost and mean micro-F1, so that only steadiness can save "
-            "anything here; `pol` above is what sees it.\n\n"
-        ) + _table(["family", "cheaper by, %"], told)
-    every = [[p.policy, f"{p.pol:.3f}", f"{100 * p.regret:+.1f}"] for line in lines_of.values() for p in line]
-    return text + "\nAll points:\n\n" + _table(["policy", "pol", "regret, %"], every)
-
-
 def _parts(rows: list[Row]) -> str:
-    shown = [name for name in names(rows, "policy") if name.startswith("ours-no-") or "explore" in name]
+    shown = [name for name in names(rows, "policy") if name.startswith("ours-no-")]
     if not shown:
         return ""
     lines = []

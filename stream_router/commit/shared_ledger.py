@@ -103,8 +103,8 @@ class SharedLedger:
         """
         with self._lock:
             many = max(1, self.max_in_flight // _MANY_SHARE)
-            if not self._wait_for_slots(many, min(timeout_s, _MANY_WAIT_S)):
-                self._wait_for_slots(1, timeout_s)
+            self._wait_for_slots(many, min(timeout_s, _MANY_WAIT_S))
+            self._wait_for_slots(1, timeout_s)
             return self._free()
 
     def await_idle(self, timeout_s: float) -> bool:
@@ -146,9 +146,9 @@ class SharedLedger:
         with self._lock:
             return self._ledger.load()
 
-    def _wait_for_slots(self, count: int, timeout_s: float) -> bool:
+    def _wait_for_slots(self, count: int, timeout_s: float) -> None:
         self._awaited_slots = count
-        return self._slot_freed.wait_for(lambda: self._free() >= count, timeout_s)
+        self._slot_freed.wait_for(lambda: self._free() >= count, timeout_s)
 
     def _free(self) -> int:
         ledger, most = self._ledger, self.max_in_flight

@@ -52,6 +52,11 @@ class Archive:
         self._closing.set()
         self._thread.join()
 
+    def seen(self) -> dict[Place, Kept]:
+        """Return the records so far, while the thread reads on."""
+        with self._changed:
+            return dict(self.records)
+
     def wait_for(self, holds: Callable[[], bool], timeout_s: float) -> bool:
         """Wait until something holds; asked again whenever records have come. False when the time is over first."""
         with self._changed:
@@ -59,7 +64,7 @@ class Archive:
 
     def read_again(self) -> dict[Place, Kept]:
         """Return what the topics hold now, read anew by fresh consumers, over what retention has taken since."""
-        found = dict(self.records)
+        found = self.seen()
         for topic in FOLLOWED:
             messages = read_all(self._bootstrap, topic.name(self._prefix))
             found.update((kept.place, kept) for kept in self._kept(messages))

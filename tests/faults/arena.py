@@ -240,7 +240,7 @@ class Arena:
     def evidence(self, *, anew: bool = True) -> Evidence:
         """Return what the topics hold now, read anew or as far as it was followed."""
         return Evidence(
-            records=self.archive.read_again() if anew else dict(self.archive.records),
+            records=self.archive.read_again() if anew else self.archive.seen(),
             queries=dict(self.senders.queries),
             acknowledged=frozenset(self.senders.acknowledged),
             labels=frozenset(self.senders.labels),
@@ -268,7 +268,7 @@ class Arena:
         self.archive.wait_for(lambda: expected.keys() <= self._counts.versions, timeout_s)
         found = {
             int(json.loads(record.value)["version"]): record.value
-            for place, record in list(self.archive.records.items())
+            for place, record in self.archive.seen().items()
             if place.topic == "calibration" and record.value is not None
         }
         return list(_differences(expected, found))

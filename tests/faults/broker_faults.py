@@ -95,7 +95,7 @@ def overtake(arena: Arena, stage: Stage, draw: Random) -> int:
         wanted.append(TopicPartition(f"{arena.prefix}.{topic}", partition, low))
         arena.excused |= {
             place
-            for place in list(arena.archive.records)
+            for place in arena.archive.seen()
             if (place.topic, place.partition) == (topic, partition) and start <= place.offset < low
         }
     for future in admin.delete_records(wanted, request_timeout=_ASK_S).values() if wanted else ():
@@ -121,6 +121,6 @@ def _committed(arena: Arena, stage: Stage) -> dict[tuple[str, int], int]:
 
 def _last_offsets(arena: Arena, stage: Stage) -> dict[tuple[str, int], int]:
     last: dict[tuple[str, int], int] = {}
-    for place in sorted(place for place in list(arena.archive.records) if place.topic in INPUTS[stage]):
+    for place in sorted(place for place in arena.archive.seen() if place.topic in INPUTS[stage]):
         last[(place.topic, place.partition)] = place.offset
     return last

@@ -76,7 +76,7 @@ class Failovers:
             self.asked += asks.result()
         arena.await_results(LOAD_BEFORE)
         # The judge knows the texts of the senders' queries alone.
-        mine = [record.key for record in list(arena.archive.records.values()) if record.key.startswith("ask-")]
+        mine = [record.key for record in arena.archive.seen().values() if record.key.startswith("ask-")]
         arena.senders.queries.update(dict.fromkeys(mine, TEXT))
         self.pauses_s.append(_longest_pause_s(arena, began_ms))
         slow = [episode.what for episode in found if episode.recovery_s is None]
@@ -103,7 +103,7 @@ class Failovers:
 def _longest_pause_s(arena: Arena, since_ms: int) -> float:
     """Return the longest time in which a partition with queries to answer got no result."""
     at_ms: dict[int, list[int]] = defaultdict(lambda: [since_ms])
-    for place, record in list(arena.archive.records.items()):
+    for place, record in arena.archive.seen().items():
         if place.topic == "results" and record.timestamp_ms >= since_ms:
             at_ms[place.partition].append(record.timestamp_ms)
     assert len(at_ms) == arena.settings.topics.partitions, "a partition got no result at all"

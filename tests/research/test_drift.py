@@ -21,7 +21,7 @@ from research.drift.run import Task, rows_of, work
 from research.drift.score import before_change, calibration_error, delays, longest_run, score
 from research.drift.simulate import Alarm, Routed, walk
 from research.drift.streams import BLOCK, Stream, offline, stream
-from research.drift.summary import Point, below_floor, by_seed, cheaper_at_equal_quality, regret_at
+from research.drift.summary import below_floor, by_seed
 from tests.support.fixed_policy import FixedPolicy
 
 
@@ -231,13 +231,6 @@ def test_the_floor_is_lower_where_labels_lie() -> None:
     assert below_floor(rows) == {"prior": 0.82}
 
 
-def test_regret_is_interpolated_between_points() -> None:
-    points = [Point("a", 0.8, 0.02, 0.0), Point("b", 1.0, 0.06, 0.0)]
-    assert regret_at(points, 0.9) == pytest.approx(0.04)
-    assert regret_at(points, 0.5) == pytest.approx(0.02)
-    assert regret_at(points[:1], 0.9) is None
-
-
 @pytest.mark.usefixtures("short_start")
 @pytest.mark.slow
 def test_the_quick_command_writes_rows_tables_and_plots(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -280,17 +273,6 @@ def test_every_part_is_measured_somewhere() -> None:
     assert set(WITHOUT) - settings <= set(EXERCISED_BY)
     assert all(name in POLICIES for name in EXERCISED_BY)
     assert all(family in BY_NAME for families in EXERCISED_BY.values() for family in families)
-
-
-def test_the_saving_is_read_where_the_rival_is_as_good() -> None:
-    def row(policy: str, regret: float, excess: float) -> dict[str, object]:
-        numbers = {"pol": 0.9, "regret": regret, "realised_excess": excess}
-        return {"family": "prior", "seed": 1, "policy": policy, **numbers}
-
-    rival = [row("ucci-router-reselected", 0.0, 0.0), row("ucci-router-reselected+0.012", 0.4, 0.01)]
-    found = cheaper_at_equal_quality([row("ours", 0.08, 0.005), *rival])
-    assert found == {"prior": pytest.approx(1.0 - 1.08 / 1.2)}
-    assert cheaper_at_equal_quality([row("ours", 0.08, 0.02), *rival]) == {"prior": None}
 
 
 def test_an_unknown_policy_or_a_ragged_length_is_refused_by_name(capsys: pytest.CaptureFixture[str]) -> None:

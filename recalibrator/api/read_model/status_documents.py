@@ -73,6 +73,7 @@ class StatusDocuments:
         self._letters = letters
         self.headlines = Headlines(settings, cache, letters, heard)
         self._whole: dict[str, tuple[object, bytes]] = {}
+        self._begun: dict[str, tuple[object, bytes]] = {}
         self._around: _Around | None = None
 
     def workload_json(self, workload: str, now: datetime) -> bytes:
@@ -100,19 +101,22 @@ class StatusDocuments:
 
     def _json(self, workload: str, around: _Around, now: datetime) -> bytes:
         heard = self.headlines.heard()
-        is_away = heard is not None and heard.is_away
-        key = (self._cache.revision_of(workload), around, now.replace(microsecond=0), is_away)
+        begun = self._completed(workload, around)
+        key = (begun, now.replace(microsecond=0), heard is not None and heard.is_away)
         known = self._whole.get(workload)
         if known is not None and known[0] == key:
             return known[1]
-        begun = to_json(self._completed(workload, around))[:-1]
         said = self.headlines.of(WorkloadStatus.model_validate_json(begun + b"}"), now)
         made = b"".join((begun, b',"headline":', said.model_dump_json().encode(), b"}"))
         self._whole[workload] = (key, made)
         return made
 
-    def _completed(self, workload: str, around: _Around) -> dict[str, Any]:
-        """Return the workload's own status with what other topics add to it, but for the headline."""
+    def _completed(self, workload: str, around: _Around) -> bytes:
+        """Return the workload's own status with what other topics add to it, left open for the headline."""
+        key = (self._cache.revision_of(workload), around)
+        known = self._begun.get(workload)
+        if known is not None and known[0] == key:
+            return known[1]
         document = self._cache.document(workload)
         if document is None:
             target = self._settings.workloads[workload].target
@@ -120,7 +124,7 @@ class StatusDocuments:
         line = self._cache.line(workload, document["calibration_version"])
         parent = None if line is None else self._cache.line(workload, line.parent_version)
         labels = {name: value for name, value in document.get("labels", {}).items() if name != "by_labeler"}
-        return {
+        completed = {
             **{name: value for name, value in document.items() if name not in _COMPLETED},
             # A status of an earlier release may lack the field altogether.
             "labels": (labels or {"requested": 0}) | {"by_labeler": labelers(around.labelers, workload)},
@@ -129,6 +133,9 @@ class StatusDocuments:
             "routers": [_of_workload(one, workload) for one in around.routers if workload in one.versions],
             "dead_letters": self._letters.status(workload, around.now),
         }
+        begun = to_json(completed)[:-1]
+        self._begun[workload] = (key, begun)
+        return begun
 
     def _surroundings(self, now: datetime) -> _Around:
         """Return what every workload's document rests on; time counts as far as it silences someone."""

@@ -1,7 +1,7 @@
 """What handing over costs, from queries that the large model answered alone as well; and when it must end.
 
 Both answers are to the same query, so that most differences are 0 and few labels show much. The interval of the loss is
-a :mod:`~recalibrator.fit.publish.measured_quality`.
+a confidence sequence (:func:`~recalibrator.fit.publish.measured_quality.standard_errors`).
 """
 
 from __future__ import annotations

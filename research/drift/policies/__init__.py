@@ -11,11 +11,6 @@ from research.drift.policies.ucci_router import AsReleased, Reselected, Static
 from research.drift.policies.windowed import AdaptiveConformal, InversePropensity, Naive, PostStratified
 from research.drift.simulate import Policy
 
-MARGINS = (0.005, 0.012)
-"""Of micro-F1, added to the target by rivals that have no margin of their own."""
-SAFETIES = (0.25, 1.0)
-"""Standard errors, ours."""
-
 OURS, CLAIRVOYANT = "ours", "ours-clairvoyant"
 ALONE = {f"ours-only-{detector}": detector for detector in ("label_residual", "river:ADWIN", "river:PageHinkley")}
 """Ours with a single detector of the label residual, by policy: another detector that fires first has the map fitted
@@ -40,21 +35,11 @@ PLAIN: dict[str, Callable[[], Policy]] = {
 }
 """Every policy as it comes; the last one knows when the world changes."""
 
-FRONTIER: dict[str, Callable[[], Policy]] = {
-    **{f"{n}+{m:g}": lambda make=make, m=m: make(m) for n, make in RIVALS.items() for m in MARGINS},
-    **{f"ours@{s:g}": lambda s=s: Ours(s) for s in SAFETIES},
-    "ours@0.5,explore 0.015": lambda: Ours(0.5, 0.015),
-}
-"""The same with more or less margin, for the frontier."""
-
 WATCHED: dict[str, Callable[[], Policy]] = {
     "ours-only-label_residual": lambda: Ours(watch=True, detectors=("label_residual",)),
     "ours-only-river:ADWIN": lambda: Ours(watch=True, detectors=(), river={"ADWIN": {"delta": 0.002}}),
     "ours-only-river:PageHinkley": lambda: Ours(watch=True, detectors=(), river={"PageHinkley": {"threshold": 10.0}}),
 }
-
-MAPS: dict[str, Callable[[], Policy]] = {"ours-platt": lambda: Ours(calibration_map="platt")}
-"""Ours with another fitter of the map g."""
 
 CANDIDATE: dict[str, Callable[[], Policy]] = {"candidate": OnDrift, "candidate@1": lambda: OnDrift(safety=1.0)}
 """A smaller method that may take the core's place, with its usual margin and with that of one standard deviation."""
@@ -62,8 +47,6 @@ CANDIDATE: dict[str, Callable[[], Policy]] = {"candidate": OnDrift, "candidate@1
 POLICIES: dict[str, Callable[[], Policy]] = {
     **PLAIN,
     **WITHOUT,
-    **FRONTIER,
-    **MAPS,
     **WATCHED,
     **CANDIDATE,
 }
@@ -104,7 +87,6 @@ __all__ = [
     "ALONE",
     "CLAIRVOYANT",
     "EXERCISED_BY",
-    "FRONTIER",
     "OURS",
     "PLAIN",
     "POLICIES",

@@ -53,11 +53,10 @@ class Ours(TakesMess):
     """The core with some of its parts changed.
 
     ``safety``: margin, in standard errors. ``watch``: whether the detectors' alarms are noted, which costs time.
-    ``detectors``: which of our detectors. ``river``: arguments of river's, by class. ``calibration_map``: how g is
-    fitted, as in the settings. ``budget``: mean sequential cost of a query, in small calls, which takes the place of
-    the target on micro-F1. ``labels``: A query, which the service spends as it sees fit, instead of the usual shares.
-    ``**tuned``: constants of :mod:`recalibrator.fit.method_constants` that differ from the defaults, by their own
-    names.
+    ``detectors``: which of our detectors. ``river``: arguments of river's, by class. ``budget``: mean sequential
+    cost of a query, in small calls, which takes the place of the target on micro-F1. ``labels``: A query, which the
+    service spends as it sees fit, instead of the usual shares. ``**tuned``: constants of
+    :mod:`recalibrator.fit.method_constants` that differ from the defaults, by their own names.
     """
 
     def __init__(
@@ -68,7 +67,6 @@ class Ours(TakesMess):
         watch: bool = False,
         detectors: tuple[str, ...] = DEFAULT_DETECTORS,
         river: dict[str, dict[str, float]] | None = None,
-        calibration_map: str = "isotonic",
         budget: float | None = None,
         labels: float | None = None,
         **tuned: Any,
@@ -81,7 +79,7 @@ class Ours(TakesMess):
             "fields": ("a", "b", "c", "d"),
             "target": {"micro_f1": TARGET, "safety": float(safety)} if budget is None else {"cost": budget},
             "cost": {"small": 1.0, "large": LARGE_COST},
-            "calibration_map": calibration_map,
+            "calibration_map": "isotonic",
             **(
                 {
                     "sampling": {

@@ -63,7 +63,7 @@ def scan(u: Floats, kept: Floats, escalated: Floats) -> float:
 class Windowed(ABC):
     """What these rivals share: a window, a threshold, a refit every few hundred queries.
 
-    ``margin``: added to the target, which draws the frontier of compliance against cost. ``window``: labels remembered.
+    ``margin``: added to the target. ``window``: labels remembered.
     """
 
     def __init__(self, margin: float = 0.0, window: int = 4_000) -> None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -14,11 +16,17 @@ from schemas.traffic import TrafficSummary
 from tests.support.recalibrator_events import PHOTO, routed
 
 
-def summarized(results: list[RoutedEvent]) -> TrafficSummary | None:
+def taken(results: Iterable[RoutedEvent]) -> TrafficSummary | None:
     counter = TrafficSummarizer(PHOTO)
     for result in results:
         counter.add(result)
     return counter.take()
+
+
+def summarized(results: Iterable[RoutedEvent]) -> TrafficSummary:
+    summary = taken(results)
+    assert summary is not None
+    return summary
 
 
 def totals(summaries: list[TrafficSummary | None]) -> tuple[int, int, int, int]:
@@ -35,8 +43,8 @@ def totals(summaries: list[TrafficSummary | None]) -> tuple[int, int, int, int]:
 def test_parts_add_up_to_the_whole(numbers: list[int], data: st.DataObject) -> None:
     results = [routed(number) for number in numbers]
     cut = data.draw(st.integers(0, len(results)))
-    whole = summarized(results)
-    assert totals([summarized(results[:cut]), summarized(results[cut:])]) == totals([whole])
+    whole = taken(results)
+    assert totals([taken(results[:cut]), taken(results[cut:])]) == totals([whole])
     assert (whole is None) == (not results)
 
 
@@ -54,25 +62,20 @@ def test_a_summary_spans_its_queries_by_version_and_begins_anew() -> None:
 
 def test_handoffs_are_counted_apart_from_each_other() -> None:
     """Queries under a handoff have counts of their own; a comparison counts where both answers are there."""
-    counter = TrafficSummarizer(PHOTO)
     large = routed(1).large
     assert large is not None
     other = large.model_copy(update={"entities": {"camera": "another", "lens": None}})
     failed = large.model_copy(update={"valid": False, "entities": None})
-    for number, handoff in enumerate(
-        (
-            None,
-            QueryHandoff(name="field@0.9", characters=9),
-            QueryHandoff(name="field@0.9", asked_again=True),
-            QueryHandoff(name="field@0.9", guarded=True),
-            QueryHandoff(name="field@0.9", characters=9, guarded=True, alone=other),
-            QueryHandoff(name="field@0.9", characters=9, guarded=True, alone=failed),
-            QueryHandoff(name="token@0.8"),
-        )
-    ):
-        counter.add(routed(number, handoff=handoff))
-    summary = counter.take()
-    assert summary is not None
+    handoffs = (
+        None,
+        QueryHandoff(name="field@0.9", characters=9),
+        QueryHandoff(name="field@0.9", asked_again=True),
+        QueryHandoff(name="field@0.9", guarded=True),
+        QueryHandoff(name="field@0.9", characters=9, guarded=True, alone=other),
+        QueryHandoff(name="field@0.9", characters=9, guarded=True, alone=failed),
+        QueryHandoff(name="token@0.8"),
+    )
+    summary = summarized(routed(number, handoff=handoff) for number, handoff in enumerate(handoffs))
     found = [
         (one.handoff, one.queries, one.handed_over, one.asked_again, one.guarded, one.guard_agreeing)
         for one in summary.versions
@@ -82,18 +85,13 @@ def test_handoffs_are_counted_apart_from_each_other() -> None:
 
 def test_tokens_are_counted_whatever_a_server_says() -> None:
     """A server that claims more tokens than a count can hold makes one count wrong, and no more."""
-    counter = TrafficSummarizer(PHOTO)
     small, large = routed(1).small, routed(1).large
     assert small is not None
     assert large is not None
     few = small.model_copy(update={"completion_tokens": 7, "prompt_tokens": 50})
     many = large.model_copy(update={"completion_tokens": MAX_INTEGER, "prompt_tokens": MAX_INTEGER})
     handed = QueryHandoff(name="field@0.9", characters=9, tokens=3, lost_tokens=MAX_INTEGER)
-    for number in range(2):
-        counter.add(routed(number, small=few, large=many, handoff=handed))
-    summary = counter.take()
-    assert summary is not None
-    (found,) = summary.versions
+    (found,) = summarized(routed(number, small=few, large=many, handoff=handed) for number in range(2)).versions
     assert (found.small_tokens, found.small_prompt_tokens, found.handed_over_tokens) == (14, 100, 6)
     assert found.large_tokens == found.large_prompt_tokens == found.lost_tokens == MAX_INTEGER
 
@@ -103,7 +101,6 @@ def test_a_refused_call_takes_no_part_in_the_mean_latency() -> None:
     good, small = routed(1), ModelRun(model="small", valid=False, error="refused", latency_s=0.002)
     failed = good.decision.model_copy(update={"reason": "small_failed", "uncertainty": None})
     summary = summarized([good, routed(2, small=small, decision=failed)])
-    assert summary is not None
     (one,) = summary.versions
     assert (one.small_calls, one.small_failed, one.small_latency_s) == (2, 1, 0.05)
     window = TrafficWindow(Grid(summary.grid), 1_000)
@@ -119,7 +116,6 @@ def test_a_query_that_left_the_small_model_out_is_no_failure() -> None:
     without = decision.model_copy(update={"uncertainty": None, "error_probability": None})
     results = [routed(1, decision=decision)] + [routed(n, decision=without, small=None) for n in range(2, 5)]
     summary = summarized(results)
-    assert summary is not None
     (one,) = summary.versions
     assert (one.queries, one.small_calls, one.small_skipped, one.small_failed) == (4, 1, 3, 0)
     assert (sum(one.count), sum(one.pairs), sum(one.pairs_explored)) == (1, 1, 0)

@@ -83,6 +83,14 @@ def request(number: int) -> LabelRequested:
     return LabelRequested.from_result(routed(number))
 
 
+def told(*contents: dict[str, Any]) -> dict[Author, Sent]:
+    """What was sent of these annotations of the first query."""
+    sent: dict[Author, Sent] = {}
+    for content in contents:
+        note_sent(sent, event_of(content, "q-1"), SOURCE, str(PROJECT))
+    return sent
+
+
 # --- labels ---
 
 
@@ -171,9 +179,7 @@ steps = st.one_of(
 
 @settings(max_examples=300)
 @given(st.lists(steps, min_size=2, max_size=25))
-def test_after_a_round_the_join_holds_each_authors_last_word(
-    history: list[tuple[Any, ...]],
-) -> None:
+def test_after_a_round_the_join_holds_each_authors_last_word(history: list[tuple[Any, ...]]) -> None:
     world = World()
     for step, *arguments in history:
         if step == "restart":
@@ -186,8 +192,7 @@ def test_after_a_round_the_join_holds_each_authors_last_word(
 
 
 def test_a_missed_correction_within_the_same_second_is_sent() -> None:
-    sent: dict[Author, Sent] = {}
-    note_sent(sent, event_of(annotation(7, 1, 5.25, "canon"), "q-1"), SOURCE, str(PROJECT))
+    sent = told(annotation(7, 1, 5.25, "canon"))
     (event,) = make_plan([document(1, "q-1", annotation(7, 1, 5.5, "nikon"))], sent).send
     assert event.entities == {"camera": "nikon"}
     note_sent(sent, event, SOURCE, str(PROJECT))
@@ -197,10 +202,7 @@ def test_a_missed_correction_within_the_same_second_is_sent() -> None:
 
 
 def test_a_missed_deletion_retracts_once_it_is_certain() -> None:
-    sent: dict[Author, Sent] = {}
-    event = event_of(annotation(7, 1, 5, "canon"), "q-1")
-    note_sent(sent, event, SOURCE, str(PROJECT))
-    todo = make_plan([document(1, "q-1")], sent)
+    todo = make_plan([document(1, "q-1")], told(annotation(7, 1, 5, "canon")))
     assert todo.send == ()
     ((key, retraction),) = todo.if_gone
     assert key == AnnotationKey(str(PROJECT), "7")
@@ -208,16 +210,12 @@ def test_a_missed_deletion_retracts_once_it_is_certain() -> None:
 
 
 def test_a_task_deleted_whole_leaves_its_labels_standing() -> None:
-    sent: dict[Author, Sent] = {}
-    note_sent(sent, event_of(annotation(7, 1, 5, "canon"), "q-1"), SOURCE, str(PROJECT))
-    todo = make_plan([document(1, "q-2")], sent)
+    todo = make_plan([document(1, "q-2")], told(annotation(7, 1, 5, "canon")))
     assert (todo.send, todo.if_gone) == ((), ())
 
 
 def test_what_was_told_of_another_project_is_left_alone() -> None:
-    sent: dict[Author, Sent] = {}
-    note_sent(sent, event_of(annotation(7, 1, 5, "canon") | {"project": 3}, "q-1"), SOURCE, str(PROJECT))
-    assert sent == {}
+    assert told(annotation(7, 1, 5, "canon") | {"project": 3}) == {}
 
 
 def test_a_label_of_a_forgotten_query_is_not_sent_again() -> None:
