@@ -29,6 +29,9 @@ from schemas.topics import QUERIES
 #: Without a query for so long, traffic has stopped.
 QUIET_AFTER = timedelta(minutes=10)
 
+#: A router that begins reports before it has its partitions.
+BEGINS_WITHIN = timedelta(seconds=10)
+
 #: By how much a version may escalate more than recent traffic did before that is worth a sentence.
 ESCALATION_JUMP = 0.15
 
@@ -177,10 +180,10 @@ def _outage(status: WorkloadStatus, facts: Facts) -> Headline | None:
 
 
 def _not_ready(status: WorkloadStatus, facts: Facts) -> Headline | None:
-    """Speak of routers that report, but answer nothing: none of them has what it needs."""
-    del facts
+    """Speak of routers that report, but answer nothing: none of them has what it needs, nor has just begun."""
     live = [one for one in that_answer(status.routers) if not one.silent]
-    if not live or any(one.ready for one in live):
+    beginning = {one.instance_id for one in facts.routers if facts.now - one.started_at < BEGINS_WITHIN}
+    if not live or any(one.ready or one.instance_id in beginning for one in live):
         return None
     cause = f"No router is ready ({_listed([one.instance_id for one in live])})"
     effect = f"they report, but answer no query{_queue(status)}"
