@@ -159,6 +159,9 @@ def _outage(status: WorkloadStatus, facts: Facts) -> Headline | None:
         {} if status.outage is None else {"small": status.outage.small_failing, "large": status.outage.large_failing}
     )
     role = min(down) if len(down) == 1 else max(sorted(failing), key=lambda one: failing[one], default="small")
+    if not down and role in _overloaded(status):
+        # The cause of calls that time out: to restore a server that answers helps nobody.
+        return None
     since = facts.outage_since
     is_known = facts.known_since is None or since is None or since > facts.known_since
     earlier = "" if is_known else " (or earlier)"
@@ -190,10 +193,13 @@ def _not_ready(status: WorkloadStatus, facts: Facts) -> Headline | None:
     return _say(status, "routers_not_ready", cause, effect, "Ask a router's /readyz what is missing")
 
 
+def _overloaded(status: WorkloadStatus) -> set[str]:
+    return {role for one in status.routers if not one.silent for role, it in one.models.items() if it.overloaded}
+
+
 def _overload(status: WorkloadStatus, facts: Facts) -> Headline | None:
     live = [(role, it) for one in status.routers if not one.silent for role, it in one.models.items()]
-    crowded = {role for role, it in live if it.overloaded}
-    if not crowded:
+    if not (crowded := _overloaded(status)):
         return None
     role = "large" if "large" in crowded else "small"
     queued = sum(it.queued for name, it in live if name == role)

@@ -40,7 +40,7 @@ RATE, SOFT_RATE = 20.0, 6.0
 _LOOK_S = 0.25
 
 #: Words and links of acts that do harm while something is broken: versions and targets are not to blame.
-HARMFUL = ("action=activate", "Roll back", "Lower ", "large_only")
+HARMFUL = ("action=activate", "Roll back", "Lower ")
 NO_RESTART = (*HARMFUL, "Start the", "Restart", "Start it")
 
 Do = Callable[[WholeService], object]
@@ -120,7 +120,12 @@ def _said(name: str, kind: str, workload: str, says: Says, **more: Any) -> State
 
 def _promised(kind: str, promise: str, *harmful: str) -> State:
     """Counted from the first version on: labels have yet to come."""
-    return _soft(kind, kind, kind, lambda on: on.bootstrap(kind), promise=promise, harmful=harmful)
+
+    def begin(on: WholeService) -> None:
+        on.bootstrap(kind)
+        on.crowd.rates[kind] = SOFT_RATE
+
+    return _soft(kind, kind, kind, begin, promise=promise, harmful=harmful)
 
 
 _WELL = ("well", "below_target", "escalation_jump", "suspected")
@@ -140,7 +145,10 @@ _ALL = (
     State("Kafka away", ("kafka",), lambda on: on.broker.freeze(), lambda on: on.broker.thaw(), harmful=NO_RESTART),
     State("Kafka back", _WELL, _back, harmful=NO_RESTART),
     _soft("small model worse", "small_worse", "small-worse", _worse("small", "small-worse")),
-    _soft("large model worse", "large_worse", "large-worse", _worse("large", "large-worse")),
+    _soft(
+        *("large model worse", "large_worse", "large-worse", _worse("large", "large-worse")),
+        harmful=(*HARMFUL, "large_only"),
+    ),
     _said("labels stop", "label_starvation", "labels-stop", lambda _: []),
     _said(
         *("one labeler bad", "bad_labels", "one-bad", lambda request: _slip(request, 0.8, PEOPLE[-1:])),
@@ -254,6 +262,8 @@ def judged(seen: Seen) -> dict[str, Any]:
     short = [] if named_s is not None else ["never named within its time"]
     if named_s is not None and named_s > one.bound_s:
         short.append(f"named after {named_s:.0f} s, not {one.bound_s:.0f}")
+    if seen.named and seen.named["headline"]["kind"] not in one.kinds:
+        short.append("the table of labelers names it, the headline does not")
     short += [f"{len(after)} changes of headline in the minute after"] if len(after) > 1 else []
     short += [f"also said: {', '.join(dict.fromkeys(wrong))}"] if wrong else []
     short += [f"offers: {act}" for act in seen.harm]
@@ -298,10 +308,13 @@ def hard(broker: Any, folder: Path, states: Sequence[State], minute_s: float) ->
             if one.name.startswith("disk") and not may_fill:
                 yield {"state": one.name, "short": ["not tried: no file system may be mounted here"]}
                 continue
+            before = len(service.notices.received)
             (row,) = observe(service, [one], minute_s)
             ended_s = time.monotonic()
             service.until("main", settled)
-            yield row | {"over_s": round(time.monotonic() - ended_s, 1)}
+            # A change of less than a minute is no notice: those that come are late.
+            notices = [notice.document["sentence"] for notice in service.notices.received[before:]]
+            yield row | {"over_s": round(time.monotonic() - ended_s, 1), "notices": notices}
 
 
 def soft(broker: Any, folder: Path, states: Sequence[State], minute_s: float) -> Iterator[dict[str, Any]]:
@@ -309,9 +322,9 @@ def soft(broker: Any, folder: Path, states: Sequence[State], minute_s: float) ->
     folder.mkdir(parents=True)
     with whole_service(broker, folder, {one.workload: one.promise for one in states}) as service:
         for one in states:
-            service.crowd.rates[one.workload] = SOFT_RATE
             if not one.promise:
                 service.bootstrap(one.workload)
+                service.crowd.rates[one.workload] = SOFT_RATE
         time.sleep(WARM_S)
         yield from observe(service, states, minute_s)
 

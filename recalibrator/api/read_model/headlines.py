@@ -13,6 +13,7 @@ from typing import NamedTuple
 from recalibrator.api.read_model.dead_letter_log import DeadLetterLog
 from recalibrator.api.read_model.history import begun, last_growth
 from recalibrator.api.read_model.topic_cache import TopicCache
+from recalibrator.api.read_model.version_lines import has_held
 from recalibrator.headlines.facts import Facts
 from recalibrator.headlines.rules import OBSERVED, gravity, headline
 from schemas.happening import HappeningEvent
@@ -113,7 +114,7 @@ class Headlines:
             letters_last_hour=self._letters.count_since(workload, now - _HOUR),
             expected_rate=None if line is None else line.escalation_rate,
             expected_cost=None if line is None else line.cost,
-            may_return=before is not None and before.is_sound,
+            may_return=line is not None and before is not None and has_held(before, line.created_at),
             workload=self._settings.workloads[workload],
             kafka=self.heard(),
         )

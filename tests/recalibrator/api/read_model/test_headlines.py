@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from dataclasses import replace
 from datetime import timedelta
 from itertools import pairwise
 
@@ -10,8 +11,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from recalibrator.api.read_model.headlines import HOLD, Shown, shown
+from recalibrator.api.read_model.version_lines import HELD, has_held, version_line
 from recalibrator.headlines.rules import KINDS, OBSERVED, gravity, headline
 from schemas.status import Headline
+from tests.support.versions import sealed_version
 from tests.support.workload_statuses import DEAR, DOWN, NOW, UP, curve, facts, router, status
 
 
@@ -85,3 +88,11 @@ def test_a_model_that_is_back_is_over_though_the_version_is_dear() -> None:
     dear = headline(status(frontier=curve(0.994), version=DEAR), facts())
     assert down.kind in OBSERVED
     assert "this is over" in over([(0.0, down), (5.0, dear)])[-1].headline.sentence
+
+
+def test_no_roll_back_to_a_version_of_a_minute_ago() -> None:
+    """Half a minute after the small model got worse, no detector had alarmed yet, and the act was to roll back."""
+    line, next_line = (version_line(sealed_version(version=n, created_at=NOW)) for n in (6, 7))
+    assert not has_held(line, NOW + timedelta(minutes=1))
+    assert has_held(line, NOW + HELD)
+    assert not has_held(replace(line, is_sound=False), next_line.created_at + HELD)
