@@ -120,12 +120,7 @@ def _said(name: str, kind: str, workload: str, says: Says, **more: Any) -> State
 
 def _promised(kind: str, promise: str, *harmful: str) -> State:
     """Counted from the first version on: labels have yet to come."""
-
-    def begin(on: WholeService) -> None:
-        on.bootstrap(kind)
-        on.crowd.rates[kind] = SOFT_RATE
-
-    return _soft(kind, kind, kind, begin, promise=promise, harmful=harmful)
+    return _soft(kind, kind, kind, lambda on: on.bootstrap(kind, SOFT_RATE), promise=promise, harmful=harmful)
 
 
 _WELL = ("well", "below_target", "escalation_jump", "suspected")
@@ -140,7 +135,7 @@ _ALL = (
     State("both models down", ("models_down",), *_down("small", "large")),
     State("routers gone", ("routers_silent",), lambda on: on.router.kill(), lambda on: on.router.start()),
     State("disk nearly full", ("disk_full",), *_leave(600_000_000), SOFT_S, harmful=NO_RESTART),
-    State("disk full", ("disk_full",), *_leave(20_000_000), harmful=NO_RESTART),
+    State("disk full", ("disk_full",), *_leave(0), harmful=NO_RESTART),
     State("fit gone", ("fit_silent",), lambda on: on.fit.kill(), lambda on: on.fit.start()),
     State("Kafka away", ("kafka",), lambda on: on.broker.freeze(), lambda on: on.broker.thaw(), harmful=NO_RESTART),
     State("Kafka back", _WELL, _back, harmful=NO_RESTART),
@@ -296,8 +291,7 @@ def hard(broker: Any, folder: Path, states: Sequence[State], minute_s: float) ->
     """One after another on one service, each from a service that is well."""
     (folder / "state").mkdir(parents=True)
     with in_memory(folder / "state") as may_fill, whole_service(broker, folder, {"main": "", "cold": ""}) as service:
-        service.bootstrap("main")
-        service.crowd.rates["main"] = RATE
+        service.bootstrap("main", RATE)
 
         # What is over stands for a minute, and only what is graver shows: the states come in the order of gravity.
         def settled(status: Mapping[str, Any]) -> bool:
@@ -310,11 +304,17 @@ def hard(broker: Any, folder: Path, states: Sequence[State], minute_s: float) ->
                 continue
             before = len(service.notices.received)
             (row,) = observe(service, [one], minute_s)
-            ended_s = time.monotonic()
-            service.until("main", settled)
-            # A change of less than a minute is no notice: those that come are late.
-            notices = [notice.document["sentence"] for notice in service.notices.received[before:]]
-            yield row | {"over_s": round(time.monotonic() - ended_s, 1), "notices": notices}
+            if minute_s:
+                row |= _after(service, settled, before)
+            yield row
+
+
+def _after(service: WholeService, settled: Callable[[Mapping[str, Any]], bool], before: int) -> dict[str, Any]:
+    """Return how long a fault that was mended is still spoken of, and the notices till then: those are late."""
+    ended_s = time.monotonic()
+    service.until("main", settled)
+    notices = [notice.document["sentence"] for notice in service.notices.received[before:]]
+    return {"over_s": round(time.monotonic() - ended_s, 1), "notices": notices}
 
 
 def soft(broker: Any, folder: Path, states: Sequence[State], minute_s: float) -> Iterator[dict[str, Any]]:
@@ -323,8 +323,7 @@ def soft(broker: Any, folder: Path, states: Sequence[State], minute_s: float) ->
     with whole_service(broker, folder, {one.workload: one.promise for one in states}) as service:
         for one in states:
             if not one.promise:
-                service.bootstrap(one.workload)
-                service.crowd.rates[one.workload] = SOFT_RATE
+                service.bootstrap(one.workload, SOFT_RATE)
         time.sleep(WARM_S)
         yield from observe(service, states, minute_s)
 

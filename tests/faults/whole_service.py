@@ -135,8 +135,9 @@ class WholeService:
             assert time.monotonic() < deadline_s, f"{workload}: {found.get('headline')}"
             time.sleep(0.2)
 
-    def bootstrap(self, workload: str) -> None:
-        """Put a version in force that escalates about two queries of five."""
+    def bootstrap(self, workload: str, rate: float) -> None:
+        """Put a version in force that escalates about two queries of five, and let queries come."""
+        self.crowd.rates[workload] = rate
         content = {"workload": workload, "issued_by": "desk", "issued_at": datetime.now(UTC), "action": "bootstrap"}
         command = Command.model_validate(content | {"map": MAP, "uncertainty_threshold": THRESHOLD})
         self.crowd.send("observations", workload, json.loads(command.to_json()))
