@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import re
 from collections.abc import Callable, Mapping, Sequence
 from datetime import UTC, datetime
@@ -41,7 +42,8 @@ ALERTS: tuple[tuple[str, str, dict[str, str], Callable[[float, float], bool]], .
     ("UcciLabelStarvation", "ucci_workload_state", {"state": "labels_one_sided"}, _is(1.0)),
     ("UcciLabelStarvation", "ucci_workload_state", {"state": "stale"}, _is(1.0)),
 )
-_PORT = re.compile(r"127\.0\.0\.1:\d+")
+#: Of the machine alone: ports, and the folder that was made for a run.
+_OWN = re.compile(r"(127\.0\.0\.1(?::|', )\d+|/[^ ]*/ucci-states-\w+/(?:hard|soft))")
 
 
 def write(out: Path, row: Mapping[str, Any], order: Sequence[str], command: str) -> None:
@@ -49,10 +51,13 @@ def write(out: Path, row: Mapping[str, Any], order: Sequence[str], command: str)
     out.mkdir(parents=True, exist_ok=True)
     place = out / "results.json"
     rows = {one["state"]: one for one in json.loads(place.read_text())["states"]} if place.exists() else {}
-    made = {"command": command, "commit": commit(), "machine": machine_class()}
+    busy = f", {os.getloadavg()[1]:.0f} processes waiting or running"
+    made = {"command": command, "commit": commit(), "machine": machine_class() + busy}
     rows[row["state"]] = {**row, **made, "day": f"{datetime.now(UTC):%Y-%m-%d}"}
     states = [rows[name] for name in order if name in rows]
-    text = _PORT.sub("HOST:PORT", json.dumps({"states": states}, indent=1))
+    text = _OWN.sub(
+        lambda found: "FOLDER" if found[0][0] == "/" else "HOST:PORT", json.dumps({"states": states}, indent=1)
+    )
     place.write_text(text + "\n", encoding="utf-8")
     (out / "README.md").write_text(page(json.loads(text)["states"], order), encoding="utf-8")
 
