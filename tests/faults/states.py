@@ -69,6 +69,11 @@ class State:
         return self.workload not in ("main", "cold")
 
 
+def is_past(status: Mapping[str, Any]) -> bool:
+    """Whether the headline speaks of what is over."""
+    return "this is over" in status["headline"]["effect"]
+
+
 def _down(*sides: Side) -> tuple[Do, Do]:
     return (
         lambda on: [on.models.down(side) for side in sides],
@@ -135,10 +140,10 @@ _ALL = (
     State("both models down", ("models_down",), *_down("small", "large")),
     State("routers gone", ("routers_silent",), lambda on: on.router.kill(), lambda on: on.router.start()),
     State("disk nearly full", ("disk_full",), *_leave(600_000_000), SOFT_S, harmful=NO_RESTART),
-    State("disk full", ("disk_full",), *_leave(0), harmful=NO_RESTART),
+    State("disk full", ("disk_full",), *_leave(200_000), harmful=NO_RESTART),
     State("fit gone", ("fit_silent",), lambda on: on.fit.kill(), lambda on: on.fit.start()),
     State("Kafka away", ("kafka",), lambda on: on.broker.freeze(), lambda on: on.broker.thaw(), harmful=NO_RESTART),
-    State("Kafka back", _WELL, _back, harmful=NO_RESTART),
+    State("Kafka back", _WELL, _back, harmful=NO_RESTART, also=is_past),
     _soft("small model worse", "small_worse", "small-worse", _worse("small", "small-worse")),
     _soft(
         *("large model worse", "large_worse", "large-worse", _worse("large", "large-worse")),
@@ -184,8 +189,8 @@ class Seen:
         is_told = self.named_s is not None or said["severity"] in ("bad", "warn")
         if is_told and any(word in offered for word in self.state.harmful) and offered not in self.harm:
             self.harm.append(offered)
-        is_over = "this is over" in said["effect"]
-        if self.named_s is None and not is_over and (said["kind"] in self.state.kinds or self.state.also(status)):
+        is_named = said["kind"] in self.state.kinds and not is_past(status)
+        if self.named_s is None and (is_named or self.state.also(status)):
             self.named_s, self.named = at_s, {"headline": said, "state": status["state"]}
 
     def is_over(self, minute_s: float) -> bool:
@@ -257,7 +262,7 @@ def judged(seen: Seen) -> dict[str, Any]:
     short = [] if named_s is not None else ["never named within its time"]
     if named_s is not None and named_s > one.bound_s:
         short.append(f"named after {named_s:.0f} s, not {one.bound_s:.0f}")
-    if seen.named and seen.named["headline"]["kind"] not in one.kinds:
+    if one.is_soft and seen.named and seen.named["headline"]["kind"] not in one.kinds:
         short.append("the table of labelers names it, the headline does not")
     short += [f"{len(after)} changes of headline in the minute after"] if len(after) > 1 else []
     short += [f"also said: {', '.join(dict.fromkeys(wrong))}"] if wrong else []

@@ -73,6 +73,9 @@ def page(states: Sequence[Mapping[str, Any]], order: Sequence[str]) -> str:
         "ones. *Changes* are those of the headline's kind in the minute after. Alerts are the expressions of",
         "`deploy/monitoring/rules.yml`, evaluated on the metrics served at the end of that minute; in brackets how",
         "long each must hold before it fires.",
+        "",
+        "Instances count as silent after 30 s without a report, which bounds how soon lost routers and a lost fit are",
+        "named; labels that stop are named after 400 requests without one, one-sided ones after 30 expected of a side.",
         *("", f"{len(states)} states, {short} of them fall short somewhere.", ""),
         *("| state | seconds | changes | headline | act | falls short |", "|---|---:|---:|---|---|---|"),
     ]
