@@ -31,7 +31,7 @@ join_notes[note] counter event: What the join noticed: duplicates, conflicting r
     skips, withdrawals, senders' clocks ahead (dated as of arrival then) or behind, logs recreated.
 rows gauge row: Rows in the join's store.
 row_bytes gauge byte: Bytes that these rows take.
-disk_free_bytes gauge byte: Bytes left on the disk of the join.
+disk_free_bytes gauge byte: Bytes left on the disk of the join; NaN in a process without one.
 rows_expired[kind] counter row: Rows that the join forgot by age, number or size; joined ones lose nothing but
     corrections.
 label_requests[workload,outcome] counter request: Label requests opened, answered (skips too), expired by age or

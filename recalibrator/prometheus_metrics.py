@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from math import nan
+
 from recalibrator.metrics import LATENCY_BUCKETS_S, PREFIX, SPECS
 from ucci_runtime.prometheus_registry import MetricRegistry
 
@@ -11,3 +13,5 @@ class Metrics(MetricRegistry):
 
     def __init__(self) -> None:
         super().__init__(SPECS, PREFIX, LATENCY_BUCKETS_S)
+        # Not 0, which is a full disk: a process without a join has none.
+        self.gauge("disk_free_bytes", nan)

@@ -43,7 +43,7 @@ class Facts(NamedTuple):
     expected_rate: float | None = None
 
     expected_cost: CostRate | None = None
-    #: Whether the version before the one in force was made while nothing was in doubt.
+    #: Whether the version before the one in force was made while nothing was in doubt, and decided for an hour.
     may_return: bool = False
     #: Names the model servers, and the unit of costs.
     workload: WorkloadSettings | None = None

@@ -29,6 +29,9 @@ from schemas.topics import QUERIES
 #: Without a query for so long, traffic has stopped.
 QUIET_AFTER = timedelta(minutes=10)
 
+#: A router that begins reports before it has its partitions.
+BEGINS_WITHIN = timedelta(seconds=10)
+
 #: By how much a version may escalate more than recent traffic did before that is worth a sentence.
 ESCALATION_JUMP = 0.15
 
@@ -156,6 +159,9 @@ def _outage(status: WorkloadStatus, facts: Facts) -> Headline | None:
         {} if status.outage is None else {"small": status.outage.small_failing, "large": status.outage.large_failing}
     )
     role = min(down) if len(down) == 1 else max(sorted(failing), key=lambda one: failing[one], default="small")
+    if not down and role in _overloaded(status):
+        # The cause of calls that time out: to restore a server that answers helps nobody.
+        return None
     since = facts.outage_since
     is_known = facts.known_since is None or since is None or since > facts.known_since
     earlier = "" if is_known else " (or earlier)"
@@ -177,20 +183,23 @@ def _outage(status: WorkloadStatus, facts: Facts) -> Headline | None:
 
 
 def _not_ready(status: WorkloadStatus, facts: Facts) -> Headline | None:
-    """Speak of routers that report, but answer nothing: none of them has what it needs."""
-    del facts
+    """Speak of routers that report, but answer nothing: none of them has what it needs, nor has just begun."""
     live = [one for one in that_answer(status.routers) if not one.silent]
-    if not live or any(one.ready for one in live):
+    beginning = {one.instance_id for one in facts.routers if facts.now - one.started_at < BEGINS_WITHIN}
+    if not live or any(one.ready or one.instance_id in beginning for one in live):
         return None
     cause = f"No router is ready ({_listed([one.instance_id for one in live])})"
     effect = f"they report, but answer no query{_queue(status)}"
     return _say(status, "routers_not_ready", cause, effect, "Ask a router's /readyz what is missing")
 
 
+def _overloaded(status: WorkloadStatus) -> set[str]:
+    return {role for one in status.routers if not one.silent for role, it in one.models.items() if it.overloaded}
+
+
 def _overload(status: WorkloadStatus, facts: Facts) -> Headline | None:
     live = [(role, it) for one in status.routers if not one.silent for role, it in one.models.items()]
-    crowded = {role for role, it in live if it.overloaded}
-    if not crowded:
+    if not (crowded := _overloaded(status)):
         return None
     role = "large" if "large" in crowded else "small"
     queued = sum(it.queued for name, it in live if name == role)

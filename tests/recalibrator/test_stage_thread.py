@@ -164,3 +164,8 @@ def test_a_disk_that_fills_up_is_told_before_it_is_full() -> None:
 
     assert thread.report.trouble == "only 0.05 GB left on its disk: free some"
     assert "ucci_recalibrator_disk_free_bytes 5e+07" in generate_latest(metrics.registry).decode()
+
+
+def test_a_process_without_a_join_fills_no_disk() -> None:
+    """A fit, or an API, in a process of its own told of 0 bytes left, and the alert spoke of a full disk for good."""
+    assert "ucci_recalibrator_disk_free_bytes NaN" in generate_latest(Metrics().registry).decode()

@@ -42,6 +42,7 @@ FaultKind = Literal[
     "ten_megabytes",  # a whole body of 10 MB
     "half_json",  # a whole body that breaks off in the middle of its JSON
     "bad_answer",  # a whole completion whose text is not the JSON asked for
+    "wrong_value",  # a whole answer, as sure as ever, with one wrong field
     "certain",  # every token of probability 1, as seen under speculative decoding
     "no_tokens",  # a completion without a single token
     "redirect",  # HTTP 307 to itself
@@ -437,7 +438,10 @@ def _disturb(document: dict[str, Any], fault: Fault | None, *, chat: bool) -> No
     if kind == "certain":
         for token in choice["logprobs"]["top_logprobs"]:
             token |= dict(zip(token, (0.0, -9999.0), strict=True))
-    if kind in ("abort", "bad_answer"):
+    if kind == "wrong_value":
+        said = choice["message"]["content"] if chat else choice["text"]
+        text = json.dumps(json.loads(said) | {FIELDS[0]: "as scripted"})
+    if kind in ("abort", "bad_answer", "wrong_value"):
         if chat:
             choice["message"]["content"] = text
         else:

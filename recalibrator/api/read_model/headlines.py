@@ -1,6 +1,6 @@
 """The headline that is shown of each workload: what it rests on, from the topics, and how long it stands. No clock.
 
-It stands for a minute, unless something graver comes.
+It stands for a minute, unless something graver comes, or it is past and something else worries.
 """
 
 from __future__ import annotations
@@ -13,6 +13,7 @@ from typing import NamedTuple
 from recalibrator.api.read_model.dead_letter_log import DeadLetterLog
 from recalibrator.api.read_model.history import begun, last_growth
 from recalibrator.api.read_model.topic_cache import TopicCache
+from recalibrator.api.read_model.version_lines import has_held
 from recalibrator.headlines.facts import Facts
 from recalibrator.headlines.rules import OBSERVED, gravity, headline
 from schemas.settings import Settings
@@ -21,6 +22,8 @@ from ucci_runtime.broker.contact import Heard
 
 _HOUR = timedelta(hours=1)
 HOLD = timedelta(seconds=60)
+#: What has been over for so long gives way to another worry; what comes and goes within seconds does not flicker.
+PAST = timedelta(seconds=10)
 _WORRYING = ("bad", "warn")
 
 
@@ -68,6 +71,8 @@ def shown(before: Shown | None, found: Headline, now: datetime) -> Shown:
         return Shown(found, now)
     if found.kind == before.found.kind:
         return Shown(found if found.kind in OBSERVED else before.found, before.at)
+    if found.severity in _WORRYING and before.over_at is not None and now - before.over_at >= PAST:
+        return Shown(found, now)
     if found.severity in _WORRYING and before.found.kind not in OBSERVED:
         return before._replace(over_at=None)
     return before._replace(over_at=before.over_at or now)
@@ -112,7 +117,7 @@ class Headlines:
             letters_last_hour=self._letters.count_since(workload, now - _HOUR),
             expected_rate=None if line is None else line.escalation_rate,
             expected_cost=None if line is None else line.cost,
-            may_return=before is not None and before.is_sound,
+            may_return=line is not None and before is not None and has_held(before, line.created_at),
             workload=self._settings.workloads[workload],
             kafka=self.heard(),
         )

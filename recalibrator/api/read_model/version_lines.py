@@ -129,6 +129,14 @@ def changes(line: VersionLine, parent: VersionLine | None) -> dict[str, tuple[Js
     return found
 
 
+def has_held(line: VersionLine, until: datetime) -> bool:
+    """Return whether a version decided for :data:`HELD` before the next came, and was made while nothing was in doubt.
+
+    Only then may one go back to it: a detector takes a while to alarm, and versions follow within minutes meanwhile.
+    """
+    return line.is_sound and until - line.created_at >= HELD
+
+
 def last_that_held(lines: Sequence[VersionLine], current: int | None) -> VersionLine | None:
     """Return the newest version before the one in force that decided for :data:`HELD`, made while nothing was in doubt.
 
@@ -139,9 +147,7 @@ def last_that_held(lines: Sequence[VersionLine], current: int | None) -> Version
         (
             line
             for after, line in pairwise(decided)
-            if after.created_at - line.created_at >= HELD
-            and line.is_sound
-            and (current is None or line.version < current)
+            if has_held(line, after.created_at) and (current is None or line.version < current)
         ),
         None,
     )

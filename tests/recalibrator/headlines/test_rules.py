@@ -458,3 +458,21 @@ def test_any_status_has_one_sentence(drawn: WorkloadStatus) -> None:
     assert isinstance(found, Headline)
     assert found.sentence.endswith(".")
     assert found.link is None or found.link.href.startswith("/")
+
+
+def test_a_router_that_has_just_begun_is_not_called_unready() -> None:
+    """Each start of the only router stood as "No router is ready" for a minute."""
+    waiting = status(routers=(router().model_copy(update={"ready": False}),))
+    begun = router_status().model_copy(update={"started_at": NOW - timedelta(seconds=3)})
+    assert headline(waiting, facts(routers=(begun,))).kind == "well"
+    late = begun.model_copy(update={"started_at": NOW - timedelta(seconds=11)})
+    assert headline(waiting, facts(routers=(late,))).kind == "routers_not_ready"
+
+
+def test_calls_that_fail_of_overload_are_no_outage() -> None:
+    """A slow large model was first called overloaded and then, by the calls that timed out, to be restored."""
+    failing = OutageStatus(large_failing=0.22)
+    assert headline(status(routers=(router(large=BUSY),), outage=failing), facts()).kind == "overload"
+    assert headline(status(routers=(router(large=UP, small=BUSY),), outage=failing), facts()).kind == "outage"
+    both = status(routers=(router("a", large=DOWN), router("b", large=BUSY)), outage=failing)
+    assert headline(both, facts()).kind == "outage"

@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from dataclasses import replace
 from datetime import timedelta
 from itertools import pairwise
 
 from hypothesis import given
 from hypothesis import strategies as st
 
-from recalibrator.api.read_model.headlines import HOLD, Shown, shown
+from recalibrator.api.read_model.headlines import HOLD, PAST, Shown, shown
+from recalibrator.api.read_model.version_lines import HELD, has_held, version_line
 from recalibrator.headlines.rules import KINDS, OBSERVED, gravity, headline
 from schemas.status import Headline
+from tests.support.versions import sealed_version
 from tests.support.workload_statuses import DEAR, DOWN, NOW, UP, curve, facts, router, status
 
 
@@ -75,7 +78,8 @@ def test_no_lesser_headline_within_a_minute_of_a_worrying_one(steps: list[tuple[
         now = NOW + timedelta(seconds=second)
         after = shown(before, found(kind), now)
         if before is not None and gravity(after.found) > gravity(before.found):
-            assert now - before.at >= HOLD
+            is_past = before.over_at is not None and now - before.over_at >= PAST
+            assert now - before.at >= HOLD or is_past
         before = after
 
 
@@ -85,3 +89,19 @@ def test_a_model_that_is_back_is_over_though_the_version_is_dear() -> None:
     dear = headline(status(frontier=curve(0.994), version=DEAR), facts())
     assert down.kind in OBSERVED
     assert "this is over" in over([(0.0, down), (5.0, dear)])[-1].headline.sentence
+
+
+def test_no_roll_back_to_a_version_of_a_minute_ago() -> None:
+    """Half a minute after the small model got worse, no detector had alarmed yet, and the act was to roll back."""
+    line, next_line = (version_line(sealed_version(version=n, created_at=NOW)) for n in (6, 7))
+    assert not has_held(line, NOW + timedelta(minutes=1))
+    assert has_held(line, NOW + HELD)
+    assert not has_held(replace(line, is_sound=False), next_line.created_at + HELD)
+
+
+def test_what_is_past_no_longer_hides_what_worries() -> None:
+    """For a minute "The small model is overloaded: this is over" stood where the small model answered worse."""
+    worse, busy = found("small_worse"), found("overload")
+    steps = over([(0.0, busy), (2.0, worse), (11.0, worse), (12.0, worse), (13.0, busy), (14.0, worse)])
+    assert [one.headline.kind for one in steps] == [*3 * ["overload"], "small_worse", "overload", "overload"]
+    assert over([(0.0, busy), (2.0, found("well", "good")), (30.0, found("well", "good"))])[-1].found == busy
