@@ -98,6 +98,7 @@ class ModelClient:
         max_tokens: int,
         clock: Clock,
         metrics: CascadeMetrics | None = None,
+        limit: ConcurrencyLimit | None = None,
     ) -> None:
         self._name = name
         self._endpoint = endpoint
@@ -110,7 +111,7 @@ class ModelClient:
         # gone from the server, and another one later a probe has had its time at a server without load.
         self._breaker = Breaker(patience_s=2.0 * endpoint.timeout_s)
         most = affordable_connections(endpoint.max_concurrency)
-        self._limit = ConcurrencyLimit(most, endpoint.timeout_s)
+        self._limit = limit or ConcurrencyLimit(most, endpoint.timeout_s)
         self._slots = CallSlots(self._limit.current)
         self._retries = RetryBudget()
         self._connection: ModelConnection | None = None
