@@ -1,6 +1,6 @@
 """The headline that is shown of each workload: what it rests on, from the topics, and how long it stands. No clock.
 
-It stands for a minute, unless something graver comes, or it is past and something else worries.
+It stands for a minute, unless something graver comes.
 """
 
 from __future__ import annotations
@@ -22,8 +22,6 @@ from ucci_runtime.broker.contact import Heard
 
 _HOUR = timedelta(hours=1)
 HOLD = timedelta(seconds=60)
-#: What has been over for so long gives way to another worry; what comes and goes within seconds does not flicker.
-PAST = timedelta(seconds=10)
 _WORRYING = ("bad", "warn")
 
 
@@ -71,8 +69,6 @@ def shown(before: Shown | None, found: Headline, now: datetime) -> Shown:
         return Shown(found, now)
     if found.kind == before.found.kind:
         return Shown(found if found.kind in OBSERVED else before.found, before.at)
-    if found.severity in _WORRYING and before.over_at is not None and now - before.over_at >= PAST:
-        return Shown(found, now)
     if found.severity in _WORRYING and before.found.kind not in OBSERVED:
         return before._replace(over_at=None)
     return before._replace(over_at=before.over_at or now)

@@ -10,7 +10,7 @@ from itertools import pairwise
 from hypothesis import given
 from hypothesis import strategies as st
 
-from recalibrator.api.read_model.headlines import HOLD, PAST, Shown, shown
+from recalibrator.api.read_model.headlines import HOLD, Shown, shown
 from recalibrator.api.read_model.version_lines import HELD, has_held, version_line
 from recalibrator.headlines.rules import KINDS, OBSERVED, gravity, headline
 from schemas.status import Headline
@@ -78,8 +78,7 @@ def test_no_lesser_headline_within_a_minute_of_a_worrying_one(steps: list[tuple[
         now = NOW + timedelta(seconds=second)
         after = shown(before, found(kind), now)
         if before is not None and gravity(after.found) > gravity(before.found):
-            is_past = before.over_at is not None and now - before.over_at >= PAST
-            assert now - before.at >= HOLD or is_past
+            assert now - before.at >= HOLD
         before = after
 
 
@@ -97,11 +96,3 @@ def test_no_roll_back_to_a_version_of_a_minute_ago() -> None:
     assert not has_held(line, NOW + timedelta(minutes=1))
     assert has_held(line, NOW + HELD)
     assert not has_held(replace(line, is_sound=False), next_line.created_at + HELD)
-
-
-def test_what_is_past_no_longer_hides_what_worries() -> None:
-    """For a minute "The small model is overloaded: this is over" stood where the small model answered worse."""
-    worse, busy = found("small_worse"), found("overload")
-    steps = over([(0.0, busy), (2.0, worse), (11.0, worse), (12.0, worse), (13.0, busy), (14.0, worse)])
-    assert [one.headline.kind for one in steps] == [*3 * ["overload"], "small_worse", "overload", "overload"]
-    assert over([(0.0, busy), (2.0, found("well", "good")), (30.0, found("well", "good"))])[-1].found == busy
