@@ -88,6 +88,7 @@ class RouterProcess(ABC):
         self._started_at = self._clock.now()
         self._said_settings = running_settings(settings, self.tables)
         self._closing, self._ended = Event(), Event()
+        self._heartbeat: HeartbeatThread | None = None
         self._broker: Broker | None = None
         self._broker_away: str | None = None
         self._routes = status_routes(
@@ -125,8 +126,11 @@ class RouterProcess(ABC):
 
     @property
     def hangs(self) -> bool:
-        """Whether a broker call may never return: end the process without clean-up then."""
-        return self._feed.is_alive()
+        """Whether a broker call may never return: end the process without clean-up then.
+
+        A thread that comes back from the client library while the interpreter ends aborts the process.
+        """
+        return any(thread is not None and thread.is_alive() for thread in (self._feed, self._heartbeat))
 
     @property
     def http_port(self) -> int:
@@ -263,7 +267,7 @@ class RouterProcess(ABC):
 
     async def _serve(self, broker: Broker) -> None:
         topic = ROUTERS.name(self._settings.topics.prefix)
-        heartbeat = HeartbeatThread(broker.publisher(PUBLISHER), topic, self._beat, self._ended)
+        self._heartbeat = heartbeat = HeartbeatThread(broker.publisher(PUBLISHER), topic, self._beat, self._ended)
         await self._answerer.start()
         for workload, servers in self._answerer.health().items():
             for role, server in servers.items():

@@ -77,9 +77,8 @@ class Service(RouterProcess):
     @property
     def hangs(self) -> bool:
         """Whether a broker call may never return: end the process without clean-up then."""
-        threads = (self._feed, self._intake, self._committer)
-        is_any_alive = any(thread is not None and thread.is_alive() for thread in threads)
-        return is_any_alive or bool(self._committer and self._committer.session.hangs)
+        is_any_alive = any(thread is not None and thread.is_alive() for thread in (self._intake, self._committer))
+        return super().hangs or is_any_alive or bool(self._committer and self._committer.session.hangs)
 
     def _use(self, settings: Settings) -> None:
         self._ledger.max_in_flight = settings.router.max_in_flight
