@@ -99,8 +99,9 @@ class Service:
     @property
     def hangs(self) -> bool:
         """Whether a broker call may never return: end the process without clean-up then."""
-        threads = [*self._threads, *([] if self._heartbeat is None else [self._heartbeat])]
-        return any(thread.is_alive() for thread in threads) or any(session.hangs for session in self._sessions)
+        threads = (*self._threads, self._heartbeat)
+        is_any_alive = any(thread is not None and thread.is_alive() for thread in threads)
+        return is_any_alive or any(session.hangs for session in self._sessions)
 
     def take_over(self, found: Settings) -> Reread:
         """Apply what may change from a reloaded file; every stage does so after its present turn.

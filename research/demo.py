@@ -58,7 +58,7 @@ def page(summaries: Sequence[Summary]) -> str:
     rows = []
     for name in found[0]:
         runs = [[one[name][phase] for one in found] for phase in phases]
-        rows.append([name, *(_spread([run["micro_f1"] for run in at], 4) for at in runs)])
+        rows.append([name, *(_spread([run["micro_f1"] for run in at]) for at in runs)])
         rows.append(["escalated", *(f"{np.mean([run['escalation_rate'] for run in at]):.1%}" for at in runs)])
         costs = ([np.mean([run[f"cost_{kind}"] for run in at]) for kind in ("sequential", "paper")] for at in runs)
         rows.append(["cost, sequential / paper", *(" / ".join(f"{cost:.2f}" for cost in pair) for pair in costs)])
@@ -92,8 +92,8 @@ def verdict(summaries: Sequence[Summary]) -> str:
     )
 
 
-def _spread(values: Sequence[float], digits: int) -> str:
-    return f"{np.mean(values):.{digits}f} ({min(values):.{digits}f} to {max(values):.{digits}f})"
+def _spread(values: Sequence[float]) -> str:
+    return f"{np.mean(values):.4f} ({min(values):.4f} to {max(values):.4f})"
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""What an operator is told in each state of a whole service: how soon a cause is named, and whether an act would harm.
+"""What a running service shows operators in each state: how soon it names the cause, and whether an act would do harm.
 
 Real broker, real processes; hard faults one after another on one service, soft ones at once on another, each with a
 workload of its own.

@@ -66,7 +66,7 @@ def page(states: Sequence[Mapping[str, Any]], order: Sequence[str]) -> str:
     """Return the page: one table for all states, then what each part of the service says."""
     short = sum(bool(one["short"]) for one in states)
     lines = [
-        *("# What an operator is told, state by state", ""),
+        *("# What operators see, state by state", ""),
         "`python -m tests.faults.states` runs a real broker, router, recalibrator and fit as processes, with scripted",
         "model servers and labelers, brings each state about, and asks everything that speaks to an operator.",
         "*Seconds* are from the fault to the headline that names its cause: at most 10 for hard faults, 60 for soft",

@@ -26,7 +26,7 @@ from schemas.routed import RoutedEvent
 from schemas.status import WorkloadStatus
 from ucci_stream.operate.kafka_letters import Letter
 
-#: What is told of feedback, and of a label that was joined.
+#: The fields shown of feedback and of a joined label.
 _SAID = ("labeler", "source", "labelled_at", "arrived_at", "revision", "retracted", "entities", "verdict")
 _JOINED = ("revision", "labeler", "labelled_at", "retracted", "trusted", "disputed")
 
