@@ -249,6 +249,27 @@ def test_leaving_commits_what_was_folded(fit: Fit) -> None:
     assert fit.broker.offsets[source] >= 3
 
 
+def test_a_killed_fit_folds_again_only_what_came_since(fit: Fit, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A snapshot is due while traffic goes on too: what was folded is committed first, then stored."""
+    fit.log.deliver_all()
+    fit.send(label("photo", 0))
+    fit.settle()
+    for number in (1, 2):
+        fit.send(label("photo", number))
+        fit.clock.advance(stage.SNAPSHOT_INTERVAL_S)
+        fit.turn()
+    fit.begin()
+    folded = list[bytes | None]()
+
+    def counted(value: bytes | None, workloads: frozenset[str]) -> Observation:
+        folded.append(value)
+        return decode_observation(value, workloads)
+
+    monkeypatch.setattr(stage, "decode_observation", counted)
+    fit.settle()
+    assert folded == []
+
+
 @pytest.mark.parametrize("seed", range(3))
 @pytest.mark.parametrize("is_pinned", [True, False])
 def test_pin_survives_refits_and_restarts(tmp_path: Path, seed: int, is_pinned: bool) -> None:
