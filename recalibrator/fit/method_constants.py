@@ -47,11 +47,9 @@ class MethodConstants:
     shrink_labels: float = 2.0
     #: Whether the bias of smoothing is taken out of the curves on either side of the serving threshold.
     centred: bool = True
-    #: ``tilt_ridge`` and ``quiet_tilt_ridge``: penalty on the two parameters of the agreement tilt, per unit of logit
-    #: squared: after a change or while one is suspected, and while all is quiet. Receipt: ablations ``tilt`` and
-    #: ``quieter tilt``; tests/recalibrator/fit/estimate/test_agreement.py.
-    tilt_ridge: float = 40.0
-    quiet_tilt_ridge: float = 160.0
+    #: Penalty on the two parameters of the agreement tilt, per unit of logit squared. Receipt: ablation ``tilt``;
+    #: tests/recalibrator/fit/estimate/test_agreement.py.
+    tilt_ridge: float = 80.0
     #: Share of the labels asked for that is there in time while labelers work; with fewer, what agreement loses counts
     #: as the small model's fault.
     labels_present: float = 0.5

@@ -192,7 +192,7 @@ def estimate_outcomes(
     if constants.centred:
         curves = centred(curves, sums, target, split)
     absent = _unlabelled(labels, traffic, constants.labels_present, is_label_free=circumstances.is_label_free)
-    tilt, shift = _tilt(curves, smoothed, labels, traffic, constants, circumstances.is_quiet, absent)
+    tilt, shift = _tilt(curves, smoothed, labels, traffic, constants, absent)
     silent = tuple(1.0 if side == circumstances.silent_side else absent for side in ("kept", "escalated"))
     typical = constants.unseen_scale if circumstances.is_new_mix else constants.drift_scale
     change = Change(typical, constants.unseen_scale, silent)
@@ -237,14 +237,12 @@ def _tilt(
     labels: LabelTable,
     traffic: TrafficWindow,
     constants: MethodConstants,
-    is_quiet: bool,
     unlabelled: float,
 ) -> tuple[Tilt, Shift]:
     """Fit the agreement tilt to recent unlabelled pairs; returns what it does to each curve, too."""
     place = labels.grid.standard_logits
     pairs, agreeing = (traffic.counts[name].astype(np.float64) for name in (PAIRS, AGREEING))
-    ridge = constants.quiet_tilt_ridge if is_quiet else constants.tilt_ridge
-    tilt = fit_tilt(curves.agreement, pairs, agreeing, place, ridge)
+    tilt = fit_tilt(curves.agreement, pairs, agreeing, place, constants.tilt_ridge)
     return tilt, shift_by(tilt, curves.agreement, place, smoothed, labels.target, unlabelled=unlabelled)
 
 

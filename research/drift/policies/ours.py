@@ -262,7 +262,7 @@ class Ours(TakesMess):
 
 PARTS: dict[str, dict[str, Any]] = {
     "margin": {"safety": 0.0},
-    "tilt": {"tilt_ridge": 1e12, "quiet_tilt_ridge": 1e12},
+    "tilt": {"tilt_ridge": 1e12},
     "rectifier": {"drift_scale": 1e-9},
     "discount": {"old_labels_least": 1e9, "old_labels_most": 1e9},
     "forgetting": {"half_life_slow": 1e9},
@@ -272,7 +272,6 @@ PARTS: dict[str, dict[str, Any]] = {
     "mix detectors": {"watch_mix": False},
     "recent labels by mix": {"mix_split": False},
     "what labels do not tell": {"unseen_scale": 0.005},
-    "quieter tilt": {"quiet_tilt_ridge": 40.0},
     "exploration": {"exploration": 0.0},
     "exploration at rest": {"quiet_exploration": 1.0},
     "least gain": {"gain_least": 0.0},
