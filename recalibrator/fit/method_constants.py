@@ -39,14 +39,12 @@ class MethodConstants:
     old_labels_least: float = 50.0
     old_labels_most: float = 400.0
     #: ``bandwidth_cells`` and ``wide_bandwidth_cells``: support of the smoothing kernel, and of the one that it is
-    #: shrunk to, in cells. Receipt: ablations ``smoothing`` and ``centring``;
+    #: shrunk to, in cells. Receipt: ablation ``smoothing``;
     #: tests/recalibrator/fit/estimate/test_bias.py.
     bandwidth_cells: int = 9
     wide_bandwidth_cells: int = 25
     #: Labels that the wider curve is worth where there are few.
     shrink_labels: float = 2.0
-    #: Whether the bias of smoothing is taken out of the curves on either side of the serving threshold.
-    centred: bool = True
     #: Penalty on the two parameters of the agreement tilt, per unit of logit squared. Receipt: ablation ``tilt``;
     #: tests/recalibrator/fit/estimate/test_agreement.py.
     tilt_ridge: float = 80.0

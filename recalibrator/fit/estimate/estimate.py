@@ -40,7 +40,7 @@ from recalibrator.fit.estimate.outcome_curves import (
     smooth_outcomes,
     stratify,
 )
-from recalibrator.fit.estimate.rectifier import Change, Rectifier, centred, rectify
+from recalibrator.fit.estimate.rectifier import Change, Rectifier, rectify
 from recalibrator.fit.estimate.smoothing import kernel_mean
 from recalibrator.fit.method_constants import MethodConstants
 from recalibrator.grid import Grid
@@ -189,8 +189,6 @@ def estimate_outcomes(
     smoothed = smooth_outcomes(sums, constants)
     split = _last_kept(grid, circumstances.serving_threshold)
     curves = stratify(sums, smoothed, target, constants)
-    if constants.centred:
-        curves = centred(curves, sums, target, split)
     absent = _unlabelled(labels, traffic, constants.labels_present, is_label_free=circumstances.is_label_free)
     tilt, shift = _tilt(curves, smoothed, labels, traffic, constants, absent)
     silent = tuple(1.0 if side == circumstances.silent_side else absent for side in ("kept", "escalated"))

@@ -56,7 +56,6 @@ EXERCISED_BY: dict[str, tuple[str, ...]] = {
     "ours-no-recent labels by mix": ("new_model", "prior"),
     "ours-no-what labels do not tell": ("new_model", "prior"),
     "ours-no-tilt": ("new_model", "recurring", "label_drought"),
-    "ours-no-centring": ("stationary", "new_model"),
     "ours-no-least move": ("stationary",),
     "ours-no-rectifier": ("recurring", "slow_trend", "signal_lost"),
     "ours-no-discount": ("recurring", "both_abrupt", "signal_lost"),

@@ -268,7 +268,6 @@ PARTS: dict[str, dict[str, Any]] = {
     "forgetting": {"half_life_slow": 1e9},
     "smoothing": {"bandwidth_cells": 3, "wide_bandwidth_cells": 5},
     "least move": {"move_least": 0.0, "map_move_least": 0.0},
-    "centring": {"centred": False},
     "mix detectors": {"watch_mix": False},
     "recent labels by mix": {"mix_split": False},
     "what labels do not tell": {"unseen_scale": 0.005},
