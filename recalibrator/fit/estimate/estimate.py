@@ -265,14 +265,14 @@ def _last_kept(grid: Grid, threshold: float | None) -> int:
 
 
 def _discounted(decayed: DecayedSums, constants: MethodConstants, discounted: bool) -> Floats:
-    """Let all labels from before a change together weigh no more than a prior that new labels use up.
+    """Let all labels from before a change together weigh no more than a prior.
 
     Shape (``SUMS``, groups): before and since taken together; what is recent was routed since the change.
     """
     before = decayed.before
     if before is None:
         return decayed.since
-    allowed = max(constants.old_labels_least, constants.old_labels_most - decayed.fresh) if discounted else float("inf")
+    allowed = constants.old_labels if discounted else inf
     slow, of_map = (
         min(1.0, allowed / total) if total > 0.0 else 1.0
         for total in (float(before[SLOW][at.ONE].sum()), float(before[MAP_LABELS].sum()))
