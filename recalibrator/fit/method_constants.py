@@ -28,10 +28,9 @@ class MethodConstants:
     half_life_revisions: float = 75.0
     #: Versions whose content can be activated again.
     kept_versions: int = 50
-    #: ``half_life_slow`` and ``half_life_map``: labels after which a label counts half: for the outcome curves, for
-    #: the map g. Receipt: ablations ``forgetting`` and ``discount``.
+    #: Labels after which a label counts half, for the outcome curves and the map g. Receipt: ablations ``forgetting``
+    #: and ``discount``.
     half_life_slow: float = 4_000.0
-    half_life_map: float = 3_000.0
     #: Queries after which it does for the rectifier and the status page.
     half_life_fast: float = 15_000.0
     #: After a change, what all earlier labels together may still count.

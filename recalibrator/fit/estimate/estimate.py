@@ -18,8 +18,6 @@ from recalibrator.fit.data.decayed_sums import (
     FAST,
     FAST_QUERIES,
     FAST_SQUARE,
-    MAP_ERRORS,
-    MAP_LABELS,
     SLOW,
     SLOW_SQUARE,
     SLOW_SQUARE_PAIR,
@@ -214,7 +212,7 @@ def estimate_outcomes(
         rectifier=rectifier,
         tilt=tilt,
         shift=shift,
-        map=fitter.fit(_error_cells(grid, groups, shift.error, shares)),
+        map=fitter.fit(_error_cells(grid, sums, shift.error, shares)),
         support=_support(decayed, groups, sums),
         error_given=inside(shift.error_given)
         if circumstances.settled or decayed.before is None
@@ -273,14 +271,11 @@ def _discounted(decayed: DecayedSums, constants: MethodConstants, discounted: bo
     if before is None:
         return decayed.since
     allowed = constants.old_labels if discounted else inf
-    slow, of_map = (
-        min(1.0, allowed / total) if total > 0.0 else 1.0
-        for total in (float(before[SLOW][at.ONE].sum()), float(before[MAP_LABELS].sum()))
-    )
+    total = float(before[SLOW][at.ONE].sum())
+    slow = min(1.0, allowed / total) if total > 0.0 else 1.0
     share = np.zeros(SUMS)
     share[SLOW] = slow
     share[[SLOW_SQUARE, SLOW_SQUARE_PAIR]] = slow * slow
-    share[[MAP_LABELS, MAP_ERRORS]] = of_map
     return before * share[:, None] + decayed.since
 
 
@@ -334,9 +329,9 @@ def degraded(estimate: Estimate, share: float) -> Estimate:
     return replace(estimate, escalated=escalated)
 
 
-def _error_cells(grid: Grid, groups: Floats, shift: Floats, shares: Floats) -> ErrorCells:
+def _error_cells(grid: Grid, sums: CellSums, shift: Floats, shares: Floats) -> ErrorCells:
     """Return what g is fitted to, with the errors moved by the agreement tilt."""
-    count, wrong = groups[[MAP_LABELS, MAP_ERRORS], :-1].reshape(2, 3, -1).sum(axis=1)
+    count, wrong = sums.by_cell[:, at.ONE], sums.by_cell[:, at.ERROR]
     return ErrorCells(grid.logits, np.minimum(np.maximum(wrong + shift * count, 0.0), count), count, shares)
 
 
