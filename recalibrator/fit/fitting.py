@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import numpy as np
 from pydantic import JsonValue
 
 from recalibrator.fit.change_monitor import ChangeMonitor
-from recalibrator.fit.codec import Floats, Kept, KeptEach
+from recalibrator.fit.codec import Kept, KeptEach
 from recalibrator.fit.data.label_table import LabelTable
 from recalibrator.fit.data.prequential import calibration_error
 from recalibrator.fit.data.traffic_window import PAIRS, TrafficWindow
@@ -57,7 +56,6 @@ class Fitting:
         self._parts = self._made_parts()
         self._learn_anew()
         self._map_fitter = map_fitter(settings.calibration_map, constants.map_prior_labels)
-        self._map_in_force: tuple[CalibrationVersion, Floats] | None = None
         self._counters = Counters()
         self._queries_until_fit = self._queries_between_fits
 
@@ -264,18 +262,8 @@ class Fitting:
             return "settings_changed"
         if self._begins_large_only(candidate):
             return "large_only"
-        if self._map_in_force is None or self._map_in_force[0] is not current:
-            self._map_in_force = current, current.error_probability(self._grid.centres)
-        fitted, before = candidate.estimate.map, self._map_in_force[1]
-        after = np.interp(self._grid.centres, fitted.uncertainty, fitted.error_probability)
-        return reason_to_publish(
-            current,
-            candidate,
-            self.constants,
-            map_moved=float(candidate.estimate.traffic @ np.abs(after - before)),
-            age_s=(self._now_us - to_us(current.created_at)) / 1e6,
-            drifted=drifted,
-        )
+        age_s = (self._now_us - to_us(current.created_at)) / 1e6
+        return reason_to_publish(current, candidate, self.constants, age_s=age_s, drifted=drifted)
 
     def _knows_fields(self, candidate: Candidate) -> bool:
         """Whether enough labels say what both models give in each field that has a target of its own."""

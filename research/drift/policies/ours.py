@@ -267,7 +267,7 @@ PARTS: dict[str, dict[str, Any]] = {
     "discount": {"old_labels": 1e9},
     "forgetting": {"half_life_slow": 1e9},
     "smoothing": {"bandwidth_cells": 3, "wide_bandwidth_cells": 5},
-    "least move": {"move_least": 0.0, "map_move_least": 0.0},
+    "least move": {"move_least": 0.0},
     "mix detectors": {"watch_mix": False},
     "recent labels by mix": {"mix_split": False},
     "what labels do not tell": {"unseen_scale": 0.005},
