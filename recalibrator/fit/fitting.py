@@ -147,21 +147,15 @@ class Fitting:
         if current is None or self._put_off >= self.constants.refits_put_off or not self._may_wait(current):
             return self._refit()
         self._put_off += 1
-        if self._labels_until_fit <= 0:
-            self._labels_until_fit = self._labels_between_fits(current.evidence.effective_labels)
-        if self._queries_until_fit <= 0.0:
-            self._queries_until_fit = self._queries_between_fits
+        self._labels_until_fit = self._labels_between_fits(current.evidence.effective_labels)
+        self._queries_until_fit = self._queries_between_fits
         return None
 
     def _may_wait(self, current: CalibrationVersion) -> bool:
-        """Whether the version in force is as good as settled, and what is known says that nothing moves."""
-        if current.state != "active" or self.settings.target.cost is not None or self._audit_changed:
-            return False
-        if self._labels.counting < self.constants.calm_labels or outdated(current, self.settings):
-            return False
-        sampling, least = self.settings.sampling, min(current.label_shares)
-        at_rest = min(sampling.exploration_probability * self.constants.quiet_exploration, least)
-        return current.exploration_probability == at_rest and self._monitor.is_calm
+        """Whether the version in force explores as at rest, and nothing has come up since."""
+        is_news = self._audit_changed or outdated(current, self.settings) or self.settings.target.cost is not None
+        at_rest = current.exploration_probability < self.settings.sampling.exploration_probability
+        return at_rest and not is_news and self._monitor.is_quiet and self._monitor.label_quality.is_trusting
 
     def _labels_between_fits(self, effective: float) -> int:
         one = self.constants

@@ -80,12 +80,9 @@ class MethodConstants:
     refit_labels_least: int = 16
     refit_labels_most: int = 250
     refit_queries: int = 500
-    #: Refits in a row that are due and may be left out while nothing moves.
+    #: Refits in a row that are due and may be left out while exploration rests: without, the core's stream takes 40 %
+    #: more CPU.
     refits_put_off: int = 4
-    #: Labels below which none is: each refit still learns much.
-    calm_labels: int = 1_000
-    #: Of its bound, what a detector's evidence has reached where something may be moving.
-    calm_share: float = 0.3
     #: Of micro-F1: where the target is not secured, escalating more for less is not worth its cost. Receipt: ablations
     #: ``least gain``, ``least move`` and ``exploration``; tests/recalibrator/fit/decide/test_threshold.py.
     gain_least: float = 0.001
