@@ -152,10 +152,13 @@ class Fitting:
         return None
 
     def _may_wait(self, current: CalibrationVersion) -> bool:
-        """Whether the version in force explores as at rest, and nothing has come up since."""
-        is_news = self._audit_changed or outdated(current, self.settings) or self.settings.target.cost is not None
-        at_rest = current.exploration_probability < self.settings.sampling.exploration_probability
-        return at_rest and not is_news and self._monitor.is_quiet and self._monitor.label_quality.is_trusting
+        """Whether much is known, the version in force explores as at rest, and nothing has come up since."""
+        settings = self.settings
+        if self._labels.counting < self.constants.calm_labels or settings.target.cost is not None:
+            return False
+        at_rest = current.exploration_probability < settings.sampling.exploration_probability
+        is_quiet = self._view().circumstances.is_quiet and self._monitor.label_quality.is_trusting
+        return at_rest and is_quiet and not self._audit_changed and not outdated(current, settings)
 
     def _labels_between_fits(self, effective: float) -> int:
         one = self.constants

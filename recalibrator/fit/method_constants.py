@@ -83,6 +83,8 @@ class MethodConstants:
     #: Refits in a row that are due and may be left out while exploration rests: without, the core's stream takes 40 %
     #: more CPU.
     refits_put_off: int = 4
+    #: Labels below which none is: each refit still learns much.
+    calm_labels: int = 1_000
     #: Of micro-F1: where the target is not secured, escalating more for less is not worth its cost. Receipt: ablations
     #: ``least gain``, ``least move`` and ``exploration``; tests/recalibrator/fit/decide/test_threshold.py.
     gain_least: float = 0.001
