@@ -141,9 +141,6 @@ class GatewaySettings(Section):
     max_in_flight: Annotated[Integer, Field(ge=1, le=100_000)] = 1_000
     #: Longest time that a caller waits; then the query is given up (504), without a result.
     answer_timeout_s: Seconds = 60.0
-    #: Connections kept open, at most a quarter as many as the process may open files; beyond it the one that has waited
-    #: longest for a request makes room.
-    max_connections: Annotated[Integer, Field(ge=1, le=100_000)] = 2_048
     #: Directory in which the gateway keeps the last good calibration versions, as ``router.state_dir`` does.
     state_dir: Annotated[str, Field(min_length=1)] | None = None
     #: Names under which requests may ask for this gateway, as ``recalibrator.allowed_hosts`` does for the API.
@@ -153,6 +150,15 @@ class GatewaySettings(Section):
     def _closed_to_others(self) -> Self:
         require_keys(self.http_host, self.allowed_hosts, self.api_keys)
         return self
+
+    @property
+    def max_connections(self) -> int:
+        """Connections kept open: one in use and one at rest for each query that is worked on.
+
+        Beyond them, or a quarter as many as the process may open files, the one that has waited longest for a request
+        makes room.
+        """
+        return 2 * self.max_in_flight
 
 
 class RecalibratorSettings(Section):

@@ -233,9 +233,6 @@ class HandoffSettings(Section):
     #: Share of escalated queries for which the large model also answers alone, unserved, so that it is known what
     #: handing over changes.
     guard_share: Share = 0.01
-    #: micro-F1 on escalated queries that handing over may cost. Where labels show that it costs more, with 95 %
-    #: confidence, it is switched off; 1 never switches it off.
-    micro_f1_loss: Share = 0.002
 
     @property
     def handoff(self) -> Handoff:

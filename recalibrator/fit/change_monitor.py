@@ -323,11 +323,3 @@ class ChangeMonitor:
         change = self.change
         learning = change.fresh is not None and change.fresh < self._constants.alert_labels
         return not learning and self.drift.worst == "ok"
-
-    @property
-    def is_calm(self) -> bool:
-        """Whether no evidence to speak of says that anything moves, of the world or of labels."""
-        if not self.label_quality.is_trusting or not self.is_quiet:
-            return False
-        share = self._constants.calm_share
-        return all(one.statistic < share * one.bound for one in self.drift.detectors)

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import numpy as np
 from pydantic import JsonValue
 
 from recalibrator.fit.change_monitor import ChangeMonitor
-from recalibrator.fit.codec import Floats, Kept, KeptEach
+from recalibrator.fit.codec import Kept, KeptEach
 from recalibrator.fit.data.label_table import LabelTable
 from recalibrator.fit.data.prequential import calibration_error
 from recalibrator.fit.data.traffic_window import PAIRS, TrafficWindow
@@ -57,7 +56,6 @@ class Fitting:
         self._parts = self._made_parts()
         self._learn_anew()
         self._map_fitter = map_fitter(settings.calibration_map, constants.map_prior_labels)
-        self._map_in_force: tuple[CalibrationVersion, Floats] | None = None
         self._counters = Counters()
         self._queries_until_fit = self._queries_between_fits
 
@@ -149,21 +147,18 @@ class Fitting:
         if current is None or self._put_off >= self.constants.refits_put_off or not self._may_wait(current):
             return self._refit()
         self._put_off += 1
-        if self._labels_until_fit <= 0:
-            self._labels_until_fit = self._labels_between_fits(current.evidence.effective_labels)
-        if self._queries_until_fit <= 0.0:
-            self._queries_until_fit = self._queries_between_fits
+        self._labels_until_fit = self._labels_between_fits(current.evidence.effective_labels)
+        self._queries_until_fit = self._queries_between_fits
         return None
 
     def _may_wait(self, current: CalibrationVersion) -> bool:
-        """Whether the version in force is as good as settled, and what is known says that nothing moves."""
-        if current.state != "active" or self.settings.target.cost is not None or self._audit_changed:
+        """Whether much is known, the version in force explores as at rest, and nothing has come up since."""
+        settings = self.settings
+        if self._labels.counting < self.constants.calm_labels or settings.target.cost is not None:
             return False
-        if self._labels.counting < self.constants.calm_labels or outdated(current, self.settings):
-            return False
-        sampling, least = self.settings.sampling, min(current.label_shares)
-        at_rest = min(sampling.exploration_probability * self.constants.quiet_exploration, least)
-        return current.exploration_probability == at_rest and self._monitor.is_calm
+        at_rest = current.exploration_probability < settings.sampling.exploration_probability
+        is_quiet = self._view().circumstances.is_quiet and self._monitor.label_quality.is_trusting
+        return at_rest and is_quiet and not self._audit_changed and not outdated(current, settings)
 
     def _labels_between_fits(self, effective: float) -> int:
         one = self.constants
@@ -264,18 +259,8 @@ class Fitting:
             return "settings_changed"
         if self._begins_large_only(candidate):
             return "large_only"
-        if self._map_in_force is None or self._map_in_force[0] is not current:
-            self._map_in_force = current, current.error_probability(self._grid.centres)
-        fitted, before = candidate.estimate.map, self._map_in_force[1]
-        after = np.interp(self._grid.centres, fitted.uncertainty, fitted.error_probability)
-        return reason_to_publish(
-            current,
-            candidate,
-            self.constants,
-            map_moved=float(candidate.estimate.traffic @ np.abs(after - before)),
-            age_s=(self._now_us - to_us(current.created_at)) / 1e6,
-            drifted=drifted,
-        )
+        age_s = (self._now_us - to_us(current.created_at)) / 1e6
+        return reason_to_publish(current, candidate, self.constants, age_s=age_s, drifted=drifted)
 
     def _knows_fields(self, candidate: Candidate) -> bool:
         """Whether enough labels say what both models give in each field that has a target of its own."""

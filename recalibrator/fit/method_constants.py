@@ -28,30 +28,23 @@ class MethodConstants:
     half_life_revisions: float = 75.0
     #: Versions whose content can be activated again.
     kept_versions: int = 50
-    #: ``half_life_slow`` and ``half_life_map``: labels after which a label counts half: for the outcome curves, for
-    #: the map g. Receipt: ablations ``forgetting`` and ``discount``.
+    #: Labels after which a label counts half, for the outcome curves and the map g. Receipt: ablations ``forgetting``
+    #: and ``discount``.
     half_life_slow: float = 4_000.0
-    half_life_map: float = 3_000.0
     #: Queries after which it does for the rectifier and the status page.
     half_life_fast: float = 15_000.0
-    #: ``old_labels_least`` and ``old_labels_most``: after a change, what all earlier labels together may still count:
-    #: the larger value at first, falling by one for every new label down to the smaller.
-    old_labels_least: float = 50.0
-    old_labels_most: float = 400.0
+    #: After a change, what all earlier labels together may still count.
+    old_labels: float = 100.0
     #: ``bandwidth_cells`` and ``wide_bandwidth_cells``: support of the smoothing kernel, and of the one that it is
-    #: shrunk to, in cells. Receipt: ablations ``smoothing`` and ``centring``;
+    #: shrunk to, in cells. Receipt: ablation ``smoothing``;
     #: tests/recalibrator/fit/estimate/test_bias.py.
     bandwidth_cells: int = 9
     wide_bandwidth_cells: int = 25
     #: Labels that the wider curve is worth where there are few.
     shrink_labels: float = 2.0
-    #: Whether the bias of smoothing is taken out of the curves on either side of the serving threshold.
-    centred: bool = True
-    #: ``tilt_ridge`` and ``quiet_tilt_ridge``: penalty on the two parameters of the agreement tilt, per unit of logit
-    #: squared: after a change or while one is suspected, and while all is quiet. Receipt: ablations ``tilt`` and
-    #: ``quieter tilt``; tests/recalibrator/fit/estimate/test_agreement.py.
-    tilt_ridge: float = 40.0
-    quiet_tilt_ridge: float = 160.0
+    #: Penalty on the two parameters of the agreement tilt, per unit of logit squared. Receipt: ablation ``tilt``;
+    #: tests/recalibrator/fit/estimate/test_agreement.py.
+    tilt_ridge: float = 80.0
     #: Share of the labels asked for that is there in time while labelers work; with fewer, what agreement loses counts
     #: as the small model's fault.
     labels_present: float = 0.5
@@ -87,19 +80,16 @@ class MethodConstants:
     refit_labels_least: int = 16
     refit_labels_most: int = 250
     refit_queries: int = 500
-    #: Refits in a row that are due and may be left out while nothing moves.
+    #: Refits in a row that are due and may be left out while exploration rests: without, the core's stream takes 40 %
+    #: more CPU.
     refits_put_off: int = 4
     #: Labels below which none is: each refit still learns much.
     calm_labels: int = 1_000
-    #: Of its bound, what a detector's evidence has reached where something may be moving.
-    calm_share: float = 0.3
     #: Of micro-F1: where the target is not secured, escalating more for less is not worth its cost. Receipt: ablations
     #: ``least gain``, ``least move`` and ``exploration``; tests/recalibrator/fit/decide/test_threshold.py.
     gain_least: float = 0.001
-    #: Escalation rate, the smallest move worth a new version.
-    move_least: float = 0.003
-    #: Mean change of g(u) over traffic worth a new version.
-    map_move_least: float = 0.03
+    #: Escalation rate, the smallest move worth a new version; without it twice as many are published.
+    move_least: float = 0.01
     #: Age at which a version is republished, in seconds of event time.
     maximum_age_s: float = 3_600.0
     #: Share of the configured exploration that is enough while nothing has changed lately.

@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from recalibrator.fit.publish.handoff_watch import HandoffWatch
+from recalibrator.fit.publish.handoff_watch import LOSS_MOST, HandoffWatch
 from research.handoff.at_target import FIXED, NAMES, hold, ladder, loss, weights_of
 from research.handoff.experiment import LARGE_TOKEN, Floats
 from research.handoff.pool import OFF, Pool
@@ -19,7 +19,6 @@ from schemas import LabelledExample, OutcomeCounts
 from schemas.basis import Granularity
 from schemas.settings import HandoffSettings
 
-LIMIT = HandoffSettings().micro_f1_loss
 CHUNK = 2_000
 """Queries between two looks at the guard's labels."""
 
@@ -42,7 +41,7 @@ class Rule:
         if known is None:
             return 0
         upper, lower = (known.upper, known.lower) if self.by_bounds else (known.estimate, known.estimate)
-        return 1 if upper < LIMIT / 2.0 else -1 if lower > LIMIT else 0
+        return 1 if upper < LOSS_MOST / 2.0 else -1 if lower > LOSS_MOST else 0
 
 
 RULES = {
@@ -82,7 +81,7 @@ class Stage:
         alone = 0.0 if name == OFF else guard_share * LARGE_TOKEN * float(weights @ np.nan_to_num(self._alone))
         walk.cost += queries * (held.cost + alone)
         walk.escalated += round(queries * held.escalated)
-        walk.too_lossy += round(queries * held.escalated) if self._loss[name] > LIMIT else 0
+        walk.too_lossy += round(queries * held.escalated) if self._loss[name] > LOSS_MOST else 0
         walk.spent[name] = walk.spent.get(name, 0) + queries
 
     @property
@@ -145,7 +144,7 @@ def stepping(stages: Sequence[Stage], rule: Rule, queries: int, seed: int) -> Wa
 
 
 def _fresh() -> HandoffWatch:
-    return HandoffWatch(HandoffSettings(micro_f1_loss=LIMIT))
+    return HandoffWatch(HandoffSettings())
 
 
 def fixed(stages: Sequence[Stage], name: str, queries: int) -> Walk:

@@ -145,7 +145,7 @@ def test_prices_of_tokens_are_printed_as_they_are_given(check: Check, command: s
     photo = json.loads(out)["workloads"]["photo"]
     assert code == 0
     assert photo["cost"] == {"small": 1.0, "large": 3.0, "unit": "token", "prompt_large": 0.5}
-    assert photo["handoff"] == {"margin": 0.9, "granularity": "field", "guard_share": 0.01, "micro_f1_loss": 0.002}
+    assert photo["handoff"] == {"margin": 0.9, "granularity": "field", "guard_share": 0.01}
 
 
 def test_log_lines_do_not_mix_with_the_outcome() -> None:

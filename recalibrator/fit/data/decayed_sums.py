@@ -22,10 +22,10 @@ from recalibrator.fit.method_constants import MethodConstants
 SLOW = slice(0, OUTCOMES)
 SLOW_SQUARE, SLOW_SQUARE_PAIR = OUTCOMES, OUTCOMES + 1
 FAST = slice(OUTCOMES + 2, 2 * OUTCOMES + 2)
-FAST_SQUARE, FAST_QUERIES, MAP_LABELS, MAP_ERRORS = range(2 * OUTCOMES + 2, 2 * OUTCOMES + 6)
-SUMS = 2 * OUTCOMES + 6
+FAST_SQUARE, FAST_QUERIES = 2 * OUTCOMES + 2, 2 * OUTCOMES + 3
+SUMS = 2 * OUTCOMES + 4
 """Rows of the sums: outcomes by the slow weights, the squares of these, and those of pairs alone; outcomes by the fast
-weights, their squares, and the fast weights by inverse propensity; labels and errors by the weights of the map."""
+weights, their squares, and the fast weights by inverse propensity."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,11 +38,9 @@ class DecayedSums:
     since: Floats
     #: Shape (2, groups): fast weights of those that the current traffic has brought: of all, and of pairs.
     current: Floats
-    #: ``labels``, ``pairs`` and ``fresh``: contributions that count; of these, where both models ran; of these, those
-    #: since the change.
+    #: ``labels`` and ``pairs``: contributions that count; of these, where both models ran.
     labels: int
     pairs: int
-    fresh: int
     #: First and last routing time of what counts.
     window_us: tuple[int, int] | None
 
@@ -72,10 +70,10 @@ def decayed_sums(
     # For the curves age is counted in labels, not in time: what makes a label old is that others have come since. Of
     # equal times all have the same age, so that the order in which they came changes no weight.
     newer = len(routed_us) - np.searchsorted(routed_us, routed_us, side="right")
-    slow, of_map = (np.exp2(newer / -half_life) for half_life in (constants.half_life_slow, constants.half_life_map))
+    slow = np.exp2(newer / -constants.half_life_slow)
     fast = _recency(columns, constants.half_life_fast)
     worth = labels.worth(columns.T)
-    values = _weighed(columns, worth * slow, worth * fast, worth * of_map)
+    values = _weighed(columns, worth * slow, worth * fast)
     old = 0 if changed_us is None else int(np.searchsorted(routed_us, changed_us))
     before, since = np.empty((2, SUMS, labels.groups))
     for row, value in enumerate(values):
@@ -89,7 +87,6 @@ def decayed_sums(
         current=np.array([np.bincount(group[latest], weight, labels.groups) for weight in current]),
         labels=len(group),
         pairs=int(np.count_nonzero(columns[at.PAIR])),
-        fresh=len(group) - old,
         window_us=(int(routed_us[0]), int(routed_us[-1])) if len(group) else None,
     )
 
@@ -116,11 +113,10 @@ def _recency(columns: Floats, half_life: float) -> Floats:
     return np.asarray(np.exp2(stand_for[np.searchsorted(times, times, side="right")] / -half_life))
 
 
-def _weighed(columns: Floats, slow: Floats, fast: Floats, of_map: Floats) -> Iterator[Floats]:
+def _weighed(columns: Floats, slow: Floats, fast: Floats) -> Iterator[Floats]:
     """Yield what the sums are of, each of shape (labels,), in the order of their rows."""
     square = slow * slow
     yield from (outcome * slow for outcome in columns[:OUTCOMES])
     yield from (square, square * columns[at.PAIR])
     yield from (outcome * fast for outcome in columns[:OUTCOMES])
     yield from (fast * fast, fast / np.maximum(columns[at.LABEL_PROBABILITY], LEAST_PROPENSITY))
-    yield from (of_map, of_map * columns[at.ERROR])

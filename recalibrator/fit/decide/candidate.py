@@ -27,8 +27,6 @@ from schemas.labelled import LabelledExample
 from schemas.settings import WorkloadSettings
 from schemas.traffic import TrafficSummary
 
-_DRIFT_SHARE = 0.25
-
 
 class FieldWeights(NamedTuple):
     """One field's policies, for its own target, and the evidence behind them."""
@@ -163,16 +161,14 @@ def reason_to_publish(
     candidate: Candidate,
     constants: MethodConstants,
     *,
-    map_moved: float,
     age_s: float,
     drifted: bool,
 ) -> str | None:
     """Return the trigger of a new version, or None to leave the one in force.
 
     A publication reaches all routers within tens of milliseconds and costs next to nothing, so that only moves too
-    small to matter are kept back. Waiting for larger ones, or for those beyond their noise, was measured to cost more
-    than it saves. ``map_moved`` is the mean over current traffic of the change of g(u), ``age_s`` event time since
-    ``current``; ``drifted``: a detector has just fired.
+    small to matter are kept back. Waiting for those beyond their noise was measured to cost more than it saves.
+    ``age_s`` is event time since ``current``; ``drifted``: a detector has just fired.
     """
     policies, choice = candidate.policies, candidate.choice
     if choice.feasible != (current.state != "infeasible"):
@@ -180,12 +176,10 @@ def reason_to_publish(
     old = policies.index(current.uncertainty_threshold)
     before = escalation_rate(candidate.estimate, policies.thresholds[1:-1], current.atom)
     move = float(policies.escalation_rate[choice.index] - before[old])
-    if drifted and abs(move) >= _DRIFT_SHARE * constants.move_least:
+    if drifted:
         return "drift"
     if abs(move) > constants.move_least:
         return "threshold_moved"
-    if map_moved > constants.map_move_least:
-        return "map_moved"
     if candidate.exploration != current.exploration_probability:
         return "exploration_changed"
     aged = "maximum_age" if age_s >= constants.maximum_age_s else None

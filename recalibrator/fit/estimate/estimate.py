@@ -18,8 +18,6 @@ from recalibrator.fit.data.decayed_sums import (
     FAST,
     FAST_QUERIES,
     FAST_SQUARE,
-    MAP_ERRORS,
-    MAP_LABELS,
     SLOW,
     SLOW_SQUARE,
     SLOW_SQUARE_PAIR,
@@ -40,7 +38,7 @@ from recalibrator.fit.estimate.outcome_curves import (
     smooth_outcomes,
     stratify,
 )
-from recalibrator.fit.estimate.rectifier import Change, Rectifier, centred, rectify
+from recalibrator.fit.estimate.rectifier import Change, Rectifier, rectify
 from recalibrator.fit.estimate.smoothing import kernel_mean
 from recalibrator.fit.method_constants import MethodConstants
 from recalibrator.grid import Grid
@@ -189,10 +187,8 @@ def estimate_outcomes(
     smoothed = smooth_outcomes(sums, constants)
     split = _last_kept(grid, circumstances.serving_threshold)
     curves = stratify(sums, smoothed, target, constants)
-    if constants.centred:
-        curves = centred(curves, sums, target, split)
     absent = _unlabelled(labels, traffic, constants.labels_present, is_label_free=circumstances.is_label_free)
-    tilt, shift = _tilt(curves, smoothed, labels, traffic, constants, circumstances.is_quiet, absent)
+    tilt, shift = _tilt(curves, smoothed, labels, traffic, constants, absent)
     silent = tuple(1.0 if side == circumstances.silent_side else absent for side in ("kept", "escalated"))
     typical = constants.unseen_scale if circumstances.is_new_mix else constants.drift_scale
     change = Change(typical, constants.unseen_scale, silent)
@@ -216,7 +212,7 @@ def estimate_outcomes(
         rectifier=rectifier,
         tilt=tilt,
         shift=shift,
-        map=fitter.fit(_error_cells(grid, groups, shift.error, shares)),
+        map=fitter.fit(_error_cells(grid, sums, shift.error, shares)),
         support=_support(decayed, groups, sums),
         error_given=inside(shift.error_given)
         if circumstances.settled or decayed.before is None
@@ -237,14 +233,12 @@ def _tilt(
     labels: LabelTable,
     traffic: TrafficWindow,
     constants: MethodConstants,
-    is_quiet: bool,
     unlabelled: float,
 ) -> tuple[Tilt, Shift]:
     """Fit the agreement tilt to recent unlabelled pairs; returns what it does to each curve, too."""
     place = labels.grid.standard_logits
     pairs, agreeing = (traffic.counts[name].astype(np.float64) for name in (PAIRS, AGREEING))
-    ridge = constants.quiet_tilt_ridge if is_quiet else constants.tilt_ridge
-    tilt = fit_tilt(curves.agreement, pairs, agreeing, place, ridge)
+    tilt = fit_tilt(curves.agreement, pairs, agreeing, place, constants.tilt_ridge)
     return tilt, shift_by(tilt, curves.agreement, place, smoothed, labels.target, unlabelled=unlabelled)
 
 
@@ -269,22 +263,19 @@ def _last_kept(grid: Grid, threshold: float | None) -> int:
 
 
 def _discounted(decayed: DecayedSums, constants: MethodConstants, discounted: bool) -> Floats:
-    """Let all labels from before a change together weigh no more than a prior that new labels use up.
+    """Let all labels from before a change together weigh no more than a prior.
 
     Shape (``SUMS``, groups): before and since taken together; what is recent was routed since the change.
     """
     before = decayed.before
     if before is None:
         return decayed.since
-    allowed = max(constants.old_labels_least, constants.old_labels_most - decayed.fresh) if discounted else float("inf")
-    slow, of_map = (
-        min(1.0, allowed / total) if total > 0.0 else 1.0
-        for total in (float(before[SLOW][at.ONE].sum()), float(before[MAP_LABELS].sum()))
-    )
+    allowed = constants.old_labels if discounted else inf
+    total = float(before[SLOW][at.ONE].sum())
+    slow = min(1.0, allowed / total) if total > 0.0 else 1.0
     share = np.zeros(SUMS)
     share[SLOW] = slow
     share[[SLOW_SQUARE, SLOW_SQUARE_PAIR]] = slow * slow
-    share[[MAP_LABELS, MAP_ERRORS]] = of_map
     return before * share[:, None] + decayed.since
 
 
@@ -338,9 +329,9 @@ def degraded(estimate: Estimate, share: float) -> Estimate:
     return replace(estimate, escalated=escalated)
 
 
-def _error_cells(grid: Grid, groups: Floats, shift: Floats, shares: Floats) -> ErrorCells:
+def _error_cells(grid: Grid, sums: CellSums, shift: Floats, shares: Floats) -> ErrorCells:
     """Return what g is fitted to, with the errors moved by the agreement tilt."""
-    count, wrong = groups[[MAP_LABELS, MAP_ERRORS], :-1].reshape(2, 3, -1).sum(axis=1)
+    count, wrong = sums.by_cell[:, at.ONE], sums.by_cell[:, at.ERROR]
     return ErrorCells(grid.logits, np.minimum(np.maximum(wrong + shift * count, 0.0), count), count, shares)
 
 

@@ -5,14 +5,14 @@ One correction for all of u would be steadier, but fails when u loses its signal
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import NamedTuple
 
 import numpy as np
 
 from recalibrator.fit.codec import Floats
 from recalibrator.fit.data import label_columns as at
-from recalibrator.fit.estimate.outcome_curves import CellSums, Stratified
+from recalibrator.fit.estimate.outcome_curves import CellSums
 
 _ALONE = 1.0 + 1e-9
 """In labels: the newest one by itself, whatever its weight is rounded to, has no spread."""
@@ -65,31 +65,6 @@ def _sides(split: int) -> tuple[slice, slice]:
     return slice(0, split + 1), slice(split + 1, None)
 
 
-def _residual(sums: Floats, curve: Floats, model: _Model, target: float) -> tuple[Floats, Floats, Floats]:
-    """Return by cell the number of answers of one model, their summed score, and what it lies above the curve."""
-    count = sums[:, model.answers]
-    value = sums[:, model.hits] - target * sums[:, model.size]
-    return count, value, value - count * curve
-
-
-def centred(curves: Stratified, sums: CellSums, target: float, split: int) -> Stratified:
-    """Take out of both curves what smoothing has put in: their mean residual on either side of the serving threshold.
-
-    Where a curve bends, a kernel's mean lies below or above it; the mean of the labels themselves does not. ``sums``
-    are those that the curves were fitted to, ``split`` is the last cell below the serving threshold.
-    """
-    moved = []
-    for curve, model in ((curves.small, _SMALL), (curves.large, _LARGE)):
-        count, _, residual = _residual(sums.by_cell, curve.value, model, target)
-        value = curve.value.copy()
-        for cells in _sides(split):
-            total = float(count[cells].sum())
-            if total > _ALONE:
-                value[cells] += float(residual[cells].sum()) / total
-        moved.append(replace(curve, value=value))
-    return replace(curves, small=moved[0], large=moved[1])
-
-
 def rectify(
     recent: CellSums,
     curves: tuple[Floats, Floats],
@@ -126,9 +101,11 @@ def rectify(
     variance, spreads, scales = np.zeros((2, 2)), np.full((2, 2), np.nan), np.zeros((2, 2))
     for place, (model, kish) in enumerate(((_SMALL, recent.square.sum(axis=0)), (_LARGE, pair_square))):
         curve = curves[place]
-        count, value, residual = _residual(recent.by_cell, curve, model, target)
+        count = recent.by_cell[:, model.answers]
+        value = recent.by_cell[:, model.hits] - target * recent.by_cell[:, model.size]
         squares = recent.by_cell[:, model.squares] - 2.0 * curve * value + count * curve * curve
-        rows = np.array((count, residual - shifted[place] * shifts[place], squares, kish), dtype=np.float64)
+        above = value - count * curve - shifted[place] * shifts[place]
+        rows = np.array((count, above, squares, kish), dtype=np.float64)
         size = float(recent.by_cell[:, model.size].sum())
         expected, unseen = (
             (scale * size / max(float(count.sum()), 1e-12)) ** 2 for scale in (change.typical, change.unseen)

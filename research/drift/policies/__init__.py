@@ -56,8 +56,6 @@ EXERCISED_BY: dict[str, tuple[str, ...]] = {
     "ours-no-recent labels by mix": ("new_model", "prior"),
     "ours-no-what labels do not tell": ("new_model", "prior"),
     "ours-no-tilt": ("new_model", "recurring", "label_drought"),
-    "ours-no-quieter tilt": ("stationary", "recurring"),
-    "ours-no-centring": ("stationary", "new_model"),
     "ours-no-least move": ("stationary",),
     "ours-no-rectifier": ("recurring", "slow_trend", "signal_lost"),
     "ours-no-discount": ("recurring", "both_abrupt", "signal_lost"),
@@ -67,7 +65,6 @@ EXERCISED_BY: dict[str, tuple[str, ...]] = {
     "ours-no-exploration at rest": ("stationary",),
     "ours-no-least gain": ("infeasible",),
     "ours-no-missing labels": ("label_drought",),
-    "ours-no-fading prior": ("recurring",),
     CLAIRVOYANT: ("recurring",),
 }
 """By policy: the families that put the missing part to work; a part is measured there, since elsewhere it rests."""

@@ -20,7 +20,7 @@ ON = Handoff(margin=0.9)
 
 
 def handing(**changes: Any) -> WorkloadSettings:
-    return settings(handoff={"margin": 0.9, "micro_f1_loss": 0.002}, **changes)
+    return settings(handoff={"margin": 0.9}, **changes)
 
 
 def under(event: Observation, name: str | None, harm: int = 0, *, guarded: bool = False) -> Observation:

@@ -155,7 +155,7 @@ def test_a_restart_changes_no_version(target: dict[str, Any]) -> None:
     again = Recalibrator.restore(whole.settings, whole.snapshot())
     assert again.snapshot() == whole.snapshot()
     assert again.status() == whole.status()
-    went_on = [drive(core, WORLD.draw, 3_000, first=2_500, tell=with_fields).versions for core in (whole, again)]
+    went_on = [drive(core, WORLD.draw, 6_000, first=2_500, tell=with_fields).versions for core in (whole, again)]
     first, second = ([(number, version.to_json()) for number, version in versions] for versions in went_on)
     assert first
     assert first == second

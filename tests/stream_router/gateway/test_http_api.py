@@ -13,6 +13,7 @@ import aiohttp
 import pytest
 
 from schemas.routed import QueryEvent, RoutedEvent
+from schemas.settings import GatewaySettings
 from stream_router.gateway import admission, http_api
 from stream_router.gateway import service as gateway_service
 from tests.support.answerers import EchoAnswerer
@@ -381,7 +382,8 @@ async def test_a_few_long_bodies_fill_the_memory(monkeypatch: pytest.MonkeyPatch
 async def test_slow_bodies_shut_out_the_next_caller(monkeypatch: pytest.MonkeyPatch) -> None:
     """A connection whose body has not come makes room, as a silent one does."""
     monkeypatch.setattr(http_api, "BODY_TIMEOUT_S", 2 * PATIENCE_S)
-    async with gateway(gateway_settings(gateway={"max_connections": 4})) as running:
+    monkeypatch.setattr(GatewaySettings, "max_connections", 4)
+    async with gateway() as running:
         slow = [await asyncio.open_connection("127.0.0.1", running.service.http_port) for _ in range(6)]
         for _, writer in slow:
             writer.write(SLOW % 100)
@@ -434,9 +436,10 @@ async def test_a_kept_connection_breaks_under_its_client(monkeypatch: pytest.Mon
         writer.close()
 
 
-async def test_silent_connections_shut_out_the_next_caller() -> None:
+async def test_silent_connections_shut_out_the_next_caller(monkeypatch: pytest.MonkeyPatch) -> None:
     """Beyond the limit the connection that has waited longest makes room, and never one that is being answered."""
-    async with holding(2, max_connections=4) as (running, held, asking):
+    monkeypatch.setattr(GatewaySettings, "max_connections", 4)
+    async with holding(2) as (running, held, asking):
         port = running.service.http_port
         silent = [await asyncio.open_connection("127.0.0.1", port) for _ in range(6)]
         reader, writer = await asyncio.open_connection("127.0.0.1", port)

@@ -15,8 +15,6 @@ from recalibrator.fit.data.decayed_sums import (
     FAST,
     FAST_QUERIES,
     FAST_SQUARE,
-    MAP_ERRORS,
-    MAP_LABELS,
     SLOW,
     SLOW_SQUARE,
     SLOW_SQUARE_PAIR,
@@ -24,7 +22,7 @@ from recalibrator.fit.data.decayed_sums import (
     decayed_sums,
     label_weights,
 )
-from recalibrator.fit.data.label_columns import ERROR, GROUP, LABEL_PROBABILITY, OUTCOMES, PAIR, ROUTED_US, STANDING
+from recalibrator.fit.data.label_columns import GROUP, LABEL_PROBABILITY, OUTCOMES, PAIR, ROUTED_US, STANDING
 from recalibrator.fit.data.label_table import LabelTable
 from recalibrator.fit.method_constants import MethodConstants
 from recalibrator.grid import Grid
@@ -34,7 +32,7 @@ from schemas.traffic import GridSpec
 from tests.support.cascade_stream import START, example, typo_world
 
 GRID = Grid(GridSpec(cells=16))
-HALF_LIVES = MethodConstants(half_life_slow=40.0, half_life_fast=8.0, half_life_map=20.0)
+HALF_LIVES = MethodConstants(half_life_slow=40.0, half_life_fast=8.0)
 WORLD = typo_world(400, 200, seed=3)
 
 
@@ -62,16 +60,13 @@ def by_definition(labels: LabelTable, changed_us: float) -> NDArray[np.float64]:
     counting = [row for row in labels.table if row[STANDING] > 0.0]
     for row in counting:
         newer = [other[LABEL_PROBABILITY] for other in counting if other[ROUTED_US] > row[ROUTED_US]]
-        slow, of_map = (
-            0.5 ** (len(newer) / half_life) for half_life in (HALF_LIVES.half_life_slow, HALF_LIVES.half_life_map)
-        )
+        slow = 0.5 ** (len(newer) / HALF_LIVES.half_life_slow)
         fast = 0.5 ** (sum(1.0 / probability for probability in newer) / HALF_LIVES.half_life_fast)
         into = sums[int(row[ROUTED_US] >= changed_us), :, int(row[GROUP])]
         into[SLOW] += row[:OUTCOMES] * slow
         into[FAST] += row[:OUTCOMES] * fast
         into[[SLOW_SQUARE, SLOW_SQUARE_PAIR]] += np.array([1.0, row[PAIR]]) * slow**2
         into[[FAST_SQUARE, FAST_QUERIES]] += (fast**2, fast / row[LABEL_PROBABILITY])
-        into[[MAP_LABELS, MAP_ERRORS]] += np.array([1.0, row[ERROR]]) * of_map
     return sums
 
 
@@ -90,8 +85,7 @@ def test_sums_and_weights_are_those_of_their_definition(
     if found.before is not None:
         np.testing.assert_allclose(found.before, before, atol=1e-9, rtol=1e-9)
     table = labels.table[labels.table[:, STANDING] > 0.0]
-    fresh = table[table[:, ROUTED_US] >= (changed_us or 0)]
-    assert (found.labels, found.pairs, found.fresh) == (len(table), int(table[:, PAIR].sum()), len(fresh))
+    assert (found.labels, found.pairs) == (len(table), int(table[:, PAIR].sum()))
     assert found.window_us == ((table[:, ROUTED_US].min(), table[:, ROUTED_US].max()) if len(table) else None)
     assert label_weights(labels, HALF_LIVES.half_life_fast).sum() == pytest.approx((before + since)[FAST][0].sum())
     np.testing.assert_allclose(found.current, since[FAST][[0, PAIR]], atol=1e-9, rtol=1e-9)
@@ -99,9 +93,9 @@ def test_sums_and_weights_are_those_of_their_definition(
 
 def test_many_half_lives_neither_overflow_nor_lose_labels() -> None:
     labels = window(capacity=2_000)
-    half_lives = MethodConstants(half_life_slow=1.0, half_life_fast=0.5, half_life_map=1.0)
+    half_lives = MethodConstants(half_life_slow=1.0, half_life_fast=0.5)
     for number in range(2_000):
         labels.offer(example(WORLD.draw(number % 400), f"q-{number}", "w", START + timedelta(seconds=number))[1])
     found = decayed_sums(labels, half_lives, None)
     assert found.since[SLOW_SQUARE].sum() == pytest.approx(4.0 / 3.0)
-    assert found.since[MAP_LABELS].sum() == pytest.approx(2.0)
+    assert found.since[SLOW][0].sum() == pytest.approx(2.0)

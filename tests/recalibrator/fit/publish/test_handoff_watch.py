@@ -25,7 +25,7 @@ def shown(watch: HandoffWatch) -> HandoffStatus:
 
 
 def watch(loss: float = 0.002) -> HandoffWatch:
-    return HandoffWatch(HandoffSettings(micro_f1_loss=loss))
+    return HandoffWatch(HandoffSettings(), loss)
 
 
 def label(number: int, alone: int, large: int, **changes: Any) -> LabelledExample:
