@@ -14,8 +14,11 @@ from schemas.settings import WorkloadSettings
 from schemas.status import RecalibratorStatus, RouterStatus, WorkloadStatus
 from ucci_runtime.broker.contact import Heard
 
-#: An instance sends its status every 2 s.
-SILENT_AFTER = timedelta(seconds=30)
+#: An instance sends its status every 2 s: three in a row did not come.
+SILENT_AFTER = timedelta(seconds=8)
+
+#: From then on it is silent whatever else is heard; and as long has everybody time to report once Kafka is back.
+LONG_SILENT = timedelta(seconds=30)
 
 #: Labels on either side below which a model is not judged, and standard errors from which it counts as moved.
 _LEAST_LABELS, _NORMAL = 30, 2.0
@@ -62,9 +65,24 @@ class Facts(NamedTuple):
         return f"the {role} model" if found is None else f"{found.model} at {found.public_url}"
 
     @property
+    def heard_until(self) -> datetime:
+        """Until when services could be heard."""
+        return heard_until(self.kafka, self.now)
+
+    @property
     def may_be_silent(self) -> bool:
         """Whether Kafka has answered for long enough that who has not been heard since is silent."""
-        return self.kafka is None or self.now - self.kafka.since > SILENT_AFTER
+        return self.kafka is None or self.now - self.kafka.since > LONG_SILENT
+
+    @property
+    def traffic_goes_on(self) -> bool:
+        """Whether queries were answered a moment ago."""
+        return self.last_query_at is not None and self.heard_until - self.last_query_at < SILENT_AFTER / 2
+
+
+def heard_until(kafka: Heard | None, now: datetime) -> datetime:
+    """Return until when services could be heard: while Kafka itself does not answer, nobody else is silent."""
+    return now if kafka is None else min(kafka.at, now)
 
 
 class InForce(NamedTuple):

@@ -11,6 +11,7 @@ from datetime import datetime, timedelta
 from urllib.parse import quote
 
 from recalibrator.headlines.facts import (
+    LONG_SILENT,
     SILENT_AFTER,
     Change,
     Facts,
@@ -112,9 +113,11 @@ def _silent(status: WorkloadStatus, facts: Facts) -> Headline | None:
         ("join", f"labels and traffic no longer reach the fit; {_deciding(status)}"),
     ):
         heard = [one.updated_at for one in known if stage in one.stages]
-        if any(facts.now - at <= SILENT_AFTER for at in heard) or (not heard and stage == "join"):
+        # What the fit says of a workload is a report as well, on another topic.
+        heard += [status.updated_at] if stage == "fit" and status.updated_at is not None else []
+        if any(facts.heard_until - at <= SILENT_AFTER for at in heard) or (not heard and stage == "join"):
             continue
-        last = max(heard, default=status.updated_at)
+        last = max(heard)
         act = "Start the recalibrator again, or read its log"
         return _say(status, f"{stage}_silent", f"The {stage} has been silent", effect, act, since=last)
     return None
@@ -124,7 +127,7 @@ def _no_room(status: WorkloadStatus, facts: Facts) -> Headline | None:
     """Speak of a stage that waits for room on its disk: queries are answered all the same."""
     for one in facts.recalibrators or ():
         for name, stage in one.stages.items():
-            if stage.trouble and not stage.ready and facts.now - one.updated_at <= SILENT_AFTER:
+            if stage.trouble and not stage.ready and facts.heard_until - one.updated_at <= SILENT_AFTER:
                 effect = f"labels and traffic no longer reach the fit; {_deciding(status)}"
                 return _say(status, "disk_full", f"The {name} waits: {stage.trouble}", effect, "Free space on its disk")
     return None
@@ -137,11 +140,14 @@ def _routers_silent(status: WorkloadStatus, facts: Facts) -> Headline | None:
     if not routers:
         # Routers that have been silent for long are in no status: that nobody sends would look the same.
         silent = [(one.instance_id, one.updated_at) for one in that_answer(facts.routers)]
-        silent = [] if any(facts.now - at <= SILENT_AFTER for _, at in silent) else silent
+        silent = [] if any(facts.heard_until - at <= SILENT_AFTER for _, at in silent) else silent
     if not silent or not facts.may_be_silent:
         return None
     last, names = max(at for _, at in silent), _listed([name for name, _ in silent])
     if len(silent) >= len(routers):
+        if facts.traffic_goes_on and facts.heard_until - last <= LONG_SILENT:
+            # Their reports are late, and not they: as where the topic's leader has failed.
+            return None
         which = " of the topic" if len(routers) < len(status.routers) else ""
         cause, effect = f"No router ({names}) has reported", f"no query{which} is answered{_queue(status)}"
         return _say(status, "routers_silent", cause, effect, "Start the routers again, or read their logs", since=last)

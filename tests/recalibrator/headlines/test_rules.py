@@ -102,7 +102,7 @@ CASES = {
     "fit_silent": Case(
         "The fit has been silent since 01 Mar 10:00 UTC … version 7 stays in force",
         "/workloads/photo#service",
-        status(),
+        status(updated_at=BEGAN),
         facts(recalibrators=(recalibrator(BEGAN),)),
     ),
     "kafka": Case(
@@ -476,3 +476,35 @@ def test_calls_that_fail_of_overload_are_no_outage() -> None:
     assert headline(status(routers=(router(large=UP, small=BUSY),), outage=failing), facts()).kind == "outage"
     both = status(routers=(router("a", large=DOWN), router("b", large=BUSY)), outage=failing)
     assert headline(both, facts()).kind == "outage"
+
+
+def heard_at(age_s: float, kafka_age_s: float = 0.0) -> tuple[WorkloadStatus, Facts]:
+    """Everybody has reported so long ago, and Kafka was heard so long ago; queries wait."""
+    heard, kafka = NOW - timedelta(seconds=age_s), Heard(NOW - timedelta(seconds=kafka_age_s), BEGAN, is_away=False)
+    around = facts(recalibrators=(recalibrator(heard),), routers=(router_status(heard=heard),), kafka=kafka)
+    return status(updated_at=heard, routers=()), around
+
+
+def test_lost_routers_were_named_after_half_a_minute() -> None:
+    """Reports come every 2 s: by 10 s several in a row are missing."""
+    lost, around = heard_at(8.5)
+    assert headline(lost, around._replace(recalibrators=(recalibrator(),))).kind == "routers_silent"
+    assert headline(lost, around).kind == "fit_silent"
+    frozen, around = heard_at(7.0)
+    assert headline(frozen, around).kind == "well"
+
+
+def test_kafka_that_pauses_looked_like_lost_routers() -> None:
+    """Before Kafka counts as away, everybody else is silent for as long as it is."""
+    paused, around = heard_at(9.5, kafka_age_s=9.0)
+    assert headline(paused, around).kind == "well"
+
+
+def test_routers_that_answer_were_called_gone() -> None:
+    """A leader that fails holds back reports for 10 s, while queries on other partitions are answered."""
+    late, around = heard_at(12.0)
+    around = around._replace(recalibrators=(recalibrator(),), last_query_at=NOW - timedelta(seconds=1))
+    assert headline(late, around).kind == "well"
+    long, around = heard_at(31.0)
+    around = around._replace(recalibrators=(recalibrator(),), last_query_at=NOW - timedelta(seconds=1))
+    assert headline(long, around).kind == "routers_silent"
