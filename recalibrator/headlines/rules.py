@@ -456,14 +456,13 @@ def _alarms(status: WorkloadStatus, *states: str) -> list[DetectorStatus]:
 def _starved(status: WorkloadStatus, facts: Facts) -> Headline | None:
     if status.state not in ("label_starved", "stale"):
         return None
-    cause = f"{status.labels.effective:.0f} effective labels are too few to move the threshold"
+    cause, since = f"{status.labels.effective:.0f} effective labels are too few to move the threshold", facts.state_since
     if status.state == "stale":
+        since = moment(status.details.get("last_label_at")) or since
         cause = "No requested label has come in, so that the threshold stands still"
     effect = f"{status.labels.pending} requests wait{_needed(status)}{_price(status, facts)}"
-    link = _labelling(status, "Label now")
-    return _say(
-        status, "label_starvation", cause, effect, "Label what is requested", since=facts.state_since, link=link
-    )
+    act, link = "Label what is requested", _labelling(status, "Label now")
+    return _say(status, "label_starvation", cause, effect, act, since=since, link=link)
 
 
 def _letters(status: WorkloadStatus, facts: Facts) -> Headline | None:

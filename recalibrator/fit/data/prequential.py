@@ -19,6 +19,7 @@ _BINS = 10
 _LEAST_LABELS = 20
 #: Labels of one labeler that are shown apart.
 _LATEST = 100
+_LATEST_DELAYS = 1_000
 #: Mean size of a standard normal.
 _FOLDED = float(np.sqrt(2.0 / np.pi))
 _TINY = 1e-12
@@ -99,8 +100,8 @@ def _unit(value: float) -> float:
 
 
 def label_delay(labels: LabelTable) -> DelayQuantiles:
-    """Return the median and the 90th percentile of the time from routing to label, in seconds."""
-    table = labels.table
+    """Return the median and the 90th percentile of the time from routing to label, in seconds, of the latest labels."""
+    table = labels.table[-_LATEST_DELAYS:]
     # Examples of an offline file carry one time twice; they have waited for nobody.
     delay = (table[:, at.LABELLED_US] - table[:, at.ROUTED_US])[table[:, at.STANDING] != Standing.WITHDRAWN] / 1e6
     delay = delay[delay > 0.0]
