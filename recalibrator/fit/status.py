@@ -15,6 +15,7 @@ from recalibrator.fit.data.label_table import LabelTable
 from recalibrator.fit.data.prequential import (
     calibration_error,
     label_delay,
+    large_worse_since,
     latest_by_labeler,
     served_per_field,
     wrong_around,
@@ -136,7 +137,7 @@ def workload_status(facts: WorkloadFacts) -> WorkloadStatus:
     labels, traffic, current, quality = view.labels, view.traffic, view.current, facts.quality
     half_life, state, cost = view.constants.half_life_fast, _state(facts), _cost(view)
     failing = traffic.small_failures, traffic.large_failures
-    remarks = _cut(view) + _decided(facts) + monitor.labelers.sentence(labels) + facts.remarks
+    remarks = _cut(view) + _decided(facts) + facts.remarks
     is_known = facts.effective >= view.constants.minimum_labels
     expected = None if quality is None else facts.policies
     found: dict[str, Any] = {"standing": facts.standing, "label_plan": facts.plan if is_known else None}
@@ -178,12 +179,17 @@ def workload_status(facts: WorkloadFacts) -> WorkloadStatus:
 
 def _details(facts: WorkloadFacts, state: WorkloadState) -> dict[str, JsonValue]:
     view, monitor = facts.view, facts.monitor
-    labels, traffic, began_us = view.labels, view.traffic, monitor.change.began_us
+    labels, traffic = view.labels, view.traffic
+    began_us = max(
+        (one for one in (monitor.change.began_us, large_worse_since(labels)) if one is not None), default=None
+    )
     found: dict[str, JsonValue] = {}
     if state == "labels_one_sided":
         found["silent_side"] = facts.silent_side
     if state == "stale" and facts.counters.label_us is not None:
         found["last_label_at"] = from_us(facts.counters.label_us).isoformat()
+    if state == "infeasible" and (held := facts.published.held_until) is not None:
+        found["held_until"] = held.isoformat()
     if state in ("cold_start", "label_starved"):
         found["labels_needed"] = max(0, round(view.constants.minimum_labels - facts.effective))
     if began_us is not None:

@@ -108,8 +108,28 @@ class Moved(NamedTuple):
 
     before: float
     since: float
-    is_worse: bool
-    is_better: bool
+    #: The standard error of their difference.
+    error: float
+
+    @property
+    def grown(self) -> float:
+        """By how much the share has grown."""
+        return self.since - self.before
+
+    @property
+    def is_worse(self) -> bool:
+        """Whether it has grown by more than chance would have it."""
+        return self.grown > _NORMAL * self.error
+
+    @property
+    def is_better(self) -> bool:
+        """Whether it has fallen by as much."""
+        return -self.grown > _NORMAL * self.error
+
+    def is_spared(self, other: Moved) -> bool:
+        """Whether labels find it as good as ever, which labels that are wrong about the other would not."""
+        mistaken = other.grown / max(1.0 - other.before, 1e-9) * (1.0 - self.before)
+        return not (self.is_worse or self.is_better) and mistaken - self.grown > _NORMAL * self.error
 
 
 class Change(NamedTuple):
@@ -137,8 +157,7 @@ def _moved(told: JsonValue) -> Moved | None:
         return None
     pooled = (before * labels_before + since * labels + 1.0) / (labels_before + labels + 2.0)
     error = sqrt(max(0.0, pooled * (1.0 - pooled)) * (1.0 / labels_before + 1.0 / labels))
-    grown = since - before
-    return Moved(before, since, grown > _NORMAL * error, grown < -_NORMAL * error)
+    return Moved(before, since, error)
 
 
 class TrafficSpan(NamedTuple):

@@ -45,15 +45,18 @@ _DECIDING = ("active", "stale", "label_starved")
 
 _OF_MIX = frozenset({"uncertainty_median", "uncertainty_tail"})
 _HOURS_A_DAY = 24.0
+_HOUR = timedelta(hours=1)
 _NAMED = 3
 _WAIT = "Change no target and no version before the doubt is settled"
 _DEPLOYED = "{}: deployed anew? Restore what answered before; otherwise the fit follows by labels"
 
 
 def headline(status: WorkloadStatus, facts: Facts) -> Headline:
-    """Return the most urgent thing to say of a workload."""
+    """Return the most urgent thing to say of a workload; of symptoms only once a doubt had time to show its cause."""
+    began = alarm_since(status)
+    waits = _SYMPTOMS if began is not None and facts.now - began < _SETTLES else ()
     found = (rule(status, facts) for rule in _RULES)
-    return min((one for one in found if one is not None), key=gravity)
+    return min((one for one in found if one is not None and one.kind not in waits), key=gravity)
 
 
 def urgency(one: Headline) -> int:
@@ -124,12 +127,16 @@ def _silent(status: WorkloadStatus, facts: Facts) -> Headline | None:
 
 
 def _no_room(status: WorkloadStatus, facts: Facts) -> Headline | None:
-    """Speak of a stage that waits for room on its disk: queries are answered all the same."""
-    for one in facts.recalibrators or ():
-        for name, stage in one.stages.items():
-            if stage.trouble and not stage.ready and facts.heard_until - one.updated_at <= SILENT_AFTER:
-                effect = f"labels and traffic no longer reach the fit; {_deciding(status)}"
-                return _say(status, "disk_full", f"The {name} waits: {stage.trouble}", effect, "Free space on its disk")
+    """Speak of a stage that waits for room on its disk, or soon will: queries are answered all the same."""
+    live = [one for one in facts.recalibrators or () if facts.heard_until - one.updated_at <= SILENT_AFTER]
+    troubled = [(it.ready, name, it.trouble) for one in live for name, it in one.stages.items() if it.trouble]
+    for is_ready, name, trouble in sorted(troubled):
+        then = "labels and traffic no longer reach the fit"
+        if is_ready:
+            effect = f"{trouble}; once it is full, {then}"
+            return _say(status, "disk_low", f"The {name}'s disk is nearly full", effect, "Free space on its disk")
+        effect = f"{then}; {_deciding(status)}"
+        return _say(status, "disk_full", f"The {name} waits: {trouble}", effect, "Free space on its disk")
     return None
 
 
@@ -245,7 +252,8 @@ def _models(status: WorkloadStatus, facts: Facts) -> Headline | None:
     if is_small:
         act = _DEPLOYED.format(facts.server("small"))
         return _worse(status, facts, "small_worse", "The small model answers worse", act, moved)
-    if is_large and not by_labels_alone:
+    is_spared = small is not None and large is not None and small.is_spared(large)
+    if is_large and (is_spared or not by_labels_alone):
         act = _DEPLOYED.format(facts.server("large"))
         return _worse(status, facts, "large_worse", "The large model answers worse", act, moved)
     return None
@@ -371,7 +379,7 @@ def _cheaper(status: WorkloadStatus, facts: Facts, rate: float) -> tuple[str, Li
     if in_doubt(status):
         return f"{_WAIT}: label what is requested", _labelling(status, "Label now")
     if status.state == "infeasible":
-        return _out_of_reach(status), _section(status, "plots", "Quality for cost")
+        return _out_of_reach(status, facts)
     if version is not None and version.parent_version is not None and facts.may_return:
         before = version.changed.get("escalation_rate", (None, None))[0]
         if isinstance(before, float) and before < rate:
@@ -401,12 +409,18 @@ def _large_alone(status: WorkloadStatus, facts: Facts) -> Headline | None:
     return _say(status, "large_only", cause, f"{effect}{_price(status, facts)}", act, since=alone.since, link=link)
 
 
-def _out_of_reach(status: WorkloadStatus) -> str:
+def _out_of_reach(status: WorkloadStatus, facts: Facts) -> tuple[str, Link]:
+    """Return what to do about a target that cannot be reached; where it just could, something else has changed."""
     target, key = status.target, f"workloads.{status.workload}.target"
+    held, which = moment(status.details.get("held_until")), "" if target.fields else ".micro_f1"
+    if in_doubt(status):
+        return f"{_WAIT}: label what is requested", _labelling(status, "Label now")
+    if held is not None and facts.now - held < _HOUR and (link := _what_moved(status, held)) is not None:
+        return "Change no target yet: it was reached until then, so look at what has changed", link
+    link = _section(status, "plots", "Quality for cost")
     if target.cost is not None:
-        return f"Raise {key}.cost, or lower sampling.exploration_probability, which is paid first"
-    which = "" if target.fields else ".micro_f1"
-    return f"Lower {key}{which} to what can be reached, or use a better large model"
+        return f"Raise {key}.cost, or lower sampling.exploration_probability, which is paid first", link
+    return f"Lower {key}{which} to what can be reached, or use a better large model", link
 
 
 def _infeasible(status: WorkloadStatus, facts: Facts) -> Headline | None:
@@ -417,9 +431,7 @@ def _infeasible(status: WorkloadStatus, facts: Facts) -> Headline | None:
         best = None
     reached = "" if best is None else f"the best reaches {best:.3f}"
     effect = f"{reached}{_price(status, facts)}".removeprefix("; ")
-    act, link = _out_of_reach(status), _section(status, "plots", "Quality for cost")
-    if in_doubt(status):
-        act, link = f"{_WAIT}: label what is requested", _labelling(status, "Label now")
+    act, link = _out_of_reach(status, facts)
     cause = f"No threshold has {'kept to' if status.target.cost is not None else 'reached'} {status.target}"
     since = facts.state_since or (None if status.version is None else status.version.created_at)
     return _say(status, "infeasible", cause, effect, act, since=since, link=link)
@@ -456,13 +468,33 @@ def _alarms(status: WorkloadStatus, *states: str) -> list[DetectorStatus]:
 def _starved(status: WorkloadStatus, facts: Facts) -> Headline | None:
     if status.state not in ("label_starved", "stale"):
         return None
-    cause, since = f"{status.labels.effective:.0f} effective labels are too few to move the threshold", facts.state_since
+    cause, since = (
+        f"{status.labels.effective:.0f} effective labels are too few to move the threshold",
+        facts.state_since,
+    )
     if status.state == "stale":
         since = moment(status.details.get("last_label_at")) or since
         cause = "No requested label has come in, so that the threshold stands still"
     effect = f"{status.labels.pending} requests wait{_needed(status)}{_price(status, facts)}"
     act, link = "Label what is requested", _labelling(status, "Label now")
     return _say(status, "label_starvation", cause, effect, act, since=since, link=link)
+
+
+def _labeler(status: WorkloadStatus, facts: Facts) -> Headline | None:
+    """Speak of labelers who are set aside, as long as they go on: what they say is lost."""
+    gone = [it.labeler for it in status.labels.by_labeler if it.last_at is not None and facts.now - it.last_at > _HOUR]
+    aside = {k: v for k, v in details(status, "labelers_set_aside").items() if k not in gone and isinstance(v, dict)}
+    if not aside:
+        return None
+    who, since = (
+        _listed(sorted(aside)),
+        min((one for v in aside.values() if (one := moment(v.get("since")))), default=None),
+    )
+    lost = sum(count for v in aside.values() if isinstance(count := v.get("labels"), int))
+    cause, effect = f"Labels of {who} differ from everybody else's", f"{lost} are set aside{_price(status, facts)}"
+    act = f"Ask {who} how they label; who is right after all belongs in trusted_labelers"
+    link = _section(status, "labels", "Labels")
+    return _say(status, "labeler_set_aside", cause, effect, act, since=since, link=link)
 
 
 def _letters(status: WorkloadStatus, facts: Facts) -> Headline | None:
@@ -540,19 +572,33 @@ _RULES: tuple[Callable[[WorkloadStatus, Facts], Headline | None], ...] = (
     *(_kafka, _silent, _no_room, _routers_silent, _outage, _not_ready, _overload, _stuck),
     *(_models, _bad_labels, _one_sided, _drifted),
     *(_dear, _infeasible, _capped, _below_target, _letters, _cold_start),
-    *(_starved, _suspected, _large_alone, _held, _label_free, _quiet, _well),
+    *(_starved, _labeler, _suspected, _large_alone, _held, _label_free, _quiet, _well),
 )
 #: Every kind of headline, the gravest first.
 KINDS = (
     *("kafka", "fit_silent", "join_silent", "disk_full", "routers_silent", "models_down", "outage"),
     *("routers_not_ready", "overload", "stuck", "router_silent"),
-    *("both_worse", "small_worse", "large_worse", "bad_labels", "labels_one_sided", "drift", "agreement_moved"),
-    *("traffic_moved", "dear", "infeasible", "escalation_jump", "capped", "below_target", "dead_letters"),
-    *("label_starvation", "suspected", "cold_start", "large_only", "held", "label_free", "no_traffic", "well"),
+    *("small_worse", "large_worse", "bad_labels", "both_worse", "labels_one_sided", "drift", "agreement_moved"),
+    *("disk_low", "traffic_moved", "dear", "infeasible", "escalation_jump", "capped", "below_target", "dead_letters"),
+    *(
+        "label_starvation",
+        "labeler_set_aside",
+        "suspected",
+        "cold_start",
+        "large_only",
+        "held",
+        "label_free",
+        "no_traffic",
+        "well",
+    ),
 )
 
 #: What services have seen themselves; the rest is concluded from labels and traffic.
-OBSERVED = frozenset(KINDS[: KINDS.index("both_worse")])
+OBSERVED = frozenset({*KINDS[: KINDS.index("small_worse")], "disk_low"})
+
+#: What versions do while something moves; the cause mostly shows within a minute.
+_SYMPTOMS = frozenset({"dear", "infeasible", "escalation_jump", "below_target"})
+_SETTLES = timedelta(seconds=60)
 
 #: Of the kinds that are not ``bad``.
 _SEVERITIES: dict[str, Severity] = {
@@ -561,7 +607,8 @@ _SEVERITIES: dict[str, Severity] = {
         ("router_silent", "drift", "agreement_moved", "traffic_moved", "escalation_jump", "capped", "below_target"),
         "warn",
     ),
-    **dict.fromkeys(("dead_letters", "label_starvation", "suspected", "labels_one_sided"), "warn"),
+    **dict.fromkeys(("dead_letters", "disk_low", "label_starvation", "labeler_set_aside"), "warn"),
+    **dict.fromkeys(("suspected", "labels_one_sided"), "warn"),
     "well": "good",
 }
 

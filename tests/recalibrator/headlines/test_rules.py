@@ -20,7 +20,10 @@ from schemas.status import (
     DriftState,
     DriftStatus,
     Headline,
+    LabelerStatus,
+    LabelStatus,
     OutageStatus,
+    StageStatus,
     WorkloadState,
     WorkloadStatus,
 )
@@ -88,9 +91,22 @@ class Case(NamedTuple):
 TONES = {
     **dict.fromkeys(("cold_start", "held", "label_free", "large_only", "no_traffic"), "calm"),
     **dict.fromkeys(("agreement_moved", "below_target", "capped", "dead_letters", "drift", "escalation_jump"), "warn"),
-    **dict.fromkeys(("label_starvation", "labels_one_sided", "router_silent", "suspected", "traffic_moved"), "warn"),
+    **dict.fromkeys(
+        ("disk_low", "label_starvation", "labels_one_sided", "router_silent", "suspected", "traffic_moved"), "warn"
+    ),
+    "labeler_set_aside": "warn",
     "well": "good",
 }
+#: The stage still works, on a disk that is nearly full; and its labels of a labeler who is set aside.
+LOW = recalibrator().model_copy(
+    update={
+        "stages": {
+            "join": StageStatus(ready=True, trouble="only 0.60 GB left on its disk"),
+            "fit": StageStatus(ready=True),
+        }
+    }
+)
+ASIDE: dict[str, JsonValue] = {"labelers_set_aside": {"eve": {"labels": 41, "since": "2026-03-01T10:00:00+00:00"}}}
 #: By kind, and a name where one kind has several.
 CASES = {
     "well": Case(
@@ -205,6 +221,27 @@ CASES = {
         "No router (gateway-1) has reported since 01 Mar 10:00 UTC: no query is answered",
         "/workloads/photo#service",
         status(routers=(GATEWAY.model_copy(update={"silent": True, "updated_at": BEGAN}),)),
+    ),
+    "disk_low": Case(
+        "The join's disk is nearly full: only 0.60 GB left on its disk; once it is full, labels and traffic no longer",
+        "/workloads/photo#service",
+        status(),
+        facts(recalibrators=(LOW,)),
+    ),
+    "labeler_set_aside": Case(
+        "Labels of eve differ from everybody else's since 01 Mar 10:00 UTC: 41 are set aside; a query has cost",
+        "/workloads/photo#labels",
+        status(details=ASIDE),
+    ),
+    "well: who is set aside has long stopped": Case(
+        "All is well",
+        "",
+        status(details=ASIDE, labels=LabelStatus(by_labeler=(LabelerStatus(labeler="eve", labels=41, last_at=BEGAN),))),
+    ),
+    "infeasible: reached a while ago": Case(
+        "No threshold has reached micro-F1 0.91",
+        "/workloads/photo/what-moved?since=2026-03-01T11%3A30%3A00Z",
+        status(state="infeasible", details={"held_until": "2026-03-01T11:30:00+00:00"}),
     ),
     "router_silent": Case(
         "router-2 has been silent since 01 Mar 10:00 UTC … 1 other router answers",
@@ -508,3 +545,25 @@ def test_routers_that_answer_were_called_gone() -> None:
     long, around = heard_at(31.0)
     around = around._replace(recalibrators=(recalibrator(),), last_query_at=NOW - timedelta(seconds=1))
     assert headline(long, around).kind == "routers_silent"
+
+
+def test_a_symptom_was_named_before_its_cause() -> None:
+    """Within a minute of the first alarm mostly a cause shows; until then a doubt is all that is known."""
+    alarm = alarmed("label_residual", state="suspected")
+    for age_s, kind in ((30.0, "suspected"), (90.0, "dear")):
+        since = NOW - timedelta(seconds=age_s)
+        told = DriftStatus(state="suspected", detectors=[alarm.detectors[0].model_copy(update={"since": since})])
+        assert headline(status(frontier=curve(0.994), drift=told), facts()).kind == kind
+
+
+def test_lower_the_target_was_said_where_a_model_got_worse() -> None:
+    for until, act in (("11:30", "Change no target yet"), ("10:30", "Lower workloads.photo.target")):
+        told = status(state="infeasible", details={"held_until": f"2026-03-01T{until}:00+00:00"})
+        assert headline(told, facts()).act.startswith(act)
+
+
+def test_the_large_model_was_blamed_for_careless_labels() -> None:
+    """A few labels show the large model's errors first, of which there were hardly any; the small one's are as many."""
+    for labels, kind in ((60, "drift"), (400, "large_worse")):
+        told = changed((0.3, 0.33), (0.03, 0.18), labels)
+        assert headline(status(drift=alarmed("label_residual"), details=told), facts()).kind == kind
