@@ -74,8 +74,9 @@ def page(states: Sequence[Mapping[str, Any]], order: Sequence[str]) -> str:
         "`deploy/monitoring/rules.yml`, evaluated on the metrics served at the end of that minute; in brackets how",
         "long each must hold before it fires.",
         "",
-        "Instances count as silent after 30 s without a report, which bounds how soon lost routers and a lost fit are",
-        "named; labels that stop are named after 400 requests without one, one-sided ones after 30 expected of a side.",
+        "Instances count as silent after 8 s without a report. What labels tell takes labels: some two a second come,",
+        "for three minutes before a soft fault; *infeasible* counts from there, *dear* from the first version. A fall of",
+        "2 points shows after thousands of them: the page itself says after how many queries.",
         *("", f"{len(states)} states, {short} of them fall short somewhere.", ""),
         *("| state | seconds | changes | headline | act | falls short |", "|---|---:|---:|---|---|---|"),
     ]

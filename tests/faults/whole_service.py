@@ -155,7 +155,8 @@ class WholeService:
 
     def say(self, *words: str) -> tuple[int, str]:
         """Run ``ucci-stream`` as at a terminal; return its exit code and its output."""
-        argv = [sys.executable, "-m", "ucci_stream", *words, "--config", str(self.config)]
+        # Whoever asks is on another machine, and takes nothing from the model servers.
+        argv = ["nice", "-n", "19", sys.executable, "-m", "ucci_stream", *words, "--config", str(self.config)]
         done = subprocess.run(argv, capture_output=True, text=True, check=False, cwd=ROOT, timeout=_COMMAND_S)
         return done.returncode, (done.stdout + done.stderr).strip()
 
