@@ -75,8 +75,8 @@ def page(states: Sequence[Mapping[str, Any]], order: Sequence[str]) -> str:
         "long each must hold before it fires.",
         "",
         "Instances count as silent after 8 s without a report. What labels tell takes labels: some two a second come,",
-        "for three minutes before a soft fault; *infeasible* counts from there, *dear* from the first version. A fall of",
-        "2 points shows after thousands of them: the page itself says after how many queries.",
+        "for three minutes before a soft fault; *infeasible* counts from there, *dear* from the first version. A fall",
+        "of 2 points shows after thousands of them: the page itself says after how many queries.",
         *("", f"{len(states)} states, {short} of them fall short somewhere.", ""),
         *("| state | seconds | changes | headline | act | falls short |", "|---|---:|---:|---|---|---|"),
     ]
