@@ -262,7 +262,8 @@ def _models(status: WorkloadStatus, facts: Facts) -> Headline | None:
 def _worse(status: WorkloadStatus, facts: Facts, kind: str, cause: str, act: str, moved: Change) -> Headline:
     names = ("large", "small") if kind == "large_worse" else ("small", "large")
     parts = [_wrong(getattr(moved, name), name) for name in names]
-    effect = "; ".join(part for part in parts if part) + _price(status, facts)
+    # The cause has named the model already.
+    effect = "; ".join(parts).removeprefix(f"the {kind.removesuffix('_worse')} one ") + _price(status, facts)
     return _say(status, kind, cause, effect, act, since=moved.since, link=_what_moved(status, moved.since))
 
 

@@ -135,7 +135,7 @@ CASES = {
         facts(recalibrators=(recalibrator(BEGAN),), kafka=JUST_BACK),
     ),
     "small_worse: small model worse": Case(
-        "The small model answers worse since 01 Mar 10:00 UTC: the small one wrong on 52% of labelled queries, 27% … "
+        "The small model answers worse since 01 Mar 10:00 UTC: wrong on 52% of labelled queries, 27% … "
         "27% before; the large one as ever",
         "/workloads/photo/what-moved?since=2026-03-01T10%3A00%3A00Z",
         status(drift=alarmed("agreement", "label_residual"), details=SMALL_WORSE),
