@@ -38,7 +38,7 @@ PATIENCE_S = {HARD_S: 45.0, SOFT_S: 150.0}
 #: How long labels come before a soft fault, by which the fit knows the workload.
 WARM_S = 180.0
 RATE, SOFT_RATE = 20.0, 6.0
-_LOOK_S = 0.5
+_LOOK_S = 0.25
 
 #: Words and links of acts that do harm while something is broken: versions and targets are not to blame.
 HARMFUL = ("action=activate", "Roll back", "Lower ")
@@ -63,6 +63,8 @@ class State:
     harmful: tuple[str, ...] = HARMFUL
     #: What else in a status names the cause.
     also: Callable[[Mapping[str, Any]], bool] = lambda _: False
+    #: What may be said before the cause is known: by default that something is suspected.
+    fair: tuple[str, ...] = ("suspected",)
     #: Whether labels come for a while before it is looked at.
     is_warm: bool = True
 
@@ -167,6 +169,7 @@ _ALL = (
         *("dear", "dear", "dear", lambda on: on.bootstrap("dear", SOFT_RATE)),
         promise="target = { micro_f1 = 0.97 }\ncost = { large = 1.1 }",
         harmful=("Roll back", "Lower "),
+        fair=("label_starvation",),
         is_warm=False,
     ),
     _soft(
@@ -271,9 +274,10 @@ def judged(seen: Seen) -> dict[str, Any]:
     assert seen.rest is not None
     one, named_s = seen.state, seen.named_s
     after = [kind for at_s, kind, _ in seen.headlines if named_s is not None and at_s > round(named_s, 1)]
-    wrong = [kind for _, kind, how in seen.headlines[1:] if how in ("bad", "warn") and kind not in one.kinds]
+    fair = (*one.kinds, *one.fair)
+    wrong = [kind for _, kind, how in seen.headlines[1:] if how in ("bad", "warn") and kind not in fair]
     short = [] if named_s is not None else ["never named within its time"]
-    if named_s is not None and named_s > one.bound_s:
+    if named_s is not None and named_s > one.bound_s + _LOOK_S:
         short.append(f"named after {named_s:.0f} s, not {one.bound_s:.0f}")
     short += [f"{len(after)} changes of headline in the minute after"] if len(after) > 1 else []
     short += [f"also said: {', '.join(dict.fromkeys(wrong))}"] if wrong else []
@@ -320,6 +324,9 @@ def hard(broker: Any, folder: Path, states: Sequence[State], minute_s: float) ->
             if one.name.startswith("disk") and not may_fill:
                 yield {"state": one.name, "short": ["not tried: no file system may be mounted here"]}
                 continue
+            if one.bound_s == SOFT_S:
+                # What is mild does not replace what is over.
+                service.until("main", lambda status: settled(status) and not is_past(status))
             before = len(service.notices.received)
             (row,) = observe(service, [one], minute_s)
             if minute_s:
