@@ -188,8 +188,6 @@ def _details(facts: WorkloadFacts, state: WorkloadState) -> dict[str, JsonValue]
         found["silent_side"] = facts.silent_side
     if state == "stale" and facts.counters.label_us is not None:
         found["last_label_at"] = from_us(facts.counters.label_us).isoformat()
-    if state == "infeasible" and (held := facts.published.held_until) is not None:
-        found["held_until"] = held.isoformat()
     if state in ("cold_start", "label_starved"):
         found["labels_needed"] = max(0, round(view.constants.minimum_labels - facts.effective))
     if began_us is not None:

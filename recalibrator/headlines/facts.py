@@ -32,9 +32,8 @@ class Facts(NamedTuple):
     recalibrators: Sequence[RecalibratorStatus] | None = None
     #: Since when the workload has been in its state.
     state_since: datetime | None = None
-    #: Since when the fit has named an outage, and how far back that is known.
+    #: Since when the fit has named an outage.
     outage_since: datetime | None = None
-    known_since: datetime | None = None
     #: All that have reported of this workload, those included that have been silent for so long that its status leaves
     #: them out.
     routers: Sequence[RouterStatus] = ()

@@ -87,7 +87,7 @@ def _say(
     assert since is None or isinstance(since, datetime)
     # Kafka's silence is a matter of seconds.
     when = "" if since is None else f" since {f'{since:%d %b %H:%M:%S} UTC' if kind == 'kafka' else _at(since)}"
-    severity = _SEVERITIES.get(kind, "bad")
+    severity = _SEVERITIES[kind]
     link = more.get("link", _section(status, "service", "Service") if kind in OBSERVED else None)
     said = f"{cause}{when}{f': {effect}' if effect else ''}."
     return Headline.model_validate(
@@ -176,11 +176,9 @@ def _outage(status: WorkloadStatus, facts: Facts) -> Headline | None:
         # The cause of calls that time out: to restore a server that answers helps nobody.
         return None
     since = facts.outage_since
-    is_known = facts.known_since is None or since is None or since > facts.known_since
-    earlier = "" if is_known else " (or earlier)"
-    cause, act = f"The {role} model fails on {failing.get(role, 0.0):.0%} of calls{earlier}", facts.server(role)
+    cause, act = f"The {role} model fails on {failing.get(role, 0.0):.0%} of calls", facts.server(role)
     if role in down:
-        cause = f"The {role} model {'is' if since is None else 'has been'} down{earlier}"
+        cause = f"The {role} model {'is' if since is None else 'has been'} down"
     if len(down) > 1:
         cause, effect = f"Both models {'are' if since is None else 'have been'} down", "queries wait until one answers"
         act = f"{act} and {facts.server('large')}"
@@ -411,13 +409,14 @@ def _large_alone(status: WorkloadStatus, facts: Facts) -> Headline | None:
 
 
 def _out_of_reach(status: WorkloadStatus, facts: Facts) -> tuple[str, Link]:
-    """Return what to do about a target that cannot be reached; where it just could, something else has changed."""
-    target, key = status.target, f"workloads.{status.workload}.target"
-    held, which = moment(status.details.get("held_until")), "" if target.fields else ".micro_f1"
+    """Return what to do about a target that cannot be reached; where it just was, something else has changed."""
+    target, key, since = status.target, f"workloads.{status.workload}.target", facts.state_since
+    which = "" if target.fields else ".micro_f1"
     if in_doubt(status):
         return f"{_WAIT}: label what is requested", _labelling(status, "Label now")
-    if held is not None and facts.now - held < _HOUR and (link := _what_moved(status, held)) is not None:
-        return "Change no target yet: it was reached until then, so look at what has changed", link
+    if since is None or facts.now - since < _HOUR:
+        act = "Change no target before it has been out of reach for an hour: look at what has changed"
+        return act, _what_moved(status, since) or _section(status, "plots", "Quality for cost")
     link = _section(status, "plots", "Quality for cost")
     if target.cost is not None:
         return f"Raise {key}.cost, or lower sampling.exploration_probability, which is paid first", link
@@ -576,23 +575,19 @@ _RULES: tuple[Callable[[WorkloadStatus, Facts], Headline | None], ...] = (
     *(_starved, _labeler, _suspected, _large_alone, _held, _label_free, _quiet, _well),
 )
 #: Every kind of headline, the gravest first.
-KINDS = (
-    *("kafka", "fit_silent", "join_silent", "disk_full", "routers_silent", "models_down", "outage"),
-    *("routers_not_ready", "overload", "stuck", "router_silent"),
-    *("small_worse", "large_worse", "bad_labels", "both_worse", "labels_one_sided", "drift", "agreement_moved"),
-    *("disk_low", "traffic_moved", "dear", "infeasible", "escalation_jump", "capped", "below_target", "dead_letters"),
-    *(
-        "label_starvation",
-        "labeler_set_aside",
-        "suspected",
-        "cold_start",
-        "large_only",
-        "held",
-        "label_free",
-        "no_traffic",
-        "well",
-    ),
-)
+_SEVERITIES: dict[str, Severity] = {
+    **dict.fromkeys(("kafka", "fit_silent", "join_silent", "disk_full", "routers_silent", "models_down"), "bad"),
+    **dict.fromkeys(("outage", "routers_not_ready", "overload", "stuck"), "bad"),
+    "router_silent": "warn",
+    **dict.fromkeys(("small_worse", "large_worse", "bad_labels", "both_worse"), "bad"),
+    **dict.fromkeys(("labels_one_sided", "drift", "agreement_moved", "disk_low", "traffic_moved"), "warn"),
+    **dict.fromkeys(("dear", "infeasible"), "bad"),
+    **dict.fromkeys(("escalation_jump", "capped", "below_target", "dead_letters", "label_starvation"), "warn"),
+    **dict.fromkeys(("labeler_set_aside", "suspected"), "warn"),
+    **dict.fromkeys(("cold_start", "large_only", "held", "label_free", "no_traffic"), "calm"),
+    "well": "good",
+}
+KINDS = tuple(_SEVERITIES)
 
 #: What services have seen themselves; the rest is concluded from labels and traffic.
 OBSERVED = frozenset({*KINDS[: KINDS.index("small_worse")], "disk_low"})
@@ -600,18 +595,6 @@ OBSERVED = frozenset({*KINDS[: KINDS.index("small_worse")], "disk_low"})
 #: What versions do while something moves; the cause mostly shows within a minute.
 _SYMPTOMS = frozenset({"dear", "infeasible", "escalation_jump", "below_target"})
 _SETTLES = timedelta(seconds=60)
-
-#: Of the kinds that are not ``bad``.
-_SEVERITIES: dict[str, Severity] = {
-    **dict.fromkeys(("cold_start", "large_only", "held", "label_free", "no_traffic"), "calm"),
-    **dict.fromkeys(
-        ("router_silent", "drift", "agreement_moved", "traffic_moved", "escalation_jump", "capped", "below_target"),
-        "warn",
-    ),
-    **dict.fromkeys(("dead_letters", "disk_low", "label_starvation", "labeler_set_aside"), "warn"),
-    **dict.fromkeys(("suspected", "labels_one_sided"), "warn"),
-    "well": "good",
-}
 
 
 def _price(status: WorkloadStatus, facts: Facts) -> str:

@@ -9,8 +9,6 @@ answer alone.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from datetime import datetime
-from itertools import pairwise
 from typing import Literal, NamedTuple
 
 from pydantic import JsonValue
@@ -67,13 +65,6 @@ class VersionRegistry:
     def find(self, version: int | None) -> CalibrationVersion | None:
         """Return an earlier version, or None when it is unknown or forgotten."""
         return None if version is None else self._versions.get(version)
-
-    @property
-    def held_until(self) -> datetime | None:
-        """When the latest fitted version that reached its target gave way to one that does not; None where none did."""
-        known = pairwise(self._versions.values())
-        lost = (one for was, one in known if was.state == "active" and was.evidence.trigger != "bootstrap")
-        return max((one.created_at for one in lost if one.state == "infeasible"), default=None)
 
     def audit_probabilities(self) -> dict[int, float]:
         """Return by number which share of the pairs that were counted the versions known have audited, if any."""
