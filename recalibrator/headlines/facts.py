@@ -73,11 +73,6 @@ class Facts(NamedTuple):
         """Whether Kafka has answered for long enough that who has not been heard since is silent."""
         return self.kafka is None or self.now - self.kafka.since > LONG_SILENT
 
-    @property
-    def traffic_goes_on(self) -> bool:
-        """Whether queries were answered a moment ago."""
-        return self.last_query_at is not None and self.heard_until - self.last_query_at < SILENT_AFTER / 2
-
 
 def heard_until(kafka: Heard | None, now: datetime) -> datetime:
     """Return until when services could be heard: while Kafka itself does not answer, nobody else is silent."""

@@ -23,7 +23,7 @@ from recalibrator.headlines.facts import (
     traffic_span,
 )
 from schemas.event import rfc3339
-from schemas.status import DetectorStatus, Headline, Link, Severity, WorkloadStatus, that_answer
+from schemas.status import DetectorStatus, Headline, Link, OutageStatus, Severity, WorkloadStatus, that_answer
 from schemas.target_words import estimated, is_held, of_budget, of_cap, of_fields
 from schemas.topics import QUERIES
 
@@ -44,7 +44,6 @@ _ORDER: tuple[Severity, ...] = ("bad", "warn", "calm", "good")
 _DECIDING = ("active", "stale", "label_starved")
 
 _OF_MIX = frozenset({"uncertainty_median", "uncertainty_tail"})
-_HOURS_A_DAY = 24.0
 _HOUR = timedelta(hours=1)
 _NAMED = 3
 _WAIT = "Change no target and no version before the doubt is settled"
@@ -152,8 +151,9 @@ def _routers_silent(status: WorkloadStatus, facts: Facts) -> Headline | None:
         return None
     last, names = max(at for _, at in silent), _listed([name for name, _ in silent])
     if len(silent) >= len(routers):
-        if facts.traffic_goes_on and facts.heard_until - last <= LONG_SILENT:
-            # Their reports are late, and not they: as where the topic's leader has failed.
+        quiet = facts.heard_until - max(last, facts.last_query_at or last)
+        if quiet < SILENT_AFTER / 2 and facts.heard_until - last <= LONG_SILENT:
+            # Queries are answered: reports are late, as where their topic's leader has failed.
             return None
         which = " of the topic" if len(routers) < len(status.routers) else ""
         cause, effect = f"No router ({names}) has reported", f"no query{which} is answered{_queue(status)}"
@@ -168,15 +168,14 @@ def _outage(status: WorkloadStatus, facts: Facts) -> Headline | None:
     down = {role for one in status.routers if not one.silent for role, it in one.models.items() if it.state == "down"}
     if not down and status.outage is None:
         return None
-    failing = (
-        {} if status.outage is None else {"small": status.outage.small_failing, "large": status.outage.large_failing}
-    )
-    role = min(down) if len(down) == 1 else max(sorted(failing), key=lambda one: failing[one], default="small")
+    out = status.outage or OutageStatus()
+    failing = {"small": out.small_failing, "large": out.large_failing}
+    role = min(down) if len(down) == 1 else max(failing, key=lambda one: failing[one])
     if not down and role in _overloaded(status):
         # The cause of calls that time out: to restore a server that answers helps nobody.
         return None
     since = facts.outage_since
-    cause, act = f"The {role} model fails on {failing.get(role, 0.0):.0%} of calls", facts.server(role)
+    cause, act = f"The {role} model fails on {failing[role]:.0%} of calls", facts.server(role)
     if role in down:
         cause = f"The {role} model {'is' if since is None else 'has been'} down"
     if len(down) > 1:
@@ -316,11 +315,15 @@ def _label_free(status: WorkloadStatus, facts: Facts) -> Headline | None:
 
 
 def _drifted(status: WorkloadStatus, facts: Facts) -> Headline | None:
-    alarms = _alarms(status, "drifted")
-    if status.drift.state != "drifted":
+    if status.drift.state not in ("suspected", "drifted"):
         return None
-    since, names = alarm_since(status), {one.name for one in alarms}
-    link = _what_moved(status, since)
+    alarms, since = _alarms(status, status.drift.state), alarm_since(status)
+    what = f" in {_listed([one.watches for one in alarms])}" if alarms else ""
+    if status.drift.state == "suspected":
+        act, link = "Label what is requested: that settles it", _labelling(status, "Label now")
+        cause, effect = f"A change is suspected{what}", _price(status, facts)[2:]
+        return _say(status, "suspected", cause, effect, act, since=since, link=link)
+    names, link = {one.name for one in alarms}, _what_moved(status, since)
     if names and names <= _OF_MIX | {"agreement"} and names & _OF_MIX:
         cause, act = "Other queries come in", "Look at what sends them; the fit follows by itself"
         effect = f"u is distributed otherwise, and no label says that a model answers worse{_price(status, facts)}"
@@ -329,20 +332,9 @@ def _drifted(status: WorkloadStatus, facts: Facts) -> Headline | None:
         cause = "The models agree less often, or more, than they did at the same u"
         act = f"{facts.server('small')}, {facts.server('large')}: was one deployed anew? Labels will tell which"
         return _say(status, "agreement_moved", cause, _price(status, facts)[2:], act, since=since, link=link)
-    what = f" in {_listed([one.watches for one in alarms])}" if alarms else ""
     effect = f"new labels count more until it is over{_price(status, facts)}"
     act, link = "Label what is requested: the fit follows by labels", _labelling(status, "Label now")
     return _say(status, "drift", f"Queries or models have changed{what}", effect, act, since=since, link=link)
-
-
-def _suspected(status: WorkloadStatus, facts: Facts) -> Headline | None:
-    if status.drift.state != "suspected":
-        return None
-    alarms = _alarms(status, "suspected")
-    what = f" in {_listed([one.watches for one in alarms])}" if alarms else ""
-    act, link = "Label what is requested: that settles it", _labelling(status, "Label now")
-    effect = _price(status, facts)[2:]
-    return _say(status, "suspected", f"A change is suspected{what}", effect, act, since=alarm_since(status), link=link)
 
 
 def _dear(status: WorkloadStatus, facts: Facts) -> Headline | None:
@@ -501,11 +493,9 @@ def _letters(status: WorkloadStatus, facts: Facts) -> Headline | None:
     letters, recent = status.dead_letters, facts.letters_last_hour
     if letters is None or recent < FEW_LETTERS:
         return None
-    usual = letters.total / _HOURS_A_DAY
-    trend = ", more than twice as many as in a usual hour of the last day" if recent > 2.0 * usual else ""
     first = letters.by_reason[0] if letters.by_reason else None
     why = "of unknown reason" if first is None else f"{first.reason.replace('_', ' ')} ({first.stage})"
-    cause = f"{recent} records were set aside as dead letters in the last hour{trend}"
+    cause = f"{recent} records were set aside as dead letters in the last hour"
     act = "Fix what sends them, then replay them: ucci-stream dead-letters replay"
     link = _section(status, "dead-letters", "Dead letters")
     return _say(status, "dead_letters", cause, f"mostly {why}", act, link=link)
@@ -572,7 +562,7 @@ _RULES: tuple[Callable[[WorkloadStatus, Facts], Headline | None], ...] = (
     *(_kafka, _silent, _no_room, _routers_silent, _outage, _not_ready, _overload, _stuck),
     *(_models, _bad_labels, _one_sided, _drifted),
     *(_dear, _infeasible, _capped, _below_target, _letters, _cold_start),
-    *(_starved, _labeler, _suspected, _large_alone, _held, _label_free, _quiet, _well),
+    *(_starved, _labeler, _large_alone, _held, _label_free, _quiet, _well),
 )
 #: Every kind of headline, the gravest first.
 _SEVERITIES: dict[str, Severity] = {

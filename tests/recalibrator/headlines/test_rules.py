@@ -354,7 +354,7 @@ CASES = {
         ),
     ),
     "dead_letters": Case(
-        "30 records were set aside as dead letters in the last hour, more than twice … models failed (router)",
+        "30 records were set aside as dead letters in the last hour … models failed (router)",
         "/workloads/photo#dead-letters",
         status(dead_letters=LETTERS),
         facts(letters_last_hour=30),
