@@ -320,9 +320,9 @@ def _drifted(status: WorkloadStatus, facts: Facts) -> Headline | None:
     alarms, since = _alarms(status, status.drift.state), alarm_since(status)
     what = f" in {_listed([one.watches for one in alarms])}" if alarms else ""
     if status.drift.state == "suspected":
-        act, link = "Label what is requested: that settles it", _labelling(status, "Label now")
-        cause, effect = f"A change is suspected{what}", _price(status, facts)[2:]
-        return _say(status, "suspected", cause, effect, act, since=since, link=link)
+        cause, effect, act = f"A change is suspected{what}", _price(status, facts)[2:], "Label what is requested"
+        label_now = _labelling(status, "Label now")
+        return _say(status, "suspected", cause, effect, f"{act}: that settles it", since=since, link=label_now)
     names, link = {one.name for one in alarms}, _what_moved(status, since)
     if names and names <= _OF_MIX | {"agreement"} and names & _OF_MIX:
         cause, act = "Other queries come in", "Look at what sends them; the fit follows by itself"
