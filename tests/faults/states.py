@@ -159,7 +159,11 @@ _ALL = (
     _said(
         *("one labeler bad", "labeler_set_aside", "one-bad", lambda request: _slip(request, 0.8, PEOPLE[-1:])),
     ),
-    _said("crowd careless", "bad_labels", "careless", lambda request: _slip(request, 0.4, PEOPLE)),
+    # That labels call both models wrong more often is what is known until an audit begins, and blames neither.
+    _said(
+        *("crowd careless", "bad_labels", "careless", lambda request: _slip(request, 0.4, PEOPLE)),
+        fair=("suspected", "both_worse"),
+    ),
     _said(
         *("one-sided labels", "labels_one_sided", "one-sided"),
         lambda request: careful(request) if request["answered_by"] == "large" else [],
