@@ -46,6 +46,8 @@ _DECIDING = ("active", "stale", "label_starved")
 _OF_MIX = frozenset({"uncertainty_median", "uncertainty_tail"})
 _HOUR = timedelta(hours=1)
 _NAMED = 3
+#: Standard errors by which labels call a model worse that no detector has alarmed of.
+_CLEARLY = 4.0
 _WAIT = "Change no target and no version before the doubt is settled"
 _DEPLOYED = "{}: deployed anew? Restore what answered before; otherwise the fit follows by labels"
 
@@ -230,15 +232,16 @@ def _stuck(status: WorkloadStatus, facts: Facts) -> Headline | None:
 
 
 def _models(status: WorkloadStatus, facts: Facts) -> Headline | None:
-    """Name the model whose answers got worse, where an alarm lasts or its symptoms do."""
+    """Name the model whose answers got worse, where an alarm lasts or its symptoms do, or labels alone are clear."""
     moved, drifted = change(status), _alarms(status, "drifted")
     outcomes = [one for one in drifted if one.name not in _OF_MIX]
     symptoms = (_dear(status, facts), _infeasible(status, facts), _below_target(status, facts))
-    if not outcomes and not any(symptoms):
-        return None
     small, large = moved.small, moved.large
+    is_new = moved.since is not None and facts.now - moved.since < _HOUR
+    if not (outcomes or any(symptoms) or (is_new and large is not None and large.grown > _CLEARLY * large.error)):
+        return None
     is_small, is_large = small is not None and small.is_worse, large is not None and large.is_worse
-    by_labels_alone = bool(outcomes) and not any(one.name == "agreement" for one in outcomes)
+    by_labels_alone = not any(one.name == "agreement" for one in outcomes)
     if status.state == "bad_labels_suspected" and (by_labels_alone or (is_small and is_large)):
         # Labels that are themselves in doubt accuse no model.
         return None

@@ -563,3 +563,11 @@ def test_the_large_model_was_blamed_for_careless_labels() -> None:
     for labels, kind in ((60, "drift"), (400, "large_worse")):
         told = changed((0.3, 0.33), (0.03, 0.18), labels)
         assert headline(status(drift=alarmed("label_residual"), details=told), facts()).kind == kind
+
+
+def test_a_large_model_that_is_clearly_worse_waited_for_a_symptom() -> None:
+    """Of late; what has been so for hours has shown in all there is to show."""
+    for since, kind in (("11:30", "large_worse"), ("10:00", "well")):
+        told = changed((0.27, 0.28), (0.1, 0.4))
+        told["outcomes_changed"] |= {"since": f"2026-03-01T{since}:00+00:00"}  # type: ignore[operator]
+        assert headline(status(details=told), facts()).kind == kind
