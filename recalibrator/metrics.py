@@ -115,7 +115,7 @@ calibration_timestamp_seconds gauge second: When the version in force was made, 
     this.
 trial_version gauge version: Version on trial; 0 while there is none.
 model_failing[role] gauge 1: Share of recent calls that fail, during an outage; else 0.
-routers[state] gauge router: Routers: ready, not_ready, or silent for 30 s.
+routers[state] gauge router: Routers: ready, not_ready, or silent for 8 s.
 routers_on_other_version gauge router: Routers that decide by another version than is in force.
 model_servers[role,state] gauge router: Routers that see a model server up, probing or down.
 model_servers_overloaded[role] gauge router: Routers that see a model server overloaded.

@@ -156,7 +156,8 @@ class Recalibrator(Fitting):
         former = self._published.find(example.calibration_version)
         drawn = None if former is None or former.atom is None else former.exploration_probability
         change = self._labels.offer(example, drawn)
-        self._counters.count("unrequested" if change == "added" and not example.label_requested else change)
+        what = "unrequested" if change == "added" and not example.label_requested else change
+        self._counters.count(what, self._now_us)
         for part in self._parts.values():
             part.take_label(example, change)
         if change in ("duplicate", "too_late") or not example.label_requested:

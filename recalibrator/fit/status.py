@@ -15,6 +15,7 @@ from recalibrator.fit.data.label_table import LabelTable
 from recalibrator.fit.data.prequential import (
     calibration_error,
     label_delay,
+    large_worse_since,
     latest_by_labeler,
     served_per_field,
     wrong_around,
@@ -22,7 +23,7 @@ from recalibrator.fit.data.prequential import (
 from recalibrator.fit.data.traffic_window import COUNT, TrafficWindow
 from recalibrator.fit.decide.candidate import Part, View
 from recalibrator.fit.decide.threshold import Policies
-from recalibrator.fit.estimate.estimate import Support
+from recalibrator.fit.estimate.estimate import EXPECTED_LEAST, Support
 from recalibrator.fit.label_quality.crowd import details as label_details
 from recalibrator.fit.publish.evidence import frontier, micro_f1_interval, uncertainty_histogram
 from recalibrator.fit.publish.versions import VersionRegistry
@@ -48,6 +49,8 @@ _LEAST_LABELS_TO_QUOTE = 50
 _LABELS_OF_RATE = 500
 _SECONDS_PER_HOUR = 3600.0
 _KEPT_COMMANDS = 8
+#: Labels are late after so many times as long as nine of ten take, and so many seconds.
+_LATE, _LATE_S = 4.0, 30.0
 
 
 _COUNTED = ("corrected", "withdrawn", "duplicate", "overruled", "too_late", "unrequested")
@@ -61,14 +64,16 @@ class Counters:
 
     labels: dict[str, int] = field(default_factory=dict)
     requested_since_label: float = 0.0
+    #: When the latest label came, by the events' time.
+    label_us: int | None = None
     last_command: str | None = None
     commands: list[dict[str, Any]] = field(default_factory=list)
 
-    def count(self, what: str) -> None:
+    def count(self, what: str, now_us: int = 0) -> None:
         """Count one label."""
         self.labels[what] = self.labels.get(what, 0) + 1
         if what == "added":
-            self.requested_since_label = 0.0
+            self.requested_since_label, self.label_us = 0.0, now_us
 
     def details(self) -> dict[str, JsonValue]:
         """Return what has no place of its own in the status."""
@@ -114,8 +119,16 @@ class WorkloadFacts(NamedTuple):
 
     @property
     def is_stale(self) -> bool:
-        """Whether labels are asked for, and none comes."""
-        return self.counters.requested_since_label >= self.view.constants.stale_requests
+        """Whether labels are asked for, and none comes: of very many, or for far longer than they take lately."""
+        counters, asked = self.counters, self.counters.requested_since_label
+        if asked >= self.view.constants.stale_requests or counters.label_us is None:
+            return asked >= self.view.constants.stale_requests
+        silent_s = (self.now_us - counters.label_us) / 1e6
+        answered = counters.labels["added"] / max(1.0, self.view.traffic.total["labels_requested"])
+        if silent_s < _LATE_S or asked * answered < EXPECTED_LEAST:
+            return False
+        usual_s = label_delay(self.view.labels).p90
+        return usual_s is not None and silent_s >= _LATE * usual_s
 
 
 def workload_status(facts: WorkloadFacts) -> WorkloadStatus:
@@ -124,7 +137,7 @@ def workload_status(facts: WorkloadFacts) -> WorkloadStatus:
     labels, traffic, current, quality = view.labels, view.traffic, view.current, facts.quality
     half_life, state, cost = view.constants.half_life_fast, _state(facts), _cost(view)
     failing = traffic.small_failures, traffic.large_failures
-    remarks = _cut(view) + _decided(facts) + monitor.labelers.sentence(labels) + facts.remarks
+    remarks = _cut(view) + _decided(facts) + facts.remarks
     is_known = facts.effective >= view.constants.minimum_labels
     expected = None if quality is None else facts.policies
     found: dict[str, Any] = {"standing": facts.standing, "label_plan": facts.plan if is_known else None}
@@ -166,10 +179,15 @@ def workload_status(facts: WorkloadFacts) -> WorkloadStatus:
 
 def _details(facts: WorkloadFacts, state: WorkloadState) -> dict[str, JsonValue]:
     view, monitor = facts.view, facts.monitor
-    labels, traffic, began_us = view.labels, view.traffic, monitor.change.began_us
+    labels, traffic = view.labels, view.traffic
+    began_us = max(
+        (one for one in (monitor.change.began_us, large_worse_since(labels)) if one is not None), default=None
+    )
     found: dict[str, JsonValue] = {}
     if state == "labels_one_sided":
         found["silent_side"] = facts.silent_side
+    if state == "stale" and facts.counters.label_us is not None:
+        found["last_label_at"] = from_us(facts.counters.label_us).isoformat()
     if state in ("cold_start", "label_starved"):
         found["labels_needed"] = max(0, round(view.constants.minimum_labels - facts.effective))
     if began_us is not None:

@@ -14,8 +14,11 @@ from schemas.settings import WorkloadSettings
 from schemas.status import RecalibratorStatus, RouterStatus, WorkloadStatus
 from ucci_runtime.broker.contact import Heard
 
-#: An instance sends its status every 2 s.
-SILENT_AFTER = timedelta(seconds=30)
+#: An instance sends its status every 2 s: three in a row did not come.
+SILENT_AFTER = timedelta(seconds=8)
+
+#: From then on it is silent whatever else is heard; and as long has everybody time to report once Kafka is back.
+LONG_SILENT = timedelta(seconds=30)
 
 #: Labels on either side below which a model is not judged, and standard errors from which it counts as moved.
 _LEAST_LABELS, _NORMAL = 30, 2.0
@@ -29,9 +32,8 @@ class Facts(NamedTuple):
     recalibrators: Sequence[RecalibratorStatus] | None = None
     #: Since when the workload has been in its state.
     state_since: datetime | None = None
-    #: Since when the fit has named an outage, and how far back that is known.
+    #: Since when the fit has named an outage.
     outage_since: datetime | None = None
-    known_since: datetime | None = None
     #: All that have reported of this workload, those included that have been silent for so long that its status leaves
     #: them out.
     routers: Sequence[RouterStatus] = ()
@@ -62,9 +64,19 @@ class Facts(NamedTuple):
         return f"the {role} model" if found is None else f"{found.model} at {found.public_url}"
 
     @property
+    def heard_until(self) -> datetime:
+        """Until when services could be heard."""
+        return heard_until(self.kafka, self.now)
+
+    @property
     def may_be_silent(self) -> bool:
         """Whether Kafka has answered for long enough that who has not been heard since is silent."""
-        return self.kafka is None or self.now - self.kafka.since > SILENT_AFTER
+        return self.kafka is None or self.now - self.kafka.since > LONG_SILENT
+
+
+def heard_until(kafka: Heard | None, now: datetime) -> datetime:
+    """Return until when services could be heard: while Kafka itself does not answer, nobody else is silent."""
+    return now if kafka is None else min(kafka.at, now)
 
 
 class InForce(NamedTuple):
@@ -90,8 +102,28 @@ class Moved(NamedTuple):
 
     before: float
     since: float
-    is_worse: bool
-    is_better: bool
+    #: The standard error of their difference.
+    error: float
+
+    @property
+    def grown(self) -> float:
+        """By how much the share has grown."""
+        return self.since - self.before
+
+    @property
+    def is_worse(self) -> bool:
+        """Whether it has grown by more than chance would have it."""
+        return self.grown > _NORMAL * self.error
+
+    @property
+    def is_better(self) -> bool:
+        """Whether it has fallen by as much."""
+        return -self.grown > _NORMAL * self.error
+
+    def is_spared(self, other: Moved) -> bool:
+        """Whether labels find it as good as ever, which labels that are wrong about the other would not."""
+        mistaken = other.grown / max(1.0 - other.before, 1e-9) * (1.0 - self.before)
+        return not (self.is_worse or self.is_better) and mistaken - self.grown > _NORMAL * self.error
 
 
 class Change(NamedTuple):
@@ -119,8 +151,7 @@ def _moved(told: JsonValue) -> Moved | None:
         return None
     pooled = (before * labels_before + since * labels + 1.0) / (labels_before + labels + 2.0)
     error = sqrt(max(0.0, pooled * (1.0 - pooled)) * (1.0 / labels_before + 1.0 / labels))
-    grown = since - before
-    return Moved(before, since, grown > _NORMAL * error, grown < -_NORMAL * error)
+    return Moved(before, since, error)
 
 
 class TrafficSpan(NamedTuple):

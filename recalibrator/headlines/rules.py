@@ -11,6 +11,7 @@ from datetime import datetime, timedelta
 from urllib.parse import quote
 
 from recalibrator.headlines.facts import (
+    LONG_SILENT,
     SILENT_AFTER,
     Change,
     Facts,
@@ -22,7 +23,7 @@ from recalibrator.headlines.facts import (
     traffic_span,
 )
 from schemas.event import rfc3339
-from schemas.status import DetectorStatus, Headline, Link, Severity, WorkloadStatus, that_answer
+from schemas.status import DetectorStatus, Headline, Link, OutageStatus, Severity, WorkloadStatus, that_answer
 from schemas.target_words import estimated, is_held, of_budget, of_cap, of_fields
 from schemas.topics import QUERIES
 
@@ -43,16 +44,20 @@ _ORDER: tuple[Severity, ...] = ("bad", "warn", "calm", "good")
 _DECIDING = ("active", "stale", "label_starved")
 
 _OF_MIX = frozenset({"uncertainty_median", "uncertainty_tail"})
-_HOURS_A_DAY = 24.0
+_HOUR = timedelta(hours=1)
 _NAMED = 3
+#: Standard errors by which labels call a model worse that no detector has alarmed of.
+_CLEARLY = 4.0
 _WAIT = "Change no target and no version before the doubt is settled"
 _DEPLOYED = "{}: deployed anew? Restore what answered before; otherwise the fit follows by labels"
 
 
 def headline(status: WorkloadStatus, facts: Facts) -> Headline:
-    """Return the most urgent thing to say of a workload."""
+    """Return the most urgent thing to say of a workload; of symptoms only once a doubt had time to show its cause."""
+    began = alarm_since(status)
+    waits = _SYMPTOMS if began is not None and facts.now - began < _SETTLES else ()
     found = (rule(status, facts) for rule in _RULES)
-    return min((one for one in found if one is not None), key=gravity)
+    return min((one for one in found if one is not None and one.kind not in waits), key=gravity)
 
 
 def urgency(one: Headline) -> int:
@@ -83,7 +88,7 @@ def _say(
     assert since is None or isinstance(since, datetime)
     # Kafka's silence is a matter of seconds.
     when = "" if since is None else f" since {f'{since:%d %b %H:%M:%S} UTC' if kind == 'kafka' else _at(since)}"
-    severity = _SEVERITIES.get(kind, "bad")
+    severity = _SEVERITIES[kind]
     link = more.get("link", _section(status, "service", "Service") if kind in OBSERVED else None)
     said = f"{cause}{when}{f': {effect}' if effect else ''}."
     return Headline.model_validate(
@@ -112,21 +117,27 @@ def _silent(status: WorkloadStatus, facts: Facts) -> Headline | None:
         ("join", f"labels and traffic no longer reach the fit; {_deciding(status)}"),
     ):
         heard = [one.updated_at for one in known if stage in one.stages]
-        if any(facts.now - at <= SILENT_AFTER for at in heard) or (not heard and stage == "join"):
+        # What the fit says of a workload is a report as well, on another topic.
+        heard += [status.updated_at] if stage == "fit" and status.updated_at is not None else []
+        if any(facts.heard_until - at <= SILENT_AFTER for at in heard) or (not heard and stage == "join"):
             continue
-        last = max(heard, default=status.updated_at)
+        last = max(heard)
         act = "Start the recalibrator again, or read its log"
         return _say(status, f"{stage}_silent", f"The {stage} has been silent", effect, act, since=last)
     return None
 
 
 def _no_room(status: WorkloadStatus, facts: Facts) -> Headline | None:
-    """Speak of a stage that waits for room on its disk: queries are answered all the same."""
-    for one in facts.recalibrators or ():
-        for name, stage in one.stages.items():
-            if stage.trouble and not stage.ready and facts.now - one.updated_at <= SILENT_AFTER:
-                effect = f"labels and traffic no longer reach the fit; {_deciding(status)}"
-                return _say(status, "disk_full", f"The {name} waits: {stage.trouble}", effect, "Free space on its disk")
+    """Speak of a stage that waits for room on its disk, or soon will: queries are answered all the same."""
+    live = [one for one in facts.recalibrators or () if facts.heard_until - one.updated_at <= SILENT_AFTER]
+    troubled = [(it.ready, name, it.trouble) for one in live for name, it in one.stages.items() if it.trouble]
+    for is_ready, name, trouble in sorted(troubled):
+        then = "labels and traffic no longer reach the fit"
+        if is_ready:
+            effect = f"{trouble}; once it is full, {then}"
+            return _say(status, "disk_low", f"The {name}'s disk is nearly full", effect, "Free space on its disk")
+        effect = f"{then}; {_deciding(status)}"
+        return _say(status, "disk_full", f"The {name} waits: {trouble}", effect, "Free space on its disk")
     return None
 
 
@@ -137,11 +148,15 @@ def _routers_silent(status: WorkloadStatus, facts: Facts) -> Headline | None:
     if not routers:
         # Routers that have been silent for long are in no status: that nobody sends would look the same.
         silent = [(one.instance_id, one.updated_at) for one in that_answer(facts.routers)]
-        silent = [] if any(facts.now - at <= SILENT_AFTER for _, at in silent) else silent
+        silent = [] if any(facts.heard_until - at <= SILENT_AFTER for _, at in silent) else silent
     if not silent or not facts.may_be_silent:
         return None
     last, names = max(at for _, at in silent), _listed([name for name, _ in silent])
     if len(silent) >= len(routers):
+        quiet = facts.heard_until - max(last, facts.last_query_at or last)
+        if quiet < SILENT_AFTER / 2 and facts.heard_until - last <= LONG_SILENT:
+            # Queries are answered: reports are late, as where their topic's leader has failed.
+            return None
         which = " of the topic" if len(routers) < len(status.routers) else ""
         cause, effect = f"No router ({names}) has reported", f"no query{which} is answered{_queue(status)}"
         return _say(status, "routers_silent", cause, effect, "Start the routers again, or read their logs", since=last)
@@ -155,19 +170,16 @@ def _outage(status: WorkloadStatus, facts: Facts) -> Headline | None:
     down = {role for one in status.routers if not one.silent for role, it in one.models.items() if it.state == "down"}
     if not down and status.outage is None:
         return None
-    failing = (
-        {} if status.outage is None else {"small": status.outage.small_failing, "large": status.outage.large_failing}
-    )
-    role = min(down) if len(down) == 1 else max(sorted(failing), key=lambda one: failing[one], default="small")
+    out = status.outage or OutageStatus()
+    failing = {"small": out.small_failing, "large": out.large_failing}
+    role = min(down) if len(down) == 1 else max(failing, key=lambda one: failing[one])
     if not down and role in _overloaded(status):
         # The cause of calls that time out: to restore a server that answers helps nobody.
         return None
     since = facts.outage_since
-    is_known = facts.known_since is None or since is None or since > facts.known_since
-    earlier = "" if is_known else " (or earlier)"
-    cause, act = f"The {role} model fails on {failing.get(role, 0.0):.0%} of calls{earlier}", facts.server(role)
+    cause, act = f"The {role} model fails on {failing[role]:.0%} of calls", facts.server(role)
     if role in down:
-        cause = f"The {role} model {'is' if since is None else 'has been'} down{earlier}"
+        cause = f"The {role} model {'is' if since is None else 'has been'} down"
     if len(down) > 1:
         cause, effect = f"Both models {'are' if since is None else 'have been'} down", "queries wait until one answers"
         act = f"{act} and {facts.server('large')}"
@@ -220,15 +232,16 @@ def _stuck(status: WorkloadStatus, facts: Facts) -> Headline | None:
 
 
 def _models(status: WorkloadStatus, facts: Facts) -> Headline | None:
-    """Name the model whose answers got worse, where an alarm lasts or its symptoms do."""
+    """Name the model whose answers got worse, where an alarm lasts or its symptoms do, or labels alone are clear."""
     moved, drifted = change(status), _alarms(status, "drifted")
     outcomes = [one for one in drifted if one.name not in _OF_MIX]
     symptoms = (_dear(status, facts), _infeasible(status, facts), _below_target(status, facts))
-    if not outcomes and not any(symptoms):
-        return None
     small, large = moved.small, moved.large
+    is_new = moved.since is not None and facts.now - moved.since < _HOUR
+    if not (outcomes or any(symptoms) or (is_new and large is not None and large.grown > _CLEARLY * large.error)):
+        return None
     is_small, is_large = small is not None and small.is_worse, large is not None and large.is_worse
-    by_labels_alone = bool(outcomes) and not any(one.name == "agreement" for one in outcomes)
+    by_labels_alone = not any(one.name == "agreement" for one in outcomes)
     if status.state == "bad_labels_suspected" and (by_labels_alone or (is_small and is_large)):
         # Labels that are themselves in doubt accuse no model.
         return None
@@ -239,7 +252,8 @@ def _models(status: WorkloadStatus, facts: Facts) -> Headline | None:
     if is_small:
         act = _DEPLOYED.format(facts.server("small"))
         return _worse(status, facts, "small_worse", "The small model answers worse", act, moved)
-    if is_large and not by_labels_alone:
+    is_spared = small is not None and large is not None and small.is_spared(large)
+    if is_large and (is_spared or not by_labels_alone):
         act = _DEPLOYED.format(facts.server("large"))
         return _worse(status, facts, "large_worse", "The large model answers worse", act, moved)
     return None
@@ -248,7 +262,8 @@ def _models(status: WorkloadStatus, facts: Facts) -> Headline | None:
 def _worse(status: WorkloadStatus, facts: Facts, kind: str, cause: str, act: str, moved: Change) -> Headline:
     names = ("large", "small") if kind == "large_worse" else ("small", "large")
     parts = [_wrong(getattr(moved, name), name) for name in names]
-    effect = "; ".join(part for part in parts if part) + _price(status, facts)
+    # The cause has named the model already.
+    effect = "; ".join(parts).removeprefix(f"the {kind.removesuffix('_worse')} one ") + _price(status, facts)
     return _say(status, kind, cause, effect, act, since=moved.since, link=_what_moved(status, moved.since))
 
 
@@ -303,11 +318,15 @@ def _label_free(status: WorkloadStatus, facts: Facts) -> Headline | None:
 
 
 def _drifted(status: WorkloadStatus, facts: Facts) -> Headline | None:
-    alarms = _alarms(status, "drifted")
-    if status.drift.state != "drifted":
+    if status.drift.state not in ("suspected", "drifted"):
         return None
-    since, names = alarm_since(status), {one.name for one in alarms}
-    link = _what_moved(status, since)
+    alarms, since = _alarms(status, status.drift.state), alarm_since(status)
+    what = f" in {_listed([one.watches for one in alarms])}" if alarms else ""
+    if status.drift.state == "suspected":
+        cause, effect, act = f"A change is suspected{what}", _price(status, facts)[2:], "Label what is requested"
+        label_now = _labelling(status, "Label now")
+        return _say(status, "suspected", cause, effect, f"{act}: that settles it", since=since, link=label_now)
+    names, link = {one.name for one in alarms}, _what_moved(status, since)
     if names and names <= _OF_MIX | {"agreement"} and names & _OF_MIX:
         cause, act = "Other queries come in", "Look at what sends them; the fit follows by itself"
         effect = f"u is distributed otherwise, and no label says that a model answers worse{_price(status, facts)}"
@@ -316,20 +335,9 @@ def _drifted(status: WorkloadStatus, facts: Facts) -> Headline | None:
         cause = "The models agree less often, or more, than they did at the same u"
         act = f"{facts.server('small')}, {facts.server('large')}: was one deployed anew? Labels will tell which"
         return _say(status, "agreement_moved", cause, _price(status, facts)[2:], act, since=since, link=link)
-    what = f" in {_listed([one.watches for one in alarms])}" if alarms else ""
     effect = f"new labels count more until it is over{_price(status, facts)}"
     act, link = "Label what is requested: the fit follows by labels", _labelling(status, "Label now")
     return _say(status, "drift", f"Queries or models have changed{what}", effect, act, since=since, link=link)
-
-
-def _suspected(status: WorkloadStatus, facts: Facts) -> Headline | None:
-    if status.drift.state != "suspected":
-        return None
-    alarms = _alarms(status, "suspected")
-    what = f" in {_listed([one.watches for one in alarms])}" if alarms else ""
-    act, link = "Label what is requested: that settles it", _labelling(status, "Label now")
-    effect = _price(status, facts)[2:]
-    return _say(status, "suspected", f"A change is suspected{what}", effect, act, since=alarm_since(status), link=link)
 
 
 def _dear(status: WorkloadStatus, facts: Facts) -> Headline | None:
@@ -365,7 +373,7 @@ def _cheaper(status: WorkloadStatus, facts: Facts, rate: float) -> tuple[str, Li
     if in_doubt(status):
         return f"{_WAIT}: label what is requested", _labelling(status, "Label now")
     if status.state == "infeasible":
-        return _out_of_reach(status), _section(status, "plots", "Quality for cost")
+        return _out_of_reach(status, facts)
     if version is not None and version.parent_version is not None and facts.may_return:
         before = version.changed.get("escalation_rate", (None, None))[0]
         if isinstance(before, float) and before < rate:
@@ -395,12 +403,19 @@ def _large_alone(status: WorkloadStatus, facts: Facts) -> Headline | None:
     return _say(status, "large_only", cause, f"{effect}{_price(status, facts)}", act, since=alone.since, link=link)
 
 
-def _out_of_reach(status: WorkloadStatus) -> str:
-    target, key = status.target, f"workloads.{status.workload}.target"
-    if target.cost is not None:
-        return f"Raise {key}.cost, or lower sampling.exploration_probability, which is paid first"
+def _out_of_reach(status: WorkloadStatus, facts: Facts) -> tuple[str, Link]:
+    """Return what to do about a target that cannot be reached; where it just was, something else has changed."""
+    target, key, since = status.target, f"workloads.{status.workload}.target", facts.state_since
     which = "" if target.fields else ".micro_f1"
-    return f"Lower {key}{which} to what can be reached, or use a better large model"
+    if in_doubt(status):
+        return f"{_WAIT}: label what is requested", _labelling(status, "Label now")
+    if since is None or facts.now - since < _HOUR:
+        act = "Change no target before it has been out of reach for an hour: look at what has changed"
+        return act, _what_moved(status, since) or _section(status, "plots", "Quality for cost")
+    link = _section(status, "plots", "Quality for cost")
+    if target.cost is not None:
+        return f"Raise {key}.cost, or lower sampling.exploration_probability, which is paid first", link
+    return f"Lower {key}{which} to what can be reached, or use a better large model", link
 
 
 def _infeasible(status: WorkloadStatus, facts: Facts) -> Headline | None:
@@ -411,9 +426,7 @@ def _infeasible(status: WorkloadStatus, facts: Facts) -> Headline | None:
         best = None
     reached = "" if best is None else f"the best reaches {best:.3f}"
     effect = f"{reached}{_price(status, facts)}".removeprefix("; ")
-    act, link = _out_of_reach(status), _section(status, "plots", "Quality for cost")
-    if in_doubt(status):
-        act, link = f"{_WAIT}: label what is requested", _labelling(status, "Label now")
+    act, link = _out_of_reach(status, facts)
     cause = f"No threshold has {'kept to' if status.target.cost is not None else 'reached'} {status.target}"
     since = facts.state_since or (None if status.version is None else status.version.created_at)
     return _say(status, "infeasible", cause, effect, act, since=since, link=link)
@@ -450,25 +463,42 @@ def _alarms(status: WorkloadStatus, *states: str) -> list[DetectorStatus]:
 def _starved(status: WorkloadStatus, facts: Facts) -> Headline | None:
     if status.state not in ("label_starved", "stale"):
         return None
-    cause = f"{status.labels.effective:.0f} effective labels are too few to move the threshold"
+    cause, since = (
+        f"{status.labels.effective:.0f} effective labels are too few to move the threshold",
+        facts.state_since,
+    )
     if status.state == "stale":
+        since = moment(status.details.get("last_label_at")) or since
         cause = "No requested label has come in, so that the threshold stands still"
     effect = f"{status.labels.pending} requests wait{_needed(status)}{_price(status, facts)}"
-    link = _labelling(status, "Label now")
-    return _say(
-        status, "label_starvation", cause, effect, "Label what is requested", since=facts.state_since, link=link
+    act, link = "Label what is requested", _labelling(status, "Label now")
+    return _say(status, "label_starvation", cause, effect, act, since=since, link=link)
+
+
+def _labeler(status: WorkloadStatus, facts: Facts) -> Headline | None:
+    """Speak of labelers who are set aside, as long as they go on: what they say is lost."""
+    gone = [it.labeler for it in status.labels.by_labeler if it.last_at is not None and facts.now - it.last_at > _HOUR]
+    aside = {k: v for k, v in details(status, "labelers_set_aside").items() if k not in gone and isinstance(v, dict)}
+    if not aside:
+        return None
+    who, since = (
+        _listed(sorted(aside)),
+        min((one for v in aside.values() if (one := moment(v.get("since")))), default=None),
     )
+    lost = sum(count for v in aside.values() if isinstance(count := v.get("labels"), int))
+    cause, effect = f"Labels of {who} differ from everybody else's", f"{lost} are set aside{_price(status, facts)}"
+    act = f"Ask {who} how they label; who is right after all belongs in trusted_labelers"
+    link = _section(status, "labels", "Labels")
+    return _say(status, "labeler_set_aside", cause, effect, act, since=since, link=link)
 
 
 def _letters(status: WorkloadStatus, facts: Facts) -> Headline | None:
     letters, recent = status.dead_letters, facts.letters_last_hour
     if letters is None or recent < FEW_LETTERS:
         return None
-    usual = letters.total / _HOURS_A_DAY
-    trend = ", more than twice as many as in a usual hour of the last day" if recent > 2.0 * usual else ""
     first = letters.by_reason[0] if letters.by_reason else None
     why = "of unknown reason" if first is None else f"{first.reason.replace('_', ' ')} ({first.stage})"
-    cause = f"{recent} records were set aside as dead letters in the last hour{trend}"
+    cause = f"{recent} records were set aside as dead letters in the last hour"
     act = "Fix what sends them, then replay them: ucci-stream dead-letters replay"
     link = _section(status, "dead-letters", "Dead letters")
     return _say(status, "dead_letters", cause, f"mostly {why}", act, link=link)
@@ -535,30 +565,29 @@ _RULES: tuple[Callable[[WorkloadStatus, Facts], Headline | None], ...] = (
     *(_kafka, _silent, _no_room, _routers_silent, _outage, _not_ready, _overload, _stuck),
     *(_models, _bad_labels, _one_sided, _drifted),
     *(_dear, _infeasible, _capped, _below_target, _letters, _cold_start),
-    *(_starved, _suspected, _large_alone, _held, _label_free, _quiet, _well),
+    *(_starved, _labeler, _large_alone, _held, _label_free, _quiet, _well),
 )
 #: Every kind of headline, the gravest first.
-KINDS = (
-    *("kafka", "fit_silent", "join_silent", "disk_full", "routers_silent", "models_down", "outage"),
-    *("routers_not_ready", "overload", "stuck", "router_silent"),
-    *("both_worse", "small_worse", "large_worse", "bad_labels", "labels_one_sided", "drift", "agreement_moved"),
-    *("traffic_moved", "dear", "infeasible", "escalation_jump", "capped", "below_target", "dead_letters"),
-    *("label_starvation", "suspected", "cold_start", "large_only", "held", "label_free", "no_traffic", "well"),
-)
-
-#: What services have seen themselves; the rest is concluded from labels and traffic.
-OBSERVED = frozenset(KINDS[: KINDS.index("both_worse")])
-
-#: Of the kinds that are not ``bad``.
 _SEVERITIES: dict[str, Severity] = {
+    **dict.fromkeys(("kafka", "fit_silent", "join_silent", "disk_full", "routers_silent", "models_down"), "bad"),
+    **dict.fromkeys(("outage", "routers_not_ready", "overload", "stuck"), "bad"),
+    "router_silent": "warn",
+    **dict.fromkeys(("small_worse", "large_worse", "bad_labels", "both_worse"), "bad"),
+    **dict.fromkeys(("labels_one_sided", "drift", "agreement_moved", "disk_low", "traffic_moved"), "warn"),
+    **dict.fromkeys(("dear", "infeasible"), "bad"),
+    **dict.fromkeys(("escalation_jump", "capped", "below_target", "dead_letters", "label_starvation"), "warn"),
+    **dict.fromkeys(("labeler_set_aside", "suspected"), "warn"),
     **dict.fromkeys(("cold_start", "large_only", "held", "label_free", "no_traffic"), "calm"),
-    **dict.fromkeys(
-        ("router_silent", "drift", "agreement_moved", "traffic_moved", "escalation_jump", "capped", "below_target"),
-        "warn",
-    ),
-    **dict.fromkeys(("dead_letters", "label_starvation", "suspected", "labels_one_sided"), "warn"),
     "well": "good",
 }
+KINDS = tuple(_SEVERITIES)
+
+#: What services have seen themselves; the rest is concluded from labels and traffic.
+OBSERVED = frozenset({*KINDS[: KINDS.index("small_worse")], "disk_low"})
+
+#: What versions do while something moves; the cause mostly shows within a minute.
+_SYMPTOMS = frozenset({"dear", "infeasible", "escalation_jump", "below_target"})
+_SETTLES = timedelta(seconds=60)
 
 
 def _price(status: WorkloadStatus, facts: Facts) -> str:

@@ -84,9 +84,9 @@ class Leaning:
     last: datetime
 
     def is_due(self, now: datetime) -> bool:
-        """Whether it has lasted: what is bad even where it comes and goes, what is good without a break."""
-        began = self.first if self.now.is_bad else self.since
-        return self.since is not None and began is not None and now - began >= SETTLE
+        """Whether it has lasted: what is bad even where it comes and goes, what is good by statuses without a break."""
+        began, until = (self.first, now) if self.now.is_bad else (self.since, self.last)
+        return self.since is not None and began is not None and until - began >= SETTLE
 
 
 def conditions(status: WorkloadStatus, at: datetime) -> dict[NoticeKind, Condition]:

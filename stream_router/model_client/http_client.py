@@ -19,6 +19,7 @@ import random
 from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import dataclass
+from math import inf
 
 import structlog
 
@@ -55,6 +56,9 @@ MAX_ROUNDS = 3
 
 #: Probes in flight. They overlap, since what a hung server was sent may stay unanswered for good.
 MAX_PROBES = 32
+
+#: How long a server stays overloaded once a call found no place: until the next one mostly does, too.
+_CROWDED_S = 5.0
 
 _SHOWN_MODELS = 8
 _FULL_PAUSE_S = 1.0
@@ -123,6 +127,7 @@ class ModelClient:
         #: Of the attempts that were answered, without queue and retries.
         self.latencies = LatencyWindow()
         self._calls = self._failures = 0
+        self._crowded_s = -inf
         self._has_complained = False
 
     async def start(self) -> None:
@@ -156,12 +161,13 @@ class ModelClient:
 
     def health(self) -> ModelHealth:
         """Return what is known of the server; counts and latencies are of attempts, probes included in the counts."""
+        is_crowded = self._slots.queued > 0 or self._clock.monotonic() - self._crowded_s < _CROWDED_S
         return ModelHealth(
             state=self._breaker.health,
             calls=self._calls,
             failures=self._failures,
             latency_s=self.latencies.quantiles_s(),
-            overloaded=self.is_up and self._limit.is_lowered and self._slots.queued > 0,
+            overloaded=self.is_up and self._limit.is_lowered and is_crowded,
             concurrency_limit=self._limit.current,
             in_flight=self._slots.taken,
             queued=self._slots.queued,
@@ -244,6 +250,7 @@ class ModelClient:
         try:
             has_place = self.is_up and await self._slots.acquire(patience_s)
         except TimeoutError:
+            self._crowded_s = self._clock.monotonic()
             raise BusyError(f"{self._name} is overloaded: no place for a call within {patience_s:g} s") from None
         if has_place and not self.is_up:
             self._slots.release()

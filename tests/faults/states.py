@@ -24,6 +24,7 @@ from zlib import crc32
 
 import typer
 
+from recalibrator.headlines.facts import LONG_SILENT
 from tests.faults.model_pair import Side
 from tests.faults.stalls import StalledBroker
 from tests.faults.states_page import ALERTS, FIRES_AFTER, write
@@ -35,7 +36,7 @@ MINUTE_S = 60.0
 #: How long a cause is waited for: beyond its bound, so that the page says how late it came.
 PATIENCE_S = {HARD_S: 45.0, SOFT_S: 150.0}
 #: How long labels come before a soft fault, by which the fit knows the workload.
-WARM_S = 120.0
+WARM_S = 180.0
 RATE, SOFT_RATE = 20.0, 6.0
 _LOOK_S = 0.25
 
@@ -62,6 +63,10 @@ class State:
     harmful: tuple[str, ...] = HARMFUL
     #: What else in a status names the cause.
     also: Callable[[Mapping[str, Any]], bool] = lambda _: False
+    #: What may be said before the cause is known: by default that something is suspected.
+    fair: tuple[str, ...] = ("suspected",)
+    #: Whether labels come for a while before it is looked at.
+    is_warm: bool = True
 
     @property
     def is_soft(self) -> bool:
@@ -98,12 +103,17 @@ def _leave(free_bytes: int) -> tuple[Do, Do]:
     return fill, lambda on: (on.config.parent / "state" / "ballast").unlink()
 
 
-def _worse(side: Side, workload: str) -> Do:
-    """Let a model be wrong on seven queries of twenty: of those it was right on, 25 points of all."""
+#: Seven queries of twenty: of those that the small model was right on, 25 points of all; and three of a hundred.
+_MUCH = tuple(f"group {group:02}." for group in range(7 * GROUPS // 20))
+_LITTLE = ("00 group 00.", "20 group 00.", "40 group 00.")
+
+
+def _worse(side: Side, workload: str, endings: Sequence[str] = _MUCH) -> Do:
+    """Let a model be wrong on queries that end so."""
 
     def begin(on: WholeService) -> None:
-        for group in range(7 * GROUPS // 20):
-            on.models.play(side, Fault("wrong_value", containing=f"{workload} photo", ending=f"group {group:02}."))
+        for ending in endings:
+            on.models.play(side, Fault("wrong_value", containing=f"{workload} photo", ending=ending))
 
     return begin
 
@@ -123,11 +133,6 @@ def _said(name: str, kind: str, workload: str, says: Says, **more: Any) -> State
     return _soft(name, kind, workload, lambda on: on.crowd.says.update({workload: says}), **more)
 
 
-def _promised(kind: str, promise: str, *harmful: str) -> State:
-    """Counted from the first version on: labels have yet to come."""
-    return _soft(kind, kind, kind, lambda on: on.bootstrap(kind, SOFT_RATE), promise=promise, harmful=harmful)
-
-
 _WELL = ("well", "below_target", "escalation_jump", "suspected")
 _ALL = (
     State("cold start", ("cold_start",), lambda _: None, workload="cold", harmful=("Roll back", "Lower ")),
@@ -139,28 +144,43 @@ _ALL = (
     State("small model down", ("outage",), *_down("small")),
     State("both models down", ("models_down",), *_down("small", "large")),
     State("routers gone", ("routers_silent",), lambda on: on.router.kill(), lambda on: on.router.start()),
-    State("disk nearly full", ("disk_full",), *_leave(600_000_000), SOFT_S, harmful=NO_RESTART),
+    State("disk nearly full", ("disk_low",), *_leave(600_000_000), SOFT_S, harmful=NO_RESTART),
     State("disk full", ("disk_full",), *_leave(200_000), harmful=NO_RESTART),
     State("fit gone", ("fit_silent",), lambda on: on.fit.kill(), lambda on: on.fit.start()),
     State("Kafka away", ("kafka",), lambda on: on.broker.freeze(), lambda on: on.broker.thaw(), harmful=NO_RESTART),
     State("Kafka back", _WELL, _back, harmful=NO_RESTART, also=is_past),
     _soft("small model worse", "small_worse", "small-worse", _worse("small", "small-worse")),
+    _soft("small model worse by 2 points", "small_worse", "by-two", _worse("small", "by-two", _LITTLE)),
     _soft(
         *("large model worse", "large_worse", "large-worse", _worse("large", "large-worse")),
         harmful=(*HARMFUL, "large_only"),
     ),
     _said("labels stop", "label_starvation", "labels-stop", lambda _: []),
     _said(
-        *("one labeler bad", "bad_labels", "one-bad", lambda request: _slip(request, 0.8, PEOPLE[-1:])),
-        also=lambda status: PEOPLE[-1] in json.dumps(status["details"].get("labelers_set_aside")),
+        *("one labeler bad", "labeler_set_aside", "one-bad", lambda request: _slip(request, 0.8, PEOPLE[-1:])),
     ),
-    _said("crowd careless", "bad_labels", "careless", lambda request: _slip(request, 0.4, PEOPLE)),
+    # That labels call both models wrong more often is what is known until an audit begins, and blames neither.
+    _said(
+        *("crowd careless", "bad_labels", "careless", lambda request: _slip(request, 0.4, PEOPLE)),
+        fair=("suspected", "both_worse"),
+    ),
     _said(
         *("one-sided labels", "labels_one_sided", "one-sided"),
         lambda request: careful(request) if request["answered_by"] == "large" else [],
     ),
-    _promised("dear", "target = { micro_f1 = 0.97 }\ncost = { large = 1.1 }", "Roll back", "Lower "),
-    _promised("infeasible", "target = { micro_f1 = 0.9999 }\ncost = { large = 4.0 }", "Roll back"),
+    # From the first version on, before labels have come.
+    _soft(
+        *("dear", "dear", "dear", lambda on: on.bootstrap("dear", SOFT_RATE)),
+        promise="target = { micro_f1 = 0.97 }\ncost = { large = 1.1 }",
+        harmful=("Roll back", "Lower "),
+        fair=("label_starvation",),
+        is_warm=False,
+    ),
+    _soft(
+        *("infeasible", "infeasible", "infeasible", lambda _: None),
+        promise="target = { micro_f1 = 0.9999 }\ncost = { large = 4.0 }",
+        harmful=("Roll back",),
+    ),
 )
 STATES = {one.name: one for one in _ALL}
 
@@ -258,12 +278,11 @@ def judged(seen: Seen) -> dict[str, Any]:
     assert seen.rest is not None
     one, named_s = seen.state, seen.named_s
     after = [kind for at_s, kind, _ in seen.headlines if named_s is not None and at_s > round(named_s, 1)]
-    wrong = [kind for _, kind, how in seen.headlines[1:] if how in ("bad", "warn") and kind not in one.kinds]
+    fair = (*one.kinds, *one.fair)
+    wrong = [kind for _, kind, how in seen.headlines[1:] if how in ("bad", "warn") and kind not in fair]
     short = [] if named_s is not None else ["never named within its time"]
-    if named_s is not None and named_s > one.bound_s:
+    if named_s is not None and named_s > one.bound_s + _LOOK_S:
         short.append(f"named after {named_s:.0f} s, not {one.bound_s:.0f}")
-    if one.is_soft and seen.named and seen.named["headline"]["kind"] not in one.kinds:
-        short.append("the table of labelers names it, the headline does not")
     short += [f"{len(after)} changes of headline in the minute after"] if len(after) > 1 else []
     short += [f"also said: {', '.join(dict.fromkeys(wrong))}"] if wrong else []
     short += [f"offers: {act}" for act in seen.harm]
@@ -297,16 +316,21 @@ def hard(broker: Any, folder: Path, states: Sequence[State], minute_s: float) ->
     (folder / "state").mkdir(parents=True)
     with in_memory(folder / "state") as may_fill, whole_service(broker, folder, {"main": "", "cold": ""}) as service:
         service.bootstrap("main", RATE)
+        listens_s = time.monotonic() + (LONG_SILENT.total_seconds() if minute_s else 0.0)
 
         # What is over stands for a minute, and only what is graver shows: the states come in the order of gravity.
         def settled(status: Mapping[str, Any]) -> bool:
             return bool(status["calibration_version"]) and status["headline"]["severity"] != "bad"
 
-        service.until("main", settled)
+        # Whoever has just begun to listen calls nobody silent.
+        service.until("main", lambda status: settled(status) and time.monotonic() > listens_s)
         for one in states:
             if one.name.startswith("disk") and not may_fill:
                 yield {"state": one.name, "short": ["not tried: no file system may be mounted here"]}
                 continue
+            if one.bound_s == SOFT_S:
+                # What is mild does not replace what is over.
+                service.until("main", lambda status: settled(status) and not is_past(status))
             before = len(service.notices.received)
             (row,) = observe(service, [one], minute_s)
             if minute_s:
@@ -327,7 +351,7 @@ def soft(broker: Any, folder: Path, states: Sequence[State], minute_s: float) ->
     folder.mkdir(parents=True)
     with whole_service(broker, folder, {one.workload: one.promise for one in states}) as service:
         for one in states:
-            if not one.promise:
+            if one.is_warm:
                 service.bootstrap(one.workload, SOFT_RATE)
         time.sleep(WARM_S)
         yield from observe(service, states, minute_s)

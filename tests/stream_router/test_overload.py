@@ -127,6 +127,9 @@ async def test_overloaded_large_server_degrades_without_a_storm() -> None:
         assert all(event.small is not None and event.small.valid and event.decision.escalated for event in events)
         assert b.large.seen.calls <= len(events)
         assert never_down(b)
+        # Nobody waits at this moment: that the headline then spoke of an outage sent people to restore what answers.
+        large = b.answerer.health()["photo"]["large"]
+        assert (large.queued, large.overloaded) == (0, True)
 
 
 async def test_wait_setting_holds_for_an_overloaded_large_server() -> None:

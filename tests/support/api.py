@@ -104,7 +104,7 @@ class Api:
     settings: Settings
     #: Where results are; two partitions.
     cluster: MemoryCluster
-    #: When Kafka was last heard, the latest last.
+    #: When Kafka was last heard, the latest last; the first alone: up to now.
     kafka: list[Heard]
 
     def tell(self, *records: Told) -> None:
@@ -148,12 +148,16 @@ def make_api(
     create_topics(cluster, 2)
     kafka = [Heard(START, START - timedelta(hours=1), is_away=False, address="kafka:9092")]
     broker = MemoryBroker(cluster, "api", lambda *_, **__: None)
+
+    def heard() -> Heard:
+        return kafka[-1] if len(kafka) > 1 else kafka[0]._replace(at=clock.now())
+
     context = Context(
         settings,
         Keys(settings.recalibrator.api_keys),
         cache,
         letters,
-        StatusDocuments(settings, cache, letters, lambda: kafka[-1]),
+        StatusDocuments(settings, cache, letters, heard),
         queue,
         cast(Publisher, producer),
         lambda: broker.topic_reader("results", ["ucci.results"], tail=MOST_READ),

@@ -34,6 +34,7 @@ from schemas.status import (
     ReliabilityBin,
     RouterStatus,
     Saving,
+    StageStatus,
     UncertaintyHistogram,
     VersionInUse,
     WorkloadStatus,
@@ -78,6 +79,12 @@ class State:
     letters: int = 3
     #: Label requests that wait.
     requests: int = 4
+    #: What keeps the join from its disk, or soon will; whether it goes on; and when the fit was last heard.
+    trouble: str = ""
+    joins: bool = True
+    fit_heard: datetime = NOW
+    #: When Kafka was last heard, where it no longer answers.
+    kafka_heard: datetime | None = None
 
 
 @dataclass(frozen=True)
@@ -173,6 +180,48 @@ def _trial() -> TrialStatus:
     )
 
 
+def _outcomes(small: tuple[float, float], large: tuple[float, float], *alarmed: str) -> WorkloadStatus:
+    """How often labels call either model wrong, before a change and since; these detectors alarm."""
+    sides = {name: [was, 900, now, 160] for name, (was, now) in (("small", small), ("large", large))}
+    one = DRIFTED.detectors[0]
+    detectors = tuple(one.model_copy(update={"name": name, "watches": name.replace("_", " ")}) for name in alarmed)
+    details = {"outcomes_changed": {"since": BEGAN.isoformat(), **sides}}
+    return _active(drift=DriftStatus(state="drifted", detectors=detectors), details=details)
+
+
+def _labels(**changes: Any) -> WorkloadStatus:
+    return _active(
+        labels=LabelStatus(received=900, requested=1_400, pending=500, effective=800.0, since=BEGAN), **changes
+    )
+
+
+_AUDIT = {"suspected": "errors_where_answers_agree", "since": BEGAN.isoformat(), "quarantined": 17}
+_ASIDE = {"bob": {"labels": 41, "micro_f1": -0.05, "errors": 6.2, "since": BEGAN.isoformat()}}
+_BUSY = ModelHealth(
+    **(_UP["large"].model_dump() | {"overloaded": True, "queued": 42, "in_flight": 6, "concurrency_limit": 6})
+)
+#: The states of docs/results/states that have no scene of their own.
+_OPERATED = {
+    "large-slow": State(_active(), models=_UP | {"large": _BUSY}),
+    "small-down": State(_active(), models=_UP | {"small": _LARGE_DOWN["large"]}),
+    "models-down": State(_active(), models=dict.fromkeys(("small", "large"), _LARGE_DOWN["large"])),
+    "disk-low": State(_active(), trouble="only 0.60 GB left on its disk"),
+    "disk-full": State(
+        _active(),
+        trouble="/var/lib/ucci/state/join.sqlite3: database or disk is full; nothing in it is lost",
+        joins=False,
+    ),
+    "fit-gone": State(_active(), fit_heard=BEGAN, quiet_h=2.0),
+    "kafka-away": State(_active(), kafka_heard=NOW - timedelta(seconds=40)),
+    "small-worse": State(_outcomes((0.27, 0.52), (0.1, 0.11), "agreement", "label_residual")),
+    "large-worse": State(_outcomes((0.27, 0.28), (0.1, 0.4), "agreement")),
+    "labels-stop": State(_labels(state="stale", details={"last_label_at": BEGAN.isoformat()}), requests=24),
+    "labeler-bad": State(_labels(details={"labelers_set_aside": _ASIDE})),
+    "crowd-careless": State(_labels(state="bad_labels_suspected", details={"label_audit": _AUDIT})),
+    "labels-one-sided": State(_labels(state="labels_one_sided", details={"silent_side": "kept"})),
+}
+
+
 WELL = State(_active())
 OUTAGE = State(_active(outage=OutageStatus(large_failing=0.8)), models=_LARGE_DOWN, letters=40)
 DRIFT = State(_active(drift=DRIFTED))
@@ -193,6 +242,7 @@ SCENES: dict[str, Scene] = {
         {"photo-search": WELL, "receipts": OUTAGE, "invoices": PINNED, "support-tickets": DRIFT, "contracts": WELL}
     ),
     "dear": Scene({"photo-search": State(_dear())}),
+    **{name: Scene({"photo-search": state}) for name, state in _OPERATED.items()},
     "large-only": Scene({"photo-search": State(_large_only())}),
     "large-only-form": Scene({"photo-search": WELL}, "/confirm?workload=photo-search&action=large_only"),
     "versions": Scene({"photo-search": WELL}, "/workloads/photo-search/versions"),
@@ -220,8 +270,17 @@ def filled(scene: Scene, missing: Sequence[str] = ()) -> Api:
             LabelerStatus(labeler=who, labels=n, compared=n // 4, agreeing=n // 5, unanimous=same, confirmed=same - 9)
             for who, n, same in counts
         )
-        one = recalibrator().model_copy(update={"labelers": dict.fromkeys(scene.workloads, known)})
-        api.cache.take("ucci.recalibrators", one.instance_id.encode(), one.to_json())
+        said = next(iter(scene.workloads.values()))
+        join = StageStatus(ready=said.joins, trouble=said.trouble)
+        for one in (
+            recalibrator(NOW, "join").model_copy(
+                update={"labelers": dict.fromkeys(scene.workloads, known), "stages": {"join": join}}
+            ),
+            recalibrator(said.fit_heard, "fit").model_copy(update={"instance_id": "fit-1"}),
+        ):
+            api.cache.take("ucci.recalibrators", one.instance_id.encode(), one.to_json())
+        if said.kafka_heard is not None:
+            api.kafka.append(api.kafka[0]._replace(at=said.kafka_heard, is_away=True))
     return api
 
 

@@ -199,7 +199,7 @@ class Page:
         return {
             "status": status,
             "headline": first,
-            "strip": tuple(strip(status, facts.recalibrators or (), now)),
+            "strip": tuple(strip(status, facts.recalibrators or (), facts.heard_until)),
             "deciding": current,
             "alarm_since": alarm_since(status),
             "in_force": in_force(status, facts),

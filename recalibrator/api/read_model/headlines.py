@@ -107,7 +107,6 @@ class Headlines:
             recalibrators=[one.status for one in self._cache.recalibrators()],
             state_since=begun(points, lambda point: point.state == status.state),
             outage_since=_last_outage(self._cache.happened(workload)) or begun(points, lambda point: point.has_outage),
-            known_since=points[0].at if points else None,
             routers=[one.status for one in self._cache.routers() if workload in one.status.versions],
             last_query_at=last_growth(points),
             letters_last_hour=self._letters.count_since(workload, now - _HOUR),

@@ -16,7 +16,7 @@ from recalibrator.api.read_model.dead_letter_log import DeadLetterLog
 from recalibrator.api.read_model.headlines import Headlines
 from recalibrator.api.read_model.topic_cache import Instance, TopicCache
 from recalibrator.api.read_model.version_lines import VersionLine, changes
-from recalibrator.headlines.facts import SILENT_AFTER
+from recalibrator.headlines.facts import SILENT_AFTER, heard_until
 from schemas.settings import Settings
 from schemas.status import RecalibratorStatus, RouterStatus, VersionSummary, WorkloadStatus
 from schemas.topics import QUERIES
@@ -95,7 +95,7 @@ class StatusDocuments:
         return any(
             (found := one.status.stages.get(stage)) is not None
             and found.ready
-            and now - one.status.updated_at <= SILENT_AFTER
+            and heard_until(self.headlines.heard(), now) - one.status.updated_at <= SILENT_AFTER
             for one in self._cache.recalibrators()
         )
 
@@ -140,18 +140,19 @@ class StatusDocuments:
     def _surroundings(self, now: datetime) -> _Around:
         """Return what every workload's document rests on; time counts as far as it silences someone."""
         routers, recalibrators = self._cache.routers(), self._cache.recalibrators()
+        until = heard_until(self.headlines.heard(), now)
         last_seen = [*(one.status.updated_at for one in routers), *(one.status.updated_at for one in recalibrators)]
-        quiet = tuple((now - at > SILENT_AFTER) + (now - at > GONE_AFTER) for at in last_seen)
+        quiet = tuple((until - at > SILENT_AFTER) + (now - at > GONE_AFTER) for at in last_seen)
         key = (self._cache.instances_revision, self._letters.revision, now.replace(second=0, microsecond=0), quiet)
         known = self._around
         if known is not None and known.key == key:
             return known
         known_routers = [
-            RouterNow(one.status, one.document, is_silent=now - one.status.updated_at > SILENT_AFTER)
+            RouterNow(one.status, one.document, is_silent=until - one.status.updated_at > SILENT_AFTER)
             for one in routers
             if now - one.status.updated_at <= GONE_AFTER
         ]
-        live = [one for one in recalibrators if now - one.status.updated_at <= SILENT_AFTER]
+        live = [one for one in recalibrators if until - one.status.updated_at <= SILENT_AFTER]
         self._around = _Around(
             key=key,
             now=now,

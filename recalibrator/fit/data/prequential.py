@@ -19,6 +19,10 @@ _BINS = 10
 _LEAST_LABELS = 20
 #: Labels of one labeler that are shown apart.
 _LATEST = 100
+_LATEST_DELAYS = 1_000
+#: Labelled pairs among which a change of the large model is looked for; on either side of it; and its log likelihood
+#: ratio, which chance reaches once in some 10^4 times at one place.
+_PAIRS, _PAIRS_LEAST, _BEYOND = 2_000, 30, 8.0
 #: Mean size of a standard normal.
 _FOLDED = float(np.sqrt(2.0 / np.pi))
 _TINY = 1e-12
@@ -99,8 +103,8 @@ def _unit(value: float) -> float:
 
 
 def label_delay(labels: LabelTable) -> DelayQuantiles:
-    """Return the median and the 90th percentile of the time from routing to label, in seconds."""
-    table = labels.table
+    """Return the median and the 90th percentile of the time from routing to label, in seconds, of the latest labels."""
+    table = labels.table[-_LATEST_DELAYS:]
     # Examples of an offline file carry one time twice; they have waited for nobody.
     delay = (table[:, at.LABELLED_US] - table[:, at.ROUTED_US])[table[:, at.STANDING] != Standing.WITHDRAWN] / 1e6
     delay = delay[delay > 0.0]
@@ -143,6 +147,29 @@ def latest_by_labeler(labels: LabelTable) -> dict[str, list[int]]:
         is_agreed = (latest[:, at.GROUP] >= 2 * cells) & (latest[:, at.GROUP] < labels.groups - 1)
         found[name] = [int((latest[is_agreed, at.ERROR] == 0.0).sum()), int(is_agreed.sum())]
     return found
+
+
+def large_worse_since(labels: LabelTable) -> int | None:
+    """Return when labels began to call more of the large model's answers wrong, by routing time; None where chance may.
+
+    Where the answers differ anyway, agreement does not show that it got worse, and the small model's errors stay.
+    """
+    from scipy.special import xlogy
+
+    table = labels.table[(labels.table[:, at.STANDING] > 0.0) & (labels.table[:, at.PAIR] > 0.0)]
+    rows = table[np.argsort(table[:, at.ROUTED_US], kind="stable")[-_PAIRS:]]
+    before = np.arange(_PAIRS_LEAST, len(rows) - _PAIRS_LEAST + 1)
+    if not len(before):
+        return None
+    errors = np.cumsum(rows[:, at.HITS_LARGE] != rows[:, at.SIZE_LARGE])
+    count, wrong = (
+        np.stack((before, len(rows) - before)),
+        np.stack((errors[before - 1], errors[-1] - errors[before - 1])),
+    )
+    share, whole = wrong / count, errors[-1] / len(rows)
+    gain = (xlogy(wrong, share / max(whole, _TINY)) + xlogy(count - wrong, (1 - share) / max(1 - whole, _TINY))).sum(0)
+    best = int(np.argmax(np.where(share[1] > share[0], gain, 0.0)))
+    return int(rows[before[best], at.ROUTED_US]) if share[1, best] > share[0, best] and gain[best] > _BEYOND else None
 
 
 def wrong_around(labels: LabelTable, instant_us: int) -> dict[str, list[float | int]]:

@@ -7,7 +7,7 @@ function of the labels, of the current traffic and of what is believed to have c
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from math import inf
+from math import ceil, inf
 from typing import NamedTuple
 
 import numpy as np
@@ -49,6 +49,9 @@ EXPECTED_LEAST = 30.0
 """Labels that a side should have had before its silence means anything: by chance alone fewer than an eighth of them
 come once in 10^10 times (Poisson)."""
 
+EXPECTED_LATELY = 24.0
+"""The same of the labels that came last: one side's silence shows before the window is full of it (10^8 times)."""
+
 SHARE = 1.0 / 8.0
 """Of these, below which the side counts as silent."""
 
@@ -60,7 +63,8 @@ def silent_side(
 
     People who label where they happen to look, which is often where something was escalated, say nothing of the answers
     that were kept. No estimate of what is served can notice that by itself: the labels there are look as they always
-    do. A side should have as many labels for each one asked for, by the shares in force, as the other side has.
+    do. A side should have as many labels for each one asked for, by the shares in force, as the other side has; and its
+    share of those that came last, whenever their queries were routed: labels of one side may take longer.
     """
     if threshold is None or traffic.begins_us is None:
         return None
@@ -70,7 +74,7 @@ def silent_side(
     standing, group = labels.table[recent, at.STANDING], labels.table[recent, at.GROUP]
     group = group[(standing != Standing.UNREQUESTED) & (group < labels.groups - 1)]
     is_kept = np.mod(group, labels.grid.cells) < kept_cells
-    came = {"kept": float(is_kept.sum()), "escalated": float((~is_kept).sum())}
+    came = {"kept": is_kept, "escalated": ~is_kept}
     counts = traffic.counts[COUNT]
     asked = {
         "kept": float(counts[:kept_cells].sum()) * shares.kept,
@@ -78,8 +82,13 @@ def silent_side(
     }
     sides: tuple[tuple[SilentSide, SilentSide], ...] = (("kept", "escalated"), ("escalated", "kept"))
     for side, other in sides:
-        expected = came[other] * asked[side] / asked[other] if asked[other] > 0.0 else 0.0
-        if expected >= EXPECTED_LEAST and came[side] < SHARE * expected:
+        if asked[side] <= 0.0 or asked[other] <= 0.0:
+            continue
+        expected = came[other].sum() * asked[side] / asked[other]
+        if expected >= EXPECTED_LEAST and came[side].sum() < SHARE * expected:
+            return side
+        latest = ceil(EXPECTED_LATELY * (asked[side] + asked[other]) / asked[side])
+        if latest <= len(is_kept) and came[side][-latest:].sum() < SHARE * EXPECTED_LATELY:
             return side
     return None
 

@@ -23,6 +23,7 @@ from recalibrator.fit.codec import Bools, Floats, Ints, Kept
 from recalibrator.fit.data import label_columns as at
 from recalibrator.fit.data.label_columns import Standing
 from recalibrator.fit.data.label_table import Distrust, LabelTable
+from schemas.event import from_us
 
 BLOCK = 64
 """Labels."""
@@ -192,20 +193,9 @@ class Labelers:
         for name, count in labels.distrusted_labels().items():
             micro_f1, evidence = self._found.get(name, (0.0, 0.0))
             # As many standard errors of one normal value say as much.
-            found[name] = {"labels": count, "micro_f1": micro_f1, "errors": sqrt(2.0 * evidence)}
+            began = from_us(labels.distrust[labels.labelers.index(name) + 1][-1][0]).isoformat()
+            found[name] = {"labels": count, "micro_f1": micro_f1, "errors": sqrt(2.0 * evidence), "since": began}
         return found
-
-    def sentence(self, labels: LabelTable) -> str:
-        """Say in one sentence who is set aside, or nothing."""
-        counts = labels.distrusted_labels()
-        names = list(counts)
-        if not names:
-            return ""
-        who = ", ".join(names[:3]) + (f" and {len(names) - 3} more" if len(names) > 3 else "")  # noqa: PLR2004
-        return (
-            f" Labels of {who} differ from everybody else's: {sum(counts.values())} are set aside until they no "
-            "longer do, or trusted_labelers names their labeler."
-        )
 
 
 class _Crowd:

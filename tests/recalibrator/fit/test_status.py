@@ -85,7 +85,9 @@ def test_labels_of_one_side_alone_were_taken_for_all(silent: str) -> None:
     def tell(_: int, label: LabelledExample) -> LabelledExample | None:
         return None if (label.reason == "threshold") == (silent == "escalated") else label
 
-    drive(core, calm.draw, 5_000, first=2_500, tell=tell)
+    drive(core, calm.draw, 800, first=2_500, tell=tell)
+    assert core.status().state == "labels_one_sided"
+    drive(core, calm.draw, 4_200, first=3_300, tell=tell)
     status = core.status()
     assert status.state == "labels_one_sided"
     assert f"nothing shows how good {silent} answers are" in status.sentence
@@ -122,6 +124,18 @@ def test_unanswered_requests_make_the_status_stale() -> None:
     late = START + timedelta(seconds=1_200)
     core.observe(example(WORLD.draw(3), "fresh", "w", late, version=None)[1])
     assert core.status().state == "active"
+
+
+def test_labels_that_stopped_were_missed_for_minutes() -> None:
+    """Where they come within seconds, half a minute without one says it; where they take minutes, it says nothing."""
+    for mean_delay, state in ((10.0, "stale"), (600.0, "active")):
+        core = Recalibrator(settings())
+        drive(core, WORLD.draw, 1_600, mean_delay=mean_delay)
+        assert core.status().state == "active"
+        drive(core, WORLD.draw, 600, first=1_600, mean_delay=1e9)
+        status = core.status()
+        assert (mean_delay, status.state) == (mean_delay, state)
+    assert "last_label_at" not in status.details
 
 
 def test_an_infeasible_target_is_said_to_be_out_of_reach() -> None:

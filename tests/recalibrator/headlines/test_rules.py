@@ -20,7 +20,10 @@ from schemas.status import (
     DriftState,
     DriftStatus,
     Headline,
+    LabelerStatus,
+    LabelStatus,
     OutageStatus,
+    StageStatus,
     WorkloadState,
     WorkloadStatus,
 )
@@ -88,9 +91,22 @@ class Case(NamedTuple):
 TONES = {
     **dict.fromkeys(("cold_start", "held", "label_free", "large_only", "no_traffic"), "calm"),
     **dict.fromkeys(("agreement_moved", "below_target", "capped", "dead_letters", "drift", "escalation_jump"), "warn"),
-    **dict.fromkeys(("label_starvation", "labels_one_sided", "router_silent", "suspected", "traffic_moved"), "warn"),
+    **dict.fromkeys(
+        ("disk_low", "label_starvation", "labels_one_sided", "router_silent", "suspected", "traffic_moved"), "warn"
+    ),
+    "labeler_set_aside": "warn",
     "well": "good",
 }
+#: The stage still works, on a disk that is nearly full; and its labels of a labeler who is set aside.
+LOW = recalibrator().model_copy(
+    update={
+        "stages": {
+            "join": StageStatus(ready=True, trouble="only 0.60 GB left on its disk"),
+            "fit": StageStatus(ready=True),
+        }
+    }
+)
+ASIDE: dict[str, JsonValue] = {"labelers_set_aside": {"eve": {"labels": 41, "since": "2026-03-01T10:00:00+00:00"}}}
 #: By kind, and a name where one kind has several.
 CASES = {
     "well": Case(
@@ -102,7 +118,7 @@ CASES = {
     "fit_silent": Case(
         "The fit has been silent since 01 Mar 10:00 UTC … version 7 stays in force",
         "/workloads/photo#service",
-        status(),
+        status(updated_at=BEGAN),
         facts(recalibrators=(recalibrator(BEGAN),)),
     ),
     "kafka": Case(
@@ -119,7 +135,7 @@ CASES = {
         facts(recalibrators=(recalibrator(BEGAN),), kafka=JUST_BACK),
     ),
     "small_worse: small model worse": Case(
-        "The small model answers worse since 01 Mar 10:00 UTC: the small one wrong on 52% of labelled queries, 27% … "
+        "The small model answers worse since 01 Mar 10:00 UTC: wrong on 52% of labelled queries, 27% … "
         "27% before; the large one as ever",
         "/workloads/photo/what-moved?since=2026-03-01T10%3A00%3A00Z",
         status(drift=alarmed("agreement", "label_residual"), details=SMALL_WORSE),
@@ -205,6 +221,28 @@ CASES = {
         "No router (gateway-1) has reported since 01 Mar 10:00 UTC: no query is answered",
         "/workloads/photo#service",
         status(routers=(GATEWAY.model_copy(update={"silent": True, "updated_at": BEGAN}),)),
+    ),
+    "disk_low": Case(
+        "The join's disk is nearly full: only 0.60 GB left on its disk; once it is full, labels and traffic no longer",
+        "/workloads/photo#service",
+        status(),
+        facts(recalibrators=(LOW,)),
+    ),
+    "labeler_set_aside": Case(
+        "Labels of eve differ from everybody else's since 01 Mar 10:00 UTC: 41 are set aside; a query has cost",
+        "/workloads/photo#labels",
+        status(details=ASIDE),
+    ),
+    "well: who is set aside has long stopped": Case(
+        "All is well",
+        "",
+        status(details=ASIDE, labels=LabelStatus(by_labeler=(LabelerStatus(labeler="eve", labels=41, last_at=BEGAN),))),
+    ),
+    "infeasible: reached a while ago": Case(
+        "No threshold has reached micro-F1 0.91",
+        "/workloads/photo/what-moved?since=2026-03-01T11%3A30%3A00Z",
+        status(state="infeasible"),
+        facts(state_since=NOW - timedelta(minutes=30)),
     ),
     "router_silent": Case(
         "router-2 has been silent since 01 Mar 10:00 UTC … 1 other router answers",
@@ -316,7 +354,7 @@ CASES = {
         ),
     ),
     "dead_letters": Case(
-        "30 records were set aside as dead letters in the last hour, more than twice … models failed (router)",
+        "30 records were set aside as dead letters in the last hour … models failed (router)",
         "/workloads/photo#dead-letters",
         status(dead_letters=LETTERS),
         facts(letters_last_hour=30),
@@ -407,11 +445,6 @@ def test_the_server_to_look_at_is_named() -> None:
     assert headline(down, facts()).act.startswith("Restore large-12b at http://large:8000/v1")
 
 
-def test_an_outage_that_began_before_the_history_says_so() -> None:
-    down = status(routers=(router(large=DOWN, small=UP),))
-    assert "(or earlier) since 01 Mar" in headline(down, facts(outage_since=BEGAN, known_since=BEGAN)).sentence
-
-
 def test_the_headline_quotes_what_was_paid_not_a_forecast() -> None:
     """It said that a query "costs 2.55 now" where 3.66 was paid."""
     paid = status(cost=CostRate(sequential=3.66, paper=3.0, large_only=4.0), frontier=curve(0.2))
@@ -476,3 +509,65 @@ def test_calls_that_fail_of_overload_are_no_outage() -> None:
     assert headline(status(routers=(router(large=UP, small=BUSY),), outage=failing), facts()).kind == "outage"
     both = status(routers=(router("a", large=DOWN), router("b", large=BUSY)), outage=failing)
     assert headline(both, facts()).kind == "outage"
+
+
+def heard_at(age_s: float, kafka_age_s: float = 0.0) -> tuple[WorkloadStatus, Facts]:
+    """Everybody has reported so long ago, and Kafka was heard so long ago; queries wait."""
+    heard, kafka = NOW - timedelta(seconds=age_s), Heard(NOW - timedelta(seconds=kafka_age_s), BEGAN, is_away=False)
+    around = facts(recalibrators=(recalibrator(heard),), routers=(router_status(heard=heard),), kafka=kafka)
+    return status(updated_at=heard, routers=()), around
+
+
+def test_lost_routers_were_named_after_half_a_minute() -> None:
+    """Reports come every 2 s: by 10 s several in a row are missing."""
+    lost, around = heard_at(8.5)
+    assert headline(lost, around._replace(recalibrators=(recalibrator(),))).kind == "routers_silent"
+    assert headline(lost, around).kind == "fit_silent"
+    frozen, around = heard_at(7.0)
+    assert headline(frozen, around).kind == "well"
+
+
+def test_kafka_that_pauses_looked_like_lost_routers() -> None:
+    """Before Kafka counts as away, everybody else is silent for as long as it is."""
+    paused, around = heard_at(9.5, kafka_age_s=9.0)
+    assert headline(paused, around).kind == "well"
+
+
+def test_routers_that_answer_were_called_gone() -> None:
+    """A leader that fails holds back reports for 10 s, while queries on other partitions are answered."""
+    late, around = heard_at(12.0)
+    around = around._replace(recalibrators=(recalibrator(),), last_query_at=NOW - timedelta(seconds=1))
+    assert headline(late, around).kind == "well"
+    long, around = heard_at(31.0)
+    around = around._replace(recalibrators=(recalibrator(),), last_query_at=NOW - timedelta(seconds=1))
+    assert headline(long, around).kind == "routers_silent"
+
+
+def test_a_symptom_was_named_before_its_cause() -> None:
+    """Within a minute of the first alarm mostly a cause shows; until then a doubt is all that is known."""
+    alarm = alarmed("label_residual", state="suspected")
+    for age_s, kind in ((30.0, "suspected"), (90.0, "dear")):
+        since = NOW - timedelta(seconds=age_s)
+        told = DriftStatus(state="suspected", detectors=[alarm.detectors[0].model_copy(update={"since": since})])
+        assert headline(status(frontier=curve(0.994), drift=told), facts()).kind == kind
+
+
+def test_lower_the_target_was_said_where_a_model_got_worse() -> None:
+    """A notice knows of no history: it has not been out of reach for long, as far as anybody knows."""
+    said = [headline(status(state="infeasible"), facts(state_since=since)).act for since in (None, NOW, BEGAN)]
+    assert [act.partition(" ")[0] for act in said] == ["Change", "Change", "Lower"]
+
+
+def test_the_large_model_was_blamed_for_careless_labels() -> None:
+    """A few labels show the large model's errors first, of which there were hardly any; the small one's are as many."""
+    for labels, kind in ((60, "drift"), (400, "large_worse")):
+        told = changed((0.3, 0.33), (0.03, 0.18), labels)
+        assert headline(status(drift=alarmed("label_residual"), details=told), facts()).kind == kind
+
+
+def test_a_large_model_that_is_clearly_worse_waited_for_a_symptom() -> None:
+    """Of late; what has been so for hours has shown in all there is to show."""
+    for since, kind in (("11:30", "large_worse"), ("10:00", "well")):
+        told = changed((0.27, 0.28), (0.1, 0.4))
+        told["outcomes_changed"] |= {"since": f"2026-03-01T{since}:00+00:00"}  # type: ignore[operator]
+        assert headline(status(details=told), facts()).kind == kind

@@ -36,6 +36,11 @@ def large_worse() -> World:
     return replace(WORLD, large=np.where(HIT, np.maximum(WORLD.large - 2, 0), WORLD.large), agree=WORLD.agree & ~HIT)
 
 
+def large_worse_apart() -> World:
+    """Only where the answers differ anyway, so that how often they agree shows nothing."""
+    return replace(WORLD, large=np.where(HIT & ~WORLD.agree, np.maximum(WORLD.large - 3, 0), WORLD.large))
+
+
 def harder() -> World:
     """Only queries from the harder half come in, of which both models are as good as before."""
     hard = np.argsort(WORLD.uncertainty)[QUERIES // 2 :]
@@ -73,10 +78,13 @@ def truly(_: int, label: LabelledExample) -> LabelledExample:
 STORIES = {
     "small model much worse": Story(small_worse(0.6), truly, ("suspected", "traffic_moved", "drift", "small_worse")),
     "large model worse": Story(large_worse(), truly, ("suspected", "agreement_moved", "infeasible", "large_worse")),
+    "large model worse where answers differ": Story(
+        large_worse_apart(), truly, ("suspected", "escalation_jump", "below_target", "infeasible", "large_worse")
+    ),
     "other queries": Story(harder(), truly, ("suspected", "below_target", "traffic_moved")),
     "labels stop": Story(WORLD, lambda n, one: one if n < BEGINS else None, ("suspected", "label_starvation")),
     "careless crowd": Story(WORLD, careless, ("suspected", "drift", "below_target", "both_worse", "bad_labels")),
-    "out of reach": Story(WORLD, truly, ("infeasible",), target=0.995),
+    "out of reach": Story(WORLD, truly, ("suspected", "infeasible"), target=0.995),
 }
 
 

@@ -135,3 +135,16 @@ def test_the_queue_of_a_webhook_is_bounded() -> None:
     box = outbox(most=3)
     dropped = told(box, *((61.0 * n, "stale" if n % 2 else "active", "ok") for n in range(10)))
     assert (dropped, len(waiting(box))) == (6, 3)
+
+
+def test_all_is_well_was_announced_while_nothing_was_heard() -> None:
+    """Of a fit that says nothing, since both models are down; once it speaks again and all is well, it is said."""
+    box = outbox()
+    told(box, (0.0, "active", "ok"), (1.0, "stale", "ok"))
+    assert len(waiting(box)) == 1
+    box.take(status("active", "ok", 70.0), NOW + timedelta(seconds=70.0))
+    box.settle(NOW + timedelta(seconds=140.0))
+    assert not waiting(box)
+    box.take(status("active", "ok", 141.0), NOW + timedelta(seconds=141.0))
+    box.settle(NOW + timedelta(seconds=141.0))
+    assert [said(one) for one in waiting(box)] == [("active",)]
