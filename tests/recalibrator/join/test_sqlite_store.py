@@ -177,6 +177,17 @@ def test_a_file_that_is_no_sound_store_is_set_aside(path: Path, write: Callable[
         assert (store.rows, store.offsets()) == (0, {})
 
 
+def test_another_format_sets_a_store_of_this_one_aside(
+    store: SqliteJoinStore, path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A file says which format it has: rows that a release reads otherwise are never taken for its own."""
+    put(store, 1)
+    monkeypatch.setattr(sqlite_store, "_FORMAT", 99)
+    with closing(SqliteJoinStore(path, BOUNDS)) as later:
+        assert later.rows == 0
+    assert is_set_aside(path)
+
+
 def test_an_unreadable_row_sets_the_file_aside(store: SqliteJoinStore, path: Path) -> None:
     """The process ends, and the next start begins anew."""
     put(store, 1)
@@ -320,6 +331,21 @@ def test_each_kind_is_spared_a_tenth_of_the_bound(path: Path) -> None:
     }
     assert set(store.load(0, [f"joined-{n}" for n in range(60)])) == {f"joined-{n}" for n in range(50, 60)}
     store.close()
+
+
+def test_each_kind_is_spared_a_tenth_of_the_bytes(path: Path) -> None:
+    with closing(SqliteJoinStore(path, RowBounds(10**9, 10**9))) as store:
+        store.commit({(0, f"unasked-{n:02}"): StoredRow(unasked(n), n) for n in range(60)}, {})
+        one = store.row_bytes / 60
+        store.commit({(0, f"asked-{n}"): StoredRow(asked(n), 100 + n) for n in range(400)}, {})
+        bound = store.row_bytes // 2
+    with closing(SqliteJoinStore(path, RowBounds(10**9, bound))) as store:
+        gone = store.expire(0, ALL)
+        kept = 60 - gone["result_without_label"]
+        assert bound - 2 * one < store.row_bytes <= bound
+        assert bound / 10 - one <= kept * one <= bound / 10 + one
+        assert gone["requested_without_label"] > 0
+        assert len(store.load(0, [f"unasked-{n:02}" for n in range(60 - kept, 60)])) == kept
 
 
 def test_no_more_rows_leave_at_a_time_than_asked_for(store: SqliteJoinStore) -> None:

@@ -421,6 +421,15 @@ def test_agreement_counts_each_label_once_whatever_fails(make_join: MakeJoin, se
     assert {one.labeler: one.labels for one in join.stage.labelers()["photo"]} == {"ada": 20, "bob": 10}
 
 
+def test_a_labeler_who_is_silent_for_the_retention_is_forgotten(make_join: MakeJoin) -> None:
+    join = make_join(limits=JoinLimits(retention_s=3_600.0))
+    join.settle(routed(1), feedback(1, labeler="ann"))
+    for hours in (0.5, 2):
+        join.clock.advance(timedelta(hours=hours).total_seconds())
+        join.turn()
+        assert bool(join.stage.labelers()) == (hours < 1)
+
+
 def test_an_example_carries_labeler_trust_and_disagreement(join: Join) -> None:
     join.settle(routed(1), feedback(1, labeler="ann"))
     overruling: dict[str, Any] = {"labeler": "bo", "labelled_at": START + timedelta(seconds=200)}

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from datetime import UTC, datetime
 from math import sqrt
 
@@ -118,8 +119,13 @@ def test_a_failed_small_answer_escalates_by_either_version() -> None:
 
 
 def test_results_are_counted_by_how_both_decisions_compare() -> None:
-    decisions = [routed(BASE, trial(0.5), u, query_id).decision for query_id in IDS[:200] for u in (0.1, 0.4, 0.9)]
-    found = {labels for one in decisions if (labels := trial_labels("photo", one.trial)) is not None}
-    decided = {(by, compared) for _, _, by, compared in found}
-    assert {("trial", "same"), ("base", "same"), ("trial", "trial_escalates"), ("base", "trial_escalates")} <= decided
+    words = {(True, False): "trial_escalates", (False, True): "base_escalates"}
+    told = [routed(BASE, trial(0.5), u, query_id).decision.trial for query_id in IDS[:200] for u in (0.1, 0.4, 0.9)]
+    counted = Counter(trial_labels("photo", one) for one in told)
+    assert counted == Counter(
+        ("photo", one.mode, "trial" if one.acted else "base", words.get((one.escalated, one.base_escalated), "same"))
+        for one in told
+        if one is not None
+    )
+    assert len({labels[2:] for labels in counted if labels is not None}) == 6, "every case came"
     assert trial_labels("photo", None) is None
