@@ -33,8 +33,10 @@ class MethodConstants:
     half_life_slow: float = 4_000.0
     #: Queries after which it does for the rectifier and the status page.
     half_life_fast: float = 15_000.0
-    #: After a change, what all earlier labels together may still count.
-    old_labels: float = 100.0
+    #: ``old_labels_least`` and ``old_labels_most``: after a change, what all earlier labels together may still count:
+    #: the larger value at first, falling by one for every new label down to the smaller.
+    old_labels_least: float = 50.0
+    old_labels_most: float = 400.0
     #: ``bandwidth_cells`` and ``wide_bandwidth_cells``: support of the smoothing kernel, and of the one that it is
     #: shrunk to, in cells. Receipt: ablation ``smoothing``;
     #: tests/recalibrator/fit/estimate/test_bias.py.

@@ -71,7 +71,8 @@ class Clairvoyant(Service):
         if not self._rebuild_at or fresh < self._rebuild_at[0]:
             return
         self._rebuild_at = [labels for labels in self._rebuild_at if labels > fresh]
-        kept = int(self.core.constants.old_labels)
+        decay = self.core.constants
+        kept = int(max(decay.old_labels_least, decay.old_labels_most - fresh))
         in_turn = sorted(self._labels, key=lambda one: one.routed_at)
         self._labels = in_turn[-(kept + fresh) :]
         self._start_anew([*self._labels, *self._traffic], self._traffic[-1].last_routed_at, self._version.version)

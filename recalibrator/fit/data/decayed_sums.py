@@ -38,9 +38,11 @@ class DecayedSums:
     since: Floats
     #: Shape (2, groups): fast weights of those that the current traffic has brought: of all, and of pairs.
     current: Floats
-    #: ``labels`` and ``pairs``: contributions that count; of these, where both models ran.
+    #: ``labels``, ``pairs`` and ``fresh``: contributions that count; of these, where both models ran; of these, those
+    #: since the change.
     labels: int
     pairs: int
+    fresh: int
     #: First and last routing time of what counts.
     window_us: tuple[int, int] | None
 
@@ -87,6 +89,7 @@ def decayed_sums(
         current=np.array([np.bincount(group[latest], weight, labels.groups) for weight in current]),
         labels=len(group),
         pairs=int(np.count_nonzero(columns[at.PAIR])),
+        fresh=len(group) - old,
         window_us=(int(routed_us[0]), int(routed_us[-1])) if len(group) else None,
     )
 

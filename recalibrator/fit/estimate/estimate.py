@@ -272,14 +272,14 @@ def _last_kept(grid: Grid, threshold: float | None) -> int:
 
 
 def _discounted(decayed: DecayedSums, constants: MethodConstants, discounted: bool) -> Floats:
-    """Let all labels from before a change together weigh no more than a prior.
+    """Let all labels from before a change together weigh no more than a prior that new labels use up.
 
     Shape (``SUMS``, groups): before and since taken together; what is recent was routed since the change.
     """
     before = decayed.before
     if before is None:
         return decayed.since
-    allowed = constants.old_labels if discounted else inf
+    allowed = max(constants.old_labels_least, constants.old_labels_most - decayed.fresh) if discounted else inf
     total = float(before[SLOW][at.ONE].sum())
     slow = min(1.0, allowed / total) if total > 0.0 else 1.0
     share = np.zeros(SUMS)

@@ -65,6 +65,7 @@ EXERCISED_BY: dict[str, tuple[str, ...]] = {
     "ours-no-exploration at rest": ("stationary",),
     "ours-no-least gain": ("infeasible",),
     "ours-no-missing labels": ("label_drought",),
+    "ours-no-fading prior": ("recurring",),
     CLAIRVOYANT: ("recurring",),
 }
 """By policy: the families that put the missing part to work; a part is measured there, since elsewhere it rests."""

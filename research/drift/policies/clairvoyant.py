@@ -102,7 +102,8 @@ class Clairvoyant(Ours):
             return
         while self._rebuild_at and self._fresh_labels >= self._rebuild_at[0]:
             self._rebuild_at.pop(0)
-        kept = int(self.constants.old_labels)
+        most, least = self.constants.old_labels_most, self.constants.old_labels_least
+        kept = int(max(least, most - self._fresh_labels))
         before = sorted((one for one in self._labels if one[0] < self._changed), key=lambda one: one[0])[-kept:]
         since = [one for one in self._labels if one[0] >= self._changed]
         self._labels = before + since

@@ -264,7 +264,7 @@ PARTS: dict[str, dict[str, Any]] = {
     "margin": {"safety": 0.0},
     "tilt": {"tilt_ridge": 1e12},
     "rectifier": {"drift_scale": 1e-9},
-    "discount": {"old_labels": 1e9},
+    "discount": {"old_labels_least": 1e9, "old_labels_most": 1e9},
     "forgetting": {"half_life_slow": 1e9},
     "smoothing": {"bandwidth_cells": 3, "wide_bandwidth_cells": 5},
     "least move": {"move_least": 0.0},
@@ -275,6 +275,7 @@ PARTS: dict[str, dict[str, Any]] = {
     "exploration at rest": {"quiet_exploration": 1.0},
     "least gain": {"gain_least": 0.0},
     "missing labels": {"labels_present": 1e-9},
+    "fading prior": {"old_labels_least": 400.0},
 }
 """By part: the fields of the method's constants, or safety and exploration, that take it out."""
 

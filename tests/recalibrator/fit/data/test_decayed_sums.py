@@ -85,7 +85,8 @@ def test_sums_and_weights_are_those_of_their_definition(
     if found.before is not None:
         np.testing.assert_allclose(found.before, before, atol=1e-9, rtol=1e-9)
     table = labels.table[labels.table[:, STANDING] > 0.0]
-    assert (found.labels, found.pairs) == (len(table), int(table[:, PAIR].sum()))
+    fresh = table[table[:, ROUTED_US] >= (changed_us or 0)]
+    assert (found.labels, found.pairs, found.fresh) == (len(table), int(table[:, PAIR].sum()), len(fresh))
     assert found.window_us == ((table[:, ROUTED_US].min(), table[:, ROUTED_US].max()) if len(table) else None)
     assert label_weights(labels, HALF_LIVES.half_life_fast).sum() == pytest.approx((before + since)[FAST][0].sum())
     np.testing.assert_allclose(found.current, since[FAST][[0, PAIR]], atol=1e-9, rtol=1e-9)
