@@ -180,9 +180,6 @@ def workload_status(facts: WorkloadFacts) -> WorkloadStatus:
 def _details(facts: WorkloadFacts, state: WorkloadState) -> dict[str, JsonValue]:
     view, monitor = facts.view, facts.monitor
     labels, traffic = view.labels, view.traffic
-    began_us = max(
-        (one for one in (monitor.change.began_us, large_worse_since(labels)) if one is not None), default=None
-    )
     found: dict[str, JsonValue] = {}
     if state == "labels_one_sided":
         found["silent_side"] = facts.silent_side
@@ -190,11 +187,10 @@ def _details(facts: WorkloadFacts, state: WorkloadState) -> dict[str, JsonValue]
         found["last_label_at"] = from_us(facts.counters.label_us).isoformat()
     if state in ("cold_start", "label_starved"):
         found["labels_needed"] = max(0, round(view.constants.minimum_labels - facts.effective))
-    if began_us is not None:
-        found["outcomes_changed"] = {
-            "since": from_us(began_us).isoformat(),
-            **{name: [*said] for name, said in wrong_around(labels, began_us).items()},
-        }
+    for what, at_us in (("outcomes_changed", monitor.change.began_us), ("large_changed", large_worse_since(labels))):
+        if at_us is not None:
+            said: dict[str, JsonValue] = {name: [*shares] for name, shares in wrong_around(labels, at_us).items()}
+            found[what] = {"since": from_us(at_us).isoformat(), **said}
     found["label_audit"] = label_details(monitor.label_quality, labels)
     found["labelers_set_aside"] = monitor.labelers.details(labels)
     found["labelers_latest"] = {name: [*said] for name, said in latest_by_labeler(labels).items()}

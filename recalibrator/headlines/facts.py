@@ -134,11 +134,9 @@ class Change(NamedTuple):
     large: Moved | None
 
 
-def change(status: WorkloadStatus) -> Change:
-    """Return what the fit says of the last change of outcomes."""
-    told = status.details.get("outcomes_changed")
-    if not isinstance(told, dict):
-        return Change(None, None, None)
+def change(status: WorkloadStatus, what: str = "outcomes_changed") -> Change:
+    """Return what the fit says of the last change of outcomes, or of the large model by labels alone."""
+    told = details(status, what)
     return Change(moment(told.get("since")), _moved(told.get("small")), _moved(told.get("large")))
 
 

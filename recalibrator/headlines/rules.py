@@ -46,8 +46,6 @@ _DECIDING = ("active", "stale", "label_starved")
 _OF_MIX = frozenset({"uncertainty_median", "uncertainty_tail"})
 _HOUR = timedelta(hours=1)
 _NAMED = 3
-#: Standard errors by which labels call a model worse that no detector has alarmed of.
-_CLEARLY = 4.0
 _WAIT = "Change no target and no version before the doubt is settled"
 _DEPLOYED = "{}: deployed anew? Restore what answered before; otherwise the fit follows by labels"
 
@@ -232,31 +230,36 @@ def _stuck(status: WorkloadStatus, facts: Facts) -> Headline | None:
 
 
 def _models(status: WorkloadStatus, facts: Facts) -> Headline | None:
-    """Name the model whose answers got worse, where an alarm lasts or its symptoms do, or labels alone are clear."""
+    """Name the model whose answers got worse, where an alarm lasts or its symptoms do."""
     moved, drifted = change(status), _alarms(status, "drifted")
     outcomes = [one for one in drifted if one.name not in _OF_MIX]
     symptoms = (_dear(status, facts), _infeasible(status, facts), _below_target(status, facts))
     small, large = moved.small, moved.large
-    is_new = moved.since is not None and facts.now - moved.since < _HOUR
-    if not (outcomes or any(symptoms) or (is_new and large is not None and large.grown > _CLEARLY * large.error)):
-        return None
     is_small, is_large = small is not None and small.is_worse, large is not None and large.is_worse
-    by_labels_alone = not any(one.name == "agreement" for one in outcomes)
-    if status.state == "bad_labels_suspected" and (by_labels_alone or (is_small and is_large)):
+    by_labels_alone = bool(outcomes) and not any(one.name == "agreement" for one in outcomes)
+    if status.state == "bad_labels_suspected" and (by_labels_alone or not outcomes or (is_small and is_large)):
         # Labels that are themselves in doubt accuse no model.
         return None
-    if is_small and is_large:
-        cause = "Labels call the answers of both models wrong more often"
-        act = "Ask whether labels or queries have another meaning now, and look at both model servers"
-        return _worse(status, facts, "both_worse", cause, act, moved)
-    if is_small:
-        act = _DEPLOYED.format(facts.server("small"))
-        return _worse(status, facts, "small_worse", "The small model answers worse", act, moved)
-    is_spared = small is not None and large is not None and small.is_spared(large)
-    if is_large and (is_spared or not by_labels_alone):
-        act = _DEPLOYED.format(facts.server("large"))
-        return _worse(status, facts, "large_worse", "The large model answers worse", act, moved)
-    return None
+    if outcomes or any(symptoms):
+        if is_small and is_large:
+            cause = "Labels call the answers of both models wrong more often"
+            act = "Ask whether labels or queries have another meaning now, and look at both model servers"
+            return _worse(status, facts, "both_worse", cause, act, moved)
+        # As long as nothing is known of the large model, labels may be what has changed.
+        if is_small and (large is not None or not by_labels_alone):
+            act = _DEPLOYED.format(facts.server("small"))
+            return _worse(status, facts, "small_worse", "The small model answers worse", act, moved)
+    cause, act = "The large model answers worse", _DEPLOYED.format(facts.server("large"))
+    if is_large and (outcomes or any(symptoms)) and not by_labels_alone:
+        return _worse(status, facts, "large_worse", cause, act, moved)
+    # By labels alone, of late, where those of the small one's answers show that they are right.
+    told = change(status, "large_changed")
+    is_new = told.since is not None and facts.now - told.since < _HOUR
+    small, large = told.small, told.large
+    if small is None or large is None or not (is_new or any(symptoms)):
+        return None
+    is_clear = large.is_worse and small.is_spared(large)
+    return _worse(status, facts, "large_worse", cause, act, told) if is_clear else None
 
 
 def _worse(status: WorkloadStatus, facts: Facts, kind: str, cause: str, act: str, moved: Change) -> Headline:

@@ -145,7 +145,8 @@ _ALL = (
     State("both models down", ("models_down",), *_down("small", "large")),
     State("routers gone", ("routers_silent",), lambda on: on.router.kill(), lambda on: on.router.start()),
     State("disk nearly full", ("disk_low",), *_leave(600_000_000), SOFT_S, harmful=NO_RESTART),
-    State("disk full", ("disk_full",), *_leave(200_000), harmful=NO_RESTART),
+    # Until the store has used up what room its file has, its disk is only said to be nearly full.
+    State("disk full", ("disk_low", "disk_full"), *_leave(200_000), harmful=NO_RESTART),
     State("fit gone", ("fit_silent",), lambda on: on.fit.kill(), lambda on: on.fit.start()),
     State("Kafka away", ("kafka",), lambda on: on.broker.freeze(), lambda on: on.broker.thaw(), harmful=NO_RESTART),
     State("Kafka back", _WELL, _back, harmful=NO_RESTART, also=is_past),
@@ -320,7 +321,9 @@ def hard(broker: Any, folder: Path, states: Sequence[State], minute_s: float) ->
 
         # What is over stands for a minute, and only what is graver shows: the states come in the order of gravity.
         def settled(status: Mapping[str, Any]) -> bool:
-            return bool(status["calibration_version"]) and status["headline"]["severity"] != "bad"
+            waiting = (status["lag"] or {}).get("records", {}).get("queries", 0)
+            is_well = status["headline"]["severity"] != "bad" and waiting < 2.0 * RATE
+            return bool(status["calibration_version"]) and is_well
 
         # Whoever has just begun to listen calls nobody silent.
         service.until("main", lambda status: settled(status) and time.monotonic() > listens_s)

@@ -157,7 +157,10 @@ class WholeService:
         """Run ``ucci-stream`` as at a terminal; return its exit code and its output."""
         # Whoever asks is on another machine, and takes nothing from the model servers.
         argv = ["nice", "-n", "10", sys.executable, "-m", "ucci_stream", *words, "--config", str(self.config)]
-        done = subprocess.run(argv, capture_output=True, text=True, check=False, cwd=ROOT, timeout=_COMMAND_S)
+        try:
+            done = subprocess.run(argv, capture_output=True, text=True, check=False, cwd=ROOT, timeout=_COMMAND_S)
+        except subprocess.TimeoutExpired:
+            return 124, f"no answer within {_COMMAND_S:g} s"
         return done.returncode, (done.stdout + done.stderr).strip()
 
 

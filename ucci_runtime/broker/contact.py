@@ -9,7 +9,7 @@ too, the process ends, to be started again.
 from __future__ import annotations
 
 import math
-from collections.abc import Collection, Iterable
+from collections.abc import Collection, Iterable, Sequence
 from datetime import UTC, datetime
 from http import HTTPStatus
 from typing import Literal, NamedTuple
@@ -148,11 +148,13 @@ def health(contacts: Iterable[Contact], now_s: float, now_utc_s: float, busy_s: 
     return Health("waiting", f"{what} since {at:%Y-%m-%dT%H:%M:%SZ}", heard)
 
 
-def _heard(contacts: Iterable[Contact], now_s: float, now_utc_s: float) -> Heard | None:
+def _heard(contacts: Sequence[Contact], now_s: float, now_utc_s: float) -> Heard | None:
     latest = max((one for one in contacts if one.heard_s is not None), key=lambda one: one.heard_s or 0.0, default=None)
     if latest is None or latest.heard_s is None:
         return None
-    at, since = (datetime.fromtimestamp(now_utc_s - (now_s - one_s), UTC) for one_s in (latest.heard_s, latest.since_s))
+    # A client that has just begun makes no gap.
+    since_s = min(one.since_s for one in contacts if one.heard_s is not None and latest.heard_s - one.heard_s < AWAY_S)
+    at, since = (datetime.fromtimestamp(now_utc_s - (now_s - one_s), UTC) for one_s in (latest.heard_s, since_s))
     return Heard(at, since, is_away=now_s - latest.heard_s >= AWAY_S)
 
 

@@ -561,13 +561,29 @@ def test_lower_the_target_was_said_where_a_model_got_worse() -> None:
 def test_the_large_model_was_blamed_for_careless_labels() -> None:
     """A few labels show the large model's errors first, of which there were hardly any; the small one's are as many."""
     for labels, kind in ((60, "drift"), (400, "large_worse")):
-        told = changed((0.3, 0.33), (0.03, 0.18), labels)
+        told = large_changed("11:30", changed((0.3, 0.33), (0.03, 0.18), labels))
         assert headline(status(drift=alarmed("label_residual"), details=told), facts()).kind == kind
 
 
 def test_a_large_model_that_is_clearly_worse_waited_for_a_symptom() -> None:
     """Of late; what has been so for hours has shown in all there is to show."""
     for since, kind in (("11:30", "large_worse"), ("10:00", "well")):
-        told = changed((0.27, 0.28), (0.1, 0.4))
-        told["outcomes_changed"] |= {"since": f"2026-03-01T{since}:00+00:00"}  # type: ignore[operator]
+        told = large_changed(since, changed((0.27, 0.28), (0.1, 0.4)))
         assert headline(status(details=told), facts()).kind == kind
+
+
+def test_the_small_model_was_blamed_for_careless_labels() -> None:
+    """While labels alone call its answers wrong, and too few tell of the large one."""
+    told = changed((0.3, 0.6), (0.03, 0.4))
+    outcomes = told["outcomes_changed"]
+    assert isinstance(outcomes, dict)
+    outcomes["large"] = [0.03, 300, 0.4, 20]
+    for name, kind in (("label_residual", "drift"), ("agreement", "small_worse")):
+        assert headline(status(drift=alarmed(name), details=told), facts()).kind == kind
+
+
+def large_changed(since: str, told: dict[str, JsonValue]) -> dict[str, JsonValue]:
+    """What labels alone say of the large model, since an hour of the day."""
+    outcomes = told["outcomes_changed"]
+    assert isinstance(outcomes, dict)
+    return {"large_changed": outcomes | {"since": f"2026-03-01T{since}:00+00:00"}}

@@ -54,6 +54,18 @@ def test_one_client_that_hears_kafka_is_enough() -> None:
     assert (back.is_away, NOON_S - back.since.timestamp()) == (False, 1.0)
 
 
+def test_a_client_made_anew_began_everybodys_silence_again() -> None:
+    """The join begins again after its disk was full: a fit that is lost then was named half a minute later."""
+    old, new = Contact("status", 0.0), Contact("join", 90.0)
+    old.heard(8.0)
+    for now_s in range(16, 101, 8):
+        old.heard(float(now_s))
+    new.heard(100.0)
+    heard = health([old, new], 100.0, NOON_S).heard
+    assert heard is not None
+    assert NOON_S - heard.since.timestamp() == 100.0
+
+
 def test_a_second_client_that_is_cut_off_ends_the_process() -> None:
     """Only where nothing was heard between the two."""
     contact = Contact("intake", 0.0)
