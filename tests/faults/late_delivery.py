@@ -40,7 +40,8 @@ BLOCK = 40
 #: Shorter than the other faults' one: an abort waits for its end.
 LATE_SESSION_S = 2.0
 
-DRAINED_S = 60.0
+#: A busy core takes a minute for what else takes seconds; only what stands still takes longer.
+DRAINED_S = 150.0
 _LOOK_S = 0.05
 _MORE_S = 5.0
 _MORE = 20
