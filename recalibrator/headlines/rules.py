@@ -47,7 +47,7 @@ _OF_MIX = frozenset({"uncertainty_median", "uncertainty_tail"})
 _HOUR = timedelta(hours=1)
 _NAMED = 3
 _WAIT = "Change no target and no version before the doubt is settled"
-_DEPLOYED = "{}: deployed anew? Restore what answered before; otherwise the fit follows by labels"
+_DEPLOYED = "Was {} deployed anew? Restore what answered before; otherwise the fit follows by labels"
 
 
 def headline(status: WorkloadStatus, facts: Facts) -> Headline:
@@ -336,7 +336,7 @@ def _drifted(status: WorkloadStatus, facts: Facts) -> Headline | None:
         return _say(status, "traffic_moved", cause, effect, act, since=since, link=link)
     if names == {"agreement"}:
         cause = "The models agree less often, or more, than they did at the same u"
-        act = f"{facts.server('small')}, {facts.server('large')}: was one deployed anew? Labels will tell which"
+        act = f"Was {facts.server('small')} or {facts.server('large')} deployed anew? Labels will tell which"
         return _say(status, "agreement_moved", cause, _price(status, facts)[2:], act, since=since, link=link)
     effect = f"new labels count more until it is over{_price(status, facts)}"
     act, link = "Label what is requested: the fit follows by labels", _labelling(status, "Label now")

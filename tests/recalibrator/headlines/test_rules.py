@@ -440,7 +440,7 @@ def test_a_rollback_was_offered_to_a_version_made_in_doubt() -> None:
 
 def test_the_server_to_look_at_is_named() -> None:
     worse = status(drift=alarmed("label_residual"), details=SMALL_WORSE)
-    assert headline(worse, facts()).act.startswith("small-4b at http://small:8000/v1: deployed anew?")
+    assert headline(worse, facts()).act.startswith("Was small-4b at http://small:8000/v1 deployed anew?")
     down = status(routers=(router(large=DOWN, small=UP),))
     assert headline(down, facts()).act.startswith("Restore large-12b at http://large:8000/v1")
 
@@ -565,7 +565,7 @@ def test_the_large_model_was_blamed_for_careless_labels() -> None:
         assert headline(status(drift=alarmed("label_residual"), details=told), facts()).kind == kind
 
 
-def test_a_large_model_that_is_clearly_worse_waited_for_a_symptom() -> None:
+def test_a_large_model_clearly_worse_waited_for_a_symptom() -> None:
     """Of late; what has been so for hours has shown in all there is to show."""
     for since, kind in (("11:30", "large_worse"), ("10:00", "well")):
         told = large_changed(since, changed((0.27, 0.28), (0.1, 0.4)))
