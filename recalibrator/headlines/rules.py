@@ -52,8 +52,7 @@ _DEPLOYED = "Was {} deployed anew? Restore what answered before; otherwise the f
 
 def headline(status: WorkloadStatus, facts: Facts) -> Headline:
     """Return the most urgent thing to say of a workload; of symptoms only once a doubt had time to show its cause."""
-    began = alarm_since(status)
-    waits = _SYMPTOMS if began is not None and facts.now - began < _SETTLES else ()
+    waits = _SYMPTOMS if _is_open(status, facts) else ()
     found = (rule(status, facts) for rule in _RULES)
     return min((one for one in found if one is not None and one.kind not in waits), key=gravity)
 
@@ -77,6 +76,12 @@ def in_doubt(status: WorkloadStatus) -> bool:
     """Whether an alarm, an audit or an outage is open: versions fitted since then may rest on wrong data."""
     suspects = details(status, "label_audit").get("suspected") is not None
     return suspects or status.outage is not None or bool(_alarms(status, "suspected", "drifted"))
+
+
+def _is_open(status: WorkloadStatus, facts: Facts) -> bool:
+    """Whether the first alarm that lasts is so young that its cause may not show yet."""
+    began = alarm_since(status)
+    return began is not None and facts.now - began < _SETTLES
 
 
 def _say(
@@ -324,12 +329,9 @@ def _drifted(status: WorkloadStatus, facts: Facts) -> Headline | None:
     if status.drift.state not in ("suspected", "drifted"):
         return None
     alarms, since = _alarms(status, status.drift.state), alarm_since(status)
-    what = f" in {_listed([one.watches for one in alarms])}" if alarms else ""
-    if status.drift.state == "suspected":
-        cause, effect, act = f"A change is suspected{what}", _price(status, facts)[2:], "Label what is requested"
-        label_now = _labelling(status, "Label now")
-        return _say(status, "suspected", cause, effect, f"{act}: that settles it", since=since, link=label_now)
     names, link = {one.name for one in alarms}, _what_moved(status, since)
+    if status.drift.state == "suspected":
+        names = set()
     if names and names <= _OF_MIX | {"agreement"} and names & _OF_MIX:
         cause, act = "Other queries come in", "Look at what sends them; the fit follows by itself"
         effect = f"u is distributed otherwise, and no label says that a model answers worse{_price(status, facts)}"
@@ -338,9 +340,14 @@ def _drifted(status: WorkloadStatus, facts: Facts) -> Headline | None:
         cause = "The models agree less often, or more, than they did at the same u"
         act = f"Was {facts.server('small')} or {facts.server('large')} deployed anew? Labels will tell which"
         return _say(status, "agreement_moved", cause, _price(status, facts)[2:], act, since=since, link=link)
+    what = f" in {_listed([one.watches for one in alarms])}" if alarms else ""
+    act, link = "Label what is requested", _labelling(status, "Label now")
+    if status.drift.state == "suspected" or _is_open(status, facts):
+        cause, effect = f"A change is suspected{what}", _price(status, facts)[2:]
+        return _say(status, "suspected", cause, effect, f"{act}: that settles it", since=since, link=link)
     effect = f"new labels count more until it is over{_price(status, facts)}"
-    act, link = "Label what is requested: the fit follows by labels", _labelling(status, "Label now")
-    return _say(status, "drift", f"Queries or models have changed{what}", effect, act, since=since, link=link)
+    cause, act = f"Queries or models have changed{what}", f"{act}: the fit follows by labels"
+    return _say(status, "drift", cause, effect, act, since=since, link=link)
 
 
 def _dear(status: WorkloadStatus, facts: Facts) -> Headline | None:

@@ -552,6 +552,14 @@ def test_a_symptom_was_named_before_its_cause() -> None:
         assert headline(status(frontier=curve(0.994), drift=told), facts()).kind == kind
 
 
+def test_an_alarm_changed_the_headline_before_its_cause_did() -> None:
+    """That something is suspected, that something has changed, and what: three headlines within 22 s."""
+    alarm = alarmed("label_residual").detectors[0]
+    for age_s, kind in ((30.0, "suspected"), (90.0, "drift")):
+        young = alarm.model_copy(update={"since": NOW - timedelta(seconds=age_s)})
+        assert headline(status(drift=DriftStatus(state="drifted", detectors=[young])), facts()).kind == kind
+
+
 def test_lower_the_target_was_said_where_a_model_got_worse() -> None:
     """A notice knows of no history: it has not been out of reach for long, as far as anybody knows."""
     said = [headline(status(state="infeasible"), facts(state_since=since)).act for since in (None, NOW, BEGAN)]
