@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from recalibrator.fit.codec import Floats
+from recalibrator.fit.codec import Floats, Ints
 from recalibrator.fit.data import label_columns as at
 from recalibrator.fit.data.decayed_sums import label_weights
 from recalibrator.fit.data.label_columns import LEAST_PROPENSITY, Standing
@@ -20,14 +20,13 @@ _LEAST_LABELS = 20
 #: Labels of one labeler that are shown apart.
 _LATEST = 100
 _LATEST_DELAYS = 1_000
-#: Labelled pairs among which a change of the large model is looked for; on either side of it; and its log likelihood
-#: ratio, which chance reaches once in some 10^4 times at one place.
-_PAIRS, _PAIRS_LEAST, _BEYOND = 2_000, 30, 8.0
+#: Labelled pairs among which a change of the large model is looked for, on either side of it, and its standard errors.
+_PAIRS, _PAIRS_LEAST, _BEYOND = 2_000, 30, 4.5
 #: Mean size of a standard normal.
 _FOLDED = float(np.sqrt(2.0 / np.pi))
 _TINY = 1e-12
 #: Ranges of u.
-_STRATA = 10
+_STRATA = 20
 
 
 def calibration_error(labels: LabelTable, half_life: float) -> CalibrationError:
@@ -152,24 +151,31 @@ def latest_by_labeler(labels: LabelTable) -> dict[str, list[int]]:
 def large_worse_since(labels: LabelTable) -> int | None:
     """Return when labels began to call more of the large model's answers wrong, by routing time; None where chance may.
 
-    Where the answers differ anyway, agreement does not show that it got worse, and the small model's errors stay.
+    Where the answers differ anyway, agreement does not show that it got worse, and the small model's errors stay. By
+    the test of Mantel and Haenszel, over ranges of u: a threshold that moves is no change of the model.
     """
-    from scipy.special import xlogy
-
     table = labels.table[(labels.table[:, at.STANDING] > 0.0) & (labels.table[:, at.PAIR] > 0.0)]
     rows = table[np.argsort(table[:, at.ROUTED_US], kind="stable")[-_PAIRS:]]
-    before = np.arange(_PAIRS_LEAST, len(rows) - _PAIRS_LEAST + 1)
-    if not len(before):
+    if len(rows) < 2 * _PAIRS_LEAST:
         return None
-    errors = np.cumsum(rows[:, at.HITS_LARGE] != rows[:, at.SIZE_LARGE])
-    count, wrong = (
-        np.stack((before, len(rows) - before)),
-        np.stack((errors[before - 1], errors[-1] - errors[before - 1])),
-    )
-    share, whole = wrong / count, errors[-1] / len(rows)
-    gain = (xlogy(wrong, share / max(whole, _TINY)) + xlogy(count - wrong, (1 - share) / max(1 - whole, _TINY))).sum(0)
-    best = int(np.argmax(np.where(share[1] > share[0], gain, 0.0)))
-    return int(rows[before[best], at.ROUTED_US]) if share[1, best] > share[0, best] and gain[best] > _BEYOND else None
+    is_wrong = (rows[:, at.HITS_LARGE] != rows[:, at.SIZE_LARGE])[:, None]
+    of_range = _ranges(rows[:, at.GROUP] % labels.grid.cells)[:, None] == np.arange(_STRATA)
+    before, wrong = np.cumsum(of_range, axis=0), np.cumsum(of_range & is_wrong, axis=0)
+    count, errors = before[-1], wrong[-1]
+    after = (count - before)[_PAIRS_LEAST - 1 : -_PAIRS_LEAST]
+    share = errors / np.maximum(count, 1)
+    more = (errors - wrong[_PAIRS_LEAST - 1 : -_PAIRS_LEAST] - after * share).sum(axis=1)
+    variance = (after * share * (1.0 - share) * (count - after) / np.maximum(count - 1, 1)).sum(axis=1)
+    surprise = more / np.sqrt(np.maximum(variance, _TINY))
+    best = int(np.argmax(surprise))
+    return int(rows[best + _PAIRS_LEAST, at.ROUTED_US]) if surprise[best] > _BEYOND else None
+
+
+def _ranges(cell: Floats) -> Ints:
+    """Return the range of u of each query, such that as many lie in each."""
+    edges = np.quantile(cell, np.arange(1, _STRATA) / _STRATA) if len(cell) else cell
+    found: Ints = np.searchsorted(edges, cell, side="right")
+    return found
 
 
 def wrong_around(labels: LabelTable, instant_us: int) -> dict[str, list[float | int]]:
@@ -180,8 +186,8 @@ def wrong_around(labels: LabelTable, instant_us: int) -> dict[str, list[float | 
     """
     table = labels.table[labels.table[:, at.STANDING] > 0.0]
     wrong = np.where(table[:, at.HITS_LARGE] != table[:, at.SIZE_LARGE], 1.0, 0.0)
-    pair, cell = table[:, at.PAIR] > 0.0, (table[:, at.GROUP] % labels.grid.cells).astype(np.intp) * _STRATA
-    stratum = cell // labels.grid.cells
+    pair, stratum = table[:, at.PAIR] > 0.0, np.zeros(len(table), dtype=np.intp)
+    stratum[pair] = _ranges(table[pair, at.GROUP] % labels.grid.cells)
     weight = 1.0 / np.maximum(table[:, at.LABEL_PROBABILITY], LEAST_PROPENSITY)
     since = table[:, at.ROUTED_US] >= instant_us
     found: dict[str, list[float | int]] = {}
