@@ -37,6 +37,7 @@ _MIX, _OUTCOMES = 200.0, 20.0
 """How firmly an unknown world is expected to resemble known ones: in queries, and in outcomes a bin."""
 _FILLED = 5.0
 """Observations in a bin that is worth a degree of freedom."""
+_RATE_LEAST = 1e-12
 _SCATTER_BLOCKS, _SCATTER_LEAST = 60, 5
 _PLACES = 12
 """Of labels: three relations of both answers by quarter of the grid."""
@@ -319,7 +320,8 @@ def _outcomes(hits: Floats, trials: Floats, known_hits: Floats, known: Floats) -
     """Return the log Bayes factors of outcomes by bin: with the known ones' rates, or with others near both."""
     from scipy.special import betaln
 
-    rate = (hits + known_hits + 0.5) / (trials + known + 1.0)
+    # Of more than 10^15 outcomes that are all alike the rate would round to 1, and no prior has one outcome alone.
+    rate = np.clip((hits + known_hits + 0.5) / (trials + known + 1.0), _RATE_LEAST, 1.0 - _RATE_LEAST)
     priors = (known_hits + rate, known - known_hits + 1.0 - rate), (_OUTCOMES * rate, _OUTCOMES * (1.0 - rate))
-    as_known, as_unknown = (betaln(a + hits, b + trials - hits) - betaln(a, b) for a, b in priors)
+    as_known, as_unknown = (betaln(a + hits, b + (trials - hits)) - betaln(a, b) for a, b in priors)
     return np.asarray((as_known - as_unknown).sum(axis=-1))

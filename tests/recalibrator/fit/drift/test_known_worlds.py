@@ -13,8 +13,8 @@ import pytest
 from recalibrator.core import Recalibrator
 from recalibrator.fit.codec import dump, load
 from recalibrator.fit.data.label_table import LabelTable
-from recalibrator.fit.data.traffic_window import TrafficWindow
-from recalibrator.fit.drift.known_worlds import Block, KnownWorlds, past
+from recalibrator.fit.data.traffic_window import AGREEING, COUNT, PAIRS, TrafficWindow
+from recalibrator.fit.drift.known_worlds import Block, KnownWorlds, fit, past
 from recalibrator.grid import Grid
 from schemas.event import to_us
 from schemas.traffic import GridSpec
@@ -149,3 +149,11 @@ def test_few_calls_too_many_after_a_drift_has_ended() -> None:
     before, after = called[DRIFT_AT - 2_000 : DRIFT_AT].mean(), called[BACK_AT + 1_000 : BACK_AT + 4_000].mean()
     assert called[BACK_AT - 2_000 : BACK_AT].mean() > 1.5 * before
     assert after < 1.05 * before
+
+
+@pytest.mark.parametrize("count", [1e3, 2.0**53])
+def test_agreement_of_a_vast_count_gave_no_number(count: float) -> None:
+    """A rate of outcomes that are all alike rounded to 1, and the comparison of worlds to inf - inf."""
+    table = np.zeros((4, 32))
+    table[[COUNT, PAIRS, AGREEING], 0] = count
+    assert np.isfinite(fit(table, table[None], 1.0)).all()
