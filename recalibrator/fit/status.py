@@ -121,8 +121,10 @@ class WorkloadFacts(NamedTuple):
     def is_stale(self) -> bool:
         """Whether labels are asked for, and none comes: of very many, or for far longer than they take lately."""
         counters, asked = self.counters, self.counters.requested_since_label
-        if asked >= self.view.constants.stale_requests or counters.label_us is None:
-            return asked >= self.view.constants.stale_requests
+        if asked >= self.view.constants.stale_requests:
+            return True
+        if counters.label_us is None:
+            return False
         silent_s = (self.now_us - counters.label_us) / 1e6
         answered = counters.labels["added"] / max(1.0, self.view.traffic.total["labels_requested"])
         if silent_s < _LATE_S or asked * answered < EXPECTED_LEAST:

@@ -238,14 +238,14 @@ def _models(status: WorkloadStatus, facts: Facts) -> Headline | None:
     """Name the model whose answers got worse, where an alarm lasts or its symptoms do."""
     moved, drifted = change(status), _alarms(status, "drifted")
     outcomes = [one for one in drifted if one.name not in _OF_MIX]
-    symptoms = (_dear(status, facts), _infeasible(status, facts), _below_target(status, facts))
+    is_felt = any((_dear(status, facts), _infeasible(status, facts), _below_target(status, facts)))
     small, large = moved.small, moved.large
     is_small, is_large = small is not None and small.is_worse, large is not None and large.is_worse
     by_labels_alone = bool(outcomes) and not any(one.name == "agreement" for one in outcomes)
     if status.state == "bad_labels_suspected" and (by_labels_alone or not outcomes or (is_small and is_large)):
         # Labels that are themselves in doubt accuse no model.
         return None
-    if outcomes or any(symptoms):
+    if outcomes or is_felt:
         if is_small and is_large:
             cause = "Labels call the answers of both models wrong more often"
             act = "Ask whether labels or queries have another meaning now, and look at both model servers"
@@ -255,13 +255,13 @@ def _models(status: WorkloadStatus, facts: Facts) -> Headline | None:
             act = _DEPLOYED.format(facts.server("small"))
             return _worse(status, facts, "small_worse", "The small model answers worse", act, moved)
     cause, act = "The large model answers worse", _DEPLOYED.format(facts.server("large"))
-    if is_large and (outcomes or any(symptoms)) and not by_labels_alone:
+    if is_large and (outcomes or is_felt) and not by_labels_alone:
         return _worse(status, facts, "large_worse", cause, act, moved)
     # By labels alone, of late, where those of the small one's answers show that they are right.
     told = change(status, "large_changed")
     is_new = told.since is not None and facts.now - told.since < _HOUR
     small, large = told.small, told.large
-    if small is None or large is None or not (is_new or any(symptoms)):
+    if small is None or large is None or not (is_new or is_felt):
         return None
     is_clear = large.is_worse and small.is_spared(large)
     return _worse(status, facts, "large_worse", cause, act, told) if is_clear else None
@@ -329,9 +329,8 @@ def _drifted(status: WorkloadStatus, facts: Facts) -> Headline | None:
     if status.drift.state not in ("suspected", "drifted"):
         return None
     alarms, since = _alarms(status, status.drift.state), alarm_since(status)
-    names, link = {one.name for one in alarms}, _what_moved(status, since)
-    if status.drift.state == "suspected":
-        names = set()
+    # What is only suspected has no cause yet.
+    names, link = {one.name for one in alarms if one.state == "drifted"}, _what_moved(status, since)
     if names and names <= _OF_MIX | {"agreement"} and names & _OF_MIX:
         cause, act = "Other queries come in", "Look at what sends them; the fit follows by itself"
         effect = f"u is distributed otherwise, and no label says that a model answers worse{_price(status, facts)}"
@@ -419,10 +418,10 @@ def _out_of_reach(status: WorkloadStatus, facts: Facts) -> tuple[str, Link]:
     which = "" if target.fields else ".micro_f1"
     if in_doubt(status):
         return f"{_WAIT}: label what is requested", _labelling(status, "Label now")
+    link = _section(status, "plots", "Quality for cost")
     if since is None or facts.now - since < _HOUR:
         act = "Change no target before it has been out of reach for an hour: look at what has changed"
-        return act, _what_moved(status, since) or _section(status, "plots", "Quality for cost")
-    link = _section(status, "plots", "Quality for cost")
+        return act, _what_moved(status, since) or link
     if target.cost is not None:
         return f"Raise {key}.cost, or lower sampling.exploration_probability, which is paid first", link
     return f"Lower {key}{which} to what can be reached, or use a better large model", link
@@ -473,10 +472,8 @@ def _alarms(status: WorkloadStatus, *states: str) -> list[DetectorStatus]:
 def _starved(status: WorkloadStatus, facts: Facts) -> Headline | None:
     if status.state not in ("label_starved", "stale"):
         return None
-    cause, since = (
-        f"{status.labels.effective:.0f} effective labels are too few to move the threshold",
-        facts.state_since,
-    )
+    since = facts.state_since
+    cause = f"{status.labels.effective:.0f} effective labels are too few to move the threshold"
     if status.state == "stale":
         since = moment(status.details.get("last_label_at")) or since
         cause = "No requested label has come in, so that the threshold stands still"
@@ -491,10 +488,8 @@ def _labeler(status: WorkloadStatus, facts: Facts) -> Headline | None:
     aside = {k: v for k, v in details(status, "labelers_set_aside").items() if k not in gone and isinstance(v, dict)}
     if not aside:
         return None
-    who, since = (
-        _listed(sorted(aside)),
-        min((one for v in aside.values() if (one := moment(v.get("since")))), default=None),
-    )
+    who = _listed(sorted(aside))
+    since = min((one for v in aside.values() if (one := moment(v.get("since")))), default=None)
     lost = sum(count for v in aside.values() if isinstance(count := v.get("labels"), int))
     cause, effect = f"Labels of {who} differ from everybody else's", f"{lost} are set aside{_price(status, facts)}"
     act = f"Ask {who} how they label; who is right after all belongs in trusted_labelers"

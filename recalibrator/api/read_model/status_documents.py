@@ -92,10 +92,11 @@ class StatusDocuments:
 
     def has_running(self, stage: str, now: datetime) -> bool:
         """Return whether a recalibrator that still reports runs a stage that is ready."""
+        until = heard_until(self.headlines.heard(), now)
         return any(
             (found := one.status.stages.get(stage)) is not None
             and found.ready
-            and heard_until(self.headlines.heard(), now) - one.status.updated_at <= SILENT_AFTER
+            and until - one.status.updated_at <= SILENT_AFTER
             for one in self._cache.recalibrators()
         )
 

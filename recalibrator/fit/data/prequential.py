@@ -154,8 +154,8 @@ def large_worse_since(labels: LabelTable) -> int | None:
     Where the answers differ anyway, agreement does not show that it got worse, and the small model's errors stay. By
     the test of Mantel and Haenszel, over ranges of u: a threshold that moves is no change of the model.
     """
-    table = labels.table[(labels.table[:, at.STANDING] > 0.0) & (labels.table[:, at.PAIR] > 0.0)]
-    rows = table[np.argsort(table[:, at.ROUTED_US], kind="stable")[-_PAIRS:]]
+    pairs = np.flatnonzero((labels.table[:, at.STANDING] > 0.0) & (labels.table[:, at.PAIR] > 0.0))
+    rows = labels.table[pairs[np.argsort(labels.table[pairs, at.ROUTED_US], kind="stable")[-_PAIRS:]]]
     if len(rows) < 2 * _PAIRS_LEAST:
         return None
     is_wrong = (rows[:, at.HITS_LARGE] != rows[:, at.SIZE_LARGE])[:, None]
