@@ -69,8 +69,8 @@ WORKLOAD_SPECS = _table(
 state[state] gauge bool: 1 for the state that the workload is in, 0 for the others.
 status_timestamp_seconds gauge second: When the fit wrote the status, in Unix time.
 micro_f1 gauge 1: Micro-F1 that the version in force is expected to serve.
-micro_f1_lower gauge 1: Lower bound of its 95 % interval.
-micro_f1_upper gauge 1: Upper bound of its 95 % interval.
+micro_f1_lower gauge 1: Lower bound of its 95% interval.
+micro_f1_upper gauge 1: Upper bound of its 95% interval.
 measured_micro_f1[window] gauge 1: Micro-F1 of what was served, by its labels.
 measured_micro_f1_lower[window] gauge 1: Its lower bound, which holds at any time.
 measured_micro_f1_upper[window] gauge 1: Its upper bound, which holds at any time.
@@ -91,11 +91,11 @@ cost[accounting] gauge small call: Mean cost of recent queries: sequential, pape
 saving[accounting] gauge 1: Share of the cost of large-only that is saved, sequential and paper; negative where
     large-only is cheaper.
 calibration_error gauge 1: Prequential expected calibration error.
-calibration_error_lower gauge 1: Lower bound of its 95 % interval.
-calibration_error_upper gauge 1: Upper bound of its 95 % interval.
+calibration_error_lower gauge 1: Lower bound of its 95% interval.
+calibration_error_upper gauge 1: Upper bound of its 95% interval.
 brier_score gauge 1: Prequential Brier score.
-brier_score_lower gauge 1: Lower bound of its 95 % interval.
-brier_score_upper gauge 1: Upper bound of its 95 % interval.
+brier_score_lower gauge 1: Lower bound of its 95% interval.
+brier_score_upper gauge 1: Upper bound of its 95% interval.
 drift_state[state] gauge bool: 1 for what the detectors say together.
 detector_state[detector,state] gauge bool: 1 for the state of one detector.
 detector_alarms[detector] counter alarm: Alarms of one detector.

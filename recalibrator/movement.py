@@ -38,7 +38,7 @@ LEAST_EFFECT = 0.05
 LEAST_QUERIES = 100
 
 #: Names of the quantiles that stand for a property which is a number.
-NUMBERS = ("5 %", "median", "95 %")
+NUMBERS = ("5%", "median", "95%")
 
 _MILLISECONDS = 1_000
 _DRAW = "what moved"
@@ -74,7 +74,7 @@ class Movement:
     effect: float
     #: Of the test, adjusted by Benjamini and Hochberg.
     p: float
-    #: Shares of those categories that differ most; of numbers the 5 %, 50 % and 95 % quantiles.
+    #: Shares of those categories that differ most; of numbers the 5%, 50% and 95% quantiles.
     before: dict[str, float]
     after: dict[str, float]
     #: The movement that explains at least half of this one: among queries alike in that, less than half of it is left.

@@ -132,7 +132,7 @@ class StageThread(Thread):
             return ""
         free = self._free_bytes()
         self._metrics.gauge("disk_free_bytes", free)
-        return "" if free >= LOW_FREE_BYTES else f"only {free / 1e9:.2f} GB left on its disk"
+        return "" if free >= LOW_FREE_BYTES else f"only {free / 1e9:.2f} GB are left"
 
     def _log_news(self, stage: Stage) -> None:
         if grown := self._dead_letters.grown(

@@ -183,7 +183,7 @@ class Target(Part):
         Examples
         --------
         >>> str(Target(micro_f1=0.91, fields={"camera": 0.9}, max_escalation=0.4))
-        'micro-F1 0.91 and camera 0.9, with at most 40 % escalated'
+        'micro-F1 0.91 and camera 0.9, with at most 40% escalated'
         >>> str(Target(cost=1.7))
         'a cost of 1.7 a query'
         """
@@ -191,7 +191,7 @@ class Target(Part):
         parts += [f"{name} {target:g}" for name, target in self.fields.items()]
         if self.cost is not None:
             parts.append(f"a cost of {self.cost:g} a query")
-        capped = "" if self.max_escalation is None else f", with at most {100.0 * self.max_escalation:g} % escalated"
+        capped = "" if self.max_escalation is None else f", with at most {100.0 * self.max_escalation:g}% escalated"
         return " and ".join(parts) + capped
 
 
@@ -222,7 +222,7 @@ class Interval(Part):
     upper: Real
 
 
-#: So many standard errors from an estimate the bounds of a 95 % interval lie.
+#: So many standard errors from an estimate the bounds of a 95% interval lie.
 Z95 = 1.959963984540054
 
 

@@ -289,7 +289,7 @@ class LabelOutlook(Part):
     #: Share of queries that is labelled; and labels a day, at the mean rate of queries.
     per_query: Probability
     per_day: NonNegative | None = None
-    #: Half the 95 % interval of the expected micro-F1.
+    #: Half the 95% interval of the expected micro-F1.
     half_width: NonNegative
     #: Sequential cost of a query under the threshold that would be chosen; None where it is not known.
     cost: NonNegative | None = None
@@ -356,7 +356,7 @@ class HandoffStatus(Part):
     agreement: Probability | None = None
     #: Labelled ones among those that the threshold escalated.
     labels: Count = 0
-    #: micro-F1 of the large model alone less that with handoff, on escalated queries; the 95 % interval holds at any
+    #: micro-F1 of the large model alone less that with handoff, on escalated queries; the 95% interval holds at any
     #: time, however often one looks.
     micro_f1_loss: Interval | None = None
 
@@ -364,7 +364,7 @@ class HandoffStatus(Part):
 class MeasuredMicroF1(Interval):
     """The micro-F1 of what was served since a time, by the labels of these answers alone.
 
-    The 95 % interval holds at any time until a later window takes this one's place, however often one looks.
+    The 95% interval holds at any time until a later window takes this one's place, however often one looks.
     """
 
     labels: Count

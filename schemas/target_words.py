@@ -57,14 +57,14 @@ def of_cap(target: Target, quality: Interval | None, standing: TargetStanding | 
     ...     quality,
     ...     TargetStanding(binds="max_escalation", wanted_escalation=0.524),
     ... )
-    'the cap of 40 % escalated costs 0.017 of micro-F1 (0.011 to 0.023): the target would take 52 %'
+    'the cap of 40% escalated costs 0.017 of micro-F1 (0.011 to 0.023): the target would take 52%'
     """
     if standing is None or not standing.is_capped or target.max_escalation is None:
         return ""
-    cap = f"the cap of {100.0 * target.max_escalation:g} % escalated"
+    cap = f"the cap of {100.0 * target.max_escalation:g}% escalated"
     wanted = standing.wanted_escalation
     whose = "the budget" if target.cost is not None else "the target"
-    takes = "" if wanted is None else f": {whose} would take {100.0 * wanted:.0f} %"
+    takes = "" if wanted is None else f": {whose} would take {100.0 * wanted:.0f}%"
     if quality is None or target.micro_f1 is None or quality.estimate >= target.micro_f1:
         return f"{cap} binds{takes}"
     low, high = max(0.0, target.micro_f1 - quality.upper), target.micro_f1 - quality.lower

@@ -70,13 +70,13 @@ class TrialArm(Part):
     escalation_rate: Probability | None = None
     #: Mean cost of a query at that rate.
     cost: CostRate | None = None
-    #: As the fit estimates it for the threshold, with 95 % bounds.
+    #: As the fit estimates it for the threshold, with 95% bounds.
     estimated_micro_f1: Interval | None = None
     #: Queries decided by it since the trial began.
     queries: Count = 0
     #: Requested labels of those.
     labels: Count = 0
-    #: Of the answers served to those, by inverse label propensity, with 95 % bounds; null below 20 labels. An answer
+    #: Of the answers served to those, by inverse label propensity, with 95% bounds; null below 20 labels. An answer
     #: errs when one of its pairs is wrong or missing.
     micro_f1: Interval | None = None
     error_rate: Interval | None = None

@@ -82,7 +82,7 @@ class MethodConstants:
     refit_labels_least: int = 16
     refit_labels_most: int = 250
     refit_queries: int = 500
-    #: Refits in a row that are due and may be left out while exploration rests: without, the core's stream takes 60 %
+    #: Refits in a row that are due and may be left out while exploration rests: without, the core's stream takes 60%
     #: more CPU.
     refits_put_off: int = 4
     #: Labels below which none is: each refit still learns much.

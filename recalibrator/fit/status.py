@@ -112,7 +112,7 @@ class WorkloadFacts(NamedTuple):
 
     @property
     def quality(self) -> Interval | None:
-        """The micro-F1 of the version in force, with a 95 % interval; nothing is quoted on a handful of labels."""
+        """The micro-F1 of the version in force, with a 95% interval; nothing is quoted on a handful of labels."""
         if self.policies is None or self.support is None or self.support.labels < _LEAST_LABELS_TO_QUOTE:
             return None
         return micro_f1_interval(self.policies, self.policies.index(self.published.serving_threshold), Z95)
@@ -185,6 +185,8 @@ def _details(facts: WorkloadFacts, state: WorkloadState) -> dict[str, JsonValue]
     found: dict[str, JsonValue] = {}
     if state == "labels_one_sided":
         found["silent_side"] = facts.silent_side
+    if state == "infeasible" and facts.published.unreached_us is not None:
+        found["unreached_since"] = from_us(facts.published.unreached_us).isoformat()
     if state == "stale" and facts.counters.label_us is not None:
         found["last_label_at"] = from_us(facts.counters.label_us).isoformat()
     if state in ("cold_start", "label_starved"):

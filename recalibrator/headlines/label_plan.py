@@ -16,13 +16,13 @@ def plan_lines(plan: LabelPlan) -> list[str]:
     >>> many = LabelOutlook(per_query=0.02, per_day=2_000.0, half_width=0.0129, cost=1.52, found_after=77_000)
     >>> for line in plan_lines(LabelPlan(now=0, outlooks=(few, many))):
     ...     print(line)
-    At 500 labels a day (0.5 % of queries) micro-F1 comes to be known to ±0.0201 (95 %), while traffic stays as it is.
+    At 500 labels a day (0.5% of queries) micro-F1 comes to be known to ±0.0201 (95%), while traffic stays as it is.
     A fall of 2 points that labels alone show is found after 650,000 queries, by an alarm or by the estimate.
-    With 2,000 labels a day (2 %) it would be ±0.0129, such a fall would be found after 77,000 queries, and a query \
-would cost 5.0 % less.
+    With 2,000 labels a day (2%) it would be ±0.0129, such a fall would be found after 77,000 queries, and a query \
+would cost 5.0% less.
     """
     now, found = plan.outlooks[plan.now], plan.outlooks[plan.now].found_after
-    known = f"micro-F1 comes to be known to ±{now.half_width:.4f} (95 %), while traffic stays as it is"
+    known = f"micro-F1 comes to be known to ±{now.half_width:.4f} (95%), while traffic stays as it is"
     lines = [f"{_at(now)} {known}." if now.per_query > 0.0 else f"Without labels {known}."]
     if found is None:
         lines.append("No fall that labels alone show is found: u and agreement must show it.")
@@ -40,7 +40,7 @@ def _more(plan: LabelPlan) -> LabelOutlook | None:
 
 
 def _labels(one: LabelOutlook) -> str:
-    share = f"{100.0 * one.per_query:.2g} %"
+    share = f"{100.0 * one.per_query:.2g}%"
     return f"{share} of queries labelled" if one.per_day is None else f"{one.per_day:,.0f} labels a day ({share})"
 
 
@@ -57,7 +57,7 @@ def _would(now: LabelOutlook, more: LabelOutlook) -> str:
     saved = 1.0 - more.cost / now.cost
     if abs(saved) < _NOTHING:
         return f"{said}, and a query would cost as much."
-    return f"{said}, and a query would cost {100.0 * abs(saved):.1f} % {'less' if saved > 0.0 else 'more'}."
+    return f"{said}, and a query would cost {100.0 * abs(saved):.1f}% {'less' if saved > 0.0 else 'more'}."
 
 
 def effect_line(effect: LabelEffect) -> str:

@@ -414,7 +414,7 @@ def _large_alone(status: WorkloadStatus, facts: Facts) -> Headline | None:
 
 def _out_of_reach(status: WorkloadStatus, facts: Facts) -> tuple[str, Link]:
     """Return what to do about a target that cannot be reached; where it just was, something else has changed."""
-    target, key, since = status.target, f"workloads.{status.workload}.target", facts.state_since
+    target, key, since = status.target, f"workloads.{status.workload}.target", _unreached_since(status)
     which = "" if target.fields else ".micro_f1"
     if in_doubt(status):
         return f"{_WAIT}: label what is requested", _labelling(status, "Label now")
@@ -437,8 +437,11 @@ def _infeasible(status: WorkloadStatus, facts: Facts) -> Headline | None:
     effect = f"{reached}{_price(status, facts)}".removeprefix("; ")
     act, link = _out_of_reach(status, facts)
     cause = f"No threshold has {'kept to' if status.target.cost is not None else 'reached'} {status.target}"
-    since = facts.state_since or (None if status.version is None else status.version.created_at)
-    return _say(status, "infeasible", cause, effect, act, since=since, link=link)
+    return _say(status, "infeasible", cause, effect, act, since=_unreached_since(status), link=link)
+
+
+def _unreached_since(status: WorkloadStatus) -> datetime | None:
+    return moment(status.details.get("unreached_since"))
 
 
 def _capped(status: WorkloadStatus, facts: Facts) -> Headline | None:

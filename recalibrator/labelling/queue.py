@@ -238,7 +238,7 @@ class LabelBudget:
     delay_p90_s: float | None
     #: Labels behind the estimate, weighted by age and by the traffic that they stand for.
     effective: float
-    #: Upper minus lower end of the 95 % interval of the expected micro-F1; None where none is quoted.
+    #: Upper minus lower end of the 95% interval of the expected micro-F1; None where none is quoted.
     interval_width: float | None
 
 

@@ -25,7 +25,7 @@ from typing import Literal
 FIRST_PAUSE_S, MAX_PAUSE_S = 0.2, 1.0
 
 #: Failed probes and refused connections in a row, nothing being answered between them, that count as absence. Of a
-#: server that fails each call with probability .3, three in a row are 3 %, and only if no other call is answered within
+#: server that fails each call with probability .3, three in a row are 3%, and only if no other call is answered within
 #: the second that three probes take.
 FAILURE_LIMIT = 3
 

@@ -162,7 +162,7 @@ def test_a_disk_that_fills_up_is_told_before_it_is_full() -> None:
     )
     thread.run()
 
-    assert thread.report.trouble == "only 0.05 GB left on its disk"
+    assert thread.report.trouble == "only 0.05 GB are left"
     assert "ucci_recalibrator_disk_free_bytes 5e+07" in generate_latest(metrics.registry).decode()
 
 

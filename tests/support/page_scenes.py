@@ -120,6 +120,7 @@ def _cold(**changes: Any) -> WorkloadStatus:
 def _infeasible() -> WorkloadStatus:
     return status(
         state="infeasible",
+        details={"unreached_since": BEGAN.isoformat()},
         target=Target(micro_f1=0.95),
         frontier=curve(0.4),
         escalation_rate=0.4,
@@ -205,7 +206,7 @@ _OPERATED = {
     "large-slow": State(_active(), models=_UP | {"large": _BUSY}),
     "small-down": State(_active(), models=_UP | {"small": _LARGE_DOWN["large"]}),
     "models-down": State(_active(), models=dict.fromkeys(("small", "large"), _LARGE_DOWN["large"])),
-    "disk-low": State(_active(), trouble="only 0.60 GB left on its disk"),
+    "disk-low": State(_active(), trouble="only 0.60 GB are left"),
     "disk-full": State(
         _active(),
         trouble="/var/lib/ucci/state/join.sqlite3: database or disk is full; nothing in it is lost",

@@ -58,7 +58,7 @@ ROWS: dict[str, tuple[Panel, ...]] = {
             "percentunit",
             {
                 "{{workload}}": _status("micro_f1"),
-                "{{workload}}, 95 % from": _status("micro_f1_lower"),
+                "{{workload}}, 95% from": _status("micro_f1_lower"),
                 "{{workload}}, to": _status("micro_f1_upper"),
                 "served by {{workload}}, {{window}}": _status("measured_micro_f1", "window"),
                 "served by {{workload}}, {{window}}, at most": _status("measured_micro_f1_upper", "window"),
@@ -73,7 +73,7 @@ ROWS: dict[str, tuple[Panel, ...]] = {
                 "{{workload}}": _status("escalation_rate"),
                 "{{limit}} binds, {{workload}}": _status("target_binds", "limit"),
             },
-            text="And what keeps it where it is (100 %), for workloads with more than a target on micro-F1.",
+            text="And what keeps it where it is (100%), for workloads with more than a target on micro-F1.",
         ),
         Panel(
             "Saved against large only", "percentunit", {"{{workload}} {{accounting}}": _status("saving", "accounting")}

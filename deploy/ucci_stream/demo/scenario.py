@@ -46,9 +46,9 @@ class Scenario:
     #: Harder, easier again, then harder in another way.
     stretches: tuple[Stretch, ...] = (
         Stretch("clean", 0.15),
-        Stretch("25 % typos", 0.4, "typos", 0.25),
+        Stretch("25% typos", 0.4, "typos", 0.25),
         Stretch("clean again", 0.2),
-        Stretch("8 % new names", 0.25, "new_names", 0.08),
+        Stretch("8% new names", 0.25, "new_names", 0.08),
     )
     #: Mean delay of an ordinary label, in queries answered meanwhile: by the clock, a slow machine would get its labels
     #: sooner in the stream than a fast one, and end with other figures.

@@ -86,7 +86,7 @@ def budget_lines(budget: LabelBudget) -> list[str]:
             f"median delay {_duration(budget.delay_p50_s)}"
         )
     if budget.interval_width is not None:
-        lines.append(f"the expected micro-F1 is known to ±{budget.interval_width / 2:.4f} (95 %)")
+        lines.append(f"the expected micro-F1 is known to ±{budget.interval_width / 2:.4f} (95%)")
     return lines or ["no labels have been requested yet"]
 
 

@@ -35,7 +35,7 @@ class Promise:
     state: str
 
     escalation_rate: float
-    #: Estimate, and half the width of its 95 % interval.
+    #: Estimate, and half the width of its 95% interval.
     micro_f1: float
     margin: float
     #: The highest that any threshold reaches, where none reaches the target.

@@ -45,7 +45,7 @@ class TimedCall(NamedTuple):
 
 
 class Interval(NamedTuple):
-    """An estimate with its 95 % bootstrap interval."""
+    """An estimate with its 95% bootstrap interval."""
 
     estimate: float
     lower: float

@@ -354,7 +354,7 @@ def outcome(workload: WorkloadSettings, measured: Measured) -> Outcome:
     table = Table("", *(f"{role}: {getattr(workload, role).model}" for role in ROLES))
     for name, left, right in zip(_ROWS, _row_cells(small), _row_cells(large), strict=True):
         table.add_row(name, left, right)
-    ratios = Table("cost, small = 1", "estimate", "95 % interval")
+    ratios = Table("cost, small = 1", "estimate", "95% interval")
     ratios.add_row("a large call", *_cells(estimate.large))
     ratios.add_row("a token that the large model generates", *_cells(estimate.tokens.large))
     for role in ROLES:

@@ -112,7 +112,7 @@ def plot_label_plan(plan: LabelPlan, path: Path) -> Path:
     top.set_ylabel("cost of a query, sequential")
     bottom.set_xscale("log")
     bottom.set_ylim(bottom=0.0)
-    bottom.set_ylabel("micro-F1 known to ± (95 %)")
+    bottom.set_ylabel("micro-F1 known to ± (95%)")
     bottom.set_xlabel("labels a day" if now.per_day is not None else "share of queries labelled")
     return write(figure, path)
 
@@ -127,7 +127,7 @@ def _draw_map(axes: Any, version: CalibrationVersion, examples: Sequence[Labelle
     axes.plot(across, version.error_probability(across), color=MAIN, lw=2.0, label="g(u)")
     if known:
         wrong = np.array([value for _, value in known], dtype=float)
-        axes.fill_between(across, *error_band(u, wrong, across), color=MAIN, alpha=0.16, lw=0, label="95 % of maps")
+        axes.fill_between(across, *error_band(u, wrong, across), color=MAIN, alpha=0.16, lw=0, label="95% of maps")
         bins = np.array_split(np.arange(len(u)), min(_BINS, max(1, len(u) // 10)))
         observed = [(np.median(shown[part]), wrong[part].mean()) for part in bins]
         axes.plot(*zip(*observed, strict=True), "o", ms=4, color=INK, label=f"observed, {len(bins[0])} lines each")
@@ -173,7 +173,7 @@ def _draw_frontier(axes: Any, version: CalibrationVersion, frontier: CostQuality
 
 
 def error_band(u: Floats, wrong: Floats, across: Floats, seed: int = 0) -> tuple[Floats, Floats]:
-    """Return where 95 % of isotonic maps lie that are fitted to resampled answers (percentile bootstrap).
+    """Return where 95% of isotonic maps lie that are fitted to resampled answers (percentile bootstrap).
 
     ``u``, ``wrong``: by rising u; ``wrong`` is 0 or 1. ``across``: where the band is read.
     """

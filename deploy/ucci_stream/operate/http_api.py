@@ -200,7 +200,7 @@ def outcome_line(answer: Mapping[str, Any]) -> str:
 def listed_versions(status: Mapping[str, Any], versions: Sequence[Mapping[str, Any]]) -> Outcome:
     """Return a workload's versions, newest first, the one in force marked."""
     workload, current = status["workload"], status["calibration_version"]
-    table = Table("", "version", "made", "why", "state", "u threshold", "escalation", "micro-F1 (95 %)", "labels")
+    table = Table("", "version", "made", "why", "state", "u threshold", "escalation", "micro-F1 (95%)", "labels")
     for one in versions:
         table.add_row("▸" if one["version"] == current else "", *_row(one))
     document = {"workload": workload, "calibration_version": current, "state": status["state"], "versions": versions}

@@ -42,7 +42,7 @@ def words(value: str) -> str:
 
 def percent(value: float | None, digits: int = 1) -> str:
     """Return a share in [0, 1] as a percentage, a dash for none."""
-    return "–" if value is None else f"{100.0 * value:.{digits}f} %"
+    return "–" if value is None else f"{100.0 * value:.{digits}f}%"
 
 
 def number(value: float | None, digits: int = 3) -> str:

@@ -63,7 +63,7 @@ class HistoryPoint:
 
     state: str
     version: int | None
-    #: With its 95 % bounds.
+    #: With its 95% bounds.
     micro_f1: Interval | None
     #: As seen, or as expected by the version.
     escalation_rate: float | None

@@ -35,7 +35,7 @@ _TRIALS = frozenset(get_args(TrialMode))
 class VersionLine:
     """One version as a line of a table.
 
-    ``micro_f1``, ``micro_f1_95``: with the bounds of the safety margin, and with those of 95 %.
+    ``micro_f1``, ``micro_f1_95``: with the bounds of the safety margin, and with those of 95%.
     """
 
     version: int
@@ -89,7 +89,7 @@ def version_line(version: CalibrationVersion) -> VersionLine:
 
 
 def interval_95(version: CalibrationVersion) -> Interval | None:
-    """Return the 95 % interval; versions of earlier releases know the one of their safety margin alone."""
+    """Return the 95% interval; versions of earlier releases know the one of their safety margin alone."""
     try:
         return Interval.model_validate(version.evidence.details["micro_f1_95"])
     except (KeyError, ValidationError):

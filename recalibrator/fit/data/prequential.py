@@ -30,7 +30,7 @@ _STRATA = 20
 
 
 def calibration_error(labels: LabelTable, half_life: float) -> CalibrationError:
-    """Return expected calibration error and Brier score of recently routed queries, with 95 % intervals.
+    """Return expected calibration error and Brier score of recently routed queries, with 95% intervals.
 
     Labels are weighted by inverse propensity, so that the figures are those of all routed queries with u, and by a half
     life in queries. Ten bins of equal mass; ECE is the mean over bins of |observed - predicted|, less what noise alone

@@ -20,7 +20,7 @@ from schemas.calibration import BUDGET, CAP, ESCALATE_ALL, ESCALATE_NONE, QUALIT
 
 _FEW_LABELS, _MANY_LABELS = 300.0, 4_000.0
 """The margin of n labels is wider by ``_FEW_LABELS`` / n, less what that is of many, from which on it is as configured:
-measured on cold starts with 8, 2 and .5 % of queries labelled (docs/method.md)."""
+measured on cold starts with 8, 2 and .5% of queries labelled (docs/method.md)."""
 
 
 @dataclass(frozen=True)

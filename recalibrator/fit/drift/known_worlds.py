@@ -71,7 +71,7 @@ class Past(NamedTuple):
         """By how much u scatters more from block to block than that of independent queries; at least 1.
 
         A median, so that the few blocks at which something has changed do not count: the detectors' own factor in its
-        place holds .899 of blocks at +4.4 % on twenty streams of real answers, this one .906 at +3.5 %.
+        place holds .899 of blocks at +4.4% on twenty streams of real answers, this one .906 at +3.5%.
         """
         apart = self.apart[1 - _SCATTER_BLOCKS :].tolist()
         return 1.0 if len(apart) < _SCATTER_LEAST - 1 else max(1.0, median(apart))

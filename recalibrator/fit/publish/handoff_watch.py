@@ -27,7 +27,7 @@ from schemas.traffic import TrafficSummary, VersionTraffic
 
 LOSS_MOST = 0.002
 """micro-F1 on escalated queries that handing over may cost: less than a version's estimate is certain of. Where labels
-show more, with 95 % confidence, it is switched off."""
+show more, with 95% confidence, it is switched off."""
 
 LEAST_DIFFERING = 10
 """Labelled queries with different answers, below which a normal approximation says nothing."""
@@ -125,7 +125,7 @@ class HandoffWatch(Part):
 
     @property
     def loss(self) -> Interval | None:
-        """micro-F1 of the large model alone less that with handoff, with its 95 % interval; None below enough."""
+        """micro-F1 of the large model alone less that with handoff, with its 95% interval; None below enough."""
         return self._loss
 
     def _estimated_loss(self) -> Interval | None:

@@ -26,7 +26,7 @@ def standard_errors(labels: int, tightest_at: float) -> float:
     """Return how many standard errors of a mean over some labels its bounds lie from it, at all times together.
 
     An asymptotic confidence sequence (Waudby-Smith, Arbour, Sinha, Kennedy and Ramdas, 2024, theorem 2.2): with a
-    chance of 95 % it holds the mean whenever one looks, and looking after every label costs nothing. ``tightest_at``
+    chance of 95% it holds the mean whenever one looks, and looking after every label costs nothing. ``tightest_at``
     are the labels at which it is to be tightest, there at 3.04.
 
     Examples
@@ -53,9 +53,9 @@ class MeasuredQuality(Part):
     is 0 at the right f, and their standard error that of the ratio (delta method).
 
     A window begins at a time that no outcome has a say in, and ends with the newest label. Its interval is a confidence
-    sequence: with a chance of 95 % it holds at all times until the next window takes its place. The expected score as a
-    control variate, as in prediction-powered inference, explains 12 to 18 % of the variance on recorded answers: an
-    interval 6 to 9 % narrower, at the price of matching late labels to the traffic of their time; it is left out.
+    sequence: with a chance of 95% it holds at all times until the next window takes its place. The expected score as a
+    control variate, as in prediction-powered inference, explains 12 to 18% of the variance on recorded answers: an
+    interval 6 to 9% narrower, at the price of matching late labels to the traffic of their time; it is left out.
     """
 
     _shown_us: Kept[dict[str, int]]

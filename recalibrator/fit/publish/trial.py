@@ -235,7 +235,7 @@ def _scores(labels: list[_Label]) -> tuple[Interval | None, Interval | None]:
 
 
 def _ratio(weight: NDArray[np.float64], part: NDArray[np.float64], whole: NDArray[np.float64]) -> Interval | None:
-    """Return sum(w part) / sum(w whole) with a 95 % interval, by the delta method."""
+    """Return sum(w part) / sum(w whole) with a 95% interval, by the delta method."""
     total = float(weight @ whole)
     if total <= 0.0:
         return None

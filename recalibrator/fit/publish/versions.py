@@ -56,6 +56,8 @@ class VersionRegistry:
     """What keeps new fits from being published."""
     large_only: Kept[LargeOnly | None] = None
     """While the large model answers alone."""
+    unreached_us: Kept[int | None] = None
+    """Since when each version in force has missed its target (``infeasible``)."""
 
     def __init__(self, settings: WorkloadSettings, kept: int, handoff: HandoffWatch) -> None:
         self.settings, self._kept, self._handoff = settings, kept, handoff
@@ -138,6 +140,8 @@ class VersionRegistry:
         )
         if not on_trial:
             self.current, self.inherited = version, None
+            began_us = created_us if self.unreached_us is None else self.unreached_us
+            self.unreached_us = began_us if version.state == "infeasible" else None
         self._versions[version.version] = version
         for old in list(self._versions)[: -self._kept]:
             if self.current is not None and old != self.current.version:
@@ -157,13 +161,14 @@ class VersionRegistry:
         self._versions = {version.version: version} if may_decide else {}
         self.current, self.inherited = (version, version.version) if may_decide else (None, None)
         self.holds = dict(version.holds) if may_decide else version.holds | self.holds
-        self.large_only = version.large_only if may_decide else None
+        self.large_only, self.unreached_us = version.large_only if may_decide else None, None
         if not may_decide:
             self.holds.pop(PINNED, None)
 
     def forget(self) -> None:
         """Know no version, only the number that the next one must exceed, and who has paused."""
         self._versions, self.current, self.inherited, self.large_only = {}, None, None, None
+        self.unreached_us = None
         self.holds.pop(PINNED, None)
 
 

@@ -39,9 +39,9 @@ def test_a_micro_f1_alone_is_reported_as_ever() -> None:
 
 def test_a_cap_says_what_it_costs() -> None:
     text, others, as_json = said({"micro_f1": 0.95, "max_escalation": 0.2})
-    assert text.startswith("at target micro-F1 0.95, with at most 20 % escalated: escalate ")
+    assert text.startswith("at target micro-F1 0.95, with at most 20% escalated: escalate ")
     assert 0.19 < as_json["escalation_rate"] <= 0.2
-    assert "; the cap of 20 % escalated costs 0.0" in text
+    assert "; the cap of 20% escalated costs 0.0" in text
     assert len(others) == 5
     assert as_json["promised"]["max_escalation"] == 0.2
     assert as_json["remark"] in text

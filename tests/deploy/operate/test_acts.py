@@ -124,7 +124,7 @@ def test_what_labels_buy_is_told_and_drawn(
 
     monkeypatch.setattr(RecalibratorApi, "status", status)
     told = CliRunner().invoke(app, [*asked, "--plot", str(picture)], catch_exceptions=False)
-    assert "With 2,000 labels a day (2 %) it would be ±0.0129" in " ".join(told.stdout.split())
+    assert "With 2,000 labels a day (2%) it would be ±0.0129" in " ".join(told.stdout.split())
     assert picture.read_bytes().startswith(b"\x89PNG")
     assert call(live, "labels", "--plan")["outlooks"][1]["per_day"] == 2_000.0
 

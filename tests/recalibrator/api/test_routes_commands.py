@@ -158,7 +158,7 @@ def test_the_page_compares_both_versions_and_offers_acts(api: Api) -> None:
     offer(api, 3, "canary")
     api.tell(status(trial=canary()))
     page = api.client.get(f"/workloads/{WORKLOAD}").text
-    for shown in ("ada &lt;admin&gt;", "25.0 % of queries", "87.5 % of 800", "31.0 %", "22.0 %", "1.93", "0.912"):
+    for shown in ("ada &lt;admin&gt;", "25.0% of queries", "87.5% of 800", "31.0%", "22.0%", "1.93", "0.912"):
         assert shown in page, shown
     assert "action=promote" in page
     assert "action=stop_trial" in page

@@ -195,6 +195,6 @@ def test_the_page_says_what_handing_over_changes(loss: Interval | None) -> None:
     page = api.client.get(f"/workloads/{WORKLOAD}").text
 
     assert f"Handoff field@0.9 is {'on' if loss is None else 'off'}" in page
-    assert "98.0 % answered alike alone" in page
+    assert "98.0% answered alike alone" in page
     assert ("not known yet" if loss is None else "0.004, 0.003 to 0.005") in page
     assert "Handoff" not in make_api().client.get(f"/workloads/{WORKLOAD}").text

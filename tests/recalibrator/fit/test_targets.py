@@ -82,7 +82,7 @@ def test_a_cap_comes_before_the_target() -> None:
     assert last.standing.wanted_escalation == pytest.approx(rate(free.current), abs=0.1)
     status = core.status()
     assert status.state == "active"
-    assert "the cap of 25 % escalated costs 0.0" in status.sentence
+    assert "the cap of 25% escalated costs 0.0" in status.sentence
 
 
 def test_a_cap_that_is_wide_enough_changes_nothing() -> None:

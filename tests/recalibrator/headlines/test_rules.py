@@ -101,11 +101,13 @@ TONES = {
 LOW = recalibrator().model_copy(
     update={
         "stages": {
-            "join": StageStatus(ready=True, trouble="only 0.60 GB left on its disk"),
+            "join": StageStatus(ready=True, trouble="only 0.60 GB are left"),
             "fit": StageStatus(ready=True),
         }
     }
 )
+MISSED: dict[str, JsonValue] = {"unreached_since": BEGAN.isoformat()}
+JUST_MISSED: dict[str, JsonValue] = {"unreached_since": (NOW - timedelta(minutes=30)).isoformat()}
 ASIDE: dict[str, JsonValue] = {"labelers_set_aside": {"eve": {"labels": 41, "since": "2026-03-01T10:00:00+00:00"}}}
 #: By kind, and a name where one kind has several.
 CASES = {
@@ -223,7 +225,7 @@ CASES = {
         status(routers=(GATEWAY.model_copy(update={"silent": True, "updated_at": BEGAN}),)),
     ),
     "disk_low": Case(
-        "The join's disk is nearly full: only 0.60 GB left on its disk; once it is full, labels and traffic no longer",
+        "The join's disk is nearly full: only 0.60 GB are left; once it is full, labels and traffic no longer",
         "/workloads/photo#service",
         status(),
         facts(recalibrators=(LOW,)),
@@ -241,8 +243,7 @@ CASES = {
     "infeasible: reached a while ago": Case(
         "No threshold has reached micro-F1 0.91",
         "/workloads/photo/what-moved?since=2026-03-01T11%3A30%3A00Z",
-        status(state="infeasible"),
-        facts(state_since=NOW - timedelta(minutes=30)),
+        status(state="infeasible", details=JUST_MISSED),
     ),
     "router_silent": Case(
         "router-2 has been silent since 01 Mar 10:00 UTC … 1 other router answers",
@@ -298,7 +299,7 @@ CASES = {
     "infeasible": Case(
         "No threshold has reached micro-F1 0.95 since 01 Mar 10:00 UTC: the best reaches 0.930 … 1.45 small calls",
         "/workloads/photo#plots",
-        status(state="infeasible", target=Target(micro_f1=0.95), frontier=curve(0.4), escalation_rate=0.4),
+        status(state="infeasible", details=MISSED, target=Target(micro_f1=0.95), frontier=curve(0.4), escalation_rate=0.4),
     ),
     "bad_labels": Case(
         "Labels contradict what was known of the models since 01 Mar 09:30 UTC … some 17 of them are taken for slips",
@@ -319,7 +320,7 @@ CASES = {
         status(micro_f1=Interval(estimate=0.88, lower=0.86, upper=0.9)),
     ),
     "capped": Case(
-        "held back: the cap of 40 % escalated costs 0.030 of micro-F1 (0.010 to 0.050): the target would take 52 %",
+        "held back: the cap of 40% escalated costs 0.030 of micro-F1 (0.010 to 0.050): the target would take 52%",
         "/workloads/photo#plots",
         status(
             target=Target(micro_f1=0.91, max_escalation=0.4),
@@ -338,12 +339,19 @@ CASES = {
     "infeasible: fields out of reach": Case(
         "No threshold has reached iso 0.99 since",
         "/workloads/photo#plots",
-        status(state="infeasible", target=Target(fields={"iso": 0.99}), standing=TargetStanding(binds="fields.iso")),
+        status(
+            state="infeasible",
+            details=MISSED,
+            target=Target(fields={"iso": 0.99}),
+            standing=TargetStanding(binds="fields.iso"),
+        ),
     ),
     "infeasible: budget out of reach": Case(
         "No threshold has kept to a cost of 1.1 a query since",
         "/workloads/photo#plots",
-        status(state="infeasible", target=Target(cost=1.1), standing=TargetStanding(binds="cost")),
+        status(
+            state="infeasible", details=MISSED, target=Target(cost=1.1), standing=TargetStanding(binds="cost")
+        ),
     ),
     "well: budget kept": Case(
         "buys an estimated micro-F1 of 0.913 (0.902 to 0.924) at 1.448 a query over the last 10,000, for a",
@@ -561,8 +569,8 @@ def test_an_alarm_changed_the_headline_before_its_cause_did() -> None:
 
 
 def test_lower_the_target_was_said_where_a_model_got_worse() -> None:
-    """A notice knows of no history: it has not been out of reach for long, as far as anybody knows."""
-    said = [headline(status(state="infeasible"), facts(state_since=since)).act for since in (None, NOW, BEGAN)]
+    """Within the hour something else has changed; notices and `doctor`, which know no history, say so as the page."""
+    said = [headline(status(state="infeasible", details=told), Facts(NOW)).act for told in ({}, JUST_MISSED, MISSED)]
     assert [act.partition(" ")[0] for act in said] == ["Change", "Change", "Lower"]
 
 

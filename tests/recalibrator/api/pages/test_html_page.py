@@ -142,8 +142,8 @@ def test_the_page_says_and_draws_what_labels_buy() -> None:
         for share, cost in ((0.005, 1.6), (0.02, 1.52))
     )
     page = changed("well", label_plan=LabelPlan(now=0, outlooks=(few, many))).client.get("/").text
-    assert "With 2,000 labels a day (2 %)" in page
-    assert "a query would cost 5.0 % less" in page
+    assert "With 2,000 labels a day (2%)" in page
+    assert "a query would cost 5.0% less" in page
     assert "Cost of a query against labels a day" in page
 
 
@@ -223,7 +223,7 @@ TARGETS: dict[str, tuple[dict[str, object], tuple[str, ...]]] = {
     "micro-F1": ({"micro_f1": 0.9}, ("target 0.9</dd>", "--v:0.9500;--t:0.9", "the tick is the target of all")),
     "cap": (
         {"micro_f1": 0.9, "max_escalation": 0.4},
-        ("target: micro-F1 0.9, with at most 40 % escalated", "--v:0.9500;--t:0.9"),
+        ("target: micro-F1 0.9, with at most 40% escalated", "--v:0.9500;--t:0.9"),
     ),
     "field": (
         {"micro_f1": 0.9, "fields": {"camera": 0.97}},
