@@ -299,7 +299,9 @@ CASES = {
     "infeasible": Case(
         "No threshold has reached micro-F1 0.95 since 01 Mar 10:00 UTC: the best reaches 0.930 … 1.45 small calls",
         "/workloads/photo#plots",
-        status(state="infeasible", details=MISSED, target=Target(micro_f1=0.95), frontier=curve(0.4), escalation_rate=0.4),
+        status(
+            state="infeasible", details=MISSED, target=Target(micro_f1=0.95), frontier=curve(0.4), escalation_rate=0.4
+        ),
     ),
     "bad_labels": Case(
         "Labels contradict what was known of the models since 01 Mar 09:30 UTC … some 17 of them are taken for slips",
@@ -349,9 +351,7 @@ CASES = {
     "infeasible: budget out of reach": Case(
         "No threshold has kept to a cost of 1.1 a query since",
         "/workloads/photo#plots",
-        status(
-            state="infeasible", details=MISSED, target=Target(cost=1.1), standing=TargetStanding(binds="cost")
-        ),
+        status(state="infeasible", details=MISSED, target=Target(cost=1.1), standing=TargetStanding(binds="cost")),
     ),
     "well: budget kept": Case(
         "buys an estimated micro-F1 of 0.913 (0.902 to 0.924) at 1.448 a query over the last 10,000, for a",
