@@ -21,7 +21,7 @@ WORKERS ?= $(shell cores=$$(nproc 2>/dev/null || getconf _NPROCESSORS_ONLN); ech
 PYTEST := $(BIN)/python -m pytest -q -n $(WORKERS) --dist loadfile --no-loadscope-reorder --max-worker-restart 2
 # A test that hangs fails after `timeout` in pyproject.toml. One that cannot be interrupted, since it waits inside a C
 # library or for a thread, ends its process with the stacks of all threads: a hang never costs the whole run.
-HANGS  := -o faulthandler_timeout=500 -o faulthandler_exit_on_timeout=true
+HANGS  := -o faulthandler_timeout=800 -o faulthandler_exit_on_timeout=true
 
 .PHONY: help setup demo demo-vllm up clean docs pictures results bench lint format
 .PHONY: test test-all test-thorough test-fast test-browser test-vllm test-label-studio test-image test-ops chaos fuzz audit

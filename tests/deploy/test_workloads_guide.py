@@ -21,7 +21,7 @@ from tests.support.router_processes import hashed_models
 from tests.support.routers import value_of
 from ucci_stream.local.kafka_node import LocalBroker
 
-pytestmark = [pytest.mark.broker, pytest.mark.slow, pytest.mark.timeout(380)]
+pytestmark = [pytest.mark.broker, pytest.mark.slow]
 
 PAGE = Path(__file__).parents[2] / "docs" / "workloads.md"
 GOLD_LINES = 320

@@ -23,7 +23,7 @@ from ucci_runtime.broker import kafka_producer
 from ucci_runtime.broker.ports import Committed, Unknown
 from ucci_runtime.broker.records import Input, OffsetCommit, OutputRecord
 
-pytestmark = [pytest.mark.broker, pytest.mark.slow, pytest.mark.timeout(180)]
+pytestmark = [pytest.mark.broker, pytest.mark.slow]
 
 TAKEN_S = 30.0
 _ALL = 1_000

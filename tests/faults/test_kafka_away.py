@@ -16,7 +16,7 @@ from tests.faults.stalls import StalledBroker
 from tests.support.recalibrator_processes import RecalibratorProcess, create_all_topics, write_recalibrator_config
 from ucci_stream.local.kafka_node import pick_port
 
-pytestmark = [pytest.mark.broker, pytest.mark.slow, pytest.mark.timeout(300)]
+pytestmark = [pytest.mark.broker, pytest.mark.slow]
 
 DEADLINE_S = 90.0
 #: Long enough for a service that is heard no more to be called silent.

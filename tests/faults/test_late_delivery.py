@@ -18,7 +18,7 @@ from tests.faults.late_delivery import Scene, scene
 from tests.faults.late_schedules import Schedule
 from tests.support.proxied_broker import Proxied, proxied_broker
 
-pytestmark = [pytest.mark.broker, pytest.mark.slow, pytest.mark.timeout(400)]
+pytestmark = [pytest.mark.broker, pytest.mark.slow]
 
 SEED = 20260501
 #: A schedule that the process's timing did not let happen is played again; the control until it does harm, since a

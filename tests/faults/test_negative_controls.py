@@ -23,7 +23,7 @@ from tests.faults.process_faults import PAST_SESSION_S
 from tests.support.scripted_model_server import Fault
 from ucci_stream.local.kafka_node import LocalBroker
 
-pytestmark = [pytest.mark.broker, pytest.mark.slow, pytest.mark.timeout(180)]
+pytestmark = [pytest.mark.broker, pytest.mark.slow]
 
 SEED = 31
 QUERIES = 120

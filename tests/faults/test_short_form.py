@@ -17,7 +17,6 @@ KILLS = 5
 MODEL_FAULTS = ("model: down", "model: truncated body")
 
 
-@pytest.mark.timeout(300)
 def test_kills_at_drawn_steps_break_no_promise(broker: LocalBroker, tmp_path: Path) -> None:
     """Router, join and fit die beside each other, each at five of its steps; all is there once and nothing twice."""
     kills = [replace(entry, times=KILLS) for entry in ENTRIES if entry.group == "kills"]
@@ -28,7 +27,6 @@ def test_kills_at_drawn_steps_break_no_promise(broker: LocalBroker, tmp_path: Pa
     assert [row.dead_letters for row in rows] == [0] * 3
 
 
-@pytest.mark.timeout(300)
 def test_lost_model_servers_break_no_promise(broker: LocalBroker, tmp_path: Path) -> None:
     """Servers that are down or break off lose no query, and move no belief."""
     faults = [replace(entry, times=1) for entry in ENTRIES if entry.name in MODEL_FAULTS]

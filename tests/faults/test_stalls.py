@@ -8,7 +8,7 @@ import pytest
 
 from tests.faults.stalls import pause, served, with_own_time_outs
 
-pytestmark = [pytest.mark.broker, pytest.mark.slow, pytest.mark.timeout(400)]
+pytestmark = [pytest.mark.broker, pytest.mark.slow]
 
 SEED = 20260601
 

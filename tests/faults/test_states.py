@@ -10,7 +10,7 @@ from tests.faults.states import STATES, hard
 from tests.faults.states_page import write
 from ucci_stream.local.kafka_node import LocalBroker
 
-pytestmark = [pytest.mark.broker, pytest.mark.slow, pytest.mark.timeout(300)]
+pytestmark = [pytest.mark.broker, pytest.mark.slow]
 
 #: Each is graver than the one before, whose end need not be waited for.
 HARD = ("cold start", "large model down", "both models down", "routers gone")

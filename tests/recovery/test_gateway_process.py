@@ -47,7 +47,6 @@ async def test_sigterm_answers_what_is_in_flight_and_exits_0(
     assert written == {f"q-{n}" for n in range(5)}
 
 
-@pytest.mark.timeout(300)
 async def test_labels_of_its_queries_make_the_next_version(
     broker: LocalBroker, prefix: str, started: list[RouterProcess], tmp_path: Path
 ) -> None:

@@ -88,7 +88,6 @@ def results(bootstrap: str, prefix: str) -> dict[str, dict[str, Any]]:
     return {each["query_id"]: each for each in found}
 
 
-@pytest.mark.timeout(300)
 async def test_twenty_kills_change_no_result(
     broker: LocalBroker, prefix: str, started: list[RouterProcess], tmp_path: Path
 ) -> None:

@@ -20,6 +20,7 @@ from ucci_runtime.broker.contact import Health, health
 from ucci_runtime.broker.errors import BrokerError
 from ucci_runtime.broker.kafka_errors import kafka_error, reports
 from ucci_runtime.broker.kafka_group_reader import KafkaGroupReader
+from ucci_runtime.broker.kafka_lifeline import group_members
 from ucci_runtime.broker.kafka_producer import KafkaPublisher
 from ucci_runtime.broker.kafka_properties import Properties
 from ucci_runtime.broker.kafka_session import KafkaTransactionSession, SessionClients
@@ -38,9 +39,7 @@ def has_other_members(properties: Properties, group_id: str, instance_id: str) -
     ``properties``: see :func:`~ucci_runtime.broker.kafka_properties.admin_properties`.
     """
     try:
-        admin = AdminClient(properties)
-        asked = admin.describe_consumer_groups([group_id], request_timeout=_ASK_TIMEOUT_S)
-        members = asked[group_id].result(_ASK_TIMEOUT_S).members
+        members = group_members(AdminClient(properties), group_id, _ASK_TIMEOUT_S)
     except KafkaException as error:
         _log.info("the group's members are not known", group=group_id, error=str(kafka_error(error)))
     except TimeoutError:

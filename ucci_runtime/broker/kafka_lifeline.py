@@ -13,13 +13,13 @@ of a broker that answered everybody else at once.
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from threading import Event
 from typing import Any
 
 import structlog
 from confluent_kafka import Consumer, KafkaError, KafkaException, TopicPartition
-from confluent_kafka.admin import AdminClient
+from confluent_kafka.admin import AdminClient, MemberDescription
 
 from ucci_runtime.broker.contact import Contact
 from ucci_runtime.broker.errors import AccessDenied, BrokerError, CutOff, Fenced
@@ -31,6 +31,10 @@ from ucci_runtime.broker.records import Input, OffsetCommit
 #: How long each client may take to be answered: the same for the silent one as for the others, or a slow machine would
 #: make it look cut off.
 _ANSWER_S = 3.0
+
+#: The client's own deadline of a question to a group's coordinator. Where that passes while the process stands still,
+#: the client aborts the process (librdkafka issue 4605): so the caller stops waiting long before.
+COORDINATOR_S = 60.0
 
 #: Refusals by which a broker that has just started says that it serves no member yet.
 _NOT_SERVING = frozenset(
@@ -85,10 +89,15 @@ class Lifeline:
             other.close()
 
     def _coordinator_answers(self) -> bool:
-        group_id = str(self._others["group.id"])
         admin = AdminClient(self._others)
-        asked = admin.describe_consumer_groups([group_id], request_timeout=_ANSWER_S)
-        return is_answered(lambda: asked[group_id].result(_ANSWER_S))
+        return is_answered(lambda: group_members(admin, str(self._others["group.id"]), _ANSWER_S))
+
+
+def group_members(admin: AdminClient, group_id: str, wait_s: float) -> Sequence[MemberDescription]:
+    """Ask who is in a group; raises KafkaException when that is refused, TimeoutError when no answer comes in time."""
+    asked = admin.describe_consumer_groups([group_id], request_timeout=COORDINATOR_S)
+    members: Sequence[MemberDescription] = asked[group_id].result(wait_s).members
+    return members
 
 
 def _is_told(consumer: Consumer, source: Input) -> bool:

@@ -43,6 +43,7 @@ from stream_router.model_client.http_probe import Probed, probe_workload
 from stream_router.ports import GROUP
 from ucci_runtime.broker.errors import AccessDenied, BrokerUnreachable, TopicsUnusable
 from ucci_runtime.broker.kafka_errors import Side, kafka_error, translate
+from ucci_runtime.broker.kafka_lifeline import COORDINATOR_S, group_members
 from ucci_runtime.broker.kafka_properties import ClientNames, admin_properties, reader_properties, require_kafka
 from ucci_runtime.broker.kafka_topics import check_topics
 from ucci_stream.operate import findings as rules
@@ -138,10 +139,9 @@ def _asked(group_id: str, ask: Callable[[], list[Finding]]) -> list[Finding]:
 
 
 def _group(admin: AdminClient, group_id: str, places: list[TopicPartition]) -> GroupFacts:
-    described = admin.describe_consumer_groups([group_id], request_timeout=ANSWER_TIMEOUT_S)[group_id]
-    members = len(described.result(ANSWER_TIMEOUT_S).members)
+    members = len(group_members(admin, group_id, ANSWER_TIMEOUT_S))
     asked = [ConsumerGroupTopicPartitions(group_id, places)]
-    found = admin.list_consumer_group_offsets(asked, request_timeout=ANSWER_TIMEOUT_S)[group_id]
+    found = admin.list_consumer_group_offsets(asked, request_timeout=COORDINATOR_S)[group_id]
     committed = {(tp.topic, tp.partition): tp.offset for tp in found.result(ANSWER_TIMEOUT_S).topic_partitions}
     starts = _offsets(admin, places, _EARLIEST, IsolationLevel.READ_COMMITTED)
     ends = _offsets(admin, places, _LATEST, IsolationLevel.READ_COMMITTED)

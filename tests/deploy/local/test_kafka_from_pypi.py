@@ -17,9 +17,6 @@ from ucci_stream.local.kafka_install import BrokerNotInstalled, java_command, ka
 from ucci_stream.local.kafka_node import open_broker
 from ucci_stream.local.processes import StackFailed
 
-# The first start on a machine downloads 50 MB, and another 43 MB where the jars are not in the cache.
-pytestmark = pytest.mark.timeout(380)
-
 
 @pytest.fixture
 def bare_machine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

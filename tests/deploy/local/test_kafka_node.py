@@ -21,9 +21,6 @@ from ucci_stream.local import kafka_node as local_broker
 from ucci_stream.local.kafka_install import BrokerNotInstalled, BrokerUnavailable, kafka_jars, properties_text
 from ucci_stream.local.kafka_node import LocalBroker, cluster_at, open_broker, pick_port
 
-# Some tests start a node of their own, which takes 3 s on a quiet machine and a minute on a crowded one.
-pytestmark = pytest.mark.timeout(300)
-
 ORPHAN = """
 import sys, time
 from pathlib import Path
