@@ -35,6 +35,19 @@ STATES = {
     "label-starvation": "Too few labels",
     "quiet": "No traffic: the service is up",
     "routers-gone": "No router: the service has stopped",
+    "fit-gone": "The fit is silent",
+    "kafka-away": "Kafka does not answer",
+    "large-slow": "The large model is overloaded",
+    "small-down": "The small model is down",
+    "models-down": "Both models are down",
+    "disk-low": "A disk is nearly full",
+    "disk-full": "A disk is full",
+    "small-worse": "The small model answers worse",
+    "large-worse": "The large model answers worse",
+    "labels-stop": "Labels have stopped",
+    "labeler-bad": "One labeler is set aside",
+    "crowd-careless": "Labels are in doubt",
+    "labels-one-sided": "Labels come from one side only",
     "workloads": "Many workloads",
 }
 
@@ -43,7 +56,7 @@ LOOKS: dict[str, dict[str, Any]] = {
     "dark": {"color_scheme": "dark", "viewport": {"width": 1200, "height": 1080}},
     "phone": {
         "color_scheme": "light",
-        "viewport": {"width": 380, "height": 820},
+        "viewport": {"width": 390, "height": 844},
         "device_scale_factor": 1.5,
         "is_mobile": True,
         "has_touch": True,
