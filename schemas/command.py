@@ -36,8 +36,6 @@ Action = Literal[
     "stop_trial",
     "large_only",
     "end_large_only",
-    "believe",
-    "doubt",
 ]
 
 
@@ -60,8 +58,7 @@ class Command(Event):
     #: ``version``: routers report what it would decide, or decide a ``share`` of queries by it. ``promote`` publishes
     #: the version on trial under a new number, ``stop_trial`` ends the trial. ``large_only`` has the large
     #: model answer alone until ``until``, or without it until labels show that the cascade costs less again;
-    #: ``end_large_only``, ``bootstrap``, ``activate`` and ``promote`` end that at once. ``believe`` has all labels of
-    #: ``labeler`` count, who is compared with nobody then, until ``doubt``.
+    #: ``end_large_only``, ``bootstrap``, ``activate`` and ``promote`` end that at once.
     action: Action
     #: For ``activate``, ``pin``, ``shadow`` and ``canary``; ``pin`` without one pins the version in force.
     version: Ordinal | None = None
@@ -70,8 +67,6 @@ class Command(Event):
     hold: Flag | None = None
     #: For ``canary``: of queries, in (0, 1].
     share: Annotated[Real, Field(gt=0.0, le=1.0)] | None = None
-    #: For ``believe`` and ``doubt``.
-    labeler: Annotated[str, Field(min_length=1, max_length=MAX_NAME_CHARS)] | None = None
     #: For ``large_only``.
     until: Timestamp | None = None
     #: For ``bootstrap`` from a finished calibration; the threshold on u wins over the one on g. With ``activate``,
@@ -97,6 +92,4 @@ class Command(Event):
             raise ValueError(f"version: is required to {self.action}")
         if self.action == "canary" and self.share is None:
             raise ValueError("share: is required to canary; send the share of queries, above 0 and up to 1")
-        if self.action in ("believe", "doubt") and self.labeler is None:
-            raise ValueError(f"labeler: is required to {self.action}; send the name as it stands on the labels")
         return self

@@ -31,13 +31,11 @@ from recalibrator.api.http_requests import (
 )
 from schemas.calibration import CalibrationVersion
 from schemas.command import Action, Command
-from schemas.event import MAX_NAME_CHARS
 from schemas.status import CommandOutcome
 from schemas.topics import OBSERVATIONS
 from ucci_runtime.refusals import RequestRefused
 
 _ON_VERSION: tuple[Action, ...] = ("activate", "pin", "shadow")
-_ON_LABELER: tuple[Action, ...] = ("believe", "doubt")
 _ON_WORKLOAD: tuple[Action, ...] = ("unpin", "pause", "resume", "refit", "promote", "stop_trial", "end_large_only")
 _NEEDING_VERSION: tuple[Action, ...] = ("activate", "shadow", "canary")
 _ACCEPTED, _CONFLICT = 202, 409
@@ -77,7 +75,6 @@ class Order(NamedTuple):
     share: float | None = None
     hold: bool | None = None
     until: datetime | None = None
-    labeler: str | None = None
 
 
 WaitSeconds = Annotated[
@@ -96,8 +93,6 @@ class CommandRoutes:
             self._add(f"/v1/calibrations/{{workload:segment}}/{{version}}:{action}", self._on_version(action))
         self._add("/v1/calibrations/{workload:segment}/{version}:canary", self.canary)
         self._add("/v1/calibrations/{workload:segment}:large-only", self.large_only)
-        for action in _ON_LABELER:
-            self._add(f"/v1/calibrations/{{workload:segment}}:{action}", self._on_labeler(action))
         for action in _ON_WORKLOAD:
             self._add(f"/v1/calibrations/{{workload:segment}}:{action.replace('_', '-')}", self._on_workload(action))
 
@@ -105,7 +100,7 @@ class CommandRoutes:
         """Put a command in the log, and wait until the broker has it and, for a while, until the fit has applied it.
 
         ``wait_s``: longest wait for the fit, in seconds. Raises RequestRefused: 404 for an unknown workload or version,
-        409 for a promotion without a trial, 422 where the action needs a version or a labeler and none is given, and
+        409 for a promotion without a trial, 422 where the action needs a version and none is given, and
         BrokerUnreachable.
         """
         self._context.require_workload(workload)
@@ -115,8 +110,6 @@ class CommandRoutes:
             self._require_trial(workload)
         if version is None and action in _NEEDING_VERSION:
             raise invalid_field("version", f"is required to {action}", "missing_field")
-        if action in _ON_LABELER and not order.labeler:
-            raise invalid_field("labeler", f"is required to {action}: as it stands on the labels", "missing_field")
         if version is not None:
             record = self._context.cache.version_json(workload, version)
             if record is None:
@@ -196,20 +189,6 @@ class CommandRoutes:
 
         act.__doc__ = f"Command the fit to {action} this version."
         act.__name__ = f"{action}_version"
-        return act
-
-    def _on_labeler(self, action: Action) -> Any:
-        async def act(
-            request: Request,
-            workload: str,
-            labeler: Annotated[str, Query(max_length=MAX_NAME_CHARS, description="As it stands on the labels.")] = "",
-            wait_s: WaitSeconds = DEFAULT_WAIT_S,
-        ) -> Response:
-            caller, reason, _ = await self._given(request)
-            return _answer(await self.issue(workload, Order(action, labeler=labeler), caller, reason, wait_s))
-
-        act.__doc__ = f"Command the fit to {action} this labeler."
-        act.__name__ = f"{action}_labeler"
         return act
 
     def _on_workload(self, action: Action) -> Any:

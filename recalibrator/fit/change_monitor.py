@@ -200,10 +200,6 @@ class ChangeMonitor:
         """Compare labelers with each other; whether somebody was set aside, or is believed again."""
         return self._set_aside(self.labelers.on_label(self._labels), now_us)
 
-    def believe(self, labeler: str, now_us: int, *, believed: bool) -> bool:
-        """Believe a labeler, or no longer; whether labels were set aside by it, or count again."""
-        return self._set_aside(self.labelers.believe(labeler, self._labels, believed=believed), now_us)
-
     def _set_aside(self, distrust: Distrust | None, now_us: int) -> bool:
         """Set people aside before the crowd: what labels have reported so far is judged again without theirs."""
         if distrust is None:

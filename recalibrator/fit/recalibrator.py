@@ -28,7 +28,6 @@ from recalibrator.fit.status import WorkloadFacts, workload_status
 from schemas.basis import is_of_basis
 from schemas.calibration import HIGHEST_VERSION, Z95, CalibrationVersion
 from schemas.command import Command
-from schemas.errors import one_line
 from schemas.event import from_us, to_us
 from schemas.labelled import LabelledExample, OutcomeCounts
 from schemas.made_for import made_for, misfit, outdated
@@ -201,12 +200,6 @@ class Recalibrator(Fitting):
 
     def _apply_command(self, command: Command) -> CalibrationVersion | None:
         self._now_us = max(self._now_us, to_us(command.issued_at))
-        if command.labeler is not None and command.action in ("believe", "doubt"):
-            judged = self._monitor.believe(command.labeler, self._now_us, believed=command.action == "believe")
-            version = self._refit(news="labelers_judged") if judged else None
-            now = "is believed" if command.action == "believe" else "is compared with others again"
-            self._conclude(command, f"{one_line(command.labeler)} {now}")
-            return version
         on_trial = self._trials.running
         act = interpret(command, self._published, None if on_trial is None else on_trial.version.version)
         if command.action == "large_only" and (because := self._large_only_refused(command)) is not None:

@@ -311,7 +311,6 @@ def commands(draw: st.DrawFn) -> Command:
         issued_at=draw(timestamps),
         reason=draw(texts),
         command_id=draw(optional(names)),
-        labeler=draw(names if action in ("believe", "doubt") else optional(names)),
         hold=draw(optional(st.booleans())),
     )
 

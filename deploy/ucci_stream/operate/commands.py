@@ -240,19 +240,6 @@ def large_only(
     return act.do("large_only", until=None if moment is None else rfc3339(moment))
 
 
-def _on_labeler(action: Action, text: str) -> None:
-
-    def act_on(act: Acting, labeler: Annotated[str, typer.Argument(help="As it stands on the labels.")]) -> Outcome:
-        return act.do(action, labeler=labeler)
-
-    act_on.__doc__ = f'{text}\n\n    Example: ucci-stream {action} ann --reason "follows the new guide"\n    '
-    command(acts_app, action)(act_on)
-
-
-_on_labeler("believe", "Have all labels of a person count, those set aside as well; nobody is compared with them.")
-_on_labeler("doubt", "Compare a person's labels with everybody else's again.")
-
-
 def _plain(action: Action, text: str) -> None:
 
     def act_alone(act: Acting) -> Outcome:

@@ -56,8 +56,6 @@ ACTIONS = {
         "The small model is asked of a drawn share of queries alone, which shows when the cascade pays again.",
     ),
     "end_large_only": ("Back to the cascade", "The small model answers first again, at once."),
-    "believe": ("Believe", "All labels of this person count, those set aside as well, and are compared with nobody's."),
-    "doubt": ("Compare again", "Labels of this person are compared with everybody else's again."),
 }
 
 #: What each detector watches, for people; others say it themselves.
@@ -160,15 +158,7 @@ class Page:
         )
 
     def confirmation(
-        self,
-        workload: str,
-        action: str,
-        version: int | None,
-        now: datetime,
-        *,
-        labeler: str,
-        needs_key: bool,
-        problem: str,
+        self, workload: str, action: str, version: int | None, now: datetime, *, needs_key: bool, problem: str
     ) -> str:
         """Return the page on which a person confirms a command."""
         current = self._cache.line(workload, deciding(self._documents.workload(workload, now)))
@@ -180,7 +170,6 @@ class Page:
             workload=workload,
             action=action,
             version=version,
-            labeler=labeler,
             changed=changed,
             current=current,
             needs_key=needs_key,
@@ -223,7 +212,6 @@ class Page:
             "sparklines": sparklines(points, status.target.micro_f1, now, happened, _moved(moves)),
             "happened": happened[: -SHOWN_HAPPENINGS - 1 : -1],
             "aside": _set_aside(status, happened),
-            "believed": status.details.get("labelers_believed", ()),
             "latest": _latest_by_labeler(status),
             "trusted": self._settings.workloads[workload].trusted_labelers,
             "traffic": traffic(points, now),

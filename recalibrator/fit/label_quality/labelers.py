@@ -135,24 +135,14 @@ _LEAST_LABELERS = 3
 
 
 class Labelers:
-    """Compares the labelers of one workload with each other; trusted ones are right by definition.
+    """Compares the labelers of one workload with each other; trusted ones are right by definition."""
 
-    Those that an operator believes are compared with nobody, and nobody with them.
-    """
-
-    believed: Kept[set[str]]
     _since_look: Kept[int] = 0
     _found: Kept[dict[str, tuple[float, float]]]
 
     def __init__(self, trusted: tuple[str, ...]) -> None:
         self._trusted = frozenset(trusted)
         self._found = {}
-        self.believed = set()
-
-    def believe(self, labeler: str, labels: LabelTable, *, believed: bool) -> Distrust | None:
-        """Believe somebody, or no longer; return whose labels are to be set aside then, or None for no change."""
-        (self.believed.add if believed else self.believed.discard)(labeler)
-        return self.look(labels)
 
     def on_label(self, labels: LabelTable) -> Distrust | None:
         """Count a label; return whose labels are to be set aside from now on, or None for no change."""
@@ -166,10 +156,8 @@ class Labelers:
         rows = _rows(labels)
         if len(names) < (1 if self._trusted else 2) or not len(rows):
             return None
-        trusted, believed = (
-            np.array([name in some for name in names]) for some in (self._trusted, self.believed - self._trusted)
-        )
-        crowd = _Crowd(tally(rows, labels.grid.cells, len(names), labels.target), trusted, believed)
+        trusted = np.array([name in self._trusted for name in names])
+        crowd = _Crowd(tally(rows, labels.grid.cells, len(names), labels.target), trusted)
         found = dict(labels.distrust)
         size = max(float(rows[:, at.SIZE_SMALL].mean()), 1e-12)
         now_aside = {number - 1 for number, spans in found.items() if spans[-1][1] is None}
@@ -182,11 +170,10 @@ class Labelers:
             crowd.aside[labeler] = True
         since_us = int(rows[-_LONGEST:][0, at.ROUTED_US])
         for labeler in now_aside:
-            is_right = trusted[labeler] or believed[labeler]
-            if is_right or crowd.fits(labeler):
+            if trusted[labeler] or crowd.fits(labeler):
                 *former, (begins_us, _) = found.pop(labeler + 1)
                 ended = tuple(span for span in (*former, (begins_us, since_us)) if span[0] < since_us)
-                if ended and not is_right:
+                if ended and not trusted[labeler]:
                     found[labeler + 1] = ended
         return None if found == labels.distrust else found
 
@@ -195,7 +182,7 @@ class Labelers:
         begins = max(len(rows) - int(WINDOWS[window]) * BLOCK, 0)
         while window == len(WINDOWS) - 1 and begins > 0:
             earlier = tally(rows[:begins], labels.grid.cells, len(crowd.aside), labels.target)
-            if _Crowd(earlier, crowd.trusted, crowd.believed, crowd.aside).evidence(labeler)[-1] <= _BEYOND:
+            if _Crowd(earlier, crowd.trusted, crowd.aside).evidence(labeler)[-1] <= _BEYOND:
                 break
             begins = max(begins - _LONGEST, 0)
         return int(rows[begins, at.ROUTED_US])
@@ -214,14 +201,14 @@ class Labelers:
 class _Crowd:
     """Everybody's labels, and who of them is set aside."""
 
-    def __init__(self, counts: Tally, trusted: Bools, believed: Bools, aside: Bools | None = None) -> None:
-        self._counts, self.trusted, self.believed = counts, trusted, believed
+    def __init__(self, counts: Tally, trusted: Bools, aside: Bools | None = None) -> None:
+        self._counts, self.trusted = counts, trusted
         self.aside: Bools = np.zeros(len(trusted), dtype=bool) if aside is None else aside
 
     def _others(self, labeler: int) -> Tally | None:
         """Return what a labeler is held against: all others, or trusted ones where too few are left for the rest."""
         ample = self._counts.given >= _LEAST_LABELS
-        others = ~(self.aside | self.believed)
+        others = ~self.aside
         others[labeler] = False
         if not ample[labeler]:
             return None
@@ -238,7 +225,7 @@ class _Crowd:
 
     def worst(self) -> tuple[int, int, float] | None:
         """Return who differs most and is to be set aside, in which window that shows best, and how strongly."""
-        judged = np.flatnonzero(~(self.aside | self.trusted | self.believed))
+        judged = np.flatnonzero(~(self.aside | self.trusted))
         if not len(judged):
             return None
         found = np.array([self.evidence(int(one)) for one in judged])

@@ -6,7 +6,6 @@ from datetime import datetime, timedelta
 from typing import Any
 
 import pytest
-from markupsafe import escape
 
 from schemas.calibration import CalibrationVersion, Evidence, Interval
 from schemas.command import Command
@@ -122,27 +121,6 @@ def test_large_only_takes_the_time_until_when(api: Api) -> None:
     commands = [Command.from_json(value) for _, _, value in api.producer.records]
     assert [one.action for one in commands] == ["large_only"] * 3
     assert [one.until is not None for one in commands] == [False, True, False]
-
-
-@pytest.mark.parametrize("name", ["cleo", '"><script>&amp;', "a/b?c=d&e#f", "x" * 255])
-def test_a_labeler_is_believed_by_name(api: Api, name: str) -> None:
-    """Names come from labels: whatever stands in one reaches the command, and never the page's markup."""
-    api.tell(status(details={"labelers_set_aside": {name: {"labels": 5}}}))
-    href = api.client.get(f"/v1/status/{WORKLOAD}").json()["headline"]["link"]["href"]
-    form = api.client.get(href).text
-    assert f'<h1 id="confirm-title">Believe: {escape(name)}</h1>' in form
-    sent = {"workload": WORKLOAD, "action": "believe", "labeler": name}
-    assert api.client.post("/confirm", data=sent, follow_redirects=False).status_code == 303
-    assert api.client.post(f"/v1/calibrations/{WORKLOAD}:doubt", params={"labeler": name}).status_code == 202
-    commands = [Command.from_json(value) for _, _, value in api.producer.records]
-    assert [(one.action, one.labeler) for one in commands] == [("believe", name), ("doubt", name)]
-
-
-def test_who_is_to_be_believed_must_be_named(api: Api) -> None:
-    answer = api.client.post(f"/v1/calibrations/{WORKLOAD}:believe")
-    assert (answer.status_code, answer.json()["error"]["field"]) == (422, "labeler")
-    assert api.client.post("/confirm", data={"workload": WORKLOAD, "action": "believe"}).status_code == 422
-    assert not api.producer.records
 
 
 def test_a_version_that_is_not_in_the_history_cannot_be_tried(api: Api) -> None:

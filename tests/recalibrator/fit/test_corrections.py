@@ -14,7 +14,6 @@ import pytest
 
 from recalibrator.core import Recalibrator
 from schemas import LabelledExample, OutcomeCounts, TrafficSummary
-from schemas.command import Command
 from schemas.draws import uniform
 from tests.support.cascade_stream import FIELDS, drive, settings, typo_world
 
@@ -265,18 +264,3 @@ def test_a_snapshot_in_the_middle_of_an_attack_continues_exactly() -> None:
         assert (first is None) is (second is None)
         assert first is None or second is None or first.to_json() == second.to_json()
     assert whole.snapshot() == restored.snapshot()
-
-
-def test_a_command_believes_a_labeler_through_restarts() -> None:
-    """The labels count at once, in a version of their own; the command's outcome says so."""
-    core, _ = run(relabelled(named(recorded()), 1.0, small_wrong))
-    assert "eve" in core.status().sentence
-    order = Command(workload="w", action="believe", labeler="eve", issued_by="ada", issued_at=core.status().updated_at)
-    version = core.observe(order)
-    assert version is not None
-    status = Recalibrator.restore(settings(), core.snapshot()).status()
-    assert status.details["labelers_set_aside"] == {}
-    assert status.details["labelers_believed"] == ["eve"]
-    assert status.commands[-1].note == "eve is believed"
-    assert core.observe(order.model_copy(update={"action": "doubt"})) is not None
-    assert list(core.status().details["labelers_set_aside"]) == ["eve"]

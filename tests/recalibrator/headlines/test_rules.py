@@ -108,8 +108,7 @@ LOW = recalibrator().model_copy(
 )
 MISSED: dict[str, JsonValue] = {"unreached_since": BEGAN.isoformat()}
 JUST_MISSED: dict[str, JsonValue] = {"unreached_since": (NOW - timedelta(minutes=30)).isoformat()}
-EVE: dict[str, JsonValue] = {"eve": {"labels": 41, "since": "2026-03-01T10:00:00+00:00"}}
-ASIDE: dict[str, JsonValue] = {"labelers_set_aside": EVE}
+ASIDE: dict[str, JsonValue] = {"labelers_set_aside": {"eve": {"labels": 41, "since": "2026-03-01T10:00:00+00:00"}}}
 #: By kind, and a name where one kind has several.
 CASES = {
     "well": Case(
@@ -233,13 +232,8 @@ CASES = {
     ),
     "labeler_set_aside": Case(
         "Labels of eve differ from everybody else's since 01 Mar 10:00 UTC: 41 are set aside; a query has cost",
-        "/confirm?workload=photo&action=believe&labeler=eve",
-        status(details=ASIDE),
-    ),
-    "labeler_set_aside: two": Case(
-        "Labels of eve, mal differ from everybody else's since 01 Mar 10:00 UTC: 42 are set aside",
         "/workloads/photo#labels",
-        status(details={"labelers_set_aside": {"mal": {"labels": 1}, **EVE}}),
+        status(details=ASIDE),
     ),
     "well: who is set aside has long stopped": Case(
         "All is well",

@@ -299,19 +299,3 @@ def test_a_good_past_hid_labels_that_are_worthless_now() -> None:
     assert ann_of == ben_of == 100
     assert ann > 85
     assert ben < 25
-
-
-def test_a_labeler_set_aside_was_believed_by_a_restart_only() -> None:
-    """All labels count again, at the next looks too, and nobody else is blamed; until somebody doubts."""
-    desk = Desk()
-    desk.label(500)
-    desk.label(500, liar(1.0, "eve"))
-    assert desk.labels.distrusted == ("eve",)
-    lifted = desk.labelers.believe("eve", desk.labels, believed=True)
-    assert lifted == {}
-    desk.labels.set_distrust(lifted)
-    desk.label(500, liar(1.0, "eve"))
-    assert desk.set_aside() == 0
-    doubted = desk.labelers.believe("eve", desk.labels, believed=False)
-    assert doubted is not None
-    assert [desk.labels.labelers[number - 1] for number in doubted] == ["eve"]
