@@ -16,6 +16,8 @@ from pydantic import PlainValidator, TypeAdapter
 from pydantic_core import to_jsonable_python
 
 _CHUNK = 1 << 16
+_YOUNGER = frozenset({"believed"})
+"""State that snapshots of this format may lack; of anything else that is missing, damage is likelier."""
 
 
 def pack(columns: NDArray[Any]) -> list[Any]:
@@ -95,9 +97,11 @@ def _packed(value: Any) -> Any:
 def load(part: Any, state: dict[str, Any]) -> None:
     """Take state back that :func:`dump` wrote; objects by name that it does not know stay as they were made.
 
-    A class that computes more from its state does so in ``restored``.
+    So does state that is younger than the snapshot. A class that computes more from its state does so in ``restored``.
     """
     for name, hint in _kept(part.__class__).items():
+        if name in _YOUNGER and name not in state:
+            continue
         held, found = getattr(part, name), state[name]
         if _EACH in hint.__metadata__:
             for key in held.keys() & found.keys():

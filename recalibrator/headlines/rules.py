@@ -46,6 +46,8 @@ _DECIDING = ("active", "stale", "label_starved")
 _OF_MIX = frozenset({"uncertainty_median", "uncertainty_tail"})
 _HOUR = timedelta(hours=1)
 _NAMED = 3
+_BUTTON_NAME = 24
+"""Characters."""
 _WAIT = "Change no target and no version before the doubt is settled"
 _DEPLOYED = "Was {} deployed anew? Restore what answered before; otherwise the fit follows by labels"
 
@@ -492,8 +494,13 @@ def _labeler(status: WorkloadStatus, facts: Facts) -> Headline | None:
     since = min((one for v in aside.values() if (one := moment(v.get("since")))), default=None)
     lost = sum(count for v in aside.values() if isinstance(count := v.get("labels"), int))
     cause, effect = f"Labels of {who} differ from everybody else's", f"{lost} are set aside{_price(status, facts)}"
-    act = f"Ask {who} how they label; who is right after all belongs in trusted_labelers"
-    link = _section(status, "labels", "Labels")
+    act, link = (
+        f"Ask {who} how they label; whoever is right after all can be believed",
+        _section(status, "labels", "Labels"),
+    )
+    if len(aside) == 1:
+        label = f"Believe {who}" if len(who) <= _BUTTON_NAME and who.isprintable() else "Believe this labeler"
+        link = Link(label=label, href=f"{_confirm(status, 'believe')}&labeler={quote(who, safe='')}")
     return _say(status, "labeler_set_aside", cause, effect, act, since=since, link=link)
 
 
