@@ -21,6 +21,7 @@ from schemas.event import (
     Timestamp,
     WorkloadName,
 )
+from schemas.feedback import LabelerName
 
 Action = Literal[
     "bootstrap",
@@ -36,6 +37,8 @@ Action = Literal[
     "stop_trial",
     "large_only",
     "end_large_only",
+    "believe",
+    "compare_again",
 ]
 
 
@@ -59,6 +62,8 @@ class Command(Event):
     #: the version on trial under a new number, ``stop_trial`` ends the trial. ``large_only`` has the large
     #: model answer alone until ``until``, or without it until labels show that the cascade costs less again;
     #: ``end_large_only``, ``bootstrap``, ``activate`` and ``promote`` end that at once.
+    #: ``believe`` has the labels of ``labeler`` count, and never again be set aside for differing from other people's,
+    #: until ``compare_again``.
     action: Action
     #: For ``activate``, ``pin``, ``shadow`` and ``canary``; ``pin`` without one pins the version in force.
     version: Ordinal | None = None
@@ -69,6 +74,8 @@ class Command(Event):
     share: Annotated[Real, Field(gt=0.0, le=1.0)] | None = None
     #: For ``large_only``.
     until: Timestamp | None = None
+    #: For ``believe`` and ``compare_again``: as that person's feedback names them.
+    labeler: LabelerName | None = None
     #: For ``bootstrap`` from a finished calibration; the threshold on u wins over the one on g. With ``activate``,
     #: ``pin``, ``shadow`` and ``canary`` the content of ``version``, for when the fit keeps it no longer.
     map: CalibrationMap | None = None
@@ -92,4 +99,6 @@ class Command(Event):
             raise ValueError(f"version: is required to {self.action}")
         if self.action == "canary" and self.share is None:
             raise ValueError("share: is required to canary; send the share of queries, above 0 and up to 1")
+        if self.action in ("believe", "compare_again") and self.labeler is None:
+            raise ValueError(f"labeler: is required to {self.action}; send the name as feedback gives it")
         return self

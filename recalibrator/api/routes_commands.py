@@ -31,6 +31,7 @@ from recalibrator.api.http_requests import (
 )
 from schemas.calibration import CalibrationVersion
 from schemas.command import Action, Command
+from schemas.event import MAX_NAME_CHARS
 from schemas.status import CommandOutcome
 from schemas.topics import OBSERVATIONS
 from ucci_runtime.refusals import RequestRefused
@@ -38,6 +39,7 @@ from ucci_runtime.refusals import RequestRefused
 _ON_VERSION: tuple[Action, ...] = ("activate", "pin", "shadow")
 _ON_WORKLOAD: tuple[Action, ...] = ("unpin", "pause", "resume", "refit", "promote", "stop_trial", "end_large_only")
 _NEEDING_VERSION: tuple[Action, ...] = ("activate", "shadow", "canary")
+_ON_LABELER: tuple[Action, ...] = ("believe", "compare_again")
 _ACCEPTED, _CONFLICT = 202, 409
 _MAX_BODY_BYTES = 20_000
 _MAX_REASON_CHARS = 4_096
@@ -75,6 +77,7 @@ class Order(NamedTuple):
     share: float | None = None
     hold: bool | None = None
     until: datetime | None = None
+    labeler: str | None = None
 
 
 WaitSeconds = Annotated[
@@ -93,8 +96,9 @@ class CommandRoutes:
             self._add(f"/v1/calibrations/{{workload:segment}}/{{version}}:{action}", self._on_version(action))
         self._add("/v1/calibrations/{workload:segment}/{version}:canary", self.canary)
         self._add("/v1/calibrations/{workload:segment}:large-only", self.large_only)
-        for action in _ON_WORKLOAD:
-            self._add(f"/v1/calibrations/{{workload:segment}}:{action.replace('_', '-')}", self._on_workload(action))
+        for action in (*_ON_WORKLOAD, *_ON_LABELER):
+            act = self._on_labeler(action) if action in _ON_LABELER else self._on_workload(action)
+            self._add(f"/v1/calibrations/{{workload:segment}}:{action.replace('_', '-')}", act)
 
     async def issue(self, workload: str, order: Order, caller: str, reason: str, wait_s: float = 0.0) -> CommandAnswer:
         """Put a command in the log, and wait until the broker has it and, for a while, until the fit has applied it.
@@ -200,6 +204,22 @@ class CommandRoutes:
         act.__name__ = f"{action}_workload"
         return act
 
+    def _on_labeler(self, action: Action) -> Any:
+        async def act(
+            request: Request,
+            workload: str,
+            labeler: Annotated[str, Query(max_length=MAX_NAME_CHARS, description="As feedback names that person.")],
+            wait_s: WaitSeconds = DEFAULT_WAIT_S,
+        ) -> Response:
+            caller, reason, _ = await self._given(request)
+            order = Order(action, labeler=checked_labeler(action, labeler))
+            return _answer(await self.issue(workload, order, caller, reason, wait_s))
+
+        what = "count this labeler's labels, whoever differs" if action == "believe" else "compare this labeler again"
+        act.__doc__ = f"Command the fit to {what}."
+        act.__name__ = f"{action}_labeler"
+        return act
+
     async def _given(self, request: Request) -> tuple[str, str, dict[str, Any]]:
         """Return the caller, the reason and the body of a request."""
         caller = self._context.authorise(request, "admin")
@@ -241,6 +261,16 @@ def checked_reason(given: object) -> str:
     """Return a reason that a command can carry. Raises RequestRefused: 422."""
     if not isinstance(given, str) or len(given) > _MAX_REASON_CHARS or not given.isprintable():
         raise invalid_field("reason", f"must be one line of text of at most {_MAX_REASON_CHARS} characters")
+    return given
+
+
+def checked_labeler(action: str, given: str) -> str | None:
+    """Return the name of a labeler where an action needs one, else None. Raises RequestRefused: 422."""
+    if action not in _ON_LABELER:
+        return None
+    if not 0 < len(given) <= MAX_NAME_CHARS:
+        problem = f"is required to {action}; send the name as feedback gives it, at most {MAX_NAME_CHARS} characters"
+        raise invalid_field("labeler", problem)
     return given
 
 

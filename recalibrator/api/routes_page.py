@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable, Coroutine, Mapping
 from importlib.resources import files
 from typing import Annotated, get_args
 from urllib.parse import quote, urlencode
@@ -16,8 +16,9 @@ from recalibrator.api.http_answers import tagged
 from recalibrator.api.http_context import PAGE_HEADERS, Context, form_credentials, read_form
 from recalibrator.api.http_requests import invalid_field, moment_in_query, version_number
 from recalibrator.api.pages.html_page import ACTIONS, UNTIL_REFIT, Page
-from recalibrator.api.routes_commands import CommandRoutes, Order, checked_reason, checked_share
+from recalibrator.api.routes_commands import CommandRoutes, Order, checked_labeler, checked_reason, checked_share
 from schemas.command import Action
+from schemas.event import MAX_NAME_CHARS
 from ucci_runtime.refusals import RequestRefused
 
 _MAX_FORM_BYTES = 10_000
@@ -86,10 +87,11 @@ class PageRoutes:
         workload: Annotated[str, Query(max_length=255)],
         action: Annotated[str, Query(max_length=20)],
         version: Annotated[str, Query(max_length=20)] = "",
+        labeler: Annotated[str, Query(max_length=MAX_NAME_CHARS)] = "",
     ) -> Response:
         """Ask a person to confirm a command."""
         self._context.authorise(request, "read")
-        return self._form(workload, action, version)
+        return self._form({"workload": workload, "action": action, "version": version, "labeler": labeler})
 
     async def act(self, request: Request) -> Response:
         """Do what a person has confirmed."""
@@ -103,21 +105,24 @@ class PageRoutes:
             until = moment_in_query("until", form["until"]) if action == "large_only" and form.get("until") else None
             hold = form.get("hold") != UNTIL_REFIT if action == "activate" else None
             reason = checked_reason(form.get("reason", ""))
-            await self._commands.issue(workload, Order(action, number, share, hold, until), caller, reason)
+            labeler = checked_labeler(action, form.get("labeler", ""))
+            await self._commands.issue(workload, Order(action, number, share, hold, until, labeler), caller, reason)
         except RequestRefused as error:
-            return self._form(workload, form.get("action", ""), version, str(error), error.status)
+            return self._form(form, str(error), error.status)
         query = urlencode({"asked": action} | ({} if number is None else {"version": number}))
         return RedirectResponse(f"/workloads/{quote(workload, safe='')}?{query}", _SEE_OTHER)
 
-    def _form(self, workload: str, action: str, version: str, problem: str = "", status: int = 200) -> Response:
+    def _form(self, given: Mapping[str, str], problem: str = "", status: int = 200) -> Response:
+        workload, version = given.get("workload", ""), given.get("version", "")
         self._context.require_workload(workload)
         markup = self._page.confirmation(
             workload,
-            _action(action),
+            action := _action(given.get("action", "")),
             version_number(version) if version else None,
             self._context.clock.now(),
             needs_key=bool(self._context.settings.recalibrator.api_keys),
             problem=problem,
+            labeler=checked_labeler(action, given.get("labeler", "")),
         )
         return HTMLResponse(markup, status, headers=PAGE_HEADERS)
 

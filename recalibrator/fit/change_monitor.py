@@ -200,6 +200,11 @@ class ChangeMonitor:
         """Compare labelers with each other; whether somebody was set aside, or is believed again."""
         return self._set_aside(self.labelers.on_label(self._labels), now_us)
 
+    def compare_from_now_on(self, labeler: str, now_us: int, *, is_believed: bool) -> bool:
+        """Compare a labeler with others, or believe that one; whether somebody was set aside, or is believed again."""
+        (self.labelers.believed.add if is_believed else self.labelers.believed.discard)(labeler)
+        return self._set_aside(self.labelers.look(self._labels), now_us)
+
     def _set_aside(self, distrust: Distrust | None, now_us: int) -> bool:
         """Set people aside before the crowd: what labels have reported so far is judged again without theirs."""
         if distrust is None:

@@ -198,8 +198,9 @@ class Fitting:
         """
         self._handoff.end()
         self._trials.end("handoff_off", self._now_us)
-        loss = self._handoff.loss
+        loss, believed = self._handoff.loss, self._monitor.labelers.believed
         self._learn_anew()
+        self._monitor.labelers.believed = believed
         self._traffic.forget_pairs()
         return self._carry_on("handoff_off", handoff_loss=None if loss is None else loss.model_dump())
 

@@ -36,7 +36,7 @@ from schemas.status import CommandOutcome, WorkloadStatus
 from schemas.traffic import TrafficSummary, VersionTraffic
 from schemas.trial import CalibrationTrial
 
-_SNAPSHOT_FORMAT = 9
+_SNAPSHOT_FORMAT = 10
 _NONE = OutcomeCounts(true_positives=0, predicted=0)
 _TAKEN_OUT = {"retracted": True, "small_exact": False, "small": _NONE, "gold_count": 0}
 
@@ -200,6 +200,8 @@ class Recalibrator(Fitting):
 
     def _apply_command(self, command: Command) -> CalibrationVersion | None:
         self._now_us = max(self._now_us, to_us(command.issued_at))
+        if command.labeler is not None and command.action in ("believe", "compare_again"):
+            return self._apply_belief(command, command.labeler)
         on_trial = self._trials.running
         act = interpret(command, self._published, None if on_trial is None else on_trial.version.version)
         if command.action == "large_only" and (because := self._large_only_refused(command)) is not None:
@@ -233,6 +235,20 @@ class Recalibrator(Fitting):
             self._trials.begin(command, version, self._now_us)
         self._conclude(command, act.note)
         return None if is_tried else version
+
+    def _apply_belief(self, command: Command, labeler: str) -> CalibrationVersion | None:
+        is_believed = command.action == "believe"
+        # A name that nobody labels by is misspelt: kept for later, it would look as if it had helped.
+        if is_believed and labeler not in self._labels.labelers:
+            self._conclude(command, f"believe refused: {labeler} has given no label that is known", is_refused=True)
+            return None
+        if not is_believed and labeler not in self._monitor.labelers.believed:
+            self._conclude(command, f"compare again refused: {labeler} is not believed by command", is_refused=True)
+            return None
+        judged = self._monitor.compare_from_now_on(labeler, self._now_us, is_believed=is_believed)
+        version = self._refit(news="labelers_judged") if judged else None
+        self._conclude(command, f"{labeler} is {'believed' if is_believed else 'compared with others again'}")
+        return version
 
     def _large_only_refused(self, command: Command) -> str | None:
         saving = None
@@ -325,6 +341,7 @@ class Recalibrator(Fitting):
             load(core._published, kept["_published"])
             core._published.forget()
             core._now_us = kept["_now_us"]
+            core._monitor.labelers.believed = set(kept["_monitor"]["labelers"]["believed"])
             return core
         load(core, kept)
         core._labels.retarget(reference(settings.target, core.current))

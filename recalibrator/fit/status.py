@@ -197,6 +197,8 @@ def _details(facts: WorkloadFacts, state: WorkloadState) -> dict[str, JsonValue]
             found[what] = {"since": from_us(at_us).isoformat(), **said}
     found["label_audit"] = label_details(monitor.label_quality, labels)
     found["labelers_set_aside"] = monitor.labelers.details(labels)
+    if monitor.labelers.believed:
+        found["labelers_believed"] = [*sorted(monitor.labelers.believed)]
     found["labelers_latest"] = {name: [*said] for name, said in latest_by_labeler(labels).items()}
     # The span of escalation, costs and saving, which are recent means; whose answers were served, of all so far.
     since = None if traffic.begins_us is None else from_us(traffic.begins_us).isoformat()

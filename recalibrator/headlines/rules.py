@@ -495,8 +495,10 @@ def _labeler(status: WorkloadStatus, facts: Facts) -> Headline | None:
     since = min((one for v in aside.values() if (one := moment(v.get("since")))), default=None)
     lost = sum(count for v in aside.values() if isinstance(count := v.get("labels"), int))
     cause, effect = f"Labels of {who} differ from everybody else's", f"{lost} are set aside{_price(status, facts)}"
-    act = f"Ask {who} how they label; who is right after all belongs in trusted_labelers"
+    act = f"Ask {who} how they label; whoever is right after all can be believed"
     link = _section(status, "labels", "Labels")
+    if len(aside) == 1:
+        link = Link(label="Believe", href=f"{_confirm(status, 'believe')}&labeler={quote(who, safe='')}")
     return _say(status, "labeler_set_aside", cause, effect, act, since=since, link=link)
 
 

@@ -312,6 +312,7 @@ def commands(draw: st.DrawFn) -> Command:
         reason=draw(texts),
         command_id=draw(optional(names)),
         hold=draw(optional(st.booleans())),
+        labeler=draw(names if action in ("believe", "compare_again") else optional(names)),
     )
 
 

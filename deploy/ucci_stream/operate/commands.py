@@ -132,6 +132,7 @@ source(
 )
 _WATCH_S = 2.0
 VersionToTry = Annotated[int, typer.Argument(min=1, help="The version to try.")]
+Labeler = Annotated[str, typer.Argument(help="The name, as feedback gives it.")]
 
 
 @command(acts_app, "status")
@@ -238,6 +239,24 @@ def large_only(
     """
     moment = moment_of(until, "--until")
     return act.do("large_only", until=None if moment is None else rfc3339(moment))
+
+
+@command(acts_app, "believe")
+def believe(act: Acting, labeler: Labeler) -> Outcome:
+    """Count the labels of somebody who differs from all others and is right; undone by compare-again.
+
+    Example: ucci-stream believe cleo --reason "labels by the new guide"
+    """
+    return act.do("believe", labeler=labeler)
+
+
+@command(acts_app, "compare-again")
+def compare_again(act: Acting, labeler: Labeler) -> Outcome:
+    """Compare somebody's labels with all others' again, after believe.
+
+    Example: ucci-stream compare-again cleo --reason "the others follow the guide now"
+    """
+    return act.do("compare_again", labeler=labeler)
 
 
 def _plain(action: Action, text: str) -> None:

@@ -146,6 +146,7 @@ class Act(NamedTuple):
     hold: bool | None = None
     #: RFC 3339.
     until: str | None = None
+    labeler: str | None = None
 
 
 async def perform(api: RecalibratorApi, workload: str, act: Act) -> dict[str, Any]:
@@ -160,7 +161,8 @@ async def perform(api: RecalibratorApi, workload: str, act: Act) -> dict[str, An
     body: dict[str, Any] = {"reason": act.reason} | ({} if act.hold is None else {"hold": act.hold})
     place = "" if version is None else f"/{version}"
     what = f"{place}:{act.action.replace('_', '-')}"
-    answer = await api.act(workload, what, body, wait_s=act.wait_s, share=act.share, until=act.until)
+    more = {"share": act.share, "until": act.until, "labeler": act.labeler}
+    answer = await api.act(workload, what, body, wait_s=act.wait_s, **more)
     outcome = answer.get("outcome")
     if outcome is None:
         raise ApiFailed(

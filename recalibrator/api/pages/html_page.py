@@ -56,6 +56,14 @@ ACTIONS = {
         "The small model is asked of a drawn share of queries alone, which shows when the cascade pays again.",
     ),
     "end_large_only": ("Back to the cascade", "The small model answers first again, at once."),
+    "believe": (
+        "Believe",
+        "This person's labels count at once, and are no longer compared with other people's. Audits are for others.",
+    ),
+    "compare_again": (
+        "Compare again",
+        "This person's labels are compared with other people's again, and set aside where they differ.",
+    ),
 }
 
 #: What each detector watches, for people; others say it themselves.
@@ -158,9 +166,9 @@ class Page:
         )
 
     def confirmation(
-        self, workload: str, action: str, version: int | None, now: datetime, *, needs_key: bool, problem: str
+        self, workload: str, action: str, version: int | None, now: datetime, **shown: bool | str | None
     ) -> str:
-        """Return the page on which a person confirms a command."""
+        """Return the page on which a person confirms a command; ``shown``: needs_key, problem and labeler."""
         current = self._cache.line(workload, deciding(self._documents.workload(workload, now)))
         wanted = self._cache.line(workload, version)
         changed = [] if wanted is None or wanted is current else _changed(changes(wanted, current))
@@ -172,8 +180,7 @@ class Page:
             version=version,
             changed=changed,
             current=current,
-            needs_key=needs_key,
-            problem=problem,
+            **shown,
         )
 
     def _render(self, template: str, now: datetime, **content: object) -> str:
@@ -212,6 +219,7 @@ class Page:
             "sparklines": sparklines(points, status.target.micro_f1, now, happened, _moved(moves)),
             "happened": happened[: -SHOWN_HAPPENINGS - 1 : -1],
             "aside": _set_aside(status, happened),
+            "believed": status.details.get("labelers_believed") or (),
             "latest": _latest_by_labeler(status),
             "trusted": self._settings.workloads[workload].trusted_labelers,
             "traffic": traffic(points, now),

@@ -135,14 +135,19 @@ _LEAST_LABELERS = 3
 
 
 class Labelers:
-    """Compares the labelers of one workload with each other; trusted ones are right by definition."""
+    """Compares the labelers of one workload with each other; trusted ones are right by definition.
+
+    Who is believed by command is neither compared nor one whom others are compared with.
+    """
 
     _since_look: Kept[int] = 0
     _found: Kept[dict[str, tuple[float, float]]]
+    believed: Kept[set[str]]
+    """By command."""
 
     def __init__(self, trusted: tuple[str, ...]) -> None:
         self._trusted = frozenset(trusted)
-        self._found = {}
+        self._found, self.believed = {}, set()
 
     def on_label(self, labels: LabelTable) -> Distrust | None:
         """Count a label; return whose labels are to be set aside from now on, or None for no change."""
@@ -154,14 +159,15 @@ class Labelers:
         self._since_look = 0
         names = labels.labelers
         rows = _rows(labels)
+        found = {number: spans for number, spans in labels.distrust.items() if names[number - 1] not in self.believed}
         if len(names) < (1 if self._trusted else 2) or not len(rows):
-            return None
+            return None if found == labels.distrust else found
         trusted = np.array([name in self._trusted for name in names])
         crowd = _Crowd(tally(rows, labels.grid.cells, len(names), labels.target), trusted)
-        found = dict(labels.distrust)
         size = max(float(rows[:, at.SIZE_SMALL].mean()), 1e-12)
         now_aside = {number - 1 for number, spans in found.items() if spans[-1][1] is None}
         crowd.aside[sorted(now_aside)] = True
+        crowd.aside |= ~trusted & np.array([name in self.believed for name in names])
         while (worst := crowd.worst()) is not None:
             labeler, window, evidence = worst
             begins_us = self._began(rows, labels, labeler, window, crowd)

@@ -93,6 +93,13 @@ def test_every_act_of_the_page_is_a_command(live: LiveRecalibrator) -> None:
     assert live.status().large_only is None  # type: ignore[union-attr] # there is one
 
 
+@pytest.mark.parametrize("act", ["believe", "compare-again"])
+def test_a_belief_in_a_misspelt_name_says_so(live: LiveRecalibrator, act: str) -> None:
+    told = CliRunner().invoke(app, [act, "cloe", "--url", live.url])
+    assert told.exit_code == 1
+    assert f"{act.replace('-', ' ')} refused: cloe " in str(told.exception)
+
+
 def test_status_says_the_headline_and_exits_by_its_severity(live: LiveRecalibrator) -> None:
     """As page and API say it: a pinned version is calm; a service that nobody answers could not be asked."""
     call(live, "pin")

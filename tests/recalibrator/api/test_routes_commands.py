@@ -6,6 +6,7 @@ from datetime import datetime, timedelta
 from typing import Any
 
 import pytest
+from markupsafe import escape
 
 from schemas.calibration import CalibrationVersion, Evidence, Interval
 from schemas.command import Command
@@ -211,3 +212,32 @@ def test_a_reason_that_is_not_one_line_given_once_is_refused(api: Api, query: st
 
     assert (answer.status_code, answer.json()["error"]["field"]) == (422, "reason")
     assert not api.producer.records
+
+
+@pytest.mark.parametrize("action", ["believe", "compare_again"])
+@pytest.mark.parametrize("name", ["cleo", """<i>"o'neil" & co</i>""", "x" * 255, "ab\u202ecd", "a/b?c=d#e"])
+def test_a_labeler_of_any_name_is_believed(api: Api, action: str, name: str) -> None:
+    form = {"workload": WORKLOAD, "action": action, "labeler": name}
+    shown = api.client.get("/confirm", params=form).text
+    assert f'name="labeler" value="{escape(name)}"' in shown
+    assert "<i>" not in shown
+    assert api.client.post("/confirm", data=form, follow_redirects=False).status_code == 303
+    path = f"/v1/calibrations/{WORKLOAD}:{action.replace('_', '-')}"
+    assert api.client.post(path, params={"labeler": name}).status_code == 202
+    commands = [Command.from_json(value) for _, _, value in api.producer.records]
+    assert [(one.action, one.labeler) for one in commands] == [(action, name)] * 2
+
+
+@pytest.mark.parametrize("name", ["", "x" * 256])
+def test_a_belief_without_a_fit_name_is_refused(api: Api, name: str) -> None:
+    form = {"workload": WORKLOAD, "action": "believe", "labeler": name}
+    answers = [
+        api.client.get("/confirm", params=form),
+        api.client.post("/confirm", data=form),
+        api.client.post(f"/v1/calibrations/{WORKLOAD}:believe", params={"labeler": name}),
+    ]
+    assert [answer.status_code for answer in answers] == [422] * 3
+    assert all("labeler" in answer.text for answer in answers)
+    assert not api.producer.records
+    with pytest.raises(ValueError, match="labeler: is required to believe; send the name"):
+        Command.model_validate({"workload": "w", "action": "believe", "issued_by": "me", "issued_at": START})

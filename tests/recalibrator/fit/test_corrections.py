@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Sequence
 from functools import cache
+from typing import Any
 
 import numpy as np
 import pytest
@@ -16,6 +17,7 @@ from recalibrator.core import Recalibrator
 from schemas import LabelledExample, OutcomeCounts, TrafficSummary
 from schemas.draws import uniform
 from tests.support.cascade_stream import FIELDS, drive, settings, typo_world
+from tests.support.orders import note, order
 
 QUERIES = 6_000
 #: Events after which a correction comes.
@@ -264,3 +266,53 @@ def test_a_snapshot_in_the_middle_of_an_attack_continues_exactly() -> None:
         assert (first is None) is (second is None)
         assert first is None or second is None or first.to_json() == second.to_json()
     assert whole.snapshot() == restored.snapshot()
+
+
+def liar_of_five() -> Recalibrator:
+    """Return a core that has set eve aside, who has misnamed a pair in every label for half of the stream."""
+    core = Recalibrator(settings())
+    for number, event in enumerate(recorded()):
+        told = event
+        if isinstance(event, LabelledExample):
+            who = LABELERS[int(uniform(event.query_id, "who") * len(LABELERS))]
+            lies = who == "eve" and number > len(recorded()) // 2
+            told = (careless(event) if lies else event).model_copy(update={"labeler": who})
+        core.observe(told)
+    return core
+
+
+def aside(core: Recalibrator) -> dict[str, Any]:
+    found = core.status().details["labelers_set_aside"]
+    assert isinstance(found, dict)
+    return found
+
+
+def test_believing_a_labeler_set_aside_took_a_restart() -> None:
+    """Who is right after all had to be named in the configuration."""
+    core = liar_of_five()
+    before, version = aside(core), core.current
+    assert list(before) == ["eve"]
+    assert version is not None
+
+    made = order(core, "believe", labeler="eve")
+
+    assert note(core) == "eve is believed"
+    assert aside(core) == {}
+    assert made is not None
+    assert made.evidence.trigger == "labelers_judged"
+    assert made.evidence.labels >= version.evidence.labels + before["eve"]["labels"]
+    again = Recalibrator.restore(settings(), core.snapshot())
+    assert again.status() == core.status()
+    assert again.status().details["labelers_believed"] == ["eve"]
+    for one in (core, again):
+        order(one, "compare_again", labeler="eve")
+        assert list(aside(one)) == ["eve"]
+    assert again.snapshot() == core.snapshot()
+
+
+def test_a_belief_in_nobody_known_is_refused() -> None:
+    core = Recalibrator(settings())
+    order(core, "believe", labeler="cloe")
+    assert note(core) == "believe refused: cloe has given no label that is known"
+    order(core, "compare_again", labeler="cloe")
+    assert note(core) == "compare again refused: cloe is not believed by command"

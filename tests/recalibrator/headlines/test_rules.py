@@ -232,8 +232,18 @@ CASES = {
     ),
     "labeler_set_aside": Case(
         "Labels of eve differ from everybody else's since 01 Mar 10:00 UTC: 41 are set aside; a query has cost",
-        "/workloads/photo#labels",
+        "/confirm?workload=photo&action=believe&labeler=eve",
         status(details=ASIDE),
+    ),
+    "labeler_set_aside: two are": Case(
+        "Labels of eve, joe differ from everybody else's",
+        "/workloads/photo#labels",
+        status(details={"labelers_set_aside": {"eve": {"labels": 41}, "joe": {"labels": 4}}}),
+    ),
+    "labeler_set_aside: a name that no button bears": Case(
+        "Labels of <b>\u202e differ from everybody else's",
+        "/confirm?workload=photo&action=believe&labeler=%3Cb%3E%E2%80%AE",
+        status(details={"labelers_set_aside": {"<b>\u202e": {"labels": 41}}}),
     ),
     "well: who is set aside has long stopped": Case(
         "All is well",

@@ -219,6 +219,14 @@ def test_a_labeler_who_is_set_aside_is_marked() -> None:
     assert re.search(r">bob <span class=\"bad\">set aside since <time[^>]*>01 Mar 10:00<", api.client.get("/").text)
 
 
+def test_a_labeler_set_aside_can_be_believed_and_back() -> None:
+    aside = changed("well", details={"labelers_set_aside": {"bob": {"labels": 40}}}).client.get("/").text
+    assert f'href="/confirm?workload={WORKLOAD}&amp;action=believe&amp;labeler=bob"' in aside
+    believed = changed("well", details={"labelers_believed": ["bob"]}).client.get("/").text
+    assert "believed by command" in believed
+    assert f'href="/confirm?workload={WORKLOAD}&amp;action=compare_again&amp;labeler=bob"' in believed
+
+
 TARGETS: dict[str, tuple[dict[str, object], tuple[str, ...]]] = {
     "micro-F1": ({"micro_f1": 0.9}, ("target 0.9</dd>", "--v:0.9500;--t:0.9", "the tick is the target of all")),
     "cap": (

@@ -299,3 +299,20 @@ def test_a_good_past_hid_labels_that_are_worthless_now() -> None:
     assert ann_of == ben_of == 100
     assert ann > 85
     assert ben < 25
+
+
+def test_who_is_believed_makes_nobody_odd() -> None:
+    """Two who label alike and differ from the rest: without the one believed, the other still differs."""
+    desk = Desk()
+    desk.label(500)
+    desk.label(1_000, liar(1.0, "eve"))
+    desk.labelers.believed.add("eve")
+    lifted = desk.labelers.look(desk.labels)
+    assert lifted == {}
+    desk.labels.set_distrust(lifted)
+    desk.label(1_000, liar(1.0, "eve"))
+    assert desk.set_aside() == 0
+    desk.labelers.believed.discard("eve")
+    again = desk.labelers.look(desk.labels)
+    assert again is not None
+    assert [desk.labels.labelers[number - 1] for number in again] == ["eve"]
