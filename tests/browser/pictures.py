@@ -62,15 +62,12 @@ LOOKS: dict[str, dict[str, Any]] = {
         "has_touch": True,
     },
 }
-_ALT = {"light": "in light colours", "dark": "in dark colours", "phone": "on a telephone"}
-_WIDTHS = {"light": 380, "dark": 380, "phone": 150}
 
 _HEAD = """\
 <!-- written by `python -m tests.browser.pictures` -->
 # The page in every state
 
-Each picture shows the top of the page, with made-up data; above it stands the sentence that an operator reads first
-([the rules](../operating.md#what-is-said-first)).
+The top of the page, on made-up data, under [what it says first](../operating.md#what-is-said-first).
 """
 
 
@@ -78,10 +75,8 @@ def gallery() -> str:
     """Return the page that shows the pictures, as Markdown."""
     parts = [_HEAD]
     for scene, title in STATES.items():
-        cells = (
-            f'<img src="{scene}-{look}.png" width="{_WIDTHS[look]}" alt="{title}, {_ALT[look]}">' for look in LOOKS
-        )
-        parts.append(f"## {title}\n\n> {first_sentence(SCENES[scene])}\n\n{' '.join(cells)}\n")
+        cells = "".join(f"|![{title}, {look}]({scene}-{look}.png)" for look in LOOKS)
+        parts.append(f"## {title}\n\n> {first_sentence(SCENES[scene])}\n\n{cells}|\n{'|---' * len(LOOKS)}|\n")
     return "\n".join(parts)
 
 
