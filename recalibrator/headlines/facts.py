@@ -45,6 +45,8 @@ class Facts(NamedTuple):
     expected_rate: float | None = None
 
     expected_cost: CostRate | None = None
+    #: Since when each version escalates by far more than recent queries did.
+    jumped_since: datetime | None = None
     #: Whether the version before the one in force was made while nothing was in doubt, and decided for an hour.
     may_return: bool = False
     #: Names the model servers, and the unit of costs.

@@ -368,7 +368,9 @@ def _dear(status: WorkloadStatus, facts: Facts) -> Headline | None:
         act = "Let the large model answer alone until the cascade costs less again"
         link = Link(label="Large only", href=_confirm(status, "large_only"))
         return _say(status, "dear", cause, effect, act, since=since, link=link)
-    if seen is not None and rate - seen > ESCALATION_JUMP:
+    # Mostly its cause shows within the minute.
+    is_new = facts.jumped_since is not None and facts.now - facts.jumped_since < _SETTLES
+    if seen is not None and rate - seen > ESCALATION_JUMP and not is_new:
         act, link = _cheaper(status, facts, rate)
         priced = "" if cost is None else f", for {_paid(cost, facts)} each"
         effect = f"{rate:.1%} of queries{priced}, far more than before{past}"

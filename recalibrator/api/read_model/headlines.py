@@ -13,9 +13,9 @@ from typing import NamedTuple
 from recalibrator.api.read_model.dead_letter_log import DeadLetterLog
 from recalibrator.api.read_model.history import begun, last_growth
 from recalibrator.api.read_model.topic_cache import TopicCache
-from recalibrator.api.read_model.version_lines import has_held
+from recalibrator.api.read_model.version_lines import escalating_since, has_held
 from recalibrator.headlines.facts import Facts
-from recalibrator.headlines.rules import OBSERVED, gravity, headline
+from recalibrator.headlines.rules import ESCALATION_JUMP, OBSERVED, gravity, headline
 from schemas.settings import Settings
 from schemas.status import HappeningEvent, Headline, WorkloadStatus
 from ucci_runtime.broker.contact import Heard
@@ -102,6 +102,7 @@ class Headlines:
         workload, points = status.workload, self._cache.points(status.workload)
         line = self._cache.line(workload, status.calibration_version)
         before = None if line is None else self._cache.line(workload, line.parent_version)
+        much = None if status.escalation_rate is None else status.escalation_rate + ESCALATION_JUMP
         return Facts(
             now=now,
             recalibrators=[one.status for one in self._cache.recalibrators()],
@@ -112,6 +113,7 @@ class Headlines:
             letters_last_hour=self._letters.count_since(workload, now - _HOUR),
             expected_rate=None if line is None else line.escalation_rate,
             expected_cost=None if line is None else line.cost,
+            jumped_since=None if much is None else escalating_since(self._cache.versions(workload), much),
             may_return=line is not None and before is not None and has_held(before, line.created_at),
             workload=self._settings.workloads[workload],
             kafka=self.heard(),

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
-from itertools import pairwise
+from itertools import pairwise, takewhile
 from typing import get_args
 
 import numpy as np
@@ -151,6 +151,16 @@ def last_that_held(lines: Sequence[VersionLine], current: int | None) -> Version
         ),
         None,
     )
+
+
+def escalating_since(lines: Sequence[VersionLine], rate: float) -> datetime | None:
+    """Return since when every version has escalated more than ``rate``; None where the newest does not.
+
+    ``lines``: newest first.
+    """
+    decided = (line for line in lines if line.trigger not in _TRIALS)
+    above = takewhile(lambda line: line.escalation_rate is not None and line.escalation_rate > rate, decided)
+    return min((line.created_at for line in above), default=None)
 
 
 def visible_moves(lines: Sequence[VersionLine]) -> Iterator[VersionLine]:

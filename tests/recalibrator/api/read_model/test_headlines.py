@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from recalibrator.api.read_model.headlines import HOLD, Shown, shown
-from recalibrator.api.read_model.version_lines import HELD, has_held, version_line
+from recalibrator.api.read_model.version_lines import HELD, escalating_since, has_held, version_line
 from recalibrator.headlines.rules import KINDS, OBSERVED, gravity, headline
 from schemas.status import Headline
 from tests.support.versions import sealed_version
@@ -88,6 +88,13 @@ def test_a_model_that_is_back_is_over_though_the_version_is_dear() -> None:
     dear = headline(status(frontier=curve(0.994), version=DEAR), facts())
     assert down.kind in OBSERVED
     assert "this is over" in over([(0.0, down), (5.0, dear)])[-1].headline.sentence
+
+
+def test_a_jump_lasts_since_the_first_version_that_made_it() -> None:
+    made = [version_line(sealed_version(version=n, created_at=NOW + timedelta(seconds=n))) for n in range(1, 6)]
+    lines = [replace(one, escalation_rate=rate) for one, rate in zip(made, (0.5, 0.2, 0.5, 0.6, 0.5), strict=True)]
+    assert escalating_since(lines[::-1], 0.4) == lines[2].created_at
+    assert escalating_since(lines[::-1], 0.55) is None
 
 
 def test_no_roll_back_to_a_version_of_a_minute_ago() -> None:
