@@ -154,6 +154,15 @@ def test_the_status_says_what_was_handed_over() -> None:
     assert status.asked_again_share == pytest.approx(0.03)
 
 
+def test_a_handoff_that_was_ended_stays_ended_after_a_restart() -> None:
+    """The next version would have had routers hand over again, at the cost that had ended it."""
+    ended = watch()
+    ended.end()
+    again = watch()
+    assert again.take_back(dump(ended))
+    assert (again.in_versions, again.name) == (ended.in_versions, None)
+
+
 @pytest.mark.parametrize(
     ("was_on", "was_ended", "is_on", "same"),
     [
