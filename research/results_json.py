@@ -32,7 +32,8 @@ def write_report(
 
 def receipt(made: dict[str, Any]) -> str:
     """Return the line of a page that says how its results came about."""
-    return f"`{made['command']}`, {made['machine']}, Python {made['python']}, commit {made['commit']}, {made['day']}."
+    commit = made["commit"] + (f" (the service's own rows {made['service']})" if "service" in made else "")
+    return f"`{made['command']}`, {made['machine']}, Python {made['python']}, commit {commit}, {made['day']}."
 
 
 def tell(document: Any, path: Path | None) -> None:

@@ -2,9 +2,10 @@
 
 On tuning seeds every variant of every rival's grid walks; the one that is worth most (`grids.worth`) walks the
 reporting seeds, beside today's service with its defaults. What a folder has already is kept, so that a run that was
-ended goes on.
+ended goes on; ``--ours`` walks the service anew and keeps its rivals, which do not change.
 
 Examples: python -m research.rivals                            (an hour of one core; writes docs/results/rivals)
+          python -m research.rivals --ours                     (20 minutes)
           python -m research.rivals --only answers --quick --out /tmp/rivals
 """
 
@@ -53,6 +54,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     )
     parser.add_argument("--only", choices=tuple(BENCHMARKS), nargs="+", default=tuple(BENCHMARKS))
     parser.add_argument("--quick", action="store_true", help="one seed to choose on and one to report")
+    parser.add_argument("--ours", action="store_true", help="walk the service alone anew")
     parser.add_argument("--page", action="store_true", help="write the page anew from the rows, walk nothing")
     parser.add_argument("--out", type=Path, default=OUT, help=f"folder of the results; {OUT} by default")
     options = parser.parse_args(arguments)
@@ -60,6 +62,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     with threadpool_limits(1):
         for name in () if options.page else options.only:
             few = 1 if options.quick else None
+            if options.ours:
+                _forget_ours(options.out / f"{name}.json")
             _run(name, TUNING[name][:few], REPORTING[name][:few], options.out / f"{name}.json")
     found = {
         name: json.loads(path.read_text(encoding="utf-8"))
@@ -107,6 +111,18 @@ def _run(name: str, tuning: Sequence[int], reporting: Sequence[int], path: Path)
         sys.stderr.write(f"{name}: reporting seed {seed}\n")
         walked += walk(seed, policies, QUERIES)
         save(chosen=chosen)
+    for seed in _missing(reporting, [row for row in walked if row["rival"] == OURS]):
+        sys.stderr.write(f"{name}: reporting seed {seed}, the service alone\n")
+        walked += walk(seed, {OURS: ("defaults",)}, QUERIES)
+        save(chosen=chosen)
+
+
+def _forget_ours(path: Path) -> None:
+    """Leave the rivals' rows alone, and say of which commit the service's own are to be."""
+    kept = json.loads(path.read_text(encoding="utf-8"))
+    rows = [row for row in kept["rows"] if row["rival"] != OURS]
+    made = kept["made"] | {"service": provenance(["-m", "research.rivals", "--ours"])["commit"]}
+    path.write_text(json.dumps(kept | {"made": made, "rows": rows}, separators=(",", ":")) + "\n", encoding="utf-8")
 
 
 def _missing(wanted: Sequence[int], have: list[Row]) -> list[int]:
