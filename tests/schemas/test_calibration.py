@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
 from schemas import CalibrationMap, CalibrationVersion, Decision, LabelRequest
@@ -42,6 +42,7 @@ def sealed(**changed: Any) -> CalibrationVersion:
 @given(version=strategies.calibration_versions(state="active"), u=st.lists(st.floats(0, 1), min_size=1, max_size=9))
 def test_the_map_is_read_as_numpy_interpolates(version: CalibrationVersion, u: list[float]) -> None:
     expected = np.interp(u, version.map.uncertainty, version.map.error_probability)
+    assume(np.isfinite(expected).all())  # NumPy's slope between subnormal knots, which no u is
     np.testing.assert_allclose(version.error_probability(np.asarray(u)), expected, rtol=0, atol=1e-12)
     np.testing.assert_allclose([version.error_probability(one) for one in u], expected, rtol=0, atol=1e-12)
     knots = [version.error_probability(knot) for knot in version.map.uncertainty]

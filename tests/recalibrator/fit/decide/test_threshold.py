@@ -120,8 +120,9 @@ ROUNDING = 1e-9
 values = st.lists(st.floats(-1.0, 1.0, allow_subnormal=False), min_size=COUNT, max_size=COUNT)
 errors = st.lists(st.floats(0.0, 0.5), min_size=COUNT, max_size=COUNT)
 sizes = st.lists(st.just(0.0) | st.floats(0.01, 12.0), min_size=COUNT, max_size=COUNT)
-rates = st.lists(st.floats(0.0, 1.0), min_size=COUNT, max_size=COUNT).map(lambda one: sorted(one, reverse=True))
-shares = st.floats(0.0, 1.0)
+#: Their sums and products are equal, or differ by more than what either side takes for rounding.
+shares = st.integers(0, 10_000).map(lambda one: one / 10_000)
+rates = st.lists(shares, min_size=COUNT, max_size=COUNT).map(lambda one: sorted(one, reverse=True))
 
 
 def weighed(value: Any, error: Any = None, size: Any = None, rate: Any = None, target: float = 0.9) -> Policies:
