@@ -354,6 +354,9 @@ def _dear(status: WorkloadStatus, facts: Facts) -> Headline | None:
     rate, cost = in_force(status, facts)
     if status.calibration_version is None or rate is None or _is_alone(status, facts):
         return None
+    if facts.jumped_since is not None and facts.now - facts.jumped_since < _SETTLES:
+        # The cause of a jump mostly shows within a minute.
+        return None
     seen, span = status.escalation_rate, traffic_span(status)
     past = "" if seen is None else f" ({seen:.1%} over {'recent queries' if span is None else span.words})"
     since = None if status.version is None else status.version.created_at
@@ -368,9 +371,7 @@ def _dear(status: WorkloadStatus, facts: Facts) -> Headline | None:
         act = "Let the large model answer alone until the cascade costs less again"
         link = Link(label="Large only", href=_confirm(status, "large_only"))
         return _say(status, "dear", cause, effect, act, since=since, link=link)
-    # Mostly its cause shows within the minute.
-    is_new = facts.jumped_since is not None and facts.now - facts.jumped_since < _SETTLES
-    if seen is not None and rate - seen > ESCALATION_JUMP and not is_new:
+    if seen is not None and rate - seen > ESCALATION_JUMP:
         act, link = _cheaper(status, facts, rate)
         priced = "" if cost is None else f", for {_paid(cost, facts)} each"
         effect = f"{rate:.1%} of queries{priced}, far more than before{past}"

@@ -572,9 +572,10 @@ def test_a_symptom_was_named_before_its_cause() -> None:
 
 def test_a_jump_was_named_before_the_large_model_was() -> None:
     """By labels alone no alarm is raised; versions escalate more some seconds before the model is named."""
-    jump = status(frontier=curve(0.4), escalation_rate=0.2)
-    for age_s, kind in ((30.0, "well"), (90.0, "escalation_jump")):
-        assert headline(jump, facts(jumped_since=NOW - timedelta(seconds=age_s))).kind == kind
+    for rate, late in ((0.4, "escalation_jump"), (0.994, "dear")):
+        jump = status(frontier=curve(rate), escalation_rate=0.2)
+        for age_s, kind in ((30.0, "well"), (90.0, late)):
+            assert headline(jump, facts(jumped_since=NOW - timedelta(seconds=age_s))).kind == kind
 
 
 def test_an_alarm_changed_the_headline_before_its_cause_did() -> None:
