@@ -52,7 +52,8 @@ _DEPLOYED = "Was {} deployed anew? Restore what answered before; otherwise the f
 
 def headline(status: WorkloadStatus, facts: Facts) -> Headline:
     """Return the most urgent thing to say of a workload; of symptoms only once a doubt had time to show its cause."""
-    waits = _SYMPTOMS if _is_open(status, facts) else ()
+    has_jumped = facts.jumped_since is not None and facts.now - facts.jumped_since < _SETTLES
+    waits = _SYMPTOMS if _is_open(status, facts) else _OF_A_JUMP if has_jumped else ()
     found = (rule(status, facts) for rule in _RULES)
     return min((one for one in found if one is not None and one.kind not in waits), key=gravity)
 
@@ -354,9 +355,6 @@ def _dear(status: WorkloadStatus, facts: Facts) -> Headline | None:
     rate, cost = in_force(status, facts)
     if status.calibration_version is None or rate is None or _is_alone(status, facts):
         return None
-    if facts.jumped_since is not None and facts.now - facts.jumped_since < _SETTLES:
-        # The cause of a jump mostly shows within a minute.
-        return None
     seen, span = status.escalation_rate, traffic_span(status)
     past = "" if seen is None else f" ({seen:.1%} over {'recent queries' if span is None else span.words})"
     since = None if status.version is None else status.version.created_at
@@ -600,6 +598,7 @@ OBSERVED = frozenset({*KINDS[: KINDS.index("small_worse")], "disk_low"})
 
 #: What versions do while something moves; the cause mostly shows within a minute.
 _SYMPTOMS = frozenset({"dear", "infeasible", "escalation_jump", "below_target"})
+_OF_A_JUMP = frozenset({"dear", "escalation_jump"})
 _SETTLES = timedelta(seconds=60)
 
 
