@@ -215,7 +215,7 @@ class CommandRoutes:
             order = Order(action, labeler=checked_labeler(action, labeler))
             return _answer(await self.issue(workload, order, caller, reason, wait_s))
 
-        what = "count this labeler's labels, whoever differs" if action == "believe" else "compare this labeler again"
+        what = "count all labels of this labeler" if action == "believe" else "compare this labeler with others again"
         act.__doc__ = f"Command the fit to {what}."
         act.__name__ = f"{action}_labeler"
         return act

@@ -496,7 +496,7 @@ def _labeler(status: WorkloadStatus, facts: Facts) -> Headline | None:
     since = min((one for v in aside.values() if (one := moment(v.get("since")))), default=None)
     lost = sum(count for v in aside.values() if isinstance(count := v.get("labels"), int))
     cause, effect = f"Labels of {who} differ from everybody else's", f"{lost} are set aside{_price(status, facts)}"
-    act = f"Ask {who} how they label; whoever is right after all can be believed"
+    act = f"Ask {who} how they label; if their labels are right, believe them"
     link = _section(status, "labels", "Labels")
     if len(aside) == 1:
         link = Link(label="Believe", href=f"{_confirm(status, 'believe')}&labeler={quote(who, safe='')}")

@@ -576,7 +576,7 @@ def test_a_jump_was_named_before_the_large_model_was() -> None:
         jump = status(frontier=curve(rate), escalation_rate=0.2)
         for age_s, kind in ((30.0, "well"), (90.0, late)):
             assert headline(jump, facts(jumped_since=NOW - timedelta(seconds=age_s))).kind == kind
-    # What it costs tells of a model at once all the same.
+    # The higher cost still names the model at once.
     worse = large_changed("10:00", changed((0.27, 0.28), (0.1, 0.4)))
     felt = status(frontier=curve(0.994), escalation_rate=0.2, details=worse)
     assert headline(felt, facts(jumped_since=NOW - timedelta(seconds=30))).kind == "large_worse"
