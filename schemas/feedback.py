@@ -20,6 +20,9 @@ from schemas.event import MAX_ID_CHARS, MAX_NAME_CHARS, Event, Flag, QueryId, Ti
 #: end of all integers would only serve to make every later correction stale.
 MAX_REVISION = 2**31
 
+#: What feedback from a gateway names as its source, and how its labelers begin.
+GATEWAY = "gateway"
+
 
 def _within_reach(value: int) -> int:
     if value > MAX_REVISION:

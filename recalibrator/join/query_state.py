@@ -23,7 +23,7 @@ from pydantic import Field
 from schemas.costs import QueryCost
 from schemas.entities import Entities, equal, normalise
 from schemas.event import Count, Many, Part, Timestamp
-from schemas.feedback import FeedbackEvent, Verdict
+from schemas.feedback import GATEWAY, FeedbackEvent, Verdict
 from schemas.json_bytes import validated
 from schemas.labelled import LabelledExample
 from schemas.routed import ModelRun, QueryHandoff, RoutedEvent
@@ -208,7 +208,8 @@ class Joined(NamedTuple):
     ``notes`` name what is worth counting: ``duplicate_result``, ``duplicate_feedback``, ``stale_revision``,
     ``disagreement``, ``skipped``, ``verdict``, ``withdrawn``, ``withdrawn_unknown``, ``unknown_fields``,
     ``unknown_workload`` (a label of a workload that the settings no longer name), ``conflicting_result`` (results that
-    differ under one id, and labels of it). ``refusal`` is why the event does not count.
+    differ under one id, and labels of it), ``foreign_verdict`` (by a gateway key, before the result showed that another
+    key had asked). ``refusal`` is why the event does not count.
     """
 
     state: QueryState
@@ -218,7 +219,7 @@ class Joined(NamedTuple):
 
 
 NOTHING_KNOWN = QueryState()
-_CONFLICT = "conflicting_result"
+_CONFLICT, _FOREIGN = "conflicting_result", "foreign_verdict"
 
 
 class _Said(NamedTuple):
@@ -245,8 +246,10 @@ def take_result(state: QueryState, routed: RoutedEvent, rules: Rules, arrived_at
             return Joined(state, None, ("duplicate_result",))
         return _conflict(state, state.routed, routed, rules)
     asked_at = arrived_at if routed.label.requested else None
-    opinions = tuple(one for one in state.opinions if _names_any(one, ours.fields))
-    notes: tuple[str, ...] = () if len(opinions) == len(state.opinions) else ("unknown_fields",)
+    known = tuple(one for one in state.opinions if _names_any(one, ours.fields))
+    notes: tuple[str, ...] = () if len(known) == len(state.opinions) else ("unknown_fields",)
+    opinions = tuple(one for one in known if not _is_foreign(routed, one.labeler))
+    notes = notes if len(opinions) == len(known) else (*notes, _FOREIGN)
     following = state.model_copy(update={"routed": compact(routed), "asked_at": asked_at, "opinions": opinions})
     return _change(following, _NOTHING_SAID, ours, notes)
 
@@ -256,7 +259,7 @@ def take_feedback(state: QueryState, feedback: FeedbackEvent, arrived_at: dateti
 
     ``arrived_at``: stands in for a missing ``labelled_at``. The outcome holds an example when the result is known, and
     the standing opinion or the number of those against it changed; a refusal when the query would hold too many
-    labelers or bytes, or no field of the label is known.
+    labelers or bytes, no field of the label is known, or a gateway key judges what another one asked.
     """
     identity = _identity(feedback)
     if identity in state.seen:
@@ -274,7 +277,11 @@ def take_feedback(state: QueryState, feedback: FeedbackEvent, arrived_at: dateti
         order=state.received + 1,
     )
     others = tuple(o for o in state.opinions if o.labeler != feedback.labeler)
-    refusal = _refusal(feedback.query_id, state.opinions, (*others, taken)) or _misspelt(state, taken, rules)
+    refusal = (
+        _refusal(feedback.query_id, state.opinions, (*others, taken))
+        or _misspelt(state, taken, rules)
+        or _foreign(state, feedback.labeler)
+    )
     if refusal is not None:
         return Joined(state, None, (), refusal)
     following = state.model_copy(
@@ -308,6 +315,19 @@ def _conflict(state: QueryState, first: RoutedEvent, second: RoutedEvent, rules:
 
 def _sender(routed: RoutedEvent) -> str:
     return "one without a gateway key" if routed.caller is None else f"one by gateway key {routed.caller!r}"
+
+
+def _is_foreign(routed: RoutedEvent, labeler: str | None) -> bool:
+    """Return whether a gateway key judges what another one asked; its own gateway may not have known who did."""
+    whose = f"{GATEWAY}:{routed.caller}"
+    return routed.caller is not None and (labeler or "").startswith(f"{GATEWAY}:") and labeler != whose
+
+
+def _foreign(state: QueryState, labeler: str | None) -> Refusal | None:
+    if state.routed is None or not _is_foreign(state.routed, labeler):
+        return None
+    error = f"labeler: {labeler!r} did not ask query {state.routed.query_id!r}, another gateway key did"
+    return Refusal(_FOREIGN, f"{error}: send a verdict with the key that asked")
 
 
 def _identity(feedback: FeedbackEvent) -> str:

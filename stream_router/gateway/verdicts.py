@@ -12,12 +12,9 @@ from pydantic_core import from_json, to_json
 
 from schemas.errors import DecodeError
 from schemas.event import refuse_duplicate_keys
-from schemas.feedback import FeedbackEvent, revision_at
+from schemas.feedback import GATEWAY, FeedbackEvent, revision_at
 from stream_router.gateway.openai_protocol import ID_HEADER
 from ucci_runtime.refusals import RequestRefused
-
-#: What feedback from a gateway names as its source, and how its labelers begin.
-SOURCE = "gateway"
 
 _MOST = 20_000
 _BAD_REQUEST, _NOT_FOUND, _UNPROCESSABLE = 400, 404, 422
@@ -39,8 +36,8 @@ def read_verdict(body: bytes, given_id: str | None, caller: str | None, now: dat
     if said.entities is not None or (said.verdict is None and not said.retracted):
         message = 'entities: are not taken here: send a verdict, "right" or "wrong", or labels to the recalibrator'
         raise RequestRefused(_UNPROCESSABLE, "invalid_field", message, "entities")
-    labeler = SOURCE if caller is None else f"{SOURCE}:{caller}"
-    made = {"labeler": labeler, "source": SOURCE, "labelled_at": now, "revision": revision_at(now)}
+    labeler = GATEWAY if caller is None else f"{GATEWAY}:{caller}"
+    made = {"labeler": labeler, "source": GATEWAY, "labelled_at": now, "revision": revision_at(now)}
     return said.model_copy(update=made)
 
 
