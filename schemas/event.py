@@ -402,3 +402,18 @@ def from_us(instant_us: int) -> datetime:
     '2026-01-31T12:00:00.123456+00:00'
     """
     return _EPOCH + timedelta(microseconds=int(instant_us))
+
+
+#: The last millisecond of the year 2999, the latest that an event may carry.
+LATEST_MS = 32_503_679_999_999
+
+
+def from_ms(timestamp_ms: int) -> datetime:
+    """Return the UTC time of milliseconds since 1970; a producer may stamp its record with any number.
+
+    Examples
+    --------
+    >>> from_ms(0).isoformat(), from_ms(-1).year, from_ms(10**18).year
+    ('1970-01-01T00:00:00+00:00', 1970, 2999)
+    """
+    return _EPOCH + timedelta(milliseconds=min(max(timestamp_ms, 0), LATEST_MS))

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from datetime import UTC, datetime, timedelta
 
+from schemas.event import LATEST_MS, from_ms
 from schemas.feedback import FeedbackEvent
 from schemas.routed import RoutedEvent
 
@@ -19,8 +20,6 @@ BEHIND_MS = 60 * 60 * 1_000
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _MILLISECOND = timedelta(milliseconds=1)
-#: The last millisecond of the year 2999, the latest that an event may carry.
-_LATEST_MS = 32_503_679_999_999
 
 
 def broker_time_ms(timestamp_ms: int, now_ms: int, *, by_broker: bool) -> int:
@@ -29,7 +28,7 @@ def broker_time_ms(timestamp_ms: int, now_ms: int, *, by_broker: bool) -> int:
     ``by_broker``: whether the broker dated the record (``LogAppendTime``), which nothing else can better. A producer's
     date is believed up to 5 minutes ahead of the reader: beyond that its clock is the one that dated the event wrongly.
     """
-    if 0 < timestamp_ms <= (_LATEST_MS if by_broker else now_ms + TOLERANCE_MS):
+    if 0 < timestamp_ms <= (LATEST_MS if by_broker else now_ms + TOLERANCE_MS):
         return timestamp_ms
     return now_ms
 
@@ -43,11 +42,6 @@ def to_ms(moment: datetime) -> int:
     1767225600123
     """
     return (moment - _EPOCH) // _MILLISECOND
-
-
-def from_ms(moment_ms: int) -> datetime:
-    """Return the time of Unix milliseconds, kept within the years that an event may carry."""
-    return _EPOCH + timedelta(milliseconds=min(max(moment_ms, 0), _LATEST_MS))
 
 
 def dated_result(routed: RoutedEvent, arrived_ms: int) -> RoutedEvent:

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import Literal, NamedTuple
 
 from recalibrator.decoding import decode_feedback, decode_result
-from recalibrator.join.broker_time import BEHIND_MS, broker_time_ms, dated_feedback, dated_result, from_ms, is_behind
+from recalibrator.join.broker_time import BEHIND_MS, broker_time_ms, dated_feedback, dated_result, is_behind
 from recalibrator.join.ports import LABELER_COUNTS
 from recalibrator.join.query_state import (
     Joined,
@@ -24,6 +24,7 @@ from recalibrator.join.query_state import (
 )
 from schemas.entities import Entities, equal
 from schemas.errors import DecodeError
+from schemas.event import from_ms
 from schemas.feedback import FeedbackEvent
 from schemas.label_requested import LabelRequested
 from schemas.routed import RoutedEvent

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections import OrderedDict
 from dataclasses import dataclass
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, datetime
 from typing import Any
 
 from recalibrator.labelling.label_tool import (
@@ -26,6 +26,7 @@ from recalibrator.labelling.label_tool import (
     query_id_in,
     retraction_of,
 )
+from schemas.event import to_us
 from schemas.feedback import FeedbackEvent, revision_at
 
 SOURCE = "label-studio"
@@ -35,8 +36,6 @@ UNKNOWN_PROJECT = 0
 
 MAX_REMEMBERED = 20_000
 _TAKEN = frozenset({"ANNOTATION_CREATED", "ANNOTATION_UPDATED"})
-_MICROSECOND = timedelta(microseconds=1)
-_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 
 @dataclass(frozen=True, slots=True)
@@ -112,7 +111,7 @@ class LabelStudioReader:
             labeler=f"{SOURCE}:{_author(annotation.get('completed_by'))}",
             labelled_at=changed_at,
             source=SOURCE,
-            feedback_id=feedback_id(SOURCE, key, max((changed_at - _EPOCH) // _MICROSECOND, 1)),
+            feedback_id=feedback_id(SOURCE, key, max(to_us(changed_at), 1)),
             revision=revision_at(changed_at),
         )
         return Annotation(key, event)

@@ -11,11 +11,12 @@ from bisect import bisect_left, insort
 from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
-from datetime import UTC, datetime, timedelta
+from datetime import datetime, timedelta
 from threading import Lock
 from typing import NamedTuple, Self
 
 from schemas.errors import DecodeError
+from schemas.event import to_us
 from schemas.label_requested import REQUEST_RETENTION_S, LabelRequested, RequestReason
 from schemas.settings import Settings
 from schemas.status import WorkloadStatus
@@ -24,7 +25,6 @@ from schemas.topics import LABEL_REQUESTS
 #: Of the records of one workload that are held.
 MAX_BYTES = 64_000_000
 
-_EPOCH, _MICROSECOND = datetime(1970, 1, 1, tzinfo=UTC), timedelta(microseconds=1)
 
 _RANKS: tuple[RequestReason, ...] = ("audit", "monitoring", "exploration")
 _UNKNOWN_ERROR, _LEAST = 0.5, 1e-9
@@ -146,7 +146,7 @@ class LabelQueue:
         """
         with self._lock:
             line = self._lines[workload]
-            oldest = bisect_left(line.places, (_microseconds(now - self._retention), ""))
+            oldest = bisect_left(line.places, (to_us(now - self._retention), ""))
             for _, query_id in line.places[:oldest]:
                 self._drop(query_id)
             end = len(line.places) if cursor is None else bisect_left(line.places, _place(cursor))
@@ -167,7 +167,7 @@ class LabelQueue:
         )
 
     def _hold(self, request: LabelRequested, value: bytes) -> None:
-        line, place = self._lines[request.workload], (_microseconds(request.requested_at), request.query_id)
+        line, place = self._lines[request.workload], (to_us(request.requested_at), request.query_id)
         insort(line.places, place)
         line.reasons[request.reason] += 1
         line.size_bytes += len(value)
@@ -277,13 +277,9 @@ def queue_document(page: QueuePage, budget: LabelBudget, trusted_labelers: Seque
     return {**page._asdict(), "budget": budget, "audits": audits_of(page, trusted_labelers)._asdict()}
 
 
-def _microseconds(moment: datetime) -> int:
-    return (moment - _EPOCH) // _MICROSECOND
-
-
 def cursor_after(request: LabelRequested) -> str:
     """Return the cursor of what is older than a request."""
-    return _cursor((_microseconds(request.requested_at), request.query_id))
+    return _cursor((to_us(request.requested_at), request.query_id))
 
 
 def _cursor(place: Place) -> str:

@@ -13,8 +13,8 @@ from threading import Lock
 
 from pydantic_core import from_json
 
-from recalibrator.api.read_model.history import from_ms
 from schemas.errors import DecodeError
+from schemas.event import from_ms
 from schemas.json_bytes import unframed
 from schemas.status import DeadLetterCount, DeadLetterStatus
 from schemas.topics import DLQ_ERROR, DLQ_OFFSET, DLQ_PARTITION, DLQ_REASON, DLQ_STAGE, DLQ_TOPIC

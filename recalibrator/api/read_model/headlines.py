@@ -102,7 +102,7 @@ class Headlines:
         workload, points = status.workload, self._cache.points(status.workload)
         line = self._cache.line(workload, status.calibration_version)
         before = None if line is None else self._cache.line(workload, line.parent_version)
-        much = None if status.escalation_rate is None else status.escalation_rate + ESCALATION_JUMP
+        expected = None if line is None else line.escalation_rate
         return Facts(
             now=now,
             recalibrators=[one.status for one in self._cache.recalibrators()],
@@ -111,13 +111,20 @@ class Headlines:
             routers=[one.status for one in self._cache.routers() if workload in one.status.versions],
             last_query_at=last_growth(points),
             letters_last_hour=self._letters.count_since(workload, now - _HOUR),
-            expected_rate=None if line is None else line.escalation_rate,
+            expected_rate=expected,
             expected_cost=None if line is None else line.cost,
-            jumped_since=None if much is None else escalating_since(self._cache.versions(workload), much),
+            jumped_since=self._jumped_since(status, expected),
             may_return=line is not None and before is not None and has_held(before, line.created_at),
             workload=self._settings.workloads[workload],
             kafka=self.heard(),
         )
+
+    def _jumped_since(self, status: WorkloadStatus, expected: float | None) -> datetime | None:
+        if expected is None or status.escalation_rate is None:
+            return None
+        rate = status.escalation_rate + ESCALATION_JUMP
+        # All versions are sorted for it: only where the one in force escalates that much.
+        return None if expected <= rate else escalating_since(self._cache.versions(status.workload), rate)
 
 
 def _last_outage(happened: Sequence[HappeningEvent]) -> datetime | None:

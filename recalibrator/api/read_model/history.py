@@ -26,8 +26,6 @@ from schemas.event import rfc3339
 from schemas.status import WorkloadStatus
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
-#: The last millisecond of the year 2999.
-_LATEST_MS = 32_503_679_999_999
 
 Source = Literal["status", "version"]
 
@@ -167,17 +165,6 @@ def _served(details: Mapping[str, JsonValue]) -> Served | None:
 
 def _bounded(points: list[HistoryPoint]) -> list[HistoryPoint]:
     return points if len(points) <= MAX_POINTS else aged(points)
-
-
-def from_ms(timestamp_ms: int) -> datetime:
-    """Return a record's time; a producer may stamp it with any number.
-
-    Examples
-    --------
-    >>> from_ms(0).isoformat(), from_ms(-1).year, from_ms(10**18).year
-    ('1970-01-01T00:00:00+00:00', 1970, 2999)
-    """
-    return _EPOCH + timedelta(milliseconds=min(max(timestamp_ms, 0), _LATEST_MS))
 
 
 def begun(points: Sequence[HistoryPoint], holds: Callable[[HistoryPoint], bool]) -> datetime | None:

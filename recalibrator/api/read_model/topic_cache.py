@@ -16,10 +16,11 @@ from typing import Any, Generic, NamedTuple, TypeVar, get_args
 
 from pydantic_core import from_json
 
-from recalibrator.api.read_model.history import History, HistoryPoint, from_ms
+from recalibrator.api.read_model.history import History, HistoryPoint
 from recalibrator.api.read_model.version_lines import VersionLine, version_line
 from schemas.calibration import CalibrationVersion
 from schemas.errors import DecodeError
+from schemas.event import from_ms
 from schemas.routed import TrialMode
 from schemas.status import HappeningEvent, RecalibratorStatus, RouterStatus, WorkloadStatus
 from schemas.topics import CALIBRATION_HISTORY, HAPPENINGS, RECALIBRATORS, ROUTERS, STATUS

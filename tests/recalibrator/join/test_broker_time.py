@@ -13,10 +13,10 @@ from recalibrator.join.broker_time import (
     broker_time_ms,
     dated_feedback,
     dated_result,
-    from_ms,
     is_behind,
     to_ms,
 )
+from schemas.event import from_ms
 from tests.support.recalibrator_events import START, feedback, routed
 
 NOW_MS = to_ms(START)
