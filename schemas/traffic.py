@@ -23,6 +23,8 @@ from schemas.event import (
 )
 
 MAX_CELLS = 4_096
+#: Mostly 0, and then left out.
+_Rare = Annotated[Count, Field(exclude_if=lambda count: not count)]
 _Counts = Annotated[Many[Count], Field(max_length=MAX_CELLS)]
 
 
@@ -53,8 +55,8 @@ class VersionTraffic(Part):
     escalated: Count = 0
     explored: Count = 0
     small_failed: Count = 0
-    #: Queries of which the small model was not asked; absent where it was of all.
-    small_skipped: Annotated[Count, Field(exclude_if=lambda count: not count)] = 0
+    #: Queries of which the small model was not asked.
+    small_skipped: _Rare = 0
     degraded: Count = 0
     labels_requested: Count = 0
     small_calls: Count = 0
@@ -70,21 +72,21 @@ class VersionTraffic(Part):
     #: Under which handoff the large model answered, such as ``field@0.9``; null: under none.
     handoff: HandoffName | None = None
     #: Queries for which the large model went on from the small answer, and those of them for which it was asked again.
-    handed_over: Count = 0
-    asked_again: Count = 0
+    handed_over: _Rare = 0
+    asked_again: _Rare = 0
     #: Queries for which it is known what the large model says alone as well, and those of them with equal answers.
-    guarded: Count = 0
-    guard_agreeing: Count = 0
+    guarded: _Rare = 0
+    guard_agreeing: _Rare = 0
     #: Generated and read; the large model's without those of comparisons.
-    small_tokens: Count = 0
-    small_prompt_tokens: Count = 0
-    large_tokens: Count = 0
-    large_prompt_tokens: Count = 0
+    small_tokens: _Rare = 0
+    small_prompt_tokens: _Rare = 0
+    large_tokens: _Rare = 0
+    large_prompt_tokens: _Rare = 0
     #: Of small answers that the large model went on from: it read them instead of generating them.
-    handed_over_tokens: Count = 0
+    handed_over_tokens: _Rare = 0
     #: Of large calls that gave no valid answer under a handoff; they are among the large model's.
-    lost_tokens: Count = 0
-    lost_prompt_tokens: Count = 0
+    lost_tokens: _Rare = 0
+    lost_prompt_tokens: _Rare = 0
     #: Mark of what the answers rest on: prompt, fields, models. Null in records of earlier releases.
     basis: BasisMark | None = None
 
