@@ -135,7 +135,7 @@ docs: $(STAMP)   ## write the generated documents anew
 
 lock: $(STAMP)   ## resolve requirements.lock and the images' locks anew (hashes, no addresses)
 	$(BIN)/python -m pip install --quiet uv
-	$(LOCK) --extra api --extra fit --extra river --extra schema-registry --extra tracing --extra what-moved --group dev \
+	$(LOCK) --extra api --extra fit --extra river --extra tracing --extra what-moved --group dev \
 		pyproject.toml deploy/ucci_demo/pyproject.toml -o requirements.lock
 	$(LOCK) -c requirements.lock pyproject.toml -o deploy/image/stream-router.lock
 	$(LOCK) -c requirements.lock --extra api --extra fit --extra what-moved pyproject.toml \

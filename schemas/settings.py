@@ -13,7 +13,7 @@ from urllib.parse import urlsplit
 from pydantic import AfterValidator, Field, JsonValue, SecretStr, ValidationInfo, field_validator, model_validator
 
 from schemas.event import MAX_NAME_CHARS
-from schemas.schema_registry import checked_registry, schema_id
+from schemas.json_bytes import MAX_SCHEMA_ID
 from schemas.settings_section import (
     LOOPBACK_HOSTS,
     MIN_KEY_CHARS,
@@ -82,6 +82,9 @@ class TopicSettings(Section):
     partitions: Annotated[Integer, Field(ge=1, le=10_000)] = 6
     #: Copies of each partition; -1 leaves it to the broker.
     replication_factor: Annotated[Integer, Field(ge=-1, le=100)] = -1
+    #: With it routers write results in Confluent's wire format, under this id of a schema registry; without it results
+    #: are plain JSON. Queries and feedback are read in both.
+    results_schema_id: Annotated[Integer, Field(ge=0, le=MAX_SCHEMA_ID)] | None = None
 
 
 class RouterSettings(Section):
@@ -318,9 +321,6 @@ class Settings(Section):
     recalibrator: RecalibratorSettings = RecalibratorSettings()
     calibration: CalibrationSettings = CalibrationSettings()
     notify: NotifySettings = NotifySettings()
-    #: A registry that speaks Confluent's protocol, by the names of its clients' properties.
-    schema_registry: dict[str, Annotated[JsonValue, AfterValidator(_only_scalar)]] = Field(default_factory=dict)
-
     workloads: dict[str, WorkloadSettings] = Field(default_factory=dict)
     #: Workload of queries that name none, where several are configured; without it they become dead letters. In the
     #: file it stands above the first table.
@@ -334,8 +334,6 @@ class Settings(Section):
             return data
         tables = dict(data)
         kafka, workloads = tables.get("kafka", {}), tables.get("workloads")
-        if isinstance(registry := tables.get("schema_registry"), dict):
-            tables["schema_registry"] = dotted_properties(registry)
         if isinstance(kafka, dict):
             tables["kafka"] = {BOOTSTRAP_KEY: DEFAULT_BOOTSTRAP, **dotted_properties(kafka)}
         if isinstance(workloads, dict):
@@ -350,11 +348,6 @@ class Settings(Section):
         if not isinstance(value[BOOTSTRAP_KEY], str) or not value[BOOTSTRAP_KEY]:
             raise ValueError(f'"{BOOTSTRAP_KEY}" must be text such as "{DEFAULT_BOOTSTRAP}"')
         return value
-
-    @field_validator("schema_registry")
-    @classmethod
-    def _known_to_clients(cls, value: dict[str, JsonValue]) -> dict[str, JsonValue]:
-        return checked_registry(value)
 
     @field_validator("workloads")
     @classmethod
@@ -398,11 +391,6 @@ class Settings(Section):
     def workload_of_unnamed(self) -> str | None:
         """The workload of queries that name none, or None where such queries are dead letters."""
         return self.default_workload or self.only_workload
-
-    @property
-    def results_schema_id(self) -> int | None:
-        """The schema id in front of each result, or None where results are plain JSON."""
-        return schema_id(self.schema_registry)
 
     @property
     def only_workload(self) -> str | None:

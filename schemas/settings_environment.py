@@ -14,16 +14,12 @@ from typing import Any, Literal, get_args, get_origin
 
 from pydantic import BaseModel, SecretStr
 
-from schemas.schema_registry import REGISTRY_PROPERTIES
 from schemas.settings import BOOTSTRAP_KEY, Settings, dotted_properties
 
 ENVIRONMENT_PREFIX = "UCCI_"
 BOOTSTRAP_VARIABLE = "KAFKA_BOOTSTRAP_SERVERS"
 #: Variables with the prefix that other parts read and that name no key of the file.
 NOT_SETTINGS = frozenset({"UCCI_CACHE_DIR", "UCCI_API_KEY", "UCCI_API_URL"})
-
-#: Tables whose keys have dots, which TOML takes for tables where they stand unquoted.
-_DOTTED = ("kafka", "schema_registry")
 
 _LEVEL = "__"
 _LIKELY = 0.5
@@ -42,9 +38,9 @@ def override(tables: dict[str, Any], environ: Mapping[str, str]) -> tuple[dict[K
     faults : list of str
         One line for each variable that could not be applied.
     """
-    for name in _DOTTED:
-        if isinstance(tables.get(name), dict):
-            tables[name] = dotted_properties(tables[name])
+    # Its keys have dots, which TOML takes for tables where they stand unquoted.
+    if isinstance(tables.get("kafka"), dict):
+        tables["kafka"] = dotted_properties(tables["kafka"])
     variables: dict[KeyPath, str] = {}
     faults = []
     for variable in sorted(environ):
@@ -118,7 +114,7 @@ def _apply(tables: dict[str, Any], variable: str, raw: str) -> KeyPath:
         annotation = value_type(annotation, key)
         if depth == len(names) - 1:
             value = _value(raw, annotation)
-            is_dotted = len(path) == 1 and key in _DOTTED and isinstance(value, dict)
+            is_dotted = path == ("kafka",) and isinstance(value, dict)
             table[key] = dotted_properties(value) if is_dotted else value
             return path
         inner = table.setdefault(key, {}) if _is_table(annotation) else None
@@ -136,9 +132,6 @@ def _match(name: str, table: Mapping[str, Any], annotation: Any, path: KeyPath) 
         raise ValueError(f"may mean {' or '.join(found)}; set it in the file instead")
     if found:
         return found[0]
-    if path == ("schema_registry",):
-        found = [key for key in REGISTRY_PROPERTIES if _folded(key) == name]
-        return found[0] if found else name.replace("_", ".")
     if path == ("kafka",):
         return name.replace("_", ".")
     where = f" in {'.'.join(path)}" if path else ""

@@ -18,15 +18,7 @@ from schemas.settings import REREAD, Section, Settings
 from schemas.settings_environment import value_type
 from schemas.settings_text import shown
 
-OF_ROUTER: tuple[str, ...] = (
-    "kafka",
-    "schema_registry",
-    "topics",
-    "router",
-    "calibration",
-    "workloads",
-    "default_workload",
-)
+OF_ROUTER: tuple[str, ...] = ("kafka", "topics", "router", "calibration", "workloads", "default_workload")
 OF_GATEWAY = (*OF_ROUTER, "gateway")
 #: The tables and keys at the top of the file that each service goes by.
 OF_RECALIBRATOR: tuple[str, ...] = ("kafka", "topics", "recalibrator", "calibration", "notify", "workloads")

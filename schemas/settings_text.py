@@ -125,7 +125,7 @@ def is_secret(path: Sequence[str]) -> bool:
     >>> is_secret(["kafka", "sasl.password"]), is_secret(["kafka", "sasl.username"])
     (True, False)
     """
-    if tuple(path[:1]) in (("kafka",), ("schema_registry",)):
+    if tuple(path[:1]) == ("kafka",):
         return any(_SECRET_PROPERTY.search(key.lower()) for key in path[1:])
     # The address of an incoming webhook is all that it takes to write there.
     return not _SECRET_KEYS.isdisjoint(path) or (tuple(path[:2]) == ("notify", "webhooks") and path[-1] == "url")

@@ -55,7 +55,7 @@ class Service(RouterProcess):
         self._ledger = SharedLedger(settings.router.max_in_flight)
         prefix = settings.topics.prefix
         self._queries = QUERIES.name(prefix)
-        self._outputs = OutputTopics(RESULTS.name(prefix), DEAD_LETTERS.name(prefix), settings.results_schema_id)
+        self._outputs = OutputTopics(RESULTS.name(prefix), DEAD_LETTERS.name(prefix), settings.topics.results_schema_id)
         self._router = QueryLoop(
             self._answerer,
             settings.workloads,

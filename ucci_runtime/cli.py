@@ -17,7 +17,6 @@ EXTRAS: dict[str, tuple[str, ...]] = {
     "api": ("fastapi", "jinja2", "matplotlib", "uvicorn"),
     "demo": ("ucci_demo", "fastapi", "jinja2", "matplotlib", "uvicorn", "scipy"),
     "fit": ("scipy",),
-    "schema-registry": ("attrs", "authlib", "cachetools", "certifi", "httpx2"),
     "what-moved": ("py3langid", "scipy"),
 }
 

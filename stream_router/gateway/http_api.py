@@ -110,7 +110,7 @@ class GatewayApi:
         self._workloads = Workloads(frozenset(settings.workloads), settings.workload_of_unnamed)
         self._prefix = settings.topics.prefix
         results, letters = RESULTS.name(self._prefix), DEAD_LETTERS.name(self._prefix)
-        self._topics = OutputTopics(results, letters, settings.results_schema_id, STAGE)
+        self._topics = OutputTopics(results, letters, settings.topics.results_schema_id, STAGE)
         self._answerer = answerer
         self._admission = admission
         self._metrics = metrics

@@ -37,7 +37,6 @@ target = { micro_f1 = 0.9 }
 SECRETS = {
     "a property of Kafka": '[kafka]\n"sasl.password" = "hunter2-hunter2-hunter2"',
     "a key in PEM": '[kafka]\n"ssl.key.pem" = "hunter2-hunter2-hunter2"',
-    "the registry": '[schema_registry]\nurl = "http://registry"\n"basic.auth.user.info" = "u:hunter2-hunter2-hunter2"',
     "a key of the API": '[recalibrator.api_keys.ada]\nkey = "hunter2-hunter2-hunter2"',
     "a key of the gateway": '[gateway.api_keys.ada]\nkey = "hunter2-hunter2-hunter2"',
     "the signing key": '[calibration]\nsigning_key = "hunter2-hunter2-hunter2-hunter2-hunter2"',

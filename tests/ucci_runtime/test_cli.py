@@ -17,7 +17,7 @@ PYPROJECT = Path(__file__).parents[2] / "pyproject.toml"
 def test_extras_are_those_that_the_distribution_declares() -> None:
     declared = tomllib.loads(PYPROJECT.read_text(encoding="utf-8"))["project"]["optional-dependencies"]
     assert set(EXTRAS) <= set(declared)
-    for extra in ("api", "fit", "schema-registry"):
+    for extra in ("api", "fit"):
         assert set(EXTRAS[extra]) == {re.split(r"[<>=]", requirement)[0] for requirement in declared[extra]}
 
 

@@ -13,7 +13,6 @@ from typing import Any, get_args, get_origin
 from pydantic import BaseModel
 from pydantic.fields import FieldInfo
 
-from schemas.schema_registry import REGISTRY_PROPERTIES, SCHEMA_ID_KEY
 from schemas.settings import BOOTSTRAP_KEY, DEFAULT_BOOTSTRAP, REREAD, Settings
 from schemas.settings_environment import BOOTSTRAP_VARIABLE, ENVIRONMENT_PREFIX, value_type
 from schemas.topics import ROOMY_MAX_MESSAGE_BYTES, TOPICS, Topic
@@ -32,10 +31,7 @@ _UNITS = {
 }
 _BOUNDS = (("minimum", "≥"), ("exclusiveMinimum", ">"), ("maximum", "≤"), ("exclusiveMaximum", "<"))
 _NAME = "NAME"
-_BY_PROPERTY = ("kafka", "schema_registry")
-"""Tables that hold the properties of a client library by their own names."""
 _REREAD = "*Re-read on SIGHUP.*"
-_REGISTRY_KEYS = ("url", SCHEMA_ID_KEY)
 _AS_IN = {
     ("gateway", "api_keys", _NAME): "recalibrator.api_keys.NAME",
     ("workloads", _NAME, "large"): "workloads.NAME.small",
@@ -73,23 +69,11 @@ def configuration_page() -> str:
             f"`{_variable(('kafka', BOOTSTRAP_KEY))}`, `{BOOTSTRAP_VARIABLE}`",
         ),
     ]
-    lines += _registry()
     tables = [key for key in Settings.model_fields if _is_table(value_type(Settings, key))]
-    lines += _keys_of_no_table([key for key in Settings.model_fields if key not in (*tables, *_BY_PROPERTY)])
+    lines += _keys_of_no_table([key for key in Settings.model_fields if key not in (*tables, "kafka")])
     for key in tables:
         lines += _table((key,), value_type(Settings, key))
     return "\n".join(lines) + "\n"
-
-
-def _registry() -> Iterator[str]:
-    """Yield the section of the schema registry: what it is for, and which properties are its client's own."""
-    yield from ("", "## schema_registry", "", parameter_texts(Settings)["schema_registry"], "")
-    yield from _head("Key", "Type", "Default", "Unit", "Meaning", "Environment")
-    for key in _REGISTRY_KEYS:
-        known, variable = REGISTRY_PROPERTIES[key], f"`{_variable(('schema_registry', key))}`"
-        yield _row(f'`"{key}"`', known.kind, "", "", known.meaning, variable)
-    passed_on = ", ".join(f"`{key}`" for key in REGISTRY_PROPERTIES if key not in _REGISTRY_KEYS)
-    yield from ("", f"Handed through by their own names: {passed_on}.")
 
 
 def _keys_of_no_table(keys: list[str]) -> Iterator[str]:

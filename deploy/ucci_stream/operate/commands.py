@@ -17,9 +17,7 @@ from rich.table import Table
 from schemas.command import Action
 from schemas.errors import ConfigError, UcciError
 from schemas.event import rfc3339
-from schemas.schema_registry import SCHEMA_ID_KEY
 from schemas.settings import Settings
-from schemas.topics import RESULTS
 from ucci_runtime.cli import require_extra
 from ucci_stream.options import (
     CHOICE,
@@ -34,28 +32,23 @@ from ucci_stream.options import (
     settings_of,
     show,
     source,
-    warn,
     workload_of,
 )
 
 if TYPE_CHECKING:
     from ucci_stream.operate.http_api import RecalibratorApi
-    from ucci_stream.operate.schema_registry import Registered
 
 acts_app = typer.Typer()
 notify_app = typer.Typer(help="Notifications. Example: ucci-stream notify test", no_args_is_help=True)
 letters_app = typer.Typer(
     help="Records that were set aside. Example: ucci-stream dead-letters list", no_args_is_help=True
 )
-schemas_app = typer.Typer(
-    help="Schemas at a schema registry. Example: ucci-stream schemas register", no_args_is_help=True
-)
 
 
 def add_commands(app: typer.Typer) -> None:
     """Add all of these to the operator's command."""
-    for name, group in (("dead-letters", letters_app), ("schemas", schemas_app), ("notify", notify_app)):
-        app.add_typer(group, name=name)
+    app.add_typer(letters_app, name="dead-letters")
+    app.add_typer(notify_app, name="notify")
     app.registered_commands += acts_app.registered_commands
 
 
@@ -508,51 +501,6 @@ def replay_letters(
     lines = [f"{done.by_topic.total()} {verb}{f': {where}' if where else ''}"]
     lines += [f"{count} left out: {_WHY[why]}" for why, count in sorted(done.skipped.items())]
     return Outcome(done.document(), lines)
-
-
-# Schemas
-
-
-@command(schemas_app, "register")
-def register_schemas(settings: Settings) -> Outcome:
-    """Register the schemas of the topics that others write or read, FORWARD compatible; safe to repeat.
-
-    Example: ucci-stream schemas register --config ucci.toml
-    """
-    require_extra("schema-registry", "ucci-stream schemas")
-    from ucci_stream.operate.schema_registry import register
-
-    done = register(settings)
-    document, lines = _registered(done)
-    results = next(one.schema_id for one in done if one.event == RESULTS.value)
-    if settings.results_schema_id != results:
-        lines += ["\nto have results in Confluent's wire format, in ucci.toml:", "[schema_registry]"]
-        lines.append(f'"{SCHEMA_ID_KEY}" = {results}')
-    return Outcome(document, lines)
-
-
-@command(schemas_app, "check")
-def check_schemas(settings: Settings) -> Outcome:
-    """Compare the registry with this release's schemas; writes nothing, exit code 1 where something is wrong.
-
-    Example: ucci-stream schemas check
-    """
-    require_extra("schema-registry", "ucci-stream schemas")
-    from ucci_stream.operate.schema_registry import faults, look_up
-
-    found = look_up(settings)
-    wrong = list(faults(settings, found))
-    warn(*wrong, style="red")
-    return Outcome(*_registered(found), int(bool(wrong)))
-
-
-def _registered(found: list[Registered]) -> tuple[dict[str, Any], list[str]]:
-    lines = []
-    for one in found:
-        number = "not registered" if one.schema_id is None else f"id {one.schema_id}"
-        level = one.compatibility or "registry's own"
-        lines.append(f"{one.subject}  {one.event}  {number}  {level}")
-    return {"subjects": [one._asdict() for one in found]}, lines
 
 
 #: Exit codes by severity; 1 and 2 stay with what could not be asked.

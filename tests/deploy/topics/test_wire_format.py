@@ -25,7 +25,6 @@ pytestmark = pytest.mark.broker
 
 SCHEMA_ID = 258
 FRAME = b"\0\0\0\1\2"
-REGISTRY = ["[schema_registry]", f'"use.schema.id" = {SCHEMA_ID}']
 
 
 @pytest.fixture
@@ -37,8 +36,9 @@ async def config(broker: LocalBroker, topic_prefix: str, tmp_path: Path) -> Asyn
             broker.bootstrap,
             topic_prefix,
             url,
-            [*REGISTRY, "[recalibrator]", f'state_dir = "{tmp_path}/state"', "http_port = 0"],
+            ["[recalibrator]", f'state_dir = "{tmp_path}/state"', "http_port = 0"],
         )
+        path.write_text(path.read_text().replace("[topics]", f"[topics]\nresults_schema_id = {SCHEMA_ID}"))
         create_topics(load_settings(path, {}))
         router = RouterProcess(path, "router-0", tmp_path / "router.log", forked=True)
         join = RecalibratorProcess(path, "join-0", tmp_path / "join.log", stages=("join",), forked=True)

@@ -90,8 +90,7 @@ async def test_an_answer_is_the_result_that_was_written(path: str) -> None:
 async def test_results_carry_a_schema_id_as_a_routers_do() -> None:
     """A consumer that reads by the registry must not care which way a query came."""
     topics = cluster()
-    registry = {"url": "http://registry:8081", "use.schema.id": 7}
-    async with gateway(gateway_settings(schema_registry=registry), topics) as running:
+    async with gateway(gateway_settings(topics={"results_schema_id": 7}), topics) as running:
         assert (await running.complete(query_id="q-1")).status == 200
     (record,) = topics.records("ucci.results")
     assert record.value is not None
