@@ -23,7 +23,7 @@ from schemas.status import LabelPlan
 from schemas.topics import OBSERVATIONS, RESULTS
 from ucci_runtime.cli import require_extra, version_option
 from ucci_runtime.process import LogFormat, configure_logging
-from ucci_stream.label_tools.commands import files_app, scores_app, studio_app
+from ucci_stream.label_tools.commands import scores_app, studio_app
 from ucci_stream.operate.commands import Api, add_commands
 from ucci_stream.options import (
     STACK_DIRECTORY,
@@ -56,7 +56,6 @@ app = typer.Typer(
 topics_app = typer.Typer(help="Create or check the topics. Example: ucci-stream topics create", no_args_is_help=True)
 app.add_typer(topics_app, name="topics")
 app.add_typer(studio_app, name="label-studio")
-app.add_typer(files_app, name="label-files")
 app.add_typer(scores_app, name="trace-scores")
 
 PlotOption = Annotated[

@@ -17,23 +17,21 @@ from recalibrator.core import Recalibrator
 from recalibrator.fit.file_snapshots import SnapshotFiles
 from recalibrator.fit.stage import FitState
 from recalibrator.join.query_state import QueryState, decoded, encoded
-from recalibrator.labelling.label_lines import LabelLinesReader, Line, documents_of, task_line
 from recalibrator.labelling.label_studio import LabelStudioReader
 from recalibrator.labelling.label_tool import InvalidAnnotation
 from schemas.errors import ConfigError, DecodeError
 from schemas.feedback import FeedbackEvent
-from schemas.label_requested import LabelRequested
 from schemas.made_for import MadeFor
 from schemas.settings_text import parse_settings, render_settings, settings_warnings
 from stream_router.calibration.active_versions import ActiveVersions, Rejected
 from stream_router.calibration.feed_thread import VersionFile
 from tests.fuzz.record_targets import SETTINGS, WORKLOAD, WORKLOADS, drawn
-from tests.fuzz.targets import PART, Target, Violation, generic, parts_of, refused, require_line
+from tests.fuzz.targets import PART, Target, Violation, generic, refused, require_line
 from tests.support.cascade_stream import drive, typo_world
 from tests.support.cascade_stream import settings as cascade_settings
 from tests.support.malformed_bodies import LABEL_STUDIO_HOOK
 from tests.support.recalibrator_events import feedback, routed
-from tests.support.strategies import label_requested, labelled_examples
+from tests.support.strategies import labelled_examples
 from tests.support.versions import sealed_version
 from ucci_runtime.refusals import RequestRefused
 from ucci_stream.offline.bootstrap import bootstrap_events, read_router_file, replay
@@ -61,7 +59,6 @@ def state_targets() -> Iterator[Target]:
     yield Target("file to replay", observations, files.replayed, 0.3)
     yield Target("file to bootstrap from", (*_ROUTER_FILES, *observations), files.bootstrapped, 0.3)
     yield Target("router.json", _ROUTER_FILES, _router_file)
-    yield Target("folder of labels", _label_lines(), _label_folder)
     yield Target("Label Studio's documents", _studio_documents(), _label_studio)
 
 
@@ -227,36 +224,6 @@ def _router_file(data: bytes) -> str:
     except DecodeError as error:
         return refused(error)
     return f"taken {offline.uncertainty_threshold == offline.error_probability_threshold}"
-
-
-def _label_lines() -> tuple[bytes, ...]:
-    """Return a task's line and an answer's."""
-    request = LabelRequested.from_json(drawn(label_requested, 1)[0]).model_copy(update={"workload": WORKLOAD})
-    task = to_json(task_line(request, NOW, prefill=True))
-    meta = b'"meta":{"query_id":"q-1","workload":"photo"}'
-    spans = b'"text":"canon 5d","spans":[{"start":0,"end":5,"label":"camera"},{"text":"5d","label":"lens"}]'
-    answers = (
-        b'{"answer":"accept","labeler":"ada","labelled_at":"2026-01-31T12:00:00Z",' + spans + b"," + meta + b"}",
-        b'{"answer":"accept","_annotator_id":"bob","_timestamp":1769860800,"entities":{"camera":["x"]},' + meta + b"}",
-        b'{"answer":"reject","labeler":"ada",' + meta + b"}",
-        b'{"retracted":true,"labeler":"ada",' + meta + b"}",
-    )
-    return tuple(task + PART + answer for answer in answers)
-
-
-def _label_folder(data: bytes) -> str:
-    """Read a folder's tasks and answers as the synchronisation does."""
-    tasks, answers = parts_of(data, 2)
-    reader = LabelLinesReader(WORKLOAD)
-    listed = [Line(f"tasks line {n}", "", text) for n, text in enumerate(tasks.split(b"\n")[:50])]
-    given = [Line(f"answers line {n}", "ada", text) for n, text in enumerate(answers.split(b"\n")[:50])]
-    found = [reader.task(document) for document in documents_of(reader, listed, given)]
-    for task in found:
-        for fault in task.faults:
-            require_line(fault)
-        for annotation in task.annotations:
-            annotation.event.to_json()
-    return f"{len(found)} tasks {sum(len(one.annotations) for one in found)} {sum(len(one.faults) for one in found)}"
 
 
 def _studio_documents() -> tuple[bytes, ...]:

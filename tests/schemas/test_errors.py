@@ -10,7 +10,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from recalibrator.api.http_requests import parse_feedback
-from recalibrator.labelling.label_lines import LabelLinesReader, Line, documents_of
 from schemas.command import Command
 from schemas.errors import MAX_ERROR_CHARS, ConfigError, DecodeError, one_line
 from schemas.feedback import FeedbackEvent
@@ -70,14 +69,6 @@ def test_a_refusal_over_http_is_one_line(hostile: str) -> None:
     with pytest.raises(Exception, match=r"entities|JSON") as caught:
         parse_feedback(body.encode("utf-8", "surrogatepass"))
     require_line(str(caught.value))
-
-
-def test_a_line_of_answers_forges_a_log_line(hostile: str) -> None:
-    answer = json.dumps({"answer": hostile, "labeler": "ada", "meta": {"query_id": "q", "workload": "w"}})
-    found = documents_of(LabelLinesReader("w"), [], [Line("answers.jsonl line 1", "", answer.encode())])
-    for fault in (fault for document in found for fault in document["faults"]):
-        require_line(fault)
-    assert found
 
 
 @pytest.mark.parametrize(

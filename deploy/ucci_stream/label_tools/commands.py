@@ -1,4 +1,4 @@
-"""``ucci-stream label-studio``, ``label-files`` and ``trace-scores``: each command is one call and what it printed."""
+"""``ucci-stream label-studio`` and ``trace-scores``: each command is one call and what it printed."""
 
 from __future__ import annotations
 
@@ -16,10 +16,6 @@ from ucci_stream.options import Chosen, JsonFlag, Outcome, command, out
 
 studio_app = typer.Typer(
     help="Label with Label Studio. Example: ucci-stream label-studio setup --url http://127.0.0.1:8090",
-    no_args_is_help=True,
-)
-files_app = typer.Typer(
-    help="Label with any tool that reads and writes files. Example: ucci-stream label-files sync --folder labels",
     no_args_is_help=True,
 )
 scores_app = typer.Typer(
@@ -127,30 +123,6 @@ def sync(
     options = SyncOptions(most=most, grace_s=grace, every_s=every, as_json=as_json)
     connect = partial(connected_studio, (url, token), chosen.workload, project, prefill)
     asyncio.run(Rounds(chosen.settings, chosen.workload.name, options).run(connect))
-
-
-@command(files_app, "sync")
-def sync_files(
-    chosen: Chosen,
-    folder: Annotated[Path, typer.Option(help="Where tasks.jsonl is written and answers*.jsonl are read.")],
-    every: EveryOption = None,
-    most: MostOption = 1_000,
-    prefill: Annotated[
-        bool, typer.Option("--prefill/--no-prefill", help="Whether each task's meta shows the served answer.")
-    ] = True,
-    as_json: JsonFlag = False,
-) -> None:
-    """Write what to label to tasks.jsonl, in Prodigy's format, and send the labels in answers*.jsonl.
-
-    Example: ucci-stream label-files sync --folder labels --every 30
-    """
-    from ucci_stream.label_tools.label_files import open_folder
-    from ucci_stream.label_tools.sync import Rounds, SyncOptions
-
-    settings, workload = chosen
-    options = SyncOptions(most=most, grace_s=0.0, every_s=every, as_json=as_json)
-    opening = nullcontext(partial(open_folder, folder, workload.name, prefill))
-    asyncio.run(Rounds(settings, workload.name, options).run(lambda _closing: opening))
 
 
 @command(scores_app, "sync")
