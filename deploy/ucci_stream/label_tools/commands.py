@@ -7,12 +7,11 @@ from contextlib import nullcontext
 from dataclasses import asdict
 from datetime import timedelta
 from functools import partial
-from pathlib import Path
 from typing import Annotated, Literal
 
 import typer
 
-from ucci_stream.options import Chosen, JsonFlag, Outcome, command, out
+from ucci_stream.options import Chosen, JsonFlag, Outcome, command
 
 studio_app = typer.Typer(
     help="Label with Label Studio. Example: ucci-stream label-studio setup --url http://127.0.0.1:8090",
@@ -39,20 +38,6 @@ EveryOption = Annotated[
     float | None, typer.Option(min=1.0, max=86_400.0, help="Seconds between rounds, until SIGTERM; else one round.")
 ]
 MostOption = Annotated[int, typer.Option(min=1, max=1_000_000, help="Tasks that may wait for an annotator.")]
-
-
-@command(studio_app, "start")
-def start(
-    directory: Annotated[Path, typer.Option(help="Where its database and log go.")] = Path("label-studio"),
-    port: Annotated[int, typer.Option(min=0, max=65_535, help="0 takes a free one.")] = 8090,
-) -> None:
-    """Run a Label Studio on this machine to try it, until Ctrl-C; installs it separately on first use (1 GB of disk).
-
-    Example: ucci-stream label-studio start --port 8090
-    """
-    from ucci_stream.label_tools.label_studio_server import serve
-
-    serve(directory, port, out)
 
 
 @command(studio_app, "setup")

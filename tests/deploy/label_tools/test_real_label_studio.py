@@ -22,11 +22,11 @@ from schemas.calibration import CalibrationVersion
 from schemas.feedback import FeedbackEvent
 from tests.support.annotator import Annotator
 from tests.support.broker import produce, read_all, unique_prefix
+from tests.support.label_studio_server import LabelStudioServer
 from tests.support.recalibrator_events import entities, feedback, routed
 from tests.support.recalibrator_processes import RecalibratorProcess, create_all_topics, write_recalibrator_config
 from tests.support.router_processes import ROOT
 from tests.support.routers import value_of
-from ucci_stream.label_tools.label_studio_server import LabelStudioServer
 from ucci_stream.local.kafka_node import LocalBroker
 from ucci_stream.local.processes import free_port
 

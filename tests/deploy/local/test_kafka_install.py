@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
+from tests.support.label_studio_server import LABEL_STUDIO_VERSION
 from tests.support.phoenix_server import VERSION as PHOENIX_VERSION
-from ucci_stream.label_tools.label_studio_server import LABEL_STUDIO_VERSION
 from ucci_stream.local import kafka_install
 from ucci_stream.local.kafka_install import BrokerUnavailable, kafka_jars
 from ucci_stream.local.side_environment import LOCKS, VLLM_VERSION
