@@ -490,38 +490,6 @@ def calibrate(
     return Outcome(document, [*lines(done, promises), kept if topic is None else sent], int(is_missed))
 
 
-@command(app, "measure-costs")
-def measure_costs(
-    chosen: Named,
-    file: Annotated[
-        Path | None, typer.Argument(help='JSONL of lines with a "text"; by default the latest queries of the topic.')
-    ] = None,
-    queries: Annotated[int, typer.Option(min=1, max=1_000_000, help="Answers to measure of each model.")] = 400,
-    concurrency: Annotated[int, typer.Option(min=1, max=4096, help="Calls in flight, as production has them.")] = 8,
-    price_small: Annotated[float, typer.Option(min=0.001, help="What an hour of the small server costs.")] = 1.0,
-    price_large: Annotated[float, typer.Option(min=0.001, help="What an hour of the large server costs.")] = 1.0,
-    no_prefix_cache: Annotated[
-        bool, typer.Option("--no-prefix-cache", help="Have vLLM reuse nothing that it has read (cache_salt).")
-    ] = False,
-) -> Outcome:
-    """Time both model servers on a workload's own prompts, and print the `cost` line of its settings.
-
-    Both servers must be idle otherwise: each takes its turn with all places taken.
-
-    Example: ucci-stream measure-costs --workload photo-search gold.jsonl --concurrency 32
-    """
-    from ucci_stream.offline.cost_measurement import MeasurementPlan, outcome
-    from ucci_stream.offline.cost_measurement import measure_costs as measure
-    from ucci_stream.offline.gold_lines import latest_texts, texts_of_file
-
-    settings, workload = chosen
-    require_models(settings)
-    plan = MeasurementPlan(queries, concurrency, no_prefix_cache, {"small": price_small, "large": price_large})
-    name, most = workload.name, 2 * plan.texts
-    texts = latest_texts(settings, name, most) if file is None else texts_of_file(file, name)
-    return outcome(workload, measure(workload, texts, plan))
-
-
 @app.command("check-config")
 def check_config(
     config: ConfigOption = None,

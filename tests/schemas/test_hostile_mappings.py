@@ -12,12 +12,12 @@ from pydantic_core import ErrorDetails
 from recalibrator.join.query_state import QueryState
 from schemas.event import Event
 from tests.support.mapping_places import FAULTY, MappingPlace, mapping_places
-from ucci_stream.offline.gold_lines import GoldLine, TextLine
+from ucci_stream.offline.gold_lines import GoldLine
 
 MEMBERS = 2_000
 
 #: Every event, every line of a file, and the join's rows.
-MODELS: set[type[BaseModel]] = {*Event.__subclasses__(), GoldLine, TextLine, QueryState}
+MODELS: set[type[BaseModel]] = {*Event.__subclasses__(), GoldLine, QueryState}
 
 PLACES = [
     (model, place) for model in sorted(MODELS, key=lambda model: model.__name__) for place in mapping_places(model)

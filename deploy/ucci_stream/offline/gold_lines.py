@@ -1,4 +1,4 @@
-"""What models are asked about: gold lines, ``{"text": …, "entities": {…}}``, or a workload's queries without answers.
+"""What models are asked about: gold lines, ``{"text": …, "entities": {…}}``.
 
 All faults of a file of gold lines are named at once, each by line number and field, before any model is asked.
 """
@@ -17,12 +17,9 @@ from pydantic import Field
 
 from schemas.entities import Entities
 from schemas.errors import ConfigError, DecodeError
-from schemas.event import Event, WorkloadName
-from schemas.routed import MAX_TEXT_CHARS, QueryEvent
-from schemas.settings import Settings
-from schemas.topics import QUERIES
-from ucci_stream.topics.feed import decoded_lines, open_lines
-from ucci_stream.topics.outcomes import latest
+from schemas.event import Event
+from schemas.routed import MAX_TEXT_CHARS
+from ucci_stream.topics.feed import open_lines
 
 _MOST_FAULTS = 20
 _ID_CHARS = 24
@@ -87,39 +84,3 @@ def unknown_fields(queries: Sequence[GoldQuery], fields: Sequence[str]) -> Itera
         near = get_close_matches(name, fields, n=1)
         hint = f"; is {near[0]} meant?" if near else ""
         yield f"{name}: is no field of the workload, ignored on {count} lines, first on line {first[name]}{hint}"
-
-
-class TextLine(Event):
-    """One line of a file: a query, a result, a gold line or whatever else has a text; other keys are ignored."""
-
-    text: Annotated[str, Field(min_length=1, max_length=MAX_TEXT_CHARS)]
-    #: Lines of another workload are passed over.
-    workload: WorkloadName | None = None
-
-
-def texts_of_file(path: Path, workload: str) -> list[str]:
-    """Return the different texts of a JSONL file, in its order.
-
-    Raises ConfigError when there is none of this workload; raises FeedStopped when the file cannot be read, or naming
-    its first bad line.
-    """
-    lines = (line for _, line in decoded_lines(path, TextLine.from_json))
-    found = list(dict.fromkeys(line.text for line in lines if line.workload in (None, workload)))
-    if not found:
-        raise ConfigError([f'{path}: holds no line of workload {workload}; each must be like {{"text": "…"}}'])
-    return found
-
-
-def latest_texts(settings: Settings, workload: str, most: int) -> list[str]:
-    """Return the different texts of a workload that the queries topic ends with.
-
-    ``most``: records of each partition that are looked at. Raises ConfigError when there is none; raises TopicMissing,
-    BrokerUnreachable or AccessDenied.
-    """
-    queries = latest(settings, QUERIES, QueryEvent, most)
-    mine = (query for query in queries if (query.workload or settings.workload_of_unnamed) == workload)
-    found = list(dict.fromkeys(query.text for query in mine))
-    if not found:
-        topic = QUERIES.name(settings.topics.prefix)
-        raise ConfigError([f"{topic}: holds no query of workload {workload}; give a file of lines with a text"])
-    return found
