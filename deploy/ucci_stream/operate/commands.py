@@ -281,21 +281,15 @@ def explain(
     since: Annotated[
         str | None, typer.Option(help="RFC 3339 time from which its result is looked for; by default a day ago.")
     ] = None,
-    html: Annotated[Path | None, typer.Option(help="Write it as a page to this file.")] = None,
 ) -> Outcome:
     """Show why a query was answered as it was, and what became of its label; reads the topics.
 
-    Example: ucci-stream explain q-17 --since 2026-01-31T12:00:00Z --html q-17.html
+    Example: ucci-stream explain q-17 --since 2026-01-31T12:00:00Z
     """
-    from ucci_stream.operate.explanation import explanation_page, lines
+    from ucci_stream.operate.explanation import lines
     from ucci_stream.operate.kafka_traces import explain as explain_query
 
     found = explain_query(settings, query_id, moment_of(since) or datetime.now(UTC) - timedelta(days=1))
-    if html is not None:
-        try:
-            html.write_text(explanation_page(found), encoding="utf-8")
-        except OSError as error:
-            raise ConfigError(f"--html {html}: {error.strerror}; name a file that can be written") from None
     return Outcome(found, [f"{name:>12}  {text}" for name, text in lines(found)])
 
 
