@@ -107,6 +107,8 @@ $KAFKA_ACLS --add --allow-principal "$OPERATOR" --operation Describe \
 $KAFKA_ACLS --add --allow-principal "$OPERATOR" --operation Describe \
   --group "${PREFIX}-label-queue" --resource-pattern-type literal
 $KAFKA_ACLS --add --allow-principal "$OPERATOR" --operation Describe \
+  --group "${PREFIX}-label-tool-" --resource-pattern-type prefixed
+$KAFKA_ACLS --add --allow-principal "$OPERATOR" --operation Describe \
   --group "${PREFIX}-router" --resource-pattern-type literal
 $KAFKA_ACLS --add --allow-principal "$OPERATOR" --operation Describe \
   --group "${PREFIX}-join" --resource-pattern-type literal

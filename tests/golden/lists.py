@@ -31,7 +31,7 @@ from stream_router.cli import app as router_app
 from tests.golden.digests import digest, rounded
 from tests.support.api import make_api
 from ucci_stream.cli import app as operator_app
-from ucci_stream.label_tools.sync import reading_group
+from ucci_stream.topics.access import tool_groups
 
 ROOT = Path(__file__).parents[2]
 _GENERATED = ROOT / "schemas" / "generated"
@@ -145,7 +145,7 @@ def _kafka_clients() -> dict[str, Any]:
     )
     router = kafka.ClientNames("router", "shop", "router-3")
     stages = kafka.ClientNames("recalibrator", "shop", "i-1")
-    sync = {name: reading_group("shop", "label-studio", name) for name in ("requests", "told")}
+    sync = {name: f"{tool_groups('shop')}label-studio-{name}" for name in ("requests", "told")}
     clients = {
         "router: group": kafka.group_properties(settings, router, "router"),
         "router: offsets": kafka.offsets_properties(settings, router.group_id("router")),

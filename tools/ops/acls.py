@@ -19,7 +19,7 @@ PREFIX = "PREFIX"
 USERS = {
     "router": ("router", "gateway"),
     "recalibrator": ("recalibrator",),
-    "operator": ("producer", "labeler", "operator"),
+    "operator": ("producer", "labeler", "label-tool", "operator"),
 }
 """Which of :data:`~ucci_stream.topics.access.COMPONENTS` are one user of Kafka."""
 

@@ -29,14 +29,10 @@ from ucci_runtime.broker.errors import AccessDenied, BrokerError
 from ucci_runtime.broker.kafka_topic_readers import KafkaTopicReader
 from ucci_runtime.broker.kafka_topics import check_topics
 from ucci_stream.options import print_json, say, warn
+from ucci_stream.topics.access import tool_groups
 from ucci_stream.topics.admin import partition_counts
 from ucci_stream.topics.feed import FeedStopped, send_events
 from ucci_stream.topics.kafka_reading import topic_reader
-
-
-def reading_group(prefix: str, source: str, name: str) -> str:
-    """Return the name under which a tool's synchronisation reads; access rules of the broker may list it."""
-    return f"{prefix}-{source}-{name}"
 
 
 class SyncTopics:
@@ -103,8 +99,8 @@ class SyncTopics:
         note_sent(self._sent, event, self._source, self._project)
 
     def _reader(self, name: str, topic: str, partitions: int) -> KafkaTopicReader:
-        group = reading_group(self._settings.topics.prefix, self._source, name)
         client = f"{self._source}-{name}"
+        group = tool_groups(self._settings.topics.prefix) + client
         return topic_reader(self._settings, client, [topic], group, partitions=partitions, closing=self._closing)
 
 

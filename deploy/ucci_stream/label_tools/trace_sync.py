@@ -32,7 +32,8 @@ from schemas.topics import RESULTS
 from stream_router.otel_tracing import TRACEPARENT, trace_context
 from ucci_runtime.broker.errors import BrokerUnreachable
 from ucci_runtime.broker.records import Record
-from ucci_stream.label_tools.sync import Round, Rounds, Synchroniser, SyncTopics, batches, reading_group
+from ucci_stream.label_tools.sync import Round, Rounds, Synchroniser, SyncTopics, batches
+from ucci_stream.topics.access import tool_groups
 from ucci_stream.topics.kafka_reading import tail_reader
 
 _POLL_S = 0.1
@@ -268,8 +269,7 @@ class TraceTopics(SyncTopics):
         #: What others have said, the last of each, of queries whose trace is known; until it is written there.
         self.elsewhere: dict[Author, TraceLabel] = {}
         prefix, name = settings.topics.prefix, f"{project.source}-results"
-        group = reading_group(prefix, project.source, "results")
-        self._results = tail_reader(settings, name, RESULTS.name(prefix), group, most)
+        self._results = tail_reader(settings, name, RESULTS.name(prefix), tool_groups(prefix) + name, most)
 
     def requests(self, now: datetime, most: int) -> tuple[LabelRequested, ...]:
         """Return none: a tracing service has the traces already."""

@@ -325,6 +325,7 @@ def acls(
     principal_recalibrator: Annotated[str | None, typer.Option(help="Of the recalibrators.")] = None,
     principal_producer: Annotated[str | None, typer.Option(help="Of who calls `send` and `ask`.")] = None,
     principal_labeler: Annotated[str | None, typer.Option(help="Of who calls `label` and `label-queue`.")] = None,
+    principal_label_tool: Annotated[str | None, typer.Option(help="Of who runs `label-studio sync`.")] = None,
     principal_operator: Annotated[str | None, typer.Option(help="Of who calls `doctor`, `topics check`.")] = None,
     form: Annotated[str, typer.Option("--format", help="kafka-acls or strimzi.")] = "kafka-acls",
     strimzi_cluster: Annotated[str, typer.Option(help="Name of the Kafka resource, for strimzi.")] = "my-cluster",
@@ -335,7 +336,7 @@ def acls(
     """
     from ucci_stream.topics import access
 
-    callers = (principal_producer, principal_labeler, principal_operator)
+    callers = (principal_producer, principal_labeler, principal_label_tool, principal_operator)
     given = (principal_router, principal_gateway, principal_recalibrator, *callers)
     principals, prefix = (
         access.checked_principals(dict(zip(access.COMPONENTS, given, strict=True))),

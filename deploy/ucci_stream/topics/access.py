@@ -58,6 +58,11 @@ def labeling_group(prefix: str) -> str:
     return f"{prefix}-label-queue"
 
 
+def tool_groups(prefix: str) -> str:
+    """Return how the names begin under which label tools' synchronisations read."""
+    return f"{prefix}-label-tool-"
+
+
 def diagnosing_group(prefix: str) -> str:
     """Return the name, without members, under which ``doctor`` reads."""
     return f"{prefix}-doctor"
@@ -121,6 +126,13 @@ def _labeler(prefix: str) -> Iterator[Grant]:
     yield Grant("group", labeling_group(prefix), False, "Describe")
 
 
+def _label_tool(prefix: str) -> Iterator[Grant]:
+    yield from _topic(RESULTS, prefix, ("Read", "DescribeConfigs"))
+    yield from _topic(FEEDBACK, prefix, ("Read", "Write", "DescribeConfigs"))
+    yield from _topic(LABEL_REQUESTS, prefix, ("Read", "DescribeConfigs"))
+    yield Grant("group", tool_groups(prefix), True, "Describe")
+
+
 def _operator(prefix: str) -> Iterator[Grant]:
     for topic in TOPICS:
         yield from _topic(topic, prefix, ("Read" if topic in _DIAGNOSED else "Describe", "DescribeConfigs"))
@@ -158,10 +170,11 @@ _ACCESS = {
     "recalibrator": _recalibrator,
     "producer": _producer,
     "labeler": _labeler,
+    "label-tool": _label_tool,
     "operator": _operator,
 }
 #: Who can be given access: the services, and who calls ``ucci-stream``: a producer ``send`` and ``ask``, a labeler
-#: ``label`` and ``label-queue``, an operator ``doctor`` and ``topics check``.
+#: ``label`` and ``label-queue``, a label tool its ``sync``, an operator ``doctor`` and ``topics check``.
 COMPONENTS = tuple(_ACCESS)
 _PRINCIPAL = re.compile(r"[A-Za-z]+:\S(.*\S)?")
 _KUBERNETES_NAME = re.compile(r"[a-z0-9]([-a-z0-9.]*[a-z0-9])?")

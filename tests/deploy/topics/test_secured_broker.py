@@ -5,6 +5,8 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Callable, Iterator
+from contextlib import closing
+from datetime import UTC, datetime
 from http.client import HTTPConnection
 from pathlib import Path
 from threading import Event
@@ -16,6 +18,7 @@ from confluent_kafka import KafkaError, Message, Producer
 
 from recalibrator import service as recalibrator_service
 from recalibrator.stage import ReaderName, StageName
+from schemas.feedback import FeedbackEvent
 from schemas.settings import Settings
 from schemas.topics import CALIBRATION_TRIAL, TOPICS
 from stream_router import service as router_service
@@ -33,6 +36,7 @@ from ucci_runtime.broker.kafka_properties import ClientNames, publisher_properti
 from ucci_runtime.broker.ports import GroupOffsets
 from ucci_runtime.broker.records import Input
 from ucci_stream.label_tools.label_queue import read_queue
+from ucci_stream.label_tools.sync import SyncTopics
 from ucci_stream.local.kafka_node import pick_port
 from ucci_stream.operate.kafka_diagnosis import group_findings, read_reports, topic_findings
 from ucci_stream.topics.access import COMPONENTS, Grant, grants
@@ -372,3 +376,14 @@ def test_an_operator_may_diagnose_and_no_more(granted: SecuredBroker, topic_pref
     granted.forbid(USERS["operator"], [group])
     line = f"{topic_prefix}-router: the broker refuses: GROUP_AUTHORIZATION_FAILED"
     until(lambda: any(fault.startswith(line) for fault in faults()), "the missing grant was not named")
+
+
+def test_a_label_tool_had_no_access_of_its_own(granted: SecuredBroker, topic_prefix: str) -> None:
+    """`label-studio sync` needs what neither a labeler nor an operator has: to read feedback, under its own groups."""
+    topics = SyncTopics(settings_as(granted, "label-tool", topic_prefix), "photo", "label-studio", "3")
+    with closing(topics):
+        assert topics.requests(datetime.now(UTC), 10) == ()
+        topics.send(
+            [FeedbackEvent(query_id="q-1", entities=None, source="label-studio", feedback_id="label-studio:3:7:1")]
+        )
+        assert len(topics.sent()) == 1
