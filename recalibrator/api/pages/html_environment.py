@@ -47,7 +47,7 @@ def percent(value: float | None, digits: int = 1) -> str:
 
 def number(value: float | None, digits: int = 3) -> str:
     """Return a number with so many decimals, a dash for none."""
-    return "–" if value is None else f"{value:.{digits}f}"
+    return "–" if value is None else f"{value:,.{digits}f}"
 
 
 def rate(value: float) -> str:

@@ -185,8 +185,8 @@ def test_the_version_that_decides_is_the_routers() -> None:
 #: By what it is about: a scene, what its page shows (an expression), and what it does not.
 SAYS = {
     "degraded answers": ("outage", r"Answers served degraded</dt><dd class=\"bad\">[1-9]", "Asked for"),
-    "measured quality": ("well", "measured 0.911, 0.898 to 0.924, by the latest 1320 labels", 'id="label-plan"'),
-    "the page failed before quality was measured": ("label-starvation", "", "labels of served answers"),
+    "measured quality": ("well", "measured 0.911, 0.898 to 0.924, on 1,320 served answers", 'id="label-plan"'),
+    "the page failed before quality was measured": ("label-starvation", "", "served answers"),
     "the way back": ("well", "Back to version 17, the last that held for an hour", "Asked for"),
     "no way back to labels of another world": ("drift", "", "the last that held for an hour"),
     # Requests that have expired are pending for ever; the page counts those that somebody can still answer.
