@@ -98,7 +98,7 @@ def demo(
 ) -> None:
     """Run the whole system on this machine, with drift, late labels and a killed router.
 
-    Exit code 0 when nothing was lost or doubled.
+    Exit code 0 when nothing was lost or doubled and the target was held again.
 
     Example: ucci-stream demo --seconds 60 --json summary.json
 

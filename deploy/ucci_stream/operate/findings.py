@@ -238,7 +238,7 @@ class Change(NamedTuple):
 
     #: ``dead_letters``: queries are set aside. ``cold_start``: every query runs both models until there are labels
     #: enough. ``unknown``: nothing that runs says enough to compare. ``moved``: queries go to another workload.
-    #: ``refit``: a new version at the next event, given labels enough. ``restart``, ``reload``: a setting that needs a
+    #: ``refit``: a new version at the next event, given enough labels. ``restart``, ``reload``: a setting that needs a
     #: restart, or that SIGHUP puts in force. ``none``: nothing to fear.
     effect: Effect
     #: A workload, a setting by its dotted key, or a process.
@@ -273,21 +273,21 @@ def changes(settings: Settings, running: Running, now: datetime) -> list[Change]
 def _of_workload(workload: WorkloadSettings, version: CalibrationVersion | None, *, is_new: bool) -> Iterator[Change]:
     name, calibrate = workload.name, f"ucci-stream calibrate GOLD --workload {workload.name} --config FILE"
     if version is None and is_new:
-        message = "is new and has no version: every query runs both models until there are labels enough"
+        message = "is new and has no version: every query runs both models until there are enough labels"
         yield Change("cold_start", name, message, f"before the first query: {calibrate}")
     elif version is None:
         yield Change("none", name, "has no version, as before: every query runs both models")
     elif (foreign := misfit(version, made_for(workload))) is not None:
         message = (
             f"version {version.version} does not fit: {foreign.problem}. Routers refuse it and the fit starts cold: "
-            "every query runs both models until there are labels enough"
+            "every query runs both models until there are enough labels"
         )
         act = f"{calibrate} --no-publish; restart the recalibrator, `ucci-stream bootstrap`, then restart the routers"
         yield Change("cold_start", name, message, act)
     elif renewed := outdated(version, workload):
         what = " and ".join(renewed)
         message = f"{what} {'differ' if len(renewed) > 1 else 'differs'} from version {version.version}: a refit at the"
-        yield Change("refit", name, f"{message} next event, given labels enough; no cold start", "SIGHUP")
+        yield Change("refit", name, f"{message} next event, given enough labels; no cold start", "SIGHUP")
     elif is_new:
         yield Change("none", name, f"is new, and version {version.version} fits it: it decides from the first query")
     else:
