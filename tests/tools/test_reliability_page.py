@@ -9,7 +9,7 @@ import pytest
 
 ROOT = Path(__file__).parents[2]
 PAGE = (ROOT / "docs" / "reliability.md").read_text(encoding="utf-8")
-HEAD = "| fault | what a user sees | what to do | held by |"
+HEAD = "| fault | what a user sees | what to do | test |"
 TEST_FILE = re.compile(r"`(tests/[\w/]+\.py)`: ((?:`test_\w+`(?:, )?)+)")
 
 
