@@ -77,7 +77,7 @@ def _mark(basis: Basis) -> str:
 def is_of_basis(mark: str | None, configured: str | None) -> bool:
     """Whether a label, or traffic, of this mark counts.
 
-    Records of earlier releases carry none, and count; where no models are configured, all count.
+    Records that carry none count; where no models are configured, all count.
 
     Examples
     --------

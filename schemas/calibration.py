@@ -149,7 +149,7 @@ TargetShare = Annotated[Real, Field(gt=0.0, lt=1.0)]
 
 
 def _is_absent(value: object) -> bool:
-    """Whether a target leaves a key out: versions of earlier releases lack it, and must keep their digest."""
+    """Whether a target leaves a key out, as whoever makes versions may: their digest is of what they wrote."""
     return not value
 
 
@@ -202,7 +202,7 @@ class Atom(Part):
     above: Annotated[Real, Field(ge=ESCALATE_ALL, lt=1.0)]
     most: Uncertainty
     #: Share of them that is kept where they lie below the threshold, before exploration. The others escalate, drawn and
-    #: recorded as explored queries are. A router of an earlier release keeps them all.
+    #: recorded as explored queries are.
     keep_probability: Probability
 
 
@@ -323,13 +323,13 @@ class CalibrationVersion(Event):
     """One version of the calibration of one workload (key: workload).
 
     While ``audit_probability`` is above 0, labels are suspected: trusted people are to label all explored queries, and
-    this share of those above the threshold. In records of earlier releases it is absent.
+    this share of those above the threshold. It may be left out.
 
     ``handoff`` is what the labels behind the version were made under, and what is handed over for the queries that it
     decides. It is absent where none is configured, and not ``active`` after the fit has switched it off.
 
     ``basis`` is what the answers behind the version rest on: prompt, fields, models. Routers with another one refuse
-    it. In records of earlier releases it is absent.
+    it. Where it is left out, any fits.
 
     ``atom`` cuts queries that share one u, by a draw. It is absent where the threshold parts the queries well enough.
 
@@ -388,7 +388,7 @@ class CalibrationVersion(Event):
 
     @model_serializer(mode="wrap")
     def _as_sealed(self, dump: SerializerFunctionWrapHandler) -> dict[str, Any]:
-        """Leave out what an earlier release did not know, or its digest would no longer fit."""
+        """Leave out what its maker left out, or its digest would no longer fit."""
         fields: dict[str, Any] = dump(self)
         for later in ("audit_probability", "handoff", "basis", "atom", "signature"):
             if later not in self.model_fields_set:

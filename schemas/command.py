@@ -67,8 +67,8 @@ class Command(Event):
     action: Action
     #: For ``activate``, ``pin``, ``shadow`` and ``canary``; ``pin`` without one pins the version in force.
     version: Ordinal | None = None
-    #: For ``activate``: whether refits are held back until ``unpin``. The HTTP API holds unless asked not to; commands
-    #: of earlier releases, which lack it, do not.
+    #: For ``activate``: whether refits are held back until ``unpin``. The HTTP API holds unless asked not to; a command
+    #: that does not say does not.
     hold: Flag | None = None
     #: For ``canary``: of queries, in (0, 1].
     share: Annotated[Real, Field(gt=0.0, le=1.0)] | None = None

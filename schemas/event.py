@@ -109,7 +109,7 @@ SignalKind = Literal["token_margin", "entropy", "max_probability"]
 #: The way u was measured, which may be one of a later release.
 SignalName = Annotated[str, Field(min_length=1, max_length=MAX_NAME_CHARS)]
 
-#: Also how u was measured in every record that does not say so: earlier releases knew no other way.
+#: Also how u was measured in every record that does not say so.
 DEFAULT_SIGNAL: Final = "token_margin"
 
 

@@ -87,10 +87,9 @@ class LabelledExample(Event):
     revision: Ordinal = 1
     #: The query's earlier contribution is taken out and nothing put in its place.
     retracted: Flag = False
-    #: Whose label it is; null where nobody is named, and in records of earlier releases.
+    #: Whose label it is; null where nobody is named.
     labeler: LabelerName | None = None
-    #: Whether the workload names this labeler in ``trusted_labelers``; null where it names nobody, and in records of
-    #: earlier releases.
+    #: Whether the workload names this labeler in ``trusted_labelers``; null where it names nobody.
     trusted: Flag | None = None
     #: Number of other labelers whose own label of this query, neither withdrawn nor skipped, differs from this one.
     disputed: Count = 0
@@ -109,7 +108,7 @@ class LabelledExample(Event):
         None
     )
     #: Mark of what the answers rest on: prompt, fields, models. Labels of another one than the workload's do not count;
-    #: null in records of earlier releases, which do.
+    #: those without one do.
     basis: BasisMark | None = None
     #: What was said last of the answer that was served; beside a label, somebody's verdict on the same query.
     verdict: Annotated[Verdict | None, Field(exclude_if=lambda verdict: verdict is None)] = None

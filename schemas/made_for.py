@@ -40,7 +40,7 @@ def made_for(workload: WorkloadSettings) -> MadeFor:
 def misfit(version: CalibrationVersion, wanted: MadeFor) -> Misfit | None:
     """Return why a version must not decide for a workload, or None where it may.
 
-    A version of an earlier release does not say what its answers rest on; only its signal and handoff are compared.
+    Of one that does not say what its answers rest on, signal and handoff alone are compared.
     """
     if version.signal != wanted.signal:
         return _differing("foreign_signal", version.signal, wanted.signal)

@@ -194,7 +194,7 @@ class RoutedEvent(Event):
     signal: SignalName = DEFAULT_SIGNAL
     #: Null where nothing is handed over: not configured, or switched off in the version that decided.
     handoff: QueryHandoff | None = None
-    #: Mark of what the answers rest on: prompt, fields, models. Null in records of earlier releases.
+    #: Mark of what the answers rest on: prompt, fields, models.
     basis: BasisMark | None = None
     #: Mark of the key that label, exploration and trial were drawn with; absent where there was none.
     drawn_with: Annotated[str | None, Field(pattern=r"^[0-9a-f]{8}$", exclude_if=lambda mark: mark is None)] = None

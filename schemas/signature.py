@@ -1,8 +1,8 @@
 """Who published a version or trial, and where: an HMAC-SHA256 over it with a key that the fit and routers share. Pure.
 
 The digest says that a version is whole; anybody can compute one. The signature covers the same canonical bytes without
-digest and signature, and the digest covers the signature too, so that routers of earlier releases, which know of none,
-read signed versions as before. Of a trial it covers mode, share and version. The shared key is bound to the cluster and
+digest and signature, and the digest covers the signature too, so that whoever has no key reads signed versions as well.
+Of a trial it covers mode, share and version. The shared key is bound to the cluster and
 then to the topic, so that nothing signed counts on another of either.
 """
 

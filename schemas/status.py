@@ -251,7 +251,7 @@ class VersionInUse(Part):
 
     ``source`` says where the version came from: the topic, or the router's own disk as long as the topic has brought
     none. ``lineage`` says how it follows the version that was in force before it in this router; see
-    :data:`VersionLineage`. Both are null without a version, and in records of earlier releases.
+    :data:`VersionLineage`. Both are null without a version.
     """
 
     version: Count | None
@@ -476,7 +476,7 @@ class RouterStatus(Event):
     """What one router instance runs, refuses and has done (key: instance_id).
 
     ``settings`` holds what it runs with, where that differs from the defaults: JSON by dotted key, secrets redacted, of
-    prompts a digest. Empty in records of earlier releases. ``serves`` tells a router of the topic from a gateway.
+    prompts a digest. ``serves`` tells a router of the topic from a gateway.
     """
 
     sent_by_others: ClassVar[bool] = False

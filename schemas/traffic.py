@@ -87,7 +87,7 @@ class VersionTraffic(Part):
     #: Of large calls that gave no valid answer under a handoff; they are among the large model's.
     lost_tokens: _Rare = 0
     lost_prompt_tokens: _Rare = 0
-    #: Mark of what the answers rest on: prompt, fields, models. Null in records of earlier releases.
+    #: Mark of what the answers rest on: prompt, fields, models.
     basis: BasisMark | None = None
 
     @model_validator(mode="after")

@@ -1,6 +1,6 @@
 """CalibrationTrial: a version that is tried beside the one in force, and what it is compared by.
 
-Trials have a topic of their own, which routers of former releases do not read: they go on by the version in force.
+Trials have a topic of their own: whoever does not read it goes on by the version in force.
 """
 
 from __future__ import annotations

@@ -208,7 +208,7 @@ def _labels(status: WorkloadStatus) -> Iterator[Sample]:
 
 
 def _number(value: JsonValue) -> float:
-    """Return a number of the free-form details; 0 where an earlier release wrote none."""
+    """Return a number of the free-form details; 0 where there is none."""
     return float(value) if isinstance(value, int | float) else 0.0
 
 

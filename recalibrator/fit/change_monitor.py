@@ -163,7 +163,7 @@ class ChangeMonitor:
         was routed by; infinite where that is not known.
         """
         said = 0.0 if example.small_exact else 1.0
-        # Earlier releases called a failed large answer a disagreement.
+        # Whoever makes examples may call a failed large answer a disagreement.
         agree = None if example.reason == "degraded" else example.agree
         cell = None if example.uncertainty is None else self._labels.grid.index(example.uncertainty)
         audited = standing in (Standing.AUDITED, Standing.ANSWERED)

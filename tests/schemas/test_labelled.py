@@ -177,7 +177,7 @@ def test_equal_words_have_one_identity_and_a_withdrawal_another() -> None:
 
 
 def test_a_label_names_the_signal_that_measured_u() -> None:
-    """Records of earlier releases name none: it was the token margin."""
+    """Where a record names none, it is the token margin."""
     label = FeedbackEvent(query_id="q", entities=GOLD)
     assert LabelledExample.from_events(routed("kept", signal="entropy"), label).signal == "entropy"
     earlier = json.loads(routed("kept").to_json())

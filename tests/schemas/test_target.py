@@ -75,7 +75,7 @@ def test_the_file_names_a_misspelt_target() -> None:
 
 
 def test_a_micro_f1_alone_is_written_as_ever() -> None:
-    """Versions of earlier releases keep their digests, since nothing is added to what they say."""
+    """Versions that others make keep their digests, since nothing is added to what they say."""
     assert Target(micro_f1=0.9).model_dump(mode="json") == {"micro_f1": 0.9, "safety": 0.65}
     assert Target(micro_f1=0.9).is_plain
     assert not Target(micro_f1=0.9, max_escalation=0.4).is_plain

@@ -294,8 +294,8 @@ def _of_workload(workload: WorkloadSettings, version: CalibrationVersion | None,
         yield Change("none", name, f"version {version.version} fits and stays in force")
     if version is not None and version.basis is None:
         message = (
-            f"version {version.version} is of an earlier release, which does not say with which prompt, fields and "
-            "large model it was made; it is taken to fit"
+            f"version {version.version} does not say with which prompt, fields and large model it was made; it is "
+            "taken to fit"
         )
         yield Change("unknown", name, message, "recalibrate if one of them has changed")
 
@@ -338,10 +338,6 @@ def _of_settings(
     reports += [(one.instance_id, one.settings, OF_RECALIBRATOR) for one in recalibrators]
     differing: dict[str, tuple[str, list[str]]] = {}
     for instance_id, known, parts in reports:
-        if not known:
-            message = "is of an earlier release, which does not say with which settings it runs"
-            yield Change("unknown", instance_id, message)
-            continue
         for key, line in _differing(known, running_settings(settings, parts)).items():
             differing.setdefault(key, (line, []))[1].append(instance_id)
     for key, (line, instances) in differing.items():

@@ -291,7 +291,7 @@ class FigureStore:
                 UncertaintyHistogram.model_validate(details["uncertainty"]),
             )
         except (KeyError, ValidationError):
-            # A version of an earlier release, or one made of a bare map.
+            # A version made of a bare map.
             return None, None
 
 

@@ -70,8 +70,7 @@ class HistoryPoint:
     drift: str
     #: Whether a model server failed more calls than usual.
     has_outage: bool = False
-    #: Null where a former release wrote the status or the version, and for versions whose evidence is older than they
-    #: are.
+    #: Null for versions whose evidence is older than they are.
     served: Served | None = None
     #: The same as JSON: a history is asked for oftener than it changes.
     encoded: bytes = field(default=b"", compare=False, repr=False)

@@ -127,8 +127,7 @@ class StatusDocuments:
         labels = {name: value for name, value in document.get("labels", {}).items() if name != "by_labeler"}
         completed = {
             **{name: value for name, value in document.items() if name not in _COMPLETED},
-            # A status of an earlier release may lack the field altogether.
-            "labels": (labels or {"requested": 0}) | {"by_labeler": labelers(around.labelers, workload)},
+            "labels": labels | {"by_labeler": labelers(around.labelers, workload)},
             "lag": (document.get("lag") or {}) | around.lag,
             "version": None if line is None else _summary(line, parent),
             "routers": [_of_workload(one, workload) for one in around.routers if workload in one.versions],

@@ -89,7 +89,7 @@ def version_line(version: CalibrationVersion) -> VersionLine:
 
 
 def interval_95(version: CalibrationVersion) -> Interval | None:
-    """Return the 95% interval; versions of earlier releases know the one of their safety margin alone."""
+    """Return the 95% interval; versions that others make may know the one of their safety margin alone."""
     try:
         return Interval.model_validate(version.evidence.details["micro_f1_95"])
     except (KeyError, ValidationError):

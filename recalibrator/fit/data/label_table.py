@@ -155,7 +155,7 @@ class LabelTable:
     def of_field(self, name: str, target: float) -> LabelTable:
         """Return the same labels with the outcomes of one field, scored by its target; as of now.
 
-        Labels that do not say what both models gave in this field, as those of earlier releases, do not count. Where
+        Labels that do not say what both models gave in this field do not count. Where
         both ran it is the small model's answer that they lack, and whether both ran is drawn at any u: what is left is
         a fair sample of either model's answers.
         """
@@ -423,7 +423,7 @@ class LabelTable:
         if not example.label_requested:
             return Standing.UNREQUESTED
         audited = example.label_reason == "audit"
-        # Records of earlier releases name nobody: every answer to an audit was trusted then.
+        # Where nobody is named and nobody is said to be trusted, an audit's answer is all there is.
         if audited and (example.trusted or (example.trusted is None and labeler == NOBODY)):
             return Standing.AUDITED
         if self._is_distrusted(labeler, routed_us):

@@ -47,10 +47,10 @@ def version(settings: Settings, **changed: Any) -> CalibrationVersion:
     return sealed_version(**made | changed)
 
 
-def runs(settings: Settings, *, silent_s: float = 1.0, of_earlier_release: bool = False, **versions: Any) -> Running:
+def runs(settings: Settings, *, silent_s: float = 1.0, **versions: Any) -> Running:
     """Return what a router and a recalibrator report that run with a file, beside its version 7 of ``photo``."""
     at = NOW - timedelta(seconds=silent_s)
-    told = {} if of_earlier_release else running_settings(settings, OF_ROUTER)
+    told = running_settings(settings, OF_ROUTER)
     in_use = {name: VersionInUse(version=None) for name in settings.workloads}
     router = RouterStatus(
         instance_id="router-0", started_at=at, updated_at=at, ready=True, versions=in_use, settings=told
@@ -164,9 +164,8 @@ def test_services_that_are_silent_are_not_compared_with() -> None:
     assert [(change.effect, change.subject) for change in found] == [("none", "photo")]
 
 
-def test_what_an_earlier_release_does_not_say_is_said() -> None:
-    former = runs(config(), of_earlier_release=True, photo=version(config(), basis=None))
-    found = changes(config({"prompt": "name {text}"}), former, NOW)
-    unknown = [change for change in found if change.effect == "unknown"]
-    assert [change.subject for change in unknown] == ["photo", "router-0"]
-    assert "does not say with which prompt" in unknown[0].message
+def test_what_a_version_does_not_say_is_said() -> None:
+    found = changes(config({"prompt": "name {text}"}), runs(config(), photo=version(config(), basis=None)), NOW)
+    (unknown,) = [change for change in found if change.effect == "unknown"]
+    assert unknown.subject == "photo"
+    assert "does not say with which prompt" in unknown.message

@@ -47,7 +47,7 @@ def test_a_dead_signal_sent_every_query_to_the_large_model(share: float) -> None
 
 
 def test_a_version_without_an_atom_is_as_it_was() -> None:
-    """What earlier releases wrote and read has no such field, and keeps its digest."""
+    """A version without such a field keeps its digest."""
     core = Recalibrator(settings())
     drive(core, muted_world(0.0).draw, CHANGE)
     assert core.current is not None

@@ -133,7 +133,7 @@ def test_a_version_above_the_trials_number_is_adopted_as_ever() -> None:
 
 
 def test_older_router_rejects_a_trial_as_version() -> None:
-    """A router of an earlier release would not mistake a trial for a version.
+    """Whoever reads versions alone would not mistake a trial for one.
 
     They do not read the topic of trials; and were one on theirs, it would change nothing.
     """

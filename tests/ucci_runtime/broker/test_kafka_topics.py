@@ -39,7 +39,7 @@ def test_every_missing_topic_is_named() -> None:
 def test_sender_timestamps_cause_a_warning_only() -> None:
     """Topics that use their senders' clocks cause a warning and are no fault.
 
-    Those of earlier releases date results by the router's clock, which may be wrong.
+    Topics made otherwise date results by the router's clock, which may be wrong.
     """
     by_sender = {"cleanup.policy": "delete", "message.timestamp.type": "CreateTime"}
     by_broker = {"cleanup.policy": "delete", "message.timestamp.type": "LogAppendTime"}

@@ -145,7 +145,7 @@ def test_suspected_labelers_do_not_decide_their_own_audit() -> None:
             label(number, label_requested=True, label_reason="audit", labeler=labeler, trusted=trusted, agree=True)
         )
     relation, _, _ = labels.errors_since(0, audited=True, suspected_us=0)
-    # Eve counts where she is trusted by name, and so does the unnamed answer of an earlier release. Where others are
+    # Eve counts where she is trusted by name, and so does an unnamed answer. Where others are
     # trusted, what Ann says to an audit is an ordinary label, which makes her a suspect as well.
     assert len(relation) == 2
     assert len(labels.errors_since(0, audited=True)[0]) == 4

@@ -65,7 +65,7 @@ def test_activate_publishes_a_former_version_anew(bootstrapped: Recalibrator) ->
 
 
 def test_a_roll_back_that_holds_outlives_refits_until_unpin() -> None:
-    """Held, a version survives the labels that would replace it; not held, as in logs of earlier releases, it goes."""
+    """Held, a version survives the labels that would replace it; not held, it goes."""
     for hold in (True, False, None):
         core = Recalibrator(settings())
         drive(core, WORLD.draw, 1_500)
