@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-from typing import NamedTuple
 
 from ucci_runtime.metrics import MetricSpec
 
@@ -132,99 +131,6 @@ backlog_records[topic] gauge record: Records on a topic that all its readers hav
 backlog_seconds[topic] gauge second: How old the newest record taken of a topic is.
 kafka_contact_timestamp_seconds gauge second: When this API last heard Kafka, in Unix time.
 """)
-
-
-class AlertSpec(NamedTuple):
-    """What an alert may rest on."""
-
-    #: What is wrong, for people.
-    condition: str
-    #: In PromQL; several processes that run the API tell the same, hence ``max by``.
-    expression: str
-    #: Alerts of ``deploy/monitoring/rules.yml`` that fire for it; none where a threshold depends on the deployment.
-    rules: tuple[str, ...] = ()
-
-
-#: What operators want to be alerted of, in one place for the rules of Prometheus and for the documents.
-ALERTS = (
-    AlertSpec(
-        "What was served is below its target with confidence",
-        "min by (workload) (ucci_workload_measured_micro_f1_upper) < max by (workload) (ucci_workload_micro_f1_target)",
-        ("UcciTargetMissed", "UcciTargetAtRisk", "UcciTargetCapped"),
-    ),
-    AlertSpec(
-        "A workload is in a state that needs somebody",
-        "max by (workload, state) "
-        '(ucci_workload_state{state=~"infeasible|bad_labels_suspected|label_starved|labels_one_sided|stale"}) == 1',
-        ("UcciTargetInfeasible", "UcciBadLabels", "UcciLabelStarvation"),
-    ),
-    AlertSpec(
-        "Drift has been detected",
-        'max by (workload) (ucci_workload_drift_state{state="drifted"}) == 1',
-        ("UcciDrift",),
-    ),
-    AlertSpec(
-        "New versions have been held back for a day",
-        'min_over_time(ucci_workload_state{state=~"pinned|paused"}[1d]) == 1',
-        ("UcciHeldBack",),
-    ),
-    AlertSpec("Large-only would be cheaper", 'max by (workload) (ucci_workload_saving{accounting="sequential"}) < 0'),
-    AlertSpec("Predicted errors are off", "max by (workload) (ucci_workload_calibration_error_lower) > 0.05"),
-    AlertSpec(
-        "No label has come in for six hours",
-        "increase(ucci_workload_labels_received_total[6h]) == 0 "
-        "and increase(ucci_workload_labels_requested_total[6h]) > 0",
-        ("UcciLabelStarvation",),
-    ),
-    AlertSpec(
-        "Labels take longer than a day",
-        'max by (workload) (ucci_workload_label_delay_seconds{percentile="p90"}) > 86400',
-    ),
-    AlertSpec("Labels are set aside", "max by (workload, why) (ucci_workload_labels_set_aside) > 0"),
-    AlertSpec("Versions follow each other too fast", "changes(ucci_workload_calibration_version[1h]) > 20"),
-    AlertSpec(
-        "The version in force is a week old",
-        "time() - max by (workload) (ucci_workload_calibration_timestamp_seconds) > 604800",
-        ("UcciNoNewVersion",),
-    ),
-    AlertSpec(
-        "The fit no longer reports, though there is traffic to report on",
-        "time() - max by (workload) (ucci_workload_status_timestamp_seconds) > 900",
-        ("UcciFitSilent",),
-    ),
-    AlertSpec("Kafka does not answer", "time() - ucci_kafka_contact_timestamp_seconds > 30", ("UcciKafkaAway",)),
-    AlertSpec(
-        "A stage falls behind",
-        "max by (topic) (ucci_backlog_seconds) > 60",
-        ("UcciStageBehind",),
-    ),
-    AlertSpec(
-        "A router decides by an old version",
-        "min_over_time(ucci_workload_routers_on_other_version[5m]) > 0",
-        ("UcciRoutersDisagree",),
-    ),
-    AlertSpec(
-        "A router is silent",
-        'max by (workload) (ucci_workload_routers{state="silent"}) > 0',
-        ("UcciRouterNotReady", "UcciTargetDown"),
-    ),
-    AlertSpec(
-        "A model server is down",
-        'max by (workload, role) (ucci_workload_model_servers{state="down"}) > 0',
-        ("UcciModelDown",),
-    ),
-    AlertSpec("Model calls fail", "max by (workload, role) (ucci_workload_model_failing) > 0"),
-    AlertSpec(
-        "Records are set aside",
-        "max by (workload, stage, reason) (ucci_workload_dead_letters) > 0",
-        ("UcciDeadLetters",),
-    ),
-    AlertSpec("The join's disk is nearly full", "ucci_recalibrator_disk_free_bytes < 1e9", ("UcciDiskNearlyFull",)),
-    AlertSpec(
-        "A notification was given up",
-        'increase(ucci_recalibrator_notifications_total{outcome=~"refused|given_up|dropped"}[1h]) > 0',
-    ),
-)
 
 
 def exposed_name(spec: MetricSpec, prefix: str = PREFIX) -> str:

@@ -9,6 +9,8 @@ import argparse
 from collections.abc import Iterable
 from pathlib import Path
 
+import yaml
+
 from recalibrator import metrics as recalibrator_metrics
 from stream_router import prometheus_metrics as router_metrics
 from ucci_runtime.metrics import MetricSpec
@@ -29,8 +31,18 @@ fields, detectors and topics, and neither queries nor labelers.
 """
 _ALERTS = """## What to alert on
 
-The names below stay as they are; thresholds are to be chosen for each deployment. Where a rule is named,
-[rules.yml](../../deploy/monitoring/rules.yml) has an alert for it, and its link says what to do.
+The alerts of [rules.yml](../../deploy/monitoring/rules.yml); each links to what to do.
+"""
+_SUGGESTED = """Where thresholds depend on the deployment:
+
+| Condition | Expression |
+| --- | --- |
+| Large-only would be cheaper | `max by (workload) (ucci_workload_saving{accounting="sequential"}) < 0` |
+| Predicted errors are off | `max by (workload) (ucci_workload_calibration_error_lower) > 0.05` |
+| Labels take longer than a day | `max by (workload) (ucci_workload_label_delay_seconds{percentile="p90"}) > 86400` |
+| Labels are set aside | `max by (workload, why) (ucci_workload_labels_set_aside) > 0` |
+| Versions follow each other too fast | `changes(ucci_workload_calibration_version[1h]) > 20` |
+| Model calls fail | `max by (workload, role) (ucci_workload_model_failing) > 0` |
 """
 _ROOT = Path(__file__).resolve().parents[2]
 
@@ -47,6 +59,7 @@ def page() -> str:
         _table(recalibrator_metrics.status_metrics().items()),
         _ALERTS,
         _alerts(),
+        _SUGGESTED,
     )
     return "\n".join(parts)
 
@@ -60,11 +73,12 @@ def _table(rows: Iterable[tuple[str, MetricSpec]]) -> str:
 
 
 def _alerts() -> str:
-    lines = ["| Condition | Expression | Rules |", "| --- | --- | --- |"]
-    for alert in recalibrator_metrics.ALERTS:
-        expression = alert.expression.replace("|", "\\|")
-        rules = ", ".join(f"[{name}](../operations.md#{name.lower()})" for name in alert.rules)
-        lines.append(f"| {alert.condition} | `{expression}` | {rules} |")
+    document = yaml.safe_load((_ROOT / "deploy/monitoring/rules.yml").read_text(encoding="utf-8"))
+    lines = ["| Alert | Severity | After | Expression |", "| --- | --- | --- | --- |"]
+    for rule in (rule for group in document["groups"] for rule in group["rules"]):
+        name, expression = rule["alert"], " ".join(rule["expr"].split()).replace("|", "\\|")
+        severity, after = rule["labels"]["severity"], rule.get("for", "0s")
+        lines.append(f"| [{name}](../operations.md#{name.lower()}) | {severity} | {after} | `{expression}` |")
     return "\n".join(lines) + "\n"
 
 

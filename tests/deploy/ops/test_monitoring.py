@@ -123,25 +123,6 @@ def test_summary_names_labels_that_the_query_keeps(rule: dict[str, Any]) -> None
         assert wanted <= labels | ({"job"} if "job" in labels else set())
 
 
-def metrics_of(query: str) -> set[str]:
-    return set(re.findall(r"\bucci_\w+", query))
-
-
-@pytest.mark.parametrize("spec", recalibrator_metrics.ALERTS, ids=lambda spec: spec.condition)
-def test_recommended_alert_names_rules_about_it(spec: recalibrator_metrics.AlertSpec) -> None:
-    """A rule may ask the routers instead, who know sooner; one about workloads must ask for the same metrics."""
-    expressions = {str(rule["alert"]): str(rule["expr"]) for rule in rules()}
-    assert set(spec.rules) <= set(expressions)
-    if spec.rules and all("ucci_workload_" in expressions[name] for name in spec.rules):
-        assert metrics_of(spec.expression) <= set().union(*(metrics_of(expressions[name]) for name in spec.rules))
-
-
-def test_every_rule_about_workloads_is_recommended() -> None:
-    named = {name for spec in recalibrator_metrics.ALERTS for name in spec.rules}
-    about = {rule["alert"] for rule in rules() if "ucci_workload_" in rule["expr"]}
-    assert about - named == set()
-
-
 def test_severities_are_two() -> None:
     assert {rule["labels"]["severity"] for rule in rules()} == {"page", "ticket"}
 
