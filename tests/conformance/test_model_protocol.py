@@ -61,9 +61,12 @@ class Servers:
         return workload(self.small, self.large, **changes)
 
 
-@pytest.fixture(
-    scope="module", params=["demo", pytest.param("vllm", marks=[pytest.mark.vllm, pytest.mark.timeout(1_000)])]
-)
+VLLM = pytest.param("vllm", marks=[pytest.mark.vllm, pytest.mark.timeout(1_000)])
+#: The demo's servers decode freely.
+guided = pytest.mark.parametrize("servers", [VLLM], indirect=True)
+
+
+@pytest.fixture(scope="module", params=["demo", VLLM])
 def servers(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Servers]:
     """Servers of one kind, started unless they run already."""
     if request.param == "vllm" and "vllm" not in request.config.option.markexpr:
@@ -159,6 +162,7 @@ def uncertainty(generation: Any) -> float:
     return value
 
 
+@guided
 @pytest.mark.parametrize("api", ["completions", "chat"])
 async def test_an_answer_held_to_the_schema_fits_it(servers: Servers, api: str) -> None:
     settings = servers.settings(api=api, decoding="json_schema")
@@ -175,6 +179,7 @@ async def test_an_answer_held_to_the_schema_fits_it(servers: Servers, api: str) 
             assert (run.finish_reason, run.valid) == ("length", False)
 
 
+@guided
 async def test_forced_token_has_an_impossible_runner_up(servers: Servers) -> None:
     _, document = await post(
         servers.small, "/completions", completion_body(KNOWN[0].text, response_format=SCHEMA_FORMAT)

@@ -13,7 +13,6 @@ from stream_router.model_client.request import entities_schema
 from ucci_demo.model_server import PROMPT
 from ucci_demo.model_server.checkpoint import Checkpoint
 from ucci_demo.model_server.generation import ContinuousBatch, Generation
-from ucci_demo.model_server.guide import Grammars
 from ucci_demo.model_server.memo import Memo
 from ucci_demo.model_server.server import ModelServer
 
@@ -28,21 +27,11 @@ def checkpoint(role: str) -> Checkpoint:
     return Checkpoint.open(role, SLOTS)
 
 
-@cache
-def grammars(role: str) -> Grammars:
-    """Return the grammars over a checkpoint's vocabulary."""
-    return Grammars(checkpoint(role).vocabulary())
-
-
-def generate(role: str, texts: Sequence[str], *, max_tokens: int = 256, guided: bool = False) -> list[Generation]:
+def generate(role: str, texts: Sequence[str], *, max_tokens: int = 256) -> list[Generation]:
     """Answer queries in one batch."""
     opened = checkpoint(role)
     batch = ContinuousBatch(opened.model, SLOTS)
-    grammar = grammars(role).of(SCHEMA) if guided else None
-    generations = [
-        Generation(opened.prompt_ids(text), max_tokens, lambda _: None, grammar.guide() if grammar else None)
-        for text in texts
-    ]
+    generations = [Generation(opened.prompt_ids(text), max_tokens, lambda _: None) for text in texts]
     for generation in generations:
         batch.submit(generation)
     while batch.step():

@@ -14,7 +14,6 @@ from typing import Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from ucci_demo.model_server.guide import Guide
 from ucci_demo.model_server.llama import Llama
 
 FinishReason = Literal["stop", "length", "abort"]
@@ -41,8 +40,6 @@ class Generation:
     max_tokens: int
     #: Called once, from the thread that steps the batch.
     on_finished: Callable[[Generation], None]
-    #: Holds the answer to a schema; None decodes freely.
-    guide: Guide | None = None
     #: Called with each token, the last one included, from that thread.
     on_token: Callable[[GeneratedToken], None] | None = None
     tokens: list[GeneratedToken] = field(default_factory=list)
@@ -110,13 +107,9 @@ class ContinuousBatch:
             self._record(slot, generation, self._model.prefill(slot, generation.prompt_ids))
 
     def _record(self, slot: int, generation: Generation, logprobs: NDArray[np.float32]) -> None:
-        if generation.guide is not None:
-            logprobs = generation.guide.apply(logprobs)
         top = np.argpartition(logprobs, -TOP)[-TOP:]
         top = top[np.argsort(-logprobs[top], kind="stable")]
         token_id = int(top[0])
-        if generation.guide is not None:
-            generation.guide.advance(token_id)
         token = GeneratedToken(token_id, float(logprobs[token_id]), top, logprobs[top])
         generation.tokens.append(token)
         self.generated += 1

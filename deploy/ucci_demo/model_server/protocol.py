@@ -17,7 +17,7 @@ from ucci_demo.model_server.generation import TOP, FinishReason, GeneratedToken
 DEFAULT_MAX_TOKENS = 16
 Api = Literal["completions", "chat"]
 BAD_REQUEST, NOT_FOUND = 400, 404
-_OTHER_GUIDES = ("structured_outputs", "guided_json", "guided_regex", "guided_choice", "guided_grammar")
+_GUIDES = ("structured_outputs", "guided_json", "guided_regex", "guided_choice", "guided_grammar")
 
 
 class ProtocolError(Exception):
@@ -39,8 +39,6 @@ class Asked:
     alternatives: int | None
     #: Name tokens ``token_id:N``.
     as_ids: bool
-    #: The JSON Schema that the answer must fit; None decodes freely.
-    schema: Any = None
     #: Send each token as an event, as soon as it is there.
     streams: bool = False
     #: End the stream with the numbers of tokens.
@@ -68,23 +66,18 @@ def read_request(api: Api, body: Any, served_model: str) -> Asked:
     if not isinstance(options, dict):
         raise ProtocolError(BAD_REQUEST, "stream_options: must be an object")
     as_ids, counts_usage = bool(body.get("return_tokens_as_token_ids")), bool(options.get("include_usage"))
-    return Asked(api, prompt, limit or 2**31, _alternatives(api, body), as_ids, _schema(body), streams, counts_usage)
+    _require_free_decoding(body)
+    return Asked(api, prompt, limit or 2**31, _alternatives(api, body), as_ids, streams, counts_usage)
 
 
-def _schema(body: dict[str, Any]) -> Any:
-    """Return the JSON Schema asked for, None for free decoding."""
-    other = [key for key in _OTHER_GUIDES if body.get(key) is not None]
-    if other:
-        raise ProtocolError(BAD_REQUEST, f"{other[0]}: this demo server takes response_format alone")
-    asked = body.get("response_format") or {"type": "text"}
-    if not isinstance(asked, dict) or asked.get("type") not in ("text", "json_schema"):
-        raise ProtocolError(BAD_REQUEST, "response_format: this demo server takes text and json_schema")
-    if asked["type"] == "text":
-        return None
-    named = asked.get("json_schema")
-    if not isinstance(named, dict) or named.get("schema") is None:
-        raise ProtocolError(BAD_REQUEST, "response_format: json_schema must hold a schema")
-    return named["schema"]
+def _require_free_decoding(body: dict[str, Any]) -> None:
+    guides = [key for key in _GUIDES if body.get(key) is not None]
+    if (body.get("response_format") or {"type": "text"}) != {"type": "text"}:
+        guides.append("response_format")
+    if guides:
+        raise ProtocolError(
+            BAD_REQUEST, f"{guides[0]}: this demo server decodes freely; vLLM holds answers to a schema"
+        )
 
 
 def _chat_prompt(body: dict[str, Any]) -> str | None:

@@ -16,9 +16,7 @@ from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, gene
 from pydantic_core import from_json, to_json
 
 from ucci_demo.model_server.checkpoint import Checkpoint
-from ucci_demo.model_server.entity_schema import UnsupportedSchemaError
 from ucci_demo.model_server.generation import FinishReason, GeneratedToken, Generation
-from ucci_demo.model_server.guide import Grammars, Guide
 from ucci_demo.model_server.memo import ALTERNATIVES, Memo
 from ucci_demo.model_server.protocol import (
     Api,
@@ -97,7 +95,6 @@ class ModelServer:
         self._memo = memo
         self._latency_s = latency_s
         self._generator = _Generator(checkpoint)
-        self._grammars = Grammars(checkpoint.vocabulary())
         self._ids = itertools.count(1)
         self._texts = TokenTexts(checkpoint.model.shape.eos_id, checkpoint.decode, cache(checkpoint.name))
         self._draining = False
@@ -152,7 +149,7 @@ class ModelServer:
 
     async def _generate(self, asked: Asked) -> dict[str, Any]:
         prompt_ids = self._prompt_ids(asked)
-        async with aclosing(self._tokens(asked, prompt_ids, self._guide(asked.schema))) as coming:
+        async with aclosing(self._tokens(asked, prompt_ids)) as coming:
             found = [pair async for pair in coming]
         reason = found[-1][1] if found else None
         generated = self._generated(len(prompt_ids), [token for token, _ in found], reason or "abort")
@@ -161,14 +158,13 @@ class ModelServer:
     async def _stream(self, asked: Asked, request: web.Request, began: float) -> web.StreamResponse:
         """Send an event a token. A client that leaves ends the generation, since nobody reads what follows."""
         prompt_ids = self._prompt_ids(asked)
-        guide = self._guide(asked.schema)
         events = EventStream(asked, self._generated(len(prompt_ids), [], "stop"), self._texts)
         if self._latency_s:
             await asyncio.sleep(self._latency_s)
         response = web.StreamResponse(headers={"Content-Type": "text/event-stream"})
         await response.prepare(request)
         reason: FinishReason | None = None
-        async with aclosing(self._tokens(asked, prompt_ids, guide)) as tokens:
+        async with aclosing(self._tokens(asked, prompt_ids)) as tokens:
             async for token, reason in tokens:
                 await response.write(_event(events.token(token, reason)))
         if asked.counts_usage:
@@ -179,7 +175,7 @@ class ModelServer:
         return response
 
     async def _tokens(
-        self, asked: Asked, prompt_ids: list[int], guide: Guide | None
+        self, asked: Asked, prompt_ids: list[int]
     ) -> AsyncGenerator[tuple[GeneratedToken, FinishReason | None]]:
         """Yield each token as it comes, remembered or computed, the last one with how the answer ends."""
         remembered = self._remembered(asked, prompt_ids)
@@ -193,7 +189,7 @@ class ModelServer:
         def put(token: GeneratedToken | None) -> None:
             loop.call_soon_threadsafe(queue.put_nowait, token)
 
-        generation = Generation(prompt_ids, asked.max_tokens, lambda _: put(None), guide, put)
+        generation = Generation(prompt_ids, asked.max_tokens, lambda _: put(None), put)
         self._generator.submit(generation)
         try:
             following = await queue.get()
@@ -213,15 +209,9 @@ class ModelServer:
         request_id, created = str(next(self._ids)), int(time.time())
         return Generated(self._model, request_id, created, prompt_tokens, tokens, reason)
 
-    def _guide(self, schema: Any) -> Guide | None:
-        try:
-            return None if schema is None else self._grammars.of(schema).guide()
-        except UnsupportedSchemaError as error:
-            raise ProtocolError(400, f"response_format: {error}") from None
-
     def _remembered(self, asked: Asked, prompt_ids: list[int]) -> list[GeneratedToken] | None:
         """Return the recorded answer, or what is left of it, where it is there and holds what was asked for."""
-        if self._memo is None or asked.schema is not None or (asked.alternatives or 0) > ALTERNATIVES:
+        if self._memo is None or (asked.alternatives or 0) > ALTERNATIVES:
             return None
         tokens = self._memo.find(asked.prompt)
         if tokens is None:

@@ -11,12 +11,11 @@ from contextlib import asynccontextmanager
 from typing import Any
 
 import aiohttp
-import jsonschema
 import numpy as np
 import pytest
 from aiohttp import web
 
-from tests.support.demo_models import SCHEMA, checkpoint, serving_model
+from tests.support.demo_models import checkpoint, serving_model
 from ucci_demo.model_server import PROMPT
 from ucci_demo.model_server.generation import ContinuousBatch, FinishReason, Generation
 from ucci_demo.model_server.memo import Memo
@@ -109,17 +108,6 @@ async def test_chat_answers_as_completions_do() -> None:
     assert chatted["usage"] == completed["usage"]
     tokens = [entry["token"] for entry in chatted["choices"][0]["logprobs"]["content"]]
     assert tokens == completed["choices"][0]["logprobs"]["tokens"]
-
-
-async def test_guided_answer_fits_its_schema_and_skips_the_memo() -> None:
-    asked = {"type": "json_schema", "json_schema": {"name": "entities", "schema": SCHEMA, "strict": True}}
-    async with serving(Memo.of("small")) as (client, _):
-        status, document = await client.post(prompt=PROMPT.replace("{text}", RECORDED), response_format=asked)
-        refused, error = await client.post(response_format={"type": "json_schema", "json_schema": {"schema": {}}})
-    assert status == 200
-    jsonschema.validate(json.loads(document["choices"][0]["text"]), SCHEMA)
-    assert -9999.0 in document["choices"][0]["logprobs"]["top_logprobs"][-1].values()
-    assert (refused, error["error"]["type"]) == (400, "BadRequestError")
 
 
 @pytest.mark.parametrize(
@@ -287,14 +275,11 @@ async def test_a_recorded_answer_is_gone_on_with_as_if_computed(path: str, begun
         np.testing.assert_allclose(leaves(logprobs[0], float), leaves(logprobs[1], float), atol=2e-3)
 
 
-async def test_max_tokens_and_a_schema_hold_for_the_rest_of_an_answer() -> None:
+async def test_max_tokens_hold_for_the_rest_of_an_answer() -> None:
     prompt = begun_answers()["first tokens"]
-    asked = {"type": "json_schema", "json_schema": {"name": "entities", "schema": SCHEMA, "strict": True}}
     async with serving(Memo.of("small")) as (client, _):
         _, cut = await client.post(prompt=prompt, max_tokens=5)
-        _, guided = await client.post(prompt=prompt, response_format=asked)
     assert (cut["choices"][0]["finish_reason"], cut["usage"]["completion_tokens"]) == ("length", 5)
-    assert guided["choices"][0]["text"].startswith("{"), "a guide begins a whole answer, wherever the prompt ends"
 
 
 def leaves(part: object, kind: type) -> list[Any]:
