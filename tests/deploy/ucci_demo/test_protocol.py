@@ -105,7 +105,7 @@ def test_text_as_the_format_means_what_none_means() -> None:
         ({"logprobs": "x"}, 400, "logprobs"),
         ({"temperature": 0.7}, 400, "temperature"),
         ({"response_format": {"type": "json_object"}}, 400, "response_format"),
-        ({"response_format": {"type": "json_schema"}}, 400, "ask vLLM"),
+        ({"response_format": {"type": "json_schema"}}, 400, "vLLM holds answers to a schema"),
         ({"response_format": 7}, 400, "response_format"),
         ({"structured_outputs": {"regex": "a"}}, 400, "structured_outputs"),
     ],
