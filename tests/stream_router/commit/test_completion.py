@@ -69,13 +69,6 @@ def test_a_gap_before_a_done_range_stays_open(ahead: OffsetRange) -> None:
     assert frontier.commit({6}) == (5, (OffsetRange(6, 6), ahead))
 
 
-def test_transaction_markers_do_not_split_a_range() -> None:
-    frontier = CompletionTracker(0)
-    for offset in (0, 1, 3, 4, 6):
-        frontier.deliver(offset)
-    assert frontier.commit({1, 3, 4, 6}) == (0, (OffsetRange(1, 6),))
-
-
 def test_markers_between_unfinished_offsets_make_no_ranges() -> None:
     frontier = CompletionTracker(0)
     for offset in range(0, 100, 2):
