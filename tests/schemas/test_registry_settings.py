@@ -32,7 +32,9 @@ def test_environment_names_each_property() -> None:
 
 
 def test_results_are_plain_without_an_id() -> None:
-    assert parse_settings(URL, {}).results_schema_id is None
+    """Automatic registration may be written out as off."""
+    off = {"UCCI_SCHEMA_REGISTRY__AUTO_REGISTER_SCHEMAS": "false"}
+    assert parse_settings(URL + "auto.register.schemas = false", off).results_schema_id is None
 
 
 @pytest.mark.parametrize(
@@ -52,10 +54,6 @@ def test_value_that_clients_would_refuse_is_a_fault(line: str, words: str) -> No
         parse_settings(URL + line, {})
     assert words in str(refused.value)
     assert "secret" not in str(refused.value)
-
-
-def test_automatic_registration_may_be_written_out_as_off() -> None:
-    parse_settings(URL + "auto.register.schemas = false", {"UCCI_SCHEMA_REGISTRY__AUTO_REGISTER_SCHEMAS": "false"})
 
 
 def test_passwords_of_the_registry_are_redacted() -> None:
