@@ -103,13 +103,6 @@ def test_foreign_versions_keep_commands_exactly_once(tmp_path: Path, seed: int) 
     assert [round(v.uncertainty_threshold * 1_000) for v in fit.versions("photo")] == list(range(40))
 
 
-def test_new_workload_is_numbered_above_foreign_ones(fit: Fit) -> None:
-    fit.publish_foreign("video", 41)
-    fit.send(bootstrap("video", 1))
-    fit.settle()
-    assert [version.version for version in fit.versions("video")] == [42]
-
-
 @pytest.mark.parametrize("first", [True, False], ids=["before", "after"])
 def test_a_foreign_version_of_the_last_number_stops_nothing(fit: Fit, first: bool) -> None:
     """Neither published before the workload's first observation nor later; the status and the log say so."""

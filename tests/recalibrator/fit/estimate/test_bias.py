@@ -43,13 +43,8 @@ def traffic(
         pairs_explored=explored,
         escalated=int(ran.sum()),
         explored=sum(explored),
-        labels_requested=0,
         small_calls=len(cell),
         large_calls=int(ran.sum()),
-        cost_sequential=0.0,
-        cost_paper=0.0,
-        small_latency_s=1.0,
-        large_latency_s=1.0,
     )
     ended = START + timedelta(seconds=len(cell))
     grid = core._grid.spec

@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 from scipy.special import logsumexp
 from scipy.stats import binom
 
-from recalibrator.fit.codec import Floats, Ints, Kept
+from recalibrator.fit.codec import Floats, Ints
 from recalibrator.fit.data.label_table import LabelTable
 from recalibrator.fit.data.slips import Flips
 from recalibrator.fit.estimate.agreement import Chances
@@ -265,8 +265,3 @@ def test_audits_drawn_are_counted_until_enough_are_asked_for() -> None:
     quality = count_audits(quality, traffic.versions, {7: 0.125})
     assert quality.audit_probability(DEFAULT) == 0.0
     assert count_audits(REFUTED, traffic.versions, {7: 0.125}).audit is None
-
-
-@dataclass
-class Held:
-    quality: Kept[LabelQuality]

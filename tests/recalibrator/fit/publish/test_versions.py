@@ -76,6 +76,7 @@ def test_a_roll_back_that_holds_outlives_refits_until_unpin() -> None:
         assert (not drive(core, WORLD.draw, 1_500, first=1_500).versions) is (hold is True)
         order(core, "unpin")
         assert core.status().state != "pinned"
+        assert drive(core, WORLD.draw, 1_000, first=3_000).versions
 
 
 def test_the_status_keeps_what_became_of_commands(bootstrapped: Recalibrator) -> None:
@@ -90,21 +91,6 @@ def test_the_status_keeps_what_became_of_commands(bootstrapped: Recalibrator) ->
     for _ in range(20):
         order(bootstrapped, "pause")
     assert len(bootstrapped.status().commands) == 8
-
-
-def test_pin_holds_a_version_through_drift_until_unpin() -> None:
-    core = Recalibrator(settings())
-    drive(core, WORLD.draw, 1_500)
-    before = core.current
-    held = order(core, "pin")
-    assert core.status().state == "pinned"
-    assert not drive(core, WORLD.draw, 1_500, first=1_500).versions
-    assert before is not None
-    assert core.current == held
-    assert held is not None
-    assert decides(held) == decides(before)
-    order(core, "unpin")
-    assert drive(core, WORLD.draw, 1_000, first=3_000).versions
 
 
 def decides(version: CalibrationVersion) -> tuple[Any, ...]:
@@ -130,14 +116,6 @@ def test_a_hold_stands_in_what_is_published(bootstrapped: Recalibrator, begin: s
     assert released is not None
     assert b"holds" not in released.to_json()
     assert order(bootstrapped, end) is None
-
-
-def test_pin_of_a_former_version_republishes_it(bootstrapped: Recalibrator) -> None:
-    order(bootstrapped, "bootstrap", map=MAP, uncertainty_threshold=0.5)
-    pinned = order(bootstrapped, "pin", version=1)
-    assert pinned is not None
-    assert pinned.uncertainty_threshold == 0.3
-    assert bootstrapped.status().state == "pinned"
 
 
 def test_pause_stops_automatic_versions_until_resume() -> None:
