@@ -14,9 +14,10 @@ import numpy as np
 import pytest
 
 from recalibrator.core import Recalibrator
-from schemas import LabelledExample, OutcomeCounts, TrafficSummary
+from schemas import Command, LabelledExample, OutcomeCounts, TrafficSummary
 from schemas.draws import uniform
-from tests.support.cascade_stream import FIELDS, drive, settings, typo_world
+from tests.recalibrator.fit.test_recalibrator import recording
+from tests.support.cascade_stream import FIELDS, settings, typo_world
 from tests.support.orders import note, order
 
 QUERIES = 6_000
@@ -24,7 +25,7 @@ QUERIES = 6_000
 LATER = 400
 
 WORLD = typo_world(QUERIES, QUERIES, seed=12)
-Event = LabelledExample | TrafficSummary
+Event = LabelledExample | TrafficSummary | Command
 Says = Callable[[LabelledExample], LabelledExample]
 #: What comes first and what later, where the two differ.
 Revised = tuple[LabelledExample, LabelledExample] | None
@@ -35,15 +36,7 @@ LABELERS = ("ann", "bea", "cy", "dee", "eve")
 @cache
 def recorded() -> tuple[Event, ...]:
     """Return a stationary stream as the core saw it, all labels true, each by one of five people."""
-    events: list[Event] = []
-
-    class Recording(Recalibrator):
-        def observe(self, event: object) -> object:  # type: ignore[override]
-            events.append(event)  # type: ignore[arg-type]
-            return super().observe(event)  # type: ignore[arg-type]
-
-    drive(Recording(settings()), WORLD.draw, QUERIES)
-    return tuple(events)
+    return tuple(recording(WORLD, QUERIES))
 
 
 def said(example: LabelledExample, small: int, large: int | None, **changed: object) -> LabelledExample:

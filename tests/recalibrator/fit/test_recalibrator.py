@@ -174,9 +174,8 @@ def observed(core: Recalibrator, events: Events) -> list[bytes]:
     return [version.to_json() for event in events if (version := core.observe(event)) is not None]
 
 
-@pytest.fixture(scope="module")
-def recorded() -> Events:
-    """The events that a driven core saw, in order."""
+def recording(world: World, queries: int) -> Events:
+    """Return the events that a driven core saw, in order."""
     seen: Events = []
 
     class Recorder(Recalibrator):
@@ -184,8 +183,13 @@ def recorded() -> Events:
             seen.append(event)
             return super().observe(event)
 
-    drive(Recorder(settings()), typo_world(2_500, 1_500, seed=11).draw, 2_500)
+    drive(Recorder(settings()), world.draw, queries)
     return seen
+
+
+@pytest.fixture(scope="module")
+def recorded() -> Events:
+    return recording(typo_world(2_500, 1_500, seed=11), 2_500)
 
 
 def test_the_same_events_give_the_same_bytes(recorded: Events) -> None:

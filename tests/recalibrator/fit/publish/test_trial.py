@@ -11,9 +11,9 @@ import pytest
 from recalibrator.core import Recalibrator
 from recalibrator.fit.publish.trial import KEPT_LABELS
 from recalibrator.grid import Grid
-from schemas import CalibrationMap, LabelledExample, OutcomeCounts, TrialTraffic
+from schemas import CalibrationMap, TrialTraffic
 from schemas.trial import CalibrationTrial, TrialStatus
-from tests.support.cascade_stream import START, drive, example, route, routed_batch, settings, typo_world
+from tests.support.cascade_stream import START, Answers, drive, example, route, routed_batch, settings, typo_world
 from tests.support.orders import MAP, note, order
 
 WORLD = typo_world(4_000, 9_999, seed=12)
@@ -218,27 +218,12 @@ def test_explored_queries_counted_twenty_times_on_trial(core: Recalibrator) -> N
     order(core, "canary", version=1, share=0.5)
     number = running(core).version.version
     for place in range(100):
-        explored, right = place < 50, place % 5 != 0
-        small = OutcomeCounts(true_positives=6 * right, predicted=6)
-        core.observe(
-            LabelledExample(
-                query_id=f"kept-{place}",
-                workload="w",
-                uncertainty=0.1,
-                calibration_version=number,
-                small_exact=right,
-                small=small,
-                large=OutcomeCounts(true_positives=6, predicted=6) if explored else None,
-                gold_count=6,
-                large_probability=0.05,
-                label_probability=0.1,
-                label_requested=True,
-                label_reason="exploration" if explored else "random",
-                reason="exploration" if explored else "kept",
-                routed_at=START + timedelta(days=1, seconds=place),
-                labelled_at=START + timedelta(days=1, seconds=place),
-            )
-        )
+        answers = Answers(0.1, (6 * (place % 5 != 0), 6), (6, 6), 6, agree=False)
+        label = example(answers, f"kept-{place}", "w", START + timedelta(days=1, seconds=place))[1]
+        made = {"calibration_version": number, "large_probability": 0.05, "label_probability": 0.1, "agree": None}
+        kept = {"large": None, "reason": "kept", "label_reason": "random"}
+        explored = {"reason": "exploration", "label_reason": "exploration"}
+        core.observe(label.model_copy(update=made | (explored if place < 50 else kept)))
     measured = told(core).trial.micro_f1
     assert measured is not None
     assert measured.estimate == pytest.approx(0.05 * 1.0 + 0.95 * 0.8)
