@@ -88,6 +88,8 @@ def test_an_old_version_sent_again_is_taken_without_a_disk() -> None:
             sealed_version(version=8, signal=Signal(kind="later", small_model="small")).to_json(),
             RejectionReason.FOREIGN_SIGNAL,
         ),
+        # Routers of earlier releases do not read the topic of trials; were one on theirs, it would change nothing.
+        (trial(0.5).to_json(), RejectionReason.MALFORMED),
     ],
 )
 def test_a_rejected_record_leaves_the_last_good_version(value: bytes | None, reason: RejectionReason) -> None:
@@ -106,37 +108,19 @@ def test_a_version_of_another_workload_is_not_ours() -> None:
 
 
 def test_trial_leaves_the_version_in_force_alone() -> None:
-    """A trial does not touch the version in force, and nothing of it remains after its end."""
+    """Nothing of it remains after its end; a version above its number is adopted as ever."""
     active = ActiveVersions(WANTED)
     active.offer(b"photo", BASE.to_json(), NOW)
     begun = known(active.trials.offer(b"photo", trial(0.5).to_json()))
     assert begun.trial == trial(0.5) == active.trial("photo")
     assert active.in_force("photo") == BASE
     assert active.versions()["photo"].trial == 8
+    promoted = sealed_version(version=9, uncertainty_threshold=0.2, parent_version=7)
+    assert active.offer(b"photo", promoted.to_json(), NOW) == Activated(promoted, "follows")
     active.trials.offer(b"photo", None)
     assert active.trial("photo") is None
     assert active.versions()["photo"].trial is None
-    assert (active.in_force("photo"), active.rejected()) == (BASE, {})
-
-
-def test_a_version_above_the_trials_number_is_adopted_as_ever() -> None:
-    active = ActiveVersions(WANTED)
-    active.offer(b"photo", BASE.to_json(), NOW)
-    active.trials.offer(b"photo", trial().to_json())
-    promoted = sealed_version(version=9, uncertainty_threshold=0.2, parent_version=7)
-    assert active.offer(b"photo", promoted.to_json(), NOW) == Activated(promoted, "follows")
-
-
-def test_older_router_rejects_a_trial_as_version() -> None:
-    """A router of an earlier release would not mistake a trial for a version.
-
-    They do not read the topic of trials; and were one on theirs, it would change nothing.
-    """
-    active = ActiveVersions(WANTED)
-    active.offer(b"photo", BASE.to_json(), NOW)
-    found = refused(active.offer(b"photo", trial(0.5).to_json(), NOW))
-    assert found.reason in (RejectionReason.DIGEST, RejectionReason.MALFORMED)
-    assert active.in_force("photo") == BASE
+    assert (active.in_force("photo"), active.rejected()) == (promoted, {})
 
 
 @pytest.mark.parametrize(

@@ -21,7 +21,7 @@ from stream_router.errors import ModelsFailed, ServersDown
 from tests.support.cascades import COLD, ESCALATES, KEEPS, PLAIN, InForce, bench, version
 from tests.support.model_clients import NOBODY, draw_no_pauses, until, workload
 from tests.support.scripted_model_server import FIELDS, Fault, ScriptedModelServer, answer_to
-from tests.support.versions import sealed_version
+from tests.support.versions import sealed_version, trial_of
 from ucci_runtime.process import SystemClock
 
 
@@ -293,10 +293,7 @@ class Guarded(InForce):
 
     def trial(self, workload: str) -> CalibrationTrial | None:
         assert self.now is not None
-        at = self.now.created_at
-        return CalibrationTrial(
-            workload=workload, mode="canary", share=0.01, version=self.now, started_at=at, issued_by="me"
-        )
+        return trial_of(self.now, 0.01)
 
 
 @pytest.mark.parametrize("salt", ["audit:photo", "canary 7 photo"])

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections import Counter
-from datetime import UTC, datetime
 from math import sqrt
 
 import pytest
@@ -17,19 +16,11 @@ from schemas.routed import ModelRun, QueryEvent, RoutedEvent
 from schemas.trial import CalibrationTrial
 from stream_router.cascade.lever import Asked, RunEnd, TrialLever, trial_labels
 from stream_router.cascade.query_cascade import Ask, QueryCascade, Serve
-from tests.support.model_clients import workload
-from tests.support.versions import sealed_version, trial_of
+from tests.stream_router.calibration.test_active_versions import BASE, NOW, PHOTO, TRIED, trial
+from tests.support.versions import sealed_version
 
-NOW = datetime(2026, 1, 31, 12, tzinfo=UTC)
 IDS = [f"q-{n}" for n in range(20_000)]
 SIGMAS = 4.0
-BASE = sealed_version(version=7, uncertainty_threshold=0.6)
-TRIED = sealed_version(version=8, uncertainty_threshold=0.2, exploration_probability=0.01)
-PHOTO = workload()
-
-
-def trial(share: float | None = None, version: CalibrationVersion = TRIED) -> CalibrationTrial:
-    return trial_of(version, share)
 
 
 class OnTrial:
