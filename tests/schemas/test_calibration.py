@@ -50,7 +50,6 @@ def test_the_map_is_read_as_numpy_interpolates(version: CalibrationVersion, u: l
 @quick
 @given(version=strategies.calibration_versions(state="active"), u=st.lists(st.floats(0, 1), min_size=2, max_size=2))
 def test_error_probability_is_monotone(version: CalibrationVersion, u: list[float]) -> None:
-    """A higher uncertainty never has a lower error probability."""
     low, high = (version.error_probability(one) for one in sorted(u))
     assert 0.0 <= low <= 1.0
     assert low <= high + 1e-12

@@ -293,7 +293,6 @@ def test_values_unknown_to_json_are_refused(value: Any) -> None:
 
 
 def test_unencodable_status_is_refused() -> None:
-    """A status that JSON cannot express is refused at construction."""
     status: dict[str, Any] = {"workload": "w", "state": "active", "sentence": "", "target": {"micro_f1": 0.9}}
     with pytest.raises(ValueError, match="finite number"):
         WorkloadStatus(**status, drift={"state": "ok"}, details={"x": float("nan")})

@@ -312,7 +312,6 @@ def _key(name: str, rest: str = "scopes = ['feedback']") -> str:
 
 
 def test_trusted_labeler_without_a_key_is_warned_of() -> None:
-    """A trusted labeler for whom no key can submit labels causes a warning."""
     (warning,) = _warned("ada", "bob", keys=_key("ada"))
     for word in ("workloads.photo-search.trusted_labelers", "bob", "relay", "labelers"):
         assert word in warning
@@ -326,7 +325,6 @@ def test_trusted_labeler_without_a_key_is_warned_of() -> None:
     ["", _key("ada"), _key("team", "scopes = ['feedback']\nlabelers = ['x', 'ada']"), _key("t", "scopes = ['relay']")],
 )
 def test_no_warning_when_keys_cover_trusted_labelers(keys: str) -> None:
-    """There is no warning if some key may submit labels for each trusted labeler."""
     assert _warned("ada", keys=keys) == []
     assert _warned(keys=keys) == []
 

@@ -24,7 +24,6 @@ def never_down(b: Bench) -> bool:
 
 @pytest.mark.parametrize("status", STATUSES)
 async def test_erroring_queries_alone_are_given_up(status: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Queries that both models answer with errors are given up even if there are no other queries."""
     draw_no_pauses(monkeypatch)
     async with bench(COLD) as b:
         b.play(Fault("status", status=status, containing="poison"))

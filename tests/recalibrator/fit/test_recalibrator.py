@@ -78,7 +78,6 @@ def test_versions_count_up_by_one_and_name_their_parents(drifted: Drifted) -> No
 
 
 def test_unvalidated_versions_are_what_a_router_reads_back(drifted: Drifted) -> None:
-    """What is put together without validation is what a router reads back."""
     for _, version in drifted.run.versions:
         read = CalibrationVersion.from_json(version.to_json())
         assert read == version

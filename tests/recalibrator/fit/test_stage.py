@@ -211,7 +211,6 @@ def test_bad_observation_becomes_a_dead_letter(fit: Fit, value: bytes | None, re
 
 
 def test_torn_snapshot_refolds_the_log(fit: Fit) -> None:
-    """A torn snapshot counts as none, and the log is folded again."""
     fit.send(bootstrap("photo", 1))
     fit.settle()
     snapshot = fit.directory / "fit-0.snapshot"
@@ -223,7 +222,6 @@ def test_torn_snapshot_refolds_the_log(fit: Fit) -> None:
 
 
 def test_status_reports_lag_and_update_time(fit: Fit) -> None:
-    """The status reports how far behind it is and when it was made."""
     fit.send(bootstrap("photo", 1))
     fit.settle()
     status = WorkloadStatus.from_json(fit.broker.values(TOPICS.status)[-1])
@@ -268,7 +266,6 @@ def test_a_killed_fit_folds_again_only_what_came_since(fit: Fit, monkeypatch: py
 @pytest.mark.parametrize("seed", range(3))
 @pytest.mark.parametrize("is_pinned", [True, False])
 def test_pin_survives_refits_and_restarts(tmp_path: Path, seed: int, is_pinned: bool) -> None:
-    """A pinned workload stays pinned through refits and restarts."""
     fit = Fit(tmp_path / "state", seed, faults=4)
     fit.send(bootstrap("photo", 300))
     if is_pinned:

@@ -350,7 +350,6 @@ async def test_waiting_query_can_be_cancelled() -> None:
 
 
 async def test_costs_fall_back_to_version_then_latency() -> None:
-    """Costs come from the settings, else from the version, else from the latencies."""
     async with bench(ESCALATES, cost={"small": 1.0, "large": 5.0}) as b:
         assert (await b.answer()).cost.sequential == 6.0
     async with bench(InForce(version(-1.0, ModelCosts(small=2.0, large=8.0)))) as b:

@@ -58,7 +58,6 @@ def test_a_canary_acts_on_its_share_of_queries(share: float | None) -> None:
 
 @pytest.mark.parametrize("other", ["photo", f"{'photo' * 20}"])
 def test_canary_draw_is_independent(other: str) -> None:
-    """A canary's draw is independent of label requests and of other trials."""
     named = sealed_version(version=8, workload=other)
     following = sealed_version(version=9, workload=other)
     acted = [trial(0.5, named).acts_on(query_id) for query_id in IDS]

@@ -53,7 +53,6 @@ def test_after_a_restart_exactly_the_unfinished_are_answered(steps: list[int], d
 
 
 def test_done_ranges_stay_until_redelivered() -> None:
-    """Offsets done ahead stay in the commit until they are delivered again."""
     frontier = CompletionTracker(5, [OffsetRange(7, 100)])
     assert frontier.deliver(5)
     assert frontier.commit({5}) == (6, (OffsetRange(7, 100),))

@@ -139,7 +139,6 @@ async def test_the_api_key_and_the_trace_context_are_sent() -> None:
 
 
 async def test_cancellation_wins_over_the_time_out(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A call cancelled at the moment of its time-out ends as cancelled."""
     loop = asyncio.get_running_loop()
     async with ScriptedModelServer() as fake:
         fake.play(Fault("hang"))

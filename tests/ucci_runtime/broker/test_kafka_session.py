@@ -140,7 +140,6 @@ def test_records_and_offsets_go_in_one_transaction(script: Script, session: Kafk
 
 @pytest.mark.parametrize("call", ["init_transactions", "send_offsets_to_transaction", "commit_transaction"])
 def test_unfinished_call_is_repeated(script: Script, session: KafkaTransactionSession, call: str) -> None:
-    """A call that did not finish is repeated, and nothing is read again."""
     script[call] = [TIMED_OUT, TIMED_OUT]
     session.commit([RECORD], OFFSETS, "group")
     assert ScriptedProducer.calls.count(call) == 3
@@ -197,7 +196,6 @@ def test_a_late_start_of_our_own_fences_once(script: Script, session: KafkaTrans
 
 
 def test_spoilt_producer_is_replaced_first(script: Script, session: KafkaTransactionSession) -> None:
-    """A spoilt producer is replaced before anything else is tried."""
     script["commit_transaction"] = [SPOILT]
     assert session.commit([RECORD], OFFSETS, "group") == Unknown("MSG_SIZE_TOO_LARGE: large", dict.fromkeys(OFFSETS))
     assert ScriptedProducer.made == 2
