@@ -218,7 +218,7 @@ def test_explored_queries_counted_twenty_times_on_trial(core: Recalibrator) -> N
     order(core, "canary", version=1, share=0.5)
     number = running(core).version.version
     for place in range(100):
-        answers = Answers(0.1, (6 * (place % 5 != 0), 6), (6, 6), 6, agree=False)
+        answers = Answers(0.1, (0 if place % 5 == 0 else 6, 6), (6, 6), 6, agree=False)
         label = example(answers, f"kept-{place}", "w", START + timedelta(days=1, seconds=place))[1]
         made = {"calibration_version": number, "large_probability": 0.05, "label_probability": 0.1, "agree": None}
         kept = {"large": None, "reason": "kept", "label_reason": "random"}
