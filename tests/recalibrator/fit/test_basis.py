@@ -13,6 +13,7 @@ from schemas import CalibrationVersion, LabelledExample, Target, TrafficSummary
 from schemas.costs import ModelCosts
 from schemas.routed import Decision
 from schemas.settings import WorkloadSettings
+from tests.recalibrator.fit.publish.test_versions import published
 from tests.support import cascade_stream
 from tests.support.cascade_stream import START, drive, typo_world
 from tests.support.orders import MAP, note, order
@@ -156,8 +157,7 @@ def test_a_map_made_under_another_prompt_is_refused() -> None:
     core = Recalibrator(REPHRASED)
     assert order(core, "activate", version=3, basis=OURS.basis, map=MAP) is None
     assert "another prompt" in core.status().commands[-1].note
-    taken = order(core, "activate", version=3, basis=REPHRASED.basis, map=MAP)
-    assert taken is not None
+    taken = published(core, "activate", version=3, basis=REPHRASED.basis, map=MAP)
     assert taken.basis == REPHRASED.basis
 
 
@@ -209,6 +209,5 @@ def test_a_map_of_another_signal_is_not_published(action: str) -> None:
     }
     assert order(core, action, **content) is None
     assert "refused: its map is of the uncertainty signal token_margin" in str(note(core))
-    version = order(core, action, signal="entropy", **content)
-    assert version is not None
+    version = published(core, action, signal="entropy", **content)
     assert version.signal.kind == "entropy"

@@ -13,6 +13,7 @@ from recalibrator.fit.publish.trial import KEPT_LABELS
 from recalibrator.grid import Grid
 from schemas import CalibrationMap, TrialTraffic
 from schemas.trial import CalibrationTrial, TrialStatus
+from tests.recalibrator.fit.publish.test_versions import published
 from tests.support.cascade_stream import START, Answers, drive, example, route, routed_batch, settings, typo_world
 from tests.support.orders import MAP, note, order
 
@@ -50,16 +51,14 @@ def test_a_trial_has_a_number_of_its_own_and_is_not_in_force(
     assert (trial.version.version, trial.version.uncertainty_threshold, trial.version.map) == (3, 0.3, MAP)
     assert core.current == in_force
     assert (told(core).content_of, told(core).ended_at) == (1, None)
-    following = order(core, "bootstrap", map=MAP)
-    assert following is not None
+    following = published(core, "bootstrap", map=MAP)
     assert (following.version, following.parent_version) == (4, 2)
     assert core.trial == trial
 
 
 def test_promote_publishes_what_was_tried_under_a_new_number(core: Recalibrator) -> None:
     order(core, "canary", version=1, share=0.5)
-    promoted = order(core, "promote")
-    assert promoted is not None
+    promoted = published(core, "promote")
     assert (promoted.version, promoted.parent_version, promoted.uncertainty_threshold) == (4, 2, 0.3)
     assert (promoted.evidence.trigger, promoted.evidence.details["content_of"]) == ("promote", 3)
     assert (core.trial, core.current) == (None, promoted)
@@ -70,8 +69,7 @@ def test_a_trial_can_be_promoted_after_many_versions(core: Recalibrator) -> None
     order(core, "shadow", version=1)
     for _ in range(core.constants.kept_versions + 1):
         order(core, "bootstrap", map=MAP, uncertainty_threshold=0.5)
-    promoted = order(core, "promote")
-    assert promoted is not None
+    promoted = published(core, "promote")
     assert promoted.uncertainty_threshold == 0.3
 
 
@@ -112,8 +110,7 @@ def test_pinned_workload_allows_only_a_shadow(core: Recalibrator) -> None:
     assert note(core) == "canary refused: the workload is pinned; unpin it first"
     order(core, "shadow", version=1)
     assert running(core).mode == "shadow"
-    promoted = order(core, "promote")
-    assert promoted is not None
+    assert order(core, "promote") is not None
     assert core.status().state == "pinned"
 
 
