@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 
 from recalibrator.core import Recalibrator
+from recalibrator.fit.decide.threshold import atom_of
 from schemas.calibration import Atom, CalibrationVersion
 from schemas.canonical import digest
 from tests.support.cascade_stream import Run, World, drive, settings, typo_world
@@ -55,6 +56,11 @@ def test_a_version_without_an_atom_is_as_it_was() -> None:
     cut = core.current.altered(atom=Atom(above=-1.0, most=0.01, keep_probability=0.5))
     assert CalibrationVersion.from_json(cut.to_json()).is_sealed
     assert digest(json.loads(cut.to_json())) == cut.digest
+
+
+def test_continuous_u_has_no_atom() -> None:
+    shares = np.full(512, 1.0 / 512.0)
+    assert atom_of(shares, np.linspace(0.0, 1.0, 513)[1:-1]) is None
 
 
 def test_a_first_margin_of_few_labels_was_that_of_many() -> None:

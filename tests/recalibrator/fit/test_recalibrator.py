@@ -223,3 +223,14 @@ def test_an_event_of_another_workload_is_refused() -> None:
     world = typo_world(1, 1)
     with pytest.raises(ValueError, match="workload: is 'other'"):
         Recalibrator(settings()).observe(example(world.draw(0), "q", "other", START)[1])
+
+
+def test_version_number_exceeds_the_floor() -> None:
+    """The next version gets a number above the highest one known."""
+    core = Recalibrator(settings())
+    core.raise_version_floor(41)
+    core.raise_version_floor(7)
+    world = typo_world(600, 600)
+    versions = drive(core, world.draw, 600).versions
+    assert versions[0][1].version == 42
+    assert versions[0][1].parent_version is None
