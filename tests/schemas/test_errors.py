@@ -48,24 +48,16 @@ def _decoded(kind: type[QueryEvent | FeedbackEvent | Command], document: str) ->
 
 
 def test_a_key_given_twice_forges_a_log_line(hostile: str) -> None:
-    key = json.dumps(hostile)
-    error = _decoded(QueryEvent, f'{{"query_id":"q","text":"t",{key}:1,{key}:2}}')
-    require_line(str(error))
-    assert error.field is None or error.field in str(error)
-
-
-def test_an_entitys_name_forges_a_log_line(hostile: str) -> None:
-    error = _decoded(FeedbackEvent, f'{{"query_id":"q","entities":{{{json.dumps(hostile[:200])}:5}}}}')
-    require_line(str(error))
-    assert error.field is None or error.field in str(error)
-
-
-def test_a_value_forges_a_log_line(hostile: str) -> None:
-    require_line(str(_decoded(Command, json.dumps({"workload": "w", "action": hostile, "issued_by": "x"}))))
-
-
-def test_a_refusal_over_http_is_one_line(hostile: str) -> None:
-    body = f'{{"query_id":"q","entities":{{{json.dumps(hostile[:200])}:5}}}}'
+    """And so do the name of an entity and a value; what is answered over HTTP is one line as well."""
+    key, name = json.dumps(hostile), json.dumps(hostile[:200])
+    body = f'{{"query_id":"q","entities":{{{name}:5}}}}'
+    for error in (
+        _decoded(QueryEvent, f'{{"query_id":"q","text":"t",{key}:1,{key}:2}}'),
+        _decoded(FeedbackEvent, body),
+        _decoded(Command, json.dumps({"workload": "w", "action": hostile, "issued_by": "x"})),
+    ):
+        require_line(str(error))
+        assert error.field is None or error.field in str(error)
     with pytest.raises(Exception, match=r"entities|JSON") as caught:
         parse_feedback(body.encode("utf-8", "surrogatepass"))
     require_line(str(caught.value))

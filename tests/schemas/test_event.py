@@ -34,7 +34,8 @@ from schemas.event import (
     readable,
     rfc3339,
 )
-from tests.support import strategies
+from tests.support import recalibrator_events, strategies
+from tests.support.versions import sealed_version
 
 MOMENT = "2026-01-31T12:00:00Z"
 quick = settings(max_examples=25, suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large])
@@ -97,40 +98,12 @@ def feedback(**fields: Any) -> dict[str, Any]:
 
 
 def labelled(**fields: Any) -> dict[str, Any]:
-    return {
-        "kind": "labelled",
-        "query_id": "q-1",
-        "workload": "w",
-        "uncertainty": 0.1,
-        "small_exact": True,
-        "small": {"true_positives": 1, "predicted": 1},
-        "large": None,
-        "gold_count": 1,
-        "large_probability": 0.03,
-        "label_probability": 0.05,
-        "label_requested": True,
-        "reason": "kept",
-        "routed_at": MOMENT,
-        "labelled_at": MOMENT,
-    } | fields
+    label = LabelledExample.from_events(recalibrator_events.routed(1), recalibrator_events.feedback(1))
+    return label.model_dump(mode="json") | fields
 
 
 def version(**fields: Any) -> dict[str, Any]:
-    return {
-        "workload": "w",
-        "version": 3,
-        "created_at": MOMENT,
-        "map": {"uncertainty": [0.1, 0.2, 0.9], "error_probability": [0.0, 0.5, 0.5]},
-        "uncertainty_threshold": 0.3,
-        "threshold": 0.5,
-        "exploration_probability": 0.03,
-        "label_probability_kept": 0.05,
-        "label_probability_escalated": 0.1,
-        "target": {"micro_f1": 0.9},
-        "state": "active",
-        "signal": {"small_model": "m"},
-        "evidence": {"trigger": "bootstrap"},
-    } | fields
+    return sealed_version().model_dump(mode="json", exclude={"digest"}) | fields
 
 
 def knots(uncertainty: list[Any], error_probability: list[Any]) -> dict[str, Any]:
@@ -320,7 +293,6 @@ def test_values_unknown_to_json_are_refused(value: Any) -> None:
 
 
 def test_unencodable_status_is_refused() -> None:
-    """A status that JSON cannot express is refused at construction."""
     status: dict[str, Any] = {"workload": "w", "state": "active", "sentence": "", "target": {"micro_f1": 0.9}}
     with pytest.raises(ValueError, match="finite number"):
         WorkloadStatus(**status, drift={"state": "ok"}, details={"x": float("nan")})

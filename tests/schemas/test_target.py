@@ -13,6 +13,7 @@ from schemas.calibration import Interval, Target, TargetStanding
 from schemas.errors import ConfigError
 from schemas.settings_text import parse_settings
 from schemas.target_words import is_held, of_fields
+from tests.support import recalibrator_events
 from tests.support.value_strategies import targets
 
 COST = {"small": 1.0, "large": 3.0}
@@ -32,9 +33,7 @@ FAULTS = {
 
 
 def workload(target: dict[str, Any], **changed: Any) -> WorkloadSettings:
-    return WorkloadSettings.model_validate(
-        {"name": "w", "fields": ("iso", "f"), "target": target, "cost": COST} | changed
-    )
+    return recalibrator_events.workload("w", ("iso", "f"), **{"target": target, "cost": COST} | changed)
 
 
 @pytest.mark.parametrize(("target", "says"), FAULTS.values(), ids=FAULTS)

@@ -211,7 +211,6 @@ async def test_a_query_is_not_lost_when_tracing_itself_fails() -> None:
 
 
 def test_spans_need_a_configured_provider(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Spans are made only if a tracer provider is configured."""
     assert type(configured_tracing()) is Tracing
     monkeypatch.setattr("opentelemetry.trace.get_tracer_provider", TracerProvider)
     assert isinstance(configured_tracing(), OpenTelemetry)

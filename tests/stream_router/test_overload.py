@@ -24,7 +24,6 @@ def never_down(b: Bench) -> bool:
 
 @pytest.mark.parametrize("status", STATUSES)
 async def test_erroring_queries_alone_are_given_up(status: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Queries that both models answer with errors are given up even if there are no other queries."""
     draw_no_pauses(monkeypatch)
     async with bench(COLD) as b:
         b.play(Fault("status", status=status, containing="poison"))
@@ -35,11 +34,14 @@ async def test_erroring_queries_alone_are_given_up(status: int, monkeypatch: pyt
 
 @pytest.mark.parametrize("kind", ["hang", "reset", "truncated"])
 async def test_silent_or_truncated_queries_are_given_up(kind: FaultKind) -> None:
-    """Queries that both models leave unanswered or answer in part are given up too."""
+    """Queries that both models leave unanswered or answer in part are given up too, one alone as several."""
     async with bench(COLD, small_timeout_s=0.3, large_timeout_s=0.3) as b:
         b.play(Fault(kind, containing="poison"))
+        with pytest.raises(ModelsFailed):
+            await b.answer("poison")
         ends = await asyncio.gather(*(b.answer(f"poison {n}") for n in range(3)), return_exceptions=True)
         assert Counter(map(type, ends)) == {ModelsFailed: 3}
+        assert (await b.answer("good")).small is not None
         assert never_down(b)
 
 

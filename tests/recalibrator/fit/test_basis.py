@@ -9,12 +9,14 @@ import pytest
 from recalibrator.core import Recalibrator
 from recalibrator.decoding import Observation
 from recalibrator.join.traffic_counter import TrafficSummarizer
-from schemas import CalibrationMap, CalibrationVersion, Command, LabelledExample, Target, TrafficSummary
+from schemas import CalibrationVersion, LabelledExample, Target, TrafficSummary
 from schemas.costs import ModelCosts
 from schemas.routed import Decision
 from schemas.settings import WorkloadSettings
+from tests.recalibrator.fit.publish.test_versions import published
 from tests.support import cascade_stream
 from tests.support.cascade_stream import START, drive, typo_world
+from tests.support.orders import MAP, note, order
 from tests.support.recalibrator_events import routed
 
 QUERIES = 2_000
@@ -153,12 +155,9 @@ def test_a_file_that_names_no_models_takes_all_labels(learned: Recalibrator) -> 
 def test_a_map_made_under_another_prompt_is_refused() -> None:
     """A roll-back to before the change would decide by answers that nobody gives any more."""
     core = Recalibrator(REPHRASED)
-    fitted = CalibrationMap(uncertainty=(0.1, 0.5), error_probability=(0.1, 0.6))
-    command: dict[str, Any] = {"workload": core.settings.name, "issued_by": "me", "issued_at": START, "map": fitted}
-    assert core.observe(Command(action="activate", version=3, basis=OURS.basis, **command)) is None
+    assert order(core, "activate", version=3, basis=OURS.basis, map=MAP) is None
     assert "another prompt" in core.status().commands[-1].note
-    taken = core.observe(Command(action="activate", version=3, basis=REPHRASED.basis, **command))
-    assert taken is not None
+    taken = published(core, "activate", version=3, basis=REPHRASED.basis, map=MAP)
     assert taken.basis == REPHRASED.basis
 
 
@@ -190,11 +189,11 @@ def test_a_pause_outlasts_a_change_of_signal_and_a_pin_does_not() -> None:
     core = Recalibrator(OURS)
     drive(core, WORLD.draw, QUERIES)
     for action in ("pin", "pause"):
-        core.observe(Command(workload="w", action=action, issued_by="ann", issued_at=START))
+        order(core, action)
     said = Recalibrator.restore(ENTROPY, core.snapshot()).status().sentence
     assert "Paused since" in said
     assert "Pinned" not in said
-    core.observe(Command(workload="w", action="resume", issued_by="ann", issued_at=START))
+    order(core, "resume")
     restored = EntropyCore.restore(ENTROPY, core.snapshot())
     assert drive(restored, WORLD.draw, QUERIES, first=QUERIES).versions
 
@@ -203,19 +202,12 @@ def test_a_pause_outlasts_a_change_of_signal_and_a_pin_does_not() -> None:
 def test_a_map_of_another_signal_is_not_published(action: str) -> None:
     """Roll-back to a version of the former signal, or a bootstrap by its map, would mix two axes."""
     core = Recalibrator(ENTROPY)
-    command = Command.model_validate(
-        {
-            "workload": "w",
-            "action": action,
-            "version": None if action == "bootstrap" else 3,
-            "map": CalibrationMap(uncertainty=(0.0, 1.0), error_probability=(0.0, 0.5)),
-            "uncertainty_threshold": 0.3,
-            "issued_by": "ann",
-            "issued_at": START,
-        }
-    )
-    assert core.observe(command) is None
-    assert "refused: its map is of the uncertainty signal token_margin" in str(core.status().details["last_command"])
-    version = core.observe(command.model_copy(update={"signal": "entropy"}))
-    assert version is not None
+    content: dict[str, Any] = {
+        "version": None if action == "bootstrap" else 3,
+        "map": MAP,
+        "uncertainty_threshold": 0.3,
+    }
+    assert order(core, action, **content) is None
+    assert "refused: its map is of the uncertainty signal token_margin" in str(note(core))
+    version = published(core, action, signal="entropy", **content)
     assert version.signal.kind == "entropy"

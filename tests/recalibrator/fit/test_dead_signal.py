@@ -65,10 +65,7 @@ def test_continuous_u_has_no_atom() -> None:
 
 def test_a_first_margin_of_few_labels_was_that_of_many() -> None:
     """The lower bound that the choice rests on lies farther below the estimate the fewer labels there are."""
-    core = Recalibrator(settings())
-    drive(core, muted_world(0.0).draw, CHANGE)
-    version = core._published.find(1)
-    assert version is not None
+    _, version = drive(Recalibrator(settings()), muted_world(0.0).draw, CHANGE).versions[0]
     assert version.evidence.micro_f1 is not None
     found = version.evidence.micro_f1
     margins = (found.estimate - found.lower) / float(str(version.evidence.details["standard_error"]))

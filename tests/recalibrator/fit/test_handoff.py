@@ -9,9 +9,10 @@ import pytest
 from recalibrator.core import Recalibrator
 from recalibrator.decoding import Observation
 from recalibrator.fit.data.traffic_window import MIX, PAIRS
-from schemas import CalibrationVersion, Command, LabelledExample, OutcomeCounts, TrafficSummary, WorkloadSettings
+from schemas import CalibrationVersion, LabelledExample, OutcomeCounts, TrafficSummary, WorkloadSettings
 from schemas.basis import Handoff
-from tests.support.cascade_stream import START, drive, settings, typo_world
+from tests.support.cascade_stream import drive, settings, typo_world
+from tests.support.orders import order
 
 QUERIES = 3_000
 WORLD = typo_world(3 * QUERIES, drift_at=30 * QUERIES)
@@ -131,8 +132,8 @@ def test_a_version_held_by_people_keeps_its_handoff() -> None:
     """As with audits, what is pinned is changed by nobody else."""
     core = harmed(HandingCore(handing()))
     drive(core, WORLD.draw, 200)
-    core.observe(Command(workload="w", action="refit", issued_by="t", issued_at=START))
-    core.observe(Command(workload="w", action="pin", issued_by="t", issued_at=START))
+    order(core, "refit")
+    order(core, "pin")
     run = drive(core, WORLD.draw, QUERIES, first=200)
     assert run.versions == []
     assert core.status().handoff == core.status().handoff.model_copy(update={"active": True})  # type: ignore[union-attr]

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import math
 from datetime import UTC, datetime, timedelta
+from functools import cache
 
 from hypothesis import HealthCheck, given
 from hypothesis import settings as hypothesis_settings
@@ -129,15 +130,11 @@ def test_a_running_core_takes_hostile_events_and_goes_on(events: list[LabelledEx
     assert core.current.decide(0.5, "q").error_probability is not None
 
 
-_snapshots: list[bytes] = []
-
-
+@cache
 def _running() -> bytes:
-    if not _snapshots:
-        core = Recalibrator(settings())
-        drive(core, WORLD.draw, 900)
-        _snapshots.append(core.snapshot())
-    return _snapshots[0]
+    core = Recalibrator(settings())
+    drive(core, WORLD.draw, 900)
+    return core.snapshot()
 
 
 def _numbers(value: object) -> list[float]:

@@ -10,9 +10,9 @@ import numpy as np
 import pytest
 
 from recalibrator.core import Recalibrator
-from schemas.command import Command
 from schemas.status import WorkloadStatus
 from tests.support.cascade_stream import START, Run, drive, in_turn, settings, typo_world
+from tests.support.orders import note, order
 
 LARGE, SHARE = 3.02, 0.3
 #: Queries with a good small model, with one that is wrong on most, and with the good one again.
@@ -81,31 +81,29 @@ def test_it_ends_by_itself_once_the_cascade_pays() -> None:
     assert paid(run, slice(-1_000, None)) < 0.8 * LARGE
 
 
-def order(core: Recalibrator, action: str, **arguments: Any) -> str:
+def told(core: Recalibrator, action: str, **arguments: Any) -> str:
     """Give a command and return what the fit said of it."""
-    now = START + timedelta(days=1)
-    content = {"workload": "w", "action": action, "issued_by": "ann", "issued_at": now}
-    core.observe(Command.model_validate(content | arguments))
-    return core.status().commands[-1].note
+    order(core, action, issued_by="ann", issued_at=START + timedelta(days=1), **arguments)
+    return str(note(core))
 
 
 def test_a_person_begins_and_ends_it() -> None:
     core = Recalibrator(settings())
-    assert "there is no version in force yet" in order(core, "large_only")
+    assert "there is no version in force yet" in told(core, "large_only")
     drive(core, typo_world(4_000, 4_000).draw, 4_000)
-    assert "say until when" in order(core, "large_only")
+    assert "say until when" in told(core, "large_only")
     hour = START + timedelta(days=1, hours=1)
-    assert order(core, "large_only", until=hour) == "large only until 2026-01-02 01:00 UTC"
+    assert told(core, "large_only", until=hour) == "large only until 2026-01-02 01:00 UTC"
     assert core.current is not None
     assert core.current.large_only is not None
     assert (core.current.large_only.until, core.current.large_only.issued_by) == (hour, "ann")
-    assert "end that first" in order(core, "shadow", version=1)
+    assert "end that first" in told(core, "shadow", version=1)
     threshold = core.current.uncertainty_threshold
-    assert order(core, "end_large_only") == "the cascade answers again"
+    assert told(core, "end_large_only") == "the cascade answers again"
     ended = core.current
     assert ended.large_only is None
     assert ended.uncertainty_threshold == threshold
-    assert "refused" in order(core, "end_large_only")
+    assert "refused" in told(core, "end_large_only")
 
 
 def test_it_ends_at_the_hour_named_and_survives_a_restart() -> None:
@@ -113,11 +111,7 @@ def test_it_ends_at_the_hour_named_and_survives_a_restart() -> None:
     world = typo_world(6_000, 6_000)
     drive(core, world.draw, 4_000)
     until = START + timedelta(seconds=500)
-    core.observe(
-        Command(
-            workload="w", action="large_only", until=until, issued_by="ann", issued_at=START + timedelta(seconds=400)
-        )
-    )
+    order(core, "large_only", until=until, issued_at=START + timedelta(seconds=400))
     core = Recalibrator.restore(core.settings, core.snapshot())
     assert core.current is not None
     assert core.current.large_only is not None

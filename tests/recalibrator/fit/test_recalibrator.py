@@ -10,13 +10,14 @@ import numpy as np
 import pytest
 
 from recalibrator.core import Recalibrator
-from recalibrator.fit.method_constants import DEFAULT, MethodConstants
+from recalibrator.fit.method_constants import DEFAULT
 from schemas import CalibrationVersion, Command, LabelledExample, TrafficSummary
 from tests.support.cascade_stream import START, Run, World, drive, example, in_turn, settings, typo_world
 
 DRIFT_AT = 5_000
 QUERIES = 10_000
 TARGET = 0.93
+Events = list[LabelledExample | TrafficSummary | Command]
 
 
 @dataclass(frozen=True)
@@ -77,7 +78,6 @@ def test_versions_count_up_by_one_and_name_their_parents(drifted: Drifted) -> No
 
 
 def test_unvalidated_versions_are_what_a_router_reads_back(drifted: Drifted) -> None:
-    """What is put together without validation is what a router reads back."""
     for _, version in drifted.run.versions:
         read = CalibrationVersion.from_json(version.to_json())
         assert read == version
@@ -94,9 +94,9 @@ def test_most_refits_of_a_quiet_stream_publish_nothing(drifted: Drifted) -> None
 
 def test_refits_wait_while_nothing_moves() -> None:
     """Once much is known, a quiet stream is fitted seldom; a drift brings a version as soon as without the wait."""
-    fits, reacted = [], []
+    fits, reacted, world = [], [], typo_world(14_000, 12_000, seed=6)
     for most in (0, DEFAULT.refits_put_off):
-        world, core = typo_world(14_000, 12_000, seed=6), Recalibrator(settings(), _putting_off(most))
+        core = Recalibrator(settings(), replace(DEFAULT, refits_put_off=most))
         drive(core, world.draw, 6_000)
         with patch.object(core, "evaluate", wraps=core.evaluate) as evaluate:
             drive(core, world.draw, 6_000, first=6_000)
@@ -114,10 +114,6 @@ def test_a_refit_is_not_put_off_for_new_settings() -> None:
     number, version = drive(stricter, world.draw, 1_000, first=7_000).versions[0]
     assert number < 7_200
     assert version.target.micro_f1 == 0.95
-
-
-def _putting_off(most: int) -> MethodConstants:
-    return replace(DEFAULT, refits_put_off=most)
 
 
 def test_exploration_rests_until_a_change_is_detected(drifted: Drifted) -> None:
@@ -173,31 +169,35 @@ def test_infeasible_ends_when_the_target_is_in_reach_again() -> None:
     assert "unreached_since" not in core.status().details
 
 
-def observed(core: Recalibrator, events: list[LabelledExample | TrafficSummary | Command]) -> list[bytes]:
+def observed(core: Recalibrator, events: Events) -> list[bytes]:
     return [version.to_json() for event in events if (version := core.observe(event)) is not None]
 
 
-@pytest.fixture(scope="module")
-def recorded() -> list[LabelledExample | TrafficSummary | Command]:
-    """The events that a driven core saw, in order."""
-    seen: list[LabelledExample | TrafficSummary | Command] = []
+def recording(world: World, queries: int) -> Events:
+    """Return the events that a driven core saw, in order."""
+    seen: Events = []
 
     class Recorder(Recalibrator):
         def observe(self, event: LabelledExample | TrafficSummary | Command) -> CalibrationVersion | None:
             seen.append(event)
             return super().observe(event)
 
-    drive(Recorder(settings()), typo_world(2_500, 1_500, seed=11).draw, 2_500)
+    drive(Recorder(settings()), world.draw, queries)
     return seen
 
 
-def test_the_same_events_give_the_same_bytes(recorded: list[LabelledExample | TrafficSummary | Command]) -> None:
+@pytest.fixture(scope="module")
+def recorded() -> Events:
+    return recording(typo_world(2_500, 1_500, seed=11), 2_500)
+
+
+def test_the_same_events_give_the_same_bytes(recorded: Events) -> None:
     first = observed(Recalibrator(settings()), recorded)
     assert len(first) > 5
     assert observed(Recalibrator(settings()), recorded) == first
 
 
-def test_a_restored_core_goes_on_to_the_same_bytes(recorded: list[LabelledExample | TrafficSummary | Command]) -> None:
+def test_a_restored_core_goes_on_to_the_same_bytes(recorded: Events) -> None:
     """Also through a roll-back to a version of before the snapshot."""
     back = Command(workload="w", action="activate", version=2, issued_by="me", issued_at=START)
     for cut in (100, len(recorded) // 2):

@@ -103,13 +103,6 @@ def test_foreign_versions_keep_commands_exactly_once(tmp_path: Path, seed: int) 
     assert [round(v.uncertainty_threshold * 1_000) for v in fit.versions("photo")] == list(range(40))
 
 
-def test_new_workload_is_numbered_above_foreign_ones(fit: Fit) -> None:
-    fit.publish_foreign("video", 41)
-    fit.send(bootstrap("video", 1))
-    fit.settle()
-    assert [version.version for version in fit.versions("video")] == [42]
-
-
 @pytest.mark.parametrize("first", [True, False], ids=["before", "after"])
 def test_a_foreign_version_of_the_last_number_stops_nothing(fit: Fit, first: bool) -> None:
     """Neither published before the workload's first observation nor later; the status and the log say so."""
@@ -218,7 +211,6 @@ def test_bad_observation_becomes_a_dead_letter(fit: Fit, value: bytes | None, re
 
 
 def test_torn_snapshot_refolds_the_log(fit: Fit) -> None:
-    """A torn snapshot counts as none, and the log is folded again."""
     fit.send(bootstrap("photo", 1))
     fit.settle()
     snapshot = fit.directory / "fit-0.snapshot"
@@ -230,7 +222,6 @@ def test_torn_snapshot_refolds_the_log(fit: Fit) -> None:
 
 
 def test_status_reports_lag_and_update_time(fit: Fit) -> None:
-    """The status reports how far behind it is and when it was made."""
     fit.send(bootstrap("photo", 1))
     fit.settle()
     status = WorkloadStatus.from_json(fit.broker.values(TOPICS.status)[-1])
@@ -275,7 +266,6 @@ def test_a_killed_fit_folds_again_only_what_came_since(fit: Fit, monkeypatch: py
 @pytest.mark.parametrize("seed", range(3))
 @pytest.mark.parametrize("is_pinned", [True, False])
 def test_pin_survives_refits_and_restarts(tmp_path: Path, seed: int, is_pinned: bool) -> None:
-    """A pinned workload stays pinned through refits and restarts."""
     fit = Fit(tmp_path / "state", seed, faults=4)
     fit.send(bootstrap("photo", 300))
     if is_pinned:

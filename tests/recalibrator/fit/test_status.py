@@ -14,28 +14,13 @@ import pytest
 from recalibrator.core import Recalibrator
 from recalibrator.fit.news import happening, status_news
 from recalibrator.stage import News
-from schemas import CalibrationMap, Command, LabelledExample
+from schemas import LabelledExample
 from schemas.calibration import Target
 from schemas.status import CommandOutcome, OutageStatus, WorkloadStatus
 from tests.support.cascade_stream import START, drive, example, in_turn, settings, typo_world
+from tests.support.orders import MAP, order
 
 WORLD = typo_world(2_500, 9_999, seed=13)
-
-
-def bootstrapped() -> Recalibrator:
-    core = Recalibrator(settings())
-    curve = CalibrationMap(uncertainty=(0.01, 0.6), error_probability=(0.05, 0.9))
-    core.observe(
-        Command(
-            workload="w",
-            action="bootstrap",
-            map=curve,
-            uncertainty_threshold=0.2,
-            issued_by="me",
-            issued_at=START - timedelta(seconds=1),
-        )
-    )
-    return core
 
 
 def test_before_any_event_it_says_what_is_missing() -> None:
@@ -67,7 +52,8 @@ def test_active_status_quotes_version_target_and_interval() -> None:
 
 
 def test_few_labels_after_a_bootstrap_are_called_too_few() -> None:
-    core = bootstrapped()
+    core = Recalibrator(settings())
+    order(core, "bootstrap", map=MAP, uncertainty_threshold=0.2)
     drive(core, WORLD.draw, 300)
     status = core.status()
     assert status.state == "label_starved"
@@ -166,7 +152,7 @@ def test_a_pinned_version_that_misses_its_target_shows_it() -> None:
     core = Recalibrator(settings())
     world = in_turn(typo_world(1_500, 9_999, seed=14), typo_world(1_500, 0, seed=15))
     drive(core, world.draw, 1_500)
-    core.observe(Command(workload="w", action="pin", issued_by="me", issued_at=START))
+    order(core, "pin")
     drive(core, world.draw, 1_500, first=1_500)
     status = core.status()
     assert status.state == "pinned"

@@ -25,15 +25,12 @@ def right(query_id: str, model: str, hits: int) -> int:
 
 def with_fields(number: int, label: LabelledExample) -> LabelledExample:
     """Say what the answers were in field a, as the join does."""
-    small, large = (right(label.query_id, name, int(hits)) for name, hits in _hits(number))
+    hits = {"small": WORLD.small[number], "large": WORLD.large[number]}
+    small, large = (right(label.query_id, name, int(each)) for name, each in hits.items())
     served = small if label.large is None else large
     counts = {"per_field": {"a": FieldCounts(true_positives=served, predicted=1, gold=1)}}
     of_small = {} if label.large is None else {"a": OutcomeCounts(true_positives=small, predicted=1)}
     return label.model_copy(update=counts | {"small_per_field": of_small or None})
-
-
-def _hits(number: int) -> tuple[tuple[str, int], tuple[str, int]]:
-    return ("small", WORLD.small[number]), ("large", WORLD.large[number])
 
 
 def expected_of_field(world: World, threshold: float) -> float:

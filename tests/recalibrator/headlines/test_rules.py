@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from datetime import timedelta
-from typing import NamedTuple
+from datetime import datetime, timedelta
+from typing import Any, NamedTuple
 
 import pytest
 from hypothesis import given
@@ -60,17 +60,15 @@ AWAY = Heard(NOW - timedelta(seconds=11), BEGAN, is_away=True, address="kafka:90
 JUST_BACK = AWAY._replace(at=NOW, since=NOW - timedelta(seconds=3), is_away=False)
 
 
-def alarmed(*names: str, state: DriftState = "drifted") -> DriftStatus:
+def alarmed(*names: str, state: DriftState = "drifted", since: datetime = BEGAN) -> DriftStatus:
     """Detectors of these names alarm."""
-    quiet = DRIFTED.detectors[0]
-    return DriftStatus(state=state, detectors=[quiet.model_copy(update={"name": n, "state": state}) for n in names])
+    one = DRIFTED.detectors[0].model_copy(update={"state": state, "since": since})
+    return DriftStatus(state=state, detectors=[one.model_copy(update={"name": name}) for name in names])
 
 
-def changed(small: Sequence[float], large: Sequence[float], labels: int = 300) -> dict[str, JsonValue]:
+def changed(small: Sequence[float], large: Sequence[float], labels: int = 300) -> dict[str, Any]:
     """What the fit says of how often labels call either model wrong, before a change and since."""
-    sides: dict[str, JsonValue] = {
-        name: [was, labels, now, labels] for name, (was, now) in (("small", small), ("large", large))
-    }
+    sides = {name: [was, labels, now, labels] for name, (was, now) in (("small", small), ("large", large))}
     return {"outcomes_changed": {"since": "2026-03-01T10:00:00+00:00", **sides}}
 
 
@@ -563,10 +561,8 @@ def test_routers_that_answer_were_called_gone() -> None:
 
 def test_a_symptom_was_named_before_its_cause() -> None:
     """Within a minute of the first alarm mostly a cause shows; until then a doubt is all that is known."""
-    alarm = alarmed("label_residual", state="suspected")
     for age_s, kind in ((30.0, "suspected"), (90.0, "dear")):
-        since = NOW - timedelta(seconds=age_s)
-        told = DriftStatus(state="suspected", detectors=[alarm.detectors[0].model_copy(update={"since": since})])
+        told = alarmed("label_residual", state="suspected", since=NOW - timedelta(seconds=age_s))
         assert headline(status(frontier=curve(0.994), drift=told), facts()).kind == kind
 
 
@@ -584,10 +580,9 @@ def test_a_jump_was_named_before_the_large_model_was() -> None:
 
 def test_an_alarm_changed_the_headline_before_its_cause_did() -> None:
     """That something is suspected, that something has changed, and what: three headlines within 22 s."""
-    alarm = alarmed("label_residual").detectors[0]
     for age_s, kind in ((30.0, "suspected"), (90.0, "drift")):
-        young = alarm.model_copy(update={"since": NOW - timedelta(seconds=age_s)})
-        assert headline(status(drift=DriftStatus(state="drifted", detectors=[young])), facts()).kind == kind
+        told = alarmed("label_residual", since=NOW - timedelta(seconds=age_s))
+        assert headline(status(drift=told), facts()).kind == kind
 
 
 def test_lower_the_target_was_said_where_a_model_got_worse() -> None:
@@ -613,15 +608,11 @@ def test_a_large_model_clearly_worse_waited_for_a_symptom() -> None:
 def test_the_small_model_was_blamed_for_careless_labels() -> None:
     """While labels alone call its answers wrong, and too few tell of the large one."""
     told = changed((0.3, 0.6), (0.03, 0.4))
-    outcomes = told["outcomes_changed"]
-    assert isinstance(outcomes, dict)
-    outcomes["large"] = [0.03, 300, 0.4, 20]
+    told["outcomes_changed"]["large"] = [0.03, 300, 0.4, 20]
     for name, kind in (("label_residual", "drift"), ("agreement", "small_worse")):
         assert headline(status(drift=alarmed(name), details=told), facts()).kind == kind
 
 
-def large_changed(since: str, told: dict[str, JsonValue]) -> dict[str, JsonValue]:
+def large_changed(since: str, told: dict[str, Any]) -> dict[str, Any]:
     """What labels alone say of the large model, since an hour of the day."""
-    outcomes = told["outcomes_changed"]
-    assert isinstance(outcomes, dict)
-    return {"large_changed": outcomes | {"since": f"2026-03-01T{since}:00+00:00"}}
+    return {"large_changed": told["outcomes_changed"] | {"since": f"2026-03-01T{since}:00+00:00"}}

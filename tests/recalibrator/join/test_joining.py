@@ -141,13 +141,6 @@ def test_a_row_is_fresh_as_of_its_record(by_broker: bool, is_live: bool, age_h: 
     assert NOW_MS - found.touched_ms == age_h * 3_600_000
 
 
-def test_what_cannot_be_decoded_is_returned_not_raised() -> None:
-    error = JOINING.decode(record_of(feedback(1))._replace(value=b"garbage"))
-    assert isinstance(error, DecodeError)
-    assert JOINING.decode(record_of(feedback(1))) == feedback(1)
-    assert JOINING.decode(record_of(routed(1))) == routed(1)
-
-
 def test_feedback_with_a_header_that_is_no_text_vanishes() -> None:
     """Nobody who reads its topic sees its headers, so that it is set aside, as a query is."""
     found = JOINING.decode(record_of(feedback(1))._replace(headers_fault="a header's key is not UTF-8"))
@@ -213,7 +206,3 @@ def test_the_result_may_come_at_any_time(order: list[int]) -> None:
 
     assert set(found) == {"ann", "bob", "cleo"}
     assert (total.labels, total.compared) == (3, 2)
-
-
-def test_what_comes_twice_is_counted_once() -> None:
-    assert counted([routed(0), said("ann"), said("ann")])["ann"].labels == 1

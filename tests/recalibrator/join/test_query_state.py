@@ -204,21 +204,6 @@ def test_every_example_carries_a_revision_above_those_before(said: list[Feedback
     assert revisions == sorted(set(revisions))
 
 
-def test_a_withdrawal_lets_the_earlier_labeler_stand_again() -> None:
-    later = START + timedelta(days=1)
-    _, examples = fold(
-        [
-            routed(1),
-            feedback(1, RIGHT, labeler="ada"),
-            feedback(1, WRONG, labeler="bo", labelled_at=later),
-            feedback(1, WRONG, labeler="bo", labelled_at=later, revision=2, retracted=True),
-        ]
-    )
-    assert examples[2].model_copy(update={"revision": 1}) == examples[0]
-    assert examples[1] != examples[0]
-    assert [example.labeler for example in examples] == ["ada", "bo", "ada"]
-
-
 def test_of_two_results_under_one_id_the_first_is_kept() -> None:
     second = routed(1, routed_by="router-1", routed_at=START + timedelta(days=1))
     joined = take(fold([routed(1)])[0], second)
@@ -297,17 +282,6 @@ def test_the_labelers_of_one_query_are_bounded() -> None:
     assert len(examples) >= 1
 
 
-def test_a_compact_result_gives_the_example_of_the_whole() -> None:
-    whole = routed(1, metadata={"user": "u"})
-    bare = compact(whole)
-    assert compact(whole.model_copy(update={"label": NOT_REQUESTED})).text != whole.text
-    assert bare.text == whole.text, "whom a withdrawal has asked again needs the text"
-    assert bare.metadata is None
-    assert LabelledExample.from_events(bare, feedback(1), fields=FIELDS) == LabelledExample.from_events(
-        whole, feedback(1), fields=FIELDS
-    )
-
-
 TRUSTING = {"photo": workload(trusted_labelers=("ada",))}
 
 
@@ -330,14 +304,6 @@ def test_any_order_of_events_ends_in_one_example(said: list[FeedbackEvent], data
     events: list[RoutedEvent | FeedbackEvent] = [routed(1), *said]
     shuffled = data.draw(st.permutations(events))
     assert contribution(fold(shuffled, TRUSTING)[1]) == contribution(fold(events, TRUSTING)[1])
-
-
-def test_an_example_says_whether_its_labeler_is_trusted() -> None:
-    _, (trusted,) = fold([routed(1), feedback(1, labeler="ada")], TRUSTING)
-    _, (other,) = fold([feedback(1, labeler="bo"), routed(1)], TRUSTING)
-    assert (trusted.labeler, trusted.trusted) == ("ada", True)
-    assert (other.labeler, other.trusted) == ("bo", False)
-    assert fold([routed(1), feedback(1)])[1][0].trusted is None, "the workload names nobody"
 
 
 def test_a_withdrawn_example_names_whose_label_was_withdrawn() -> None:
@@ -470,10 +436,10 @@ def test_a_row_gives_the_example_of_the_whole_result(result: RoutedEvent, gold: 
 
 
 def test_a_requested_query_keeps_its_text_and_its_answers() -> None:
+    """Whom a withdrawal has asked again needs both."""
     long: dict[str, Any] = {"lens": "L" * 500}
-    asked = routed(1, entities=long)
-    assert (compact(asked).text, compact(asked).entities) == (asked.text, long)
-    other = compact(asked.model_copy(update={"label": LabelRequest(requested=False, probability=0.1)}))
+    asked = routed(1, entities=long, metadata={"user": "u"})
+    bare, other = compact(asked), compact(asked.model_copy(update={"label": NOT_REQUESTED}))
+    assert (bare.text, bare.entities, bare.metadata) == (asked.text, long, None)
     assert asked.text not in other.text
     assert other.entities == reduced(long) != long
-    assert feedback(1).query_id == other.query_id

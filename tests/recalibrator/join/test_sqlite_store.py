@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import sqlite3
 import stat
-from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import closing
-from datetime import timedelta
+from datetime import datetime, timedelta
 from functools import partial
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -128,12 +127,6 @@ def test_requests_leave_by_age_number_or_with_their_row(store: SqliteJoinStore) 
     assert [key.query_id for key in gone] == ["q-0", "q-1", "q-2", "q-3", "q-4"]
     store.close_requests(gone)
     assert store.open_requests == {}
-
-
-def test_a_router_clock_ahead_keeps_no_request_open_longer(store: SqliteJoinStore) -> None:
-    ahead = take_result(NOTHING_KNOWN, routed(10**6), RULES).state
-    store.commit({(0, "q"): StoredRow(ahead, 5_000)}, {})
-    assert len(store.overdue_requests([0], 5_001, 9)) == 1
 
 
 def of_bytes(content: bytes) -> Callable[[Path], object]:
@@ -271,44 +264,15 @@ def test_the_store_and_its_side_files_are_the_owners_alone(store: SqliteJoinStor
     assert modes == {path.name: 0o600, f"{path.name}-wal": 0o600, f"{path.name}-shm": 0o600}
 
 
-def test_a_row_touched_by_a_record_of_the_past_keeps_its_age(store: SqliteJoinStore) -> None:
-    """A feedback record stamped 15 days back made the whole joined row expire."""
-    store.commit({(0, "q-1"): StoredRow(asked(1), 1_000)}, {})
-    store.commit({(0, "q-1"): StoredRow(state(1), 5)}, {})
-    assert sum(store.expire(1_000, ALL).values()) == 0
-    assert store.load(0, ["q-1"]) == {"q-1": state(1)}
-    assert store.expire(1_001, ALL)["joined"] == 1
-
-
-def test_a_router_clock_behind_closes_no_request_at_once(store: SqliteJoinStore) -> None:
-    year_back = routed(1, routed_at=START - timedelta(days=365))
-    store.commit({(0, "q-1"): StoredRow(take_result(NOTHING_KNOWN, year_back, RULES, START).state, to_ms(START))}, {})
+@pytest.mark.parametrize(("ahead", "arrived_at"), [(timedelta(days=12), None), (-timedelta(days=365), START)])
+def test_a_request_is_as_old_as_its_arrival(
+    store: SqliteJoinStore, ahead: timedelta, arrived_at: datetime | None
+) -> None:
+    """A router's clock ahead keeps no request open longer, and one behind closes none at once."""
+    result = take_result(NOTHING_KNOWN, routed(1, routed_at=START + ahead), RULES, arrived_at).state
+    store.commit({(0, "q-1"): StoredRow(result, to_ms(START))}, {})
     assert store.overdue_requests([0], to_ms(START), 9) == []
     assert len(store.overdue_requests([0], to_ms(START) + 1, 9)) == 1
-
-
-@pytest.mark.parametrize("bound", ["rows", "bytes"])
-def test_further_results_push_out_no_requested_query(path: Path, bound: str) -> None:
-    """Above either bound the unasked go first, then the joined, last what waits for its label."""
-    store = SqliteJoinStore(path, RowBounds(1_000, 10**9))
-    store.commit({(0, f"asked-{n}"): StoredRow(asked(n), n) for n in range(500)}, {})
-    store.commit({(0, f"joined-{n}"): StoredRow(state(n), n) for n in range(300)}, {})
-    if bound == "bytes":
-        size = store.row_bytes // 8 * 10
-        store.close()
-        store = SqliteJoinStore(path, RowBounds(10**9, size))
-    gone: Counter[str] = Counter()
-    for first in range(0, 10_000, 500):
-        further = {(0, f"further-{n}"): StoredRow(unasked(n), 1_000 + n) for n in range(first, first + 500)}
-        store.commit(further, {})
-        gone.update(store.expire(0, 1_000))
-        assert store.rows <= 1_100
-    assert len(store.load(0, [f"asked-{n}" for n in range(500)])) == 500
-    assert len(store.load(0, [f"joined-{n}" for n in range(300)])) == 300
-    assert len(store.load(0, [f"further-{n}" for n in range(9_900, 10_000)])) == 100, "the latest may still be labelled"
-    assert gone["result_without_label"] > 9_500
-    assert sum(gone.values()) == gone["result_without_label"]
-    store.close()
 
 
 def test_each_kind_is_spared_a_tenth_of_the_bound(path: Path) -> None:

@@ -140,8 +140,7 @@ class Join:
         return [TrafficSummary.from_json(value) for value in values if json.loads(value)["kind"] == "traffic"]
 
     def counted_queries(self) -> int:
-        found = (json.loads(value) for value in self.broker.values(TOPICS.observations))
-        return sum(part["queries"] for one in found if one["kind"] == "traffic" for part in one["versions"])
+        return sum(part.queries for one in self.traffic() for part in one.versions)
 
 
 MakeJoin = Callable[..., Join]

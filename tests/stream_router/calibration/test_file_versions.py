@@ -18,19 +18,13 @@ from schemas.signature import signed
 from stream_router.calibration.active_versions import ActiveVersions
 from stream_router.calibration.feed_thread import CalibrationFeed, VersionFile
 from stream_router.prometheus_metrics import Metrics
+from tests.support.model_clients import workload
 from tests.support.versions import CREATED_AT, sealed_version
 from ucci_runtime.broker.records import Input, Record
 from ucci_runtime.process import SystemClock
 
 OWNER = ("router-0", "cluster", "ucci")
 KEY = b"one signing key of thirty-two characters"
-WORKLOAD: dict[str, Any] = {
-    "fields": ["camera"],
-    "prompt": "Extract {text}",
-    "small": {"base_url": "http://127.0.0.1:9/v1", "model": "small"},
-    "large": {"base_url": "http://127.0.0.1:8/v1", "model": "large"},
-    "target": {"micro_f1": 0.9},
-}
 
 
 class Topic:
@@ -58,7 +52,7 @@ class Router:
     """The calibration of a router between its start and its end, on a state directory."""
 
     def __init__(self, root: Path, topic: Topic, keys: Sequence[bytes] = (), **changed: Any) -> None:
-        settings = Settings.model_validate({"workloads": {"photo": WORKLOAD | changed}})
+        settings = Settings.model_validate({"workloads": {"photo": workload(**changed).model_dump()}})
         self.topic = topic
         self.active = ActiveVersions({"photo": made_for(settings.workloads["photo"])}, keys)
         self.file = VersionFile(root, OWNER, settings.workloads)
@@ -90,15 +84,11 @@ def test_an_emptied_topic_leaves_the_version_on_disk_in_force(tmp_path: Path) ->
     assert again.active.is_complete
 
 
-def test_a_newer_version_of_the_topic_wins_over_the_disk(tmp_path: Path) -> None:
+@pytest.mark.parametrize("number", [3, 4], ids=["the same", "a newer one"])
+def test_a_version_of_the_topic_wins_over_the_disk(tmp_path: Path, number: int) -> None:
     Router(tmp_path, Topic([version(3)])).turn()
-    again = Router(tmp_path, Topic([version(4)], ends=False))
-    assert again.turn().decides_by == (4, "topic")
-
-
-def test_the_same_version_is_the_topics_once_it_is_read(tmp_path: Path) -> None:
-    Router(tmp_path, Topic([version(3)])).turn()
-    assert Router(tmp_path, Topic([version(3)])).turn().decides_by == (3, "topic")
+    again = Router(tmp_path, Topic([version(number)], ends=False))
+    assert again.turn().decides_by == (number, "topic")
 
 
 def test_older_versions_are_passed_over_until_the_end_is_read(tmp_path: Path) -> None:
@@ -136,8 +126,8 @@ def test_an_old_version_sent_again_wins_over_the_disk(tmp_path: Path, overwritte
     [
         {"prompt": "Find {text}"},
         {"fields": ["camera", "lens"]},
-        {"large": {"base_url": "http://127.0.0.1:8/v1", "model": "larger"}},
-        {"small": {"base_url": "http://127.0.0.1:9/v1", "model": "smaller"}},
+        {"large_model": "larger"},
+        {"small_model": "smaller"},
         {"target": {"micro_f1": 0.95}},
         {"uncertainty": "entropy"},
         {"decoding": "json_schema"},
@@ -152,8 +142,8 @@ def test_changed_settings_leave_the_disk_alone(tmp_path: Path, changed: dict[str
 
 def test_a_server_that_moved_does_not_change_what_was_fitted(tmp_path: Path) -> None:
     Router(tmp_path, Topic([version(3)])).turn()
-    moved: dict[str, Any] = {"small": {"base_url": "http://10.0.0.1:9/v1", "model": "small", "timeout_s": 3.0}}
-    assert Router(tmp_path, Topic(), **moved).decides_by == (3, "disk")
+    moved = Router(tmp_path, Topic(), small="http://10.0.0.1:9/v1", small_timeout_s=3.0)
+    assert moved.decides_by == (3, "disk")
 
 
 def test_the_disk_passes_the_checks_of_the_topic(tmp_path: Path) -> None:
@@ -230,6 +220,6 @@ def test_a_disk_that_refuses_does_not_stop_the_router(
 
 
 def test_routers_of_one_directory_keep_files_of_their_own(tmp_path: Path) -> None:
-    workloads = Settings.model_validate({"workloads": {"photo": WORKLOAD}}).workloads
+    workloads = {"photo": workload()}
     owners = [OWNER, ("router-1", *OWNER[1:]), ("router-0", "other", "ucci"), ("router-0", "cluster", "other")]
     assert len({VersionFile(tmp_path, owner, workloads).path for owner in owners}) == len(owners)

@@ -33,7 +33,8 @@ LABELLED = next(i for i in IDS if 0.05 < uniform(i, WORKLOAD) < 0.10)
 
 Kind = Literal["none", "cold_start", "kept", "threshold", "infeasible"]
 KINDS: tuple[Kind, ...] = ("none", "cold_start", "kept", "threshold", "infeasible")
-OUTAGES: tuple[Literal["serve_small", "wait"], ...] = ("serve_small", "wait")
+Outage = Literal["serve_small", "wait"]
+OUTAGES: tuple[Outage, ...] = ("serve_small", "wait")
 ENDS = (RunEnd.VALID, RunEnd.FAILED, RunEnd.DOWN)
 
 
@@ -61,7 +62,7 @@ def asked(role: str, end: RunEnd) -> Asked:
     return Asked(run, end)
 
 
-def cascade(query_id: str = PLAIN, large_outage: Literal["serve_small", "wait"] = "serve_small") -> QueryCascade:
+def cascade(query_id: str = PLAIN, large_outage: Outage = "serve_small") -> QueryCascade:
     query = QueryEvent(query_id=query_id, text="iso 100", metadata={"page": 3})
     return QueryCascade(query, SETTINGS, large_outage=large_outage)
 
@@ -84,9 +85,7 @@ def result(life: QueryCascade) -> RoutedEvent:
 
 
 @pytest.mark.parametrize(("kind", "small", "large", "outage"), list(product(KINDS, ENDS, ENDS, OUTAGES)))
-def test_rule_10_for_every_combination(
-    kind: Kind, small: RunEnd, large: RunEnd, outage: Literal["serve_small", "wait"]
-) -> None:
+def test_rule_10_for_every_combination(kind: Kind, small: RunEnd, large: RunEnd, outage: Outage) -> None:
     life = cascade(large_outage=outage)
     step = run_both(life, kind, small, large)
 
@@ -171,7 +170,7 @@ def test_labels_are_drawn_by_the_rate_of_the_decision(
 class TestBothServersDown:
     """What becomes of a query that waited."""
 
-    def down(self, outage: Literal["serve_small", "wait"] = "serve_small") -> QueryCascade:
+    def down(self, outage: Outage = "serve_small") -> QueryCascade:
         life = cascade(large_outage=outage)
         assert run_both(life, "threshold", RunEnd.DOWN, RunEnd.DOWN) == WaitFor(("small", "large"))
         return life
@@ -261,7 +260,7 @@ def test_an_answer_that_comes_too_late_hands_nothing_over() -> None:
     assert (late.begun, handoff.characters, handoff.tokens) == ("", 0, 0)
 
 
-def alone(query_id: str = PLAIN, large_outage: Literal["serve_small", "wait"] = "serve_small") -> QueryCascade:
+def alone(query_id: str = PLAIN, large_outage: Outage = "serve_small") -> QueryCascade:
     """A query that comes while the large model answers alone, and the small one is asked of a tenth of all."""
     found = version("threshold")
     assert found is not None
@@ -311,7 +310,7 @@ def test_a_share_that_small_fails_on_is_still_large_only() -> None:
 
 @pytest.mark.parametrize("large", [RunEnd.FAILED, RunEnd.DOWN])
 @pytest.mark.parametrize("outage", OUTAGES)
-def test_small_stands_in_where_large_alone_fails(large: RunEnd, outage: Literal["serve_small", "wait"]) -> None:
+def test_small_stands_in_where_large_alone_fails(large: RunEnd, outage: Outage) -> None:
     life = alone(large_outage=outage)
     life.large_ended(asked("large", large))
     if large is RunEnd.DOWN and outage == "wait":

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections import Counter
-from datetime import UTC, datetime
 from math import sqrt
 
 import pytest
@@ -17,19 +16,11 @@ from schemas.routed import ModelRun, QueryEvent, RoutedEvent
 from schemas.trial import CalibrationTrial
 from stream_router.cascade.lever import Asked, RunEnd, TrialLever, trial_labels
 from stream_router.cascade.query_cascade import Ask, QueryCascade, Serve
-from tests.support.model_clients import workload
-from tests.support.versions import sealed_version, trial_of
+from tests.stream_router.calibration.test_active_versions import BASE, NOW, PHOTO, TRIED, trial
+from tests.support.versions import sealed_version
 
-NOW = datetime(2026, 1, 31, 12, tzinfo=UTC)
 IDS = [f"q-{n}" for n in range(20_000)]
 SIGMAS = 4.0
-BASE = sealed_version(version=7, uncertainty_threshold=0.6)
-TRIED = sealed_version(version=8, uncertainty_threshold=0.2, exploration_probability=0.01)
-PHOTO = workload()
-
-
-def trial(share: float | None = None, version: CalibrationVersion = TRIED) -> CalibrationTrial:
-    return trial_of(version, share)
 
 
 class OnTrial:
@@ -58,19 +49,15 @@ def routed(
     return cascade.result(step.role, ModelCosts(large=3.0), "router-0")
 
 
-def test_a_shadow_acts_on_no_query() -> None:
-    assert not any(trial().acts_on(query_id) for query_id in IDS)
-
-
-@pytest.mark.parametrize("share", [0.01, 0.1, 0.5, 1.0])
-def test_a_canary_acts_on_its_share_of_queries(share: float) -> None:
-    acted = sum(trial(share).acts_on(query_id) for query_id in IDS)
-    assert abs(acted - share * len(IDS)) <= SIGMAS * sqrt(len(IDS) * share * (1.0 - share))
+@pytest.mark.parametrize("share", [None, 0.01, 0.1, 0.5, 1.0])
+def test_a_canary_acts_on_its_share_of_queries(share: float | None) -> None:
+    """A shadow acts on none."""
+    acted, expected = sum(trial(share).acts_on(query_id) for query_id in IDS), share or 0.0
+    assert abs(acted - expected * len(IDS)) <= SIGMAS * sqrt(len(IDS) * expected * (1.0 - expected))
 
 
 @pytest.mark.parametrize("other", ["photo", f"{'photo' * 20}"])
 def test_canary_draw_is_independent(other: str) -> None:
-    """A canary's draw is independent of label requests and of other trials."""
     named = sealed_version(version=8, workload=other)
     following = sealed_version(version=9, workload=other)
     acted = [trial(0.5, named).acts_on(query_id) for query_id in IDS]

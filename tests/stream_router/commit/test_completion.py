@@ -53,7 +53,6 @@ def test_after_a_restart_exactly_the_unfinished_are_answered(steps: list[int], d
 
 
 def test_done_ranges_stay_until_redelivered() -> None:
-    """Offsets done ahead stay in the commit until they are delivered again."""
     frontier = CompletionTracker(5, [OffsetRange(7, 100)])
     assert frontier.deliver(5)
     assert frontier.commit({5}) == (6, (OffsetRange(7, 100),))
@@ -67,13 +66,6 @@ def test_a_gap_before_a_done_range_stays_open(ahead: OffsetRange) -> None:
     frontier = CompletionTracker(5, [ahead])
     assert all(frontier.deliver(offset) for offset in (5, 6))
     assert frontier.commit({6}) == (5, (OffsetRange(6, 6), ahead))
-
-
-def test_transaction_markers_do_not_split_a_range() -> None:
-    frontier = CompletionTracker(0)
-    for offset in (0, 1, 3, 4, 6):
-        frontier.deliver(offset)
-    assert frontier.commit({1, 3, 4, 6}) == (0, (OffsetRange(1, 6),))
 
 
 def test_markers_between_unfinished_offsets_make_no_ranges() -> None:

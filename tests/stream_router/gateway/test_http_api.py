@@ -27,6 +27,9 @@ KEY = "a-key-of-some-length"
 KEYS = {"shop": {"key_sha256": sha256(KEY.encode()).hexdigest(), "quota_per_minute": 2}}
 PATHS = ("/v1/completions", "/v1/chat/completions", "/v1/models", "/v1/status", "/healthz", "/readyz", "/metrics")
 PATIENCE_S = 30.0
+SLOW = (
+    b"POST /v1/completions HTTP/1.1\r\nHost: 127.0.0.1\r\nContent-Type: application/json\r\nContent-Length: %d\r\n\r\n{"
+)
 
 
 class Held:
@@ -70,17 +73,46 @@ async def holding(
             await asyncio.gather(*asking, return_exceptions=True)
 
 
+@asynccontextmanager
+async def connected(
+    running: RunningGateway, sent: bytes = b"", count: int = 1
+) -> AsyncIterator[list[tuple[asyncio.StreamReader, asyncio.StreamWriter]]]:
+    """So many connections, each of which has sent this; closed at the end."""
+    made = [await asyncio.open_connection("127.0.0.1", running.service.http_port) for _ in range(count)]
+    for _, writer in made:
+        writer.write(sent)
+    try:
+        yield made
+    finally:
+        for _, writer in made:
+            writer.close()
+
+
+async def status_of(reader: asyncio.StreamReader) -> int:
+    """Wait for the first line of an answer."""
+    return int((await asyncio.wait_for(reader.readline(), PATIENCE_S)).split()[1])
+
+
+async def ends_unanswered(reader: asyncio.StreamReader) -> bool:
+    """Wait for the end of a connection."""
+    try:
+        return await asyncio.wait_for(reader.read(), PATIENCE_S) == b""
+    except ConnectionError:
+        return True
+
+
 @pytest.mark.parametrize("path", ["/v1/completions", "/v1/chat/completions"])
 async def test_an_answer_is_the_result_that_was_written(path: str) -> None:
-    topics = cluster()
+    """Under the caller's id and trace context."""
+    topics, parent = cluster(), "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01"
     body: dict[str, Any] = {"model": "photo", "metadata": {"query_id": "q-1"}}
     body |= {"prompt": "canon"} if path == "/v1/completions" else {"messages": [{"role": "user", "content": "canon"}]}
     async with gateway(connect=topics) as running:
-        found = await running.post(path, body)
+        found = await running.post(path, body, traceparent=parent)
     (written,) = results(topics)
     assert (written.query_id, written.text, written.metadata) == ("q-1", "canon", {"query_id": "q-1"})
     (record,) = topics.records("ucci.results")
-    assert record.key == b"q-1"
+    assert (record.key, dict(record.headers)) == (b"q-1", {"traceparent": parent.encode()})
     assert record.source == topics.place("ucci.results", b"q-1")
     assert found.status == 200
     assert found.json["ucci"]["entities"] == written.entities
@@ -99,28 +131,14 @@ async def test_results_carry_a_schema_id_as_a_routers_do() -> None:
 
 
 async def test_a_made_query_id_is_returned() -> None:
+    """In a header one that goes beyond ASCII is encoded."""
     topics = cluster()
     async with gateway(connect=topics) as running:
-        found = [await running.complete() for _ in range(2)]
+        found = [*[await running.complete() for _ in range(2)], await running.complete(query_id="ключ 1")]
     ids = [one.json["id"] for one in found]
-    assert len(set(ids)) == 2
+    assert len(set(ids)) == 3
+    assert (ids[2], found[2].headers["X-Query-Id"]) == ("ключ 1", "%D0%BA%D0%BB%D1%8E%D1%87%201")
     assert {one.query_id for one in results(topics)} == set(ids)
-
-
-async def test_a_query_id_beyond_ascii_comes_back_encoded() -> None:
-    async with gateway() as running:
-        found = await running.complete(query_id="ключ 1")
-    assert found.json["id"] == "ключ 1"
-    assert found.headers["X-Query-Id"] == "%D0%BA%D0%BB%D1%8E%D1%87%201"
-
-
-async def test_the_trace_context_goes_to_the_result() -> None:
-    topics, parent = cluster(), "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01"
-    async with gateway(connect=topics) as running:
-        body = {"model": "photo", "prompt": "canon"}
-        assert (await running.post("/v1/completions", body, traceparent=parent)).status == 200
-    (record,) = topics.records("ucci.results")
-    assert dict(record.headers) == {"traceparent": parent.encode()}
 
 
 async def test_streaming_is_refused_with_its_reason() -> None:
@@ -333,85 +351,53 @@ async def test_a_body_that_is_too_long_is_refused() -> None:
 async def test_a_body_that_does_not_come_is_no_query(monkeypatch: pytest.MonkeyPatch) -> None:
     """Its sender takes no place from others, and is answered when the time for it is over."""
     monkeypatch.setattr(http_api, "BODY_TIMEOUT_S", 1.0)
-    async with gateway(gateway_settings(gateway={"max_in_flight": 1})) as running:
-        head = b"POST /v1/completions HTTP/1.1\r\nHost: 127.0.0.1\r\nContent-Type: application/json\r\n"
-        reader, writer = await asyncio.open_connection("127.0.0.1", running.service.http_port)
-        writer.write(head + b"Content-Length: 100\r\n\r\n{")
-        await writer.drain()
+    one_place = gateway_settings(gateway={"max_in_flight": 1})
+    async with gateway(one_place) as running, connected(running, SLOW % 100) as ((reader, _),):
         assert (await running.complete()).status == 200
-        assert (await asyncio.wait_for(reader.readline(), PATIENCE_S)).startswith(b"HTTP/1.1 408")
-        writer.close()
-
-
-SLOW = (
-    b"POST /v1/completions HTTP/1.1\r\nHost: 127.0.0.1\r\nContent-Type: application/json\r\nContent-Length: %d\r\n\r\n{"
-)
+        assert await status_of(reader) == 408
 
 
 async def test_slow_bodies_fill_the_memory(monkeypatch: pytest.MonkeyPatch) -> None:
     """Each holds a place, and so there are no more than places; the one that came first goes for the next caller."""
     monkeypatch.setattr(http_api, "BODY_TIMEOUT_S", 2 * PATIENCE_S)
-    async with gateway(gateway_settings(gateway={"max_in_flight": 3})) as running:
-        slow = [await asyncio.open_connection("127.0.0.1", running.service.http_port) for _ in range(5)]
-        for _, writer in slow:
-            writer.write(SLOW % 100)
-        for reader, _ in slow[:2]:
-            assert (await asyncio.wait_for(reader.readline(), PATIENCE_S)).startswith(b"HTTP/1.1 408")
+    places = gateway_settings(gateway={"max_in_flight": 3})
+    async with gateway(places) as running, connected(running, SLOW % 100, 5) as slow:
+        assert [await status_of(reader) for reader, _ in slow[:2]] == [408, 408]
         assert (await running.complete()).status == 200
-        assert (await asyncio.wait_for(slow[2][0].readline(), PATIENCE_S)).startswith(b"HTTP/1.1 408")
-        for _, writer in slow:
-            writer.close()
+        assert await status_of(slow[2][0]) == 408
 
 
 async def test_a_few_long_bodies_fill_the_memory(monkeypatch: pytest.MonkeyPatch) -> None:
     """What has come of all bodies is bounded in bytes too, beyond the longest that one may have."""
     monkeypatch.setattr(admission, "COMING_BYTES", 1_500)
     monkeypatch.setattr(http_api, "MAX_BODY_BYTES", 1_500)
-    async with gateway() as running:
-        slow = [await asyncio.open_connection("127.0.0.1", running.service.http_port) for _ in range(2)]
-        for _, writer in slow:
-            writer.write(SLOW % 1_200 + b" " * 1_000)
-        assert (await asyncio.wait_for(slow[0][0].readline(), PATIENCE_S)).startswith(b"HTTP/1.1 408")
-        slow[1][1].write(b" " * 198 + b"}")
-        assert (await asyncio.wait_for(slow[1][0].readline(), PATIENCE_S)).startswith(b"HTTP/1.1 400")
-        for _, writer in slow:
-            writer.close()
+    async with gateway() as running, connected(running, SLOW % 1_200 + b" " * 1_000, 2) as (first, (reader, writer)):
+        assert await status_of(first[0]) == 408
+        writer.write(b" " * 198 + b"}")
+        assert await status_of(reader) == 400
 
 
 async def test_slow_bodies_shut_out_the_next_caller(monkeypatch: pytest.MonkeyPatch) -> None:
     """A connection whose body has not come makes room, as a silent one does."""
     monkeypatch.setattr(http_api, "BODY_TIMEOUT_S", 2 * PATIENCE_S)
     monkeypatch.setattr(GatewaySettings, "max_connections", 4)
-    async with gateway() as running:
-        slow = [await asyncio.open_connection("127.0.0.1", running.service.http_port) for _ in range(6)]
-        for _, writer in slow:
-            writer.write(SLOW % 100)
+    async with gateway() as running, connected(running, SLOW % 100, 6) as slow:
         assert (await running.complete()).status == 200
-        for reader, _ in slow[:2]:
-            with suppress(ConnectionError):
-                assert await asyncio.wait_for(reader.read(), PATIENCE_S) == b""
-        for _, writer in slow:
-            writer.close()
+        assert all([await ends_unanswered(reader) for reader, _ in slow[:2]])
 
 
 @pytest.mark.parametrize("sent", [b"", b"POST /v1/comp", b"POST /v1/completions HTTP/1.1\r\nHost: 127.0.0.1\r\nX: "])
 async def test_a_head_that_never_ends_keeps_its_connection(sent: bytes, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(http_api, "STRAY_TIMEOUT_S", 0.2)
-    async with gateway() as running:
-        reader, writer = await asyncio.open_connection("127.0.0.1", running.service.http_port)
-        writer.write(sent)
-        with suppress(ConnectionError):
-            assert await asyncio.wait_for(reader.read(), PATIENCE_S) == b""
-        writer.close()
+    async with gateway() as running, connected(running, sent) as ((reader, _),):
+        assert await ends_unanswered(reader)
 
 
 async def test_an_answer_outlasts_the_patience_for_silence(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(http_api, "STRAY_TIMEOUT_S", 1.0)
     async with holding() as (running, held, (asking,)):
-        reader, writer = await asyncio.open_connection("127.0.0.1", running.service.http_port)
-        with suppress(ConnectionError):
-            assert await asyncio.wait_for(reader.read(), PATIENCE_S) == b"", "silent for as long as that"
-        writer.close()
+        async with connected(running) as ((reader, _),):
+            assert await ends_unanswered(reader), "silent for as long as that"
         held.release.set()
         assert (await asking).status == 200
 
@@ -420,34 +406,23 @@ async def test_a_kept_connection_breaks_under_its_client(monkeypatch: pytest.Mon
     """Once answered, a connection outlasts one that never asked: clients and balancers keep theirs up to a minute."""
     monkeypatch.setattr(http_api, "STRAY_TIMEOUT_S", 1.0)
     asking = b"GET /v1/models/photo HTTP/1.1\r\nHost: 127.0.0.1\r\n\r\n"
-    async with gateway() as running:
-        reader, writer = await asyncio.open_connection("127.0.0.1", running.service.http_port)
+    async with gateway() as running, connected(running, asking) as ((reader, writer),):
+        assert await status_of(reader) == 200
+        await asyncio.wait_for(reader.readuntil(b"}"), PATIENCE_S)
+        async with connected(running) as ((silent, _),):
+            assert await ends_unanswered(silent), "silent for as long as it may be"
         writer.write(asking)
-        first = await asyncio.wait_for(reader.readuntil(b"}"), PATIENCE_S)
-        silent, other = await asyncio.open_connection("127.0.0.1", running.service.http_port)
-        with suppress(ConnectionError):
-            assert await asyncio.wait_for(silent.read(), PATIENCE_S) == b"", "silent for as long as it may be"
-        writer.write(asking)
-        again = await asyncio.wait_for(reader.readuntil(b"}"), PATIENCE_S)
-        for one in (first, again):
-            assert one.startswith(b"HTTP/1.1 200")
-        other.close()
-        writer.close()
+        assert await status_of(reader) == 200
 
 
 async def test_silent_connections_shut_out_the_next_caller(monkeypatch: pytest.MonkeyPatch) -> None:
     """Beyond the limit the connection that has waited longest makes room, and never one that is being answered."""
     monkeypatch.setattr(GatewaySettings, "max_connections", 4)
-    async with holding(2) as (running, held, asking):
-        port = running.service.http_port
-        silent = [await asyncio.open_connection("127.0.0.1", port) for _ in range(6)]
-        reader, writer = await asyncio.open_connection("127.0.0.1", port)
-        writer.write(b"GET /healthz HTTP/1.1\r\nHost: 127.0.0.1\r\n\r\n")
-        assert (await asyncio.wait_for(reader.readline(), PATIENCE_S)).startswith(b"HTTP/1.1 200")
+    async with holding(2) as (running, held, asking), connected(running, count=6):
+        async with connected(running, b"GET /healthz HTTP/1.1\r\nHost: 127.0.0.1\r\n\r\n") as ((reader, _),):
+            assert await status_of(reader) == 200
         held.release.set()
         assert {(await one).status for one in asking} == {200}
-        for _, other in (*silent, (reader, writer)):
-            other.close()
 
 
 async def test_a_drain_answers_what_is_in_flight() -> None:

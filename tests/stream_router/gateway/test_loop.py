@@ -12,6 +12,7 @@ from schemas.settings import Settings
 from tests.support.gateways import RunningGateway, cascade, gateway
 from tests.support.live_recalibrator import live_settings, new_cluster, running
 from tests.support.memory_broker.broker import MemoryCluster
+from tests.support.model_clients import workload
 from tests.support.router_processes import hashed_models
 
 LABELLED = 400
@@ -23,16 +24,9 @@ def values(of: MemoryCluster, topic: str) -> list[dict[str, Any]]:
 
 def settings_for(models: str, state_dir: Path) -> Settings:
     """Return settings of both services, under which every label is asked for."""
-    photo = {
-        "prompt": "find {text}",
-        "fields": ["camera", "lens"],
-        "small": {"base_url": models, "model": "small"},
-        "large": {"base_url": models, "model": "large"},
-        "target": {"micro_f1": 0.9},
-        "cost": {"small": 1.0, "large": 3.0},
-        "sampling": {"label_probability_kept": 1.0, "label_probability_escalated": 1.0},
-    }
-    return live_settings(state_dir, gateway={"http_port": 0}, workloads={"photo": photo})
+    always = {"label_probability_kept": 1.0, "label_probability_escalated": 1.0}
+    photo = workload(models, models, cost={"small": 1.0, "large": 3.0}, sampling=always)
+    return live_settings(state_dir, gateway={"http_port": 0}, workloads={"photo": photo.model_dump()})
 
 
 async def label_answers(running_gateway: RunningGateway, topics: MemoryCluster) -> None:

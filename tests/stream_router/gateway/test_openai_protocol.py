@@ -16,7 +16,6 @@ from ucci_runtime.refusals import RequestRefused
 
 ONE = Workloads(frozenset({"photo"}), "photo")
 TWO = Workloads(frozenset({"photo", "reviews"}), None)
-MESSAGES = [{"role": "user", "content": "canon"}]
 
 
 def read(
@@ -227,20 +226,11 @@ def test_a_completion_holds_the_entities_as_its_text(endpoint: Endpoint, kind: s
     assert (found["id"], found["object"], found["model"]) == ("q-1", kind, "photo")
     assert found["created"] == int(ROUTED_AT.timestamp())
     assert (choice["index"], choice["finish_reason"], choice["logprobs"]) == (0, "stop", None)
-    assert found["ucci"]["ignored"] == ["temperature"]
-
-
-def test_usage_counts_what_both_models_read_and_wrote() -> None:
-    found = sent(openai_protocol.completion("chat", escalated(), ()))
-    assert found["usage"] == {"prompt_tokens": 21, "completion_tokens": 10, "total_tokens": 31}
-
-
-def test_the_decision_stands_beside_the_answer() -> None:
-    found = sent(openai_protocol.completion("chat", escalated(), ()))
+    assert found["usage"] == {"prompt_tokens": 21, "completion_tokens": 10, "total_tokens": 31}, "of both models"
     decision = found["ucci"]
     assert (decision["answered_by"], decision["escalated"], decision["reason"]) == ("large", True, "small_failed")
-    assert decision["calibration_version"] == 7
-    assert found["system_fingerprint"] == "ucci-photo-v7"
+    assert (decision["calibration_version"], found["system_fingerprint"]) == (7, "ucci-photo-v7")
+    assert decision["ignored"] == ["temperature"]
 
 
 def test_a_cold_start_has_a_fingerprint_of_its_own() -> None:

@@ -181,14 +181,6 @@ def test_a_router_that_starts_gave_a_slow_server_one_call() -> None:
     assert not callers.limit.is_lowered
 
 
-def test_after_an_outage_it_begins_at_one_call() -> None:
-    callers = Callers(16)
-    callers.ask(lambda _: 0.5, 100)
-    callers.limit.restart(callers.now_s)
-    assert callers.limit.current == 1
-    assert callers.limit.is_lowered
-
-
 def test_a_time_out_is_a_calls_own_only_beside_prompt_answers() -> None:
     """Neither in a silence of two time-outs, nor after an outage, nor while answers are slow."""
     limit = ConcurrencyLimit(8, TIMEOUT_S)
@@ -230,17 +222,6 @@ async def test_slots_are_granted_in_order() -> None:
         await settle()
     assert order == [0, 1, 2]
     assert slots.taken == 2
-
-
-async def test_turned_away_callers_leak_no_slot() -> None:
-    slots = CallSlots(1)
-    assert await slots.acquire()
-    waiting = [asyncio.create_task(slots.acquire()) for _ in range(3)]
-    await settle()
-    slots.turn_away()
-    assert await asyncio.gather(*waiting) == [False, False, False]
-    slots.release()
-    assert slots.taken == 0
 
 
 async def test_cancelled_handover_passes_to_the_next() -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 from structlog.testing import capture_logs
@@ -13,12 +14,9 @@ from typer.testing import CliRunner
 from schemas.settings import WorkloadSettings
 from schemas.settings_text import doubt_of_order, parse_settings, settings_warnings
 from stream_router.cli import app
-from stream_router.model_client.http_client import ModelClient
 from stream_router.model_client.http_probe import Probed, probe_workload
-from stream_router.model_client.request import build_probe, build_request
-from stream_router.ports import ServerName
-from tests.support.scripted_model_server import FIELDS, Fault, ScriptedModelServer
-from ucci_runtime.process import SystemClock
+from tests.support.model_clients import client, request, workload
+from tests.support.scripted_model_server import Fault, ScriptedModelServer
 
 Servers = tuple[ScriptedModelServer, ScriptedModelServer]
 
@@ -29,13 +27,8 @@ async def servers() -> AsyncIterator[Servers]:
         yield small, large
 
 
-def workload(servers: Servers, **models: str) -> WorkloadSettings:
-    names = {"small": "small", "large": "large"} | models
-    ends = {
-        role: {"base_url": server.base_url, "model": names[role], "timeout_s": 5.0}
-        for role, server in zip(("small", "large"), servers, strict=True)
-    }
-    return WorkloadSettings.model_validate({"name": "w", "fields": FIELDS, "target": {"micro_f1": 0.9}, **ends})
+def asking(servers: Servers, **changes: Any) -> WorkloadSettings:
+    return workload(*(server.base_url for server in servers), name="w", **changes)
 
 
 def lines(probed: tuple[Probed, ...]) -> list[tuple[str, str]]:
@@ -43,18 +36,18 @@ def lines(probed: tuple[Probed, ...]) -> list[tuple[str, str]]:
 
 
 async def test_two_good_servers_leave_nothing_to_say(servers: Servers) -> None:
-    assert lines(await probe_workload(workload(servers))) == []
+    assert lines(await probe_workload(asking(servers))) == []
 
 
 async def test_a_wrong_model_name_is_a_fault(servers: Servers) -> None:
-    ((kind, line),) = lines(await probe_workload(workload(servers, small="tiny")))
+    ((kind, line),) = lines(await probe_workload(asking(servers, small_model="tiny")))
     assert kind == "fault"
     assert line == f"workloads.w.small.model: tiny is not served at {servers[0].base_url}; served there: small"
 
 
 async def test_missing_log_probabilities_are_a_fault(servers: Servers) -> None:
     servers[1].play(Fault("no_tokens"))
-    ((kind, line),) = lines(await probe_workload(workload(servers)))
+    ((kind, line),) = lines(await probe_workload(asking(servers)))
     assert kind == "fault"
     assert line.startswith(f"workloads.w.large: large at {servers[1].base_url} returns no log-probabilities")
 
@@ -63,7 +56,7 @@ async def test_every_token_of_probability_1_is_a_fault(servers: Servers) -> None
     """As seen under speculative decoding: u is 0 whatever the answer. What the large model reports decides nothing."""
     for server in servers:
         server.play(Fault("certain"))
-    ((kind, line),) = lines(await probe_workload(workload(servers)))
+    ((kind, line),) = lines(await probe_workload(asking(servers)))
     assert kind == "fault"
     assert line.startswith(f"workloads.w.small: small at {servers[0].base_url} gives every token of its answer")
     assert "without speculative decoding" in line
@@ -72,7 +65,7 @@ async def test_every_token_of_probability_1_is_a_fault(servers: Servers) -> None
 async def test_an_answer_that_does_not_parse_is_a_doubt(servers: Servers) -> None:
     """The template may be wrong; the model may also just stumble over this query."""
     servers[0].play(Fault("bad_answer"))
-    ((kind, line),) = lines(await probe_workload(workload(servers)))
+    ((kind, line),) = lines(await probe_workload(asking(servers)))
     assert kind == "doubt"
     assert 'it begins "Sure! Here are the entities' in line
     assert "Check prompt, api and max_tokens" in line
@@ -80,7 +73,7 @@ async def test_an_answer_that_does_not_parse_is_a_doubt(servers: Servers) -> Non
 
 async def test_a_server_that_is_down_is_away(servers: Servers) -> None:
     await servers[1].stop()
-    ((kind, line),) = lines(await probe_workload(workload(servers)))
+    ((kind, line),) = lines(await probe_workload(asking(servers)))
     assert kind == "away"
     assert line.startswith(f"workloads.w.large: {servers[1].base_url} does not answer")
 
@@ -130,27 +123,20 @@ async def test_check_config_probes_and_exits_by_what_it_found(servers: Servers, 
 
 async def test_a_starting_client_names_what_is_served(servers: Servers) -> None:
     """The router goes on: the server may be given the model while it waits."""
-    logged = await _start_and_call(workload(servers, small="tiny"), calls=0)
+    logged = await _start_and_call(asking(servers, small_model="tiny"), calls=0)
     (warning,) = [line for line in logged if line["event"] == "model not served"]
     assert (warning["model"], warning["served"]) == ("tiny", ["small"])
 
 
 async def test_missing_log_probabilities_are_logged_once(servers: Servers) -> None:
     servers[0].play(Fault("no_tokens"))
-    logged = await _start_and_call(workload(servers), calls=3)
+    logged = await _start_and_call(asking(servers), calls=3)
     assert len([line for line in logged if "no log-probabilities" in str(line["event"])]) == 1
 
 
 async def _start_and_call(settings: WorkloadSettings, calls: int) -> list[dict[str, object]]:
-    endpoint = settings.small
-    assert endpoint is not None
-    probe = build_probe(settings, endpoint)
-    client = ModelClient(ServerName("w", "small"), endpoint, probe, max_tokens=64, clock=SystemClock())
     with capture_logs() as logged:
-        await client.start()
-        try:
+        async with client(settings) as server:
             for number in range(calls):
-                await client.call(build_request(settings, endpoint, f"query {number}"))
-        finally:
-            await client.close()
+                await server.call(request(settings, f"query {number}"))
     return [dict(line) for line in logged]

@@ -81,11 +81,6 @@ def test_a_chat_reply_without_content_reads_as_no_text() -> None:
     assert read_reply(chat([[0.0]], text=None), TOKEN_MARGIN) == Reply("", "stop", 1, 0.0)
 
 
-@pytest.mark.parametrize("finish", ["stop", "length", "abort", None])
-def test_the_finish_reason_is_handed_on(finish: str | None) -> None:
-    assert read_reply(completions([[0.0, -1.0]], finish=finish), TOKEN_MARGIN).finish_reason == finish
-
-
 @pytest.mark.parametrize("counted", [2**53, 2**70, True, False, -1, 1.5, "12", [], {}, None])
 def test_a_bad_usage_count_ends_in_no_internal_error(counted: Any) -> None:
     """Of a reply whose count is no number of tokens, the tokens themselves are counted."""

@@ -9,21 +9,18 @@ import jsonschema
 import pytest
 
 from schemas.settings import WorkloadSettings
-from stream_router.model_client.request import build_probe, build_request, entities_schema
+from stream_router.model_client.request import build_probe, entities_schema
+from tests.support import model_clients
 
 PROMPT = 'Answer like {"iso": "100"} or {}. Query: {text}'
 
 
 def workload(**changes: Any) -> WorkloadSettings:
-    small = {"base_url": "http://127.0.0.1:1/v1", "model": "tiny"}
-    large = {"base_url": "http://127.0.0.1:2/v1", "model": "big"}
-    table = {"name": "w", "prompt": PROMPT, "fields": ["camera", "iso"], "target": {"micro_f1": 0.9}}
-    return WorkloadSettings.model_validate(table | {"small": small, "large": large} | changes)
+    return model_clients.workload(**{"prompt": PROMPT, "fields": ["camera", "iso"]} | changes)
 
 
 def sent(settings: WorkloadSettings, text: str = "iso 100") -> tuple[str, dict[str, Any]]:
-    assert settings.small is not None
-    request = build_request(settings, settings.small, text)
+    request = model_clients.request(settings, text)
     return request.path, json.loads(request.body)
 
 
@@ -31,7 +28,7 @@ def test_completions_request_two_greedy_alternatives() -> None:
     path, body = sent(workload())
     assert path == "/completions"
     assert body == {
-        "model": "tiny",
+        "model": "small",
         "prompt": 'Answer like {"iso": "100"} or {}. Query: iso 100',
         "max_tokens": 256,
         "temperature": 0,
@@ -48,18 +45,13 @@ def test_chat_sends_one_user_message() -> None:
     assert "prompt" not in body
 
 
-def test_guided_chat_requests_three_alternatives() -> None:
-    """Guided chat requests one alternative more, since the chosen token takes up one."""
-    assert sent(workload(api="chat", decoding="json_schema"))[1]["top_logprobs"] == 3
-    assert sent(workload(decoding="json_schema"))[1]["logprobs"] == 2
-
-
 @pytest.mark.parametrize(("uncertainty", "alternatives"), [("token_margin", 2), ("entropy", 5), ("max_probability", 1)])
 def test_each_signal_asks_for_the_alternatives_it_needs(uncertainty: str, alternatives: int) -> None:
     assert sent(workload(uncertainty=uncertainty))[1]["logprobs"] == alternatives
     assert sent(workload(uncertainty=uncertainty, api="chat"))[1]["top_logprobs"] == alternatives
     guided = sent(workload(uncertainty=uncertainty, api="chat", decoding="json_schema"))[1]
-    assert guided["top_logprobs"] == alternatives + 1
+    assert guided["top_logprobs"] == alternatives + 1, "the chosen token takes up one"
+    assert sent(workload(uncertainty=uncertainty, decoding="json_schema"))[1]["logprobs"] == alternatives
 
 
 @pytest.mark.parametrize("text", ["{text}", "{0} {iso} %s $x \\1", 'quote " and \\ and \n', "ß😀\x00", "{{text}}"])
@@ -87,8 +79,7 @@ def test_guided_decoding_sends_the_schema_of_the_fields(api: str) -> None:
 @pytest.mark.parametrize("api", ["completions", "chat"])
 def test_a_probe_is_a_completion_of_one_token_by_the_same_path(api: str) -> None:
     settings = workload(api=api)
-    assert settings.small is not None
-    probe = build_probe(settings, settings.small)
+    probe = build_probe(settings, model_clients.endpoint(settings))
     body = json.loads(probe.body)
     assert probe.path == sent(settings)[0]
-    assert (body["max_tokens"], body["model"]) == (1, "tiny")
+    assert (body["max_tokens"], body["model"]) == (1, "small")

@@ -65,7 +65,6 @@ def test_each_event_leads_from_each_state_where_the_diagram_says(
 
 
 def test_probe_while_closed_is_illegal() -> None:
-    """A probe while the breaker is closed is an error and changes nothing."""
     breaker = in_state(HealthState.CLOSED)
     with pytest.raises(RuntimeError, match="probe_sent while closed"):
         breaker.advance(HealthEvent.PROBE_SENT, 5.0)

@@ -32,9 +32,6 @@ def test_settings_cannot_weaken_the_transactions() -> None:
     assert properties["isolation.level"] == "read_committed"
     assert properties["enable.auto.commit"] is False
     assert (properties["group.id"], properties["group.instance.id"]) == ("p-join", "i-1")
-
-
-def test_no_setting_weakens_the_transactions() -> None:
     given = settings(**{"enable.idempotence": False, "acks": 1, "transactional.id": "mine", "batch.size": 10**7})
     properties = transactional_properties(given, STAGES, "fit", 90_000)
     assert properties["enable.idempotence"] is True

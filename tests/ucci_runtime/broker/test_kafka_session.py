@@ -32,6 +32,7 @@ FENCED = KafkaError(KafkaError._FENCED, "newer", True)
 SPOILT = KafkaError(KafkaError.MSG_SIZE_TOO_LARGE, "large", False, False, True)
 DENIED = KafkaError(KafkaError.TRANSACTIONAL_ID_AUTHORIZATION_FAILED, "no", True)
 
+Script = dict[str, list[KafkaError]]
 #: What each call sends.
 REQUESTS = {
     "init_transactions": ("InitProducerId",),
@@ -44,7 +45,7 @@ REQUESTS = {
 class ScriptedProducer:
     """Raises what the script holds for a call, once each; logs the requests behind those that return."""
 
-    script: ClassVar[dict[str, list[KafkaError]]] = {}
+    script: ClassVar[Script] = {}
     calls: ClassVar[list[str]] = []
     made: ClassVar[int] = 0
     #: Kinds of requests that are sent twice and answered once, each in turn.
@@ -104,7 +105,7 @@ def clients() -> SessionClients:
 
 
 @pytest.fixture
-def script(monkeypatch: pytest.MonkeyPatch) -> dict[str, list[KafkaError]]:
+def script(monkeypatch: pytest.MonkeyPatch) -> Script:
     """What the client's calls raise."""
     monkeypatch.setattr(ScriptedProducer, "script", {})
     monkeypatch.setattr(ScriptedProducer, "calls", [])
@@ -124,9 +125,7 @@ def session() -> Iterator[KafkaTransactionSession]:
     made.close()
 
 
-def test_records_and_offsets_go_in_one_transaction(
-    script: dict[str, list[KafkaError]], session: KafkaTransactionSession
-) -> None:
+def test_records_and_offsets_go_in_one_transaction(script: Script, session: KafkaTransactionSession) -> None:
     assert session.commit([RECORD, RECORD], OFFSETS, "group") == Committed((RECORD, RECORD))
     assert ScriptedProducer.calls == [
         "init_transactions",
@@ -140,10 +139,7 @@ def test_records_and_offsets_go_in_one_transaction(
 
 
 @pytest.mark.parametrize("call", ["init_transactions", "send_offsets_to_transaction", "commit_transaction"])
-def test_unfinished_call_is_repeated(
-    script: dict[str, list[KafkaError]], session: KafkaTransactionSession, call: str
-) -> None:
-    """A call that did not finish is repeated, and nothing is read again."""
+def test_unfinished_call_is_repeated(script: Script, session: KafkaTransactionSession, call: str) -> None:
     script[call] = [TIMED_OUT, TIMED_OUT]
     session.commit([RECORD], OFFSETS, "group")
     assert ScriptedProducer.calls.count(call) == 3
@@ -152,7 +148,7 @@ def test_unfinished_call_is_repeated(
 
 @pytest.mark.parametrize("call", ["send_offsets_to_transaction", "commit_transaction"])
 def test_stale_generation_aborts_and_keeps_the_producer(
-    script: dict[str, list[KafkaError]], session: KafkaTransactionSession, call: str
+    script: Script, session: KafkaTransactionSession, call: str
 ) -> None:
     """If the group has moved on, the transaction aborts and the same producer goes on."""
     script[call] = [GENERATION]
@@ -165,7 +161,7 @@ def test_stale_generation_aborts_and_keeps_the_producer(
 @pytest.mark.parametrize("kind", sorted(TRANSACTIONAL - {"InitProducerId"}))
 @pytest.mark.parametrize("is_committed", [True, False])
 def test_a_request_without_answer_raises_the_epoch(
-    script: dict[str, list[KafkaError]], session: KafkaTransactionSession, kind: str, *, is_committed: bool
+    script: Script, session: KafkaTransactionSession, kind: str, *, is_committed: bool
 ) -> None:
     """Sent twice and answered once: the first one could arrive in the next transaction of its producer."""
     if not is_committed:
@@ -179,7 +175,7 @@ def test_a_request_without_answer_raises_the_epoch(
 
 
 def test_a_client_that_logs_otherwise_raises_each_epoch(
-    script: dict[str, list[KafkaError]], session: KafkaTransactionSession, monkeypatch: pytest.MonkeyPatch
+    script: Script, session: KafkaTransactionSession, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """What the log does not show answered counts as unanswered: each commit is slow then, and none is wrong."""
     monkeypatch.setattr(ScriptedProducer, "_line", lambda *_: None)
@@ -188,9 +184,7 @@ def test_a_client_that_logs_otherwise_raises_each_epoch(
     assert ScriptedProducer.made == 4
 
 
-def test_a_late_start_of_our_own_fences_once(
-    script: dict[str, list[KafkaError]], session: KafkaTransactionSession
-) -> None:
+def test_a_late_start_of_our_own_fences_once(script: Script, session: KafkaTransactionSession) -> None:
     """A start that was not answered may come late: its fence is forgiven, the next one is another process's."""
     ScriptedProducer.unanswered += ["InitProducerId"]
     session.start()
@@ -201,10 +195,7 @@ def test_a_late_start_of_our_own_fences_once(
         session.commit([RECORD], OFFSETS, "group")
 
 
-def test_spoilt_producer_is_replaced_first(
-    script: dict[str, list[KafkaError]], session: KafkaTransactionSession
-) -> None:
-    """A spoilt producer is replaced before anything else is tried."""
+def test_spoilt_producer_is_replaced_first(script: Script, session: KafkaTransactionSession) -> None:
     script["commit_transaction"] = [SPOILT]
     assert session.commit([RECORD], OFFSETS, "group") == Unknown("MSG_SIZE_TOO_LARGE: large", dict.fromkeys(OFFSETS))
     assert ScriptedProducer.made == 2
@@ -212,9 +203,7 @@ def test_spoilt_producer_is_replaced_first(
     session.commit([RECORD], OFFSETS, "group")
 
 
-def test_a_dead_broker_held_each_new_producer_for_seconds(
-    script: dict[str, list[KafkaError]], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_dead_broker_held_each_new_producer_for_seconds(script: Script, monkeypatch: pytest.MonkeyPatch) -> None:
     """The topics were checked at each, which asked the dead one; only a record too large is a reason to check them."""
     monkeypatch.setattr(producer, "REPEAT_BUDGET_S", 0.0)
     asked = list[str]()
@@ -235,7 +224,7 @@ def test_a_dead_broker_held_each_new_producer_for_seconds(
 
 
 def test_a_slow_broker_is_waited_for_longer_in_the_end(
-    script: dict[str, list[KafkaError]], session: KafkaTransactionSession, monkeypatch: pytest.MonkeyPatch
+    script: Script, session: KafkaTransactionSession, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A client that has lost its way is left behind soon, but not one after the other where each call takes seconds."""
     waited = list[float]()
@@ -255,7 +244,7 @@ def test_a_slow_broker_is_waited_for_longer_in_the_end(
 
 
 def test_hopeless_call_replaces_the_producer(
-    script: dict[str, list[KafkaError]], session: KafkaTransactionSession, monkeypatch: pytest.MonkeyPatch
+    script: Script, session: KafkaTransactionSession, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A call that never succeeds is given up, together with its producer."""
     session.start()
@@ -265,9 +254,7 @@ def test_hopeless_call_replaces_the_producer(
     assert ScriptedProducer.made == 2
 
 
-def test_an_abort_that_fails_replaces_the_producer(
-    script: dict[str, list[KafkaError]], session: KafkaTransactionSession
-) -> None:
+def test_an_abort_that_fails_replaces_the_producer(script: Script, session: KafkaTransactionSession) -> None:
     script["commit_transaction"], script["abort_transaction"] = [GENERATION], [SPOILT]
     assert isinstance(session.commit([RECORD], OFFSETS, "group"), Unknown)
     assert ScriptedProducer.made == 2
@@ -276,7 +263,7 @@ def test_an_abort_that_fails_replaces_the_producer(
 @pytest.mark.parametrize(("error", "raised"), [(FENCED, Fenced), (DENIED, AccessDenied)])
 @pytest.mark.parametrize("call", ["init_transactions", "send_offsets_to_transaction", "commit_transaction"])
 def test_what_waiting_cannot_mend_is_raised(
-    script: dict[str, list[KafkaError]],
+    script: Script,
     session: KafkaTransactionSession,
     call: str,
     error: KafkaError,
@@ -317,9 +304,7 @@ def test_each_minute_of_an_outage_leaked_a_client(monkeypatch: pytest.MonkeyPatc
 
 
 @pytest.mark.parametrize("failing", ["send_offsets_to_transaction", "abort_transaction"])
-def test_each_outage_left_its_producer_behind(
-    script: dict[str, list[KafkaError]], monkeypatch: pytest.MonkeyPatch, failing: str
-) -> None:
+def test_each_outage_left_its_producer_behind(script: Script, monkeypatch: pytest.MonkeyPatch, failing: str) -> None:
     """Where the topics could not be checked either, the client's error kept the one being handled, for good."""
     made = list[weakref.ref[ScriptedProducer]]()
 
@@ -373,7 +358,7 @@ def test_a_stuck_call_holds_up_no_clean_end_for_good(monkeypatch: pytest.MonkeyP
         pass
 
 
-def test_a_session_that_is_closing_does_not_begin(script: dict[str, list[KafkaError]]) -> None:
+def test_a_session_that_is_closing_does_not_begin(script: Script) -> None:
     closing = Event()
     closing.set()
     session = KafkaTransactionSession("join", clients(), LIMIT, stage_counts(), closing)

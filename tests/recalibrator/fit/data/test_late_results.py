@@ -115,13 +115,11 @@ def test_a_new_mix_is_found_as_soon_as_without_waiting() -> None:
 
 def test_a_large_model_that_stays_slower_is_soon_usual() -> None:
     """After two minutes nobody waits any longer: a mix that is new later than that is found at once."""
-    random, late = np.random.default_rng(6), LateResults(GRID.cells)
-    window, monitors, found = TrafficWindow(GRID, 5_000), DriftMonitors(GRID.cells), []
-    for at_s in range(400):
-        u = random.beta(1.0, 4.0, size=A_SECOND)
-        batch = window.add(summary(np.sqrt(u) if at_s >= 300 else u, at_s, latency_s=0.2 if at_s < 60 else 1.5))
-        judged = late.take(batch)
-        if judged is not None and monitors.on_mix(*judged, batch.last_us):
-            found.append(at_s)
+    drawn = np.random.default_rng(6).beta(1.0, 4.0, size=(400, A_SECOND))
+    stream = (
+        summary(np.sqrt(u) if at_s >= 300 else u, at_s, latency_s=0.2 if at_s < 60 else 1.5)
+        for at_s, u in enumerate(drawn)
+    )
+    found = alarmed(stream, LateResults(GRID.cells))
     assert found
     assert 300 <= found[0] <= 305

@@ -20,7 +20,7 @@ from recalibrator.fit.decide.accounts import LabelSpending, Pacer
 from recalibrator.fit.method_constants import MethodConstants
 from schemas.calibration import LabelShares
 from schemas.errors import ConfigError
-from schemas.settings import LabelAllowance, WorkloadSettings
+from schemas.settings import LabelAllowance
 from schemas.traffic import GridSpec, TrafficSummary, VersionTraffic
 from tests.support.cascade_stream import drive, typo_world
 from tests.support.cascade_stream import settings as of_stream
@@ -118,20 +118,6 @@ def test_realised_cost_keeps_to_the_budget(lag: int, jump: float, most: float) -
 def test_most_windows_keep_to_the_budget_with_late_summaries() -> None:
     """With summaries 500 queries late nine windows in ten are within .5 %."""
     assert np.mean([abs(one) < 0.005 for seed in range(8) for one in windows(lag=10, seed=seed)]) > 0.9
-
-
-def test_an_error_is_not_corrected_again_until_it_shows() -> None:
-    """One overdraft, and ten versions before a query of theirs is reported: they save it once between them."""
-    pacer, late = Pacer(BUDGET, CONSTANTS), deque[VersionTraffic]()
-    for version in range(1, 200):
-        overdraft = 400.0 if version == 100 else 0.0
-        late.append(part(pacer.allowed * 100 + overdraft, 100, version))
-        pacer.published(version)
-        if len(late) > 10:
-            pacer.on_traffic([late.popleft()])
-        if version > 100:
-            assert dump(pacer)["_balance"] < 1e-6
-    assert dump(pacer)["_balance"] == pytest.approx(0.0, abs=1.0)
 
 
 def test_a_late_correction_is_spread_over_more_queries() -> None:
@@ -244,18 +230,14 @@ def test_shares_are_probabilities(
         assert any(budget.values()) or not any(shares)
 
 
-def settings(**changed: object) -> WorkloadSettings:
-    return WorkloadSettings.model_validate({"name": "w", "fields": ["iso"], "target": {"micro_f1": 0.9}} | changed)
-
-
 def test_two_ways_to_say_how_many_labels_are_refused() -> None:
     both = {"labels": {"per_day": 200}, "sampling": {"label_probability_kept": 0.1}}
     with pytest.raises(ValueError, match=r"labels and sampling\.label_probability_kept both say"):
-        settings(**both)
+        of_stream(**both)
     for wrong in ({}, {"per_day": 200, "per_queries": 0.1}, {"per_day": -1}, {"per_queries": 1.5}):
         with pytest.raises((ValueError, ConfigError)):
-            settings(labels=wrong)
-    assert settings(labels={"per_day": 200}, sampling={"exploration_probability": 0.01}).labels is not None
+            of_stream(labels=wrong, sampling={})
+    assert of_stream(labels={"per_day": 200}, sampling={"exploration_probability": 0.01}).labels is not None
 
 
 def test_routers_ask_for_what_the_budget_says() -> None:

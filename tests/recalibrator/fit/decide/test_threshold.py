@@ -30,23 +30,38 @@ from schemas.traffic import GridSpec
 from tests.support.cascade_stream import START, example, settings, typo_world
 from tests.support.versions import sealed_version
 
-THRESHOLDS = np.concatenate(([-1.0], np.linspace(0.05, 0.95, 19), [1.0]))
+COUNT = 9
+THRESHOLDS = np.concatenate(([-1.0], np.linspace(0.1, 0.9, COUNT - 2), [1.0]))
+ROUNDING = 1e-9
+
+# Not so near 0 that dividing by a size rounds to it, which decides what meets a target.
+values = st.lists(st.floats(-1.0, 1.0, allow_subnormal=False), min_size=COUNT, max_size=COUNT)
+errors = st.lists(st.floats(0.0, 0.5), min_size=COUNT, max_size=COUNT)
+sizes = st.lists(st.just(0.0) | st.floats(0.01, 12.0), min_size=COUNT, max_size=COUNT)
+#: Their sums and products are equal, or differ by more than what either side takes for rounding.
+shares = st.integers(0, 10_000).map(lambda one: one / 10_000)
+rates = st.lists(shares, min_size=COUNT, max_size=COUNT).map(lambda one: sorted(one, reverse=True))
 
 
-def policies(value: list[float], error: list[float]) -> Policies:
-    ones = np.ones(len(THRESHOLDS))
-    rate = np.linspace(1.0, 0.0, len(THRESHOLDS))
-    return Policies(THRESHOLDS, np.array(value), np.array(error), 12.0 * ones, rate, 0.9)
+def weighed(value: Any, error: Any = None, size: Any = None, rate: Any = None, target: float = 0.9) -> Policies:
+    """Return policies of which some columns are given."""
+    return Policies(
+        THRESHOLDS,
+        np.asarray(value, dtype=float),
+        np.zeros(COUNT) if error is None else np.asarray(error, dtype=float),
+        np.full(COUNT, 12.0) if size is None else np.asarray(size, dtype=float),
+        np.linspace(1.0, 0.0, COUNT) if rate is None else np.asarray(rate, dtype=float),
+        target,
+    )
 
 
-@given(
-    st.lists(st.floats(-1.0, 1.0), min_size=21, max_size=21),
-    st.lists(st.floats(0.0, 0.5), min_size=21, max_size=21),
-    st.floats(0.0, 3.0),
-)
+some = st.builds(weighed, values, errors, sizes, target=st.sampled_from([0.5, 0.9]))
+
+
+@given(values, errors, st.floats(0.0, 3.0))
 def test_threshold_is_the_largest_that_meets_the_target(value: list[float], error: list[float], safety: float) -> None:
-    found = choose(policies(value, error), safety)
-    meeting = [k for k in range(21) if value[k] - safety * error[k] >= 0.0]
+    found = choose(weighed(value, error), safety)
+    meeting = [k for k in range(COUNT) if value[k] - safety * error[k] >= 0.0]
     if meeting:
         assert (found.index, found.feasible) == (meeting[-1], True)
     elif max(value) >= 0.0:
@@ -59,12 +74,7 @@ def test_threshold_is_the_largest_that_meets_the_target(value: list[float], erro
         assert value[found.index] == max(value)
 
 
-@given(
-    st.lists(st.floats(-1.0, -0.01), min_size=21, max_size=21),
-    st.lists(st.floats(0.0, 0.5), min_size=21, max_size=21),
-    st.booleans(),
-    st.floats(0.0, 0.05),
-)
+@given(st.lists(st.floats(-1.0, -0.01), min_size=COUNT, max_size=COUNT), errors, st.booleans(), st.floats(0.0, 0.05))
 def test_unsecured_targets_pay_for_no_useless_call(
     value: list[float], error: list[float], met: bool, gain_least: float
 ) -> None:
@@ -72,7 +82,7 @@ def test_unsecured_targets_pay_for_no_useless_call(
     if met:
         value = [v + 1.0 if k == 7 else v for k, v in enumerate(value)]
         error = [1.5 if k == 7 else e for k, e in enumerate(error)]
-    found = choose(policies(value, error), 1.0, gain_least)
+    found = choose(weighed(value, error), 1.0, gain_least)
     scores = [v - e for v, e in zip(value, error, strict=True)] if met else value
     assert found.feasible is met
     assert scores[found.index] >= max(scores) - 12.0 * gain_least - 1e-12
@@ -110,34 +120,6 @@ def test_threshold_is_as_cheap_as_the_best_in_hindsight() -> None:
 def test_one_u_and_many_u_fall_into_the_same_cell(u: float) -> None:
     grid = Grid(GridSpec())
     assert grid.index(u) == int(grid.indices(np.array([u]))[0])
-
-
-COUNT = 9
-FEW_THRESHOLDS = np.concatenate(([-1.0], np.linspace(0.1, 0.9, COUNT - 2), [1.0]))
-ROUNDING = 1e-9
-
-# Not so near 0 that dividing by a size rounds to it, which decides what meets a target.
-values = st.lists(st.floats(-1.0, 1.0, allow_subnormal=False), min_size=COUNT, max_size=COUNT)
-errors = st.lists(st.floats(0.0, 0.5), min_size=COUNT, max_size=COUNT)
-sizes = st.lists(st.just(0.0) | st.floats(0.01, 12.0), min_size=COUNT, max_size=COUNT)
-#: Their sums and products are equal, or differ by more than what either side takes for rounding.
-shares = st.integers(0, 10_000).map(lambda one: one / 10_000)
-rates = st.lists(shares, min_size=COUNT, max_size=COUNT).map(lambda one: sorted(one, reverse=True))
-
-
-def weighed(value: Any, error: Any = None, size: Any = None, rate: Any = None, target: float = 0.9) -> Policies:
-    """Return policies of which some columns are given."""
-    return Policies(
-        FEW_THRESHOLDS,
-        np.asarray(value, dtype=float),
-        np.zeros(COUNT) if error is None else np.asarray(error, dtype=float),
-        np.full(COUNT, 12.0) if size is None else np.asarray(size, dtype=float),
-        np.linspace(1.0, 0.0, COUNT) if rate is None else np.asarray(rate, dtype=float),
-        target,
-    )
-
-
-some = st.builds(weighed, values, errors, sizes, target=st.sampled_from([0.5, 0.9]))
 
 
 @given(st.lists(some, min_size=2, max_size=3), st.floats(0.0, 2.0))

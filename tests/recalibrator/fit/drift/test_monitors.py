@@ -81,13 +81,9 @@ RULES = CusumRules(odds=1.7, bound=8.5, both_ways=True)
 STREAMS = 40
 
 
-def detector() -> Cusum:
-    return Cusum("errors", CHANNEL, RULES)
-
-
 def alarmed(chance: float, truth: float, labels: int, known: float, seed: int) -> int | None:
     """Return the label at which a detector fires that expects ``chance`` by so many ``known`` labels."""
-    found = detector()
+    found = Cusum("errors", CHANNEL, RULES)
     wrong = np.random.default_rng(seed).uniform(size=labels) < truth
     for at, one in enumerate(wrong.astype(float).tolist()):
         if found.update(Outcomes(chance, 1.0, one, at, known=known)) is not None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import numpy as np
+import pytest
 
 from recalibrator.fit.drift.monitors import DriftMonitors
 
@@ -39,17 +40,15 @@ def test_bursts_of_alike_queries_raise_few_alarms() -> None:
     assert_calm([told(in_bursts(rng, rng.normal(size=QUERIES))) for rng in rngs])
 
 
-def test_a_daily_season_raises_few_alarms() -> None:
-    """There were some twenty in 100,000 queries, on most slopes of each day."""
-    hours = 0.2 * np.sin(2.0 * np.pi * np.arange(QUERIES) / A_DAY)
-    assert_calm([told(hours + np.random.default_rng(seed).normal(size=QUERIES)) for seed in range(SEEDS)])
+@pytest.mark.parametrize("back_every", [QUERIES, 8_000], ids=["of new hours", "of hours that are back"])
+def test_a_daily_season_raises_few_alarms(back_every: int) -> None:
+    """There were some twenty in 100,000 queries, on most slopes of each day.
 
-
-def test_hours_that_are_back_each_day_raise_few_alarms() -> None:
-    """Each return of an hour forgot how u scatters, and the next slope was an alarm: eight in 100,000 queries."""
+    And eight where each return of an hour forgot how u scatters, so that the next slope was an alarm.
+    """
     hours = 0.2 * np.sin(2.0 * np.pi * np.arange(QUERIES) / A_DAY)
     rngs = [np.random.default_rng(seed) for seed in range(SEEDS)]
-    assert_calm([told(hours + rng.normal(size=QUERIES), back_every=8_000) for rng in rngs])
+    assert_calm([told(hours + rng.normal(size=QUERIES), back_every) for rng in rngs])
 
 
 def assert_calm(streams: list[tuple[list[int], float]]) -> None:

@@ -50,7 +50,6 @@ def moved(level: float, unlabelled: float) -> tuple[Shift, float]:
 
 
 def test_lost_agreement_is_shared_as_labels_show_it() -> None:
-    """A fall of agreement is shared between the models as labels know it."""
     found, change = moved(-0.7, unlabelled=0.0)
     assert change < 0.0
     assert found.small_value == pytest.approx(np.full(CELLS, change * BLAMED * GAIN), rel=1e-4)

@@ -11,8 +11,8 @@ from numpy.typing import NDArray
 from recalibrator.core import Recalibrator
 from recalibrator.fit.decide.threshold import Policies, weigh
 from recalibrator.fit.estimate.estimate import Circumstances, estimate_outcomes
-from schemas import LabelledExample, OutcomeCounts, TrafficSummary, VersionTraffic
-from tests.support.cascade_stream import FIELDS, START, World, settings, typo_world
+from schemas import LabelledExample, TrafficSummary, VersionTraffic
+from tests.support.cascade_stream import START, World, example, settings, typo_world
 
 WINDOWS, QUERIES, SERVING = 1_000, 20_000, 0.25
 EXPLORED, KEPT, ESCALATED = 0.03, 0.05, 0.10
@@ -43,13 +43,8 @@ def traffic(
         pairs_explored=explored,
         escalated=int(ran.sum()),
         explored=sum(explored),
-        labels_requested=0,
         small_calls=len(cell),
         large_calls=int(ran.sum()),
-        cost_sequential=0.0,
-        cost_paper=0.0,
-        small_latency_s=1.0,
-        large_latency_s=1.0,
     )
     ended = START + timedelta(seconds=len(cell))
     grid = core._grid.spec
@@ -57,24 +52,13 @@ def traffic(
 
 
 def label(world: World, number: int, *, escalated: bool, ran: bool) -> LabelledExample:
-    small, large = int(world.small[number]), int(world.large[number])
-    at = START + timedelta(seconds=number)
-    return LabelledExample(
-        query_id=f"q-{number}",
-        workload="w",
-        uncertainty=float(world.uncertainty[number]),
-        small_exact=small == FIELDS,
-        small=OutcomeCounts(true_positives=small, predicted=FIELDS),
-        large=OutcomeCounts(true_positives=large, predicted=FIELDS) if ran else None,
-        gold_count=FIELDS,
-        large_probability=1.0 if escalated else EXPLORED,
-        label_probability=ESCALATED if escalated else KEPT,
-        label_requested=True,
-        reason="threshold" if escalated else "exploration" if ran else "kept",
-        agree=bool(world.agree[number]) if ran else None,
-        routed_at=at,
-        labelled_at=at,
-    )
+    made = example(world.draw(number), f"q-{number}", "w", START + timedelta(seconds=number))[1]
+    by_rate = {
+        "large_probability": 1.0 if escalated else EXPLORED,
+        "label_probability": ESCALATED if escalated else KEPT,
+        "reason": "threshold" if escalated else "exploration" if ran else "kept",
+    }
+    return made.model_copy(update=by_rate if ran else by_rate | {"large": None, "agree": None})
 
 
 def window(seed: int) -> Policies:

@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 from scipy.special import logsumexp
 from scipy.stats import binom
 
-from recalibrator.fit.codec import Floats, Ints, Kept
+from recalibrator.fit.codec import Floats, Ints
 from recalibrator.fit.data.label_table import LabelTable
 from recalibrator.fit.data.slips import Flips
 from recalibrator.fit.estimate.agreement import Chances
@@ -39,8 +39,7 @@ from recalibrator.fit.label_quality.crowd import (
     take_label,
 )
 from recalibrator.fit.method_constants import DEFAULT
-from schemas import TrafficSummary, VersionTraffic
-from tests.support.cascade_stream import START
+from schemas import VersionTraffic
 
 
 def known(expected: list[float]) -> Chances:
@@ -255,18 +254,10 @@ def test_audits_drawn_are_counted_until_enough_are_asked_for() -> None:
     part = VersionTraffic(
         calibration_version=7, queries=800, cell=(3,), count=(800,), pairs=(800,), agreeing=(720,), pairs_explored=(0,)
     )
-    traffic = TrafficSummary(
-        workload="w", first_routed_at=START, last_routed_at=START, grid=DEFAULT.grid, versions=(part,)
-    )
     assert ASKED.audit_probability(DEFAULT) == 0.25
-    quality = count_audits(ASKED, traffic.versions, {7: 0.125})
+    quality = count_audits(ASKED, [part], {7: 0.125})
     assert quality.audit is not None
     assert quality.audit.asked == pytest.approx(90.0)
-    quality = count_audits(quality, traffic.versions, {7: 0.125})
+    quality = count_audits(quality, [part], {7: 0.125})
     assert quality.audit_probability(DEFAULT) == 0.0
-    assert count_audits(REFUTED, traffic.versions, {7: 0.125}).audit is None
-
-
-@dataclass
-class Held:
-    quality: Kept[LabelQuality]
+    assert count_audits(REFUTED, [part], {7: 0.125}).audit is None

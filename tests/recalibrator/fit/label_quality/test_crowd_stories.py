@@ -204,11 +204,6 @@ def test_labels_count_again_when_trusted_people_stop_answering() -> None:
     assert "labels_unanswered" in story.triggers()
 
 
-@pytest.fixture(scope="module")
-def in_doubt() -> Story:
-    return Story(WORLD, careless_now_and_then, 7_000)
-
-
 def test_flattering_labels_are_decided_within_forty_answers() -> None:
     story = Story(WORLD, flattering_unless_trusted, 5_000)
     assert story.triggers()[:2] == ["audit", "labels_refuted"]
@@ -219,9 +214,9 @@ def test_flattering_labels_are_decided_within_forty_answers() -> None:
     assert told["last"]["answers"] <= 40
 
 
-def test_an_alarm_of_more_errors_counts_as_a_change_at_once(in_doubt: Story) -> None:
+def test_an_alarm_of_more_errors_counts_as_a_change_at_once() -> None:
     """What has changed discounts all labels from before."""
-    asking = in_doubt.first("audit")[1].evidence
+    asking = Story(WORLD, careless_now_and_then, 7_000).first("audit")[1].evidence
     assert asking.effective_labels < 0.7 * asking.labels
     asking = Story(WORLD, flattering_unless_trusted, 3_800).first("audit")[1].evidence
     assert asking.effective_labels > 0.9 * asking.labels

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from datetime import UTC, datetime
 from typing import Any, cast
 
 import numpy as np
@@ -14,9 +13,8 @@ from recalibrator.fit.publish.handoff_watch import KEPT_LABELS, LEAST_DIFFERING,
 from schemas import LabelledExample, OutcomeCounts, VersionTraffic
 from schemas.settings import HandoffSettings
 from schemas.status import HandoffStatus
+from tests.support.cascade_stream import FIELDS, START, Answers, example
 
-FIELDS = 6
-NOW = datetime(2026, 1, 1, tzinfo=UTC)
 NAME = "field@0.9"
 
 
@@ -30,24 +28,9 @@ def watch(loss: float = 0.002) -> HandoffWatch:
 
 def label(number: int, alone: int, large: int, **changes: Any) -> LabelledExample:
     """Return a label of a query that escalated; both answers predict all fields."""
-    content: dict[str, Any] = {
-        "query_id": f"q-{number}",
-        "workload": "w",
-        "uncertainty": 0.5,
-        "small_exact": False,
-        "small": OutcomeCounts(true_positives=0, predicted=FIELDS),
-        "large": OutcomeCounts(true_positives=large, predicted=FIELDS),
-        "large_alone": OutcomeCounts(true_positives=alone, predicted=FIELDS),
-        "gold_count": FIELDS,
-        "large_probability": 1.0,
-        "label_probability": 0.1,
-        "label_requested": True,
-        "reason": "threshold",
-        "routed_at": NOW,
-        "labelled_at": NOW,
-        "handoff": NAME,
-    }
-    return LabelledExample.model_validate(content | changes)
+    made = example(Answers(0.5, (0, FIELDS), (large, FIELDS), FIELDS, agree=False), f"q-{number}", "w", START)[1]
+    compared = {"large_alone": OutcomeCounts(true_positives=alone, predicted=FIELDS), "handoff": NAME}
+    return made.model_copy(update={"label_probability": 0.1, "reason": "threshold"} | compared | changes)
 
 
 def draws(labels: int, share: float, worse: float, seed: int) -> list[tuple[int, int]]:

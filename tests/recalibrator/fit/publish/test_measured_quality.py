@@ -16,32 +16,17 @@ from recalibrator.fit.data.label_table import LabelTable
 from recalibrator.fit.data.prequential import served_per_field
 from recalibrator.fit.publish.measured_quality import KEPT_VERDICTS, WINDOWS, measured, standard_errors
 from recalibrator.grid import Grid
-from schemas import CalibrationMap, CalibrationVersion, Evidence, FieldCounts, LabelledExample, Signal, Target
+from schemas import CalibrationVersion, FieldCounts, LabelledExample
 from schemas.calibration import Atom
 from schemas.event import to_us
-from schemas.labelled import OutcomeCounts
 from schemas.status import VerdictStatus
 from schemas.traffic import GridSpec
 from tests.support.cascade_stream import FIELDS, START, Answers, drive, example, settings, typo_world
+from tests.support.versions import sealed_version
 
 
 def version(atom: Atom | None = None) -> CalibrationVersion:
-    return CalibrationVersion.sealed(
-        workload="w",
-        version=1,
-        created_at=START,
-        state="active",
-        map=CalibrationMap(uncertainty=(0.0, 1.0), error_probability=(0.0, 0.5)),
-        uncertainty_threshold=0.5,
-        threshold=0.2,
-        exploration_probability=0.03,
-        label_probability_kept=0.05,
-        label_probability_escalated=0.10,
-        target=Target(micro_f1=0.9),
-        signal=Signal(small_model="m"),
-        evidence=Evidence(trigger="test"),
-        **({} if atom is None else {"atom": atom}),
-    )
+    return sealed_version(workload="w", uncertainty_threshold=0.5, **({} if atom is None else {"atom": atom}))
 
 
 def served(queries: int, by: CalibrationVersion) -> tuple[LabelTable, float]:
@@ -141,26 +126,11 @@ def judged(label: LabelledExample, verdict: str, **changed: Any) -> LabelledExam
 
 def labels(number: int) -> list[LabelledExample]:
     """Labels of served small answers: every fourth is wrong in one of six pairs."""
-    counts = (OutcomeCounts(true_positives=6 - (n % 4 == 0), predicted=6) for n in range(number))
+    kept = {"large": None, "agree": None, "large_probability": 0.0, "label_probability": 0.5, "reason": "kept"}
+    made = [Answers(0.1, (FIELDS - (n % 4 == 0), FIELDS), (0, 0), FIELDS, agree=False) for n in range(number)]
     return [
-        LabelledExample.model_validate(
-            {
-                "query_id": f"q-{n}",
-                "workload": "w",
-                "uncertainty": 0.1,
-                "small_exact": one.true_positives == one.predicted,
-                "small": one,
-                "large": None,
-                "gold_count": 6,
-                "large_probability": 0.0,
-                "label_probability": 0.5,
-                "label_requested": True,
-                "reason": "kept",
-                "routed_at": f"2026-01-01T00:{n // 60:02}:{n % 60:02}Z",
-                "labelled_at": "2026-01-02T00:00:00Z",
-            }
-        )
-        for n, one in enumerate(counts)
+        example(one, f"q-{n}", "w", START + timedelta(seconds=n))[1].model_copy(update=kept)
+        for n, one in enumerate(made)
     ]
 
 

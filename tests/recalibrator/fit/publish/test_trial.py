@@ -11,9 +11,10 @@ import pytest
 from recalibrator.core import Recalibrator
 from recalibrator.fit.publish.trial import KEPT_LABELS
 from recalibrator.grid import Grid
-from schemas import CalibrationMap, LabelledExample, OutcomeCounts, TrialTraffic
+from schemas import CalibrationMap, TrialTraffic
 from schemas.trial import CalibrationTrial, TrialStatus
-from tests.support.cascade_stream import START, drive, example, route, routed_batch, settings, typo_world
+from tests.recalibrator.fit.publish.test_versions import published
+from tests.support.cascade_stream import START, Answers, drive, example, route, routed_batch, settings, typo_world
 from tests.support.orders import MAP, note, order
 
 WORLD = typo_world(4_000, 9_999, seed=12)
@@ -50,16 +51,14 @@ def test_a_trial_has_a_number_of_its_own_and_is_not_in_force(
     assert (trial.version.version, trial.version.uncertainty_threshold, trial.version.map) == (3, 0.3, MAP)
     assert core.current == in_force
     assert (told(core).content_of, told(core).ended_at) == (1, None)
-    following = order(core, "bootstrap", map=MAP)
-    assert following is not None
+    following = published(core, "bootstrap", map=MAP)
     assert (following.version, following.parent_version) == (4, 2)
     assert core.trial == trial
 
 
 def test_promote_publishes_what_was_tried_under_a_new_number(core: Recalibrator) -> None:
     order(core, "canary", version=1, share=0.5)
-    promoted = order(core, "promote")
-    assert promoted is not None
+    promoted = published(core, "promote")
     assert (promoted.version, promoted.parent_version, promoted.uncertainty_threshold) == (4, 2, 0.3)
     assert (promoted.evidence.trigger, promoted.evidence.details["content_of"]) == ("promote", 3)
     assert (core.trial, core.current) == (None, promoted)
@@ -70,8 +69,7 @@ def test_a_trial_can_be_promoted_after_many_versions(core: Recalibrator) -> None
     order(core, "shadow", version=1)
     for _ in range(core.constants.kept_versions + 1):
         order(core, "bootstrap", map=MAP, uncertainty_threshold=0.5)
-    promoted = order(core, "promote")
-    assert promoted is not None
+    promoted = published(core, "promote")
     assert promoted.uncertainty_threshold == 0.3
 
 
@@ -112,8 +110,7 @@ def test_pinned_workload_allows_only_a_shadow(core: Recalibrator) -> None:
     assert note(core) == "canary refused: the workload is pinned; unpin it first"
     order(core, "shadow", version=1)
     assert running(core).mode == "shadow"
-    promoted = order(core, "promote")
-    assert promoted is not None
+    assert order(core, "promote") is not None
     assert core.status().state == "pinned"
 
 
@@ -218,27 +215,12 @@ def test_explored_queries_counted_twenty_times_on_trial(core: Recalibrator) -> N
     order(core, "canary", version=1, share=0.5)
     number = running(core).version.version
     for place in range(100):
-        explored, right = place < 50, place % 5 != 0
-        small = OutcomeCounts(true_positives=6 * right, predicted=6)
-        core.observe(
-            LabelledExample(
-                query_id=f"kept-{place}",
-                workload="w",
-                uncertainty=0.1,
-                calibration_version=number,
-                small_exact=right,
-                small=small,
-                large=OutcomeCounts(true_positives=6, predicted=6) if explored else None,
-                gold_count=6,
-                large_probability=0.05,
-                label_probability=0.1,
-                label_requested=True,
-                label_reason="exploration" if explored else "random",
-                reason="exploration" if explored else "kept",
-                routed_at=START + timedelta(days=1, seconds=place),
-                labelled_at=START + timedelta(days=1, seconds=place),
-            )
-        )
+        answers = Answers(0.1, (0 if place % 5 == 0 else 6, 6), (6, 6), 6, agree=False)
+        label = example(answers, f"kept-{place}", "w", START + timedelta(days=1, seconds=place))[1]
+        made = {"calibration_version": number, "large_probability": 0.05, "label_probability": 0.1, "agree": None}
+        kept = {"large": None, "reason": "kept", "label_reason": "random"}
+        explored = {"reason": "exploration", "label_reason": "exploration"}
+        core.observe(label.model_copy(update=made | (explored if place < 50 else kept)))
     measured = told(core).trial.micro_f1
     assert measured is not None
     assert measured.estimate == pytest.approx(0.05 * 1.0 + 0.95 * 0.8)

@@ -15,6 +15,13 @@ from tests.support.orders import MAP, note, order
 WORLD = typo_world(4_000, 1_500, seed=12)
 
 
+def published(core: Recalibrator, action: str, **arguments: Any) -> CalibrationVersion:
+    """Give a command that leads to a version."""
+    version = order(core, action, **arguments)
+    assert version is not None
+    return version
+
+
 @pytest.fixture
 def bootstrapped() -> Recalibrator:
     core = Recalibrator(settings())
@@ -23,8 +30,7 @@ def bootstrapped() -> Recalibrator:
 
 
 def test_bootstrap_publishes_a_given_map_and_threshold() -> None:
-    version = order(Recalibrator(settings()), "bootstrap", map=MAP, uncertainty_threshold=0.3, reason="moved in")
-    assert version is not None
+    version = published(Recalibrator(settings()), "bootstrap", map=MAP, uncertainty_threshold=0.3, reason="moved in")
     assert (version.version, version.state, version.map) == (1, "active", MAP)
     assert version.uncertainty_threshold == 0.3
     assert version.threshold == pytest.approx(float(np.interp(0.3, MAP.uncertainty, MAP.error_probability)))
@@ -33,10 +39,8 @@ def test_bootstrap_publishes_a_given_map_and_threshold() -> None:
 
 
 def test_bootstrap_takes_a_threshold_on_g_or_escalates_all() -> None:
-    by_g = order(Recalibrator(settings()), "bootstrap", map=MAP, error_probability_threshold=0.4)
-    neither = order(Recalibrator(settings()), "bootstrap", map=MAP)
-    assert by_g is not None
-    assert neither is not None
+    by_g = published(Recalibrator(settings()), "bootstrap", map=MAP, error_probability_threshold=0.4)
+    neither = published(Recalibrator(settings()), "bootstrap", map=MAP)
     assert by_g.uncertainty_threshold == pytest.approx(0.2)
     assert neither.uncertainty_threshold == -1.0
 
@@ -49,15 +53,13 @@ def test_bootstrap_fits_from_fifty_labels_on() -> None:
     assert note(core) == "bootstrap refused: needs 50 labels, some with both models run; 40 are known"
     for number in range(40, 60):
         core.observe(example(WORLD.draw(number), f"q-{number}", "w", START)[1])
-    version = order(core, "bootstrap")
-    assert version is not None
+    version = published(core, "bootstrap")
     assert (version.evidence.trigger, version.evidence.labels) == ("bootstrap", 60)
 
 
 def test_activate_publishes_a_former_version_anew(bootstrapped: Recalibrator) -> None:
     order(bootstrapped, "bootstrap", map=MAP, uncertainty_threshold=0.5)
-    again = order(bootstrapped, "activate", version=1)
-    assert again is not None
+    again = published(bootstrapped, "activate", version=1)
     assert (again.version, again.parent_version, again.uncertainty_threshold) == (3, 2, 0.3)
     assert again.evidence.trigger == "activate"
     assert again.evidence.details["content_of"] == 1
@@ -70,12 +72,12 @@ def test_a_roll_back_that_holds_outlives_refits_until_unpin() -> None:
         core = Recalibrator(settings())
         drive(core, WORLD.draw, 1_500)
         assert core.current is not None
-        back = order(core, "activate", version=core.current.version, hold=hold)
-        assert back is not None
+        assert order(core, "activate", version=core.current.version, hold=hold) is not None
         assert (core.status().state == "pinned") is (hold is True)
         assert (not drive(core, WORLD.draw, 1_500, first=1_500).versions) is (hold is True)
         order(core, "unpin")
         assert core.status().state != "pinned"
+        assert drive(core, WORLD.draw, 1_000, first=3_000).versions
 
 
 def test_the_status_keeps_what_became_of_commands(bootstrapped: Recalibrator) -> None:
@@ -92,21 +94,6 @@ def test_the_status_keeps_what_became_of_commands(bootstrapped: Recalibrator) ->
     assert len(bootstrapped.status().commands) == 8
 
 
-def test_pin_holds_a_version_through_drift_until_unpin() -> None:
-    core = Recalibrator(settings())
-    drive(core, WORLD.draw, 1_500)
-    before = core.current
-    held = order(core, "pin")
-    assert core.status().state == "pinned"
-    assert not drive(core, WORLD.draw, 1_500, first=1_500).versions
-    assert before is not None
-    assert core.current == held
-    assert held is not None
-    assert decides(held) == decides(before)
-    order(core, "unpin")
-    assert drive(core, WORLD.draw, 1_000, first=3_000).versions
-
-
 def decides(version: CalibrationVersion) -> tuple[Any, ...]:
     return version.map, version.uncertainty_threshold, version.exploration_probability, version.state
 
@@ -115,29 +102,17 @@ def decides(version: CalibrationVersion) -> tuple[Any, ...]:
 def test_a_hold_stands_in_what_is_published(bootstrapped: Recalibrator, begin: str, end: str, what: str) -> None:
     """One version says who began it and another one that nothing holds any more; both decide as the one before."""
     before = bootstrapped.current
-    held = order(bootstrapped, begin, reason="night shift")
-    fitted = order(bootstrapped, "bootstrap", map=MAP)
-    released = order(bootstrapped, end)
+    held = published(bootstrapped, begin, reason="night shift")
+    fitted = published(bootstrapped, "bootstrap", map=MAP)
+    released = published(bootstrapped, end)
+    assert before is not None
     for version, of in ((held, before), (released, fitted)):
-        assert version is not None
-        assert of is not None
         assert decides(version) == decides(of)
         assert (version.parent_version, version.evidence.details["content_of"]) == (of.version, of.version)
-    assert held is not None
     assert held.holds == {what: Hold(action=begin, issued_by="me", issued_at=START, reason="night shift")}
-    assert fitted is not None
     assert fitted.holds == held.holds
-    assert released is not None
     assert b"holds" not in released.to_json()
     assert order(bootstrapped, end) is None
-
-
-def test_pin_of_a_former_version_republishes_it(bootstrapped: Recalibrator) -> None:
-    order(bootstrapped, "bootstrap", map=MAP, uncertainty_threshold=0.5)
-    pinned = order(bootstrapped, "pin", version=1)
-    assert pinned is not None
-    assert pinned.uncertainty_threshold == 0.3
-    assert bootstrapped.status().state == "pinned"
 
 
 def test_pause_stops_automatic_versions_until_resume() -> None:
@@ -183,15 +158,13 @@ def test_only_the_latest_versions_can_be_activated_again() -> None:
 @pytest.mark.parametrize("action", ["activate", "pin"])
 def test_a_version_too_old_to_be_kept_is_taken_from_the_command(action: str) -> None:
     core = Recalibrator(settings())
-    first = order(core, "bootstrap", map=MAP, uncertainty_threshold=0.3)
-    assert first is not None
+    first = published(core, "bootstrap", map=MAP, uncertainty_threshold=0.3)
     for number in range(core.constants.kept_versions):
         order(core, "bootstrap", map=MAP, uncertainty_threshold=0.31 + number / 1_000)
 
     assert order(core, action, version=1) is None
     assert note(core) == f"{action} refused: version 1 is not among those kept"
-    again = order(core, action, version=1, map=first.map, uncertainty_threshold=first.uncertainty_threshold)
-    assert again is not None
+    again = published(core, action, version=1, map=first.map, uncertainty_threshold=first.uncertainty_threshold)
     assert (again.map, again.uncertainty_threshold) == (first.map, 0.3)
     assert (again.evidence.trigger, again.evidence.details["content_of"]) == (action, 1)
     assert (core.status().state == "pinned") is (action == "pin")
