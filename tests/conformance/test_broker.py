@@ -124,10 +124,6 @@ def test_a_commit_shows_records_and_offsets_together(lab: Lab, member: Member) -
     assert member.notes.committed == offsets
 
 
-def test_a_group_begins_with_nothing_committed(member: Member) -> None:
-    assert member.notes.committed == {member.input(0): None, member.input(1): None}
-
-
 def test_an_aborted_transaction_shows_nothing(lab: Lab, member: Member) -> None:
     """Its offsets are too large for the broker; the next transaction of the same session works."""
     group = member.reader.group()
