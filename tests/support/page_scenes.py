@@ -39,10 +39,20 @@ from schemas.status import (
     VersionInUse,
     WorkloadStatus,
 )
-from schemas.trial import TrialArm, TrialStatus
 from tests.support.api import START, Api, make_api
 from tests.support.versions import sealed_version
-from tests.support.workload_statuses import BEGAN, COSTS, DEAR, DRIFTED, NOW, curve, held, recalibrator, status
+from tests.support.workload_statuses import (
+    BEGAN,
+    COSTS,
+    DEAR,
+    DRIFTED,
+    NOW,
+    canary,
+    curve,
+    held,
+    recalibrator,
+    status,
+)
 
 FIELDS = ("camera", "lens", "iso", "aperture")
 VERSIONS = 18
@@ -163,24 +173,6 @@ def _starved() -> WorkloadStatus:
     )
 
 
-def _trial() -> TrialStatus:
-    arm = TrialArm(version=19, escalation_rate=0.31, cost=CostRate(sequential=1.93, paper=1.62, large_only=3.0))
-    scores = Interval(estimate=0.912, lower=0.871, upper=0.953)
-    return TrialStatus(
-        mode="canary",
-        share=0.25,
-        version=19,
-        content_of=5,
-        base_version=VERSIONS,
-        started_at=BEGAN,
-        issued_by="ada",
-        compared=800,
-        agreement=0.875,
-        trial=arm.model_copy(update={"queries": 203, "labels": 41, "micro_f1": scores}),
-        base=arm.model_copy(update={"version": VERSIONS, "queries": 597, "labels": 120, "micro_f1": scores}),
-    )
-
-
 def _outcomes(small: tuple[float, float], large: tuple[float, float], *alarmed: str) -> WorkloadStatus:
     """How often labels call either model wrong, before a change and since; these detectors alarm."""
     sides = {name: [was, 900, now, 160] for name, (was, now) in (("small", small), ("large", large))}
@@ -230,7 +222,7 @@ PINNED = State(_active(state="pinned", commands=held("activate")))
 
 #: Every page, and every state that it has to show.
 SCENES: dict[str, Scene] = {
-    "well": Scene({"photo-search": State(_active(trial=_trial()))}),
+    "well": Scene({"photo-search": State(_active(trial=canary(VERSIONS, content_of=5)))}),
     "outage": Scene({"photo-search": OUTAGE}),
     "drift": Scene({"photo-search": DRIFT}),
     "infeasible": Scene({"photo-search": State(_infeasible())}),
@@ -257,7 +249,7 @@ SCENES: dict[str, Scene] = {
 def filled(scene: Scene, missing: Sequence[str] = ()) -> Api:
     """Return the API with the scene in its topics, at :data:`~tests.support.workload_statuses.NOW`."""
     api = make_api(missing, workloads=tuple(scene.workloads) or ("photo-search",), workload={"fields": FIELDS})
-    api.clock.elapsed_s = (NOW - START).total_seconds()
+    api.clock.advance((NOW - START).total_seconds())
     for name, state in scene.workloads.items():
         _fill_statuses(api, name, state)
         _fill_versions(api, name, state)

@@ -11,10 +11,10 @@ from base64 import b64decode
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
-from threading import Thread
 from typing import Any
 from urllib.parse import unquote, urlsplit
+
+from tests.support.webhooks import Silent, answering
 
 
 @dataclass
@@ -58,7 +58,7 @@ def serving(user_info: str = "") -> Iterator[Registry]:
     """Listen until the block ends."""
     registry = Registry(user_info=user_info)
 
-    class Handler(BaseHTTPRequestHandler):
+    class Handler(Silent):
         def _answer(self) -> None:
             given = b64decode((self.headers["Authorization"] or "").removeprefix("Basic ")).decode()
             length = int(self.headers["Content-Length"] or 0)
@@ -77,19 +77,9 @@ def serving(user_info: str = "") -> Iterator[Registry]:
 
         do_GET = do_POST = do_PUT = _answer  # noqa: N815 the library's names
 
-        def log_message(self, format: str, *args: Any) -> None:  # noqa: A002 the library's name
-            """Log nothing."""
-
-    server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
-    registry.url = f"http://127.0.0.1:{server.server_port}"
-    thread = Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01})
-    thread.start()
-    try:
+    with answering(Handler) as address:
+        registry.url = f"http://{address}"
         yield registry
-    finally:
-        server.shutdown()
-        server.server_close()
-        thread.join()
 
 
 def _error(code: int, message: str) -> dict[str, Any]:

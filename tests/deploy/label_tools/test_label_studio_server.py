@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 import ucci_stream.label_tools.label_studio_server as server_module
+from tests.support.commands import program
 from ucci_stream.label_tools.label_studio_server import LabelStudioServer
 from ucci_stream.local.processes import StackFailed
 
@@ -22,12 +23,8 @@ def test_a_taken_port_is_named_before_anything_starts(tmp_path: Path, monkeypatc
 
 def test_password_and_token_stay_out_of_the_process_list(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Every user of the machine can read a command line; an environment only its owner."""
-    program = tmp_path / "bin" / "label-studio"
-    program.parent.mkdir()
-    program.write_text(
-        '#!/bin/sh\necho "$0 $@"\necho "$LABEL_STUDIO_USERNAME/$LABEL_STUDIO_PASSWORD"\n', encoding="utf-8"
-    )
-    program.chmod(0o755)
+    said = 'echo "$0 $@"\necho "$LABEL_STUDIO_USERNAME/$LABEL_STUDIO_PASSWORD"'
+    program(tmp_path / "bin" / "label-studio", said)
     monkeypatch.setattr(server_module, "ensure_side_environment", lambda *_, **__: tmp_path / "bin" / "python")
     server = LabelStudioServer(tmp_path)
     with pytest.raises(StackFailed):

@@ -106,7 +106,6 @@ def test_feedback_without_a_time_came_none(said: Said, line: str) -> None:
 
 
 HOSTILE = "<script>alert('u')</script> & \"quoted\""
-ROUTED = routed(1).model_copy(update={"label": LabelRequest(requested=True, probability=0.1, reason="random")})
 
 
 class Page(HTMLParser):
@@ -129,32 +128,25 @@ def page(traces: Traces) -> Page:
 
 
 def test_it_shows_answers_decision_and_the_labels_path() -> None:
-    said = feedback(1)
-    joined = LabelledExample.from_events(ROUTED, said, revision=said.revision)
-    shown = page(Traces(results=[ROUTED], feedback=[Said(said)], examples=[joined], version=sealed_version()))
-    for words in (
-        ROUTED.text,
-        ROUTED.decision.reason,
-        "requested (random)",
-        "counted",
-    ):
+    shown = page(Traces([ASKED], [Said(feedback(1))], examples=[example()], version=sealed_version()))
+    for words in (ASKED.text, ASKED.decision.reason, "requested (random)", "counted"):
         assert words in shown.words
     assert {"table", "dl"} <= shown.elements
 
 
 def test_a_wrong_answer_is_marked_beside_the_label() -> None:
-    served = next(iter(ROUTED.entities))
+    served = next(iter(ASKED.entities))
     said = feedback(1).model_copy(update={"entities": {served: "what people saw"}})
-    shown = page(Traces(results=[ROUTED], feedback=[Said(said)]))
+    shown = page(Traces(results=[ASKED], feedback=[Said(said)]))
     assert "✗" in shown.words
     assert "what people saw" in shown.words
 
 
 def test_margins_of_fields_are_shown_where_they_are_known() -> None:
-    assert "margin, small" not in page(Traces(results=[ROUTED])).words
-    assert ROUTED.small is not None
-    small = ROUTED.small.model_copy(update={"field_margins": {next(iter(ROUTED.entities)): 0.125}})
-    shown = page(Traces(results=[ROUTED.model_copy(update={"small": small})]))
+    assert "margin, small" not in page(Traces(results=[ASKED])).words
+    assert ASKED.small is not None
+    small = ASKED.small.model_copy(update={"field_margins": {next(iter(ASKED.entities)): 0.125}})
+    shown = page(Traces(results=[ASKED.model_copy(update={"small": small})]))
     assert "margin, small" in shown.words
     assert "0.125" in shown.words
 
@@ -172,7 +164,7 @@ def test_a_query_that_was_set_aside_has_a_page() -> None:
 
 def test_what_strangers_write_is_text() -> None:
     """Neither a query nor an entity nor a labeler's name becomes an element of the page."""
-    hostile = ROUTED.model_copy(update={"text": HOSTILE, "entities": {HOSTILE: HOSTILE}})
+    hostile = ASKED.model_copy(update={"text": HOSTILE, "entities": {HOSTILE: HOSTILE}})
     said = feedback(1).model_copy(update={"labeler": HOSTILE, "entities": {HOSTILE: HOSTILE}})
     shown = page(Traces(results=[hostile], feedback=[Said(said)]))
     assert "script" not in shown.elements

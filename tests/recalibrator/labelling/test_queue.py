@@ -15,6 +15,7 @@ from schemas.calibration import Interval
 from schemas.label_requested import LabelRequested, RequestReason
 from schemas.status import DelayQuantiles, LabelStatus
 from tests.support.api import KEY, START, WORKLOAD, Api, make_api, plain_status
+from tests.support.recalibrator_events import label_request
 
 TOPIC = "ucci.label-requests"
 PATH = f"/v1/label-requests/{WORKLOAD}"
@@ -22,16 +23,9 @@ REASONS: tuple[RequestReason, ...] = ("exploration", "monitoring", "audit")
 
 
 def request(number: int, second: int | None = None, workload: str = WORKLOAD, text: str = "") -> LabelRequested:
-    return LabelRequested(
-        query_id=f"q-{number}",
-        workload=workload,
-        text=text or f"query {number}",
-        entities={"camera": "canon"},
-        answered_by="small",
-        reason=REASONS[number % 3],
-        probability=0.1,
-        requested_at=START + timedelta(seconds=number if second is None else second),
-    )
+    at = START + timedelta(seconds=number if second is None else second)
+    changes = {"text": text} if text else {}
+    return label_request(number, workload=workload, reason=REASONS[number % 3], requested_at=at, **changes)
 
 
 def put(queue: LabelQueue, *requests: LabelRequested) -> None:
