@@ -9,7 +9,6 @@ from schemas.settings import Settings
 from schemas.topics import CALIBRATION, FEEDBACK, QUERIES, RESULTS, TOPICS, Topic
 from tests.support.broker import create
 from ucci_runtime.broker.errors import TopicsUnusable
-from ucci_runtime.broker.kafka_topics import topic_faults
 from ucci_stream.local.kafka_node import LocalBroker
 from ucci_stream.topics.admin import check_topics, create_topics, topic_config
 
@@ -44,14 +43,6 @@ def test_wrong_cleanup_policy_is_named_and_left_as_it_is(broker: LocalBroker, to
     assert f"{topic_prefix}.calibration: cleanup.policy is delete, needs compact" in str(caught.value)
 
 
-@pytest.mark.broker
-def test_results_and_feedback_need_equal_partition_counts(broker: LocalBroker, topic_prefix: str) -> None:
-    settings = settings_for(broker, topic_prefix)
-    create(broker.bootstrap, {RESULTS.name(topic_prefix): 4, FEEDBACK.name(topic_prefix): 2})
-    with pytest.raises(TopicsUnusable, match=r"results has 4 partitions and .*feedback 2"):
-        create_topics(settings)
-
-
 @pytest.mark.parametrize("topic", [RESULTS, FEEDBACK])
 def test_a_lost_join_store_was_rebuilt_from_7_of_its_14_days(topic: Topic) -> None:
     """What the join rebuilds its rows from is kept as long as they are, and never less than by Kafka's default."""
@@ -59,12 +50,6 @@ def test_a_lost_join_store_was_rebuilt_from_7_of_its_14_days(topic: Topic) -> No
     assert topic_config(topic, 14 * day_s)["retention.ms"] == str(14 * 24 * 3600 * 1000)
     assert topic_config(topic, day_s)["retention.ms"] == str(7 * 24 * 3600 * 1000)
     assert "retention.ms" not in topic_config(QUERIES, 14 * day_s)
-
-
-def test_every_missing_topic_is_named_at_once() -> None:
-    faults = topic_faults("ucci", TOPICS, {})
-    assert len(faults) == len(TOPICS)
-    assert faults[0] == f"{QUERIES.name('ucci')}: does not exist; run `ucci-stream topics create`"
 
 
 @pytest.mark.broker

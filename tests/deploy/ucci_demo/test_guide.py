@@ -50,13 +50,6 @@ def test_token_is_allowed_where_the_automaton_accepts_it() -> None:
     assert np.flatnonzero(grammar.ends(automaton.accepting) != DEAD).tolist() == [1], "only the end may follow"
 
 
-def test_forced_token_has_margin_one_as_in_vllm() -> None:
-    (generation,) = generate("small", ["nikon z6"], guided=True)
-    last = generation.tokens[-1]
-    assert last.token_id == checkpoint("small").model.shape.eos_id
-    assert (last.logprob, float(last.top_logprobs[1])) == (0.0, -9999.0)
-
-
 def test_probabilities_are_renormalised_over_allowed_tokens() -> None:
     grammar = grammars("small").of(SCHEMA)
     guide = grammar.guide()

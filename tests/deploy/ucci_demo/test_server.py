@@ -73,13 +73,6 @@ async def test_a_remembered_and_a_computed_answer_are_the_same_reply() -> None:
         assert list(one) == list(other)
 
 
-@pytest.mark.parametrize("text", [RECORDED, NEW], ids=["recorded", "new"])
-async def test_max_tokens_cuts_an_answer_recorded_or_not(text: str) -> None:
-    async with serving(Memo.of("small")) as (client, _):
-        _, document = await client.post(prompt=PROMPT.replace("{text}", text), max_tokens=7)
-    assert (document["choices"][0]["finish_reason"], document["usage"]["completion_tokens"]) == ("length", 7)
-
-
 async def test_chat_answers_as_completions_do() -> None:
     async with serving() as (client, _):
         _, completed = await client.post()
@@ -201,26 +194,6 @@ async def test_a_stream_says_token_by_token_what_the_reply_says(path: str, text:
     assert [one["finish_reason"] for one in said] == [None] * (len(said) - 1) + ["stop"]
     key = "content" if is_chat else "top_logprobs"
     assert [one["logprobs"][key][0] for one in said] == choice["logprobs"][key]
-
-
-async def test_a_begun_answer_is_gone_on_with() -> None:
-    """The model's own beginning leads to its own end, in the prompt as well as in a last message."""
-    prompt = PROMPT.replace("{text}", NEW)
-    async with serving() as (client, _):
-        _, alone = await client.post()
-        text = alone["choices"][0]["text"]
-        begun, rest = text[: text.index('"lens"') - 1], text[text.index('"lens"') - 1 :]
-        _, completed = await client.post(prompt=prompt + begun)
-        messages = [{"role": "user", "content": prompt}, {"role": "assistant", "content": begun}]
-        chat = {"model": "tiny", "messages": messages, "temperature": 0, "continue_final_message": True}
-        _, chatted = await client.post("/v1/chat/completions", chat | {"add_generation_prompt": False})
-        both, error = await client.post("/v1/chat/completions", chat)
-        turned = chat | {"messages": messages[::-1], "add_generation_prompt": False}
-        whose, _ = await client.post("/v1/chat/completions", turned)
-    assert completed["choices"][0]["text"] == rest == chatted["choices"][0]["message"]["content"]
-    assert completed["usage"]["completion_tokens"] < alone["usage"]["completion_tokens"]
-    assert (both, whose) == (400, 400)
-    assert "continue_final_message" in error["error"]["message"]
 
 
 def begun_answers() -> dict[str, str]:

@@ -72,6 +72,7 @@ def test_a_spent_quota_is_429_with_the_time_to_wait() -> None:
     "headers",
     [
         {"Origin": "http://elsewhere.example"},
+        {"Origin": "null"},  # of other sites' sandboxed pages; ours sends its own, by its policy "same-origin"
         {"Sec-Fetch-Site": "cross-site"},
         {"Host": "rebound.example:8080"},
         {"Host": "["},

@@ -44,6 +44,7 @@ def test_regions_become_entities_and_repeated_labels_lists() -> None:
 
     assert event.entities == {"camera": "canon", "lens": ("a", "b"), "iso": "400"}
     assert (event.query_id, event.labeler, event.source) == ("q-1", "label-studio:3", "label-studio")
+    assert read(_hook(completed_by={"id": 3, "email": "ada@example.org"})).labeler == "label-studio:3"
     assert read(_hook(was_cancelled=True)).entities is None, "a skip"
     assert read(_hook() | {"task": {"data": {}, "meta": {"query_id": "q-9"}}}).query_id == "q-9"
 
@@ -65,11 +66,6 @@ def test_an_annotations_revision_is_one_that_feedback_may_have(moment: str) -> N
 @pytest.mark.parametrize("action", ["ANNOTATIONS_DELETED", "TASKS_CREATED", "PROJECT_UPDATED"])
 def test_what_names_no_query_is_left(action: str) -> None:
     assert LabelStudioReader().feedback({"action": action, "annotations": [{"id": 7}]}) is None
-
-
-@pytest.mark.parametrize("author", [3, {"id": 3, "email": "ada@example.org"}])
-def test_an_author_is_one_labeler_however_named(author: object) -> None:
-    assert read(_hook(completed_by=author)).labeler == "label-studio:3"
 
 
 def _deletion(*annotations: int) -> dict[str, Any]:
