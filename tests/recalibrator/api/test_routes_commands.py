@@ -137,7 +137,7 @@ def test_the_form_of_a_canary_asks_for_the_share(api: Api) -> None:
 
 def test_the_page_compares_both_versions_and_offers_acts(api: Api) -> None:
     offer(api, 3, "canary")
-    base = canary().base.model_copy(update={"escalation_rate": 0.22})
+    base = canary().base.model_copy(update={"escalation_rate": 0.22, "labels": 0, "micro_f1": None})
     api.tell(status(trial=canary(issued_by="ada <admin>", base=base)))
     page = api.client.get(f"/workloads/{WORKLOAD}").text
     for shown in ("ada &lt;admin&gt;", "25.0% of queries", "87.5% of 800", "31.0%", "22.0%", "1.93", "0.912"):
