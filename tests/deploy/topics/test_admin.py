@@ -9,6 +9,7 @@ from schemas.settings import Settings
 from schemas.topics import CALIBRATION, FEEDBACK, QUERIES, RESULTS, TOPICS, Topic
 from tests.support.broker import create
 from ucci_runtime.broker.errors import TopicsUnusable
+from ucci_runtime.broker.kafka_topics import topic_faults
 from ucci_stream.local.kafka_node import LocalBroker
 from ucci_stream.topics.admin import check_topics, create_topics, topic_config
 
@@ -50,6 +51,12 @@ def test_a_lost_join_store_was_rebuilt_from_7_of_its_14_days(topic: Topic) -> No
     assert topic_config(topic, 14 * day_s)["retention.ms"] == str(14 * 24 * 3600 * 1000)
     assert topic_config(topic, day_s)["retention.ms"] == str(7 * 24 * 3600 * 1000)
     assert "retention.ms" not in topic_config(QUERIES, 14 * day_s)
+
+
+def test_every_missing_topic_is_named_at_once() -> None:
+    faults = topic_faults("ucci", TOPICS, {})
+    assert len(faults) == len(TOPICS)
+    assert faults[0] == f"{QUERIES.name('ucci')}: does not exist; run `ucci-stream topics create`"
 
 
 @pytest.mark.broker
