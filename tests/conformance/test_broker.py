@@ -73,8 +73,8 @@ class Member:
     def input(self, partition: int = 0) -> Input:
         return Input(self.topic(INPUT), partition)
 
-    def output(self, value: bytes | None, key: bytes | None = b"k") -> OutputRecord:
-        return OutputRecord(self.topic(OUTPUT), key, value)
+    def output(self, value: bytes) -> OutputRecord:
+        return OutputRecord(self.topic(OUTPUT), b"k", value)
 
     def close(self) -> None:
         self.reader.close()

@@ -111,7 +111,7 @@ def _active(**changes: Any) -> WorkloadStatus:
     return status(sentence=sentence, measured={"slow": slow}, **changes)
 
 
-def _cold(**changes: Any) -> WorkloadStatus:
+def _cold() -> WorkloadStatus:
     return status(
         state="cold_start",
         calibration_version=None,
@@ -123,7 +123,6 @@ def _cold(**changes: Any) -> WorkloadStatus:
         escalation_rate=1.0,
         saving=Saving(sequential=1.0 - 4.0 / 3.0, paper=0.0),
         labels=LabelStatus(received=120, requested=310, pending=190, effective=118.0, since=BEGAN),
-        **changes,
     )
 
 

@@ -96,11 +96,10 @@ def recalibrator(heard: datetime = NOW, *stages: str) -> RecalibratorStatus:
     return RecalibratorStatus(instance_id="recalibrator-1", started_at=BEGAN, updated_at=heard, stages=held)
 
 
-def router_status(name: str = "router-1", heard: datetime = NOW) -> RouterStatus:
+def router_status(heard: datetime = NOW) -> RouterStatus:
     """A router as it reports itself."""
-    return RouterStatus(
-        instance_id=name, started_at=BEGAN, updated_at=heard, ready=True, versions={"photo": VersionInUse(version=7)}
-    )
+    used = {"photo": VersionInUse(version=7)}
+    return RouterStatus(instance_id="router-1", started_at=BEGAN, updated_at=heard, ready=True, versions=used)
 
 
 def facts(**changes: Any) -> Facts:

@@ -26,21 +26,17 @@ from tests.support.commands import invoke, said
 from tests.support.model_desk import ModelDesk, model_desk
 from tests.support.scripted_model_server import FIELDS, Fault
 from ucci_stream.local.kafka_node import LocalBroker
-from ucci_stream.offline.cost_estimate import estimate_costs
+from ucci_stream.offline.cost_estimate import TimedCall, estimate_costs
 from ucci_stream.offline.cost_measurement import LEAST_BLOCKS, MeasurementPlan, Turns
 
 EQUAL: dict[ModelRole, float] = {"small": 1.0, "large": 1.0}
-SERVER = {"base_url": "http://127.0.0.1:1/v1"}
+MODELS = {role: {"base_url": "http://127.0.0.1:1/v1", "model": role} for role in ROLES}
+WORKLOAD = WorkloadSettings.model_validate({"name": "w", "fields": list(FIELDS), "target": {"micro_f1": 0.9}} | MODELS)
+Seconds = Callable[[float, int, int], float]
 
 
-def workload(**changes: object) -> WorkloadSettings:
-    table: dict[str, object] = {"name": "w", "fields": list(FIELDS), "target": {"micro_f1": 0.9}}
-    models = {"small": SERVER | {"model": "small"}, "large": SERVER | {"model": "large"}}
-    return WorkloadSettings.model_validate(table | models | changes)
-
-
-def plan(queries: int = 400, concurrency: int = 1, *, no_prefix_cache: bool = False) -> MeasurementPlan:
-    return MeasurementPlan(queries, concurrency, no_prefix_cache, EQUAL)
+def plan(queries: int = 400, concurrency: int = 1) -> MeasurementPlan:
+    return MeasurementPlan(queries, concurrency, no_prefix_cache=False, server_prices=EQUAL)
 
 
 def texts(count: int) -> list[str]:
@@ -63,7 +59,7 @@ class TimedServer:
     """Takes as long as is said; counts how many calls are in flight when each is answered."""
 
     clock: Clock
-    seconds: Callable[[float, int, int], float]
+    seconds: Seconds
     in_flight: int = 0
     company: dict[str, int] = field(default_factory=dict)
     asked: Counter[str] = field(default_factory=Counter)
@@ -82,20 +78,23 @@ class TimedServer:
         return Reply("{}", "stop", generated, 0.1, read)
 
 
-def pair(seconds: dict[ModelRole, Callable[[float, int, int], float]]) -> tuple[Clock, dict[ModelRole, TimedServer]]:
+async def timed(
+    small: Seconds, large: Seconds, asked: MeasurementPlan, *, readings: bool = False
+) -> tuple[list[TimedCall], list[TimedServer]]:
+    """Measure servers that take so many seconds; both share a clock."""
     clock = Clock()
-    return clock, {role: TimedServer(clock, seconds[role]) for role in ROLES}
+    servers: dict[ModelRole, TimedServer] = {"small": TimedServer(clock, small), "large": TimedServer(clock, large)}
+    turns = Turns(WORKLOAD, servers, texts(asked.texts), asked, clock=clock)
+    return await turns.measure(readings=readings), list(servers.values())
 
 
 async def test_drift_of_the_machine_hits_both_models() -> None:
     """A machine that gets three times slower in the course of it leaves the ratio as it is."""
 
-    def growing(base_s: float) -> Callable[[float, int, int], float]:
+    def growing(base_s: float) -> Seconds:
         return lambda now_s, _read, _generated: base_s * (1.0 + now_s / 1_200.0)
 
-    clock, servers = pair({"small": growing(1.0), "large": growing(3.0)})
-    asked = plan()
-    calls = await Turns(workload(), servers, texts(asked.texts), asked, clock=clock).measure(readings=False)
+    calls, _ = await timed(growing(1.0), growing(3.0), plan())
     slowest, quickest = (pick(call.latency_s for call in calls if call.role == "small") for pick in (max, min))
     assert slowest > 3.0 * quickest
     found = estimate_costs(calls, 1, EQUAL).large
@@ -105,12 +104,10 @@ async def test_drift_of_the_machine_hits_both_models() -> None:
 
 
 async def test_tokens_read_and_generated_are_priced_apart() -> None:
-    def priced(read_s: float, generated_s: float) -> Callable[[float, int, int], float]:
+    def priced(read_s: float, generated_s: float) -> Seconds:
         return lambda _now_s, read, generated: read_s * read + generated_s * generated
 
-    clock, servers = pair({"small": priced(0.001, 0.02), "large": priced(0.004, 0.05)})
-    asked = plan()
-    calls = await Turns(workload(), servers, texts(asked.texts), asked, clock=clock).measure(readings=True)
+    calls, _ = await timed(priced(0.001, 0.02), priced(0.004, 0.05), plan(), readings=True)
     tokens = estimate_costs(calls, 1, EQUAL).tokens
     assert tokens.prompt_small is not None
     assert tokens.prompt_large is not None
@@ -119,21 +116,17 @@ async def test_tokens_read_and_generated_are_priced_apart() -> None:
 
 
 async def test_dearer_server_makes_dearer_calls() -> None:
-    clock, servers = pair({"small": lambda *_: 1.0, "large": lambda *_: 3.0})
-    asked = plan(80)
-    calls = await Turns(workload(), servers, texts(asked.texts), asked, clock=clock).measure(readings=False)
+    calls, _ = await timed(lambda *_: 1.0, lambda *_: 3.0, plan(80))
     assert estimate_costs(calls, 1, {"small": 1.0, "large": 4.0}).large.estimate == pytest.approx(12.0)
 
 
 async def test_all_places_are_taken_and_no_query_twice() -> None:
     """Else the last calls of a block would be quicker than those in production, and the prefix cache know a query."""
-    clock, servers = pair({"small": lambda *_: 1.0, "large": lambda *_: 1.0})
     asked = plan(120, concurrency=4)
-    every = texts(asked.texts)
-    calls = await Turns(workload(), servers, every, asked, clock=clock).measure(readings=True)
-    measured = every[asked.warm_up :]
+    calls, servers = await timed(lambda *_: 1.0, lambda *_: 1.0, asked, readings=True)
+    measured = texts(asked.texts)[asked.warm_up :]
     assert len(calls) == len(ROLES) * len(measured)
-    for server in servers.values():
+    for server in servers:
         assert {(server.company[text], server.asked[text]) for text in measured} == {(4, 1)}
 
 

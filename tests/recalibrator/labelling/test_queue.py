@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 from datetime import timedelta
-from typing import Any
 
 import pytest
 from hypothesis import given
@@ -37,8 +36,8 @@ def make_queue(most: int = 1_000, max_bytes: int = 10**6, retention_s: float = 1
     return LabelQueue([WORKLOAD, "other"], "ucci", retention_s=retention_s, most=most, max_bytes=max_bytes)
 
 
-def ids(queue: LabelQueue, workload: str = WORKLOAD, **options: Any) -> list[str]:
-    return [one.query_id for one in queue.page(workload, START, 100, **options).requests]
+def ids(queue: LabelQueue) -> list[str]:
+    return [one.query_id for one in queue.page(WORKLOAD, START, 100).requests]
 
 
 @given(
