@@ -73,8 +73,8 @@ class Member:
     def input(self, partition: int = 0) -> Input:
         return Input(self.topic(INPUT), partition)
 
-    def output(self, value: bytes | None, key: bytes | None = b"k") -> OutputRecord:
-        return OutputRecord(self.topic(OUTPUT), key, value)
+    def output(self, value: bytes) -> OutputRecord:
+        return OutputRecord(self.topic(OUTPUT), b"k", value)
 
     def close(self) -> None:
         self.reader.close()
@@ -122,10 +122,6 @@ def test_a_commit_shows_records_and_offsets_together(lab: Lab, member: Member) -
     assert (found.key, found.value, found.headers) == (b"k", b"v", record.headers)
     member.reader.rewind()
     assert member.notes.committed == offsets
-
-
-def test_a_group_begins_with_nothing_committed(member: Member) -> None:
-    assert member.notes.committed == {member.input(0): None, member.input(1): None}
 
 
 def test_an_aborted_transaction_shows_nothing(lab: Lab, member: Member) -> None:

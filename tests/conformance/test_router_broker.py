@@ -21,6 +21,7 @@ from schemas.routed import QueryEvent
 from schemas.settings import Settings
 from stream_router import service
 from stream_router.commit.done_offsets import OffsetRange, decode
+from tests.support.answerers import forever
 from tests.support.broker import produce, read_all, unique_prefix
 from tests.support.routers import (
     DEADLINE_S,
@@ -140,6 +141,7 @@ async def test_bad_input_becomes_dead_letters(topics: Topics) -> None:
 
 
 async def test_straggler_delays_no_other_query(topics: Topics) -> None:
+    """Nor is it shown as a backlog of all behind it, which the lag, counted from the committed offset, is."""
     release = asyncio.Event()
 
     async def hold(event: QueryEvent) -> None:
@@ -154,6 +156,12 @@ async def test_straggler_delays_no_other_query(topics: Topics) -> None:
         beyond = [ranges for _, ranges in topics.committed().values() if ranges]
         assert len(beyond) == 1, "the done offsets beyond the slow query are in the metadata"
         assert len(beyond[0]) == 1
+        value = router.service.metrics.registry.get_sample_value
+
+        def straggles() -> bool:
+            return sum(router.service.status().lag.values()) > 1 and value("ucci_router_backlog") == 1.0
+
+        await router.until(straggles, "a lag of many, and a backlog of one query")
         release.set()
         await router.until_committed(401)
     assert len(result_ids(topics.bootstrap, topics.prefix)) == 401
@@ -161,11 +169,10 @@ async def test_straggler_delays_no_other_query(topics: Topics) -> None:
 
 async def test_a_restart_answers_only_what_was_not_committed(topics: Topics, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(service, "MAX_DRAIN_S", 0.1)
-    never = asyncio.Event()
 
     async def hold(event: QueryEvent) -> None:
         if event.query_id.startswith("slow"):
-            await never.wait()
+            await forever(event)
 
     slow = {f"slow{n}" for n in range(7)}
     topics.send(*(query(name) for pair in zip(sorted(slow), (f"q{n}" for n in range(7)), strict=True) for name in pair))
@@ -180,28 +187,6 @@ async def test_a_restart_answers_only_what_was_not_committed(topics: Topics, mon
     assert (
         len(result_ids(topics.bootstrap, topics.prefix)) == len(set(result_ids(topics.bootstrap, topics.prefix))) == 214
     )
-
-
-async def test_one_straggler_looked_like_a_backlog(topics: Topics, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The lag, counted from the committed offset, showed everything behind one slow query as waiting."""
-    monkeypatch.setattr(service, "MAX_DRAIN_S", 0.1)
-    never = asyncio.Event()
-
-    async def hold(event: QueryEvent) -> None:
-        if event.query_id == "slow":
-            await never.wait()
-
-    names = ["slow", *(f"q{n}" for n in range(200))]
-    topics.send(*(query(name) for name in names))
-    async with running(router_settings(topics.bootstrap, topics.prefix), hold) as router:
-        await router.until_committed(200)
-        value = router.service.metrics.registry.get_sample_value
-
-        def straggles() -> bool:
-            lag = sum(router.service.status().lag.values())
-            return lag > 1 and value("ucci_router_backlog") == 1.0
-
-        await router.until(straggles, "a lag of many, and a backlog of one query")
 
 
 async def test_rebalance_between_routers_is_exactly_once(topics: Topics) -> None:
@@ -228,13 +213,8 @@ async def test_a_slow_call_kept_partitions_from_the_next_router(
 ) -> None:
     """On SIGTERM a router waited for its calls though others could have taken its queries over."""
     monkeypatch.setattr(service, "MAX_DRAIN_S", 90.0)
-    never = asyncio.Event()
-
-    async def hold(_event: QueryEvent) -> None:
-        await never.wait()
-
     first, second = (router_settings(topics.bootstrap, topics.prefix, instance_id=name) for name in ("first", "second"))
-    async with running(first, hold) as one:
+    async with running(first, forever) as one:
         await one.until_ready()
         async with running(second) as two:
             await two.until_ready()

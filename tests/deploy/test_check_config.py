@@ -77,6 +77,7 @@ SERVERS = """
 small = { base_url = "http://ada:s3cr3t@127.0.0.1:8001/v1", model = "s" }
 large = { base_url = "http://127.0.0.1:8002/v1", model = "l" }
 """
+PLAIN = SERVERS.replace("ada:s3cr3t@", "")
 COMMANDS = ("ucci_stream", "recalibrator", "stream_router")
 
 
@@ -92,8 +93,7 @@ def test_password_in_base_url_is_a_warning_and_not_shown(check: Check, command: 
 
 @pytest.mark.parametrize("command", COMMANDS)
 def test_several_workloads_and_no_default_are_a_warning(check: Check, command: str) -> None:
-    servers = SERVERS.replace("ada:s3cr3t@", "")
-    both = WORKLOAD + servers + WORKLOAD.replace("photo", "reviews") + servers
+    both = WORKLOAD + PLAIN + WORKLOAD.replace("photo", "reviews") + PLAIN
     code, _, err = check(command, both)
     assert code == 0
     (line,) = err.splitlines()
@@ -104,9 +104,8 @@ def test_several_workloads_and_no_default_are_a_warning(check: Check, command: s
 @pytest.mark.parametrize("command", COMMANDS)
 def test_wrong_kafka_value_passed_unnoticed(check: Check, command: str) -> None:
     """It ended the first start with a traceback, or left a router up that took no queries."""
-    servers = SERVERS.replace("ada:s3cr3t@", "")
     lines = '"fetch.wait.max.ms" = "abc"\n"sasl.password" = "s3cr3t"'
-    code, out, err = check(command, f"[kafka]\n{lines}\n{WORKLOAD}{servers}")
+    code, out, err = check(command, f"[kafka]\n{lines}\n{WORKLOAD}{PLAIN}")
     assert (code, out) == (2, "")
     (fault,) = err.splitlines()
     assert fault.startswith("kafka.fetch.wait.max.ms: Invalid value")
@@ -128,8 +127,7 @@ def test_start_refuses_what_librdkafka_refuses(tmp_path: Path, command: str) -> 
 @pytest.mark.parametrize("command", COMMANDS)
 def test_a_handoff_with_guided_decoding_is_one_clear_fault(check: Check, command: str) -> None:
     """A server would force a second object behind what is handed over; every command refuses it before it starts."""
-    servers = SERVERS.replace("ada:s3cr3t@", "")
-    handed = WORKLOAD + servers + 'decoding = "json_schema"\nhandoff = { margin = 0.9 }\n'
+    handed = WORKLOAD + PLAIN + 'decoding = "json_schema"\nhandoff = { margin = 0.9 }\n'
     code, out, err = check(command, handed)
     assert (code, out) == (2, "")
     (line,) = err.splitlines()
@@ -140,8 +138,7 @@ def test_a_handoff_with_guided_decoding_is_one_clear_fault(check: Check, command
 @pytest.mark.parametrize("command", COMMANDS)
 def test_prices_of_tokens_are_printed_as_they_are_given(check: Check, command: str) -> None:
     prices = 'cost = { unit = "token", small = 1.0, large = 3.0, prompt_large = 0.5 }\n'
-    servers = SERVERS.replace("ada:s3cr3t@", "")
-    code, out, _ = check(command, WORKLOAD + servers + prices + "handoff = {}\n")
+    code, out, _ = check(command, WORKLOAD + PLAIN + prices + "handoff = {}\n")
     photo = json.loads(out)["workloads"]["photo"]
     assert code == 0
     assert photo["cost"] == {"small": 1.0, "large": 3.0, "unit": "token", "prompt_large": 0.5}

@@ -51,15 +51,11 @@ async def test_the_code_of_the_page_runs(broker: LocalBroker, topic_prefix: str,
     async with hashed_models() as (url, _models):
         config = write_config(tmp_path / "ucci.toml", broker.bootstrap, topic_prefix, url)
         create_topics(load_settings(config, {}))
-        router = RouterProcess(config, "router-0", tmp_path / "router.log", forked=True)
-        router.start()
-        try:
+        with RouterProcess(config, "router-0", tmp_path / "router.log", forked=True):
             argv = [sys.executable, "-c", code]
             done = await asyncio.to_thread(
                 subprocess.run, argv, capture_output=True, text=True, timeout=120, env=dict(os.environ)
             )
-        finally:
-            router.close()
     assert done.returncode == 0, done.stderr
     assert sorted(line.split()[0] for line in done.stdout.splitlines()) == ["first-0", "first-1"]
     (label,) = read_all(broker.bootstrap, FEEDBACK.name(topic_prefix))

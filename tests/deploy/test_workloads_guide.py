@@ -17,6 +17,7 @@ from pathlib import Path
 import pytest
 
 from tests.support.broker import read_all
+from tests.support.commands import program
 from tests.support.router_processes import hashed_models
 from tests.support.routers import value_of
 from ucci_stream.local.kafka_node import LocalBroker
@@ -81,12 +82,8 @@ def script() -> str:
 
 def shims(folder: Path) -> Path:
     """Put the commands of this checkout where a shell finds them."""
-    folder.mkdir()
-    for name, module in (("ucci-stream", "ucci_stream"), ("stream-router", "stream_router")):
-        (folder / name).write_text(f'#!/bin/sh\nexec {sys.executable} -m {module} "$@"\n')
-    (folder / "recalibrator").write_text(f'#!/bin/sh\nexec {sys.executable} -m recalibrator "$@"\n')
-    for shim in folder.iterdir():
-        shim.chmod(0o755)
+    for name in ("ucci-stream", "stream-router", "recalibrator"):
+        program(folder / name, f'exec {sys.executable} -m {name.replace("-", "_")} "$@"')
     return folder
 
 

@@ -210,11 +210,11 @@ class Arena:
         """Numbers of the versions seen."""
         return self._counts.versions
 
-    def await_results(self, more: int, timeout_s: float = SETTLE_S) -> None:
+    def await_results(self, more: int) -> None:
         """Wait for so many more results."""
         wanted = self.results + more
-        if not self.archive.wait_for(lambda: self.results >= wanted, timeout_s):
-            raise NotRecovered(f"{wanted - self.results} of {more} results have not come within {timeout_s:g} s")
+        if not self.archive.wait_for(lambda: self.results >= wanted, SETTLE_S):
+            raise NotRecovered(f"{wanted - self.results} of {more} results have not come within {SETTLE_S:g} s")
 
     # --- the end ---
 

@@ -128,12 +128,12 @@ def point_named(name: str) -> FaultPoint:
 
 def install(strike: Strike) -> None:
     """Have this process struck at its point; wraps one function, for the rest of the process's life."""
-    owner, name = _resolved(strike.point.target)
+    owner, name = resolved(strike.point.target)
     wrapped = _struck(getattr(owner, name), _Passes(strike))
     setattr(owner, name, wrapped)
 
 
-def _resolved(target: str) -> tuple[Any, str]:
+def resolved(target: str) -> tuple[Any, str]:
     """Return what holds the target, and the name that it has there."""
     module, _, path = target.partition(":")
     *owners, name = path.split(".")
@@ -145,7 +145,7 @@ def _resolved(target: str) -> tuple[Any, str]:
 
 def target_of(point: FaultPoint) -> Callable[..., Any]:
     """Return the function that a point stands at, unwrapped."""
-    owner, name = _resolved(point.target)
+    owner, name = resolved(point.target)
     found: Callable[..., Any] = unwrap(getattr(owner, name))
     return found
 

@@ -63,12 +63,12 @@ def slopes(samples: Iterable[Sample], warm_up_s: float = WARM_UP_S) -> dict[str,
     return found
 
 
-def over_time(samples: Iterable[Sample], every_s: float = SHOWN_S) -> dict[str, list[tuple[float, float]]]:
-    """Return minutes of its life and MiB of each process, one reading for each so many seconds of a life."""
+def over_time(samples: Iterable[Sample]) -> dict[str, list[tuple[float, float]]]:
+    """Return minutes of its life and MiB of each process, one reading for each `SHOWN_S` of a life."""
     found: dict[str, list[tuple[float, float]]] = defaultdict(list)
     shown = set[tuple[str, int, int]]()
     for sample in samples:
-        step = (sample.name, sample.pid, int(sample.age_s / every_s))
+        step = (sample.name, sample.pid, int(sample.age_s / SHOWN_S))
         if step not in shown:
             shown.add(step)
             found[sample.name].append((round(sample.age_s / 60.0, 2), round(sample.mib, 1)))

@@ -34,6 +34,7 @@ _SMALL_RIGHT, _NEITHER_RIGHT = 0.10, 0.04
 
 _DELAY_S = (0.1, 0.6)
 _TICK_S = 0.02
+_REFIT_S = 2.0
 
 
 def answer(model: str, text: str) -> Answer:
@@ -55,16 +56,14 @@ def truth(text: str) -> dict[str, str]:
 class Senders:
     """One thread that sends.
 
-    ``seed``: of the texts, the labels' delays and what becomes of them; ``rate``: queries a second; ``refit_s``:
-    seconds between two requests for a refit.
+    ``seed``: of the texts, the labels' delays and what becomes of them; ``rate``: queries a second.
     """
 
-    def __init__(self, bootstrap: str, prefix: str, seed: int, *, rate: float, refit_s: float = 2.0) -> None:
+    def __init__(self, bootstrap: str, prefix: str, seed: int, *, rate: float) -> None:
         self._prefix = prefix
         self._seed = seed
         self._draw = random.Random(seed)
         self._rate = rate
-        self._refit_s = refit_s
         self._producer = Producer(
             {
                 "bootstrap.servers": bootstrap,
@@ -172,7 +171,7 @@ class Senders:
                     self._produce("feedback", event["query_id"], event, self.labels, event["feedback_id"])
                 if refit_due_s < now_s and self._asking.is_set():
                     self._refit()
-                    refit_due_s = now_s + self._refit_s
+                    refit_due_s = now_s + _REFIT_S
             self._producer.poll(_TICK_S)
         self._producer.flush(1.0)
 

@@ -32,8 +32,8 @@ from rich.table import Table
 
 from tests.faults.arena import SESSION_S, Arena, arena
 from tests.faults.report import ROOT, commit, machine_class
+from tests.support.broker import add_properties
 from tests.support.replicated_broker import three_brokers
-from ucci_stream.local.kafka_install import broker_properties, properties_text
 from ucci_stream.local.kafka_node import LocalBroker, pick_port
 
 SESSION_DEFAULT_S = 20.0
@@ -55,12 +55,8 @@ class StalledBroker(LocalBroker):
     """A node that the controller gives up after 9 s without a sign of life, as clusters do by default."""
 
     def _choose_ports(self) -> None:
-        port, controller_port = pick_port(), pick_port()
-        session = {"broker.session.timeout.ms": "9000"}
-        settings = broker_properties(str(self.directory / "data"), port, controller_port) | session
-        (self.directory / "server.properties").write_text(properties_text(settings), encoding="ascii")
-        self._ports = (port, controller_port)
-        self.bootstrap = f"127.0.0.1:{port}"
+        super()._choose_ports()
+        add_properties(self, {"broker.session.timeout.ms": "9000"})
 
 
 class Probes(Thread):

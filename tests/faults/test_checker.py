@@ -200,6 +200,16 @@ def too_early(evidence: Evidence) -> None:
     _put(evidence, replace(found, timestamp_ms=10_000))
 
 
+def other_letter(evidence: Evidence) -> None:
+    """Let a dead letter hold other bytes than its source."""
+    _put(evidence, replace(next(evidence.of("dead-letters")), value=b"other bytes"))
+
+
+def second_letter(evidence: Evidence) -> None:
+    """Write a dead letter a second time."""
+    _put(evidence, replace(next(evidence.of("dead-letters")), place=_end(evidence, "dead-letters", 1)))
+
+
 def _put(evidence: Evidence, record: Kept) -> None:
     assert isinstance(evidence.records, dict)
     evidence.records[record.place] = record
@@ -224,6 +234,8 @@ PLANTED: dict[str, tuple[Callable[[Evidence], None], Area, Harm]] = {
     "another text": (altered("results", 0, "text", to="photo 3"), "queries", "altered"),
     "an unknown version": (altered("results", 0, "decision", "calibration_version", to=2), "queries", "altered"),
     "against its threshold": (altered("results", 0, "decision", "uncertainty", to=0.9), "queries", "altered"),
+    "a dead letter of other bytes": (other_letter, "queries", "altered"),
+    "a dead letter is there twice": (second_letter, "queries", "doubled"),
     "on another partition": (moved, "queries", "reordered"),
     "answered before it was asked": (too_early, "queries", "reordered"),
     "feedback is missing": (dropped("feedback", 2), "labels", "lost"),
@@ -262,20 +274,6 @@ def test_a_planted_fault_is_found(name: str) -> None:
     plant(evidence)
     found = {(finding.area, finding.harm) for finding in check(evidence)}
     assert (area, harm) in found
-
-
-def test_a_dead_letter_with_other_bytes_is_found() -> None:
-    evidence = sound()
-    letter = next(evidence.of("dead-letters"))
-    _put(evidence, replace(letter, value=b"other bytes"))
-    assert [(finding.area, finding.harm) for finding in check(evidence)] == [("queries", "altered")]
-
-
-def test_a_doubled_dead_letter_is_found() -> None:
-    evidence = sound()
-    letter = next(evidence.of("dead-letters"))
-    _put(evidence, replace(letter, place=_end(evidence, "dead-letters", 1)))
-    assert {(finding.area, finding.harm) for finding in check(evidence)} == {("queries", "doubled")}
 
 
 def test_what_retention_took_is_excused_and_nothing_else() -> None:

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from recalibrator.join.sqlite_store import RowBounds, SqliteJoinStore
-from tests.faults.fault_points import FAULT_POINTS, FaultPoint, Strike, install, point_named, points_of, target_of
+from tests.faults.fault_points import FAULT_POINTS, Stage, Strike, install, point_named, points_of, resolved, target_of
 from ucci_runtime.broker.kafka_watched_calls import WatchedCalls
 from ucci_runtime.broker.records import Input
 
@@ -26,25 +26,15 @@ def test_every_point_names_a_function_of_the_product() -> None:
 
 
 @pytest.mark.parametrize("stage", ["router", "join", "fit"])
-def test_every_stage_can_be_struck_around_its_commit(stage: str) -> None:
-    steps = {point.name for found in ("router", "join", "fit") if found == stage for point in points_of(found)}
+def test_every_stage_can_be_struck_around_its_commit(stage: Stage) -> None:
+    steps = {point.name for point in points_of(stage)}
     for step in ("produce", "offsets to transaction", "commit transaction", "fence the former process"):
         assert {f"{step}, before", f"{step}, after"} <= steps
 
 
 def test_a_process_without_a_strike_runs_the_product_as_it_is() -> None:
     """Nothing stands between the services and their steps unless this process was ordered to be struck."""
-    assert not any(hasattr(_present(point), "__wrapped__") for point in FAULT_POINTS)
-
-
-def _present(point: FaultPoint) -> object:
-    from importlib import import_module
-
-    module, _, path = point.target.partition(":")
-    found: object = import_module(module)
-    for name in path.split("."):
-        found = getattr(found, name)
-    return found
+    assert not any(hasattr(getattr(*resolved(point.target)), "__wrapped__") for point in FAULT_POINTS)
 
 
 @pytest.mark.parametrize(("moment", "stored"), [("before", 1), ("after", 2)])

@@ -59,53 +59,31 @@ def harm(scene: Scene, schedule: Schedule) -> list[str]:
     return [f"{finding.harm}: {finding.what}" for finding in outcome.findings]
 
 
-def test_a_late_commit_loses_no_queued_results(router: Scene) -> None:
-    """It commits the offsets of results that are not written yet."""
-    assert harm(router, late.LATE_COMMIT_BEFORE_RECORDS) == []
+#: By what the late request does; what is lost or doubled then, would the epoch not be raised.
+SCHEDULES = {
+    "lost: it commits offsets of results not written yet": late.LATE_COMMIT_BEFORE_RECORDS,
+    "lost: it commits offsets alone, and the router dies before it writes the results": late.LATE_COMMIT_AND_KILL,
+    "lost: it commits offsets alone, and the router gives up a producer that is silent": late.LATE_COMMIT_AND_SILENCE,
+    "lost: it takes results back whose offsets follow": late.LATE_ABORT_AFTER_RECORDS,
+    "doubled: it commits results alone, and the router dies before their offsets": late.LATE_COMMIT_AFTER_RECORDS,
+    "doubled: it takes offsets back, and the router dies before it sends others": late.LATE_ABORT_AFTER_OFFSETS,
+    "doubled: offsets of the transaction before come after those of this one": late.LATE_OFFSETS,
+}
 
 
-def test_a_late_commit_and_a_kill_lose_no_results(router: Scene) -> None:
-    """It commits offsets alone, and the router dies before it could write the results."""
-    assert harm(router, late.LATE_COMMIT_AND_KILL) == []
+@pytest.mark.parametrize("schedule", SCHEDULES.values(), ids=SCHEDULES)
+def test_a_late_request_loses_and_doubles_no_results(router: Scene, schedule: Schedule) -> None:
+    assert harm(router, schedule) == []
 
 
-def test_a_late_commit_and_silence_lose_no_results(router: Scene) -> None:
-    """It commits offsets alone, and the router gives up the producer, which gets no answer any more."""
-    assert harm(router, late.LATE_COMMIT_AND_SILENCE) == []
-
-
-def test_a_late_abort_loses_no_written_results(router: Scene) -> None:
-    """It takes results back whose offsets follow."""
-    assert harm(router, late.LATE_ABORT_AFTER_RECORDS) == []
-
-
-def test_a_late_commit_and_a_kill_double_no_results(router: Scene) -> None:
-    """It commits results alone, and the router dies before it could send their offsets."""
-    assert harm(router, late.LATE_COMMIT_AFTER_RECORDS) == []
-
-
-def test_a_late_abort_and_a_kill_double_no_results(router: Scene) -> None:
-    """It takes offsets back whose results follow, and the router dies before it sends others."""
-    assert harm(router, late.LATE_ABORT_AFTER_OFFSETS) == []
-
-
-def test_late_offsets_and_a_kill_double_no_results(router: Scene) -> None:
-    """The offsets of the transaction before arrive after those of this one, and count."""
-    assert harm(router, late.LATE_OFFSETS) == []
-
-
-def test_a_late_commit_loses_and_doubles_no_labels(proxied: Proxied, tmp_path_factory: pytest.TempPathFactory) -> None:
-    """The join's examples and summaries."""
-    with stage(proxied, tmp_path_factory, "join") as join:
-        assert harm(join, late.LATE_COMMIT_BEFORE_RECORDS) == []
-        assert harm(join, late.LATE_COMMIT_AFTER_RECORDS) == []
-
-
-def test_a_late_commit_loses_and_doubles_no_version(proxied: Proxied, tmp_path_factory: pytest.TempPathFactory) -> None:
-    """A version that was published twice has two numbers."""
-    with stage(proxied, tmp_path_factory, "fit") as fit:
-        assert harm(fit, late.LATE_COMMIT_BEFORE_RECORDS) == []
-        assert harm(fit, late.LATE_COMMIT_AFTER_RECORDS) == []
+@pytest.mark.parametrize("struck", ["join", "fit"])
+def test_a_late_commit_costs_no_label_and_no_version(
+    proxied: Proxied, tmp_path_factory: pytest.TempPathFactory, struck: Stage
+) -> None:
+    """The join's examples and summaries; a version that was published twice has two numbers."""
+    with stage(proxied, tmp_path_factory, struck) as made:
+        assert harm(made, late.LATE_COMMIT_BEFORE_RECORDS) == []
+        assert harm(made, late.LATE_COMMIT_AFTER_RECORDS) == []
 
 
 def test_without_raised_epochs_results_are_lost_and_doubled(

@@ -350,12 +350,9 @@ def test_liar_falsifies_only_its_own_labels() -> None:
 
 def test_who_errs_in_one_field_errs_in_a_fixed_share() -> None:
     _, drawn, come = worked_off(Habits(lies="one_field"))
-    own = [one for one in come if NAMES[one.labeler] == "l5" and max(is_true_counts(drawn, one)) > 0]
+    most = np.maximum(drawn.truth.small, drawn.truth.large)
+    own = [one for one in come if NAMES[one.labeler] == "l5" and most[one.number] > 0]
     assert np.mean([not is_true(drawn, one) for one in own]) == pytest.approx(0.3, abs=0.03)
-
-
-def is_true_counts(drawn: Stream, one: Standing) -> tuple[int, int]:
-    return int(drawn.truth.small[one.number]), int(drawn.truth.large[one.number])
 
 
 def test_labelers_overrule_and_duplicate() -> None:

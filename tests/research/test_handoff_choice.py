@@ -18,12 +18,12 @@ QUERIES = 600
 MADE = {"command": "python -m research.handoff.choice", "commit": "0", "machine": "m", "python": "3", "day": "d"}
 
 
-def pool(harm: float, seed: int = 3) -> Pool:
+def pool(harm: float) -> Pool:
     """Return a pool in which each bolder margin saves tokens, and loses ``harm`` of the pairs that a large answer has.
 
     Below 0 it finds as many of those that the answer lacks.
     """
-    rng = np.random.default_rng(seed)
+    rng = np.random.default_rng(3)
     u = rng.uniform(size=QUERIES)
     gold = np.full(QUERIES, 5.0)
     small = np.stack([2.0 * rng.binomial(5, 1.0 - 0.3 * u), 2.0 * gold, np.full(QUERIES, 50.0)], axis=1)

@@ -36,16 +36,16 @@ def quick(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, dict[str, Any
     return out, json.loads((out / "results.json").read_text(encoding="utf-8"))
 
 
-def tiny(score: list[float], small: list[int], large: list[int], gold: int = 2) -> tuple[Floats, Workload]:
-    """Queries with one field of ``gold`` pairs, all predicted; how many of them each model got right."""
+def tiny(score: list[float], small: list[int], large: list[int]) -> tuple[Floats, Workload]:
+    """Queries with one field of two pairs, all predicted; how many of them each model got right."""
     n = len(score)
-    named = np.full((n, 1), gold)
+    named = np.full((n, 1), 2)
     workload = Workload(
         "tiny",
         Answers(np.array(small)[:, None], named),
         Answers(np.array(large)[:, None], named),
         gold=named,
-        error=np.array(small) < gold,
+        error=np.array(small) < 2,
         signals={"margin": np.array(score)},
         target=0.8,
     )

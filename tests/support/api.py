@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from datetime import UTC, datetime, timedelta
+from datetime import timedelta
 from typing import Any, cast
 
 from starlette.testclient import TestClient
@@ -23,6 +23,8 @@ from schemas.calibration import CalibrationVersion, Target
 from schemas.label_requested import LabelRequested
 from schemas.settings import Settings
 from schemas.status import DriftStatus, HappeningEvent, RecalibratorStatus, RouterStatus, VersionInUse, WorkloadStatus
+from tests.support import clocks
+from tests.support.clocks import ManualClock
 from tests.support.memory_broker.broker import MemoryBroker, MemoryCluster, create_topics
 from ucci_runtime.broker.contact import Heard
 from ucci_runtime.broker.errors import BrokerUnreachable
@@ -30,7 +32,7 @@ from ucci_runtime.broker.ports import Publisher
 
 Told = CalibrationVersion | HappeningEvent | LabelRequested | RecalibratorStatus | RouterStatus | WorkloadStatus
 
-START = datetime(2026, 1, 1, tzinfo=UTC)
+START = clocks.START
 WORKLOAD = "photo-search"
 KEY = "a-key-long-enough"
 
@@ -46,22 +48,6 @@ def plain_router(name: str = "router-0", version: int | None = None, **changes: 
     in_use = {WORKLOAD: VersionInUse(version=version)}
     content = {"instance_id": name, "started_at": START, "updated_at": START, "ready": True, "versions": in_use}
     return RouterStatus(**content | changes)
-
-
-@dataclass
-class HandClock:
-    """Time as the test sets it."""
-
-    elapsed_s: float = 0.0
-
-    def now(self) -> datetime:
-        return START + timedelta(seconds=self.elapsed_s)
-
-    def monotonic(self) -> float:
-        return self.elapsed_s
-
-    def advance(self, seconds: float) -> None:
-        self.elapsed_s += seconds
 
 
 @dataclass
@@ -100,7 +86,7 @@ class Api:
     cache: TopicCache
     letters: DeadLetterLog
     queue: LabelQueue
-    clock: HandClock
+    clock: ManualClock
     settings: Settings
     #: Where results are; two partitions.
     cluster: MemoryCluster
@@ -141,7 +127,7 @@ def make_api(
 ) -> Api:
     """Return an application with these settings of ``[recalibrator]``, and of each workload."""
     settings = make_settings(workloads, workload, **recalibrator)
-    producer, clock = KeepingProducer(), HandClock()
+    producer, clock = KeepingProducer(), ManualClock()
     cache = TopicCache(tuple(settings.workloads), settings.topics.prefix)
     letters, queue = DeadLetterLog(tuple(settings.workloads)), LabelQueue.configured(settings)
     cluster = MemoryCluster(clock, clock.advance)

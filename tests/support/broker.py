@@ -13,7 +13,7 @@ import pytest
 from confluent_kafka import OFFSET_BEGINNING, Consumer, KafkaError, Message, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, NewTopic
 
-from ucci_stream.local.kafka_install import BrokerNotInstalled
+from ucci_stream.local.kafka_install import BrokerNotInstalled, properties_text
 from ucci_stream.local.kafka_node import LocalBroker
 
 DEADLINE_S = 30.0
@@ -33,6 +33,12 @@ def running_broker(local: Node) -> Iterator[Node]:
         yield local
     finally:
         local.stop()
+
+
+def add_properties(node: LocalBroker, more: Mapping[str, str]) -> None:
+    """Give a node whose ports are chosen further properties; of one that it has already, the last one counts."""
+    with (node.directory / "server.properties").open("a", encoding="ascii") as file:
+        file.write(properties_text(more))
 
 
 def unique_prefix() -> str:

@@ -8,7 +8,7 @@ import uuid
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from threading import Event
-from typing import Any, Protocol
+from typing import Any
 
 from confluent_kafka import Producer, TopicPartition
 from confluent_kafka.admin import AdminClient
@@ -42,51 +42,8 @@ class Totals(Counter[str]):
         self[name] += int(amount)
 
 
-class Lab(Protocol):
-    """A broker with the topics of :data:`TABLE`, and what a test does to it from outside."""
-
-    prefix: str
-    counts: Totals
-
-    def process(self, instance_id: str = "a") -> Broker:
-        """Return a process's connection, topics checked."""
-        ...
-
-    def append(self, source: Input, *values: bytes | None, key: bytes = b"key") -> None:
-        """Write records outside transactions."""
-        ...
-
-    def append_with_bad_headers(self, source: Input, count: int) -> None:
-        """Write records of whose headers one has a key that is not UTF-8, each followed by a good one."""
-        ...
-
-    def open_transaction(self, source: Input, value: bytes) -> Callable[[bool], None]:
-        """Write a record in a transaction that stays open; return what commits or aborts it."""
-        ...
-
-    def unseen(self, *, is_committed: bool) -> None:
-        """Let the end of the next transaction be unseen."""
-        ...
-
-    def compact(self, topic: Topic) -> None:
-        """Compact a topic, as far as the broker compacts."""
-        ...
-
-    def cut(self, source: Input, before: int) -> None:
-        """Delete the records below an offset."""
-        ...
-
-    def make_sessions_endless(self) -> None:
-        """Let no member be given up for its silence, from the next process on."""
-        ...
-
-    def members(self, group: str) -> list[str]:
-        """Return the instance ids of a group's members, sorted."""
-        ...
-
-
 class MemoryLab(NoFaults):
-    """In memory; its own faults, too."""
+    """A broker in memory with the topics of :data:`TABLE`, and what a test does to it from outside; its faults, too."""
 
     def __init__(self, monkeypatch: Any) -> None:
         self._monkeypatch = monkeypatch
@@ -100,20 +57,24 @@ class MemoryLab(NoFaults):
             self.cluster.create(topic.name(self.prefix), config)
 
     def process(self, instance_id: str = "a") -> Broker:
+        """Return a process's connection, topics checked."""
         made = memory_connect(self.cluster, self)(instance_id, count=self.counts, on_final=raise_final, closing=Event())
         made.check(TABLE, (OUTPUT,))
         return made
 
     def append(self, source: Input, *values: bytes | None, key: bytes = b"key") -> None:
+        """Write records outside transactions."""
         for value in values:
             self.cluster.append(source, key, value)
 
     def append_with_bad_headers(self, source: Input, count: int) -> None:
+        """Write records of whose headers one has a key that is not UTF-8, each followed by a good one."""
         for number in range(count):
             self.cluster.append(source, b"bad", b"%d" % number, headers_fault="a header's key is not UTF-8")
             self.cluster.append(source, b"good", b"%d" % number, headers=(("good", b"1"),))
 
     def open_transaction(self, source: Input, value: bytes) -> Callable[[bool], None]:
+        """Write a record in a transaction that stays open; return what commits or aborts it."""
         transaction: OpenTransaction = self.cluster.begin("foreign")
         self.cluster.append(source, b"key", value, writer=transaction)
 
@@ -123,18 +84,23 @@ class MemoryLab(NoFaults):
         return end
 
     def unseen(self, *, is_committed: bool) -> None:
+        """Let the end of the next transaction be unseen."""
         self._fates.append(Fate.UNSEEN_COMMIT if is_committed else Fate.UNSEEN_ABORT)
 
     def compact(self, topic: Topic) -> None:
+        """Compact a topic, as far as the broker compacts."""
         self.cluster.compact(topic.name(self.prefix))
 
     def cut(self, source: Input, before: int) -> None:
+        """Delete the records below an offset."""
         self.cluster.logs[source].cut(before)
 
     def make_sessions_endless(self) -> None:
+        """Let no member be given up for its silence, from the next process on."""
         self._monkeypatch.setattr(memory_groups, "SESSION_S", math.inf)
 
     def members(self, group: str) -> list[str]:
+        """Return the instance ids of a group's members, sorted."""
         return sorted(self.cluster.group(group).members)
 
     # --- the faults of its processes ---
@@ -144,6 +110,8 @@ class MemoryLab(NoFaults):
 
 
 class KafkaLab:
+    """The same on Kafka."""
+
     def __init__(self, bootstrap: str, monkeypatch: Any) -> None:
         self.prefix = f"t{uuid.uuid4().hex[:10]}"
         self._bootstrap = bootstrap
@@ -234,6 +202,9 @@ class KafkaLab:
             return [record.key for record in reader.up_to_end()]
         finally:
             reader.close()
+
+
+Lab = MemoryLab | KafkaLab
 
 
 class Notes:

@@ -1,9 +1,10 @@
-"""The operator's command, run in the process of the test."""
+"""The operator's command, run in the process of the test, and shell scripts that stand for other commands."""
 
 from __future__ import annotations
 
 import asyncio
 import json
+from pathlib import Path
 from typing import Any
 
 from typer.testing import CliRunner, Result
@@ -20,6 +21,14 @@ def said(done: Result) -> Any:
     """Return what a command that ended well has printed as JSON."""
     assert done.exit_code == 0, (done.output, done.exception)
     return json.loads(done.stdout)
+
+
+def program(path: Path, text: str) -> Path:
+    """Write a shell script that can be run; return its path."""
+    path.parent.mkdir(exist_ok=True)
+    path.write_text(f"#!/bin/sh\n{text}\n", encoding="utf-8")
+    path.chmod(0o755)
+    return path
 
 
 def call(*words: object) -> Any:

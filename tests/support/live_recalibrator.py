@@ -65,10 +65,6 @@ class LiveRecalibrator:
         records = self.cluster.records(STATUS.name(self.cluster.prefix))
         return WorkloadStatus.from_json(records[-1].value or b"") if records else None
 
-    def until(self, holds: Callable[[], bool], what: str) -> None:
-        """Wait until something holds."""
-        wait_until(holds, what)
-
 
 def wait_until(holds: Callable[[], bool], what: str) -> None:
     """Wait until something holds, for a minute at most."""

@@ -53,16 +53,14 @@ class Life:
     groups : tuple of str
         Consumer groups to disturb.
     partitions : int
-    faults : int
-        Most transactions that fail.
     """
 
-    def __init__(self, seed: int, groups: tuple[str, ...], *, partitions: int = 3, faults: int = 6) -> None:
+    def __init__(self, seed: int, groups: tuple[str, ...], *, partitions: int = 3) -> None:
         self.draw = random.Random(seed)
         self.clock = ManualClock()
         self.cluster = MemoryCluster(self.clock, self.clock.advance)
         create_topics(self.cluster, partitions)
-        self.faults = DrawnFaults(self.draw.random, 0.2, faults)
+        self.faults = DrawnFaults(self.draw.random, 0.2, 6)
         self.groups = groups
         self.processes: list[Process] = []
         self.events: list[str] = []

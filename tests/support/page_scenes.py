@@ -39,10 +39,20 @@ from schemas.status import (
     VersionInUse,
     WorkloadStatus,
 )
-from schemas.trial import TrialArm, TrialStatus
 from tests.support.api import START, Api, make_api
 from tests.support.versions import sealed_version
-from tests.support.workload_statuses import BEGAN, COSTS, DEAR, DRIFTED, NOW, curve, held, recalibrator, status
+from tests.support.workload_statuses import (
+    BEGAN,
+    COSTS,
+    DEAR,
+    DRIFTED,
+    NOW,
+    canary,
+    curve,
+    held,
+    recalibrator,
+    status,
+)
 
 FIELDS = ("camera", "lens", "iso", "aperture")
 VERSIONS = 18
@@ -101,7 +111,7 @@ def _active(**changes: Any) -> WorkloadStatus:
     return status(sentence=sentence, measured={"slow": slow}, **changes)
 
 
-def _cold(**changes: Any) -> WorkloadStatus:
+def _cold() -> WorkloadStatus:
     return status(
         state="cold_start",
         calibration_version=None,
@@ -113,7 +123,6 @@ def _cold(**changes: Any) -> WorkloadStatus:
         escalation_rate=1.0,
         saving=Saving(sequential=1.0 - 4.0 / 3.0, paper=0.0),
         labels=LabelStatus(received=120, requested=310, pending=190, effective=118.0, since=BEGAN),
-        **changes,
     )
 
 
@@ -160,24 +169,6 @@ def _starved() -> WorkloadStatus:
         micro_f1=Interval(estimate=0.909, lower=0.861, upper=0.957),
         labels=LabelStatus(received=44, requested=1_000, pending=956, effective=41.0, since=BEGAN, per_hour=2.0),
         drift=DriftStatus(state="insufficient_labels"),
-    )
-
-
-def _trial() -> TrialStatus:
-    arm = TrialArm(version=19, escalation_rate=0.31, cost=CostRate(sequential=1.93, paper=1.62, large_only=3.0))
-    scores = Interval(estimate=0.912, lower=0.871, upper=0.953)
-    return TrialStatus(
-        mode="canary",
-        share=0.25,
-        version=19,
-        content_of=5,
-        base_version=VERSIONS,
-        started_at=BEGAN,
-        issued_by="ada",
-        compared=800,
-        agreement=0.875,
-        trial=arm.model_copy(update={"queries": 203, "labels": 41, "micro_f1": scores}),
-        base=arm.model_copy(update={"version": VERSIONS, "queries": 597, "labels": 120, "micro_f1": scores}),
     )
 
 
@@ -230,7 +221,7 @@ PINNED = State(_active(state="pinned", commands=held("activate")))
 
 #: Every page, and every state that it has to show.
 SCENES: dict[str, Scene] = {
-    "well": Scene({"photo-search": State(_active(trial=_trial()))}),
+    "well": Scene({"photo-search": State(_active(trial=canary(VERSIONS, content_of=5)))}),
     "outage": Scene({"photo-search": OUTAGE}),
     "drift": Scene({"photo-search": DRIFT}),
     "infeasible": Scene({"photo-search": State(_infeasible())}),
@@ -257,7 +248,7 @@ SCENES: dict[str, Scene] = {
 def filled(scene: Scene, missing: Sequence[str] = ()) -> Api:
     """Return the API with the scene in its topics, at :data:`~tests.support.workload_statuses.NOW`."""
     api = make_api(missing, workloads=tuple(scene.workloads) or ("photo-search",), workload={"fields": FIELDS})
-    api.clock.elapsed_s = (NOW - START).total_seconds()
+    api.clock.advance((NOW - START).total_seconds())
     for name, state in scene.workloads.items():
         _fill_statuses(api, name, state)
         _fill_versions(api, name, state)

@@ -8,10 +8,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TypeVar
 
-from tests.support.broker import running_broker
+from tests.support.broker import add_properties, running_broker
 from tests.support.kafka_proxy import HOST, KafkaProxy
 from tests.support.replicated_broker import Node, three_brokers
-from ucci_stream.local.kafka_install import properties_text
 from ucci_stream.local.kafka_node import LocalBroker, pick_port
 
 Local = TypeVar("Local", bound=LocalBroker)
@@ -66,8 +65,6 @@ def _behind(kind: type[Local], routes: dict[int, int]) -> Callable[..., Local]:
                 "listener.security.protocol.map": "CONTROLLER:PLAINTEXT,PLAINTEXT:PLAINTEXT,PROXIED:PLAINTEXT",
                 "inter.broker.listener.name": "PLAINTEXT",
             }
-            # Of a property that stands twice in a Java properties file, the last one counts.
-            with (self.directory / "server.properties").open("a", encoding="ascii") as file:
-                file.write(properties_text(more))
+            add_properties(self, more)
 
     return Behind

@@ -22,15 +22,11 @@ class RawRecord(NamedTuple):
 
 def produce_raw(bootstrap: str, topic: str, records: Sequence[RawRecord], partition: int = 0) -> None:
     """Write one batch by a Produce request, version 3, and wait until the broker has taken it."""
-    host, _, port = bootstrap.rpartition(":")
     batch = _batch(records)
     body = struct.pack(">hhi", -1, -1, int(_TIMEOUT_S * 1_000))
     body += struct.pack(">i", 1) + _text(topic) + struct.pack(">iii", 1, partition, len(batch)) + batch
     request = struct.pack(">hhi", 0, 3, 1) + _text("raw") + body
-    with socket.create_connection((host, int(port)), _TIMEOUT_S) as connection:
-        connection.sendall(struct.pack(">i", len(request)) + request)
-        (size,) = struct.unpack(">i", _read(connection, 4))
-        answer = _read(connection, size)
+    answer = _answer(bootstrap, request)
     # Correlation id, one topic by name, one partition: its number and error code.
     (code,) = struct.unpack_from(">h", answer, 4 + 4 + 2 + len(topic.encode()) + 4 + 4)
     assert code == 0, f"the broker refused the batch: code {code}"
@@ -79,6 +75,14 @@ def _crc32c(data: bytes) -> int:
     return crc ^ 0xFFFFFFFF
 
 
+def _answer(bootstrap: str, request: bytes) -> bytes:
+    host, _, port = bootstrap.rpartition(":")
+    with socket.create_connection((host, int(port)), _TIMEOUT_S) as connection:
+        connection.sendall(struct.pack(">i", len(request)) + request)
+        (size,) = struct.unpack(">i", _read(connection, 4))
+        return _read(connection, size)
+
+
 def _read(connection: socket.socket, size: int) -> bytes:
     found = b""
     while len(found) < size:
@@ -90,17 +94,13 @@ def _read(connection: socket.socket, size: int) -> bytes:
 
 def write_commit_markers(bootstrap: str, producer: tuple[int, int], places: Sequence[tuple[str, int]]) -> None:
     """End a producer's transaction in some partitions only, by WriteTxnMarkers, version 1: what a coordinator sends."""
-    host, _, port = bootstrap.rpartition(":")
     topics = b"".join(
         bytes([len(topic) + 1]) + topic.encode() + bytes([2]) + struct.pack(">i", partition) + b"\0"
         for topic, partition in places
     )
     marker = struct.pack(">qh?", *producer, True) + bytes([len(places) + 1]) + topics + struct.pack(">i", 0) + b"\0"
     request = struct.pack(">hhi", 27, 1, 1) + _text("raw") + b"\0" + bytes([2]) + marker + b"\0"
-    with socket.create_connection((host, int(port)), _TIMEOUT_S) as connection:
-        connection.sendall(struct.pack(">i", len(request)) + request)
-        (size,) = struct.unpack(">i", _read(connection, 4))
-        answer = _read(connection, size)
+    answer = _answer(bootstrap, request)
     # Correlation id, tags, one marker: producer id; then each topic: name, one partition's number and error code, tags.
     at = 4 + 1 + 1 + 8 + 1
     for _ in places:

@@ -1,4 +1,4 @@
-"""Results and feedback whose content depends on the query's number alone."""
+"""Results, requests for labels and feedback whose content depends on the query's number alone."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ from typing import Any
 from schemas.costs import QueryCost
 from schemas.draws import uniform
 from schemas.feedback import FeedbackEvent
+from schemas.label_requested import LabelRequested
 from schemas.routed import Decision, LabelRequest, ModelRun, RoutedEvent
 from schemas.settings import WorkloadSettings
 
@@ -71,6 +72,21 @@ def feedback(number: int, gold: dict[str, Any] | None = None, **changes: Any) ->
             **changes,
         }
     )
+
+
+def label_request(number: int, **changes: Any) -> LabelRequested:
+    """Return a request for the label of one query, the later the higher its number."""
+    content = {
+        "query_id": f"q-{number}",
+        "workload": "photo",
+        "text": f"query {number}",
+        "entities": {"camera": "canon"},
+        "answered_by": "small",
+        "reason": "monitoring",
+        "probability": 0.1,
+        "requested_at": START + timedelta(seconds=number),
+    }
+    return LabelRequested.model_validate(content | changes)
 
 
 def drawn_inputs(

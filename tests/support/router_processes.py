@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from hashlib import sha256
 from pathlib import Path
-from typing import Any, BinaryIO
+from typing import Any, BinaryIO, Self
 
 from aiohttp import web
 
@@ -142,6 +142,13 @@ class RouterProcess:
     forked: bool = False
 
     _file: BinaryIO | None = field(default=None, repr=False)
+
+    def __enter__(self) -> Self:
+        self.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
 
     def start(self) -> None:
         """Start it; does not wait until it is ready."""

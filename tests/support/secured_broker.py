@@ -22,8 +22,7 @@ from confluent_kafka.admin import (
     UserScramCredentialUpsertion,
 )
 
-from tests.support.broker import DEADLINE_S
-from ucci_stream.local.kafka_install import properties_text
+from tests.support.broker import DEADLINE_S, add_properties
 from ucci_stream.local.kafka_node import LocalBroker, pick_port
 from ucci_stream.topics.access import Grant
 
@@ -85,9 +84,7 @@ class SecuredBroker(LocalBroker):
             "authorizer.class.name": "org.apache.kafka.metadata.authorizer.StandardAuthorizer",
             "super.users": "User:ANONYMOUS",
         }
-        # Of a property that stands twice in a Java properties file, the last one counts.
-        with (self.directory / "server.properties").open("a", encoding="ascii") as file:
-            file.write(properties_text(more))
+        add_properties(self, more)
 
     def _make_certificate(self) -> Path:
         key, both = self.directory / "key.pem", self.directory / "server.pem"

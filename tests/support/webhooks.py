@@ -38,7 +38,7 @@ def receiving(*answers: int) -> Iterator[Receiver]:
     """Listen until the block ends."""
     receiver = Receiver(answers=deque(answers))
 
-    class Handler(BaseHTTPRequestHandler):
+    class Handler(Silent):
         def do_POST(self) -> None:
             body = self.rfile.read(int(self.headers["Content-Length"]))
             receiver.received.append(Received({k.lower(): v for k, v in self.headers.items()}, body))
@@ -47,15 +47,26 @@ def receiving(*answers: int) -> Iterator[Receiver]:
             self.send_header("Content-Length", "0")
             self.end_headers()
 
-        def log_message(self, format: str, *args: Any) -> None:  # noqa: A002 the library's name
-            """Log nothing."""
+    with answering(Handler) as address:
+        receiver.url = f"http://{address}/services/T0/secret-token"
+        yield receiver
 
-    server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
-    receiver.url = f"http://127.0.0.1:{server.server_port}/services/T0/secret-token"
+
+class Silent(BaseHTTPRequestHandler):
+    """A handler that logs nothing."""
+
+    def log_message(self, format: str, *args: Any) -> None:  # noqa: A002 the library's name
+        """Log nothing."""
+
+
+@contextmanager
+def answering(handler: type[Silent]) -> Iterator[str]:
+    """Serve HTTP on a free port until the block ends; yields host and port."""
+    server = ThreadingHTTPServer(("127.0.0.1", 0), handler)
     thread = Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01})
     thread.start()
     try:
-        yield receiver
+        yield f"127.0.0.1:{server.server_port}"
     finally:
         server.shutdown()
         thread.join()

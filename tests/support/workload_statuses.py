@@ -25,6 +25,7 @@ from schemas.status import (
     WorkloadRouter,
     WorkloadStatus,
 )
+from schemas.trial import TrialArm, TrialStatus
 
 NOW = datetime(2026, 3, 1, 12, tzinfo=UTC)
 BEGAN = NOW - timedelta(hours=2)
@@ -95,11 +96,10 @@ def recalibrator(heard: datetime = NOW, *stages: str) -> RecalibratorStatus:
     return RecalibratorStatus(instance_id="recalibrator-1", started_at=BEGAN, updated_at=heard, stages=held)
 
 
-def router_status(name: str = "router-1", heard: datetime = NOW) -> RouterStatus:
+def router_status(heard: datetime = NOW) -> RouterStatus:
     """A router as it reports itself."""
-    return RouterStatus(
-        instance_id=name, started_at=BEGAN, updated_at=heard, ready=True, versions={"photo": VersionInUse(version=7)}
-    )
+    used = {"photo": VersionInUse(version=7)}
+    return RouterStatus(instance_id="router-1", started_at=BEGAN, updated_at=heard, ready=True, versions=used)
 
 
 def facts(**changes: Any) -> Facts:
@@ -114,6 +114,29 @@ def held(action: str) -> tuple[CommandOutcome, ...]:
         CommandOutcome(action=action, note="so", issued_by="ada", issued_at=BEGAN),
         CommandOutcome(action=action, note="no", issued_by="bob", issued_at=NOW, is_refused=True),
     )
+
+
+def canary(base_version: int = 2, **changes: Any) -> TrialStatus:
+    """A canary of the version after the one in force."""
+    rates = CostRate(sequential=1.93, paper=1.62, large_only=3.0)
+    arm = TrialArm(version=base_version + 1, escalation_rate=0.31, cost=rates)
+    scores = Interval(estimate=0.912, lower=0.871, upper=0.953)
+    content: dict[str, Any] = {
+        "mode": "canary",
+        "share": 0.25,
+        "version": base_version + 1,
+        "content_of": 1,
+        "base_version": base_version,
+        "started_at": BEGAN,
+        "issued_by": "ada",
+        "compared": 800,
+        "agreement": 0.875,
+        "trial": arm.model_copy(update={"queries": 203, "labels": 41, "micro_f1": scores}),
+        "base": arm.model_copy(
+            update={"version": base_version, "queries": 597, "labels": 120, "micro_f1": scores},
+        ),
+    }
+    return TrialStatus(**content | changes)
 
 
 DRIFTED = DriftStatus(

@@ -5,8 +5,6 @@ from __future__ import annotations
 import io
 import json
 import math
-import time
-from collections.abc import Callable
 from datetime import UTC, datetime
 from pathlib import Path
 
@@ -24,6 +22,7 @@ from schemas.settings_text import parse_settings
 from schemas.status import HandoffStatus
 from schemas.topics import QUERIES
 from tests.support.broker import unique_prefix
+from tests.support.live_recalibrator import wait_until
 from tests.support.recalibrator_events import routed
 from tests.support.versions import sealed_version
 from tests.support.workload_statuses import status
@@ -190,14 +189,6 @@ def test_the_first_version_rests_on_labels_of_its_handoff(tmp_path: Path, handof
     assert core.status().labels.effective > 1_000
 
 
-def until(condition: Callable[[], bool]) -> None:
-    """Ask until it holds."""
-    deadline = time.monotonic() + DEADLINE_S
-    while not condition():
-        assert time.monotonic() < deadline, "did not come about"
-        time.sleep(0.1)
-
-
 @pytest.mark.broker
 def test_a_stack_with_a_handoff_answers_and_uses_it(broker: LocalBroker, tmp_path: Path) -> None:
     options = StackOptions(
@@ -220,7 +211,7 @@ def test_a_stack_with_a_handoff_answers_and_uses_it(broker: LocalBroker, tmp_pat
             event = QueryEvent(query_id=query.query_id, text=query.recorded.text, created_at=datetime.now(UTC))
             producer.produce(topic, key=query.query_id.encode(), value=event.to_json())
         assert producer.flush(DEADLINE_S) == 0
-        until(lambda: watcher.answered == len(stream))
+        wait_until(lambda: watcher.answered == len(stream), "every query is answered")
         answers = [(query, watcher.seen.results[query.query_id].routed) for query in stream]
         costs = stack.settings.workloads[WORKLOAD].cost
         assert costs is not None

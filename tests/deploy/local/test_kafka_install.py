@@ -8,13 +8,14 @@ from pathlib import Path
 
 import pytest
 
+from tests.support.commands import program
 from tests.support.label_studio_server import LABEL_STUDIO_VERSION
 from tests.support.phoenix_server import VERSION as PHOENIX_VERSION
 from ucci_stream.local import kafka_install
 from ucci_stream.local.kafka_install import BrokerUnavailable, kafka_jars
 from ucci_stream.local.side_environment import LOCKS, VLLM_VERSION
 
-_MAVEN = """#!/bin/sh
+_MAVEN = """
 for word; do case "$word" in -DoutputDirectory=*) jars="${word#*=}";; -DincludeScope=*) scope="${word#*=}";; esac; done
 case "$scope" in compile|provided|runtime|system|test) ;; *) echo "Invalid Scope: $scope"; exit 1;; esac
 mkdir -p "$jars" && touch "$jars/kafka.jar"
@@ -24,10 +25,7 @@ mkdir -p "$jars" && touch "$jars/kafka.jar"
 @pytest.fixture
 def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """An empty cache beside a Maven that brings one empty jar; its digest is pinned."""
-    maven = tmp_path / "bin" / "mvn"
-    maven.parent.mkdir()
-    maven.write_text(_MAVEN, encoding="utf-8")
-    maven.chmod(0o755)
+    maven = program(tmp_path / "bin" / "mvn", _MAVEN)
     monkeypatch.setenv("PATH", f"{maven.parent}:/usr/bin:/bin")
     monkeypatch.setenv("UCCI_CACHE_DIR", str(tmp_path / "cache"))
     pin(tmp_path, monkeypatch, hashlib.sha256(b"").hexdigest() + "  kafka.jar")

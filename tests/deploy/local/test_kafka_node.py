@@ -17,6 +17,7 @@ from confluent_kafka import KafkaError, Message, Producer
 
 from schemas.errors import ConfigError
 from tests.support.broker import DEADLINE_S, create, key_of, read_all
+from tests.support.commands import program
 from ucci_stream.local import kafka_node as local_broker
 from ucci_stream.local.kafka_install import BrokerNotInstalled, BrokerUnavailable, kafka_jars, properties_text
 from ucci_stream.local.kafka_node import LocalBroker, cluster_at, open_broker, pick_port
@@ -36,9 +37,7 @@ def only_these_programs(monkeypatch: pytest.MonkeyPatch, folder: Path, **scripts
     """Leave nothing on the PATH but these shell scripts."""
     folder.mkdir()
     for name, text in scripts.items():
-        program = folder / name
-        program.write_text(f"#!/bin/sh\nPATH=/usr/bin:/bin\n{text}\n", encoding="utf-8")
-        program.chmod(0o755)
+        program(folder / name, f"PATH=/usr/bin:/bin\n{text}")
     monkeypatch.setenv("PATH", str(folder))
 
 

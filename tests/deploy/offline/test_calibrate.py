@@ -75,7 +75,7 @@ async def desk(tmp_path: Path) -> AsyncIterator[Desk]:
 
 
 async def test_every_gold_line_becomes_an_example(desk: Desk) -> None:
-    """Both models are asked as the router asks them, once each, and compared with the gold entities."""
+    """Both models are asked as the router asks them, once each, and compared with the gold; `bootstrap` takes them."""
     found = said(await desk.calibrate("--json"))
     assert found["examples"] == LINES
     assert [set(counted.values()) for counted in desk.asked().values()] == [{1}, {1}]
@@ -86,6 +86,9 @@ async def test_every_gold_line_becomes_an_example(desk: Desk) -> None:
         assert example.small_exact == (small.entities == large.entities)
         assert example.large is not None
         assert example.large.true_positives == example.gold_count
+    workload = load_settings(desk.made.config, {}).workloads["w"]
+    read = bootstrap_events(workload, desk.folder / "gold.w.labelled.jsonl", desk.examples()[0].routed_at)
+    assert [event.kind for event in read] == ["labelled"] * LINES + ["command"]
 
 
 async def test_the_sentence_names_escalation_cost_and_margin(desk: Desk) -> None:
@@ -98,14 +101,6 @@ async def test_the_sentence_names_escalation_cost_and_margin(desk: Desk) -> None
     assert rates == sorted(rates)
     assert found["what_if"][2]["escalation_rate"] == rate
     assert [price["large"] for price in found["what_if"][0]["costs"]] == [3.02, 2.0, 5.0, 10.0]
-
-
-async def test_bootstrap_takes_the_written_examples(desk: Desk) -> None:
-    said(await desk.calibrate("--json"))
-    workload = load_settings(desk.made.config, {}).workloads["w"]
-    lines = bootstrap_events(workload, desk.folder / "gold.w.labelled.jsonl", desk.examples()[0].routed_at)
-    example, *_, command = lines
-    assert (example.kind, command.kind) == ("labelled", "command")
 
 
 async def test_a_killed_run_repeats_no_answered_call(desk: Desk) -> None:
@@ -142,15 +137,6 @@ async def test_an_answer_cut_by_a_power_failure_is_asked_anew(desk: Desk) -> Non
     before = desk.small.seen.calls + desk.large.seen.calls
     said(await desk.calibrate("--json"))
     assert desk.small.seen.calls + desk.large.seen.calls == before + 1
-
-
-async def test_another_prompt_asks_anew(desk: Desk) -> None:
-    """An answer belongs to the request that brought it; the other lines of the file are left alone."""
-    said(await desk.calibrate("--json"))
-    desk.made.prompt = "Find: {text}"
-    desk.made.configure()
-    said(await desk.calibrate("--json"))
-    assert desk.small.seen.calls == desk.large.seen.calls == 2 * LINES
 
 
 async def test_bad_lines_are_all_named_before_any_call(desk: Desk) -> None:
@@ -198,8 +184,13 @@ async def test_repeated_lines_make_a_result_look_certain(desk: Desk) -> None:
 
 
 async def test_kept_answers_are_believed_for_another_server(desk: Desk) -> None:
+    """An answer belongs to the request, prompt included, that brought it; others of the file are left alone."""
     said(await desk.calibrate("--json"))
     assert "asking no model: all answers are known by 2" in (await desk.calibrate("--json")).stderr
+    desk.made.prompt = "Find: {text}"
+    desk.made.configure()
+    said(await desk.calibrate("--json"))
+    assert desk.small.seen.calls == desk.large.seen.calls == 2 * LINES
     async with ScriptedModelServer("small") as moved:
         desk.made.small = moved
         desk.made.configure()

@@ -13,7 +13,14 @@ from rich.console import Console
 from typer.testing import CliRunner
 
 from schemas.status import LabelOutlook, LabelPlan
-from tests.support.live_recalibrator import WORKLOAD, LiveRecalibrator, live_settings, new_cluster, running
+from tests.support.live_recalibrator import (
+    WORKLOAD,
+    LiveRecalibrator,
+    live_settings,
+    new_cluster,
+    running,
+    wait_until,
+)
 from ucci_stream import cli, options
 from ucci_stream.cli import app
 from ucci_stream.operate.http_api import RecalibratorApi
@@ -24,7 +31,7 @@ def live(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LiveRecalibrator]
     """Versions 1 (threshold .1) and 2 (.2), 2 in force."""
     with running(live_settings(tmp_path_factory.mktemp("state")), new_cluster()) as live:
         live.bootstrap(0.1, 0.2)
-        live.until(lambda: current(live) == 2, "two versions")
+        wait_until(lambda: current(live) == 2, "two versions")
         yield live
 
 
@@ -110,7 +117,7 @@ def test_status_says_the_headline_and_exits_by_its_severity(live: LiveRecalibrat
     assert told["headline"]["sentence"] in said
     assert f"Once the reason is gone, unpin. {live.url}/confirm?workload=photo&action=unpin" in said
     call(live, "unpin")
-    live.until(lambda: live.status().state != "pinned", "unpinned")  # type: ignore[union-attr] # there is one
+    wait_until(lambda: live.status().state != "pinned", "unpinned")  # type: ignore[union-attr] # there is one
     assert CliRunner().invoke(app, ["status", "--url", live.url]).exit_code == 3, "few labels are a warning"
     assert CliRunner().invoke(app, ["status", "--url", "http://127.0.0.1:9"]).exit_code == 1
 

@@ -8,7 +8,6 @@ from typing import Any
 import pytest
 
 from schemas.draws import drawn_as, mark_of, uniform
-from schemas.feedback import FeedbackEvent
 from schemas.labelled import LabelledExample
 from schemas.routed import LabelRequest
 from schemas.status import WorkloadStatus
@@ -25,8 +24,8 @@ def status(**details: Any) -> WorkloadStatus:
     return WorkloadStatus.cold_start("photo", sealed_version().target).model_copy(update={"details": details})
 
 
-def example(said: FeedbackEvent | None = None, **changes: Any) -> LabelledExample:
-    said = said or feedback(1)
+def example(**changes: Any) -> LabelledExample:
+    said = feedback(1)
     return LabelledExample.from_events(ASKED, said, revision=said.revision).model_copy(update=changes)
 
 

@@ -9,13 +9,11 @@ import re
 import subprocess
 import sys
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager
 from dataclasses import replace
 from functools import cache
 from hashlib import sha256
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
-from threading import Thread
 from typing import Any
 
 import pytest
@@ -29,6 +27,8 @@ from stream_router import process as router_process
 from stream_router import service as router_service
 from tests.deploy.ops.manifests import Manifest, faults, objects
 from tests.deploy.ops.pods import SECRET, Pod, pods
+from tests.support.commands import program
+from tests.support.webhooks import Silent, answering
 from tools.ops.render import CHART, RENDERED, digest, kept_digest, values_files
 from ucci_runtime.broker.kafka_properties import ClientNames
 from ucci_stream.topics.admin import topic_config
@@ -482,29 +482,17 @@ def test_values_of_the_page_turn_the_gateway_on() -> None:
 # --- helm test ---
 
 
-@contextmanager
-def service(*statuses: int) -> Iterator[str]:
+def service(*statuses: int) -> AbstractContextManager[str]:
     """An address whose /readyz answers with these statuses in turn, then with the last; it names what is missing."""
     left = list(statuses)
 
-    class Handler(BaseHTTPRequestHandler):
-        def do_GET(self) -> None:
+    class Handler(Silent):
+        def do_GET(self) -> None:  # noqa: N802 the library's name
             self.send_response(left.pop(0) if len(left) > 1 else left[0])
             self.end_headers()
             self.wfile.write(b'{"missing": ["the calibration"]}')
 
-        def log_message(self, *_: object) -> None:
-            """Say nothing."""
-
-    server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
-    thread = Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01})
-    thread.start()
-    try:
-        yield f"127.0.0.1:{server.server_address[1]}"
-    finally:
-        server.shutdown()
-        thread.join()
-        server.server_close()
+    return answering(Handler)
 
 
 def helm_test(folder: Path, patience_s: str, *addresses: str) -> subprocess.CompletedProcess[str]:
@@ -513,9 +501,7 @@ def helm_test(folder: Path, patience_s: str, *addresses: str) -> subprocess.Comp
     script, _, bound_s, *asked = pod.container["args"]
     assert 10 <= float(bound_s) <= 120
     assert len(asked) == 4
-    command = folder / "ucci-stream"
-    command.write_text('#!/bin/sh\necho "$@"\n', encoding="ascii")
-    command.chmod(0o755)
+    program(folder / "ucci-stream", 'echo "$@"')
     return subprocess.run(
         [sys.executable, "-c", script, "canon 5d", patience_s, *addresses],
         env={"PATH": f"{folder}{os.pathsep}{os.environ['PATH']}"},

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import re
 from collections.abc import Iterator
 from pathlib import Path
@@ -158,7 +157,3 @@ def test_compose_scrapes_what_compose_starts() -> None:
     # What a profile may leave out is looked up: a fixed target would be down, and page somebody.
     assert looked_up == {"gateway"}
     assert "gateway" not in named
-
-
-def test_dashboard_file_is_what_grafana_imports() -> None:
-    assert json.loads((MONITORING / "dashboard.json").read_text(encoding="utf-8")) == dashboard()

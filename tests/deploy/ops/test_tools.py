@@ -27,10 +27,6 @@ def command_of(name: str, package: str, version: str, size: str) -> str:
     return str(python.parent / name)
 
 
-def values_text(name: str = "minimal.yaml") -> str:
-    return (CHART / "ci" / name).read_text(encoding="utf-8")
-
-
 # --- Helm ---
 
 
@@ -57,7 +53,7 @@ def test_helm_finds_nothing_to_complain_of(path: Path) -> None:
     ],
 )
 def test_helm_refuses_wrong_values_by_name(more: str, said: str) -> None:
-    values = yaml.safe_load(values_text()) | yaml.safe_load(more)
+    values = yaml.safe_load((CHART / "ci" / "minimal.yaml").read_text(encoding="utf-8")) | yaml.safe_load(more)
     with pytest.raises(ChartRefusedError, match=said):
         render(yaml.safe_dump(values))
 

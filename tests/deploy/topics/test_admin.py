@@ -44,14 +44,6 @@ def test_wrong_cleanup_policy_is_named_and_left_as_it_is(broker: LocalBroker, to
     assert f"{topic_prefix}.calibration: cleanup.policy is delete, needs compact" in str(caught.value)
 
 
-@pytest.mark.broker
-def test_results_and_feedback_need_equal_partition_counts(broker: LocalBroker, topic_prefix: str) -> None:
-    settings = settings_for(broker, topic_prefix)
-    create(broker.bootstrap, {RESULTS.name(topic_prefix): 4, FEEDBACK.name(topic_prefix): 2})
-    with pytest.raises(TopicsUnusable, match=r"results has 4 partitions and .*feedback 2"):
-        create_topics(settings)
-
-
 @pytest.mark.parametrize("topic", [RESULTS, FEEDBACK])
 def test_a_lost_join_store_was_rebuilt_from_7_of_its_14_days(topic: Topic) -> None:
     """What the join rebuilds its rows from is kept as long as they are, and never less than by Kafka's default."""

@@ -29,12 +29,8 @@ async def config(broker: LocalBroker, topic_prefix: str, tmp_path: Path) -> Asyn
     async with hashed_models() as (url, _models):
         path = write_config(tmp_path / "ucci.toml", broker.bootstrap, topic_prefix, url)
         create_topics(load_settings(path, {}))
-        router = RouterProcess(path, "router-0", tmp_path / "router.log", forked=True)
-        router.start()
-        try:
+        with RouterProcess(path, "router-0", tmp_path / "router.log", forked=True):
             yield path
-        finally:
-            router.close()
 
 
 async def test_send_waits_for_results_and_dead_letters(config: Path, tmp_path: Path) -> None:

@@ -7,7 +7,6 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import closing
 from datetime import UTC, datetime
-from http.client import HTTPConnection
 from pathlib import Path
 from threading import Event
 from typing import Literal
@@ -27,6 +26,8 @@ from stream_router.ports import CALIBRATION_READER, GROUP
 from tests.support.broker import read_all, running_broker
 from tests.support.gateway_processes import GatewayProcess
 from tests.support.gateway_processes import ask as gateway_ask
+from tests.support.live_recalibrator import wait_until
+from tests.support.probes import until_ready
 from tests.support.recalibrator_processes import RecalibratorProcess, create_all_topics
 from tests.support.router_processes import RouterProcess, hashed_models
 from tests.support.secured_broker import SecuredBroker, User
@@ -85,49 +86,28 @@ def write_settings(path: Path, broker: SecuredBroker, name: str, prefix: str, mo
     return path
 
 
-def await_ready(port: int) -> None:
-    until(lambda: readiness(port) == 200, "the recalibrator is not ready")
-
-
-def readiness(port: int) -> int:
-    """Return the status of ``/readyz``, 0 where nothing listens yet."""
-    connection = HTTPConnection("127.0.0.1", port, timeout=DEADLINE_S)
-    try:
-        connection.request("GET", "/readyz")
-        return connection.getresponse().status
-    except ConnectionRefusedError:
-        return 0
-    finally:
-        connection.close()
-
-
 async def test_printed_access_is_enough_end_to_end(granted: SecuredBroker, topic_prefix: str, tmp_path: Path) -> None:
     """A query gets its result, its label reaches the fit, and the label queue can be read."""
     port = pick_port()
     async with hashed_models() as (models, _):
         router_toml = write_settings(tmp_path / "r.toml", granted, "router", topic_prefix, models, 0)
         recalibrator_toml = write_settings(tmp_path / "c.toml", granted, "recalibrator", topic_prefix, models, port)
-        processes = [
-            RouterProcess(router_toml, "router-0", tmp_path / "r.log"),
-            RecalibratorProcess(recalibrator_toml, "recalibrator", tmp_path / "c.log", stages=tuple(StageName)),
-        ]
-        try:
-            for process in processes:
-                process.start()
-            await processes[0].until_logged("assigned")
-            await processes[1].until_logged("assigned", 2)
-            await asyncio.to_thread(await_ready, port)
+        stages = tuple(StageName)
+        with (
+            RouterProcess(router_toml, "router-0", tmp_path / "r.log") as router,
+            RecalibratorProcess(recalibrator_toml, "recalibrator", tmp_path / "c.log", stages=stages) as recalibrator,
+        ):
+            await router.until_logged("assigned")
+            await recalibrator.until_logged("assigned", 2)
+            await asyncio.to_thread(until_ready, port)
             asked = await asyncio.to_thread(
                 ask, settings_as(granted, "producer", topic_prefix), "canon", "photo", DEADLINE_S
             )
             assert asked.routed.answered_by == "large"
             await asyncio.to_thread(label, granted, topic_prefix, asked.routed.query_id, tmp_path)
-            for process in processes:
+            for process in (router, recalibrator):
                 process.terminate()
                 assert await process.exit_code() == 0
-        finally:
-            for process in processes:
-                process.close()
 
 
 def label(broker: SecuredBroker, prefix: str, query_id: str, folder: Path) -> None:
@@ -264,58 +244,35 @@ class Acting:
             session.close()
 
 
-def until(passes: Callable[[], bool], said: str) -> None:
-    """Repeat until it holds: a change of access lists is in force soon, not at once."""
-    deadline_s = time.monotonic() + DEADLINE_S
-    while not passes():
-        assert time.monotonic() < deadline_s, said
-        time.sleep(0.05)
-
-
-def assert_least(broker: SecuredBroker, service: Service, prefix: str) -> None:
-    acting = Acting(settings_as(broker, service, prefix), service)
-    everything = grants(service, prefix)
+@pytest.mark.parametrize("service", ["router", "gateway", pytest.param("recalibrator", marks=pytest.mark.thorough)])
+def test_without_any_grant_a_service_is_refused(granted: SecuredBroker, topic_prefix: str, service: Service) -> None:
+    acting = Acting(settings_as(granted, service, topic_prefix), service)
+    everything = grants(service, topic_prefix)
     for grant in everything:
-        until(lambda grant=grant: acting.refused(grant) is None, f"{grant}: refused although granted")  # type: ignore[misc]
+        # A change of access lists is in force soon, not at once.
+        wait_until(lambda grant=grant: acting.refused(grant) is None, f"{grant}: as granted")  # type: ignore[misc]
     for grant in everything:
-        broker.forbid(USERS[service], [grant])
+        granted.forbid(USERS[service], [grant])
         found: list[str] = []
 
         def is_refused(grant: Grant = grant, found: list[str] = found) -> bool:
             found.append(acting.refused(grant) or "")
             return "AUTHORIZATION_FAILED" in found[-1]
 
-        until(is_refused, f"{grant}: nothing needs it")
-        broker.allow(USERS[service], [grant])
-
-
-def test_without_any_one_grant_a_router_is_refused(granted: SecuredBroker, topic_prefix: str) -> None:
-    assert_least(granted, "router", topic_prefix)
-
-
-def test_without_any_one_grant_a_gateway_is_refused(granted: SecuredBroker, topic_prefix: str) -> None:
-    assert_least(granted, "gateway", topic_prefix)
+        wait_until(is_refused, f"{grant}: needed")
+        granted.allow(USERS[service], [grant])
 
 
 async def test_a_gateway_answers_with_its_own_access(granted: SecuredBroker, topic_prefix: str, tmp_path: Path) -> None:
     """There was no access to print for it: it had to be given a router's, and could have fenced one."""
     async with hashed_models() as (models, _), aiohttp.ClientSession() as http:
         config = write_settings(tmp_path / "g.toml", granted, "gateway", topic_prefix, models, 0)
-        process = GatewayProcess(config, "gateway-0", tmp_path / "g.log")
-        try:
-            process.start()
+        with GatewayProcess(config, "gateway-0", tmp_path / "g.log") as process:
             status, answer = await gateway_ask(http, await process.until_ready(http), "q-1")
             process.terminate()
             assert await process.exit_code() == 0
-        finally:
-            process.close()
     assert (status, answer["ucci"]["query_id"]) == (200, "q-1")
     assert len(read_all(granted.bootstrap, f"{topic_prefix}.results")) == 1
-
-
-@pytest.mark.thorough
-def test_without_any_one_a_recalibrator_is_refused(granted: SecuredBroker, topic_prefix: str) -> None:
-    assert_least(granted, "recalibrator", topic_prefix)
 
 
 def test_missing_describe_said_the_topic_is_not_there(granted: SecuredBroker, topic_prefix: str) -> None:
@@ -324,7 +281,7 @@ def test_missing_describe_said_the_topic_is_not_there(granted: SecuredBroker, to
     acting = Acting(settings_as(granted, "router", topic_prefix), "router")
     granted.forbid(USERS["router"], hidden)
     check = Grant("topic", "any", False, "DescribeConfigs")
-    until(lambda: acting.refused(check) is not None, "never refused")
+    wait_until(lambda: acting.refused(check) is not None, "refused")
     line = acting.refused(check)
     assert line is not None
     assert line.startswith(f"the broker refuses Describe on {topic_prefix}.queries (TOPIC_AUTHORIZATION_FAILED)")
@@ -336,9 +293,8 @@ def test_missing_describe_configs_named_no_topic(granted: SecuredBroker, topic_p
     acting = Acting(settings_as(granted, "router", topic_prefix), "router")
     granted.forbid(USERS["router"], taken)
     names = ", ".join(sorted(grant.name for grant in taken))
-    until(
-        lambda: f"the broker refuses DescribeConfigs on {names} " in (acting.refused(taken[0]) or ""),
-        "never both named",
+    wait_until(
+        lambda: f"the broker refuses DescribeConfigs on {names} " in (acting.refused(taken[0]) or ""), "both named"
     )
 
 
@@ -357,7 +313,7 @@ def test_topics_that_may_be_missing_are_warned_of(granted: SecuredBroker, topic_
             line.startswith(f"the broker refuses Describe on {trial} ") for line in checked.warnings
         )
 
-    until(is_missing, "never missed")
+    wait_until(is_missing, "missed")
 
 
 def test_an_operator_may_diagnose_and_no_more(granted: SecuredBroker, topic_prefix: str) -> None:
@@ -368,14 +324,14 @@ def test_an_operator_may_diagnose_and_no_more(granted: SecuredBroker, topic_pref
         found = [*topic_findings(settings), *group_findings(settings)]
         return [finding.message for finding in found if finding.severity == "fault"]
 
-    until(lambda: not faults(), "refused although granted")
+    wait_until(lambda: not faults(), "as granted")
     assert read_reports(settings).versions == {}
     operations = {grant.operation for grant in grants("operator", topic_prefix)}
     assert operations == {"Read", "Describe", "DescribeConfigs"}
     group = Grant("group", f"{topic_prefix}-router", False, "Describe")
     granted.forbid(USERS["operator"], [group])
     line = f"{topic_prefix}-router: the broker refuses: GROUP_AUTHORIZATION_FAILED"
-    until(lambda: any(fault.startswith(line) for fault in faults()), "the missing grant was not named")
+    wait_until(lambda: any(fault.startswith(line) for fault in faults()), "the missing grant is named")
 
 
 def test_a_label_tool_had_no_access_of_its_own(granted: SecuredBroker, topic_prefix: str) -> None:

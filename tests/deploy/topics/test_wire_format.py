@@ -41,14 +41,8 @@ async def config(broker: LocalBroker, topic_prefix: str, tmp_path: Path) -> Asyn
         path.write_text(path.read_text().replace("[topics]", f"[topics]\nresults_schema_id = {SCHEMA_ID}"))
         create_topics(load_settings(path, {}))
         router = RouterProcess(path, "router-0", tmp_path / "router.log", forked=True)
-        join = RecalibratorProcess(path, "join-0", tmp_path / "join.log", stages=("join",), forked=True)
-        router.start()
-        join.start()
-        try:
+        with router, RecalibratorProcess(path, "join-0", tmp_path / "join.log", stages=("join",), forked=True):
             yield path
-        finally:
-            join.close()
-            router.close()
 
 
 def first(bootstrap: str, topic: str, is_wanted: Callable[[Message], bool]) -> bytes:

@@ -23,9 +23,7 @@ TEXTS = ("leica q3 with a 28mm at f1.7 please", "reflection bee 1/400s iso at 64
 GUARDED = next(f"q-{n}" for n in range(500) if uniform(f"q-{n}", "photo") < 0.5)
 
 
-async def answers(
-    granularity: str, api: str, texts: Sequence[str] = TEXTS, *, remembers: bool = False
-) -> list[RoutedEvent]:
+async def answers(api: str, texts: Sequence[str] = TEXTS, *, remembers: bool = False) -> list[RoutedEvent]:
     """Return what a cascade that escalates everything answers, each query compared with the large model alone."""
     memos = {role: Memo.of(role) if remembers else None for role in ("small", "large")}
     async with (
@@ -39,10 +37,10 @@ async def answers(
             "small": {"base_url": f"http://127.0.0.1:{small.addresses[0][1]}/v1", "model": "small"},
             "large": {"base_url": f"http://127.0.0.1:{large.addresses[0][1]}/v1", "model": "large"},
             "target": {"micro_f1": 0.9},
-            "handoff": {"margin": 0.9, "granularity": granularity, "guard_share": 1.0},
+            "handoff": {"margin": 0.9, "granularity": "token", "guard_share": 1.0},
         }
         settings = Settings.model_validate({"workloads": {"photo": photo}})
-        handoff = Handoff.model_validate({"margin": 0.9, "granularity": granularity})
+        handoff = Handoff.model_validate({"margin": 0.9, "granularity": "token"})
         version = InForce(sealed_version(uncertainty_threshold=-1.0, handoff=handoff))
         answerer = CascadeAnswerer(settings, version, SystemClock(), "router-0")
         await answerer.start()
@@ -55,7 +53,7 @@ async def answers(
 @pytest.mark.parametrize("api", ["completions", "chat"])
 async def test_real_models_go_on_from_each_other(api: str) -> None:
     """Valid answers of both parts, fewer tokens than alone, and a whole text that the large model would write too."""
-    for routed in await answers("token", api):
+    for routed in await answers(api):
         assert routed.large is not None
         assert routed.small is not None
         assert routed.handoff is not None
@@ -74,7 +72,7 @@ async def test_real_models_go_on_from_each_other(api: str) -> None:
 async def test_a_handoff_of_recorded_queries_is_answered_as_if_live() -> None:
     """What the demo's servers remember changes no answer, and no number of tokens that is paid for."""
     texts = [query.text for query in load_traffic()[5_000:5_100] if (query.small.uncertainty or 1.0) > 0.03][:6]
-    remembered, live = [await answers("token", "completions", texts, remembers=known) for known in (True, False)]
+    remembered, live = [await answers("completions", texts, remembers=known) for known in (True, False)]
     for one, other in zip(remembered, live, strict=True):
         assert one.large is not None
         assert other.large is not None

@@ -119,10 +119,20 @@ def test_bad_requests_get_vllms_status_and_error_object(changes: dict[str, Any],
     assert (body["code"], set(body)) == (status, {"message", "type", "param", "code"})
 
 
-@pytest.mark.parametrize("messages", [None, [], "hi", ["hi"], [{"role": "user"}]])
-def test_a_chat_without_anything_said_is_refused(messages: object) -> None:
-    with pytest.raises(ProtocolError) as caught:
-        read_request("chat", CHAT | {"messages": messages}, "tiny")
+BEGUN = [{"role": "assistant", "content": "{"}]
+
+
+@pytest.mark.parametrize(
+    ("changes", "named"),
+    [
+        *(({"messages": messages}, "messages|prompt") for messages in (None, [], "hi", ["hi"], [{"role": "user"}])),
+        ({"messages": BEGUN, "continue_final_message": True}, "continue_final_message"),
+        ({"continue_final_message": True, "add_generation_prompt": False}, "continue_final_message"),
+    ],
+)
+def test_a_chat_that_cannot_be_gone_on_with_is_refused(changes: dict[str, Any], named: str) -> None:
+    with pytest.raises(ProtocolError, match=named) as caught:
+        read_request("chat", CHAT | changes, "tiny")
     assert caught.value.status == 400
 
 

@@ -42,14 +42,10 @@ def _sent(api: Api) -> list[FeedbackEvent]:
     return [FeedbackEvent.from_json(value) for _, _, value in api.producer.records]
 
 
-def _hook(author: int, annotation: int = 7, second: int = 1) -> dict[str, Any]:
-    moment = f"2026-01-01T00:00:{second:02d}Z"
-    content = {"id": annotation, "project": 2, "completed_by": author, "updated_at": moment, "result": []}
+def _hook(author: int) -> dict[str, Any]:
+    moment = "2026-01-01T00:00:01Z"
+    content = {"id": 7, "project": 2, "completed_by": author, "updated_at": moment, "result": []}
     return {"action": "ANNOTATION_CREATED", "annotation": content, "task": {"data": {"query_id": "q"}}}
-
-
-def _deletion(annotation: int = 7) -> dict[str, Any]:
-    return {"action": "ANNOTATIONS_DELETED", "annotations": [{"id": annotation}], "project": {"id": 2}}
 
 
 def test_a_stranger_cannot_withdraw_a_labelers_label() -> None:
@@ -153,11 +149,12 @@ def test_the_hook_needs_a_relay_key_or_one_bound_to_annotators(api: Api, key: st
 
 
 def test_a_stranger_cannot_delete_another_keys_annotation(api: Api) -> None:
+    deletion = {"action": "ANNOTATIONS_DELETED", "annotations": [{"id": 7}], "project": {"id": 2}}
     assert _post(api, TOOL, _hook(9), "/v1/hooks/label-studio").status_code == 202
 
-    assert _post(api, TEAM, _deletion(), "/v1/hooks/label-studio").status_code == 403
+    assert _post(api, TEAM, deletion, "/v1/hooks/label-studio").status_code == 403
     assert len(api.producer.records) == 1
-    assert _post(api, TOOL, _deletion(), "/v1/hooks/label-studio").json()["taken"] == 1
+    assert _post(api, TOOL, deletion, "/v1/hooks/label-studio").json()["taken"] == 1
 
 
 @pytest.mark.parametrize("revision", [MAX_REVISION + 1, 2**53 - 1])

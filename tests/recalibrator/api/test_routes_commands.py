@@ -8,13 +8,12 @@ from typing import Any
 import pytest
 from markupsafe import escape
 
-from schemas.calibration import CalibrationVersion, Evidence, Interval
+from schemas.calibration import CalibrationVersion, Evidence
 from schemas.command import Command
-from schemas.costs import CostRate
 from schemas.status import WorkloadStatus
-from schemas.trial import TrialArm, TrialStatus
 from tests.support.api import KEY, START, WORKLOAD, Api, make_api, plain_status
 from tests.support.versions import sealed_version
+from tests.support.workload_statuses import canary
 
 
 @pytest.fixture
@@ -33,25 +32,6 @@ def offer(api: Api, number: int, trigger: str) -> None:
 
 def status(**changed: Any) -> WorkloadStatus:
     return plain_status(calibration_version=2, **changed)
-
-
-def canary(**changed: Any) -> TrialStatus:
-    arm = TrialArm(version=3, escalation_rate=0.31, cost=CostRate(sequential=1.93, paper=1.62, large_only=3.0))
-    scores = Interval(estimate=0.912, lower=0.871, upper=0.953)
-    content: dict[str, Any] = {
-        "mode": "canary",
-        "share": 0.25,
-        "version": 3,
-        "content_of": 1,
-        "base_version": 2,
-        "started_at": START,
-        "issued_by": "ada <admin>",
-        "compared": 800,
-        "agreement": 0.875,
-        "trial": arm.model_copy(update={"queries": 203, "labels": 41, "micro_f1": scores}),
-        "base": arm.model_copy(update={"version": 2, "escalation_rate": 0.22, "queries": 597}),
-    }
-    return TrialStatus(**content | changed)
 
 
 @pytest.mark.parametrize(
@@ -157,7 +137,8 @@ def test_the_form_of_a_canary_asks_for_the_share(api: Api) -> None:
 
 def test_the_page_compares_both_versions_and_offers_acts(api: Api) -> None:
     offer(api, 3, "canary")
-    api.tell(status(trial=canary()))
+    base = canary().base.model_copy(update={"escalation_rate": 0.22, "labels": 0, "micro_f1": None})
+    api.tell(status(trial=canary(issued_by="ada <admin>", base=base)))
     page = api.client.get(f"/workloads/{WORKLOAD}").text
     for shown in ("ada &lt;admin&gt;", "25.0% of queries", "87.5% of 800", "31.0%", "22.0%", "1.93", "0.912"):
         assert shown in page, shown

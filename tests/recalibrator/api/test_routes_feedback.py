@@ -13,8 +13,8 @@ from recalibrator.api import http_requests as bodies
 from recalibrator.api import routes_feedback
 from schemas.event import MAX_RECORD_BYTES, rfc3339
 from schemas.feedback import FeedbackEvent
-from schemas.label_requested import LabelRequested
-from tests.support.api import KEY, START, Api, make_api
+from tests.support.api import KEY, START, WORKLOAD, Api, make_api
+from tests.support.recalibrator_events import label_request
 
 EVENT = {"query_id": "q-1", "entities": {"camera": "canon 5d"}, "labeler": "ann"}
 
@@ -24,8 +24,16 @@ def api() -> Api:
     return make_api()
 
 
+BATCH = "/v1/feedback:batch"
+
+
 def _post(api: Api, body: bytes, path: str = "/v1/feedback", **headers: str) -> Any:
-    return api.client.post(path, content=body, headers={"content-type": "application/json", **headers})
+    kind = "application/jsonl" if path == BATCH else "application/json"
+    return api.client.post(path, content=body, headers={"content-type": kind, **headers})
+
+
+def _batch(api: Api, lines: list[bytes], **headers: str) -> Any:
+    return _post(api, b"\n".join(lines), BATCH, **headers)
 
 
 def test_an_event_is_taken_under_its_query_id(api: Api) -> None:
@@ -39,14 +47,13 @@ def test_an_event_is_taken_under_its_query_id(api: Api) -> None:
     assert answer.json()["feedback_id"] == taken.identity()
 
 
-@pytest.mark.parametrize("path", ["/v1/feedback", "/v1/feedback:batch"])
+@pytest.mark.parametrize("path", ["/v1/feedback", BATCH])
 def test_a_verdict_is_taken_instead_of_entities(api: Api, path: str) -> None:
     """Of a query that nobody asks a label for, without a warning."""
     _open_request(api)
     body = json.dumps({"query_id": "judged", "verdict": "wrong", "labeler": "ann"}).encode()
-    kind = "application/jsonl" if path.endswith("batch") else "application/json"
 
-    answer = _post(api, body, path, **{"content-type": kind})
+    answer = _post(api, body, path)
 
     assert (answer.status_code, "warnings" in answer.text) == (202, False)
     [(topic, key, value)] = api.producer.records
@@ -100,12 +107,9 @@ def test_a_faulty_event_is_refused_with_its_field(api: Api, body: bytes, status:
     assert api.producer.records == []
 
 
-@pytest.mark.parametrize(("path", "body"), [("", b" " * 1_001), (":batch", b"x\n" * 4_000)])
+@pytest.mark.parametrize(("path", "body"), [("/v1/feedback", b" " * 1_001), (BATCH, b"x\n" * 4_000)])
 def test_a_body_above_the_limit_or_of_too_many_lines_is_413(path: str, body: bytes) -> None:
-    kind = "application/jsonl" if path else "application/json"
-
-    answer = _post(make_api(max_body_bytes=1_000), body, f"/v1/feedback{path}", **{"content-type": kind})
-    assert answer.status_code == 413
+    assert _post(make_api(max_body_bytes=1_000), body, path).status_code == 413
 
 
 @pytest.mark.parametrize(
@@ -123,20 +127,15 @@ def test_another_media_type_or_a_coding_is_refused(api: Api, header: str, value:
     assert (answer.status_code, answer.json()["error"]["field"].lower()) == (415, header.lower())
 
 
-def test_a_broker_that_is_away_is_503_with_retry_after(api: Api) -> None:
+@pytest.mark.parametrize("path", ["/v1/feedback", BATCH])
+def test_a_broker_that_is_away_is_503_with_retry_after(api: Api, path: str) -> None:
     api.producer.is_away = True
 
-    answer = _post(api, json.dumps(EVENT).encode())
+    answer = _post(api, json.dumps(EVENT).encode(), path)
 
     assert answer.status_code == 503
     assert int(answer.headers["retry-after"]) > 0
     assert answer.json()["error"]["code"] == "broker_away"
-
-
-def _batch(api: Api, lines: list[bytes]) -> Any:
-    return api.client.post(
-        "/v1/feedback:batch", content=b"\n".join(lines), headers={"content-type": "application/jsonl"}
-    )
 
 
 def test_a_batch_takes_the_good_lines_and_names_the_bad_ones(api: Api) -> None:
@@ -148,12 +147,6 @@ def test_a_batch_takes_the_good_lines_and_names_the_bad_ones(api: Api) -> None:
     assert lines[0]["error"] is None
     assert lines[1]["error"]["field"] == "query_id"
     assert len(api.producer.records) == 1
-
-
-def test_a_batch_that_reached_no_broker_is_503(api: Api) -> None:
-    api.producer.is_away = True
-
-    assert _batch(api, [json.dumps(EVENT).encode()] * 2).status_code == 503
 
 
 @pytest.mark.parametrize(
@@ -206,11 +199,7 @@ def test_an_event_too_large_for_a_record_is_413(api: Api) -> None:
 def test_an_idempotency_key_names_lines_by_their_number(api: Api) -> None:
     lines = [{"query_id": "a", "entities": None}, {"query_id": "b", "entities": None, "feedback_id": "own"}, EVENT]
     for _ in range(2):
-        api.client.post(
-            "/v1/feedback:batch",
-            content="\n".join(map(json.dumps, lines)),
-            headers={"content-type": "application/jsonl", "Idempotency-Key": "once"},
-        )
+        _batch(api, [json.dumps(line).encode() for line in lines], **{"Idempotency-Key": "once"})
 
     ids = [FeedbackEvent.from_json(value).feedback_id for _, _, value in api.producer.records]
     assert ids == ["once:1", "own", "once:3"] * 2
@@ -243,30 +232,14 @@ def test_made_up_sources_share_one_metric_label(api: Api) -> None:
 def test_ten_megabytes_of_empty_lines_cost_seconds_and_no_quota() -> None:
     """Empty lines count like others, towards the bound of a batch and towards the quota."""
     api = make_api(api_keys={"tool": {"key": KEY, "scopes": ["feedback"], "quota_per_minute": 1_000}})
-    headers = {"X-Api-Key": KEY, "content-type": "application/jsonl"}
-
-    answers = [
-        api.client.post("/v1/feedback:batch", content=b"\n" * lines, headers=headers)
-        for lines in (10_000_000, 1_000, 1)
-    ]
+    answers = [_post(api, b"\n" * lines, BATCH, **{"X-Api-Key": KEY}) for lines in (10_000_000, 1_000, 1)]
 
     assert [answer.status_code for answer in answers] == [413, 202, 429]
     assert "lines" in answers[0].json()["error"]["message"]
 
 
-def _open_request(api: Api, query_id: str = "q-1") -> None:
-    api.tell(
-        LabelRequested(
-            query_id=query_id,
-            workload="photo-search",
-            text="canon",
-            entities={},
-            answered_by="small",
-            reason="monitoring",
-            probability=0.1,
-            requested_at=START,
-        )
-    )
+def _open_request(api: Api) -> None:
+    api.tell(label_request(1, workload=WORKLOAD))
 
 
 def test_an_unknown_field_name_is_202_without_a_word(api: Api) -> None:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from datetime import timedelta
 from html import unescape
 from typing import Any
 
@@ -15,7 +14,8 @@ from recalibrator.labelling.form import shown_answers
 from schemas.entities import EntityMapping
 from schemas.feedback import FeedbackEvent
 from schemas.label_requested import LabelRequested
-from tests.support.api import KEY, START, WORKLOAD, Api, make_api
+from tests.support.api import KEY, WORKLOAD, Api, make_api
+from tests.support.recalibrator_events import label_request
 
 PATH = f"/workloads/{WORKLOAD}/label"
 READER = "a-key-that-only-reads"
@@ -23,19 +23,9 @@ READER = "a-key-that-only-reads"
 
 def ask(api: Api, number: int, entities: EntityMapping | None = None, **changes: Any) -> LabelRequested:
     """Put a request in the queue, the later the higher its number."""
-    request = LabelRequested.model_validate(
-        {
-            "query_id": f"q-{number}",
-            "workload": WORKLOAD,
-            "text": f"query {number} <b> nikon leica 50 mm",
-            "entities": {"camera": "canon", "lens": None} if entities is None else entities,
-            "answered_by": "small",
-            "reason": "monitoring",
-            "probability": 0.1,
-            "requested_at": START + timedelta(seconds=number),
-            **changes,
-        }
-    )
+    asked = {"camera": "canon", "lens": None} if entities is None else entities
+    text = f"query {number} <b> nikon leica 50 mm"
+    request = label_request(number, workload=WORKLOAD, text=text, entities=asked, **changes)
     api.tell(request)
     return request
 
@@ -141,7 +131,7 @@ def test_right_is_asked_of_a_single_answer_alone(api: Api) -> None:
 def test_an_undo_withdraws_and_stays_where_one_is(api: Api) -> None:
     """The withdrawal outranks the label, and the request on the screen stays there."""
     labelled = api.client.post(PATH, data=form_of(api.client.get(PATH).text))
-    api.clock.elapsed_s += 1.0
+    api.clock.advance(1.0)
     undone = api.client.post(PATH, data=form_of(labelled.text, "undo"))
 
     first, second = sent(api)

@@ -27,10 +27,6 @@ def _region(label: str, text: str) -> dict[str, Any]:
     return {"from_name": "label", "type": "labels", "value": {"start": 0, "end": 1, "text": text, "labels": [label]}}
 
 
-def _annotation(**changes: Any) -> dict[str, Any]:
-    return {"id": 1, "project": 2, "result": [], "updated_at": "2026-01-01T00:00:01Z", **changes}
-
-
 def _hook(action: str = "ANNOTATION_CREATED", **annotation: Any) -> dict[str, Any]:
     base = {"id": 7, "project": 2, "completed_by": 3, "updated_at": "2026-01-01T00:00:01.500000Z", "result": []}
     return {"action": action, "annotation": base | annotation, "task": {"data": {"query_id": "q-1"}}}
@@ -48,6 +44,7 @@ def test_regions_become_entities_and_repeated_labels_lists() -> None:
 
     assert event.entities == {"camera": "canon", "lens": ("a", "b"), "iso": "400"}
     assert (event.query_id, event.labeler, event.source) == ("q-1", "label-studio:3", "label-studio")
+    assert read(_hook(completed_by={"id": 3, "email": "ada@example.org"})).labeler == "label-studio:3"
     assert read(_hook(was_cancelled=True)).entities is None, "a skip"
     assert read(_hook() | {"task": {"data": {}, "meta": {"query_id": "q-9"}}}).query_id == "q-9"
 
@@ -69,11 +66,6 @@ def test_an_annotations_revision_is_one_that_feedback_may_have(moment: str) -> N
 @pytest.mark.parametrize("action", ["ANNOTATIONS_DELETED", "TASKS_CREATED", "PROJECT_UPDATED"])
 def test_what_names_no_query_is_left(action: str) -> None:
     assert LabelStudioReader().feedback({"action": action, "annotations": [{"id": 7}]}) is None
-
-
-@pytest.mark.parametrize("author", [3, {"id": 3, "email": "ada@example.org"}])
-def test_an_author_is_one_labeler_however_named(author: object) -> None:
-    assert read(_hook(completed_by=author)).labeler == "label-studio:3"
 
 
 def _deletion(*annotations: int) -> dict[str, Any]:
@@ -164,23 +156,23 @@ def test_a_malformed_deletion_is_refused(change: dict[str, Any]) -> None:
 
 
 @pytest.mark.parametrize(
-    ("change", "field"),
+    ("hook", "field"),
     [
-        ({"action": 5}, "action"),
-        ({"annotation": None}, "annotation"),
-        ({"task": {}}, "task.data.query_id"),
-        ({"task": {"data": {"query_id": "q" * 10_000}}}, "query_id"),
-        ({"annotation": _annotation(updated_at="yesterday")}, "annotation.updated_at"),
-        ({"annotation": _annotation(result=5)}, "annotation.result"),
-        ({"annotation": _annotation(result=[5])}, "annotation.result.0"),
-        ({"annotation": _annotation(id=None)}, "annotation.id"),
-        ({"annotation": _annotation(id=True)}, "annotation.id"),
-        ({"annotation": _annotation(project="2")}, "annotation.project"),
+        (_hook() | {"action": 5}, "action"),
+        (_hook() | {"annotation": None}, "annotation"),
+        (_hook() | {"task": {}}, "task.data.query_id"),
+        (_hook() | {"task": {"data": {"query_id": "q" * 10_000}}}, "query_id"),
+        (_hook(updated_at="yesterday"), "annotation.updated_at"),
+        (_hook(result=5), "annotation.result"),
+        (_hook(result=[5]), "annotation.result.0"),
+        (_hook(id=None), "annotation.id"),
+        (_hook(id=True), "annotation.id"),
+        (_hook(project="2"), "annotation.project"),
     ],
 )
-def test_a_malformed_hook_is_refused_with_its_field(change: dict[str, Any], field: str) -> None:
+def test_a_malformed_hook_is_refused_with_its_field(hook: dict[str, Any], field: str) -> None:
     with pytest.raises(InvalidAnnotation) as refused:
-        LabelStudioReader().feedback(_hook() | change)
+        LabelStudioReader().feedback(hook)
     assert refused.value.field == field
 
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 from datetime import timedelta
-from typing import Any
 
 import pytest
 from hypothesis import given
@@ -15,6 +14,7 @@ from schemas.calibration import Interval
 from schemas.label_requested import LabelRequested, RequestReason
 from schemas.status import DelayQuantiles, LabelStatus
 from tests.support.api import KEY, START, WORKLOAD, Api, make_api, plain_status
+from tests.support.recalibrator_events import label_request
 
 TOPIC = "ucci.label-requests"
 PATH = f"/v1/label-requests/{WORKLOAD}"
@@ -22,16 +22,9 @@ REASONS: tuple[RequestReason, ...] = ("exploration", "monitoring", "audit")
 
 
 def request(number: int, second: int | None = None, workload: str = WORKLOAD, text: str = "") -> LabelRequested:
-    return LabelRequested(
-        query_id=f"q-{number}",
-        workload=workload,
-        text=text or f"query {number}",
-        entities={"camera": "canon"},
-        answered_by="small",
-        reason=REASONS[number % 3],
-        probability=0.1,
-        requested_at=START + timedelta(seconds=number if second is None else second),
-    )
+    at = START + timedelta(seconds=number if second is None else second)
+    changes = {"text": text} if text else {}
+    return label_request(number, workload=workload, reason=REASONS[number % 3], requested_at=at, **changes)
 
 
 def put(queue: LabelQueue, *requests: LabelRequested) -> None:
@@ -43,8 +36,8 @@ def make_queue(most: int = 1_000, max_bytes: int = 10**6, retention_s: float = 1
     return LabelQueue([WORKLOAD, "other"], "ucci", retention_s=retention_s, most=most, max_bytes=max_bytes)
 
 
-def ids(queue: LabelQueue, workload: str = WORKLOAD, **options: Any) -> list[str]:
-    return [one.query_id for one in queue.page(workload, START, 100, **options).requests]
+def ids(queue: LabelQueue) -> list[str]:
+    return [one.query_id for one in queue.page(WORKLOAD, START, 100).requests]
 
 
 @given(

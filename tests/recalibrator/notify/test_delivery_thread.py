@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from datetime import timedelta
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -20,9 +19,9 @@ def _tries_again_soon(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(outbox, "SETTLE", timedelta(0))
 
 
-def settings(directory: Path, *receivers: Receiver, **notify: Any) -> Settings:
+def settings(directory: Path, *receivers: Receiver) -> Settings:
     webhooks = {f"hook-{number}": {"url": one.url} for number, one in enumerate(receivers)}
-    return live_settings(directory, notify={"webhooks": webhooks, **notify})
+    return live_settings(directory, notify={"webhooks": webhooks})
 
 
 def pause(live: LiveRecalibrator, directory: Path) -> None:

@@ -13,7 +13,6 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, S
 from dataclasses import dataclass
 from enum import Enum
 from threading import Event, RLock
-from typing import Protocol
 from zlib import crc32
 
 from schemas.topics import TOPICS, Topic
@@ -111,50 +110,35 @@ class _Sent:
     refusal: str | None = None
 
 
-class Faults(Protocol):
-    """What is left to chance: the ends of transactions, and how deliveries of partitions mix."""
+class Faults:
+    """What is left to chance: the ends of transactions, and how deliveries of partitions mix; here nothing is."""
 
     def fate(self) -> Fate:
         """Return what becomes of the next transaction."""
-        ...
-
-    def order(self) -> Sequence[Request]:
-        """Return the requests of the next transaction, in the order in which they arrive."""
-        ...
-
-    def moment(self) -> int:
-        """Return before which of these what is late arrives, or the process ends; their number is after the last."""
-        ...
-
-    def mixed(self, sources: Sequence[Input]) -> Sequence[Input]:
-        """Return the partitions that one poll delivers from, in order."""
-        ...
-
-    def batch(self, most: int) -> int:
-        """Return how many records one poll delivers of one partition, at least 1."""
-        ...
-
-
-class NoFaults:
-    """Nothing fails, and everything there is gets delivered."""
-
-    def fate(self) -> Fate:
         return Fate.COMMIT
 
     def order(self) -> Sequence[Request]:
+        """Return the requests of the next transaction, in the order in which they arrive."""
         return REQUESTS
 
     def moment(self) -> int:
+        """Return before which of these what is late arrives, or the process ends; their number is after the last."""
         return len(REQUESTS)
 
     def mixed(self, sources: Sequence[Input]) -> Sequence[Input]:
+        """Return the partitions that one poll delivers from, in order."""
         return sources
 
     def batch(self, most: int) -> int:
+        """Return how many records one poll delivers of one partition, at least 1."""
         return most
 
 
-class DrawnFaults:
+class NoFaults(Faults):
+    """Nothing fails, and everything there is gets delivered."""
+
+
+class DrawnFaults(Faults):
     """Faults drawn from a stream of random numbers, as reproducible as these.
 
     Parameters
@@ -173,7 +157,6 @@ class DrawnFaults:
         self.left = most
 
     def fate(self) -> Fate:
-        """Return what becomes of the next transaction."""
         if not self.left or self._draw() >= self._share:
             return Fate.COMMIT
         self.left -= 1

@@ -13,12 +13,12 @@ NOW = datetime(2026, 1, 2, tzinfo=UTC)
 NOW_MS = int(NOW.timestamp() * 1_000)
 
 
-def headers(reason: str = "not_json", stage: str = "join") -> dict[str, bytes | None]:
+def headers(reason: str = "not_json") -> dict[str, bytes | None]:
     return {
         "dlq.topic": b"ucci.feedback",
         "dlq.partition": b"3",
         "dlq.offset": b"17",
-        "dlq.stage": stage.encode(),
+        "dlq.stage": b"join",
         "dlq.error": b"not valid JSON: expected value",
         "dlq.reason": reason.encode(),
     }
