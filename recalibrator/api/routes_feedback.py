@@ -364,7 +364,9 @@ class FeedbackBatch:
         self, number: int, status: int, error: dict[str, Any] | None, warnings: Sequence[FeedbackWarning] = ()
     ) -> None:
         self._statuses.add(status)
-        self._answer += to_json({"line": number, "status": status, "error": error} | _warned(warnings)) + b"\n"
+        content = {"line": number, "status": status, "error": error} | _warned(warnings)
+        # Clients that split text into lines know more ends of a line than this one, in what a warning quotes.
+        self._answer += to_json(content, ensure_ascii=True) + b"\n"
 
 
 def _warned(warnings: Sequence[FeedbackWarning]) -> dict[str, Any]:

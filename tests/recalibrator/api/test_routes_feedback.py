@@ -138,6 +138,14 @@ def test_a_broker_that_is_away_is_503_with_retry_after(api: Api, path: str) -> N
     assert answer.json()["error"]["code"] == "broker_away"
 
 
+@pytest.mark.parametrize("end", ["\u2028", "\u2029", "\u0085"])
+def test_a_quoted_end_of_a_line_split_the_answer(api: Api, end: str) -> None:
+    """Text has more ends of a line than JSON Lines, and clients split by all of them."""
+    answer = _batch(api, [json.dumps({**EVENT, "entities": {f"a{end}b": "x", "camera": "canon"}}).encode()] * 2)
+    found = [json.loads(line) for line in answer.text.splitlines()]
+    assert [(one["status"], one["warnings"][0]["field"]) for one in found] == [(202, f"entities.a{end}b")] * 2
+
+
 def test_a_batch_takes_the_good_lines_and_names_the_bad_ones(api: Api) -> None:
     answer = _batch(api, [json.dumps(EVENT).encode(), b"", b"{}", b"nonsense", b"", b""])
 

@@ -281,6 +281,26 @@ def test_the_end_of_the_log_behind_a_marker_is_committed_once() -> None:
     assert ledger.take() is None
 
 
+@pytest.mark.parametrize("took_place", [True, False])
+def test_an_end_that_nobody_saw_is_told_by_the_group(took_place: bool) -> None:
+    """What the group's offsets cover is done; the rest goes into the next transaction, and nothing is asked anew."""
+    ledger = Ledger()
+    ledger.assigned({0: CommittedOffsets(0), 1: CommittedOffsets(0)})
+    for partition, offset in ((0, 0), (0, 1), (1, 0)):
+        ledger.delivered(partition, offset)
+    ledger.finished(outcome(0, 1))
+    ledger.finished(outcome(1, 0))
+    batch = ledger.take()
+    assert batch is not None
+    # Of partition 1 the group says nothing: that counts as not committed.
+    group = {0: group_after(batch)[0]} if took_place else {}
+    ledger.settled(batch, group)
+    again = ledger.take()
+    assert again is not None
+    assert again.ids == (RecordId(1, 0),) if took_place else again.ids == batch.ids
+    assert (ledger.load().in_flight, ledger.load().uncommitted) == (1, len(again.ids))
+
+
 def test_answer_after_revocation_is_dropped() -> None:
     ledger = Ledger()
     ledger.assigned({0: CommittedOffsets(0)})
