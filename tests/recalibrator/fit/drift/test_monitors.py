@@ -181,14 +181,16 @@ def test_small_answers_alone_are_judged_by_few_pairs(wrong: int, *, alarms: bool
 
 
 def test_detectors_continue_exactly() -> None:
-    bounds = np.array([[0.0, 0.5, 0.9], [0.01, 0.5, 0.9]])
+    bounds = np.array([[0.2, 0.3, 0.9], [0.5, 0.5, 0.9]])
     monitors, restored = DriftMonitors(3), DriftMonitors(3)
     monitors.expect(bounds[1], np.full((2, 3), 0.5), bounds=bounds, pairs=300.0)
-    pairs = np.array([[40, 40], [0, 30]])
-    monitors.on_pairs(np.array([0, 1]), pairs, 1)
+    pairs, fell = np.array([[40, 40], [0, 30]]), np.array([[400, 400], [0, 0]])
+    assert monitors.on_pairs(np.array([0, 1]), fell, 1)
     monitors.on_label(Predicted(0.2, 250.0), 1.0, None, None, 2, 2)
     load(restored, dump(monitors))
     for one in (monitors, restored):
         one.on_pairs(np.array([0, 1]), pairs, 3)
         one.on_label(Predicted(0.2, 250.0), 1.0, None, 1, 4, 4)
     assert dump(restored) == dump(monitors)
+    assert restored.status(None) == monitors.status(None)
+    assert [one.alarms for one in restored.status(None).detectors if one.name == "agreement"] == [1]
