@@ -142,13 +142,22 @@ def shown(value: Any, path: tuple[str, ...]) -> Any:
     return _USER_INFO.sub(f"{REDACTED}@", value) if isinstance(value, str) else value
 
 
+#: Keys of before the first release, and what does their work now.
+_GONE = {
+    "early_stop": "is gone: leave it out; `handoff` saves more",
+    "certified": "is gone: leave it out; the status measures what was served",
+    "explain_drift": "is gone: leave it out; ask `ucci-stream what-moved`",
+    "schema_registry": "is gone: register by the registry's own means, and set topics.results_schema_id",
+}
+
+
 def _faults(error: ValidationError, variables: Mapping[KeyPath, str]) -> Iterator[str]:
     found_faults = error.errors(include_url=False)
     for found in found_faults[:_MOST_FAULTS]:
         path = tuple(str(part) for part in found["loc"])
         where = _named(path, variables)
         if found["type"] == "extra_forbidden":
-            yield f"{where}: unknown key{nearest_key(path[-1], _valid_keys(path))}"
+            yield f"{where}: {_GONE.get(path[-1]) or 'unknown key' + nearest_key(path[-1], _valid_keys(path))}"
         elif found["type"] == "missing":
             yield f"{where}: is required and missing"
         else:
@@ -224,9 +233,8 @@ def _forgotten_versions(settings: Settings) -> list[str]:
 
 
 def _open_draws(settings: Settings) -> list[str]:
-    """Return a line where a service that is guarded otherwise lets producers choose ids by what is drawn for them."""
-    guarded = settings.gateway.api_keys or settings.calibration.signing_key
-    if settings.router.draw_key is not None or not guarded:
+    """Return a line where producers can choose ids by what is drawn for them."""
+    if settings.router.draw_key is not None or not settings.workloads:
         return []
     line = (
         f"router.draw_key: is not set: anyone who may write to {settings.topics.prefix}.queries can choose which "

@@ -343,9 +343,8 @@ class WorkloadSettings(Section):
     def _asks_for_labels_once(self) -> Self:
         given = sorted(name for name in self.sampling.model_fields_set if name.startswith("label_"))
         if self.labels is not None and given:
-            raise ValueError(
-                f"labels and sampling.{given[0]} both say how many labels to ask for: leave one of them out"
-            )
+            named = " and ".join(f"sampling.{name}" for name in given)
+            raise ValueError(f"labels and {named} both say how many labels to ask for: leave out the one or the other")
         return self
 
     @model_validator(mode="after")

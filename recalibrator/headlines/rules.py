@@ -530,6 +530,9 @@ def _cold_start(status: WorkloadStatus, facts: Facts) -> Headline | None:
     )
     cause, link = "Both models have answered every query", _labelling(status, "Label now")
     act = "Label what is requested"
+    if facts.workload is not None and not any(facts.workload.label_shares):
+        effect = f"there is no version yet, and no label is asked for that would lead to one{_price(status, facts)}"
+        return _say(status, "cold_start", cause, effect, "Fit a first version offline: ucci-stream calibrate")
     return _say(status, "cold_start", cause, effect, act, since=status.labels.since, link=link)
 
 

@@ -42,6 +42,8 @@ Check = Callable[[str, str], tuple[int, str, str]]
 def check(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Check:
     """Run a command's ``check-config`` on a text, in this process: its code, its output and its errors."""
 
+    monkeypatch.setenv("UCCI_ROUTER__DRAW_KEY", "0123456789abcdef" * 2)
+
     def ended(command: str, text: str) -> tuple[int, str, str]:
         path = tmp_path / "ucci.toml"
         path.write_text(text)

@@ -93,6 +93,12 @@ ADA = "[recalibrator.api_keys.ada]\nkey = '0123456789abcdef'\n"
     [
         ("[routr]\n", "routr: unknown key; did you mean router?"),
         ("[topics]\nprefx = 'a'", "topics.prefx: unknown key; did you mean prefix?"),
+        (WORKLOAD + "early_stop = true", "workloads.photo-search.early_stop: is gone: leave it out"),
+        (
+            WORKLOAD + "labels = { per_day = 9 }\nsampling = { label_probability_kept = 0.1, "
+            "label_probability_escalated = 0.1 }",
+            "labels and sampling.label_probability_escalated and sampling.label_probability_kept both say",
+        ),
         (WORKLOAD + "smal = 1", "workloads.photo-search.smal: unknown key; did you mean small?"),
         (WORKLOAD + "sampling = { exploration = 0.1 }", "did you mean exploration_probability?"),
         (WORKLOAD + "cost = { larg = 3.0 }", "did you mean large?"),
@@ -303,8 +309,12 @@ def test_labelers_that_a_key_cannot_have_are_refused(line: str, words: str) -> N
     assert words in "\n".join(faults(ADA + scopes + line))
 
 
+#: Without it every file with a workload is warned of.
+DRAWN = {"UCCI_ROUTER__DRAW_KEY": "fedcba9876543210" * 2}
+
+
 def _warned(*labelers: str, keys: str = "") -> list[str]:
-    return settings_warnings(parse_settings(f"{WORKLOAD}trusted_labelers = {list(labelers)}\n{keys}", {}))
+    return settings_warnings(parse_settings(f"{WORKLOAD}trusted_labelers = {list(labelers)}\n{keys}", DRAWN))
 
 
 def _key(name: str, rest: str = "scopes = ['feedback']") -> str:
@@ -338,7 +348,7 @@ def with_password(url: str = IN_URL) -> str:
 
 
 def test_a_password_in_base_url_is_never_shown() -> None:
-    settings = parse_settings(with_password(), {})
+    settings = parse_settings(with_password(), DRAWN)
     small = settings.workloads["photo-search"].small
     assert small is not None
     assert small.credentials == ("ada", PASSWORD)
@@ -364,8 +374,8 @@ def test_the_workload_of_queries_that_name_none() -> None:
     both = WORKLOAD + SECOND
     assert parse_settings(WORKLOAD, {}).workload_of_unnamed == "photo-search"
     assert parse_settings(both, {"UCCI_DEFAULT_WORKLOAD": "reviews"}).workload_of_unnamed == "reviews"
-    assert settings_warnings(parse_settings(both, {"UCCI_DEFAULT_WORKLOAD": "reviews"})) == []
-    unset = parse_settings(both, {})
+    assert settings_warnings(parse_settings(both, {"UCCI_DEFAULT_WORKLOAD": "reviews", **DRAWN})) == []
+    unset = parse_settings(both, DRAWN)
     assert unset.workload_of_unnamed is None
     (warning,) = settings_warnings(unset)
     for words in ("default_workload", "photo-search, reviews", "dead letters", "missing_workload"):
@@ -394,14 +404,12 @@ def test_a_signing_key_that_can_be_found_is_a_fault(line: str) -> None:
 
 
 def test_an_open_draw_is_named_and_its_key_never_shown() -> None:
-    served = f"[gateway.api_keys.shop]\nkey = '{SIGNING}'\n[router]\n"
-    (warning,) = settings_warnings(parse_settings(served, {}))
+    (warning,) = settings_warnings(parse_settings(WORKLOAD, {}))
     assert warning.startswith("router.draw_key: is not set: anyone who may write to ucci.queries")
     assert "callers of a gateway cannot" in warning
-    assert settings_warnings(parse_settings(f"[calibration]\nsigning_key = '{SIGNING}'", {})) == [warning]
-    keyed = parse_settings(served, {"UCCI_ROUTER__DRAW_KEY": SIGNING[::-1]})
+    keyed = parse_settings(WORKLOAD, DRAWN)
     assert settings_warnings(keyed) == []
-    assert SIGNING[::-1] not in render_settings(keyed)
+    assert DRAWN["UCCI_ROUTER__DRAW_KEY"] not in render_settings(keyed)
     (fault,) = faults("[router]\ndraw_key = 'hunter2'")
     assert fault.startswith("router.draw_key: is empty or too short")
 

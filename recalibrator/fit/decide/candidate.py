@@ -74,10 +74,12 @@ class View:
         """The exploration probability of a version made now.
 
         Exploration is paid with every query and needed where outcomes have changed: there the large model's answers
-        below the threshold must be learnt again. While nothing changes, labels that age slowly still show them.
+        below the threshold must be learnt again. While nothing changes, labels that age slowly still show them. Of a
+        large model that fails nothing is learnt, and it needs no more calls.
         """
         most = self.settings.sampling.exploration_probability
-        explored = most * self.constants.quiet_exploration if self.circumstances.is_quiet else most
+        is_at_rest = self.circumstances.is_quiet or self.traffic.large_failures.is_out
+        explored = most * self.constants.quiet_exploration if is_at_rest else most
         if self.settings.labels is None:
             return explored
         # What is explored must be labelled.

@@ -227,8 +227,14 @@ def interpret(command: Command, registry: VersionRegistry, on_trial: int | None 
     if command.action in ("promote", "stop_trial"):
         return _conclude(command, registry, on_trial)
     if command.action == "refit":
-        return Act("fit", registry.holds, "refit")
+        return _refit(command, registry)
     return _BY_ACTION.get(command.action, _hold)(command, registry)
+
+
+def _refit(command: Command, registry: VersionRegistry) -> Act:
+    if (pin := registry.holds.get(PINNED)) is not None:
+        return _refused(command, registry, f"the version in force is pinned by {pin.issued_by}; unpin it first")
+    return Act("fit", registry.holds, "refit")
 
 
 def _refused(command: Command, registry: VersionRegistry, because: str) -> Act:

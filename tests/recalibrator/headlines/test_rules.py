@@ -14,6 +14,7 @@ from recalibrator.headlines.facts import Facts, in_force
 from recalibrator.headlines.rules import headline
 from schemas.calibration import BudgetStanding, Interval, LargeOnly, Target, TargetStanding
 from schemas.costs import CostRate, ModelCosts, expected_cost
+from schemas.settings import WorkloadSettings
 from schemas.status import (
     DeadLetterCount,
     DeadLetterStatus,
@@ -384,6 +385,16 @@ CASES = {
             frontier=None,
             version=None,
             cost=CostRate(sequential=4.0, paper=3.0, large_only=3.0),
+        ),
+    ),
+    "cold_start: no label is asked for": Case(
+        "no label is asked for that would lead to one",
+        "",
+        status(state="cold_start", calibration_version=None, frontier=None, version=None),
+        facts(
+            workload=WorkloadSettings.model_validate(
+                {"name": "photo", "fields": ["camera"], "target": {"micro_f1": 0.91}, "labels": {"per_day": 0}}
+            )
         ),
     ),
     "cold_start: nothing yet": Case(

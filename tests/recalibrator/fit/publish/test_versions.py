@@ -80,6 +80,18 @@ def test_a_roll_back_that_holds_outlives_refits_until_unpin() -> None:
         assert drive(core, WORLD.draw, 1_000, first=3_000).versions
 
 
+@pytest.mark.parametrize("begin", ["pin", "activate"])
+def test_a_commanded_refit_replaced_a_pinned_version(bootstrapped: Recalibrator, begin: str) -> None:
+    """What is pinned stays until it is unpinned, whoever asks for a new fit."""
+    drive(bootstrapped, WORLD.draw, 600, first=100)
+    held = published(bootstrapped, begin, version=1, hold=True)
+    assert order(bootstrapped, "refit") is None
+    assert bootstrapped.current == held
+    assert str(note(bootstrapped)).endswith("unpin it first")
+    order(bootstrapped, "unpin")
+    assert published(bootstrapped, "refit").evidence.trigger == "refit"
+
+
 def test_the_status_keeps_what_became_of_commands(bootstrapped: Recalibrator) -> None:
     """Each outcome is found by its command's id: the version that it led to, or why nothing was done."""
     order(bootstrapped, "activate", version=1, command_id="a")
