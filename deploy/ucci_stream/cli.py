@@ -33,6 +33,7 @@ from ucci_stream.options import (
     Named,
     Outcome,
     command,
+    end_by_sigterm,
     err,
     out,
     print_json,
@@ -290,6 +291,7 @@ def results(
     """
     from ucci_stream.topics.outcomes import latest, result_line
 
+    end_by_sigterm()
     try:
         for routed in latest(settings, RESULTS, RoutedEvent, last, endless=follow):
             if as_json:

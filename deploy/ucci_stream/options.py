@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import json
 import os
+import signal
 import sys
+import threading
 from collections.abc import Callable, Iterable, Mapping
 from datetime import UTC, datetime
 from inspect import Parameter, Signature, signature
@@ -47,6 +49,12 @@ class Console(rich.console.Console):
         """Yield what is written, with characters escaped that would steer a terminal or turn its text around."""
         for segment in super().render(renderable, options):
             yield segment if segment.control else segment._replace(text="".join(map(_escaped, segment.text)))
+
+
+def end_by_sigterm() -> None:
+    """Have SIGTERM end this command as Ctrl-C does."""
+    if threading.current_thread() is threading.main_thread():
+        signal.signal(signal.SIGTERM, signal.default_int_handler)
 
 
 def print_json(content: bytes) -> None:

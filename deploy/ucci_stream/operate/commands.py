@@ -27,6 +27,7 @@ from ucci_stream.options import (
     JsonFlag,
     Outcome,
     command,
+    end_by_sigterm,
     has_settings,
     moment_of,
     settings_of,
@@ -144,6 +145,7 @@ def status(
         return stands(await client.status(chosen), client.url)
 
     done, said = api.call(read), None
+    end_by_sigterm()
     with suppress(KeyboardInterrupt):
         while watch:
             if (now := done.document["headline"]["sentence"]) != said:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import json
+import sys
+from asyncio.subprocess import PIPE
 from collections.abc import AsyncIterator
 from pathlib import Path
 
@@ -48,6 +50,16 @@ async def test_send_waits_for_results_and_dead_letters(config: Path, tmp_path: P
     assert {routed.query_id for routed in read} == {query["query_id"] for query in queries}
     people = await invoke("results", "--config", config, "--last", "100")
     assert sum("large cold_start" in line for line in people.stdout.splitlines()) == 20
+
+
+async def test_results_that_are_followed_died_of_sigterm(config: Path) -> None:
+    argv = (sys.executable, "-m", "ucci_stream", "results", "--config", str(config), "--follow", "--json")
+    following = await asyncio.create_subprocess_exec(*argv, stdout=PIPE)
+    await invoke("ask", "canon 5d", "--config", config, "--timeout", "60")
+    assert following.stdout is not None
+    assert RoutedEvent.from_json((await following.stdout.readline()).strip()).text == "canon 5d"
+    following.terminate()
+    assert await following.wait() == 0
 
 
 async def test_label_waits_until_joined(broker: LocalBroker, topic_prefix: str, tmp_path: Path) -> None:
