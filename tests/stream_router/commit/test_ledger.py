@@ -307,7 +307,7 @@ def test_answer_after_revocation_is_dropped() -> None:
     ledger.delivered(0, 0)
     assert ledger.assigned({}) == (RecordId(0, 0),)
     assert not ledger.finished(outcome(0, 0))
-    assert ledger.load().uncommitted == 0
+    assert (ledger.load().in_flight, ledger.load().uncommitted) == (0, 0)
 
 
 def test_a_result_whose_query_the_log_no_longer_holds_is_dropped() -> None:
