@@ -202,8 +202,10 @@ def _valid_keys(path: KeyPath) -> list[str]:
     return valid_keys(annotation)
 
 
-def settings_warnings(settings: Settings) -> list[str]:
+def settings_warnings(settings: Settings, *, at_start: bool = False) -> list[str]:
     """Return what an operator should look at, a line each; nothing of it keeps a service from running.
+
+    ``at_start``: open draws are not warned of at each start of a service that nothing else guards either.
 
     Examples
     --------
@@ -216,7 +218,7 @@ def settings_warnings(settings: Settings) -> list[str]:
         _nameless_queries,
         _swapped_models,
         _forgotten_versions,
-        _open_draws,
+        *(() if at_start and not (settings.gateway.api_keys or settings.calibration.signing_key) else (_open_draws,)),
     )
     return [line for look in looks for line in look(settings)]
 

@@ -289,7 +289,7 @@ class Hangup:
 def log_settings_warnings(settings: Settings) -> None:
     """Log what an operator should look at in the settings, a line each."""
     log = structlog.get_logger()
-    for warning in settings_warnings(settings):
+    for warning in settings_warnings(settings, at_start=True):
         log.warning(warning)
 
 

@@ -407,6 +407,9 @@ def test_an_open_draw_is_named_and_its_key_never_shown() -> None:
     (warning,) = settings_warnings(parse_settings(WORKLOAD, {}))
     assert warning.startswith("router.draw_key: is not set: anyone who may write to ucci.queries")
     assert "callers of a gateway cannot" in warning
+    assert settings_warnings(parse_settings(WORKLOAD, {}), at_start=True) == []
+    guarded = parse_settings(f"[calibration]\nsigning_key = '{SIGNING}'\n{WORKLOAD}", {})
+    assert settings_warnings(guarded, at_start=True) == [warning]
     keyed = parse_settings(WORKLOAD, DRAWN)
     assert settings_warnings(keyed) == []
     assert DRAWN["UCCI_ROUTER__DRAW_KEY"] not in render_settings(keyed)
