@@ -26,8 +26,9 @@ AGAIN_S = 40.0
 class Looks:
     """What an operator sees of one recalibrator, look by look."""
 
-    def __init__(self, url: str) -> None:
+    def __init__(self, url: str, process: RecalibratorProcess) -> None:
         self.url = url
+        self.process = process
         self.kinds: list[str] = []
 
     def get(self, path: str) -> tuple[int, dict[str, Any]]:
@@ -50,7 +51,7 @@ class Looks:
     def until(self, *wanted: object) -> None:
         deadline_s = time.monotonic() + DEADLINE_S
         while (seen := self.look()) != wanted:
-            assert time.monotonic() < deadline_s, (seen, self.kinds)
+            assert time.monotonic() < deadline_s, (seen, self.kinds, self.process.lines()[-5:])
             time.sleep(0.2)
 
 
@@ -63,7 +64,7 @@ def test_a_stopped_broker_was_blamed_on_the_fit(tmp_path: Path) -> None:
         process = RecalibratorProcess(config, "recalibrator", tmp_path / "log", stages=tuple(StageName))
         process.start()
         try:
-            looks = Looks(f"http://127.0.0.1:{port}")
+            looks = Looks(f"http://127.0.0.1:{port}", process)
             looks.until(200, False, "cold_start")
             broker.freeze()
             looks.until(503, True, "kafka")
