@@ -8,8 +8,9 @@ Three questions are kept apart, since each has another answer:
   that can do without the answer says how long it is ready to queue, and has its retries counted. A caller that cannot
   queues for as long as the server is there: its retries queue like any call, so that they add nothing to what the
   server has to do at a time.
-- Is the *query* at fault? It is once its attempts or its time are used up while the server answers others, a probe if
-  need be. Attempts that end by overload are nobody's fault, and a query has ``MAX_ROUNDS`` times as many of them.
+- Is the *query* at fault? It is once its attempts or its time are used up and the server then answers others, a probe
+  if need be. What it answered while the query was in flight says nothing: it may have gone since. Attempts that end by
+  overload, or find no connection, are nobody's fault, and a query has ``MAX_ROUNDS`` times as many of them.
 """
 
 from __future__ import annotations
@@ -51,7 +52,7 @@ _log = structlog.get_logger()
 MAX_ATTEMPTS = 3
 
 #: Outages at which a query may have been in flight before it counts as their cause. Also, how many times as many
-#: attempts may end by overload as may fail otherwise: where half of all attempts do, 1 query in 512 is wrongly blamed.
+#: attempts may be nobody's fault as may be the query's: where half of all are, 1 query in 512 is wrongly blamed.
 MAX_ROUNDS = 3
 
 #: Probes in flight. They overlap, since what a hung server was sent may stay unanswered for good.
@@ -71,11 +72,9 @@ class _Attempts:
     """Outcome of one query's attempts."""
 
     began_s: float
-    #: Of the server when the first attempt began; -1 before.
-    successes: int = -1
-    #: Attempts that may be the query's fault, and those that ended by overload.
+    #: Attempts that may be the query's fault, and those that are nobody's.
     failed: int = 0
-    overloaded: int = 0
+    excused: int = 0
     #: Whether the server saw any of them.
     delivered: bool = False
 
@@ -83,10 +82,10 @@ class _Attempts:
     #: Time of the attempts and of the pauses between them; neither the queue nor an outage is the query's.
     at_server_s: float = 0.0
 
-    def add(self, error: TransientError, *, by_overload: bool) -> None:
+    def add(self, error: TransientError, *, is_excused: bool) -> None:
         self.last = error
-        self.failed += not by_overload
-        self.overloaded += by_overload
+        self.failed += not is_excused
+        self.excused += is_excused
         self.delivered |= not isinstance(error, UnreachableError)
 
 
@@ -225,25 +224,25 @@ class ModelClient:
             try:
                 return await self._attempt(request, headers)
             except TransientError as error:
-                attempts.add(error, by_overload=self._is_overload(error, answered))
+                attempts.add(error, is_excused=self._is_excused(error, answered))
             except MisconfiguredError as error:
                 raise ServerDownError(f"{self._name} is down: {error}") from None
             finally:
                 attempts.at_server_s += self._clock.monotonic() - began_s
                 self._slots.release()
 
-    def _is_overload(self, error: TransientError, answered: int) -> bool:
-        """Return whether an attempt ended by overload; ``answered`` are the successes at its begin.
+    def _is_excused(self, error: TransientError, answered: int) -> bool:
+        """Return whether an attempt ended by no fault of its query; ``answered`` are the successes at its begin.
 
-        A time-out did if nobody was answered meanwhile, or others are slow too. A call that times out at a limit of 1
-        while a probe is answered, or while others are answered promptly, has only itself to blame.
+        A time-out ended by overload if nobody was answered meanwhile, or others are slow too. A call that times out at
+        a limit of 1 while a probe is answered, or while others are answered promptly, has only itself to blame.
         """
         if isinstance(error, TimedOutError):
             if self._limit.is_own(self._clock.monotonic()):
                 return False
             is_silent = self._breaker.successes == answered
             return is_silent or (self._limit.is_congested and self._limit.current > 1)
-        return isinstance(error, OverloadedError)
+        return isinstance(error, OverloadedError | UnreachableError)
 
     async def _take_place(self, attempts: _Attempts, earlier_rounds: int, patience_s: float | None) -> None:
         """Take a place at the server, which the caller gives back."""
@@ -256,8 +255,6 @@ class ModelClient:
             self._slots.release()
         if not (has_place and self.is_up):
             raise self._down(attempts, earlier_rounds)
-        if attempts.successes < 0:
-            attempts.successes = self._breaker.successes
 
     async def _prepare_retry(
         self, attempts: _Attempts, earlier_rounds: int, time_s: float, *, may_give_up: bool
@@ -271,21 +268,20 @@ class ModelClient:
                 return
             if isinstance(attempts.last, OverloadedError | TimedOutError):
                 raise BusyError(f"{self._name} is overloaded: {attempts.last}")
-        if self._breaker.successes == attempts.successes:
-            # Nothing was answered since this query's first attempt: wait until a probe has settled who is to blame.
-            await self._is_settled.wait()
-            if not self.is_up:
-                raise self._down(attempts, earlier_rounds)
+        # The last failure has put the server in doubt: another answer, or a probe's, settles who is to blame.
+        await self._is_settled.wait()
+        if not self.is_up:
+            raise self._down(attempts, earlier_rounds)
         raise FailedError(str(attempts.last))
 
     def _pause_s(self, attempts: _Attempts, time_s: float) -> float | None:
         """Return how long to wait before another attempt; None where attempts or time are used up."""
         assert attempts.last is not None
-        if attempts.failed >= MAX_ATTEMPTS or attempts.overloaded >= MAX_ROUNDS * MAX_ATTEMPTS:
+        if attempts.failed >= MAX_ATTEMPTS or attempts.excused >= MAX_ROUNDS * MAX_ATTEMPTS:
             return None
         longest_s = _MAX_BACKOFF_S
         if not isinstance(attempts.last, OverloadedError):
-            longest_s = min(_MAX_BACKOFF_S, _BACKOFF_S * 2.0 ** (attempts.failed + attempts.overloaded))
+            longest_s = min(_MAX_BACKOFF_S, _BACKOFF_S * 2.0 ** (attempts.failed + attempts.excused))
         # Drawn, so that callers spread.
         pause_s = random.uniform(0.0, longest_s)
         return pause_s if attempts.at_server_s + pause_s + self._endpoint.timeout_s <= time_s else None

@@ -154,6 +154,22 @@ async def test_large_outage_wait_holds_the_query() -> None:
         assert (asked, b.small.seen.calls) == (1, 1), "the answer that was there was not asked for again"
 
 
+async def test_a_call_cut_off_by_an_outage_was_blamed_on_its_query(monkeypatch: pytest.MonkeyPatch) -> None:
+    """It was served degraded: what the server had answered before it went away counted as "answers others"."""
+    draw_no_pauses(monkeypatch)
+    async with bench(ESCALATES, large_outage="wait") as b:
+        b.large.play(Fault("hang", containing="canon"))
+        call = asyncio.create_task(b.answer())
+        await until(lambda: b.large.seen.concurrent == 1)
+        assert (await b.answer("another")).answered_by == "large"
+        b.large.recover()
+        await b.large.stop()
+        await until(lambda: call.done() or "large" in b.outages)
+        await b.large.start()
+        event = await call
+    assert (event.answered_by, event.decision.reason) == ("large", "threshold")
+
+
 @pytest.mark.parametrize("fault", [Fault("bad_answer", containing="poison"), Fault("status", 422, containing="poison")])
 async def test_query_that_both_models_fail_has_both_reasons(fault: Fault) -> None:
     async with bench() as b:
