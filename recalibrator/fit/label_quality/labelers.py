@@ -158,9 +158,8 @@ class Labelers:
         """Compare all labelers; return whose labels are to be set aside from now on, or None for no change."""
         self._since_look = 0
         names = labels.labelers
-        rows = _rows(labels)
         found = {number: spans for number, spans in labels.distrust.items() if names[number - 1] not in self.believed}
-        if len(names) < (1 if self._trusted else 2) or not len(rows):
+        if len(names) < (1 if self._trusted else 2) or not len(rows := _rows(labels)):
             return None if found == labels.distrust else found
         trusted = np.array([name in self._trusted for name in names])
         crowd = _Crowd(tally(rows, labels.grid.cells, len(names), labels.target), trusted)
