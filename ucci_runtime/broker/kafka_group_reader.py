@@ -197,12 +197,18 @@ class KafkaGroupReader:
     def _close_client(self) -> None:
         """End the client; what it still reports of its partitions concerns nobody.
 
-        A rebalance that ends at this moment calls back from within the client's close, and the answer that the client
-        wants then may wait for ever: so another thread waits for it. A wait that freezes the whole process ends it
-        (:func:`~ucci_runtime.broker.kafka_watched_calls.close_or_leave`); nothing is lost, since nothing is open then.
+        A rebalance that calls back from within the client's close wants an answer that may wait for ever (librdkafka
+        issue 4041). One that ended while nobody polled, as while the broker was asked who is cut off, is answered
+        before. For one that ends at this very moment another thread waits, and a wait that freezes the whole process
+        ends it (:func:`~ucci_runtime.broker.kafka_watched_calls.close_or_leave`); nothing is lost, since nothing is
+        open then.
         """
         self._is_ended = True
-        close_or_leave(self._name, self._consumer.close)
+        close_or_leave(self._name, self._end_client)
+
+    def _end_client(self) -> None:
+        self._consumer.consume(MAX_POLLED, 0)
+        self._consumer.close()
 
     def _leave(self) -> None:
         """Leave the group, which the client does for a static member when it unsubscribes, and never in its close.
