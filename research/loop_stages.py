@@ -94,7 +94,7 @@ async def run(
             spent("take", began_s)
             assert taken is not None
             began_s = time.thread_time()
-            taken.committed()
+            ledger.committed(taken.batch)
             spent("committed", began_s)
         elif (first + BATCH) % TICK == 0:
             sink.clear()

@@ -11,7 +11,6 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Collection, Mapping
 from threading import Event, Thread
-from typing import Protocol
 
 from schemas.errors import DecodeError
 from schemas.json_bytes import unframed
@@ -40,36 +39,29 @@ _NAMES_SHOWN = 10
 _CHARS_SHOWN = 60
 
 
-class Queries(Protocol):
-    """Takes what the intake delivers; must not block."""
-
-    def deliver(self, records: list[Record]) -> None:
-        """Answer these records."""
-        ...
-
-    def give_up(self, record_ids: Collection[RecordId]) -> None:
-        """Stop answering these: they are no longer ours."""
-        ...
-
-
 class IntakeThread(Thread):
-    """The thread that owns the group's reader."""
+    """The thread that owns the group's reader.
+
+    ``deliver``: has records answered; ``give_up``: has no longer answered what is another instance's now. Neither may
+    block.
+    """
 
     def __init__(
         self,
         reader: GroupReader,
         ledger: SharedLedger,
-        queries: Queries,
         committer: CommitThread,
         *,
+        deliver: Callable[[list[Record]], object],
+        give_up: Callable[[Collection[RecordId]], object],
         on_failure: Callable[[BaseException], None],
         metrics: Metrics,
     ) -> None:
         super().__init__(name="intake", daemon=True)
         self.reader = reader
         self._ledger = ledger
-        self._queries = queries
         self._committer = committer
+        self._deliver, self._give_up = deliver, give_up
         self._on_failure = on_failure
         self._metrics = metrics
         self._taking = True
@@ -122,7 +114,7 @@ class IntakeThread(Thread):
         given_up = self._ledger.assigned(found, self.reader.group())
         if given_up:
             self._metrics.count("given_up", len(given_up))
-            self._queries.give_up(given_up)
+            self._give_up(given_up)
         self._assignment, self._paused = frozenset(committed), frozenset()
         return {source: next_offset(commit) for source, commit in committed.items()}
 
@@ -147,7 +139,7 @@ class IntakeThread(Thread):
         if len(fresh) < len(records):
             self._metrics.count("skipped", len(records) - len(fresh))
         if fresh:
-            self._queries.deliver(fresh)
+            self._deliver(fresh)
 
     def _pause(self, wanted: frozenset[Input]) -> None:
         if resumed := self._paused - wanted:

@@ -8,7 +8,8 @@ answers it.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Collection, Mapping
+from collections.abc import Mapping
+from functools import partial
 
 import structlog
 
@@ -16,7 +17,6 @@ from schemas.settings import RouterSettings, Settings
 from schemas.settings_reread import OF_ROUTER
 from schemas.topics import CALIBRATION, CALIBRATION_TRIAL, DEAD_LETTERS, QUERIES, RESULTS, ROUTERS
 from stream_router.commit.commit_thread import CommitThread
-from stream_router.commit.ledger import RecordId
 from stream_router.commit.outcome import OutputTopics
 from stream_router.commit.shared_ledger import SharedLedger
 from stream_router.http_listener import status_listener
@@ -26,7 +26,7 @@ from stream_router.ports import GROUP
 from stream_router.process import CLOSE_S, MAX_DRAIN_S, AnswererFactory, RouterProcess
 from stream_router.query_loop import QueryLoop
 from ucci_runtime.broker.ports import LEAVE_S, Broker, CheckedTopics, Connect
-from ucci_runtime.broker.records import Lag, Record
+from ucci_runtime.broker.records import Lag
 from ucci_runtime.process import Tally
 from ucci_runtime.refusals import RequestHosts
 
@@ -89,7 +89,7 @@ class Service(RouterProcess):
         load = self._ledger.load()
         lag, not_taken = (dict(self._intake.lag), self._intake.not_taken) if self._intake else ({}, 0)
         self.metrics.gauge("uncommitted", load.uncommitted)
-        self.metrics.gauge("backlog", not_taken + load.in_flight + load.uncommitted)
+        self.metrics.gauge("backlog", not_taken + sum(load))
         self.metrics.gauges["lag"].clear()
         for partition, behind in lag.items():
             self.metrics.gauge("lag", behind.records, partition=str(partition))
@@ -118,8 +118,9 @@ class Service(RouterProcess):
         self._intake = IntakeThread(
             broker.group_reader(GROUP, [self._queries]),
             self._ledger,
-            self,
             self._committer,
+            deliver=partial(self._in_loop, self._router.take),
+            give_up=partial(self._in_loop, self._router.give_up),
             on_failure=self._fail,
             metrics=self.metrics,
         )
@@ -149,12 +150,7 @@ class Service(RouterProcess):
             if thread.is_alive():
                 await asyncio.to_thread(thread.join, patience_s)
         await self._router.close()
-        load = self._ledger.load()
-        _log.info(
-            "ended",
-            seconds=round(self._clock.monotonic() - began_s, 3),
-            left_to_others=load.in_flight + load.uncommitted,
-        )
+        _log.info("ended", seconds=round(self._clock.monotonic() - began_s, 3), left_to_others=sum(self._ledger.load()))
 
     def _commit_the_rest(self, committer: CommitThread) -> None:
         deadline_s = self._clock.monotonic() + FINAL_COMMIT_S
@@ -162,13 +158,3 @@ class Service(RouterProcess):
             committer.flush(left_s)
             if self._ledger.load().uncommitted == 0:
                 return
-
-    # --- called by the threads ---
-
-    def deliver(self, records: list[Record]) -> None:
-        """Have records answered."""
-        self._in_loop(self._router.take, records)
-
-    def give_up(self, record_ids: Collection[RecordId]) -> None:
-        """Have queries in flight cancelled that are another instance's now."""
-        self._in_loop(self._router.give_up, record_ids)

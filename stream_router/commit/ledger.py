@@ -39,8 +39,6 @@ class Load(NamedTuple):
     in_flight: int
     #: Queries answered and not committed.
     uncommitted: int
-    #: Bytes held by their answers.
-    uncommitted_bytes: int
 
 
 class EntryState(Enum):
@@ -81,11 +79,12 @@ class Ledger:
         self.congested: frozenset[int] = frozenset()
         self.in_flight = 0
         self.uncommitted = 0
+        #: Bytes held by the answers that are not committed.
         self.uncommitted_bytes = 0
 
     def load(self) -> Load:
         """Return how much is held now."""
-        return Load(self.in_flight, self.uncommitted, self.uncommitted_bytes)
+        return Load(self.in_flight, self.uncommitted)
 
     def committable(self, partition: int) -> int | None:
         """Return the next offset that the partition's last commit asks for, None before any."""
@@ -158,8 +157,8 @@ class Ledger:
         """Take everything that one transaction can commit now; None when there is nothing.
 
         A result whose offset cannot be expressed in the commit metadata stays behind, and its partition is congested.
-        The caller answers for the batch with :meth:`committed`, :meth:`aborted` or :meth:`settled`. ``metadata_chars``:
-        longest commit metadata that the broker takes; the less it is, the sooner a slow query holds up others.
+        The caller answers for the batch with :meth:`committed` or :meth:`settled`. ``metadata_chars``: longest commit
+        metadata that the broker takes; the less it is, the sooner a slow query holds up others.
         """
         ids: list[RecordId] = []
         outcomes: list[Outcome] = []
@@ -185,27 +184,21 @@ class Ledger:
     def committed(self, batch: CommitBatch) -> None:
         """Note that the batch's transaction is committed."""
         for record_id in batch.ids:
-            self._done(record_id)
+            self._end(record_id, is_committed=True)
         for partition, commit in batch.offsets.items():
             if partition in self._trackers:
                 self._last_commit[partition] = commit
 
-    def aborted(self, batch: CommitBatch) -> None:
-        """Note that nothing of the batch is committed; its results go into the next one."""
-        for record_id in batch.ids:
-            self._return(record_id)
-
     def settled(self, batch: CommitBatch, group: Mapping[int, CommittedOffsets]) -> None:
         """Find out from the group's committed offsets how a batch ended whose transaction's end was not seen.
 
-        ``group``: read after the transaction came to its end; partitions that are missing count as not committed.
+        What is not committed goes into the next batch. ``group``: read after the transaction came to its end;
+        partitions that are missing count as not committed, so that after an abort it is empty.
         """
         nothing = CommittedOffsets(None)
         for record_id in batch.ids:
-            if group.get(record_id.partition, nothing).covers(record_id.offset):
-                self._done(record_id)
-            else:
-                self._return(record_id)
+            is_committed = group.get(record_id.partition, nothing).covers(record_id.offset)
+            self._end(record_id, is_committed=is_committed)
 
     def _ready(self, partition: int, frontier: CompletionTracker) -> list[int]:
         """Finished offsets that this assignment has delivered, increasing; those it has passed over are dropped."""
@@ -217,21 +210,19 @@ class Ledger:
                 self._drop(partition, offset)
         return ready
 
-    def _done(self, record_id: RecordId) -> None:
+    def _end(self, record_id: RecordId, *, is_committed: bool) -> None:
         partition, offset = record_id
         entry = self._entries.get(partition, {}).get(offset)
         if entry is None or entry.state is not EntryState.TAKEN:
+            return
+        if not is_committed:
+            entry.state = EntryState.FINISHED
+            self._finished.setdefault(partition, {})[offset] = entry
             return
         self._drop(partition, offset)
         frontier = self._trackers.get(partition)
         if frontier is not None and frontier.is_unfinished(offset):
             frontier.done(offset)
-
-    def _return(self, record_id: RecordId) -> None:
-        entry = self._entries.get(record_id.partition, {}).get(record_id.offset)
-        if entry is not None and entry.state is EntryState.TAKEN:
-            entry.state = EntryState.FINISHED
-            self._finished.setdefault(record_id.partition, {})[record_id.offset] = entry
 
     def _drop(self, partition: int, offset: int) -> _Entry:
         entry = self._entries[partition].pop(offset)

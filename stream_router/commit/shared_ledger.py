@@ -7,9 +7,9 @@ coordinator rather than committed under the newer one.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
-from contextlib import AbstractContextManager, contextmanager
+from collections.abc import Iterable, Mapping
 from threading import Condition, Lock
+from typing import NamedTuple
 
 from stream_router.commit.done_offsets import MAX_METADATA_CHARS, CommittedOffsets
 from stream_router.commit.ledger import CommitBatch, Ledger, Load, RecordId
@@ -24,31 +24,11 @@ _MANY_SHARE = 4
 _MANY_WAIT_S = 0.02
 
 
-class Taken:
-    """A batch taken from the ledger, to be ended in one of three ways by the thread that took it.
+class Taken(NamedTuple):
+    """A batch taken from the ledger, and the group metadata to commit it under: an object of the client library."""
 
-    ``group``: the group metadata that the batch must be committed under; an object of the client library.
-    """
-
-    def __init__(self, batch: CommitBatch, group: object, locked: Callable[[], AbstractContextManager[Ledger]]) -> None:
-        self.batch = batch
-        self.group = group
-        self._locked = locked
-
-    def committed(self) -> None:
-        """See :meth:`Ledger.committed`."""
-        with self._locked() as ledger:
-            ledger.committed(self.batch)
-
-    def aborted(self) -> None:
-        """See :meth:`Ledger.aborted`."""
-        with self._locked() as ledger:
-            ledger.aborted(self.batch)
-
-    def settled(self, group: Mapping[int, CommittedOffsets]) -> None:
-        """See :meth:`Ledger.settled`."""
-        with self._locked() as ledger:
-            ledger.settled(self.batch, group)
+    batch: CommitBatch
+    group: object
 
 
 class SharedLedger:
@@ -137,7 +117,19 @@ class SharedLedger:
         """Take what one transaction can commit now; see :meth:`Ledger.take`."""
         with self._lock:
             batch = self._ledger.take(metadata_chars)
-            return None if batch is None else Taken(batch, self._group, self._locked)
+            return None if batch is None else Taken(batch, self._group)
+
+    def committed(self, batch: CommitBatch) -> None:
+        """See :meth:`Ledger.committed`."""
+        with self._lock:
+            self._ledger.committed(batch)
+            self._wake()
+
+    def settled(self, batch: CommitBatch, group: Mapping[int, CommittedOffsets]) -> None:
+        """See :meth:`Ledger.settled`."""
+        with self._lock:
+            self._ledger.settled(batch, group)
+            self._wake()
 
     # --- called by anyone ---
 
@@ -157,14 +149,8 @@ class SharedLedger:
         free = min(most - ledger.in_flight, max(_MIN_UNCOMMITTED, 4 * most) - ledger.uncommitted)
         return max(free, 0)
 
-    @contextmanager
-    def _locked(self) -> Iterator[Ledger]:
-        """Hold the lock, and wake those who wait for what has changed."""
-        with self._lock:
-            yield self._ledger
-            self._wake()
-
     def _wake(self) -> None:
+        """Wake those who wait for what has changed."""
         # A thread that is woken takes the interpreter from the loop, so that it is left alone until it can go on.
         if self._free() >= self._awaited_slots:
             self._slot_freed.notify()

@@ -160,7 +160,13 @@ class RouterProcess:
         )
         self._reader = broker.group_reader(GROUP, [QUERIES_TOPIC])
         self._intake = IntakeThread(
-            self._reader, self._ledger, self, cast(CommitThread, self), on_failure=fail, metrics=METRICS
+            self._reader,
+            self._ledger,
+            cast(CommitThread, self),
+            deliver=self.deliver,
+            give_up=self.give_up,
+            on_failure=fail,
+            metrics=METRICS,
         )
         self._reader.subscribe(self._intake)
 

@@ -123,14 +123,14 @@ class LedgerMachine(RuleBasedStateMachine):
             self.ledger.committed(self.batch)
             self.answered.difference_update(self.batch.ids)
         else:
-            self.ledger.aborted(self.batch)
+            self.ledger.settled(self.batch, {})
         self.batch = None
 
     @rule()
     @precondition(lambda self: self.batch is not None and not self.is_applied)
     def the_transaction_is_aborted(self) -> None:
         assert self.batch is not None
-        self.ledger.aborted(self.batch)
+        self.ledger.settled(self.batch, {})
         self.batch = None
 
     @rule(is_committed=st.booleans())
@@ -195,7 +195,7 @@ class LedgerMachine(RuleBasedStateMachine):
         assert all(count == 1 for count in self.results.values())
         assert self.ledger.load().in_flight == len(self.asked)
         assert self.ledger.load().uncommitted >= 0
-        assert (self.ledger.load().uncommitted == 0) == (self.ledger.load().uncommitted_bytes == 0)
+        assert (self.ledger.load().uncommitted == 0) == (self.ledger.uncommitted_bytes == 0)
 
     def teardown(self) -> None:
         """Whatever happened: once all partitions are ours and everything is answered, each is committed once."""

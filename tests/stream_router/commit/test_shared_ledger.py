@@ -70,7 +70,7 @@ def test_a_commit_frees_the_slots_of_a_full_backlog(monkeypatch: pytest.MonkeyPa
         taken = ledger.take()
         assert taken is not None
         assert not free.done()
-        taken.committed()
+        ledger.committed(taken.batch)
         assert free.result(BOUND_S) == SLOTS
 
 
