@@ -124,19 +124,16 @@ def _log_lines_as_they_were(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
 
 @pytest.fixture(scope="session")
 def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LocalBroker]:
-    """A running Kafka broker; tests share it, keep to topics of their own and leave it running."""
     with running_broker(LocalBroker(tmp_path_factory.mktemp("kafka"))) as local:
         yield local
 
 
 @pytest.fixture
 def own_broker(tmp_path: Path) -> Iterator[LocalBroker]:
-    """A running Kafka broker of this test's own, to freeze, kill and restart."""
     with running_broker(LocalBroker(tmp_path / "kafka")) as local:
         yield local
 
 
 @pytest.fixture
 def topic_prefix() -> str:
-    """A topic prefix of this test's own."""
     return unique_prefix()

@@ -44,11 +44,9 @@ class Archive:
         self._failure: Exception | None = None
 
     def start(self) -> None:
-        """Begin to follow."""
         self._thread.start()
 
     def close(self) -> None:
-        """End; waits for the thread."""
         self._closing.set()
         self._thread.join()
 
@@ -134,5 +132,4 @@ class Archive:
 
 
 def wall_ms() -> int:
-    """Return the time as records carry it."""
     return int(time.time() * 1_000)

@@ -202,16 +202,13 @@ class Arena:
 
     @property
     def results(self) -> int:
-        """Number of results seen."""
         return self._counts.results
 
     @property
     def versions(self) -> Collection[int]:
-        """Numbers of the versions seen."""
         return self._counts.versions
 
     def await_results(self, more: int) -> None:
-        """Wait for so many more results."""
         wanted = self.results + more
         if not self.archive.wait_for(lambda: self.results >= wanted, SETTLE_S):
             raise NotRecovered(f"{wanted - self.results} of {more} results have not come within {SETTLE_S:g} s")
@@ -302,11 +299,9 @@ class Consequences:
         self._folded_ms = 0
 
     def has_more_than(self, examples: int) -> bool:
-        """Whether the join has written more examples than these."""
         return self.examples > examples
 
     def take(self, record: Kept) -> None:
-        """Count a record."""
         with self._lock:
             take = getattr(self, f"_take_{record.place.topic.replace('-', '_')}", None)
             if take is not None and record.value is not None:
@@ -369,7 +364,6 @@ class Consequences:
 
 
 def stage_of(name: str) -> Stage:
-    """Return the stage of a process by its name."""
     return "router" if name.startswith("router") else "join" if name.startswith("join") else "fit"
 
 

@@ -24,8 +24,6 @@ _ARREARS_S = 3.0
 
 
 def broker(kind: str, befall: Callable[[Arena], None]) -> Kind:
-    """Return the kind that does something to the broker; every stage must commit again."""
-
     def fault(arena: Arena, _draw: Random, times: int) -> Iterator[Episode]:
         for _ in range(times):
             began_s = time.monotonic()

@@ -85,7 +85,6 @@ class Row:
     ended: list[str] = field(default_factory=list)
 
     def count(self, *harms: str) -> int:
-        """Return how many findings are of these harms."""
         return sum(finding.harm in harms for finding in self.findings)
 
     @property

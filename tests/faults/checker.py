@@ -28,8 +28,6 @@ _CLOCK_MS = 1_000
 
 
 class Finding(NamedTuple):
-    """One promise broken."""
-
     area: Area
     harm: Harm
     what: str
@@ -239,7 +237,6 @@ def _counts(run: Mapping[str, Any] | None, gold: Entities) -> tuple[int, int] | 
 
 
 def _stated(entities: Entities) -> dict[str, str]:
-    """Return the fields that have a value."""
     return {name: value for name, value in entities.items() if value is not None}
 
 

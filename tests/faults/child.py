@@ -141,7 +141,6 @@ class Child:
         self._process: multiprocessing.context.ForkServerProcess | None = None
 
     def start(self, orders: Orders | None = None) -> None:
-        """Start it; does not wait until it is ready."""
         self._context.set_forkserver_preload(PRELOADED)
         self._process = self._context.Process(target=serve, args=(orders or self.orders,), name=self.name)
         self._process.start()
@@ -153,17 +152,14 @@ class Child:
 
     @property
     def is_alive(self) -> bool:
-        """Whether it runs, or is stopped."""
         return self._process is not None and self._process.is_alive()
 
     @property
     def has_ended(self) -> bool:
-        """Whether it was started and runs no more."""
         return self._process is not None and not self._process.is_alive()
 
     @property
     def pid(self) -> int:
-        """Of the present process."""
         pid = self.process.pid
         assert pid is not None
         return pid
@@ -183,5 +179,4 @@ class Child:
         return self.process.exitcode
 
     def tail(self, lines: int = 5) -> list[str]:
-        """Return what its log ends with."""
         return self.orders.log.read_text().splitlines()[-lines:] if self.orders.log.exists() else []

@@ -15,8 +15,6 @@ from tests.faults.child import Child
 
 @dataclass(frozen=True, slots=True)
 class Episode:
-    """One fault."""
-
     #: A row of the report.
     kind: str
     #: Which process, at which step, and the like.
@@ -53,7 +51,6 @@ def await_stopped(child: Child, timeout_s: float) -> bool:
 
 
 def thaw(child: Child) -> None:
-    """Let a stopped process go on."""
     child.signal(signal.SIGCONT)
 
 

@@ -20,8 +20,6 @@ class Place(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Kept:
-    """One committed record."""
-
     place: Place
     key: str
     value: bytes | None
@@ -54,12 +52,10 @@ class Evidence:
     excused: Collection[Place] = ()
 
     def of(self, topic: str) -> Iterator[Kept]:
-        """Yield a topic's records, partition after partition, each in the order of its offsets."""
         for place in sorted(place for place in self.records if place.topic == topic):
             yield self.records[place]
 
     def by_key(self, topic: str) -> Mapping[str, list[Kept]]:
-        """Return a topic's records by key, each in the order of its offsets."""
         return by_key(self.of(topic))
 
 

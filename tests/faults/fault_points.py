@@ -29,8 +29,6 @@ _DURING_S = 0.004
 
 @dataclass(frozen=True, slots=True)
 class FaultPoint:
-    """One step of a stage."""
-
     name: str
     stages: tuple[Stage, ...]
     #: ``module:name`` of what is wrapped.
@@ -47,8 +45,6 @@ class FaultPoint:
 
 @dataclass(frozen=True, slots=True)
 class Strike:
-    """What is to befall a process."""
-
     point: FaultPoint
     #: At which pass, from 1.
     nth: int
@@ -117,12 +113,10 @@ FAULT_POINTS: tuple[FaultPoint, ...] = (
 
 
 def points_of(stage: Stage) -> tuple[FaultPoint, ...]:
-    """Return the steps of one stage."""
     return tuple(point for point in FAULT_POINTS if stage in point.stages)
 
 
 def point_named(name: str) -> FaultPoint:
-    """Return the step of a name."""
     return next(point for point in FAULT_POINTS if point.name == name)
 
 

@@ -72,7 +72,6 @@ class Outcome:
         )
 
     def count(self, harm: str) -> int:
-        """Return how many findings are of this harm."""
         return sum(finding.harm == harm for finding in self.findings)
 
 
@@ -172,7 +171,6 @@ class Scene:
 
 @contextmanager
 def scene(proxied: Proxied, directory: Path, seed: int, struck: Stage, off: tuple[str, ...] = ()) -> Iterator[Scene]:
-    """Make a scene for the length of a block; its processes have started."""
     with arena(proxied.broker, directory, seed, NAMES[struck]) as stage:
         made = Scene(stage, proxied, struck, off)
         stage.start()

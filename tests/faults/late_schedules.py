@@ -65,7 +65,6 @@ class Schedule:
 
     @property
     def kind(self) -> str:
-        """What it is counted under."""
         late = f"late {'commit' if self.commits else 'abort'}" if self.late == END_TXN else f"late {self.late}"
         return (late if self.is_late else late.replace("late", "lost")) + f", then {self.then}"
 
@@ -105,8 +104,6 @@ def drawn(draw: Random, *, is_late: bool = True) -> Schedule:
 
 @dataclass(frozen=True, slots=True)
 class Played:
-    """What became of a schedule."""
-
     #: How far it came: ``struck`` where the late request arrived as wanted, else what did not happen.
     reached: str
     #: What the broker answered to the late request.
@@ -203,7 +200,6 @@ class Player:
         return ""
 
     def _begin(self) -> None:
-        """Have the process begin a transaction."""
         if self._is_busy:
             self._arena.senders.go_on()
         else:

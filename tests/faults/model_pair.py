@@ -40,23 +40,18 @@ class ModelPair:
 
     @property
     def sides(self) -> tuple[Side, ...]:
-        """Both of them."""
         return tuple(self._servers)
 
     def base_url(self, side: Side) -> str:
-        """Return the address of a server."""
         return self._servers[side].base_url
 
     def calls(self, side: Side) -> int:
-        """Return how often a server was asked, probes aside."""
         return self._servers[side].seen.calls
 
     def down(self, side: Side) -> None:
-        """Refuse connections."""
         self._await(self._servers[side].stop())
 
     def up(self, side: Side) -> None:
-        """Listen again."""
         self._await(self._servers[side].start())
 
     def play(self, side: Side, fault: Fault) -> None:

@@ -26,7 +26,6 @@ def machine_class() -> str:
 
 
 def document(rows: Sequence[Row], command: str, seed: int, began_at: datetime) -> dict[str, Any]:
-    """Return a campaign as JSON."""
     return {
         "command": command,
         "seed": seed,
@@ -88,7 +87,6 @@ def _kills_by_step(rows: Iterable[Row]) -> dict[str, int]:
 
 
 def soak_document(found: Soak, command: str, seed: int, began_at: datetime) -> dict[str, Any]:
-    """Return a soak as JSON."""
     memory = {name: slope._asdict() for name, slope in sorted(found.memory.items())}
     grown = {"memory": memory, "memory_over_time": found.memory_over_time}
     return document(found.rows, command, seed, began_at) | {"queries": found.queries} | grown

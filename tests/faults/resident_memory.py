@@ -101,11 +101,9 @@ class MemoryWatch:
         self.samples: list[Sample] = []
 
     def start(self) -> None:
-        """Begin to read."""
         self._thread.start()
 
     def close(self) -> None:
-        """End; waits for the thread, and raises what ended it before."""
         self._closing.set()
         self._thread.join()
         if self._failure is not None:

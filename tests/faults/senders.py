@@ -38,7 +38,6 @@ _REFIT_S = 2.0
 
 
 def answer(model: str, text: str) -> Answer:
-    """Return what a model says to a query."""
     said = answer_to(PROMPT.replace("{text}", text), model)
     return Answer(said.entities, said.uncertainty)
 
@@ -86,11 +85,9 @@ class Senders:
         self._thread = Thread(target=self._send, name="senders", daemon=True)
 
     def start(self) -> None:
-        """Begin to send labels; queries follow once they are asked for."""
         self._thread.start()
 
     def ask(self, queries: int) -> None:
-        """Send so many queries at once."""
         with self._lock:
             for _ in range(queries):
                 self._ask()
@@ -105,11 +102,9 @@ class Senders:
         self._asking.clear()
 
     def go_on(self) -> None:
-        """Ask at the steady rate."""
         self._asking.set()
 
     def close(self) -> None:
-        """End; waits for the thread."""
         self._closing.set()
         self._thread.join()
 

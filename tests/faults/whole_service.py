@@ -129,7 +129,6 @@ class WholeService:
         return dict(json.loads(body)) if code == 200 else {}
 
     def until(self, workload: str, holds: Callable[[dict[str, Any]], bool], within_s: float = 240.0) -> None:
-        """Wait until the status is as wanted."""
         deadline_s = time.monotonic() + within_s
         while not ((found := self.status(workload)) and holds(found)):
             assert time.monotonic() < deadline_s, f"{workload}: {found.get('headline')}"
@@ -143,7 +142,6 @@ class WholeService:
         self.crowd.send("observations", workload, json.loads(command.to_json()))
 
     def gauges(self) -> dict[str, list[tuple[dict[str, str], float]]]:
-        """Return every metric that the processes serve."""
         found: dict[str, list[tuple[dict[str, str], float]]] = {}
         for of in self.urls:
             code, text = self.get("/metrics", of)

@@ -80,7 +80,6 @@ class Report:
     findings: list[Finding] = field(default_factory=list)
 
     def document(self) -> dict[str, Any]:
-        """Return the report as JSON values."""
         return asdict(self)
 
 

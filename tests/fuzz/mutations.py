@@ -74,7 +74,6 @@ def encoded(text: str) -> bytes:
 
 
 def _document(data: bytes) -> Any:
-    """Return the JSON document that the input is, or None."""
     try:
         return json.loads(data)
     except (ValueError, RecursionError):
@@ -242,11 +241,9 @@ GIANTS: Mapping[str, Callable[[random.Random, int], str]] = MappingProxyType(
 
 
 def giant(draw: random.Random, data: bytes, kind: str, size: int) -> bytes:
-    """Return an input that holds one giant value."""
     return _with_value(draw, data, GIANTS[kind](draw, size))
 
 
 def repeated(draw: random.Random, data: bytes, size: int) -> bytes:
-    """Return an input that holds one piece again and again."""
     piece = draw.choice([*HOSTILE_PIECES, b" ", b"\t", b"[", b'{"a":', b'"a":1,', b"0", data[:200] or b"x"])
     return _insert(draw, data, piece * (size // len(piece)))

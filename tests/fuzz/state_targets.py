@@ -154,7 +154,6 @@ class _KeptVersions:
         self._file = VersionFile(Path(self._folder.name), ("router-0", "cluster", "ucci"), WORKLOADS)
 
     def seeds(self) -> tuple[bytes, ...]:
-        """Return files of one version, and of none."""
         found = []
         for number in (1, 2):
             self._file.keep(WORKLOAD, sealed_version(version=number).to_json())
@@ -163,7 +162,6 @@ class _KeptVersions:
         return (*found, b'{"format":1,"owner":["router-0","cluster","ucci"],"versions":{}}')
 
     def load(self, data: bytes) -> str:
-        """Load a file and put in force what it holds."""
         self._file.path.write_bytes(data)
         outcomes = []
         for workload, value in self._file.load().items():

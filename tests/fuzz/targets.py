@@ -69,6 +69,5 @@ def generic(field: str | None) -> str:
 
 
 def parts_of(data: bytes, count: int) -> tuple[bytes, ...]:
-    """Return so many parts of an input, empty ones where it has fewer."""
     found = data.split(PART, count - 1)
     return (*found, *(b"" for _ in range(count - len(found))))

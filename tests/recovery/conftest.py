@@ -14,7 +14,6 @@ from ucci_stream.local.kafka_node import LocalBroker
 
 @pytest.fixture
 def started() -> Iterator[list[RouterProcess]]:
-    """Processes to be ended with the test."""
     processes: list[RouterProcess] = []
     yield processes
     for process in processes:
@@ -23,7 +22,6 @@ def started() -> Iterator[list[RouterProcess]]:
 
 @pytest.fixture
 def prefix(broker: LocalBroker) -> str:
-    """All topics, under this prefix."""
     name = unique_prefix()
     create_all_topics(broker.bootstrap, name)
     return name

@@ -39,7 +39,6 @@ def both_services(directory: Path, bootstrap: str, router_port: int, http_port: 
 
 
 def get(port: int, path: str) -> tuple[int, dict[str, Any]]:
-    """Return the status and the document that a probe answers."""
     code, body = probes.get(port, path)
     return code, json.loads(body)
 

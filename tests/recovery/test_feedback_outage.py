@@ -50,7 +50,6 @@ class Senders:
             assert not thread.is_alive()
 
     def until(self, status: int, times: int) -> None:
-        """Wait for so many more answers of this status."""
         with self._changed:
             wanted = self.answers[status] + times
             assert self._changed.wait_for(lambda: self.answers[status] >= wanted, DEADLINE_S), (status, self.answers)

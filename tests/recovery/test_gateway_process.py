@@ -85,7 +85,6 @@ async def test_labels_of_its_queries_make_the_next_version(
 
 
 async def until_decided(http: aiohttp.ClientSession, url: str) -> dict[str, Any]:
-    """Ask until a version decides; return what the answer says of it."""
     async with asyncio.timeout(DEADLINE_S):
         for number in itertools.count():
             decision: dict[str, Any] = (await ask(http, url, f"after-{number}"))[1]["ucci"]
@@ -95,7 +94,6 @@ async def until_decided(http: aiohttp.ClientSession, url: str) -> dict[str, Any]
 
 
 async def until_published(bootstrap: str, prefix: str, recalibrator: RecalibratorProcess) -> dict[str, Any]:
-    """Wait for a calibration version; return the latest."""
     async with asyncio.timeout(DEADLINE_S):
         while True:
             found = await asyncio.to_thread(read_all, bootstrap, f"{prefix}.calibration")

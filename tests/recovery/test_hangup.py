@@ -31,14 +31,12 @@ DEADLINE_S = 100.0
 
 
 async def hang_up(process: RouterProcess, event: str, times: int = 1) -> dict[str, Any]:
-    """Send SIGHUP, and return what the log says of it."""
     assert process.process is not None
     process.process.send_signal(signal.SIGHUP)
     return await process.until_logged(event, times)
 
 
 async def next_event(consumer: Any, wanted: Callable[[dict[str, Any]], bool]) -> dict[str, Any]:
-    """Wait for a record."""
     async with asyncio.timeout(DEADLINE_S):
         while True:
             for message in await asyncio.to_thread(consumer.consume, 100, 0.05):
@@ -97,7 +95,6 @@ async def test_a_router_goes_by_the_new_file_without_a_restart(
 
 
 async def until_answered(url: str, code: int) -> None:
-    """Wait until a server listens and answers with this code."""
     async with asyncio.timeout(DEADLINE_S):
         while True:
             if await asyncio.to_thread(asked, url) == code:

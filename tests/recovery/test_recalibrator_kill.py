@@ -35,8 +35,6 @@ DEADLINE_S = 100.0
 
 
 class Progress:
-    """Follows the observations as they are committed."""
-
     def __init__(self, bootstrap: str, prefix: str) -> None:
         self._consumer = follow(bootstrap, f"{prefix}.observations")
         self.labelled = 0

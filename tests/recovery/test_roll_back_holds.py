@@ -43,7 +43,6 @@ class Cluster:
     sent: int = 0
 
     def send(self, labels: int, *, drifted: bool) -> None:
-        """Send so many results with their labels."""
         numbers = range(self.sent, self.sent + labels)
         produce(
             self.broker, f"{self.prefix}.results", [(f"q-{n}", routed(n, drifted=drifted).to_json()) for n in numbers]
@@ -52,7 +51,6 @@ class Cluster:
         self.sent += labels
 
     def status(self) -> dict[str, Any]:
-        """Return the workload's status over HTTP."""
         with urllib.request.urlopen(f"{self.url}/v1/status/photo") as answer:
             return dict(json.load(answer))
 
@@ -61,7 +59,6 @@ class Cluster:
         return found
 
     def versions(self) -> int:
-        """Return how many versions were ever published."""
         return len(read_all(self.broker, f"{self.prefix}.calibration-history"))
 
     def from_page(self, action: str, **fields: str) -> None:
@@ -70,13 +67,11 @@ class Cluster:
         urllib.request.urlopen(f"{self.url}/confirm", urllib.parse.urlencode(form).encode()).close()
 
     def from_command_line(self, *arguments: str) -> None:
-        """Run ``ucci-stream``."""
         command = [sys.executable, "-m", "ucci_stream", *arguments, "--url", self.url, "--workload", "photo"]
         subprocess.run(command, check=True, capture_output=True, timeout=DEADLINE_S)
 
 
 async def until(holds: Callable[[], Any], what: str) -> None:
-    """Ask until it holds."""
     deadline_s = time.monotonic() + DEADLINE_S
     while True:
         try:

@@ -26,14 +26,11 @@ PARTITIONS = 6
 
 
 class Progress:
-    """Counts committed results as they come."""
-
     def __init__(self, bootstrap: str, prefix: str) -> None:
         self._consumer = follow(bootstrap, f"{prefix}.results")
         self.seen: Counter[str] = Counter()
 
     async def until(self, results: int, routers: list[RouterProcess], timeout_s: float = 100.0) -> None:
-        """Wait until so many results are committed."""
         async with asyncio.timeout(timeout_s):
             while self.seen.total() < results:
                 for router in routers:
@@ -59,8 +56,6 @@ def prefix(broker: LocalBroker) -> str:
 def start(
     broker: LocalBroker, prefix: str, started: list[RouterProcess], tmp_path: Path
 ) -> Callable[[str], RouterProcess]:
-    """Start a router that asks the models at a URL, to be ended with the test."""
-
     def begun(url: str) -> RouterProcess:
         config = write_config(tmp_path / "ucci.toml", broker.bootstrap, prefix, url)
         started.append(RouterProcess(config, "router-0", tmp_path / "router.log"))
@@ -127,7 +122,6 @@ async def test_twenty_kills_change_no_result(
 
 
 def in_flight(bootstrap: str, prefix: str) -> int:
-    """Return how many queries the router says that it is working on."""
     statuses = [json.loads(message.value() or b"{}") for message in read_all(bootstrap, f"{prefix}.routers")]
     return int(statuses[-1].get("in_flight", 0)) if statuses else 0
 

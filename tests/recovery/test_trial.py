@@ -59,7 +59,6 @@ class Live:
         return None if last is None else CalibrationTrial.from_json(last)
 
     async def until_router_has(self, version: int, trial: int | None) -> None:
-        """Wait until the router says that it decides by these."""
         async with asyncio.timeout(DEADLINE_S):
             while True:
                 found = await asyncio.to_thread(read_all, self.bootstrap, f"{self.prefix}.routers")
@@ -69,7 +68,6 @@ class Live:
                 await asyncio.sleep(0.2)
 
     async def route(self) -> list[RoutedEvent]:
-        """Send some queries and return their results."""
         ids = {f"q-{n}" for n in range(self.sent, self.sent + QUERIES)}
         self.sent += QUERIES
         produce(self.bootstrap, f"{self.prefix}.queries", [query(query_id, query_id) for query_id in sorted(ids)])
@@ -83,7 +81,6 @@ class Live:
                 await asyncio.sleep(0.1)
 
     async def until_compared(self, queries: int) -> WorkloadStatus:
-        """Wait until the status compares so many queries of the trial under way."""
         async with asyncio.timeout(DEADLINE_S):
             while True:
                 found = await asyncio.to_thread(read_all, self.bootstrap, f"{self.prefix}.status")

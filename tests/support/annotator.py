@@ -15,26 +15,21 @@ class Annotator:
         self._token = token
 
     def tasks(self, project: int) -> dict[str, dict[str, Any]]:
-        """Return the tasks of a project by the query that they are about."""
         found = self._call("GET", f"/api/tasks?project={project}&fields=all&page_size=1000")["tasks"]
         assert len({task["data"]["query_id"] for task in found}) == len(found), "a query was pushed twice"
         return {task["data"]["query_id"]: task for task in found}
 
     def next_task(self, project: int) -> dict[str, Any]:
-        """Return what the label stream shows next."""
         return dict(self._call("GET", f"/api/projects/{project}/next/"))
 
     def annotate(self, task: int, entities: dict[str, str]) -> int:
-        """Submit an annotation; returns its number."""
         return int(self._call("POST", f"/api/tasks/{task}/annotations/", {"result": regions(entities)})["id"])
 
     def skip(self, task: int) -> int:
-        """Skip a task; returns the annotation's number."""
         content = {"result": [], "was_cancelled": True}
         return int(self._call("POST", f"/api/tasks/{task}/annotations/", content)["id"])
 
     def correct(self, annotation: int, entities: dict[str, str]) -> None:
-        """Change an annotation."""
         self._call("PATCH", f"/api/annotations/{annotation}/", {"result": regions(entities)})
 
     def delete(self, annotation: int) -> None:
@@ -44,7 +39,6 @@ class Annotator:
         return str(self._call("POST", "/api/token/", {})["token"])
 
     def webhooks(self, project: int) -> list[dict[str, Any]]:
-        """Return the project's webhooks."""
         return list(self._call("GET", f"/api/webhooks/?project={project}"))
 
     def _call(self, method: str, path: str, content: Any = None) -> Any:

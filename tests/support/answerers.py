@@ -77,7 +77,6 @@ class EchoAnswerer:
         return routed(query, workload, self.routed_by)
 
     def health(self) -> Mapping[str, Mapping[str, ModelHealth]]:
-        """Return no servers."""
         return {}
 
 

@@ -38,13 +38,11 @@ KEY = "a-key-long-enough"
 
 
 def plain_status(**changes: Any) -> WorkloadStatus:
-    """Return a status that says what every status does, with these parts changed."""
     content = {"workload": WORKLOAD, "state": "active", "sentence": "It holds.", "target": Target(micro_f1=0.9)}
     return WorkloadStatus(**content | {"drift": DriftStatus(state="ok"), "updated_at": START} | changes)
 
 
 def plain_router(name: str = "router-0", version: int | None = None, **changes: Any) -> RouterStatus:
-    """Return what a router reports that decides by this version."""
     in_use = {WORKLOAD: VersionInUse(version=version)}
     content = {"instance_id": name, "started_at": START, "updated_at": START, "ready": True, "versions": in_use}
     return RouterStatus(**content | changes)
@@ -79,8 +77,6 @@ class KeepingProducer:
 
 @dataclass
 class Api:
-    """The application and what stands behind it."""
-
     client: TestClient
     producer: KeepingProducer
     cache: TopicCache

@@ -42,7 +42,6 @@ def add_properties(node: LocalBroker, more: Mapping[str, str]) -> None:
 
 
 def unique_prefix() -> str:
-    """Return a topic prefix that no other test uses."""
     return f"t{uuid.uuid4().hex[:10]}"
 
 
@@ -93,7 +92,6 @@ def follow(bootstrap: str, topic: str) -> Consumer:
 
 
 def key_of(message: Message) -> str:
-    """Return a record's key, which must be there."""
     key = message.key()
     assert key is not None
     return key.decode()

@@ -36,8 +36,6 @@ DEADLINE_S = 40.0
 
 
 class Totals(Counter[str]):
-    """What the processes of a lab have counted, by name."""
-
     def __call__(self, name: str, amount: float = 1.0, **labels: str) -> None:
         self[name] += int(amount)
 
@@ -57,13 +55,11 @@ class MemoryLab(NoFaults):
             self.cluster.create(topic.name(self.prefix), config)
 
     def process(self, instance_id: str = "a") -> Broker:
-        """Return a process's connection, topics checked."""
         made = memory_connect(self.cluster, self)(instance_id, count=self.counts, on_final=raise_final, closing=Event())
         made.check(TABLE, (OUTPUT,))
         return made
 
     def append(self, source: Input, *values: bytes | None, key: bytes = b"key") -> None:
-        """Write records outside transactions."""
         for value in values:
             self.cluster.append(source, key, value)
 
@@ -88,11 +84,9 @@ class MemoryLab(NoFaults):
         self._fates.append(Fate.UNSEEN_COMMIT if is_committed else Fate.UNSEEN_ABORT)
 
     def compact(self, topic: Topic) -> None:
-        """Compact a topic, as far as the broker compacts."""
         self.cluster.compact(topic.name(self.prefix))
 
     def cut(self, source: Input, before: int) -> None:
-        """Delete the records below an offset."""
         self.cluster.logs[source].cut(before)
 
     def make_sessions_endless(self) -> None:
@@ -100,7 +94,6 @@ class MemoryLab(NoFaults):
         self._monkeypatch.setattr(memory_groups, "SESSION_S", math.inf)
 
     def members(self, group: str) -> list[str]:
-        """Return the instance ids of a group's members, sorted."""
         return sorted(self.cluster.group(group).members)
 
     # --- the faults of its processes ---
@@ -240,7 +233,6 @@ def drive(readers: Sequence[GroupReader], until: Callable[[], bool]) -> list[Rec
 
 
 def collect(reader: GroupReader, count: int) -> list[Record]:
-    """Poll until so many records have come."""
     found: list[Record] = []
     deadline = time.monotonic() + DEADLINE_S
     while len(found) < count:

@@ -201,8 +201,6 @@ def routed_batch(grid: Grid, workload: str, rows: Sequence[Routed]) -> TrafficSu
 
 @dataclass(slots=True)
 class Run:
-    """What happened in a simulated stream."""
-
     versions: list[tuple[int, CalibrationVersion]] = field(default_factory=list)
     thresholds: list[float] = field(default_factory=list)
     large_called: list[bool] = field(default_factory=list)
@@ -283,7 +281,6 @@ class World:
     agree: NDArray[np.bool_]
 
     def draw(self, number: int) -> Answers:
-        """Return the answers to one query; every answer predicts all fields."""
         return Answers(
             uncertainty=float(self.uncertainty[number]),
             small=(int(self.small[number]), FIELDS),
@@ -299,7 +296,6 @@ class World:
 
 
 def in_turn(*worlds: World) -> World:
-    """Return the worlds' queries one after the other."""
     return World(
         uncertainty=np.concatenate([world.uncertainty for world in worlds]),
         small_right=np.concatenate([world.small_right for world in worlds]),

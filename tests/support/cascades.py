@@ -45,8 +45,6 @@ KEEPS, ESCALATES, COLD = InForce(version(1.0)), InForce(version(-1.0)), InForce(
 
 
 class Bench:
-    """Two scripted servers and an answerer between them and the test."""
-
     def __init__(
         self, small: ScriptedModelServer, large: ScriptedModelServer, answerer: CascadeAnswerer, counts: CallCounts
     ) -> None:
@@ -57,11 +55,9 @@ class Bench:
 
     @property
     def outages(self) -> set[str]:
-        """The roles of the servers that are not up."""
         return {role for role, server in self.answerer.health()["photo"].items() if server.state != "up"}
 
     def play(self, fault: Fault) -> None:
-        """Have calls of both servers end in this fault."""
         for server in (self.small, self.large):
             server.play(fault)
 

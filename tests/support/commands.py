@@ -24,7 +24,6 @@ def said(done: Result) -> Any:
 
 
 def program(path: Path, text: str) -> Path:
-    """Write a shell script that can be run; return its path."""
     path.parent.mkdir(exist_ok=True)
     path.write_text(f"#!/bin/sh\n{text}\n", encoding="utf-8")
     path.chmod(0o755)

@@ -23,12 +23,10 @@ SLOTS = 8
 
 @cache
 def checkpoint(role: str) -> Checkpoint:
-    """Open ``small`` or ``large``."""
     return Checkpoint.open(role, SLOTS)
 
 
 def generate(role: str, texts: Sequence[str], *, max_tokens: int = 256) -> list[Generation]:
-    """Answer queries in one batch."""
     opened = checkpoint(role)
     batch = ContinuousBatch(opened.model, SLOTS)
     generations = [Generation(opened.prompt_ids(text), max_tokens, lambda _: None) for text in texts]
@@ -40,12 +38,10 @@ def generate(role: str, texts: Sequence[str], *, max_tokens: int = 256) -> list[
 
 
 def ids(generation: Generation) -> list[int]:
-    """Return the token ids of an answer."""
     return [token.token_id for token in generation.tokens]
 
 
 def workload(small_url: str, large_url: str, **changes: object) -> WorkloadSettings:
-    """Return the demo's workload with its model servers at these base URLs."""
     table = {"name": "photo-search", "prompt": PROMPT, "fields": list(FIELDS), "target": {"micro_f1": 0.9}}
     models = {
         "small": {"base_url": small_url, "model": "photo-small", "timeout_s": 60.0},
@@ -56,7 +52,6 @@ def workload(small_url: str, large_url: str, **changes: object) -> WorkloadSetti
 
 @asynccontextmanager
 async def serving_model(role: str, name: str, memo: Memo | None = None) -> AsyncIterator[web.AppRunner]:
-    """Serve one checkpoint, with a batch of its own, at a free port."""
     opened = checkpoint(role)
     fresh = type(opened)(opened.tokenizer, opened.model, ContinuousBatch(opened.model, SLOTS // 2))
     application = ModelServer(fresh, name, memo).application()

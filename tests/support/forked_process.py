@@ -43,11 +43,9 @@ class ForkedProcess:
         self._process.start()
 
     def poll(self) -> int | None:
-        """Return its exit code, negative for a signal; None while it runs."""
         return self._process.exitcode
 
     def wait(self, timeout: float) -> int:
-        """Wait for its end; return its exit code."""
         self._process.join(timeout)
         if self._process.exitcode is None:
             raise TimeoutError(f"process {self._process.pid} has not ended within {timeout:g} s")
@@ -58,7 +56,6 @@ class ForkedProcess:
             os.kill(self._process.pid, number)
 
     def kill(self) -> None:
-        """SIGKILL."""
         self._process.kill()
 
 

@@ -18,7 +18,6 @@ class GatewayProcess(RouterProcess):
     """One ``stream-router serve``."""
 
     def start(self) -> None:
-        """Start it; does not wait until it is ready."""
         self._run("stream_router", "serve")
 
     async def until_ready(self, http: aiohttp.ClientSession) -> str:
@@ -34,7 +33,6 @@ class GatewayProcess(RouterProcess):
 
 
 async def ask(http: aiohttp.ClientSession, url: str, query_id: str, text: str = "canon") -> tuple[int, dict[str, Any]]:
-    """Ask for a chat completion."""
     body = {"model": "photo", "messages": [{"role": "user", "content": text}], "metadata": {"query_id": query_id}}
     async with http.post(f"{url}/v1/chat/completions", json=body) as answer:
         return answer.status, await answer.json()

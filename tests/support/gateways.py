@@ -30,8 +30,6 @@ DEADLINE_S = 60.0
 
 @dataclass
 class Answered:
-    """What a caller got."""
-
     status: int
     headers: Mapping[str, str]
     body: bytes
@@ -49,8 +47,6 @@ class Answered:
 
 @dataclass
 class RunningGateway:
-    """A service under way, and what a test asks of it."""
-
     service: GatewayService
     task: asyncio.Task[None]
     session: aiohttp.ClientSession
@@ -67,13 +63,11 @@ class RunningGateway:
             return Answered(answer.status, dict(answer.headers), await answer.read())
 
     async def get(self, path: str, **headers: str) -> Answered:
-        """Ask for a document."""
         named = {k.replace("_", "-"): v for k, v in headers.items()}
         async with self.session.get(f"{self.url}{path}", headers=named) as answer:
             return Answered(answer.status, dict(answer.headers), await answer.read())
 
     async def complete(self, text: str = "a query", query_id: str | None = None, **more: Any) -> Answered:
-        """Ask for a completion."""
         metadata = {} if query_id is None else {"metadata": {"query_id": query_id}}
         return await self.post("/v1/completions", {"model": "photo", "prompt": text} | metadata | more)
 
@@ -87,7 +81,6 @@ class RunningGateway:
                 await asyncio.sleep(0.01)
 
     async def until_ready(self) -> None:
-        """Wait until queries are answered."""
         await self.until(lambda: self.service.status().ready, "ready")
 
     def metric(self, name: str, **labels: str) -> float:
@@ -104,7 +97,6 @@ def gateway_settings(bootstrap: str = "127.0.0.1:9", prefix: str = "ucci", **tab
 
 
 def cluster() -> MemoryCluster:
-    """Return a broker in memory with all topics."""
     made = MemoryCluster(SystemClock())
     create_topics(made, 4)
     return made
@@ -116,8 +108,6 @@ def cascade(settings: Settings, calibrations: Calibrations, clock: Clock, metric
 
 
 def echo(hold: Callable[[QueryEvent], Awaitable[object]] | None = None) -> AnswererFactory:
-    """Return what builds an answerer without models."""
-
     def build(settings: Settings, calibrations: Calibrations, clock: Clock, metrics: Metrics) -> Answerer:
         return EchoAnswerer(settings, calibrations, clock, hold)
 

@@ -78,7 +78,6 @@ class Hold:
         self.release()
 
     def fits(self, request: Request, *, answer: bool) -> bool:
-        """Whether this is what it waits for."""
         return (
             self.answer is answer
             and request.kind == self.kind
@@ -90,7 +89,6 @@ class Hold:
         )
 
     def take(self, request: Request) -> None:
-        """Note that it has come."""
         self.request = request
         self._count += 1
         self.taken.set()
@@ -187,7 +185,6 @@ class KafkaProxy:
         return None
 
     def note(self, request: Request, error: int | None = None) -> None:
-        """Keep a passage."""
         if request.kind not in TRANSACTIONAL:
             return
         place, passage = (request.connection, request.correlation_id), Passage(time.monotonic(), request, error)

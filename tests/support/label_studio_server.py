@@ -25,8 +25,6 @@ _ENVIRONMENT = {
 
 
 class Account(NamedTuple):
-    """The only account of the server."""
-
     user: str
     password: str
     token: str
@@ -42,11 +40,9 @@ class LabelStudioServer(RunsInBlock):
 
     @property
     def url(self) -> str:
-        """Where it answers."""
         return f"http://127.0.0.1:{self._port}"
 
     def start(self) -> None:
-        """Install it where it is not yet, start it and wait until it answers."""
         python = ensure_side_environment("label-studio", LABEL_STUDIO_VERSION, size="1 GB on disk")
         self.account = Account(_USER, secrets.token_urlsafe(12), secrets.token_hex(20))
         # Every user of the machine can read a command line; an environment only its owner.
@@ -63,6 +59,5 @@ class LabelStudioServer(RunsInBlock):
         self._process.await_http(f"{self.url}/health", _READY_TIMEOUT_S)
 
     def stop(self) -> None:
-        """End it."""
         if self._process is not None:
             self._process.stop(_STOP_TIMEOUT_S)

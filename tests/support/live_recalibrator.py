@@ -41,17 +41,14 @@ class LiveRecalibrator:
 
     @property
     def url(self) -> str:
-        """Where its API is."""
         return f"http://127.0.0.1:{self.settings.recalibrator.http_port}"
 
     def write(self, event: Event) -> None:
-        """Append to the log of observations."""
         topic = OBSERVATIONS.name(self.cluster.prefix)
         key = WORKLOAD.encode()
         self.cluster.append(self.cluster.place(topic, key), key, event.to_json())
 
     def command(self, action: str, **arguments: Any) -> None:
-        """Append a command to the log of observations."""
         fixed = {"workload": WORKLOAD, "action": action, "issued_by": "test", "issued_at": SystemClock().now()}
         self.write(Command.model_validate(fixed | arguments))
 
@@ -61,13 +58,11 @@ class LiveRecalibrator:
             self.command("bootstrap", map=MAP, uncertainty_threshold=threshold)
 
     def status(self) -> WorkloadStatus | None:
-        """Return the workload's status as it stands in the topic."""
         records = self.cluster.records(STATUS.name(self.cluster.prefix))
         return WorkloadStatus.from_json(records[-1].value or b"") if records else None
 
 
 def wait_until(holds: Callable[[], bool], what: str) -> None:
-    """Wait until something holds, for a minute at most."""
     deadline = time.monotonic() + DEADLINE_S
     while not holds():
         assert time.monotonic() < deadline, f"not within {DEADLINE_S:g} s: {what}"
@@ -75,14 +70,12 @@ def wait_until(holds: Callable[[], bool], what: str) -> None:
 
 
 def new_cluster() -> MemoryCluster:
-    """Return a broker in memory with all topics."""
     cluster = MemoryCluster(SystemClock(), idle=lambda seconds: time.sleep(min(seconds, 0.01)))
     create_topics(cluster, 1)
     return cluster
 
 
 def free_port() -> int:
-    """Return a port on which nothing listens now."""
     with socket.create_server(("127.0.0.1", 0)) as probe:
         return int(probe.getsockname()[1])
 

@@ -68,7 +68,6 @@ class Life:
         self._steps = 0
 
     def broker(self, instance_id: str) -> MemoryBroker:
-        """Return a process's connection, whose transactions fail as drawn."""
         return MemoryBroker(self.cluster, instance_id, count_nothing, self.faults)
 
     def step(self) -> None:
@@ -85,13 +84,11 @@ class Life:
             self.end(process, type(error).__name__)
 
     def end(self, process: Process, why: str) -> None:
-        """Take a process out that is dead."""
         self.events.append(f"{process.instance_id} {why}")
         self.processes.remove(process)
         process.kill()
 
     def start(self, make: Callable[[str], Process], instance_id: str) -> None:
-        """Start a process; it may die of what it finds."""
         self.events.append(f"{instance_id} started")
         try:
             self.processes.append(make(instance_id))

@@ -53,13 +53,11 @@ def workload(small: str = NOBODY, large: str = NOBODY, **changes: Any) -> Worklo
 
 
 def endpoint(settings: WorkloadSettings) -> ModelEndpoint:
-    """Return the small model's endpoint."""
     assert settings.small is not None
     return settings.small
 
 
 def request(settings: WorkloadSettings, text: str = "iso 100") -> ModelRequest:
-    """Return a request to the small model."""
     return build_request(settings, endpoint(settings), text)
 
 

@@ -42,7 +42,6 @@ class ModelDesk:
 
 @asynccontextmanager
 async def model_desk(folder: Path, workload: str, prompt: str = "{text}") -> AsyncIterator[ModelDesk]:
-    """Serve both models, and write the configuration."""
     async with ScriptedModelServer("small") as small, ScriptedModelServer("large") as large:
         made = ModelDesk(folder, small, large, workload, prompt)
         made.configure()

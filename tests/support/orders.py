@@ -12,7 +12,6 @@ MAP = CalibrationMap(uncertainty=(0.01, 0.2, 0.6), error_probability=(0.05, 0.4,
 
 
 def order(core: Recalibrator, action: str, **arguments: Any) -> CalibrationVersion | None:
-    """Issue a command to a core."""
     command = Command.model_validate(
         {"workload": "w", "action": action, "issued_by": "me", "issued_at": START, **arguments}
     )
@@ -20,5 +19,4 @@ def order(core: Recalibrator, action: str, **arguments: Any) -> CalibrationVersi
 
 
 def note(core: Recalibrator) -> object:
-    """Return what status says of the last command."""
     return core.status().details["last_command"]

@@ -277,7 +277,6 @@ def filled(scene: Scene, missing: Sequence[str] = ()) -> Api:
 
 
 def first_sentence(scene: Scene) -> str:
-    """Return what the scene's page says first."""
     page = filled(scene).client.get(scene.path).text
     found = re.search(r'<p class="what">(.*?)</p>', page, re.DOTALL)
     assert found is not None, "the page has no first sentence"
@@ -286,7 +285,6 @@ def first_sentence(scene: Scene) -> str:
 
 @contextmanager
 def served(scene: Scene) -> Iterator[str]:
-    """Serve a scene on a free port; yields its address."""
     missing: list[str] = []
     server = HttpServer(cast(FastAPI, filled(scene, missing).client.app), "127.0.0.1", 0)
     server.start()

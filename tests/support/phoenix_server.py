@@ -25,7 +25,6 @@ class PhoenixServer(RunsInBlock):
         self._process: ChildProcess | None = None
 
     def start(self) -> None:
-        """Install it where it is not yet, start it and wait until it answers."""
         python = ensure_side_environment("phoenix", VERSION, size="900 MB on disk")
         settings = {
             "PHOENIX_WORKING_DIR": str(self._directory),
@@ -40,7 +39,6 @@ class PhoenixServer(RunsInBlock):
         self._process.await_http(f"{self.url}/healthz", _READY_TIMEOUT_S)
 
     def stop(self) -> None:
-        """End it."""
         if self._process is not None:
             self._process.terminate()
             self._process.await_end(_STOP_TIMEOUT_S)
@@ -58,12 +56,10 @@ class PhoenixServer(RunsInBlock):
         self.call("POST", f"/v1/{kind}_annotations?sync=true", {"data": [annotation]})
 
     def annotations(self, trace_id: str) -> list[dict[str, Any]]:
-        """Return what stands on a trace."""
         asked = f"/v1/projects/default/trace_annotations?trace_ids={trace_id}&limit=100"
         return list(self.call("GET", asked)["data"])
 
     def spans(self) -> int:
-        """Return how many spans it holds."""
         return len(self.call("GET", "/v1/projects/default/spans?limit=1000")["data"])
 
     def call(self, method: str, path: str, content: Any = None) -> Any:

@@ -10,7 +10,6 @@ DEADLINE_S = 60.0
 
 
 def get(port: int, path: str, host: str = "127.0.0.1") -> tuple[int, str]:
-    """Return status and body of one answer."""
     connection = http.client.HTTPConnection(host, port, timeout=DEADLINE_S)
     try:
         connection.request("GET", path)

@@ -18,7 +18,6 @@ FIELDS = ("camera", "lens")
 
 
 def workload(name: str = "photo", fields: tuple[str, ...] = FIELDS, **changes: Any) -> WorkloadSettings:
-    """Return the settings of a workload with these fields."""
     return WorkloadSettings.model_validate({"name": name, "fields": fields, "target": {"micro_f1": 0.9}, **changes})
 
 
@@ -26,7 +25,6 @@ PHOTO = workload()
 
 
 def entities(query_id: str, wrong: bool = False) -> dict[str, Any]:
-    """Return what a right, or a wrong, answer extracts."""
     return {"camera": f"camera of {query_id}", "lens": "none" if wrong else f"lens of {query_id}"}
 
 

@@ -107,7 +107,6 @@ class MemoryBroker:
             self.cluster.create(topic)
 
     def create(self, topic: str, partitions: int) -> None:
-        """Create an input topic."""
         self.cluster.create(topic, TopicConfig(partitions))
         self._inputs += self.cluster.sources((topic,))
 
@@ -145,11 +144,9 @@ class MemoryBroker:
         return {source: found.offset for source, found in self.cluster.group(_GROUP).offsets.items()}
 
     def forget_offsets(self) -> None:
-        """Lose what the group has committed."""
         self.cluster.group(_GROUP).offsets.clear()
 
     def settled(self) -> bool:
-        """Whether the group has committed everything there is."""
         return all(self.offsets.get(source, 0) == end for source, end in self.ends.items())
 
     def values(self, topic: str) -> list[bytes]:
@@ -184,7 +181,6 @@ class MemoryLog(MemoryGroupReader):
         self._cluster.group(_GROUP).expire(self._clock.monotonic())
 
     def revoke(self) -> None:
-        """Take all partitions away in good order."""
         self._cluster.group(_GROUP).rebalance()
         self.poll(0.0)
 

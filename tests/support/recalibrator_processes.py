@@ -30,7 +30,6 @@ def create_all_topics(bootstrap: str, prefix: str, partitions: int = 2) -> None:
 
 
 def write_recalibrator_config(path: Path, bootstrap: str, prefix: str, state_dir: Path, http_port: int = 0) -> Path:
-    """Write an ``ucci.toml``."""
     path.write_text(
         "\n".join(
             [
@@ -62,5 +61,4 @@ class RecalibratorProcess(RouterProcess):
     stages: tuple[str, ...] = STAGES
 
     def start(self) -> None:
-        """Start it; does not wait until it is ready."""
         self._run("recalibrator", "run", *(word for stage in self.stages for word in ("--stage", stage)))

@@ -120,11 +120,9 @@ class Cluster:
 
     @property
     def bootstrap(self) -> str:
-        """The addresses of all nodes."""
         return self.nodes[0].bootstrap
 
     def start(self) -> None:
-        """Start the controller, then all brokers at once."""
         self._threads.submit(self._controller.start).result()
         for started in [self._threads.submit(node.start) for node in self.nodes]:
             started.result()
@@ -145,7 +143,6 @@ class Cluster:
             time.sleep(0.2)
 
     def stop(self) -> None:
-        """End all nodes."""
         for node in (*self.nodes, self._controller):
             node.kill()
 

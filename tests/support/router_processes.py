@@ -41,12 +41,10 @@ class HashedModels:
         self._jitter = random.Random(0)
 
     async def until_called(self, model: str, times: int) -> None:
-        """Wait until a model was called so many times."""
         async with asyncio.timeout(60), self._called:
             await self._called.wait_for(lambda: self.calls[model] >= times)
 
     async def complete(self, request: web.Request) -> web.Response:
-        """Answer ``POST /v1/completions``."""
         body = await request.json()
         model, prompt = body["model"], body["prompt"]
         self.calls[model] += 1
@@ -151,7 +149,6 @@ class RouterProcess:
         self.close()
 
     def start(self) -> None:
-        """Start it; does not wait until it is ready."""
         self._run("stream_router", "run", UCCI_ROUTER__INSTANCE_ID=self.instance_id)
 
     def _run(self, service: Service, *words: str, **environment: str) -> None:
@@ -173,19 +170,16 @@ class RouterProcess:
         self._reap()
 
     def terminate(self) -> None:
-        """SIGTERM."""
         assert self.process is not None
         self.process.send_signal(signal.SIGTERM)
 
     async def exit_code(self) -> int:
-        """Wait for its end."""
         assert self.process is not None
         code = await asyncio.to_thread(self.process.wait, EXIT_S)
         self._reap()
         return code
 
     def lines(self) -> list[str]:
-        """Return what it wrote to standard error."""
         return self.log.read_text().splitlines()
 
     def events(self) -> list[dict[str, Any]]:

@@ -32,7 +32,6 @@ WORKLOAD: dict[str, Any] = {
 
 
 def router_settings(bootstrap: str, prefix: str, **router: Any) -> Settings:
-    """Return settings of a router on a broker, with one workload."""
     return Settings.model_validate(
         {
             "kafka": {"bootstrap.servers": bootstrap},
@@ -50,7 +49,6 @@ def create_topics(bootstrap: str, prefix: str, partitions: int = 4, **results: s
 
 
 def query(query_id: str, text: str = "a query", **more: Any) -> tuple[str, bytes]:
-    """Return one record of the queries topic."""
     return query_id, json.dumps({"query_id": query_id, "text": text, **more}).encode()
 
 
@@ -60,15 +58,12 @@ def result_ids(bootstrap: str, prefix: str) -> list[str]:
 
 
 def value_of(message: Message) -> bytes:
-    """Return a record's value, which must be there."""
     value = message.value()
     assert value is not None
     return value
 
 
 class RunningRouter:
-    """A service under way, and what a test asks of it."""
-
     def __init__(self, settings: Settings, hold: Callable[[QueryEvent], Awaitable[object]] | None = None) -> None:
         self._hold = hold
         self.answerer: EchoAnswerer
@@ -80,7 +75,6 @@ class RunningRouter:
         return self.answerer
 
     def count(self, name: str) -> int:
-        """Return a counter's total."""
         return self.service.metrics.totals().get(name, 0)
 
     async def until(self, holds: Callable[[], bool], what: str) -> None:
@@ -95,11 +89,9 @@ class RunningRouter:
             await asyncio.sleep(0.01)
 
     async def until_ready(self) -> None:
-        """Wait until the router answers queries."""
         await self.until(lambda: self.service.status().ready, "ready")
 
     async def until_committed(self, results: int, dead_letters: int = 0) -> None:
-        """Wait until so many results and dead letters are committed."""
         await self.until(
             lambda: self.count("results") >= results and self.count("dead_letters") >= dead_letters,
             f"{results} results and {dead_letters} dead letters",
@@ -117,7 +109,6 @@ class RunningRouter:
 async def running(
     settings: Settings, hold: Callable[[QueryEvent], Awaitable[object]] | None = None
 ) -> AsyncIterator[RunningRouter]:
-    """Run a router for the length of a block."""
     router = RunningRouter(settings, hold)
     router.task = asyncio.create_task(router.service.run())
     try:

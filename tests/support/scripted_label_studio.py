@@ -44,7 +44,6 @@ class ScriptedLabelStudio:
         return self._made
 
     def annotate(self, task: int, author: int, value: str | None) -> int:
-        """Have somebody annotate a task, or skip it."""
         areas = [{"from_name": "camera", "type": "textarea", "value": {"text": [value]}}] if value else []
         number = self.make()
         content = {"id": number, "completed_by": author, "result": areas, "was_cancelled": value is None}
@@ -54,14 +53,12 @@ class ScriptedLabelStudio:
         return number
 
     def delete(self, annotation: int) -> None:
-        """Have somebody delete an annotation."""
         for task in self.tasks.values():
             if any(one["id"] == annotation for one in task["annotations"]):
                 task["annotations"] = [one for one in task["annotations"] if one["id"] != annotation]
                 task["updated_at"] = self.now()
 
     def expire_access(self) -> None:
-        """End the access tokens that were given out."""
         self.access_tokens += 1
 
     @web.middleware
@@ -159,7 +156,6 @@ class ScriptedLabelStudio:
 
 @asynccontextmanager
 async def scripted_label_studio() -> AsyncIterator[ScriptedLabelStudio]:
-    """Serve it on a free port."""
     studio = ScriptedLabelStudio()
     app = web.Application(middlewares=[studio.guard])
     app.add_routes(

@@ -54,8 +54,6 @@ FaultKind = Literal[
 
 @dataclass(frozen=True)
 class Fault:
-    """What goes wrong."""
-
     kind: FaultKind
     #: Of kind ``status``.
     status: int = 500
@@ -67,8 +65,6 @@ class Fault:
 
 @dataclass
 class Seen:
-    """What the server was asked."""
-
     calls: int = 0
     probes: int = 0
     concurrent: int = 0
@@ -169,7 +165,6 @@ class ScriptedModelServer:
         return sum(not connection.is_closing() for connection in self.seen.connections)
 
     async def start(self) -> None:
-        """Listen."""
         app = web.Application(client_max_size=8_000_000)
         app.router.add_post("/v1/completions", self._completion)
         app.router.add_post("/v1/chat/completions", self._completion)

@@ -49,7 +49,6 @@ class User:
 
     @property
     def principal(self) -> str:
-        """As access lists name the user."""
         return f"User:{self.name}"
 
 
@@ -63,7 +62,6 @@ class SecuredBroker(LocalBroker):
 
     @property
     def certificate(self) -> Path:
-        """The certificate that clients trust."""
         return self.directory / "certificate.pem"
 
     def _choose_ports(self) -> None:
@@ -97,7 +95,6 @@ class SecuredBroker(LocalBroker):
 
     @cached_property
     def admin(self) -> AdminClient:
-        """The administrator's client."""
         return AdminClient({"bootstrap.servers": self.bootstrap})
 
     def add_users(self, users: Iterable[User]) -> None:
@@ -121,7 +118,6 @@ class SecuredBroker(LocalBroker):
             assert future.result(DEADLINE_S), "nothing was taken back"
 
     def properties(self, user: User) -> dict[str, str]:
-        """Return the ``[kafka]`` table of a user."""
         return {
             "bootstrap.servers": self.secured,
             "security.protocol": "SASL_SSL",

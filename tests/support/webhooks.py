@@ -13,14 +13,11 @@ from typing import Any, NamedTuple
 
 
 class Received(NamedTuple):
-    """One request."""
-
     headers: dict[str, str]
     body: bytes
 
     @property
     def document(self) -> Any:
-        """The body as JSON values."""
         return json.loads(self.body)
 
 

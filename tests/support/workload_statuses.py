@@ -54,7 +54,6 @@ def curve(rate: float, micro_f1: float = 0.91) -> CostQualityCurve:
 
 
 def router(name: str = "router-1", *, silent: bool = False, **models: ModelHealth) -> WorkloadRouter:
-    """A router as a workload's status shows it."""
     heard = BEGAN if silent else NOW
     return WorkloadRouter(
         instance_id=name,
@@ -67,7 +66,6 @@ def router(name: str = "router-1", *, silent: bool = False, **models: ModelHealt
 
 
 def status(**changes: Any) -> WorkloadStatus:
-    """A workload that holds its target, with these parts changed."""
     content = {
         "workload": "photo",
         "state": "active",
@@ -97,7 +95,6 @@ def recalibrator(heard: datetime = NOW, *stages: str) -> RecalibratorStatus:
 
 
 def router_status(heard: datetime = NOW) -> RouterStatus:
-    """A router as it reports itself."""
     used = {"photo": VersionInUse(version=7)}
     return RouterStatus(instance_id="router-1", started_at=BEGAN, updated_at=heard, ready=True, versions=used)
 

@@ -114,7 +114,6 @@ class Faults:
     """What is left to chance: the ends of transactions, and how deliveries of partitions mix; here nothing is."""
 
     def fate(self) -> Fate:
-        """Return what becomes of the next transaction."""
         return Fate.COMMIT
 
     def order(self) -> Sequence[Request]:
@@ -171,17 +170,14 @@ class DrawnFaults(Faults):
         return found
 
     def moment(self) -> int:
-        """Return any moment."""
         return int(self._draw() * (len(REQUESTS) + 1))
 
     def mixed(self, sources: Sequence[Input]) -> Sequence[Input]:
-        """Return some of the partitions, in any order, at least one."""
         left = list(sources)
         count = 1 + int(self._draw() * len(left)) if left else 0
         return [left.pop(int(self._draw() * len(left))) for _ in range(count)]
 
     def batch(self, most: int) -> int:
-        """Return one to six records."""
         return min(1 + int(self._draw() * 6), most)
 
 
@@ -235,7 +231,6 @@ class MemoryCluster:
             return sorted(source for source in self.logs if source.topic in topics)
 
     def place(self, topic: str, key: bytes | None) -> Input:
-        """Return the partition that a key belongs to."""
         (first, *_), count = self.sources((topic,)), self.configs[topic].partitions
         return first if key is None else Input(topic, crc32(key) % count)
 
@@ -272,7 +267,6 @@ class MemoryCluster:
             ]
 
     def compact(self, topic: str, *, drop_tombstones: bool = False) -> None:
-        """Keep the last record of each key; and of deleted keys not even that, where their time is over."""
         with self.lock:
             for source in self.sources((topic,)):
                 self.logs[source].compact(drop_tombstones=drop_tombstones)
@@ -287,7 +281,6 @@ class MemoryCluster:
             return self.epochs[transactional_id]
 
     def begin(self, transactional_id: str) -> OpenTransaction:
-        """Open a transaction."""
         transaction = OpenTransaction(transactional_id, self.clock.monotonic())
         self.open[transactional_id] = transaction
         return transaction

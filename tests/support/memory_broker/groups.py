@@ -95,7 +95,6 @@ class Group:
             self.evict(member.instance_id)
 
     def expire(self, now_s: float) -> None:
-        """Remove the members that were silent for longer than a session lasts."""
         for member in list(self.members.values()):
             if now_s - member.heard_at_s > SESSION_S:
                 self.evict(member.instance_id)
@@ -118,7 +117,6 @@ class Group:
         self._complete()
 
     def take_share(self, member: Member) -> tuple[Input, ...]:
-        """Give a member its partitions under the present generation."""
         member.generation = self.generation
         member.holds = self.shares.get(member.instance_id, ())
         return member.holds

@@ -18,8 +18,6 @@ MAX_METADATA_CHARS = 4_095
 
 
 class TransactionEnd(Enum):
-    """How a transaction stands."""
-
     OPEN = "open"
     COMMITTED = "committed"
     ABORTED = "aborted"
@@ -43,8 +41,6 @@ class OpenTransaction:
 
 @dataclass(frozen=True, slots=True)
 class TopicConfig:
-    """How a topic was made."""
-
     partitions: int = 1
     #: Whether only the last record of a key must stay; every record then needs a key.
     compact: bool = False
@@ -116,7 +112,6 @@ class PartitionLog:
         self._keep(sorted(kept))
 
     def cut(self, before: int) -> None:
-        """Delete the records below an offset, as retention does."""
         self.start = max(self.start, min(before, self.end))
         self._keep(range(bisect_left(self._offsets, self.start), len(self._offsets)))
 
