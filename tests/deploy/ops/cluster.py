@@ -10,7 +10,6 @@ from __future__ import annotations
 import json
 import os
 import secrets
-import shutil
 import ssl
 import subprocess
 import time
@@ -23,6 +22,7 @@ from pathlib import Path
 from typing import Any
 
 from tests.deploy.ops.manifests import Manifest
+from tests.deploy.ops.operators import go_module, run
 from ucci_stream.local.processes import ChildProcess, free_port
 from ucci_stream.local.side_environment import cache_directory
 
@@ -58,7 +58,6 @@ def ensure_programs() -> Path:
     """Return the folder of etcd, kube-apiserver, kube-controller-manager, kubectl and helm, built the first time."""
     home = cache_directory() / f"kubernetes-{KUBERNETES}-helm-{HELM}"
     if not (home / "complete").exists():
-        assert shutil.which("go"), "Go builds the API server: install it"
         home.mkdir(parents=True, exist_ok=True)
         (home / "go.mod").write_text(_module(), encoding="ascii")
         minor = KUBERNETES.split(".")[1]
@@ -77,8 +76,8 @@ def _module() -> str:
 
     Kubernetes requires its parts, published as modules beside it, as v0.0.0 and replaces them by folders of its own.
     """
-    downloaded = json.loads(_go("mod", "download", "-json", f"{_KUBERNETES_MODULE}@v{KUBERNETES}", cwd=Path("/")))
-    theirs = json.loads(_go("mod", "edit", "-json", downloaded["GoMod"], cwd=Path("/")))
+    requirements = go_module(f"{_KUBERNETES_MODULE}@v{KUBERNETES}") / "go.mod"
+    theirs = json.loads(_go("mod", "edit", "-json", str(requirements), cwd=Path("/")))
     parts = [one["Path"] for one in theirs["Require"] if one["Version"] == "v0.0.0"]
     version = f"v0.{KUBERNETES.partition('.')[2]}"
     return "\n".join(
@@ -95,28 +94,7 @@ def _module() -> str:
 
 
 def _go(*argv: str, cwd: Path, **environ: str) -> str:
-    return _run(["go", *argv], environ, timeout_s=BUILD_S, cwd=cwd)
-
-
-def _run(
-    argv: list[str],
-    environ: Mapping[str, str],
-    *,
-    timeout_s: float = COMMAND_S,
-    cwd: Path | None = None,
-    given: str | None = None,
-) -> str:
-    env = {**os.environ, **environ}
-    done = subprocess.run(
-        argv, cwd=cwd, env=env, input=given, capture_output=True, text=True, check=False, timeout=timeout_s
-    )
-    if done.returncode:
-        raise CommandFailedError(f"{' '.join(argv)}: {done.stdout[-2000:]}{done.stderr[-2000:]}")
-    return done.stdout
-
-
-class CommandFailedError(AssertionError):
-    """A command ended with another exit code than 0; the message is what it wrote."""
+    return run("go", *argv, cwd=cwd, timeout_s=BUILD_S, **environ)
 
 
 # --- the API ---
@@ -173,11 +151,12 @@ class Cluster:
 
     def helm(self, *argv: str) -> str:
         """Return what a command of Helm writes."""
-        return _run([str(self.programs / "helm"), *argv], self.environment)
+        return run(str(self.programs / "helm"), *argv, cwd=self.directory, timeout_s=COMMAND_S, **self.environment)
 
     def kubectl(self, *argv: str, given: str | None = None) -> str:
         """Return what ``kubectl`` writes."""
-        return _run([str(self.programs / "kubectl"), *argv], self.environment, given=given)
+        kubectl, where = str(self.programs / "kubectl"), self.directory
+        return run(kubectl, *argv, cwd=where, timeout_s=COMMAND_S, given=given, **self.environment)
 
     def get(self, namespace: str, kinds: str, *argv: str) -> list[Manifest]:
         """Return the objects of some kinds in a namespace."""
@@ -279,15 +258,14 @@ def _kubeconfig(api: Api) -> Mapping[str, Any]:
 def _await(asked: Callable[[], object], process: ChildProcess) -> None:
     """Block until a request is answered; raise when the process ends, or does not answer in time."""
     until_s = time.monotonic() + START_S
-    while (refused := _refusal(asked)) is not None:
-        process.require_alive()
-        assert time.monotonic() < until_s, f"{process.name}: {refused} after {START_S:.0f} s\n{process.tail()}"
+    while True:
+        try:
+            asked()
+        except (OSError, ApiError) as refused:  # the file of the authority is written by the server, too
+            process.require_alive()
+            if time.monotonic() > until_s:
+                late = f"{process.name}: {refused} after {START_S:.0f} s\n{process.tail()}"
+                raise AssertionError(late) from None
+        else:
+            return
         time.sleep(_POLL_S)
-
-
-def _refusal(asked: Callable[[], object]) -> Exception | None:
-    try:
-        asked()
-    except (OSError, ApiError) as error:  # the file of the authority is written by the server, too
-        return error
-    return None

@@ -21,7 +21,7 @@ import time
 import urllib.parse
 import urllib.request
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from pathlib import Path
@@ -139,17 +139,14 @@ class Prometheus:
 
     def await_targets(self, count: int) -> None:
         """Wait until so many targets are up."""
-        until_s, said = time.monotonic() + START_S, "it does not listen"
-        while time.monotonic() < until_s:
-            try:
-                targets = self.ask("targets")["activeTargets"]
-            except OSError:
-                targets = []  # it does not listen yet
-            if sum(one["health"] == "up" for one in targets) == count:
-                return
-            said = "; ".join(f"{one['scrapeUrl']}: {one['lastError']}" for one in targets) or said
+        until_s, said, up = time.monotonic() + START_S, "it does not listen", 0
+        while up != count:
+            assert time.monotonic() < until_s, f"not all {count} targets are up after {START_S:.0f} s: {said}"
             time.sleep(0.2)
-        raise AssertionError(f"not all {count} targets are up after {START_S:.0f} s: {said}")
+            with suppress(OSError):  # it does not listen yet
+                targets = self.ask("targets")["activeTargets"]
+                up = sum(one["health"] == "up" for one in targets)
+                said = "; ".join(f"{one['scrapeUrl']}: {one['lastError']}" for one in targets) or said
 
 
 @contextmanager
@@ -183,11 +180,10 @@ def await_alert(webhook: Receiver, name: str) -> dict[str, Any]:
     """Return the first alert of this name that fires."""
     until_s = time.monotonic() + DEADLINE_S
     while time.monotonic() < until_s:
-        for one in webhook.received:
-            for alert in one.document["alerts"]:
-                if alert["labels"]["alertname"] == name and alert["status"] == "firing":
-                    found: dict[str, Any] = alert
-                    return found
+        alerts: list[dict[str, Any]] = [alert for one in webhook.received for alert in one.document["alerts"]]
+        for alert in alerts:
+            if alert["labels"]["alertname"] == name and alert["status"] == "firing":
+                return alert
         time.sleep(0.1)
     raise AssertionError(f"{name} was not delivered in {DEADLINE_S:.0f} s")
 
@@ -245,7 +241,8 @@ def page(answers: list[Answer], alert: Mapping[str, Any], delivered_s: float) ->
     for one in answers:
         shown = "; ".join(f"{_label(labels)}{value:.4g}" for labels, value in one.series[:4])
         more = f"; and {len(one.series) - 4} more" if len(one.series) > 4 else ""
-        rows.append(f"| {one.panel} | {_cell(one.legend)} | {shown + more or 'no series'} |")
+        legend = one.legend.replace("|", "\\|")
+        rows.append(f"| {one.panel} | {legend} | {shown + more or 'no series'} |")
     return "\n".join(
         (
             "# The dashboard's queries on a live Prometheus",
@@ -271,16 +268,8 @@ def page(answers: list[Answer], alert: Mapping[str, Any], delivered_s: float) ->
 
 def _label(labels: Mapping[str, str]) -> str:
     kept = [value for name, value in sorted(labels.items()) if name not in {"__name__", "job", "workload"}]
-    return f"{', '.join(_place(value) for value in kept)}: " if kept else ""
-
-
-def _place(value: str) -> str:
-    """Return a label's value; ports differ from run to run."""
-    return re.sub(r"127\.0\.0\.1:\d+", "127.0.0.1", value)
-
-
-def _cell(text: str) -> str:
-    return text.replace("|", "\\|")
+    # Ports differ from run to run.
+    return re.sub(r"127\.0\.0\.1:\d+", "127.0.0.1", f"{', '.join(kept)}: ") if kept else ""
 
 
 def lose_the_large_model(running: Live) -> tuple[dict[str, Any], float]:

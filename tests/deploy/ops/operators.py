@@ -20,11 +20,18 @@ ROOT = Path(__file__).parents[3]
 TIMEOUT_S = 500.0
 
 
-def run(*argv: str, cwd: Path = ROOT, **environ: str) -> str:
+class CommandFailedError(AssertionError):
+    """A command ended with another exit code than 0; the message is what it wrote."""
+
+
+def run(*argv: str, cwd: Path = ROOT, timeout_s: float = TIMEOUT_S, given: str | None = None, **environ: str) -> str:
+    """Return what a command writes, with these variables in its environment. Raises CommandFailedError."""
+    env = os.environ | environ
     done = subprocess.run(
-        argv, cwd=cwd, env=os.environ | environ, capture_output=True, text=True, check=False, timeout=TIMEOUT_S
+        argv, cwd=cwd, env=env, input=given, capture_output=True, text=True, check=False, timeout=timeout_s
     )
-    assert done.returncode == 0, f"{' '.join(argv)}: {done.stdout[-2000:]}{done.stderr[-2000:]}"
+    if done.returncode:
+        raise CommandFailedError(f"{' '.join(argv)}: {done.stdout[-2000:]}{done.stderr[-2000:]}")
     return done.stdout
 
 
@@ -39,7 +46,7 @@ def crd_of(kind: str) -> Path:
 
 
 def go_module(module: str) -> Path:
-    assert shutil.which("go"), "Go fetches the CRDs: install it"
+    assert shutil.which("go"), "Go fetches the CRDs and builds the API server: install it"
     return Path(json.loads(run("go", "mod", "download", "-json", module, cwd=Path("/"), GOFLAGS="-mod=mod"))["Dir"])
 
 
@@ -63,14 +70,8 @@ def strimzi_crd(kind: str) -> Path:
         run("mvn", "-q", "-B", "-f", str(pom), "dependency:copy-dependencies", f"-DoutputDirectory={folder}/jars")
         model = {"KafkaTopic": "topic", "KafkaUser": "user"}[kind]
         name = f"io.strimzi.api.kafka.model.{model}.{kind}"
-        run(
-            recent_java(),
-            "-cp",
-            f"{folder}/jars/*",
-            "io.strimzi.crdgenerator.CrdGenerator",
-            "--yaml",
-            f"{name}={target}",
-        )
+        generator = ("-cp", f"{folder}/jars/*", "io.strimzi.crdgenerator.CrdGenerator")
+        run(recent_java(), *generator, "--yaml", f"{name}={target}")
     return target
 
 

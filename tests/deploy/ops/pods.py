@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import re
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -32,17 +33,7 @@ class Pod:
 
     def environment(self) -> dict[str, str]:
         """Return its variables, with a stand-in for each secret."""
-        fields = {"metadata.name": self.name, "metadata.namespace": self.namespace}
-        found: dict[str, str] = {}
-        for one in self.container.get("env", []):
-            source = one.get("valueFrom", {})
-            if "fieldRef" in source:
-                found[one["name"]] = fields[source["fieldRef"]["fieldPath"]]
-            elif "secretKeyRef" in source:
-                found[one["name"]] = SECRET
-            else:
-                found[one["name"]] = _expanded(one["value"], found)
-        return found
+        return variables(self.container, {"name": self.name, "namespace": self.namespace}, lambda _: SECRET, {})
 
     def settings(self, config: str, folder: Path, secrets: dict[str, str]) -> Settings:
         """Return the settings that the command in it starts with."""
@@ -63,7 +54,17 @@ def pods(objects: list[Manifest], namespace: str = "cascades") -> Iterator[Pod]:
             yield Pod(numbered, namespace, component, template["spec"], labels)
 
 
-def _expanded(value: str, known: dict[str, str]) -> str:
-    for name, given in known.items():
-        value = value.replace(f"$({name})", given)
-    return value
+def variables(
+    container: Manifest, meta: Manifest, secret: Callable[[Manifest], str], known: Mapping[str, str]
+) -> dict[str, str]:
+    """Return what a container's ``env`` adds to the variables that are known; ``secret`` answers its references."""
+    found = dict(known)
+    for one in container.get("env", []):
+        source = one.get("valueFrom", {})
+        if "fieldRef" in source:
+            found[one["name"]] = meta[source["fieldRef"]["fieldPath"].removeprefix("metadata.")]
+        elif "secretKeyRef" in source:
+            found[one["name"]] = secret(source["secretKeyRef"])
+        else:
+            found[one["name"]] = re.sub(r"\$\((\w+)\)", lambda name: found.get(name[1], name[0]), one.get("value", ""))
+    return found

@@ -18,14 +18,17 @@ import re
 import sys
 import time
 from collections.abc import Mapping
+from contextlib import closing
 from dataclasses import dataclass
-from functools import cache
+from functools import cache, partial
+from itertools import product
 from pathlib import Path
 from threading import Event, Thread
 from typing import Any, Self
 
 from tests.deploy.ops.cluster import Api, ApiError
 from tests.deploy.ops.manifests import Manifest
+from tests.deploy.ops.pods import variables
 from ucci_stream.local.processes import ChildProcess
 
 NAME = "this-machine"
@@ -151,8 +154,8 @@ class ProcessNode:
         if code is not None:
             self._ended(running)
             if pod["spec"]["restartPolicy"] == "Never":
-                terminated = {"terminated": {"exitCode": code}}
-                self._report(pod, terminated, phase="Failed" if code else "Succeeded", running=running)
+                phase = "Failed" if code else "Succeeded"
+                self._report(pod, {"terminated": {"exitCode": code}}, phase=phase, running=running)
                 del self._running[pod["metadata"]["uid"]]
                 return
             running.restarts += 1
@@ -188,14 +191,8 @@ class ProcessNode:
             "phase": phase,
             "conditions": [{"type": kind, "status": str(is_ready)} for kind in ("Ready", "ContainersReady")],
             "containerStatuses": [
-                {
-                    "name": container["name"],
-                    "image": container["image"],
-                    "imageID": "",
-                    "ready": is_ready,
-                    "restartCount": 0 if running is None else running.restarts,
-                    "state": state,
-                }
+                {"name": container["name"], "image": container["image"], "imageID": "", "ready": is_ready}
+                | {"restartCount": 0 if running is None else running.restarts, "state": state}
             ],
         }
         if running is not None:
@@ -228,25 +225,17 @@ class ProcessNode:
         return argv, environ
 
     def _variables(self, pod: Manifest, container: Manifest) -> dict[str, str]:
-        meta = pod["metadata"]
-        fields = {"metadata.name": meta["name"], "metadata.namespace": meta["namespace"]}
         found: dict[str, str] = {}
         for source in container.get("envFrom", []):
             data = self._data(pod, "secrets", source["secretRef"]["name"])
             found |= {key: content.decode() for key, content in data.items()}
-        for one in container.get("env", []):
-            source = one.get("valueFrom", {})
-            if "fieldRef" in source:
-                found[one["name"]] = fields[source["fieldRef"]["fieldPath"]]
-            elif "secretKeyRef" in source:
-                reference = source["secretKeyRef"]
-                data = self._data(pod, "secrets", reference["name"])
-                if reference["key"] not in data:
-                    raise CannotStartError("CreateContainerConfigError")
-                found[one["name"]] = data[reference["key"]].decode()
-            else:
-                found[one["name"]] = _expanded(one.get("value", ""), found)
-        return found
+        return variables(container, pod["metadata"], partial(self._secret, pod), found)
+
+    def _secret(self, pod: Manifest, reference: Manifest) -> str:
+        data = self._data(pod, "secrets", reference["name"])
+        if reference["key"] not in data:
+            raise CannotStartError("CreateContainerConfigError")
+        return data[reference["key"]].decode()
 
     def _mounted(self, pod: Manifest, folder: Path) -> dict[str, Path]:
         """Write what a pod mounts; return the folders by their mount paths."""
@@ -283,21 +272,17 @@ class ProcessNode:
             if error.status != http.client.NOT_FOUND:
                 raise
             raise CannotStartError("CreateContainerConfigError") from None
-        encoded = kind == "secrets"
-        return {
-            key: base64.b64decode(text) if encoded else text.encode() for key, text in found.get("data", {}).items()
-        }
+        decoded = base64.b64decode if kind == "secrets" else str.encode
+        return {key: decoded(text) for key, text in found.get("data", {}).items()}
 
     def _services(self, namespace: str) -> dict[str, str]:
         """Return the address of a ready pod behind each ``service:port`` of a namespace."""
         path = f"/api/v1/namespaces/{namespace}"
         pods = [one for one in self._api.call("GET", f"{path}/pods")["items"] if self._serves(one)]
         found: dict[str, str] = {}
-        for service in self._api.call("GET", f"{path}/services")["items"]:
-            wanted = service["spec"].get("selector", {}).items()
-            for pod in pods:
-                if not wanted <= pod["metadata"]["labels"].items():
-                    continue
+        services = self._api.call("GET", f"{path}/services")["items"]
+        for service, pod in product(services, pods):
+            if service["spec"].get("selector", {}).items() <= pod["metadata"]["labels"].items():
                 for port in service["spec"]["ports"]:
                     target = f"{pod['status']['podIP']}:{_port(pod, port['targetPort'])}"
                     found.setdefault(f"{service['metadata']['name']}:{port['port']}", target)
@@ -306,10 +291,6 @@ class ProcessNode:
     def _serves(self, pod: Manifest) -> bool:
         running = self._running.get(pod["metadata"]["uid"])
         return running is not None and running.is_ready and "deletionTimestamp" not in pod["metadata"]
-
-
-def _expanded(value: str, known: Mapping[str, str]) -> str:
-    return re.sub(r"\$\((\w+)\)", lambda found: known.get(found[1], found[0]), value)
 
 
 def _path(pod: Manifest) -> str:
@@ -329,14 +310,17 @@ def _is_ready(pod: Manifest, address: str) -> bool:
     if probe is None:
         return True
     port = _port(pod, probe["httpGet"]["port"])
-    connection = http.client.HTTPConnection(address, port, timeout=_PROBE_S)
     try:
-        connection.request("GET", probe["httpGet"]["path"])
-        return connection.getresponse().status < http.client.BAD_REQUEST
+        return http_status(address, port, "GET", probe["httpGet"]["path"], _PROBE_S) < http.client.BAD_REQUEST
     except (OSError, http.client.HTTPException):
         return False
-    finally:
-        connection.close()
+
+
+def http_status(address: str, port: int, method: str, path: str, timeout_s: float = 30.0, **more: Any) -> int:
+    """Return the status of an answer; ``more`` are headers and a body."""
+    with closing(http.client.HTTPConnection(address, port, timeout=timeout_s)) as connection:
+        connection.request(method, path, **more)
+        return connection.getresponse().status
 
 
 @cache

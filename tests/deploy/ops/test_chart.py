@@ -11,10 +11,11 @@ import sys
 from collections.abc import Iterator
 from contextlib import AbstractContextManager
 from dataclasses import replace
-from functools import cache
+from functools import cache, reduce
 from hashlib import sha256
+from operator import getitem
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import pytest
 import yaml
@@ -52,8 +53,7 @@ def of_kind(found: list[Manifest], kind: str) -> list[Manifest]:
 
 def config_of(found: list[Manifest]) -> str:
     (text,) = {one["data"]["ucci.toml"] for one in of_kind(found, "ConfigMap") if "ucci.toml" in one["data"]}
-    assert isinstance(text, str)
-    return text
+    return str(text)
 
 
 def started(name: str, folder: Path) -> Iterator[tuple[Pod, Settings]]:
@@ -73,47 +73,47 @@ def test_rendered_objects_are_those_of_this_chart(name: str) -> None:
 
 @every_values
 def test_objects_are_valid_to_the_last_field(name: str) -> None:
+    """And each has a name of its own."""
     found = rendered(name)
-    assert len(found) >= 12
     assert [fault for one in found for fault in faults(one)] == []
-
-
-@every_values
-def test_objects_have_names_of_their_own(name: str) -> None:
-    keys = [(one["apiVersion"], one["kind"], one["metadata"]["name"]) for one in rendered(name)]
-    assert len(keys) == len(set(keys))
+    assert len({(one["apiVersion"], one["kind"], one["metadata"]["name"]) for one in found}) == len(found) >= 12
 
 
 @pytest.mark.parametrize(
-    ("kind", "path", "key"),
+    ("kind", "path"),
     [
-        ("StatefulSet", ("spec", "template", "spec"), "terminationGracePeriod"),
-        ("ScaledObject", ("spec",), "maxReplicas"),
-        ("KafkaTopic", ("spec",), "partition"),
-        ("ServiceMonitor", ("spec",), "endpoint"),
+        ("StatefulSet", "spec.template.spec.terminationGracePeriod"),
+        ("ScaledObject", "spec.maxReplicas"),
+        ("KafkaTopic", "spec.partition"),
+        ("ServiceMonitor", "spec.endpoint"),
     ],
 )
-def test_misspelt_field_of_an_object_is_found(kind: str, path: tuple[str, ...], key: str) -> None:
+def test_misspelt_field_of_an_object_is_found(kind: str, path: str) -> None:
     """The validation that the other tests rest on can fail."""
-    one = copy.deepcopy(of_kind(rendered("strimzi-scram.yaml"), kind)[0])
-    place = one
-    for step in path:
-        place = place[step]
-    place[key] = 1
-    assert [fault for fault in faults(one) if key in fault]
+    one = with_value(of_kind(rendered("strimzi-scram.yaml"), kind)[0], path, 1)
+    assert [fault for fault in faults(one) if path.rpartition(".")[2] in fault]
+
+
+def with_value(document: dict[str, Any], path: str, value: object) -> dict[str, Any]:
+    """Return a copy of a document with another value at a path of keys."""
+    made = copy.deepcopy(document)
+    *steps, last = path.split(".")
+    reduce(getitem, steps, made)[last] = value
+    return made
 
 
 # --- the schema of the values ---
 
 
+SCHEMA = json.loads((CHART / "values.schema.json").read_text(encoding="utf-8"))
+
+
 def values_faults(values: dict[str, Any]) -> list[str]:
-    schema = json.loads((CHART / "values.schema.json").read_text(encoding="utf-8"))
-    return [error.message for error in Draft7Validator(schema).iter_errors(values)]
+    return [error.message for error in Draft7Validator(SCHEMA).iter_errors(values)]
 
 
 def defaults() -> dict[str, Any]:
-    found = yaml.safe_load((CHART / "values.yaml").read_text(encoding="utf-8"))
-    assert isinstance(found, dict)
+    found: dict[str, Any] = yaml.safe_load((CHART / "values.yaml").read_text(encoding="utf-8"))
     return found
 
 
@@ -123,8 +123,6 @@ def test_values_of_ci_are_valid(name: str) -> None:
 
 
 def test_schema_knows_each_value_and_no_other() -> None:
-    schema = json.loads((CHART / "values.schema.json").read_text(encoding="utf-8"))
-
     def differing(values: dict[str, Any], known: dict[str, Any], path: str) -> Iterator[str]:
         for key in values.keys() ^ known.keys():
             yield f"{path}{key}"
@@ -134,7 +132,7 @@ def test_schema_knows_each_value_and_no_other() -> None:
                 yield from differing(values[key], inner, f"{path}{key}.")
 
     assert values_faults(defaults()) == []
-    wrong = set(differing(defaults(), schema["properties"], ""))
+    wrong = set(differing(defaults(), SCHEMA["properties"], ""))
     assert {one for one in wrong if not re.search(r"resources\.(requests|limits)$", one)} == {"global"}
 
 
@@ -161,13 +159,7 @@ def test_schema_knows_each_value_and_no_other() -> None:
     ],
 )
 def test_wrong_value_is_refused(path: str, value: object) -> None:
-    values = defaults()
-    place = values
-    *steps, last = path.split(".")
-    for step in steps:
-        place = place[step]
-    place[last] = value
-    assert values_faults(values)
+    assert values_faults(with_value(defaults(), path, value))
 
 
 # --- what the commands in it start with ---
@@ -197,17 +189,15 @@ def test_probes_ask_where_the_command_listens(name: str, tmp_path: Path) -> None
 
 @every_values
 def test_pods_outlive_their_drain(name: str, tmp_path: Path) -> None:
-    longest = router_process.MAX_DRAIN_S + router_service.FINAL_COMMIT_S
+    least_s = {
+        "router": router_process.MAX_DRAIN_S + router_service.FINAL_COMMIT_S + 5,
+        "gateway": max(router_process.MAX_DRAIN_S + 5, 19),
+        **dict.fromkeys(("join", "fit", "api"), recalibrator_service.END_TIMEOUT_S),
+    }
     for pod, _settings in started(name, tmp_path):
-        if pod.component == "router":
-            assert pod.spec["terminationGracePeriodSeconds"] > longest + 5
-        elif pod.component == "gateway":
+        if pod.component in least_s:
             left_s = pod.spec["terminationGracePeriodSeconds"] - seconds_before_sigterm(pod)
-            assert left_s > router_process.MAX_DRAIN_S + 5
-            assert left_s >= 20
-        elif pod.component in ("join", "fit", "api"):
-            before_s = seconds_before_sigterm(pod) if pod.component == "api" else 0
-            assert pod.spec["terminationGracePeriodSeconds"] - before_s > recalibrator_service.END_TIMEOUT_S
+            assert left_s > least_s[pod.component]
 
 
 @every_values
@@ -219,7 +209,9 @@ def test_a_service_led_callers_to_pods_that_had_closed(name: str, tmp_path: Path
 
 
 def seconds_before_sigterm(pod: Pod) -> int:
-    """Return how long the pod's hook waits; the grace period counts from its beginning."""
+    """Return how long the pod's hook waits, 0 without one; the grace period counts from its beginning."""
+    if "lifecycle" not in pod.container:
+        return 0
     (*_, code) = pod.container["lifecycle"]["preStop"]["exec"]["command"]
     found = re.fullmatch(r"import time; time\.sleep\((\d+)\)", code)
     assert found is not None
@@ -233,13 +225,11 @@ def test_releases_on_one_kafka_do_not_fence_each_other(component: str, tmp_path:
     found, other = objects(text), objects(text.replace("demo-ucci-stream", "second-ucci-stream"))
     config = config_of(found)
     ids, places = [], []
+    kind: Literal["router", "recalibrator"] = "router" if component == "router" else "recalibrator"
     for release, namespace in ((found, "a"), (found, "b"), (other, "a")):
         (pod,) = (pod for pod in pods(release, namespace) if pod.component == component)
         settings = pod.settings(config, tmp_path, SECRETS)
-        is_router = component == "router"
-        instance_id = (settings.router if is_router else settings.recalibrator).instance_id
-        assert instance_id is not None
-        names = ClientNames("router" if is_router else "recalibrator", settings.topics.prefix, instance_id)
+        names = ClientNames(kind, settings.topics.prefix, getattr(settings, kind).instance_id)
         ids.append(names.transactional_id(component))
         places.append(f"{namespace}.{pod.name}")
     assert len(set(ids)) == 3
@@ -247,10 +237,8 @@ def test_releases_on_one_kafka_do_not_fence_each_other(component: str, tmp_path:
 
 
 def test_longest_names_make_an_instance_id_that_is_taken() -> None:
-    longest = f"{'n' * 63}.{'p' * 63}"
-    RouterSettings(instance_id=longest)
-    GatewaySettings(instance_id=longest)
-    RecalibratorSettings(instance_id=longest)
+    for settings in (RouterSettings, GatewaySettings, RecalibratorSettings):
+        settings(instance_id=f"{'n' * 63}.{'p' * 63}")
 
 
 def test_passwords_come_from_secrets_alone(tmp_path: Path) -> None:
@@ -282,8 +270,7 @@ def test_mounted_certificates_are_those_that_are_named(tmp_path: Path) -> None:
 def test_containers_may_do_nothing_that_they_need_not(name: str, tmp_path: Path) -> None:
     for pod, _ in started(name, tmp_path):
         assert pod.spec["automountServiceAccountToken"] is False
-        assert pod.spec["securityContext"]["runAsNonRoot"] is True
-        assert pod.spec["securityContext"]["runAsUser"] == 10001
+        assert pod.spec["securityContext"].items() >= {"runAsNonRoot": True, "runAsUser": 10001}.items()
         assert pod.container["securityContext"] == {
             "allowPrivilegeEscalation": False,
             "readOnlyRootFilesystem": True,
@@ -320,9 +307,8 @@ def test_selectors_find_their_pods(name: str) -> None:
     selectors += [one["spec"]["podSelector"]["matchLabels"] for one in of_kind(found, "NetworkPolicy")]
     assert len(selectors) >= 8
     for selector in selectors:
-        assert [component for component, given in labels.items() if selects(selector, given)] == [
-            selector["app.kubernetes.io/component"]
-        ]
+        chosen = [component for component, given in labels.items() if selects(selector, given)]
+        assert chosen == [selector["app.kubernetes.io/component"]]
 
 
 @pytest.mark.parametrize(("name", "count"), [("strimzi-scram.yaml", 4), ("gateway.yaml", 5)])
@@ -331,10 +317,8 @@ def test_service_monitors_find_services_and_their_ports(name: str, count: int) -
     monitors = of_kind(found, "ServiceMonitor")
     assert len(monitors) == count
     for monitor in monitors:
-        service = monitored(found, monitor)
-        assert {end["port"] for end in monitor["spec"]["endpoints"]} <= {
-            port["name"] for port in service["spec"]["ports"]
-        }
+        ports = {port["name"] for port in monitored(found, monitor)["spec"]["ports"]}
+        assert {end["port"] for end in monitor["spec"]["endpoints"]} <= ports
 
 
 def monitored(found: list[Manifest], monitor: Manifest) -> Manifest:
@@ -450,24 +434,21 @@ def lets_in(policy: Manifest, port: int, namespace: str, labels: dict[str, str])
 
 def test_gateway_is_reached_by_its_callers_and_nobody_else() -> None:
     found = rendered("gateway.yaml")
-    policy, (port,) = of_gateway(found)["NetworkPolicy"], of_gateway(found)["Service"]["spec"]["ports"]
+    policy, (served,) = of_gateway(found)["NetworkPolicy"], of_gateway(found)["Service"]["spec"]["ports"]
     labels = {pod.component: pod.labels for pod in pods(found)}
     (listened,) = of_gateway(found)["Deployment"]["spec"]["template"]["spec"]["containers"][0]["ports"]
-    assert (listened["name"], listened["containerPort"]) == (port["targetPort"], 8082)
-    callers = {
-        ("shop", "search"): lets_in(policy, 8082, "shop", {"app": "search"}),
-        ("monitoring", "prometheus"): lets_in(policy, 8082, "monitoring", {"app": "prometheus"}),
-        ("cascades", "test"): lets_in(policy, 8082, "cascades", labels["test"]),
-    }
-    assert all(callers.values()), callers
-    others = {
-        ("shop", "cart"): lets_in(policy, 8082, "shop", {"app": "cart"}),
-        ("elsewhere", "search"): lets_in(policy, 8082, "elsewhere", {"app": "search"}),
-        ("cascades", "router"): lets_in(policy, 8082, "cascades", labels["router"]),
-        ("elsewhere", "test"): lets_in(policy, 8082, "elsewhere", labels["test"]),
-        ("shop", "search", 22): lets_in(policy, 22, "shop", {"app": "search"}),
-    }
-    assert not any(others.values()), others
+    assert (listened["name"], listened["containerPort"]) == (served["targetPort"], 8082)
+    for is_caller, port, namespace, pod in (
+        (True, 8082, "shop", {"app": "search"}),
+        (True, 8082, "monitoring", {"app": "prometheus"}),
+        (True, 8082, "cascades", labels["test"]),
+        (False, 8082, "shop", {"app": "cart"}),
+        (False, 8082, "elsewhere", {"app": "search"}),
+        (False, 8082, "cascades", labels["router"]),
+        (False, 8082, "elsewhere", labels["test"]),
+        (False, 22, "shop", {"app": "search"}),
+    ):
+        assert lets_in(policy, port, namespace, pod) is is_caller, (port, namespace, pod)
 
 
 def test_values_of_the_page_turn_the_gateway_on() -> None:
@@ -534,15 +515,11 @@ def test_helm_test_names_the_part_that_is_not_ready(tmp_path: Path) -> None:
 
 
 def test_topics_of_strimzi_are_those_that_the_command_makes() -> None:
-    found = {one["spec"]["topicName"]: one["spec"] for one in of_kind(rendered("strimzi-scram.yaml"), "KafkaTopic")}
+    """And they outlive the release."""
+    found = {one["spec"]["topicName"]: one for one in of_kind(rendered("strimzi-scram.yaml"), "KafkaTopic")}
     assert set(found) == {topic.name("team-a.ucci") for topic in TOPICS}
     for topic in TOPICS:
         made = found[topic.name("team-a.ucci")]
-        wanted = topic_config(topic, 14 * 24 * 3600.0)
-        assert made["config"] == wanted | {"min.insync.replicas": "2"}
-        assert made["partitions"] == (topic.partitions or 6)
-
-
-def test_topics_of_strimzi_outlive_the_release() -> None:
-    kept = [one["metadata"]["annotations"] for one in of_kind(rendered("strimzi-scram.yaml"), "KafkaTopic")]
-    assert {one["helm.sh/resource-policy"] for one in kept} == {"keep"}
+        assert made["spec"]["config"] == topic_config(topic, 14 * 24 * 3600.0) | {"min.insync.replicas": "2"}
+        assert made["spec"]["partitions"] == (topic.partitions or 6)
+        assert made["metadata"]["annotations"]["helm.sh/resource-policy"] == "keep"

@@ -5,7 +5,6 @@ No kubelet runs: the controllers make the pods, which stay pending. tests/deploy
 
 from __future__ import annotations
 
-import copy
 import itertools
 import json
 from collections.abc import Iterator
@@ -15,9 +14,9 @@ from typing import Any
 import pytest
 import yaml
 
-from tests.deploy.ops.cluster import Cluster, CommandFailedError, cluster
+from tests.deploy.ops.cluster import Cluster, cluster
 from tests.deploy.ops.manifests import Manifest, objects
-from tests.deploy.ops.operators import KINDS, crd_of
+from tests.deploy.ops.operators import KINDS, CommandFailedError, crd_of
 from tools.ops.render import CHART, RENDERED, values_files
 
 pytestmark = [pytest.mark.ops_tools, pytest.mark.timeout(3_600)]
@@ -52,15 +51,13 @@ def namespace(running: Cluster) -> str:
 def values(name: str = "minimal.yaml", **changes: Any) -> dict[str, Any]:
     """Return values of the chart's ``ci`` folder; no Job makes topics, since nothing here runs it."""
     found: dict[str, Any] = yaml.safe_load((CHART / "ci" / name).read_text(encoding="utf-8"))
-    return merged(found, {"topics": {"create": False}}, changes)
+    return merged(merged(found, {"topics": {"create": False}}), changes)
 
 
-def merged(*tables: dict[str, Any]) -> dict[str, Any]:
-    found: dict[str, Any] = {}
-    for table in tables:
-        for key, value in copy.deepcopy(table).items():
-            found[key] = merged(found.get(key, {}), value) if isinstance(value, dict) else value
-    return found
+def merged(table: dict[str, Any], more: dict[str, Any]) -> dict[str, Any]:
+    return table | {
+        key: merged(table.get(key, {}), value) if isinstance(value, dict) else value for key, value in more.items()
+    }
 
 
 def release(running: Cluster, namespace: str, name: str, given: dict[str, Any], folder: Path) -> None:
@@ -110,8 +107,11 @@ def with_pods(running: Cluster, namespace: str, count: int) -> list[Manifest]:
 def test_server_takes_each_object_to_its_last_field(running: Cluster, namespace: str, path: Path) -> None:
     """Of the operators' kinds too, by the operators' own definitions."""
     text = (RENDERED / path.name).read_text(encoding="utf-8")
-    taken = running.kubectl("-n", namespace, "create", "--dry-run=server", "--validate=strict", "-f", "-", given=text)
-    assert len(taken.splitlines()) == len(objects(text))
+    assert len(created_dry(running, namespace, text).splitlines()) == len(objects(text))
+
+
+def created_dry(running: Cluster, namespace: str, text: str) -> str:
+    return running.kubectl("-n", namespace, "create", "--dry-run=server", "--validate=strict", "-f", "-", given=text)
 
 
 def test_server_refuses_a_field_that_it_does_not_know(running: Cluster, namespace: str) -> None:
@@ -119,10 +119,7 @@ def test_server_refuses_a_field_that_it_does_not_know(running: Cluster, namespac
     text = (RENDERED / "strimzi-scram.yaml").read_text(encoding="utf-8")
     for known, wrong in (("minReplicaCount:", "minReplicasCount:"), ("podManagementPolicy:", "podManagement:")):
         with pytest.raises(CommandFailedError, match=wrong.removesuffix(":")):
-            running.kubectl(
-                "-n", namespace, "create", "--dry-run=server", "--validate=strict", "-f", "-",
-                given=text.replace(known, wrong, 1),
-            )  # fmt: skip
+            created_dry(running, namespace, text.replace(known, wrong, 1))
 
 
 def test_release_with_every_option_is_installed(running: Cluster, namespace: str, tmp_path: Path) -> None:
@@ -180,10 +177,7 @@ NAMES = {f"ucci-ucci-stream-{name}" for name in ("router", "join", "fit", "api")
     [
         ({"router": {"replicas": 3}}, {("ucci-ucci-stream-router", ".spec.replicas")}),
         ({"image": {"tag": "0.2.0"}}, {(name, f"{TEMPLATE}.image") for name in NAMES}),
-        (
-            {"config": "micro_f1 = 0.95"},
-            {(name, CHECKSUM) for name in NAMES} | {CONFIG},
-        ),
+        ({"config": "micro_f1 = 0.95"}, {(name, CHECKSUM) for name in NAMES} | {CONFIG}),
     ],
     ids=["replicas", "image", "target"],
 )

@@ -11,7 +11,7 @@ import pytest
 import yaml
 
 from schemas.errors import ConfigError
-from schemas.settings import Settings
+from schemas.settings import ModelEndpoint, Settings
 from schemas.settings_text import load_settings
 from tools.ops import image
 from ucci_demo.model_server import PROMPT
@@ -44,9 +44,9 @@ def services(**variables: str) -> dict[str, dict[str, Any]]:
 
 def settings_of(name: str, **variables: str) -> Settings:
     environment = services(**variables)[name]["environment"]
-    passed_on = {name: variables.get(name) for name, value in environment.items() if value is None}
-    set_here = {name: value for name, value in (environment | passed_on).items() if value is not None}
-    return load_settings(FOLDER / "ucci.toml", set_here)
+    # What has no value there is passed on.
+    given = {name: variables.get(name) if value is None else value for name, value in environment.items()}
+    return load_settings(FOLDER / "ucci.toml", {name: value for name, value in given.items() if value is not None})
 
 
 @pytest.mark.parametrize("name", OURS)
@@ -68,20 +68,19 @@ def test_routers_have_names_of_their_own() -> None:
     assert {(router.http_host, router.http_port) for router in routers} == {("0.0.0.0", 8081)}
 
 
-def test_recalibrator_is_reached_from_the_host_with_a_key() -> None:
-    options = settings_of("recalibrator").recalibrator
-    assert (options.http_host, options.http_port) == ("0.0.0.0", 8080)
-    assert services()["recalibrator"]["ports"] == ["127.0.0.1:8080:8080"]
+@pytest.mark.parametrize(("name", "port"), [("recalibrator", 8080), ("gateway", 8082)])
+def test_api_is_reached_from_the_host_with_a_key(name: str, port: int) -> None:
+    options = getattr(settings_of(name), name)
+    assert (options.http_host, options.http_port) == ("0.0.0.0", port)
+    assert services()[name]["ports"] == [f"127.0.0.1:{port}:{port}"]
 
 
-def test_gateway_is_reached_from_the_host_with_a_key_of_its_own() -> None:
-    options = settings_of("gateway").gateway
-    assert (options.http_host, options.http_port) == ("0.0.0.0", 8082)
-    assert services()["gateway"]["ports"] == ["127.0.0.1:8082:8082"]
+def test_gateway_has_a_key_and_a_name_of_its_own() -> None:
     assert services()["gateway"]["command"][0] == "serve"
     keys = "UCCI_GATEWAY__API_KEYS"
     assert [name for name, found in services().items() if keys in found.get("environment", {})] == ["gateway"]
-    assert options.instance_id not in {settings_of(name).router.instance_id for name in ("router-0", "router-1")}
+    others = {settings_of(name).router.instance_id for name in ("router-0", "router-1")}
+    assert settings_of("gateway").gateway.instance_id not in others
 
 
 def test_gateway_without_its_key_says_so() -> None:
@@ -97,11 +96,16 @@ def test_published_ports_are_this_machines_alone() -> None:
     assert [port for port in ports if not port.startswith("127.0.0.1:")] == []
 
 
+def endpoints(**variables: str) -> dict[str, ModelEndpoint]:
+    workload = settings_of("router-0", **variables).workloads["photo-search"]
+    assert workload.small is not None
+    assert workload.large is not None
+    return {"small": workload.small, "large": workload.large}
+
+
 def test_demo_models_are_asked_as_they_were_trained() -> None:
-    workload = settings_of("router-0").workloads["photo-search"]
-    assert workload.prompt == PROMPT
-    for role, endpoint in (("small", workload.small), ("large", workload.large)):
-        assert endpoint is not None
+    assert settings_of("router-0").workloads["photo-search"].prompt == PROMPT
+    for role, endpoint in endpoints().items():
         command = services()[role]["command"]
         assert command[command.index("--served-model-name") + 1] == endpoint.model
         assert endpoint.base_url == f"http://{role}:8000/v1"
@@ -109,24 +113,21 @@ def test_demo_models_are_asked_as_they_were_trained() -> None:
 
 def test_real_models_have_the_addresses_of_the_demos() -> None:
     names = {"SMALL_MODEL": "small-4b", "LARGE_MODEL": "large-12b"}
-    workload = settings_of("router-0", **names).workloads["photo-search"]
-    for role, endpoint in (("small", workload.small), ("large", workload.large)):
-        assert endpoint is not None
+    for role, endpoint in endpoints(**names).items():
         service = services(**names)[f"vllm-{role}"]
         assert service["networks"]["default"]["aliases"] == [role]
         assert f"--served-model-name={endpoint.model}" in service["command"]
 
 
 def test_models_are_of_one_profile_at_a_time() -> None:
-    profiles = {name: service.get("profiles") for name, service in services().items()}
-    assert {name for name, found in profiles.items() if found == ["demo"]} == {"small", "large"}
-    assert {name for name, found in profiles.items() if found == ["gpu"]} == {"vllm-small", "vllm-large"}
-    assert {name for name, found in profiles.items() if found == ["monitoring"]} == {
-        "prometheus",
-        "alertmanager",
-        "grafana",
+    wanted = {
+        "demo": {"small", "large"},
+        "gpu": {"vllm-small", "vllm-large"},
+        "monitoring": {"prometheus", "alertmanager", "grafana"},
+        "gateway": {"gateway"},
     }
-    assert {name for name, found in profiles.items() if found == ["gateway"]} == {"gateway"}
+    for profile, names in wanted.items():
+        assert {name for name, service in services().items() if service.get("profiles") == [profile]} == names
     assert example()["COMPOSE_PROFILES"] == "demo"
 
 
@@ -152,34 +153,26 @@ def test_services_refer_to_services_configs_and_files_that_exist() -> None:
 
 
 def test_our_containers_may_do_nothing_that_they_need_not() -> None:
+    hardened = {"read_only": True, "cap_drop": ["ALL"], "security_opt": ["no-new-privileges:true"]}
     for name in (*OURS, "small", "large"):
         service = services()[name]
-        assert service["read_only"] is True
-        assert service["cap_drop"] == ["ALL"]
-        assert service["security_opt"] == ["no-new-privileges:true"]
+        assert {key: service[key] for key in hardened} == hardened
         assert "/tmp" in service["tmpfs"]
 
 
 def test_kafka_is_configured_as_the_local_one_where_it_matters() -> None:
     """Durability and transactions as in the node that the tests run on."""
     given = services()["kafka"]["environment"]
-    local = {_variable(name): value for name, value in broker_properties("/data", 9092, 9093).items()}
+    local = broker_properties("/data", 9092, 9093)
     for name in (
-        "KAFKA_PROCESS_ROLES",
-        "KAFKA_AUTO_CREATE_TOPICS_ENABLE",
-        "KAFKA_OFFSETS_TOPIC_REPLICATION_FACTOR",
-        "KAFKA_TRANSACTION_STATE_LOG_REPLICATION_FACTOR",
-        "KAFKA_TRANSACTION_STATE_LOG_MIN_ISR",
-    ):
-        assert given[name] == local[name]
+        "process.roles", "auto.create.topics.enable", "offsets.topic.replication.factor",
+        "transaction.state.log.replication.factor", "transaction.state.log.min.isr",
+    ):  # fmt: skip
+        # As the ``apache/kafka`` image reads a broker's settings.
+        assert given["KAFKA_" + name.upper().replace(".", "_")] == local[name]
     assert len(base64.urlsafe_b64decode(given["CLUSTER_ID"] + "==")) == 16
 
 
 def test_missing_key_is_asked_for() -> None:
     assert example()["UCCI_ADMIN_KEY"] == ""
     assert "${UCCI_ADMIN_KEY:?" in (FOLDER / "compose.yaml").read_text(encoding="utf-8")
-
-
-def _variable(name: str) -> str:
-    """Return the variable that the ``apache/kafka`` image reads a broker's setting from."""
-    return "KAFKA_" + name.upper().replace(".", "_")

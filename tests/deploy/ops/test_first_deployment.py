@@ -9,24 +9,24 @@ from __future__ import annotations
 import argparse
 import asyncio
 import base64
-import http.client
 import json
 import os
 import re
 import shlex
-import subprocess
 import sys
 import textwrap
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import get_args
 
 import pytest
 
 from schemas.routed import RoutedEvent
 from tests.deploy.ops.cluster import Cluster, cluster
 from tests.deploy.ops.manifests import Manifest
-from tests.deploy.ops.process_node import ProcessNode
+from tests.deploy.ops.operators import run
+from tests.deploy.ops.process_node import ProcessNode, http_status
 from tests.support.broker import read_all, running_broker
 from tests.support.router_processes import hashed_models
 from tests.support.routers import value_of
@@ -55,18 +55,9 @@ class Step:
     text: str
 
 
-def steps_of(page: str) -> list[Step]:
-    """Return the blocks of the part about Kubernetes, in their order."""
-    return blocks(page.split("**On Kubernetes**")[1].split("\nThe recalibrator runs as three workloads", maxsplit=1)[0])
-
-
-def gateway_steps_of(page: str) -> list[Step]:
-    """Return the blocks by which gateways are added to the release."""
-    return blocks(page.split("### Deployment")[1].split("### Measured", maxsplit=1)[0])
-
-
-def blocks(part: str) -> list[Step]:
-    """Return the blocks of a part of a page."""
+def blocks(page: Path, start: str, end: str) -> list[Step]:
+    """Return the blocks of the part of a page between two of its texts, in their order."""
+    part = page.read_text(encoding="utf-8").split(start)[1].split(end, maxsplit=1)[0]
     found = re.findall(r"^( *)```(\w+)\n(.*?)^ *```$", part, re.MULTILINE | re.DOTALL)
     return [Step(language, textwrap.dedent(text)) for _, language, text in found]
 
@@ -95,16 +86,7 @@ class Newcomer:
     def run(self, commands: str) -> None:
         """Run commands in the shell that all blocks share."""
         script = f"set -euo pipefail\n{commands}\nenv -0 > environment\n"
-        done = subprocess.run(
-            ["bash", "-c", script],
-            cwd=self.folder,
-            env=self.environment,
-            capture_output=True,
-            text=True,
-            check=False,
-            timeout=STEP_S,
-        )
-        assert done.returncode == 0, f"{commands}\n{done.stdout[-3000:]}{done.stderr[-3000:]}"
+        run("bash", "-c", script, cwd=self.folder, timeout_s=STEP_S, **self.environment)
         variables = (self.folder / "environment").read_text(encoding="utf-8").split("\0")
         self.environment = dict(one.split("=", 1) for one in variables if one)
 
@@ -154,27 +136,14 @@ def grant_what_was_asked(asked: Path, secured: SecuredBroker) -> None:
         parser.add_argument(f"--{name}", required=True)
     parser.add_argument("--operation", action="append", required=True)
     resource = parser.add_mutually_exclusive_group(required=True)
-    for name in ("topic", "group", "transactional-id"):
-        resource.add_argument(f"--{name}")
+    for kind in get_args(Resource):
+        resource.add_argument(f"--{kind}", dest=kind)
     for line in asked.read_text(encoding="utf-8").splitlines():
         given = parser.parse_args(shlex.split(line))
-        named: list[tuple[Resource, str | None]] = [
-            ("topic", given.topic),
-            ("group", given.group),
-            ("transactional-id", given.transactional_id),
-        ]
-        ((kind, name),) = ((kind, name) for kind, name in named if name)
+        ((kind, name),) = ((kind, vars(given)[kind]) for kind in get_args(Resource) if vars(given)[kind])
         user = User(given.allow_principal.removeprefix("User:"), "")
         is_prefix = given.resource_pattern_type == "prefixed"
         secured.allow(user, [Grant(kind, name, is_prefix, operation) for operation in given.operation])
-
-
-def walk(somebody: Newcomer, steps: list[Step], secured: SecuredBroker) -> None:
-    """Follow all steps."""
-    for step in steps:
-        somebody.follow(step)
-        if "acls.sh" in step.text:
-            grant_what_was_asked(somebody.folder / "asked", secured)
 
 
 def answered(secured: SecuredBroker) -> list[str]:
@@ -186,16 +155,19 @@ def ready_pods(found: list[Manifest]) -> set[str]:
     return {one["metadata"]["name"] for one in found if one["status"].get("containerStatuses", [{}])[0].get("ready")}
 
 
-async def test_documented_steps_lead_to_a_routed_query(
+async def test_documented_steps_lead_to_routed_queries(
     running: Cluster, secured: SecuredBroker, tmp_path: Path
 ) -> None:
     """Then a changed target is rolled out, an image that is nowhere rolled back, gateways added, all removed."""
-    *steps, removal = steps_of(PAGE.read_text(encoding="utf-8"))
+    *steps, removal = blocks(PAGE, "**On Kubernetes**", "\nThe recalibrator runs as three workloads")
     (tmp_path / "home").mkdir()
     async with hashed_models() as (models, _):
         somebody = newcomer(tmp_path / "home", running, secured, models)
         with ProcessNode(running.api, tmp_path / "node", set(IMAGES)) as node:
-            await asyncio.to_thread(walk, somebody, steps, secured)
+            for step in steps:
+                await asyncio.to_thread(somebody.follow, step)
+                if "acls.sh" in step.text:
+                    await asyncio.to_thread(grant_what_was_asked, somebody.folder / "asked", secured)
             # Of `helm test`, and of the page's last step: by the large model, as long as nothing is known of the small.
             assert await asyncio.to_thread(answered, secured) == ["large"] * 2
             (checked,) = (one for one in node.ended if one.pod == "ucci-ucci-stream-test")
@@ -221,13 +193,13 @@ def the_api_asks_for_the_key(running: Cluster, node: ProcessNode, folder: Path) 
     (pod, *_) = (name for name in ready_pods(running.get(NAMESPACE, "pods")) if "-api-" in name)
     key = (folder / "ada.key").read_text(encoding="ascii").strip()
     login = {"Authorization": f"Basic {base64.b64encode(f'ada:{key}'.encode()).decode()}"}
-    address = node.address(pod)
-    assert [_status(address, 8080, "GET /v1/status", headers) for headers in ({}, login)] == [401, 200]
+    for headers, status in (({}, 401), (login, 200)):
+        assert http_status(node.address(pod), 8080, "GET", "/v1/status", headers=headers) == status
 
 
 def gateways_are_added(running: Cluster, node: ProcessNode, somebody: Newcomer) -> None:
     """By docs/gateway.md, word for word; the page's key is answered, and nobody is without."""
-    for step in gateway_steps_of(GATEWAY_PAGE.read_text(encoding="utf-8")):
+    for step in blocks(GATEWAY_PAGE, "### Deployment", "### Measured"):
         somebody.follow(step, values="gateway.yaml")
     gateways = sorted(name for name in ready_pods(running.get(NAMESPACE, "pods")) if "-gateway-" in name)
     assert len(gateways) == 2
@@ -236,17 +208,7 @@ def gateways_are_added(running: Cluster, node: ProcessNode, somebody: Newcomer) 
     address = node.address(gateways[0])
     for login, status in (({}, 401), ({"Authorization": f"Bearer {key}"}, 200)):
         headers = {"Content-Type": "application/json", **login}
-        assert _status(address, 8082, "POST /v1/completions", headers, asked) == status
-
-
-def _status(address: str, port: int, request: str, headers: dict[str, str], body: str | None = None) -> int:
-    connection = http.client.HTTPConnection(address, port, timeout=30.0)
-    method, path = request.split()
-    try:
-        connection.request(method, path, body, headers)
-        return connection.getresponse().status
-    finally:
-        connection.close()
+        assert http_status(address, 8082, "POST", "/v1/completions", headers=headers, body=asked) == status
 
 
 def revisions(running: Cluster) -> dict[str, tuple[str, str]]:
@@ -261,14 +223,12 @@ def revisions(running: Cluster) -> dict[str, tuple[str, str]]:
 def a_changed_target_is_rolled_out(running: Cluster, node: ProcessNode, somebody: Newcomer, install: Step) -> None:
     """Every pod is replaced by one with the new file; those before have drained and ended well."""
     before, ended = revisions(running), len(node.ended)
-    file = somebody.folder / "ucci.toml"
-    file.write_text(file.read_text(encoding="utf-8").replace("micro_f1 = 0.91", "micro_f1 = 0.95"), encoding="utf-8")
+    somebody.run("sed -i 's/micro_f1 = 0.91/micro_f1 = 0.95/' ucci.toml")
     somebody.follow(install)
     after = revisions(running)
     assert len(before) == len(after) == 6
     assert set(before.values()).isdisjoint(after.values())
-    stopped = {one.pod for one in node.ended[ended:]}
-    assert stopped >= set(before)
+    assert {one.pod for one in node.ended[ended:]} >= set(before)
 
 
 def a_missing_image_is_rolled_back(running: Cluster, somebody: Newcomer, install: Step) -> None:

@@ -51,11 +51,6 @@ def test_user_may_write_what_it_sends_and_nothing_else(user: str) -> None:
     assert writes == {topic.name("PREFIX") for topic in TOPICS if PARTS[user] & set(topic.senders)}
 
 
-def test_router_cannot_write_calibrations() -> None:
-    (rule,) = (rule for rule in rules("router") if rule.name == "PREFIX.calibration")
-    assert rule.operations == ("Read", "DescribeConfigs")
-
-
 def test_script_of_rights_names_each_rule_once() -> None:
     done = subprocess.run(
         [shutil.which("sh") or "/bin/sh", str(ROOT / "deploy" / "kafka" / "acls.sh")],

@@ -13,6 +13,7 @@ import uuid
 from collections.abc import AsyncIterator, Iterator
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -20,6 +21,7 @@ import pytest
 from aiohttp import ClientError, ClientSession, ClientTimeout
 
 from schemas.routed import QueryEvent, RoutedEvent
+from tests.deploy.ops.operators import run
 from tests.support.broker import follow, produce
 from tests.support.routers import value_of
 from tools.ops import image
@@ -45,10 +47,7 @@ def engine() -> str:
     return name
 
 
-def call(*argv: str) -> str:
-    done = subprocess.run(argv, capture_output=True, text=True, check=False, timeout=DEADLINE_S)
-    assert done.returncode == 0, f"{' '.join(argv)}: {done.stderr[-2000:]}"
-    return done.stdout
+call = partial(run, timeout_s=DEADLINE_S)
 
 
 @dataclass

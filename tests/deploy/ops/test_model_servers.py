@@ -33,13 +33,9 @@ def read(name: str) -> Any:
 def test_arguments_fix_what_a_calibration_rests_on(role: str) -> None:
     arguments = read(f"{role}.yaml")
     assert arguments.items() >= CALIBRATION.items()
-    assert arguments["max-logprobs"] >= most_asked()
-
-
-def most_asked() -> int:
     signals = [found for found in vars(uncertainty).values() if isinstance(found, uncertainty.UncertaintySignal)]
     assert len(signals) == 3
-    return max(signal.alternatives for signal in signals)
+    assert arguments["max-logprobs"] >= max(signal.alternatives for signal in signals)
 
 
 @pytest.mark.parametrize("role", ["small", "large"])
@@ -87,13 +83,13 @@ def test_litellm_passes_probabilities_and_failures_on() -> None:
     assert config["litellm_settings"]["num_retries"] == 0
 
 
-@pytest.mark.parametrize("name", ["sasl", "mtls", "oidc"])
-def test_kafka_examples_take_their_password_from_outside(name: str) -> None:
+@pytest.mark.parametrize(
+    ("name", "key"), [("sasl", "sasl.password"), ("mtls", None), ("oidc", "sasl.oauthbearer.client.secret")]
+)
+def test_kafka_examples_take_their_password_from_outside(name: str, key: str | None) -> None:
     path = DEPLOY / "kafka" / f"{name}.toml"
     table = tomllib.loads(path.read_text(encoding="utf-8"))["kafka"]
     assert not any("password" in key or "secret" in key for key in table)
-    variable = {"sasl": "SASL_PASSWORD", "oidc": "SASL_OAUTHBEARER_CLIENT_SECRET"}.get(name)
-    environ = {} if variable is None else {f"UCCI_KAFKA__{variable}": "s"}
+    environ = {} if key is None else {f"UCCI_KAFKA__{key.upper().replace('.', '_')}": "s"}
     settings = load_settings(path, environ)
-    if variable is not None:
-        assert settings.kafka[variable.lower().replace("_", ".")] == "s"
+    assert key is None or settings.kafka[key] == "s"

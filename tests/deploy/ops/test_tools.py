@@ -32,11 +32,8 @@ def command_of(name: str, package: str, version: str, size: str) -> str:
 
 @pytest.mark.parametrize("path", values_files(), ids=lambda path: path.name)
 def test_kept_objects_are_what_helm_renders(path: Path) -> None:
+    """And Helm finds nothing to complain of."""
     assert rendered(path) == (RENDERED / path.name).read_text(encoding="utf-8")
-
-
-@pytest.mark.parametrize("path", values_files(), ids=lambda path: path.name)
-def test_helm_finds_nothing_to_complain_of(path: Path) -> None:
     assert lint(path.read_text(encoding="utf-8")) == []
 
 
@@ -67,13 +64,11 @@ def test_promtool_takes_the_rules_and_their_tests() -> None:
 
 
 def test_promtool_takes_the_configuration(tmp_path: Path) -> None:
+    """And amtool that of Alertmanager."""
     text = (MONITORING / "prometheus.yml").read_text(encoding="utf-8")
     config = tmp_path / "prometheus.yml"
     config.write_text(text.replace("/etc/prometheus", str(MONITORING)), encoding="utf-8")
     run("promtool", "check", "config", str(config))
-
-
-def test_amtool_takes_the_configuration() -> None:
     run("amtool", "check-config", str(MONITORING / "alertmanager.yml"))
 
 
