@@ -11,8 +11,6 @@ class Clock(Protocol):
 
     def now(self) -> datetime:
         """Return the wall-clock time in UTC."""
-        ...
 
     def monotonic(self) -> float:
         """Return seconds on a clock that never goes back."""
-        ...

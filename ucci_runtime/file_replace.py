@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from contextlib import suppress
+from functools import partial
 from pathlib import Path
 
 
@@ -15,7 +16,7 @@ def replace_file(path: Path, content: bytes) -> None:
     """
     temporary = path.with_suffix(".tmp")
     try:
-        with open(temporary, "wb", opener=_open_private) as file:
+        with open(temporary, "wb", opener=partial(os.open, mode=0o600)) as file:
             file.write(content)
             file.flush()
             os.fsync(file.fileno())
@@ -29,7 +30,3 @@ def replace_file(path: Path, content: bytes) -> None:
         os.fsync(directory)
     finally:
         os.close(directory)
-
-
-def _open_private(path: str, flags: int) -> int:
-    return os.open(path, flags, 0o600)

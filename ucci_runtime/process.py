@@ -63,8 +63,6 @@ class Tally:
 FIRST_WAIT_S, LONGEST_WAIT_S = 0.5, 10.0
 SAID_EVERY_S = 60.0
 
-_MOST_DOUBLINGS = 10
-
 
 class Absence:
     """How a start goes on while no broker answers.
@@ -79,19 +77,14 @@ class Absence:
     """
 
     def __init__(self) -> None:
-        self._failures = 0
-        self._said_at_s: float | None = None
-
-    @property
-    def wait_s(self) -> float:
+        self.wait_s = FIRST_WAIT_S / 2.0
         """Seconds until the broker is to be asked again; they double with each failure, up to ten."""
-        doublings = min(max(self._failures - 1, 0), _MOST_DOUBLINGS)
-        return min(FIRST_WAIT_S * float(2**doublings), LONGEST_WAIT_S)
+        self._said_at_s = -inf
 
     def failed(self, now_s: float) -> bool:
         """Note that nothing answered; return whether it is to be logged now: at first, then once a minute."""
-        self._failures += 1
-        is_due = self._said_at_s is None or now_s - self._said_at_s >= SAID_EVERY_S
+        self.wait_s = min(2.0 * self.wait_s, LONGEST_WAIT_S)
+        is_due = now_s - self._said_at_s >= SAID_EVERY_S
         if is_due:
             self._said_at_s = now_s
         return is_due
@@ -130,16 +123,9 @@ BACKLOG = 512
 
 
 def listen(host: str, port: int) -> socket.socket:
-    """Return a socket that listens there; port 0 takes a free one.
-
-    Raises
-    ------
-    OSError
-        When the address is taken.
-    """
-    return socket.create_server(
-        (host, port), family=socket.AF_INET6 if ":" in host else socket.AF_INET, backlog=BACKLOG
-    )
+    """Return a socket that listens there; port 0 takes a free one. Raises OSError when the address is taken."""
+    family = socket.AF_INET6 if ":" in host else socket.AF_INET
+    return socket.create_server((host, port), family=family, backlog=BACKLOG)
 
 
 def affordable_connections(most: int) -> int:
@@ -214,22 +200,18 @@ def configure_logging(log_format: LogFormat) -> None:
     """Send the lines of this process to standard error; called once, before anything logs."""
     for name in _LOGGERS:
         logging.getLogger(name).addFilter(_REPEATED)
-    renderer: Any = (
-        structlog.processors.JSONRenderer()
-        if log_format is LogFormat.JSON
+    if log_format is LogFormat.JSON:
+        renderers: list[Any] = [structlog.processors.format_exc_info, structlog.processors.JSONRenderer()]
+    else:
         # The library's own tracebacks show local variables, and the settings with their secrets among them.
-        else structlog.dev.ConsoleRenderer(
-            colors=sys.stderr.isatty(), exception_formatter=structlog.dev.plain_traceback
-        )
-    )
-    trace = [structlog.processors.format_exc_info] if log_format is LogFormat.JSON else []
+        trace = structlog.dev.plain_traceback
+        renderers = [structlog.dev.ConsoleRenderer(colors=sys.stderr.isatty(), exception_formatter=trace)]
     structlog.configure(
         processors=[
             structlog.contextvars.merge_contextvars,
             structlog.processors.add_log_level,
             structlog.processors.TimeStamper(fmt="iso", utc=True),
-            *trace,
-            renderer,
+            *renderers,
         ],
         wrapper_class=structlog.make_filtering_bound_logger(logging.INFO),
         logger_factory=lambda *_: structlog.WriteLogger(sys.stderr),
@@ -240,12 +222,8 @@ def configure_logging(log_format: LogFormat) -> None:
 class Hangup:
     """What SIGHUP asks for: that the configuration is reloaded. Ends nothing, whatever the file says.
 
-    Parameters
-    ----------
-    read : callable
-        Reads the file as the start does; raises ConfigError.
-    take_over : callable
-        Applies those settings that may change, and returns the outcome.
+    ``read``: reads the file as the start does; raises ConfigError. ``take_over``: applies those settings that may
+    change, and returns the outcome.
     """
 
     def __init__(self, read: Callable[[], Settings], take_over: Callable[[Settings], Reread]) -> None:
@@ -262,17 +240,15 @@ class Hangup:
         if loop is None:
             signal.signal(signal.SIGHUP, lambda _number, _frame: self._has_come.set())
         else:
-            loop.add_signal_handler(signal.SIGHUP, self._serve_at_once)
-
-    def _serve_at_once(self) -> None:
-        self._has_come.set()
-        self.serve()
+            loop.add_signal_handler(signal.SIGHUP, self._reload)
 
     def serve(self) -> None:
         """Do what the last SIGHUP asked for, where one has come since the last call."""
-        if not self._has_come.is_set():
-            return
-        self._has_come.clear()
+        if self._has_come.is_set():
+            self._has_come.clear()
+            self._reload()
+
+    def _reload(self) -> None:
         log = structlog.get_logger()
         try:
             done = self._take_over(self._read())
@@ -296,13 +272,9 @@ def log_settings_warnings(settings: Settings) -> None:
 def end_on_signals(end: Callable[[signal.Signals], None], loop: asyncio.AbstractEventLoop | None = None) -> None:
     """Have the first SIGTERM or SIGINT end the service, and the second the process at once.
 
-    Parameters
-    ----------
-    end : callable
-        Called with the first signal; returns without waiting for the end.
-    loop : asyncio.AbstractEventLoop, optional
-        Calls ``end`` in this loop. Without one it interrupts the main thread wherever that stands: ``end`` must then
-        take no lock that this thread may hold, such as a logger's.
+    ``end``: called with the first signal; returns without waiting for the end. ``loop``: calls ``end`` in this loop.
+    Without one it interrupts the main thread wherever that stands: ``end`` must then take no lock that this thread may
+    hold, such as a logger's.
     """
     seen: list[int] = []
 

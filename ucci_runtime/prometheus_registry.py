@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
+from prometheus_client.samples import Sample
 
 from ucci_runtime.metrics import MetricSpec
 
@@ -19,15 +20,13 @@ class MetricRegistry:
         self.histograms: dict[str, Histogram] = {}
         for spec in specs:
             name = spec.name.removeprefix(prefix).removesuffix("_total")
-            exposed = prefix + name
+            described = (prefix + name, spec.help, spec.labels)
             if spec.kind == "counter":
-                self.counters[name] = Counter(exposed, spec.help, spec.labels, registry=self.registry)
+                self.counters[name] = Counter(*described, registry=self.registry)
             elif spec.kind == "gauge":
-                self.gauges[name] = Gauge(exposed, spec.help, spec.labels, registry=self.registry)
+                self.gauges[name] = Gauge(*described, registry=self.registry)
             else:
-                self.histograms[name] = Histogram(
-                    exposed, spec.help, spec.labels, registry=self.registry, buckets=buckets
-                )
+                self.histograms[name] = Histogram(*described, registry=self.registry, buckets=buckets)
 
     def count(self, name: str, amount: float = 1.0, **labels: str) -> None:
         """Add to a counter, or observe a duration in a histogram. Raises KeyError when the table has no such metric."""
@@ -45,19 +44,18 @@ class MetricRegistry:
 
     def counts_by(self, label: str, name: str, **labels: str) -> dict[str, int]:
         """Return what a counter has counted by one of its labels, where its other labels are those given."""
-        samples = (sample for family in self.counters[name].collect() for sample in family.samples)
         return {
             one.labels[label]: int(one.value)
-            for one in samples
-            if one.name.endswith("_total") and one.labels == {label: one.labels[label], **labels}
+            for one in self._samples(name)
+            if one.labels == {label: one.labels[label], **labels}
         }
 
     def totals(self) -> dict[str, int]:
         """Return every counter's sum over its labels; one with labels that has counted nothing yet is left out."""
-        totals: dict[str, int] = {}
-        for name, counter in self.counters.items():
-            for family in counter.collect():
-                for sample in family.samples:
-                    if sample.name.endswith("_total"):
-                        totals[name] = totals.get(name, 0) + int(sample.value)
-        return totals
+        counted = {name: [int(one.value) for one in self._samples(name)] for name in self.counters}
+        return {name: sum(counts) for name, counts in counted.items() if counts}
+
+    def _samples(self, counter: str) -> list[Sample]:
+        """Return what a counter has counted, without when it began to."""
+        families = self.counters[counter].collect()
+        return [one for family in families for one in family.samples if one.name.endswith("_total")]

@@ -24,18 +24,8 @@ _MAX_FIELD_CHARS = 100
 class RequestRefused(UcciError):
     """One request over HTTP is not served: answer with its status.
 
-    Parameters
-    ----------
-    status : int
-        HTTP status code.
-    code : str
-        A short machine-readable word.
-    message : str
-        One line for people, naming the remedy.
-    field : str, optional
-        Dotted path of the faulty field, or the name of the faulty header.
-    retry_after_s : int, optional
-        When trying again may help.
+    ``code``: a short machine-readable word. ``message``: one line for people, naming the remedy. ``field``: dotted path
+    of the faulty field, or the name of the faulty header. ``retry_after_s``: when trying again may help.
     """
 
     def __init__(

@@ -149,13 +149,14 @@ def health(contacts: Iterable[Contact], now_s: float, now_utc_s: float, busy_s: 
 
 
 def _heard(contacts: Sequence[Contact], now_s: float, now_utc_s: float) -> Heard | None:
-    latest = max((one for one in contacts if one.heard_s is not None), key=lambda one: one.heard_s or 0.0, default=None)
-    if latest is None or latest.heard_s is None:
+    heard = [(one.heard_s, one.since_s) for one in contacts if one.heard_s is not None]
+    if not heard:
         return None
+    latest_s, _ = max(heard)
     # A client that has just begun makes no gap.
-    since_s = min(one.since_s for one in contacts if one.heard_s is not None and latest.heard_s - one.heard_s < AWAY_S)
-    at, since = (datetime.fromtimestamp(now_utc_s - (now_s - one_s), UTC) for one_s in (latest.heard_s, since_s))
-    return Heard(at, since, is_away=now_s - latest.heard_s >= AWAY_S)
+    since_s = min(since_s for heard_s, since_s in heard if latest_s - heard_s < AWAY_S)
+    at, since = (datetime.fromtimestamp(now_utc_s - (now_s - one_s), UTC) for one_s in (latest_s, since_s))
+    return Heard(at, since, is_away=now_s - latest_s >= AWAY_S)
 
 
 #: Silence of a partition after which the broker is asked about it, in seconds.

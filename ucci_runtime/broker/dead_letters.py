@@ -26,12 +26,7 @@ _MAX_ERROR_CHARS = 1_000
 def dead_letter(topic: str, record: Record, *, stage: str, reason: str, error: str) -> OutputRecord:
     """Return the dead letter of a record; where that is too large, it names its own cut form to be written instead.
 
-    Parameters
-    ----------
-    stage : str
-        ``route``, ``join`` or ``fit``.
-    reason : str
-        A short machine-readable word.
+    ``stage``: ``route``, ``join`` or ``fit``. ``reason``: a short machine-readable word.
     """
     where_and_why: tuple[Header, ...] = (
         (DLQ_TOPIC, record.source.topic.encode()),

@@ -79,13 +79,9 @@ class TopicShrank(RecreateProducer):
 class Fenced(BrokerError):
     """Another process runs under the same instance id; this one must stop."""
 
-    exit_code = 1
-
 
 class AccessDenied(BrokerError):
     """The broker refuses these credentials, or what they ask for; waiting will not help."""
-
-    exit_code = 1
 
 
 class OffsetsBeyondLog(BrokerError):
@@ -93,8 +89,6 @@ class OffsetsBeyondLog(BrokerError):
 
     ``taken``, ``end``: the group's next offset, and the log's.
     """
-
-    exit_code = 1
 
     def __init__(self, group: str, topic: str, partition: int, taken: int, end: int) -> None:
         super().__init__(
@@ -109,13 +103,9 @@ class OffsetsBeyondLog(BrokerError):
 class CutOff(BrokerError):
     """The broker answers other clients, and did not answer a new one of ours either."""
 
-    exit_code = 1
-
 
 class BrokerUnreachable(BrokerError):
     """No broker answers."""
-
-    exit_code = 1
 
 
 class TopicsUnusable(UcciError):
@@ -123,8 +113,6 @@ class TopicsUnusable(UcciError):
 
     ``faults``: one line each, naming topic, property, value and remedy.
     """
-
-    exit_code = 1
 
     def __init__(self, faults: tuple[str, ...]) -> None:
         self.faults = faults

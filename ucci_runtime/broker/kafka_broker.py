@@ -40,13 +40,11 @@ def has_other_members(properties: Properties, group_id: str, instance_id: str) -
     """
     try:
         members = group_members(AdminClient(properties), group_id, _ASK_TIMEOUT_S)
-    except KafkaException as error:
-        _log.info("the group's members are not known", group=group_id, error=str(kafka_error(error)))
-    except TimeoutError:
-        _log.info("the group's members are not known", group=group_id, error="no answer")
-    else:
-        return any(member.group_instance_id != instance_id for member in members)
-    return True
+    except (KafkaException, TimeoutError) as error:
+        reason = str(kafka_error(error)) if isinstance(error, KafkaException) else "no answer"
+        _log.info("the group's members are not known", group=group_id, error=reason)
+        return True
+    return any(member.group_instance_id != instance_id for member in members)
 
 
 #: The publisher whose records nobody waits for.

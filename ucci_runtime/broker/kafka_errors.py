@@ -54,11 +54,7 @@ _DENIED = frozenset(
 )
 # After either the next transaction of the same producer fails too, or every one; a new producer works at once.
 _PRODUCER_SPOILT = frozenset(
-    {
-        KafkaError.INVALID_TXN_STATE,
-        KafkaError.INVALID_PRODUCER_ID_MAPPING,
-        KafkaError.UNKNOWN_PRODUCER_ID,
-    }
+    {KafkaError.INVALID_TXN_STATE, KafkaError.INVALID_PRODUCER_ID_MAPPING, KafkaError.UNKNOWN_PRODUCER_ID}
 )
 _TOO_LARGE: Mapping[int, type[BrokerError]] = {
     KafkaError.OFFSET_METADATA_TOO_LARGE: MetadataTooLong,
@@ -115,13 +111,9 @@ def translate(  # noqa: PLR0911 one line a case, in the order in which they deci
 ) -> BrokerError:
     """Turn one of Kafka's errors into what the caller does next.
 
-    Parameters
-    ----------
-    side : Side
-        The same code may be final for the consumer and passing for the producer.
-    overdue : bool
-        Whether our own transaction was open longer than its time-out: the coordinator then ended it, and "fenced"
-        says nothing of another process.
+    ``side``: the same code may be final for the consumer and passing for the producer. ``overdue``: whether our own
+    transaction was open longer than its time-out: the coordinator then ended it, and "fenced" says nothing of another
+    process.
     """
     code = error.code()
     line = f"{error.name()}: {error.str()}"

@@ -15,7 +15,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from threading import Event
-from typing import Any
+from typing import Any, cast
 
 import structlog
 from confluent_kafka import Consumer, KafkaError, KafkaException, TopicPartition
@@ -38,11 +38,7 @@ COORDINATOR_S = 60.0
 
 #: Refusals by which a broker that has just started says that it serves no member yet.
 _NOT_SERVING = frozenset(
-    {
-        KafkaError.COORDINATOR_LOAD_IN_PROGRESS,
-        KafkaError.COORDINATOR_NOT_AVAILABLE,
-        KafkaError.NOT_COORDINATOR,
-    }
+    {KafkaError.COORDINATOR_LOAD_IN_PROGRESS, KafkaError.COORDINATOR_NOT_AVAILABLE, KafkaError.NOT_COORDINATOR}
 )
 
 
@@ -96,8 +92,7 @@ class Lifeline:
 def group_members(admin: AdminClient, group_id: str, wait_s: float) -> Sequence[MemberDescription]:
     """Ask who is in a group; raises KafkaException when that is refused, TimeoutError when no answer comes in time."""
     asked = admin.describe_consumer_groups([group_id], request_timeout=COORDINATOR_S)
-    members: Sequence[MemberDescription] = asked[group_id].result(wait_s).members
-    return members
+    return cast(Sequence[MemberDescription], asked[group_id].result(wait_s).members)
 
 
 def _is_told(consumer: Consumer, source: Input) -> bool:

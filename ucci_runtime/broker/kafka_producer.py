@@ -150,10 +150,7 @@ class TransactionalProducer:
 
         Raises BrokerError: the state says whether the transaction is still to be aborted.
         """
-        positions = [
-            TopicPartition(source.topic, source.partition, found.offset, found.metadata)
-            for source, found in offsets.items()
-        ]
+        positions = [TopicPartition(*source, *found) for source, found in offsets.items()]
         self._call(self._producer.send_offsets_to_transaction, positions, group, CALL_TIMEOUT_S)
         self._transaction.advance(Event.OFFSETS_SENT)
         self._call(self._producer.commit_transaction, CALL_TIMEOUT_S)
@@ -251,10 +248,7 @@ class KafkaPublisher:
         self._poller.start()
 
     async def send(self, topic: str, key: bytes, value: bytes, headers: Mapping[str, bytes] | None = None) -> None:
-        """Send one record and wait until the broker has it.
-
-        Raises BrokerUnreachable when it was not acknowledged in time; it may have come in all the same.
-        """
+        """Send one record and wait until the broker has it; see the port."""
         await self.queue(topic, key, value, headers)
 
     def queue(
@@ -270,10 +264,9 @@ class KafkaPublisher:
         options: dict[str, Any] = {"headers": list(headers.items())} if headers else {}
         try:
             self._producer.produce(topic, value, key, on_delivery=on_delivery, **options)
-        except BufferError:
-            acknowledged.set_exception(BrokerUnreachable("too many records wait for the broker"))
-        except KafkaException as error:
-            acknowledged.set_exception(BrokerUnreachable(str(error)))
+        except (BufferError, KafkaException) as error:
+            reason = "too many records wait for the broker" if isinstance(error, BufferError) else str(error)
+            acknowledged.set_exception(BrokerUnreachable(reason))
         return acknowledged
 
     def post(self, topic: str, key: bytes, value: bytes) -> bool:
@@ -302,5 +295,4 @@ def _settle(acknowledged: asyncio.Future[None], error: KafkaError | None, timeou
     if error is None:
         acknowledged.set_result(None)
     else:
-        message = f"not acknowledged within {timeout_s:g} s ({error.name()})"
-        acknowledged.set_exception(BrokerUnreachable(message))
+        acknowledged.set_exception(BrokerUnreachable(f"not acknowledged within {timeout_s:g} s ({error.name()})"))

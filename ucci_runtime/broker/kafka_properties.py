@@ -9,8 +9,9 @@ a client of its own, then all of them to a client of each kind that the services
 
 from __future__ import annotations
 
+import logging
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, Literal
 
@@ -85,11 +86,6 @@ _MILLISECONDS = 1_000
 #: records of one transaction into many requests.
 _TRANSACTION_LINGER_MS = 50
 
-_PUBLISHED_S = 5.0
-_PUBLISHED_LINGER_MS = 2
-_HEARTBEAT_S = 10.0
-_HEARTBEATS_QUEUED = 10
-
 
 @dataclass(frozen=True, slots=True)
 class ClientNames:
@@ -143,13 +139,8 @@ class ClientNames:
 
 def admin_properties(settings: Settings) -> Properties:
     """Return the properties of a client that only asks."""
-    given = user_properties(settings)
     # What goes wrong is raised or reported to error_cb; the client's own lines would stand between ours.
-    return (
-        _EVERY_CLIENT
-        | {"log_level": 2}
-        | {k: v for k, v in given.items() if not _is_consumers(k) and not _is_producers(k)}
-    )
+    return _EVERY_CLIENT | {"log_level": 2} | _given(settings, _is_consumers, _is_producers)
 
 
 def group_properties(settings: Settings, names: ClientNames, name: str) -> Properties:
@@ -196,7 +187,7 @@ def transactional_properties(settings: Settings, names: ClientNames, name: str, 
 
     ``max_record_bytes``: largest record, and batch, that every output topic takes.
     """
-    given = {k: v for k, v in user_properties(settings).items() if not _is_consumers(k)}
+    given = _given(settings, _is_consumers)
     return (
         _EVERY_CLIENT
         | {"linger.ms": _TRANSACTION_LINGER_MS}
@@ -214,37 +205,24 @@ def transactional_properties(settings: Settings, names: ClientNames, name: str, 
     )
 
 
-def producer_properties(settings: Settings, delivery_timeout_s: float, linger_ms: int = 5) -> Properties:
-    """Return the properties of an idempotent producer outside transactions.
-
-    Parameters
-    ----------
-    delivery_timeout_s : float
-        After which a record that was not acknowledged is given up.
-    linger_ms : int
-        How long a record waits for company, unless ``[kafka]`` says otherwise.
-    """
-    given = {
-        k: v
-        for k, v in user_properties(settings).items()
-        if not _is_consumers(k) and not k.startswith(("transact", "message.t"))
-    }
-    return (
-        _EVERY_CLIENT
-        | {"linger.ms": linger_ms}
-        | given
-        | {"enable.idempotence": True, "acks": "all", "message.timeout.ms": int(delivery_timeout_s * _MILLISECONDS)}
-    )
-
-
 def publisher_properties(settings: Settings) -> Properties:
     """Return the properties of the producer behind an API: a request waits for each record."""
-    return producer_properties(settings, _PUBLISHED_S, _PUBLISHED_LINGER_MS)
+    return _producer(settings, timeout_s=5.0, linger_ms=2)
 
 
 def heartbeat_properties(settings: Settings) -> Properties:
     """Return the properties of the producer of status records; a short queue, since the next one says more."""
-    return producer_properties(settings, _HEARTBEAT_S) | {"queue.buffering.max.messages": _HEARTBEATS_QUEUED}
+    return _producer(settings, timeout_s=10.0, linger_ms=5) | {"queue.buffering.max.messages": 10}
+
+
+def _producer(settings: Settings, *, timeout_s: float, linger_ms: int) -> Properties:
+    """Return the properties of an idempotent producer outside transactions.
+
+    ``timeout_s``: after which a record that was not acknowledged is given up. ``linger_ms``: how long a record waits
+    for company, unless ``[kafka]`` says otherwise.
+    """
+    own = {"enable.idempotence": True, "acks": "all", "message.timeout.ms": int(timeout_s * _MILLISECONDS)}
+    return _EVERY_CLIENT | {"linger.ms": linger_ms} | _given(settings, _is_consumers, _is_transactions) | own
 
 
 def _at_most(given: str | float | None, limit: int) -> str | float:
@@ -264,9 +242,17 @@ def _is_consumers(key: str) -> bool:
     return key in _CONSUMER_ONLY or key.startswith(_CONSUMER_PREFIXES)
 
 
+def _is_transactions(key: str) -> bool:
+    return key.startswith(("transact", "message.t"))
+
+
+def _given(settings: Settings, *are_others: Callable[[str], bool]) -> Properties:
+    """Return the user's properties without those of other clients."""
+    return {k: v for k, v in user_properties(settings).items() if not any(is_others(k) for is_others in are_others)}
+
+
 def _consumer(settings: Settings) -> Properties:
-    given = {k: v for k, v in user_properties(settings).items() if not _is_producers(k)}
-    return _EVERY_CLIENT | _CONSUMER_DEFAULTS | given
+    return _EVERY_CLIENT | _CONSUMER_DEFAULTS | _given(settings, _is_producers)
 
 
 def user_properties(settings: Settings) -> dict[str, str | int | float | bool]:
@@ -284,11 +270,9 @@ _UNKNOWN = "No such configuration property"
 _ONLY_IN_PROGRAMS = re.compile(r".*_cb|logger|on_commit|on_delivery|default\.topic\.config")
 
 
-class _NoLog:
-    """The ``logger`` of a client whose faults are raised."""
-
-    def log(self, level: int, template: str, *parts: str) -> None:
-        """Drop a line."""
+#: The ``logger`` of a client whose faults are raised.
+_NO_LOG = logging.getLogger("dropped")
+_NO_LOG.disabled = True
 
 
 def require_kafka(settings: Settings) -> None:
@@ -325,7 +309,7 @@ def _faults_alone(name: str, value: Any) -> Iterator[str]:
 
 
 def _faults_together(settings: Settings) -> Iterator[str]:
-    given = user_properties(settings)
+    given = settings.kafka
     for kind, built in _clients(settings):
         if (message := _refusal(kind, built)) is None:
             continue
@@ -351,7 +335,7 @@ def _refusal(kind: type, built: Properties) -> str | None:
     """Make a client that knows no broker, and return why librdkafka refuses; None where it does not."""
     lonely = {name: value for name, value in built.items() if name != BOOTSTRAP_KEY}
     try:
-        client = kind(lonely | {"logger": _NoLog()})
+        client = kind(lonely | {"logger": _NO_LOG})
     except KafkaException as error:
         return " ".join(kafka_error(error).str().split())
     except (TypeError, ValueError) as error:

@@ -12,7 +12,6 @@ after it.
 from __future__ import annotations
 
 import time
-from collections import defaultdict
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from threading import Event
@@ -54,16 +53,11 @@ def visible(properties: Mapping[str, Any], places: Collection[Place], closing: E
     ``places``: of records that were acknowledged. Raises BrokerError when a partition was not read up to its last place
     in time, or may not be read.
     """
-    wanted = defaultdict[Input, list[int]](list)
-    for source, offset in places:
-        wanted[source].append(offset)
-    own = {"enable.partition.eof": True, "auto.offset.reset": "error"}
-    consumer = Consumer(outsider(properties) | own)
+    first, last = dict(sorted(places, reverse=True)), dict(sorted(places))
+    consumer = Consumer(outsider(properties) | {"enable.partition.eof": True, "auto.offset.reset": "error"})
     try:
-        consumer.assign([TopicPartition(*source, min(offsets)) for source, offsets in wanted.items()])
-        return frozenset(_seen(consumer, {source: max(offsets) for source, offsets in wanted.items()}, closing)) & set(
-            places
-        )
+        consumer.assign([TopicPartition(*source, offset) for source, offset in first.items()])
+        return frozenset(_seen(consumer, last, closing).intersection(places))
     finally:
         consumer.close()
 
@@ -158,10 +152,7 @@ class KafkaTransactionSession:
         return any(producer.is_stuck for producer in self._abandoned)
 
     def start(self) -> None:
-        """Fence the process that ran under this id before, and end what it left open; again until it works or closes.
-
-        Raises Fenced or AccessDenied.
-        """
+        """Fence the process that ran under this id before, again until that works or this one closes; see the port."""
         with self._busy():
             while not self._closing.is_set():
                 if self._has_started():
@@ -170,40 +161,32 @@ class KafkaTransactionSession:
     def commit(
         self, records: Sequence[OutputRecord], offsets: Mapping[Input, OffsetCommit], group: object
     ) -> CommitEnd:
-        """Produce the records and commit them with the offsets, in one go; blocks up to some 20 s.
-
-        Raises Fenced or AccessDenied.
-        """
+        """Produce the records and commit them with the offsets, in one go; see the port."""
         with self._busy():
-            return self._committed(records, offsets, group)
-
-    def _committed(
-        self, records: Sequence[OutputRecord], offsets: Mapping[Input, OffsetCommit], group: object
-    ) -> CommitEnd:
-        if not self.is_started:
-            self.start()
-        if self._producer is None or not self.is_started:
-            return Aborted("closed before the producer started")
-        began_s = time.monotonic()
-        written: tuple[OutputRecord, ...] = ()
-        try:
-            self._producer.begin()
-            written = tuple(self._write(self._producer, record) for record in records)
-            self._producer.commit(offsets, group)
-        except AccessDenied:
-            raise
-        except BrokerError as error:
-            failure = without_frames(error)
-        else:
-            self._failures = 0
-            self._count("transactions", outcome="committed")
-            self._count("transaction_seconds", time.monotonic() - began_s)
-            self._raise_epoch_if_unanswered(self._producer)
-            return Committed(written)
-        sent = _Sent(written, offsets, group)
-        if isinstance(failure, AbortTransaction):
-            return self._abort(self._producer, failure, sent)
-        return self._replace(self._producer, failure, sent)
+            if not self.is_started:
+                self.start()
+            if self._producer is None or not self.is_started:
+                return Aborted("closed before the producer started")
+            began_s = time.monotonic()
+            written: tuple[OutputRecord, ...] = ()
+            try:
+                self._producer.begin()
+                written = tuple(self._write(self._producer, record) for record in records)
+                self._producer.commit(offsets, group)
+            except AccessDenied:
+                raise
+            except BrokerError as error:
+                failure = without_frames(error)
+            else:
+                self._failures = 0
+                self._count("transactions", outcome="committed")
+                self._count("transaction_seconds", time.monotonic() - began_s)
+                self._raise_epoch_if_unanswered(self._producer)
+                return Committed(written)
+            sent = _Sent(written, offsets, group)
+            if isinstance(failure, AbortTransaction):
+                return self._abort(self._producer, failure, sent)
+            return self._replace(self._producer, failure, sent)
 
     def serve(self) -> None:
         """Let the client report errors; never blocks."""
@@ -238,15 +221,14 @@ class KafkaTransactionSession:
             self._producer.start()
         except AccessDenied:
             raise
-        except Fenced as error:
-            self._forgive(error)
-            self._failed("the producer did not start; trying again", error)
         except BrokerError as error:
-            self._transaction.advance(states.Event.ABANDONED)
+            if isinstance(error, Fenced):
+                self._forgive(error)
+            else:
+                self._transaction.advance(states.Event.ABANDONED)
             self._failed("the producer did not start; trying again", error)
-        else:
-            return True
-        return False
+            return False
+        return True
 
     def _write(self, producer: TransactionalProducer, record: OutputRecord) -> OutputRecord:
         """Produce a record, or what it names to be written instead where it is too large."""
@@ -311,7 +293,7 @@ class KafkaTransactionSession:
         self._count("transactions", outcome="half_committed")
         _log.warning("a broker committed half a transaction", client=self._name, seen=len(seen), missing=len(missing))
         for _ in range(MENDS):
-            end = self._committed(missing, {} if is_taken else sent.offsets, sent.group)
+            end = self.commit(missing, {} if is_taken else sent.offsets, sent.group)
             if isinstance(end, Committed) or self._closing.is_set():
                 return isinstance(end, Committed)
         return False
@@ -339,8 +321,7 @@ class KafkaTransactionSession:
         if self._producer is not None:
             self._count("producers_abandoned")
             self._abandoned = [one for one in (*self._abandoned, self._producer) if one.is_stuck]
-            self._producer.close()
-            self._producer = None
+            self.close()
 
     def _room(self) -> int:
         """Read the topics' limits again; blocks for some seconds where a broker is away."""

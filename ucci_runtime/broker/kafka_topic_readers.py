@@ -6,7 +6,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Collection, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from threading import Event
 from typing import cast
 
@@ -35,7 +35,93 @@ _BUDGET_S = 240.0
 _ENDED_AT_SHUTDOWN = "closed while a topic was read to its end"
 
 
-class KafkaTopicReader:
+class _Reader:
+    """A consumer that is in no group, and the places that it has come to; used by one thread."""
+
+    def __init__(
+        self,
+        name: str,
+        positions: dict[Input, int],
+        properties: Properties,
+        count: Count,
+        on_final: Callable[[BrokerError], None],
+    ) -> None:
+        self._name = name
+        self._count = count
+        self._positions = positions
+        self._properties = properties | reports(name, count, on_final)
+        self._lifeline = Lifeline(name, properties)
+        self.contact = self._lifeline.contact
+        self._consumer = Consumer(self._properties)
+        self._read_on()
+        self._reached: set[Input] = set()
+
+    @property
+    def has_reached_ends(self) -> bool:
+        """Whether every partition was read to its end once."""
+        return 0 < len(self._positions) == len(self._reached)
+
+    def poll(self, timeout_s: float) -> Iterator[Record]:
+        """Yield what has come; blocks up to ``timeout_s`` while nothing has. Raises AccessDenied or CutOff."""
+        self._keep_contact()
+        first = self._consumer.poll(timeout_s) if self._is_placed() else None
+        if first is None:
+            return
+        for message in [first, *self._consumer.consume(MAX_POLLED - 1, 0)]:
+            record = self._record(message)
+            if record is not None:
+                yield record
+
+    def close(self) -> None:
+        """Close the consumer."""
+        self.contact.closed()
+        self._consumer.close()
+
+    def _is_placed(self) -> bool:
+        """Return whether it is known where to read."""
+        return bool(self._positions)
+
+    def _read_on(self) -> None:
+        self._consumer.assign([TopicPartition(*source, position) for source, position in self._positions.items()])
+
+    def _any_source(self) -> Input:
+        """Return a partition to ask the broker about."""
+        return next(iter(self._positions))
+
+    def _keep_contact(self) -> None:
+        """Replace the client where the broker answers others, and not this one."""
+        if self._lifeline.is_cut(self._consumer, self._any_source()):
+            _log.warning("the broker answers others, and not this client; recreating it", client=self._name)
+            close_or_leave(self._name, self._consumer.close)
+            self._consumer = Consumer(self._properties)
+            self._read_on()
+
+    def _record(self, message: Message) -> Record | None:
+        error = message.error()
+        if error is None:
+            record = record_of(message)
+            self.contact.heard(time.monotonic())
+            self._positions[record.source] = record.offset + 1
+            return record
+        if error.code() == KafkaError._PARTITION_EOF:  # noqa: SLF001 a client-side code
+            source = source_of(message)
+            self.contact.heard(time.monotonic())
+            self._positions[source] = cast(int, message.offset())
+            self._reached.add(source)
+        else:
+            self._report(error)
+        return None
+
+    def _report(self, error: KafkaError) -> None:
+        """Count an error that passes by waiting, raise any other."""
+        reason = translate(error, Side.CONSUMER)
+        if isinstance(reason, AccessDenied) or is_fatal(error):
+            raise reason
+        self._count("client_errors", client=self._name, code=error.name())
+        _log.warning("reader", client=self._name, code=error.name(), error=error.str())
+
+
+class KafkaTopicReader(_Reader):
     """A consumer of whole topics; see :class:`~ucci_runtime.broker.ports.TopicReader`. Used by one thread.
 
     ``partitions``: of each topic; compacted ones have one, so that their records are in one order.
@@ -52,60 +138,18 @@ class KafkaTopicReader:
         closing: Event,
         partitions: int = 1,
     ) -> None:
-        self._name = name
-        self._count = count
-        self._closing = closing
-        self._properties = properties | reports(name, count, on_final)
-        self._lifeline = Lifeline(name, properties)
-        self.contact = self._lifeline.contact
         # From offset 0 rather than "the beginning": that needs no question to the broker first.
-        self._positions = {Input(topic, partition): 0 for topic in topics for partition in range(partitions)}
-        self._consumer = self._reading()
-        self._reached: set[Input] = set()
-
-    @property
-    def has_reached_ends(self) -> bool:
-        """Whether every topic was read to its end once."""
-        return len(self._reached) == len(self._positions)
-
-    def poll(self, timeout_s: float) -> Iterator[Record]:
-        """Yield what has come; blocks up to ``timeout_s`` while nothing has. Raises AccessDenied or CutOff."""
-        self._keep_contact()
-        first = self._consumer.poll(timeout_s)
-        if first is None:
-            return
-        for message in [first, *self._consumer.consume(MAX_POLLED - 1, 0)]:
-            record = self._record(message)
-            if record is not None:
-                yield record
+        starts = {Input(topic, partition): 0 for topic in topics for partition in range(partitions)}
+        super().__init__(name, starts, properties, count, on_final)
+        self._closing = closing
 
     def up_to_end(self) -> Iterator[Record]:
-        """Yield all records up to the ends as of now; blocks, with patience for a broker on its way back.
-
-        Raises AccessDenied or BrokerUnreachable.
-        """
+        """Yield all records up to the ends as of now; see the port."""
         deadline_s = time.monotonic() + _BUDGET_S
         ends = {source: self._end(source, deadline_s) for source in self._positions}
         while any(self._positions[source] < end for source, end in ends.items()):
             self._check(deadline_s)
             yield from self.poll(_POLL_S)
-
-    def close(self) -> None:
-        """Close the consumer."""
-        self.contact.closed()
-        self._consumer.close()
-
-    def _reading(self) -> Consumer:
-        consumer = Consumer(self._properties)
-        consumer.assign([TopicPartition(*source, position) for source, position in self._positions.items()])
-        return consumer
-
-    def _keep_contact(self) -> None:
-        """Replace the client where the broker answers others, and not this one."""
-        if self._lifeline.is_cut(self._consumer, next(iter(self._positions))):
-            _log.warning("the broker answers others, and not this client; recreating it", client=self._name)
-            close_or_leave(self._name, self._consumer.close)
-            self._consumer = self._reading()
 
     def _end(self, source: Input, deadline_s: float) -> int:
         attempts = 0
@@ -132,28 +176,12 @@ class KafkaTopicReader:
         if time.monotonic() > deadline_s:
             raise BrokerUnreachable(f"{', '.join(s.topic for s in self._positions)}: not read within {_BUDGET_S:g} s")
 
-    def _record(self, message: Message) -> Record | None:
-        error = message.error()
-        if error is None:
-            record = record_of(message)
-            self.contact.heard(time.monotonic())
-            self._positions[record.source] = record.offset + 1
-            return record
-        if error.code() == KafkaError._PARTITION_EOF:  # noqa: SLF001 a client-side code
-            source = source_of(message)
-            self.contact.heard(time.monotonic())
-            self._positions[source] = cast(int, message.offset())
-            self._reached.add(source)
-        else:
-            _report(self._name, error, self._count)
-        return None
 
-
-class KafkaTailReader:
+class KafkaTailReader(_Reader):
     """A consumer of the end of one topic, its latest records and then what comes; used by one thread.
 
     For what is shown to people: a partition added later is read after a restart. ``most``: records of the past, over
-    all partitions.
+    all partitions. A poll blocks for some seconds until the topic's ends are known.
     """
 
     def __init__(
@@ -166,92 +194,41 @@ class KafkaTailReader:
         most: int,
         on_final: Callable[[BrokerError], None],
     ) -> None:
-        self._name = name
+        super().__init__(name, {}, properties, count, on_final)
         self._topic = topic
-        self._count = count
         self._most = most
-        self._properties = properties | reports(name, count, on_final)
-        self._consumer = Consumer(self._properties)
-        self._lifeline = Lifeline(name, properties)
-        self.contact = self._lifeline.contact
-        self._positions: dict[Input, int] = {}
-        self._left: set[Input] | None = None
         self._due_s = 0.0
-
-    @property
-    def has_reached_ends(self) -> bool:
-        """Whether every partition was read to its end once."""
-        return self._left is not None and not self._left
-
-    def poll(self, timeout_s: float) -> Iterator[Record]:
-        """Yield what has come; blocks at most some seconds, and that only until the topic's ends are known.
-
-        Raises AccessDenied or CutOff.
-        """
-        if self._lifeline.is_cut(self._consumer, next(iter(self._positions), Input(self._topic, 0))):
-            _log.warning("the broker answers others, and not this client; recreating it", client=self._name)
-            close_or_leave(self._name, self._consumer.close)
-            self._consumer = Consumer(self._properties)
-            self._read_on()
-        if self._left is None and time.monotonic() >= self._due_s:
-            self._assign()
-        if self._left is None:
-            return
-        for message in self._consumer.consume(MAX_POLLED, timeout_s):
-            error = message.error()
-            if error is None:
-                record = record_of(message)
-                self.contact.heard(time.monotonic())
-                self._positions[record.source] = record.offset + 1
-                yield record
-            elif error.code() == KafkaError._PARTITION_EOF:  # noqa: SLF001 a client-side code
-                self._left.discard(source_of(message))
-            else:
-                _report(self._name, error, self._count)
 
     def up_to_end(self) -> Iterator[Record]:
         """Yield records until every partition was read to its end once; blocks."""
         while not self.has_reached_ends:
             yield from self.poll(_POLL_S)
 
-    def close(self) -> None:
-        """Close the consumer."""
-        self.contact.closed()
-        self._consumer.close()
+    def _any_source(self) -> Input:
+        return next(iter(self._positions), Input(self._topic, 0))
 
-    def _read_on(self) -> None:
-        self._consumer.assign([TopicPartition(*source, position) for source, position in self._positions.items()])
+    def _is_placed(self) -> bool:
+        """Return whether the topic's ends are known; asks for them, a while after the broker did not answer."""
+        if not self._positions and time.monotonic() >= self._due_s:
+            try:
+                self._positions = self._starts()
+            except KafkaException as error:
+                self._due_s = time.monotonic() + _TAIL_RETRY_S
+                self._report(kafka_error(error))
+            else:
+                self._read_on()
+        return bool(self._positions)
 
-    def _partitions(self) -> Collection[int]:
-        """Return the topic's partitions; one that we may not describe would look like one that has none."""
+    def _starts(self) -> dict[Input, int]:
+        """Return the places so many records before the ends."""
         found = self._consumer.list_topics(self._topic, _TAIL_ASK_TIMEOUT_S).topics[self._topic]
+        # A topic that we may not describe would look like one that has no partitions.
         if found.error is not None:
             raise KafkaException(found.error)
-        return list(found.partitions)
-
-    def _assign(self) -> None:
-        """Begin so many records before the ends; try again later where the broker does not answer."""
-        try:
-            partitions = self._partitions()
-            each = max(self._most // max(len(partitions), 1), 1)
-            starts = {}
-            for partition in partitions:
-                place = TopicPartition(self._topic, partition)
-                low, high = self._consumer.get_watermark_offsets(place, _TAIL_ASK_TIMEOUT_S, cached=False)
-                starts[Input(self._topic, partition)] = max(low, high - each)
-        except KafkaException as error:
-            self._due_s = time.monotonic() + _TAIL_RETRY_S
-            _report(self._name, kafka_error(error), self._count)
-        else:
-            self._positions = starts
-            self._read_on()
-            self._left = set(starts)
-
-
-def _report(client: str, error: KafkaError, count: Count) -> None:
-    """Count an error that passes by waiting, raise any other."""
-    reason = translate(error, Side.CONSUMER)
-    if isinstance(reason, AccessDenied) or is_fatal(error):
-        raise reason
-    count("client_errors", client=client, code=error.name())
-    _log.warning("reader", client=client, code=error.name(), error=error.str())
+        each = max(self._most // max(len(found.partitions), 1), 1)
+        starts = {}
+        for partition in found.partitions:
+            place = TopicPartition(self._topic, partition)
+            low, high = self._consumer.get_watermark_offsets(place, _TAIL_ASK_TIMEOUT_S, cached=False)
+            starts[Input(self._topic, partition)] = max(low, high - each)
+        return starts

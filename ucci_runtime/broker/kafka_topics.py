@@ -39,16 +39,6 @@ class TopicFacts(NamedTuple):
     config: Mapping[str, str]
 
 
-class _Found(NamedTuple):
-    """What the broker says of all topics that were asked for."""
-
-    cluster_id: str
-    #: Of the topics that it shows.
-    facts: dict[str, TopicFacts]
-    #: Topics that it does not show to us, whether they exist or not.
-    hidden: frozenset[str]
-
-
 def check_topics(
     settings: Settings, touched: Sequence[Topic], written: Iterable[Topic], optional: Sequence[Topic] = ()
 ) -> CheckedTopics:
@@ -161,7 +151,8 @@ def _refusal(operation: str, names: Sequence[str]) -> str:
     )
 
 
-def _ask(admin: AdminClient, names: Sequence[str]) -> _Found:
+def _ask(admin: AdminClient, names: Sequence[str]) -> tuple[str, dict[str, TopicFacts], frozenset[str]]:
+    """Return the cluster's id, what it says of the topics that it shows, and those that it hides, if they exist."""
     metadata = admin.list_topics(timeout=REQUEST_TIMEOUT_S)
     present = {name: metadata.topics[name] for name in names if name in metadata.topics}
     present = {name: topic for name, topic in present.items() if topic.error is None}
@@ -173,7 +164,7 @@ def _ask(admin: AdminClient, names: Sequence[str]) -> _Found:
         for name, topic in present.items()
     }
     hidden = _hidden(admin, [name for name in names if name not in present])
-    return _Found(str(metadata.cluster_id or "unknown"), facts, hidden)
+    return str(metadata.cluster_id or "unknown"), facts, hidden
 
 
 def _configs(described: Mapping[ConfigResource, Future[Any]]) -> dict[str, Any]:
@@ -181,17 +172,9 @@ def _configs(described: Mapping[ConfigResource, Future[Any]]) -> dict[str, Any]:
 
     Raises AccessDenied, naming every topic whose configuration we may not read.
     """
-    configs, denied = {}, []
-    for resource, future in described.items():
-        try:
-            configs[resource.name] = future.result(REQUEST_TIMEOUT_S)
-        except KafkaException as error:
-            if not _is_denied(error):
-                raise
-            denied.append(resource.name)
-    if denied:
-        raise AccessDenied(_refusal("DescribeConfigs", sorted(denied)))
-    return configs
+    if denied := sorted(resource.name for resource, answer in described.items() if _is_denied(answer)):
+        raise AccessDenied(_refusal("DescribeConfigs", denied))
+    return {resource.name: answer.result() for resource, answer in described.items()}
 
 
 def _hidden(admin: AdminClient, names: Sequence[str]) -> frozenset[str]:
@@ -199,18 +182,13 @@ def _hidden(admin: AdminClient, names: Sequence[str]) -> frozenset[str]:
     if not names:
         return frozenset()
     described = admin.describe_topics(TopicCollection(list(names)), request_timeout=REQUEST_TIMEOUT_S)
-    hidden = set()
-    for name, future in described.items():
-        try:
-            future.result(REQUEST_TIMEOUT_S)
-        except KafkaException as error:
-            if _is_denied(error):
-                hidden.add(name)
-    return frozenset(hidden)
+    return frozenset(name for name, answer in described.items() if _is_denied(answer))
 
 
-def _is_denied(error: KafkaException) -> bool:
-    return kafka_error(error).code() == KafkaError.TOPIC_AUTHORIZATION_FAILED
+def _is_denied(answer: Future[Any]) -> bool:
+    """Wait for an answer, and return whether it is that we may not ask."""
+    error = answer.exception(REQUEST_TIMEOUT_S)
+    return isinstance(error, KafkaException) and kafka_error(error).code() == KafkaError.TOPIC_AUTHORIZATION_FAILED
 
 
 def _metadata_limit(admin: AdminClient) -> int | None:

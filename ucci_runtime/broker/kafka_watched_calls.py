@@ -58,9 +58,8 @@ class WatchedCalls:
             return future.result(deadline_s)
         except TimeoutError:
             self._stuck = future
-            raise CallStuck(
-                f"{getattr(function, '__name__', function)} has not returned for {deadline_s:g} s"
-            ) from None
+            name = getattr(function, "__name__", function)
+            raise CallStuck(f"{name} has not returned for {deadline_s:g} s") from None
         finally:
             # An error keeps this frame, and the future keeps the error: their circle would hold the client.
             del future, function, args

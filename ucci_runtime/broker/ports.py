@@ -51,15 +51,12 @@ class Assignee(Protocol):
 
         ``committed``: the group's offsets: everything below was taken, and its outputs are committed.
         """
-        ...
 
     def revoked(self) -> None:
         """Commit what can be committed now, and let go of all partitions."""
-        ...
 
     def lost(self) -> None:
         """Let go of all partitions; commit nothing, others own them already."""
-        ...
 
 
 class GroupReader(Protocol):
@@ -70,7 +67,6 @@ class GroupReader(Protocol):
 
     def subscribe(self, assignee: Assignee) -> None:
         """Join the group; partitions are handed over from within :meth:`poll`."""
-        ...
 
     def poll(self, timeout_s: float, most: int = MAX_POLLED) -> Sequence[Record | EndReached]:
         """Return what has come; blocks up to ``timeout_s`` while nothing has.
@@ -79,45 +75,36 @@ class GroupReader(Protocol):
         are counted (``records_lost``). Raises Fenced or AccessDenied; raises OffsetsBeyondLog when the group has taken
         more than the log holds.
         """
-        ...
 
     def group(self) -> object:
         """Return the group's metadata as this member knows it; a commit under an older one is refused."""
-        ...
 
     def rewind(self) -> None:
         """Ask the group's offsets again and have the present partitions reassigned."""
-        ...
 
     def pause(self, sources: Collection[Input]) -> None:
         """Deliver nothing of these partitions until they are resumed, or read from an offset, or reassigned."""
-        ...
 
     def resume(self, sources: Collection[Input]) -> None:
         """Deliver these partitions again."""
-        ...
 
     def read_from(self, starts: Mapping[Input, int]) -> None:
         """Read all partitions from these offsets; an offset that the log no longer has means its beginning."""
-        ...
 
     def lag(self, reached: Mapping[Input, int] | None = None) -> Mapping[Input, Lag]:
         """Return how far each partition is behind its end, as last heard; never blocks.
 
         ``reached``: offsets to count from, such as the committed ones; by default those that were read.
         """
-        ...
 
     def has_successors(self) -> bool:
         """Return whether the group has other members, who would take the partitions over.
 
         True where the broker does not say. Blocks up to a second or so; from any thread.
         """
-        ...
 
     def close(self) -> None:
         """Give up the partitions: to the group's other members at once, to its own restart where it is alone."""
-        ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -159,19 +146,16 @@ class TransactionSession(Protocol):
     @property
     def is_started(self) -> bool:
         """Whether transactions can be made."""
-        ...
 
     @property
     def hangs(self) -> bool:
         """Whether a call may never return: the process must then end without clean-up."""
-        ...
 
     def start(self) -> None:
         """Fence the process that ran under this name before, and end what it left open; blocks until that worked.
 
         Raises Fenced or AccessDenied.
         """
-        ...
 
     def commit(
         self, records: Sequence[OutputRecord], offsets: Mapping[Input, OffsetCommit], group: object
@@ -180,15 +164,12 @@ class TransactionSession(Protocol):
 
         Raises Fenced or AccessDenied.
         """
-        ...
 
     def serve(self) -> None:
         """Let the client report errors; never blocks."""
-        ...
 
     def close(self) -> None:
         """Let go of the producer; nothing is open between commits."""
-        ...
 
 
 class TopicReader(Protocol):
@@ -197,22 +178,18 @@ class TopicReader(Protocol):
     @property
     def has_reached_ends(self) -> bool:
         """Whether every topic was read to its end once."""
-        ...
 
     def poll(self, timeout_s: float) -> Iterator[Record]:
         """Yield what has come; blocks up to ``timeout_s`` while nothing has. Raises AccessDenied."""
-        ...
 
     def up_to_end(self) -> Iterator[Record]:
         """Yield all records up to the ends as of now; blocks, with patience for a broker on its way back.
 
         Raises AccessDenied or BrokerUnreachable.
         """
-        ...
 
     def close(self) -> None:
         """Close the reader."""
-        ...
 
 
 class Publisher(Protocol):
@@ -223,21 +200,17 @@ class Publisher(Protocol):
 
         Raises BrokerUnreachable when it was not acknowledged in time; it may have come in all the same.
         """
-        ...
 
     def queue(
         self, topic: str, key: bytes, value: bytes, headers: Mapping[str, bytes] | None = None
     ) -> asyncio.Future[None]:
         """Queue one record; the future is done when the broker has it, or raises ``BrokerUnreachable``."""
-        ...
 
     def post(self, topic: str, key: bytes, value: bytes) -> bool:
         """Queue one record that nobody waits for; False when it was dropped. Never blocks; callable from any thread."""
-        ...
 
     def close(self, timeout_s: float = 5.0) -> None:
         """Deliver what is queued, for up to so many seconds, and end."""
-        ...
 
 
 class Broker(Protocol):
@@ -251,27 +224,21 @@ class Broker(Protocol):
         ``optional``: newer than others: a service that was there before goes on without them until somebody creates
         them. Raises TopicsUnusable, naming every fault at once; raises BrokerUnreachable or AccessDenied.
         """
-        ...
 
     def group_reader(self, name: str, topics: Sequence[str]) -> GroupReader:
         """Return a member of a group, by this process's instance id; the topics are co-partitioned."""
-        ...
 
     def session(self, name: str) -> TransactionSession:
         """Return the session that commits for the group of this name."""
-        ...
 
     def topic_reader(self, name: str, topics: Sequence[str], *, tail: int | None = None) -> TopicReader:
         """Return a reader of whole topics of one partition each, or of the last ``tail`` records of any topics."""
-        ...
 
     def publisher(self, name: str) -> Publisher:
         """Return a publisher."""
-        ...
 
     def health(self) -> Health:
         """Return whether what was made here and the broker talk; never blocks, from any thread."""
-        ...
 
 
 def health_of(broker: Broker | None, away: str | None) -> Health:
@@ -289,13 +256,7 @@ class Connect(Protocol):
     ) -> Broker:
         """Return the broker.
 
-        Parameters
-        ----------
-        instance_id : str
-            Names the process for as long as its state lives, restarts included.
-        count : callable
-            Counts ``client_errors``, ``rebalances``, ``records_lost`` and ``transactions``.
-        on_final : callable
-            Called with an error that waiting cannot fix, from any thread.
+        ``instance_id``: names the process for as long as its state lives, restarts included. ``count``: counts
+        ``client_errors``, ``rebalances``, ``records_lost`` and ``transactions``. ``on_final``: called with an error
+        that waiting cannot fix, from any thread.
         """
-        ...

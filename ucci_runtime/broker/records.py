@@ -97,4 +97,3 @@ class Count(Protocol):
 
     def __call__(self, name: str, amount: float = 1.0, **labels: str) -> None:
         """Add to a count, or observe a size or duration."""
-        ...

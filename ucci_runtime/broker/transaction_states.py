@@ -105,39 +105,13 @@ class Remedy(Enum):
     STOP = "stop"
 
 
+_WHEREVER_IT_WORKS = {Event.ABANDONED: State.STARTING, Event.FENCED: State.FENCED, Event.CLOSED: State.CLOSED}
 TRANSITIONS: dict[State, dict[Event, State]] = {
-    State.STARTING: {
-        Event.INITIALISED: State.READY,
-        Event.ABANDONED: State.STARTING,
-        Event.FENCED: State.FENCED,
-        Event.CLOSED: State.CLOSED,
-    },
-    State.READY: {
-        Event.BEGUN: State.PRODUCING,
-        Event.ABANDONED: State.STARTING,
-        Event.FENCED: State.FENCED,
-        Event.CLOSED: State.CLOSED,
-    },
-    State.PRODUCING: {
-        Event.OFFSETS_SENT: State.COMMITTING,
-        Event.FAILED: State.ABORTING,
-        Event.ABANDONED: State.STARTING,
-        Event.FENCED: State.FENCED,
-        Event.CLOSED: State.CLOSED,
-    },
-    State.COMMITTING: {
-        Event.COMMITTED: State.READY,
-        Event.FAILED: State.ABORTING,
-        Event.ABANDONED: State.STARTING,
-        Event.FENCED: State.FENCED,
-        Event.CLOSED: State.CLOSED,
-    },
-    State.ABORTING: {
-        Event.ABORTED: State.READY,
-        Event.ABANDONED: State.STARTING,
-        Event.FENCED: State.FENCED,
-        Event.CLOSED: State.CLOSED,
-    },
+    State.STARTING: {Event.INITIALISED: State.READY, **_WHEREVER_IT_WORKS},
+    State.READY: {Event.BEGUN: State.PRODUCING, **_WHEREVER_IT_WORKS},
+    State.PRODUCING: {Event.OFFSETS_SENT: State.COMMITTING, Event.FAILED: State.ABORTING, **_WHEREVER_IT_WORKS},
+    State.COMMITTING: {Event.COMMITTED: State.READY, Event.FAILED: State.ABORTING, **_WHEREVER_IT_WORKS},
+    State.ABORTING: {Event.ABORTED: State.READY, **_WHEREVER_IT_WORKS},
     State.FENCED: {Event.CLOSED: State.CLOSED},
     State.CLOSED: {},
 }
@@ -213,13 +187,8 @@ class Transaction:
 def remedy(state: State, error: BrokerError, *, out_of_time: bool) -> Remedy:
     """Say what to do about a failed call.
 
-    Parameters
-    ----------
-    state : State
-        In which the call was made.
-    out_of_time : bool
-        Whether the time for repeating the call is over; aborting after a time-out is what ends in a fatal error, so
-        the producer is abandoned instead.
+    ``state``: in which the call was made. ``out_of_time``: whether the time for repeating the call is over; aborting
+    after a time-out is what ends in a fatal error, so the producer is abandoned instead.
 
     Examples
     --------
