@@ -13,6 +13,7 @@ from recalibrator.fit.decide.threshold import atom_of
 from schemas.calibration import Atom, CalibrationVersion
 from schemas.canonical import digest
 from tests.support.cascade_stream import Run, World, drive, settings, typo_world
+from tests.support.cores import driven, in_force, present, restarted
 
 QUERIES, CHANGE, SETTLED = 12_000, 4_000, 7_000
 TARGET = 0.93
@@ -39,21 +40,16 @@ def test_a_dead_signal_sent_every_query_to_the_large_model(share: float) -> None
     micro_f1, escalated = served(world, run)
     assert micro_f1 >= TARGET - 0.005
     assert escalated < 0.9
-    assert core.current is not None
-    assert core.current.atom is not None
-    assert 0.0 < core.current.atom.keep_probability < 1.0
+    assert 0.0 < present(in_force(core).atom).keep_probability < 1.0
     assert "give every token probability 1" in core.status().sentence
-    assert Recalibrator.restore(core.settings, core.snapshot()).current == core.current
+    assert restarted(core).current == core.current
 
 
 def test_a_version_without_an_atom_is_as_it_was() -> None:
     """A version without such a field keeps its digest."""
-    core = Recalibrator(settings())
-    drive(core, muted_world(0.0).draw, CHANGE)
-    assert core.current is not None
-    document = json.loads(core.current.to_json())
-    assert "atom" not in document
-    cut = core.current.altered(atom=Atom(above=-1.0, most=0.01, keep_probability=0.5))
+    version = in_force(driven(muted_world(0.0), CHANGE))
+    assert b'"atom"' not in version.to_json()
+    cut = version.altered(atom=Atom(above=-1.0, most=0.01, keep_probability=0.5))
     assert CalibrationVersion.from_json(cut.to_json()).is_sealed
     assert digest(json.loads(cut.to_json())) == cut.digest
 
@@ -66,7 +62,6 @@ def test_continuous_u_has_no_atom() -> None:
 def test_a_first_margin_of_few_labels_was_that_of_many() -> None:
     """The lower bound that the choice rests on lies farther below the estimate the fewer labels there are."""
     _, version = drive(Recalibrator(settings()), muted_world(0.0).draw, CHANGE).versions[0]
-    assert version.evidence.micro_f1 is not None
-    found = version.evidence.micro_f1
+    found = present(version.evidence.micro_f1)
     margins = (found.estimate - found.lower) / float(str(version.evidence.details["standard_error"]))
     assert margins > 1.8 * version.target.safety

@@ -12,6 +12,7 @@ from recalibrator.fit.data.traffic_window import MIX, PAIRS
 from schemas import CalibrationVersion, LabelledExample, OutcomeCounts, TrafficSummary, WorkloadSettings
 from schemas.basis import Handoff
 from tests.support.cascade_stream import drive, settings, typo_world
+from tests.support.cores import detail, present, restarted
 from tests.support.orders import order
 
 QUERIES = 3_000
@@ -48,30 +49,21 @@ class HandingCore(Recalibrator):
     harm = 0
 
     def observe(self, event: Observation) -> CalibrationVersion | None:
-        version = self.current
-        in_force = ON if version is None else version.handoff
+        in_force = ON if self.current is None else self.current.handoff
         name = NAME if in_force is not None and in_force.active else None
         return super().observe(under(event, name, self.harm, guarded=True))
 
 
-def harmed(core: HandingCore) -> HandingCore:
-    core.harm = 1
-    return core
+class HarmedCore(HandingCore):
+    harm = 1
 
 
 def test_versions_name_the_handoff_their_labels_were_made_under() -> None:
-    """Both as what routers are to do, and in the evidence."""
-    run = drive(HandingCore(handing()), WORLD.draw, QUERIES)
-    assert run.versions
-    assert all(version.handoff == ON for _, version in run.versions)
-    assert all(version.evidence.details["handoff"] == NAME for _, version in run.versions)
-
-
-def test_without_a_handoff_versions_stay_as_they_were() -> None:
-    """Nothing is written of it, so that the digests of former versions still fit."""
-    run = drive(Recalibrator(settings()), WORLD.draw, QUERIES)
-    assert run.versions
-    assert all("handoff" not in version.model_dump() for _, version in run.versions)
+    """Both as what routers are to do, and in the evidence; without one nothing is written, and former digests fit."""
+    cores = HandingCore(handing()), Recalibrator(settings())
+    handed, plain = (drive(core, WORLD.draw, QUERIES).versions for core in cores)
+    assert {(version.handoff, version.evidence.details["handoff"]) for _, version in handed} == {(ON, NAME)}
+    assert {"handoff" in version.model_dump() for _, version in plain} == {False}
 
 
 @pytest.mark.parametrize("name", [None, "token@0.9"])
@@ -85,13 +77,12 @@ def test_labels_made_under_another_handoff_do_not_count(name: str | None) -> Non
     core = OtherCore(handing())
     run = drive(core, WORLD.draw, 1_000)
     assert run.versions == []
-    assert core.status().details["labels_of_other_handoff"] == run.labels > 0
+    assert detail(core, "labels_of_other_handoff") == run.labels > 0
     assert core.status().labels.received == 0
 
 
 def test_u_of_other_traffic_counts_and_its_agreement_does_not() -> None:
     """The small model answers alike under all handoffs; the large one does not."""
-    core = Recalibrator(handing())
     ours, theirs = Recalibrator(settings()), Recalibrator(handing())
 
     class Seeing(Recalibrator):
@@ -101,7 +92,6 @@ def test_u_of_other_traffic_counts_and_its_agreement_does_not() -> None:
                 theirs.observe(under(event, "token@0.9"))
             return None
 
-    assert core.status().queries == 0
     drive(Seeing(settings()), WORLD.draw, 1_000)
     assert theirs.status().uncertainty == ours.status().uncertainty
     assert ours._traffic.recent["queries"] == theirs._traffic.recent["queries"] > 0
@@ -111,52 +101,50 @@ def test_u_of_other_traffic_counts_and_its_agreement_does_not() -> None:
 
 def test_a_costly_handoff_is_switched_off_by_a_new_version() -> None:
     """The threshold stays; from then on only what the large model says alone is learned from."""
-    core = harmed(HandingCore(handing()))
-    run = drive(core, WORLD.draw, 2 * QUERIES)
-    kinds = [version.handoff.active for _, version in run.versions if version.handoff is not None]
+    core = HarmedCore(handing())
+    versions = [version for _, version in drive(core, WORLD.draw, 2 * QUERIES).versions]
+    kinds = [present(version.handoff).active for version in versions]
     assert kinds == sorted(kinds, reverse=True)
     first_off = kinds.index(False)
-    before, off = run.versions[first_off - 1][1], run.versions[first_off][1]
+    before, off, *_ = versions[first_off - 1 :]
     assert off.evidence.trigger == "handoff_off"
     assert (off.map, off.uncertainty_threshold) == (before.map, before.uncertainty_threshold)
     assert len(kinds) > first_off + 1
     status = core.status()
-    assert status.handoff is not None
-    assert not status.handoff.active
-    assert status.handoff.micro_f1_loss is not None
-    assert status.handoff.micro_f1_loss.lower > 0.002
+    found = present(status.handoff)
+    assert not found.active
+    assert present(found.micro_f1_loss).lower > 0.002
     assert "handed over" in status.sentence
 
 
 def test_a_version_held_by_people_keeps_its_handoff() -> None:
     """As with audits, what is pinned is changed by nobody else."""
-    core = harmed(HandingCore(handing()))
+    core = HarmedCore(handing())
     drive(core, WORLD.draw, 200)
     order(core, "refit")
     order(core, "pin")
-    run = drive(core, WORLD.draw, QUERIES, first=200)
-    assert run.versions == []
-    assert core.status().handoff == core.status().handoff.model_copy(update={"active": True})  # type: ignore[union-attr]
+    assert drive(core, WORLD.draw, QUERIES, first=200).versions == []
+    assert present(core.status().handoff).active
 
 
 def test_a_restored_core_goes_on_under_its_handoff() -> None:
-    """Byte for byte, before and after it was switched off."""
+    """Byte for byte, before and after it was switched off; under another one it starts cold, numbers apart."""
     for queries in (QUERIES, 2 * QUERIES):
-        core = harmed(HandingCore(handing()))
+        core = HarmedCore(handing())
         drive(core, WORLD.draw, queries)
-        again = HandingCore.restore(handing(), core.snapshot())
+        again = HarmedCore.restore(handing(), core.snapshot())
         assert again.snapshot() == core.snapshot()
         assert again.status() == core.status()
+        other = restarted(core, handoff={"margin": 0.8})
+        assert (other.current, other.version_floor) == (None, core.version_floor)
 
 
-def test_a_core_restored_under_another_handoff_starts_cold() -> None:
+def test_a_core_that_hands_over_no_more_starts_cold() -> None:
     """Of all that was learned only the numbers of versions go on."""
     core = HandingCore(handing())
     drive(core, WORLD.draw, QUERIES)
-    for changed in (settings(), settings(handoff={"margin": 0.8})):
-        again = Recalibrator.restore(changed, core.snapshot())
-        assert again.current is None
-        assert again.version_floor == core.version_floor
+    again = Recalibrator.restore(settings(), core.snapshot())
+    assert (again.current, again.version_floor) == (None, core.version_floor)
 
 
 def test_costs_of_tokens_are_those_of_the_mean_call() -> None:
@@ -174,13 +162,9 @@ def test_costs_of_tokens_are_those_of_the_mean_call() -> None:
             return super().observe(event)
 
     core = CountingCore(handing(cost=prices))
-    run = drive(core, WORLD.draw, QUERIES)
-    costs, status = run.versions[-1][1].costs, core.status()
-    assert costs is not None
-    assert costs.small == pytest.approx(50.0)
-    assert costs.large == pytest.approx(3.0 * 30 + 0.1 * 110)
-    assert costs.alone == pytest.approx(3.0 * (30 - 5 + 15) + 0.1 * (110 - 8 - 15))
-    assert status.cost is not None
-    assert status.cost.large_only == pytest.approx(costs.alone)
-    assert run.versions[-1][1].evidence.expected_cost is not None
-    assert run.versions[-1][1].evidence.expected_cost.large_only == pytest.approx(costs.alone)
+    _, version = drive(core, WORLD.draw, QUERIES).versions[-1]
+    costs, alone = present(version.costs), pytest.approx(3.0 * (30 - 5 + 15) + 0.1 * (110 - 8 - 15))
+    assert (costs.small, costs.large) == pytest.approx((50.0, 3.0 * 30 + 0.1 * 110))
+    assert costs.alone == alone
+    assert present(core.status().cost).large_only == alone
+    assert present(version.evidence.expected_cost).large_only == alone

@@ -12,6 +12,7 @@ import pytest
 from recalibrator.core import Recalibrator
 from schemas.status import WorkloadStatus
 from tests.support.cascade_stream import START, Run, drive, in_turn, settings, typo_world
+from tests.support.cores import driven, in_force, present, restarted
 from tests.support.orders import note, order
 
 LARGE, SHARE = 3.02, 0.3
@@ -50,32 +51,28 @@ def test_a_cascade_that_costs_more_goes_on_by_default() -> None:
 def test_a_cascade_that_costs_more_is_left_where_asked_for() -> None:
     run, then, _ = stream(large_only_when_dear=True)
     assert paid(run, LATE) < LARGE + 1.2 * SHARE
-    assert then.large_only is not None
-    assert then.large_only.issued_by == ""
-    assert then.cost is not None
-    assert then.cost.sequential == pytest.approx(paid(run, LATE), abs=0.1)
-    assert then.cost.paper == pytest.approx(LARGE)
+    assert present(then.large_only).issued_by == ""
+    cost = present(then.cost)
+    assert cost.sequential == pytest.approx(paid(run, LATE), abs=0.1)
+    assert cost.paper == pytest.approx(LARGE)
 
 
 def test_labels_and_traffic_stay_fair_while_few_are_asked_twice() -> None:
     """What is expected of the answers is as true as where every query asks both models."""
     for status in (stream()[1], stream(large_only_when_dear=True)[1]):
-        assert status.micro_f1 is not None
-        assert status.uncertainty_threshold is not None
-        truth = WORLD.expected_micro_f1(status.uncertainty_threshold if status.large_only is None else -1.0, LATE)
-        assert status.micro_f1.lower - 0.003 <= truth <= status.micro_f1.upper + 0.003
-        assert status.frontier is not None
-        middle = len(status.frontier.threshold) // 2
-        kept = WORLD.expected_micro_f1(status.frontier.threshold[middle], LATE)
-        assert status.frontier.micro_f1[middle] == pytest.approx(kept, abs=0.03)
-        rate = float((WORLD.uncertainty[LATE] > status.frontier.threshold[middle]).mean())
-        assert status.frontier.escalation_rate[middle] == pytest.approx(rate, abs=0.03)
+        found, curve = present(status.micro_f1), present(status.frontier)
+        threshold = present(status.uncertainty_threshold) if status.large_only is None else -1.0
+        assert found.lower - 0.003 <= WORLD.expected_micro_f1(threshold, LATE) <= found.upper + 0.003
+        middle = len(curve.threshold) // 2
+        kept = WORLD.expected_micro_f1(curve.threshold[middle], LATE)
+        assert curve.micro_f1[middle] == pytest.approx(kept, abs=0.03)
+        rate = float((WORLD.uncertainty[LATE] > curve.threshold[middle]).mean())
+        assert curve.escalation_rate[middle] == pytest.approx(rate, abs=0.03)
 
 
 def test_it_ends_by_itself_once_the_cascade_pays() -> None:
     run, _, at_end = stream(large_only_when_dear=True)
     ended = [number for number, one in run.versions if one.evidence.trigger == "cascade_pays"]
-    assert ended
     assert GOOD + BAD < ended[-1] < GOOD + BAD + 5_000
     assert at_end.large_only is None
     assert paid(run, slice(-1_000, None)) < 0.8 * LARGE
@@ -94,29 +91,23 @@ def test_a_person_begins_and_ends_it() -> None:
     assert "say until when" in told(core, "large_only")
     hour = START + timedelta(days=1, hours=1)
     assert told(core, "large_only", until=hour) == "large only until 2026-01-02 01:00 UTC"
-    assert core.current is not None
-    assert core.current.large_only is not None
-    assert (core.current.large_only.until, core.current.large_only.issued_by) == (hour, "ann")
+    begun, threshold = present(in_force(core).large_only), in_force(core).uncertainty_threshold
+    assert (begun.until, begun.issued_by) == (hour, "ann")
     assert "end that first" in told(core, "shadow", version=1)
-    threshold = core.current.uncertainty_threshold
     assert told(core, "end_large_only") == "the cascade answers again"
-    ended = core.current
-    assert ended.large_only is None
-    assert ended.uncertainty_threshold == threshold
+    assert (in_force(core).large_only, in_force(core).uncertainty_threshold) == (None, threshold)
     assert "refused" in told(core, "end_large_only")
 
 
 def test_it_ends_at_the_hour_named_and_survives_a_restart() -> None:
-    core = Recalibrator(settings())
     world = typo_world(6_000, 6_000)
-    drive(core, world.draw, 4_000)
+    core = driven(world, 4_000)
     until = START + timedelta(seconds=500)
     order(core, "large_only", until=until, issued_at=START + timedelta(seconds=400))
-    core = Recalibrator.restore(core.settings, core.snapshot())
-    assert core.current is not None
-    assert core.current.large_only is not None
+    core = restarted(core)
+    assert in_force(core).large_only is not None
     run = drive(core, world.draw, 2_000, first=4_000)
     assert sum(run.small_called[:1_000]) < 400
     assert all(run.small_called[1_000:])
-    assert core.current.large_only is None
+    assert in_force(core).large_only is None
     assert "large_only_over" in [version.evidence.trigger for _, version in run.versions]

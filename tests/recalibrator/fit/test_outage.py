@@ -9,6 +9,7 @@ import pytest
 
 from recalibrator.core import Recalibrator
 from tests.support.cascade_stream import Run, World, drive, settings, typo_world
+from tests.support.cores import detail, driven, present
 
 BEFORE, OUTAGE, AFTER = 6_000, 3_000, 6_000
 QUERIES = BEFORE + OUTAGE + AFTER
@@ -27,12 +28,6 @@ def is_out(number: int) -> bool:
 
 def steady_world(seed: int) -> World:
     return typo_world(QUERIES, QUERIES, seed=seed)
-
-
-def quarantined(core: Recalibrator) -> object:
-    audit = core.status().details["label_audit"]
-    assert isinstance(audit, dict)
-    return audit["quarantined"]
 
 
 def escalation(world: World, run: Run, queries: slice) -> float:
@@ -54,7 +49,7 @@ def through_an_outage(seed: int, share: float) -> tuple[Recalibrator, Run]:
 def test_an_outage_of_the_large_model_sets_no_true_label_aside(seed: int) -> None:
     """Every label is true; in a fifth of the stream every large call fails."""
     core, run = through_an_outage(seed, 1.0)
-    assert quarantined(core) == 0
+    assert detail(core, "label_audit")["quarantined"] == 0
     assert "labels_refuted" not in [version.evidence.trigger for _, version in run.versions]
 
 
@@ -86,19 +81,16 @@ def test_a_failing_large_server_is_not_sent_more_calls() -> None:
     run = drive(core, world.draw, QUERIES, large_fails=fails)
     before = escalation(world, run, slice(BEFORE - 1_000, BEFORE))
     assert escalation(world, run, slice(BEFORE, BEFORE + OUTAGE)) <= before + 0.02
-    assert quarantined(core) == 0
+    assert detail(core, "label_audit")["quarantined"] == 0
 
 
 def test_status_names_an_outage_and_its_effect_on_quality() -> None:
-    world, core = steady_world(3), Recalibrator(settings())
-    drive(core, world.draw, BEFORE)
+    world = steady_world(3)
+    core = driven(world, BEFORE)
     before = core.status()
     assert before.outage is None
     drive(core, world.draw, 2_000, first=BEFORE, large_fails=lambda number, _: True)
     during = core.status()
-    assert during.outage is not None
-    assert during.outage.large_failing > 0.5
+    assert present(during.outage).large_failing > 0.5
     assert "large model" in during.sentence
-    assert before.micro_f1 is not None
-    assert during.micro_f1 is not None
-    assert during.micro_f1.estimate < before.micro_f1.estimate
+    assert present(during.micro_f1).estimate < present(before.micro_f1).estimate

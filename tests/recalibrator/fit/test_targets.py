@@ -12,10 +12,13 @@ from recalibrator.core import Recalibrator
 from schemas.calibration import CalibrationVersion
 from schemas.draws import uniform
 from schemas.labelled import FieldCounts, LabelledExample, OutcomeCounts
-from tests.support.cascade_stream import FIELDS, World, drive, settings, typo_world
+from tests.support.cascade_stream import FIELDS, drive, settings, typo_world
+from tests.support.cores import in_force, present, restarted
 
 QUERIES, MOST = 4_000, 12_000
 WORLD = typo_world(MOST, MOST)
+HITS = {"small": WORLD.small, "large": WORLD.large}
+HITS = {"small": WORLD.small, "large": WORLD.large}
 
 
 def right(query_id: str, model: str, hits: int) -> int:
@@ -25,17 +28,16 @@ def right(query_id: str, model: str, hits: int) -> int:
 
 def with_fields(number: int, label: LabelledExample) -> LabelledExample:
     """Say what the answers were in field a, as the join does."""
-    hits = {"small": WORLD.small[number], "large": WORLD.large[number]}
-    small, large = (right(label.query_id, name, int(each)) for name, each in hits.items())
+    small, large = (right(label.query_id, model, int(hits[number])) for model, hits in HITS.items())
     served = small if label.large is None else large
-    counts = {"per_field": {"a": FieldCounts(true_positives=served, predicted=1, gold=1)}}
-    of_small = {} if label.large is None else {"a": OutcomeCounts(true_positives=small, predicted=1)}
-    return label.model_copy(update=counts | {"small_per_field": of_small or None})
+    of_small = None if label.large is None else {"a": OutcomeCounts(true_positives=small, predicted=1)}
+    counts = {"a": FieldCounts(true_positives=served, predicted=1, gold=1)}
+    return label.model_copy(update={"per_field": counts, "small_per_field": of_small})
 
 
-def expected_of_field(world: World, threshold: float) -> float:
+def expected_of_field(version: CalibrationVersion) -> float:
     """Return micro-F1 of field a in expectation: E[(k/n)²] of a binomial k is p² + p(1-p)/n."""
-    chance = np.where(world.uncertainty > threshold, world.large_right, world.small_right)
+    chance = np.where(WORLD.uncertainty > version.uncertainty_threshold, WORLD.large_right, WORLD.small_right)
     return float((chance**2 + chance * (1.0 - chance) / FIELDS).mean())
 
 
@@ -53,33 +55,24 @@ def plain() -> tuple[CalibrationVersion, ...]:
     return tuple(run({"micro_f1": 0.93})[1])
 
 
-def rate(version: CalibrationVersion) -> float:
-    """Return the share of queries that the large model answers under a version, in truth."""
-    above = float((WORLD.uncertainty > version.uncertainty_threshold).mean())
-    return above + (1.0 - above) * version.exploration_probability
-
-
-def expected_rate(version: CalibrationVersion) -> float:
-    """Return the same as the version expected it of the traffic at its time."""
-    above = version.evidence.escalation_rate or 0.0
+def rate(version: CalibrationVersion, above: float | None = None) -> float:
+    """Return the share of queries that the large model answers under a version: in truth, where that is not given."""
+    above = float((WORLD.uncertainty > version.uncertainty_threshold).mean()) if above is None else above
     return above + (1.0 - above) * version.exploration_probability
 
 
 def test_a_cap_comes_before_the_target() -> None:
     """No version escalates more than the cap, and all say what the target would take and what the cap costs."""
-    free, _ = run({"micro_f1": 0.95})
+    free = rate(in_force(run({"micro_f1": 0.95})[0]))
     core, versions = run({"micro_f1": 0.95, "max_escalation": 0.25})
-    assert free.current is not None
-    assert rate(free.current) > 0.4
-    assert max(map(expected_rate, versions)) <= 0.25
+    assert free > 0.4
+    assert max(rate(one, one.evidence.escalation_rate or 0.0) for one in versions) <= 0.25
     assert rate(versions[-1]) == pytest.approx(0.25, abs=0.02)
-    last = versions[-1].evidence
-    assert last.standing is not None
-    assert last.standing.is_capped
-    assert last.standing.wanted_escalation == pytest.approx(rate(free.current), abs=0.1)
-    status = core.status()
-    assert status.state == "active"
-    assert "the cap of 25% escalated costs 0.0" in status.sentence
+    standing = present(versions[-1].evidence.standing)
+    assert standing.is_capped
+    assert standing.wanted_escalation == pytest.approx(free, abs=0.1)
+    assert core.status().state == "active"
+    assert "the cap of 25% escalated costs 0.0" in core.status().sentence
 
 
 def test_a_cap_that_is_wide_enough_changes_nothing() -> None:
@@ -92,11 +85,9 @@ def test_a_cap_that_is_wide_enough_changes_nothing() -> None:
 def test_a_field_with_a_target_of_its_own_is_held() -> None:
     """Where a field is harder than all fields together, its target takes more escalation, and the status says so."""
     core, versions = run({"micro_f1": 0.93, "fields": {"a": 0.9}}, tell=with_fields)
-    held = expected_of_field(WORLD, versions[-1].uncertainty_threshold)
-    assert expected_of_field(WORLD, plain()[-1].uncertainty_threshold) < 0.895 < held
-    assert held < 0.92
-    standing = versions[-1].evidence.standing
-    assert standing is not None
+    held = expected_of_field(versions[-1])
+    assert expected_of_field(plain()[-1]) < 0.895 < held < 0.92
+    standing = present(versions[-1].evidence.standing)
     assert standing.binds == "fields.a"
     assert standing.fields["a"].estimate == pytest.approx(held, abs=0.02)
     assert "; a 0.9" in core.status().sentence
@@ -113,11 +104,9 @@ def test_an_easy_field_leaves_the_threshold_alone() -> None:
 def test_a_field_may_be_the_whole_target() -> None:
     """Without a micro_f1 the field alone decides, and micro-F1 is estimated all the same."""
     core, versions = run({"fields": {"a": 0.9}}, tell=with_fields)
-    assert 0.895 < expected_of_field(WORLD, versions[-1].uncertainty_threshold) < 0.92
-    status = core.status()
-    assert status.micro_f1 is not None
-    truth = WORLD.expected_micro_f1(versions[-1].uncertainty_threshold, slice(None))
-    assert status.micro_f1.lower < truth < status.micro_f1.upper
+    assert 0.895 < expected_of_field(versions[-1]) < 0.92
+    found = present(core.status().micro_f1)
+    assert found.lower < WORLD.expected_micro_f1(versions[-1].uncertainty_threshold, slice(None)) < found.upper
 
 
 def test_nothing_is_published_for_a_field_that_is_not_known() -> None:
@@ -133,10 +122,7 @@ def test_a_budget_is_spent_and_not_exceeded() -> None:
     first = done.versions[0][0]
     called = np.array(done.large_called[first + 1 :])
     assert 1.0 + 3.02 * float(called[:10_000].mean()) == pytest.approx(1.9, rel=0.01)
-    standing = core.status().standing
-    assert standing is not None
-    assert standing.budget is not None
-    assert standing.budget.realised == pytest.approx(1.9, rel=0.01)
+    assert present(present(core.status().standing).budget).realised == pytest.approx(1.9, rel=0.01)
     assert "a query over the last" in core.status().sentence
     assert {version.state for _, version in done.versions} == {"active"}
 
@@ -149,7 +135,7 @@ def test_a_budget_is_spent_and_not_exceeded() -> None:
 def test_a_restart_changes_no_version(target: dict[str, Any]) -> None:
     """A core that goes on from its snapshot publishes the same bytes as one that never stopped."""
     whole, _ = run(target, 2_500, tell=with_fields)
-    again = Recalibrator.restore(whole.settings, whole.snapshot())
+    again = restarted(whole)
     assert again.snapshot() == whole.snapshot()
     assert again.status() == whole.status()
     went_on = [drive(core, WORLD.draw, 6_000, first=2_500, tell=with_fields).versions for core in (whole, again)]
@@ -163,11 +149,8 @@ def test_a_restart_changes_no_version(target: dict[str, Any]) -> None:
 def test_a_target_of_a_field_may_come_later() -> None:
     """Labels from before the setting count in all else; the field's target waits for labels that know the field."""
     former, _ = run({"micro_f1": 0.93}, 2_500, tell=with_fields)
-    core = Recalibrator.restore(settings(target={"micro_f1": 0.93, "fields": {"a": 0.9}}), former.snapshot())
+    core = restarted(former, target={"micro_f1": 0.93, "fields": {"a": 0.9}})
     assert core.status().standing is not None
-    done = drive(core, WORLD.draw, 5_000, first=2_500, tell=with_fields)
-    assert done.versions
-    assert done.versions[-1][1].evidence.standing is not None
-    assert done.versions[-1][1].evidence.standing.binds == "fields.a"
-    back = Recalibrator.restore(settings(target={"micro_f1": 0.93}), core.snapshot())
-    assert back.status().standing is None
+    _, last = drive(core, WORLD.draw, 5_000, first=2_500, tell=with_fields).versions[-1]
+    assert present(last.evidence.standing).binds == "fields.a"
+    assert restarted(core, target={"micro_f1": 0.93}).status().standing is None
