@@ -38,7 +38,7 @@ from confluent_kafka.admin import AdminClient, NewTopic
 from research.results_json import tell
 from research.router_process import as_in_a_router
 from schemas.costs import QueryCost
-from schemas.routed import Decision, LabelRequest, ModelRun, QueryEvent, RoutedEvent
+from schemas.routed import Decision, LabelRequest, ModelRole, ModelRun, QueryEvent, RoutedEvent
 from schemas.settings import Settings
 from schemas.status import ModelHealth
 from stream_router.otel_tracing import Tracing
@@ -97,7 +97,7 @@ class InstantAnswerer:
             routed_by=self._routed_by,
         )
 
-    def health(self) -> Mapping[str, Mapping[str, ModelHealth]]:
+    def health(self) -> Mapping[str, Mapping[ModelRole, ModelHealth]]:
         """Return no servers."""
         return {}
 

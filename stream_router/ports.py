@@ -24,11 +24,9 @@ class Calibrations(Protocol):
 
     def in_force(self, workload: str) -> CalibrationVersion | None:
         """Return the version in force, or None in a cold start."""
-        ...
 
     def trial(self, workload: str) -> CalibrationTrial | None:
         """Return the version on trial beside it, or None."""
-        ...
 
 
 class Answerer(Protocol):
@@ -36,15 +34,12 @@ class Answerer(Protocol):
 
     async def start(self) -> None:
         """Open connections."""
-        ...
 
     async def close(self) -> None:
         """Close connections."""
-        ...
 
     def use(self, settings: Settings) -> None:
         """Answer the queries to come under settings that differ in what is taken over on SIGHUP."""
-        ...
 
     async def answer(self, query: QueryEvent, workload: str, headers: Mapping[str, str] | None = None) -> RoutedEvent:
         """Run the cascade for one query.
@@ -53,16 +48,13 @@ class Answerer(Protocol):
         time. Raises ModelsFailed when both models fail on this query while the servers answer others; raises
         ServersDown where it does not wait.
         """
-        ...
 
-    def health(self) -> Mapping[str, Mapping[str, ModelHealth]]:
+    def health(self) -> Mapping[str, Mapping[ModelRole, ModelHealth]]:
         """Return each workload's model servers as seen from here, by role."""
-        ...
 
     @property
     def can_answer(self) -> bool:
         """Whether every workload has at least one model server that is up."""
-        ...
 
 
 class ServerName(NamedTuple):
@@ -110,8 +102,6 @@ class CascadeMetrics(Protocol):
 
     def count(self, name: str, amount: float = 1.0, **labels: str) -> None:
         """Add to a counter or a histogram; must not block."""
-        ...
 
     def gauge(self, name: str, value: float, **labels: str) -> None:
         """Set a gauge; must not block."""
-        ...

@@ -9,7 +9,7 @@ from contextlib import suppress
 from pathlib import Path
 from signal import Signals
 from threading import Event
-from typing import ClassVar, Literal, cast
+from typing import ClassVar
 
 import structlog
 
@@ -196,10 +196,7 @@ class RouterProcess(ABC):
             ready=not missing,
             versions=self._active.versions(),
             rejected_versions=self._active.rejected(),
-            models={
-                workload: {cast(Literal["small", "large"], role): health for role, health in roles.items()}
-                for workload, roles in models.items()
-            },
+            models={workload: dict(roles) for workload, roles in models.items()},
             lag={str(partition): one.records for partition, one in lag},
             in_flight=in_flight,
             counters=self.metrics.totals(),

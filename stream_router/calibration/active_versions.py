@@ -221,15 +221,10 @@ class ActiveVersions:
         return {workload: self._in_use(workload, wanted.signal.kind) for workload, wanted in self._wanted.items()}
 
     def _in_use(self, workload: str, signal: str) -> VersionInUse:
-        trial = self.trials.of(workload)
+        trial, entry = self.trials.of(workload), self._in_force.get(workload)
+        found = {} if entry is None else entry._asdict() | {"version": entry.version.version}
         tried = None if trial is None else trial.version.version
-        entry = self._in_force.get(workload)
-        if entry is None:
-            return VersionInUse(version=None, since=None, trial=tried, signal=signal)
-        version, since, source, lineage = entry
-        return VersionInUse(
-            version=version.version, since=since, trial=tried, signal=signal, source=source, lineage=lineage
-        )
+        return VersionInUse.model_validate({"version": None, "trial": tried, "signal": signal, **found})
 
     def rejected(self) -> dict[str, int]:
         """Return how many records were rejected, by reason."""

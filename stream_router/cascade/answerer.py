@@ -81,7 +81,7 @@ class CascadeAnswerer:
             for server in models.servers:
                 await server.close()
 
-    def health(self) -> Mapping[str, Mapping[str, ModelHealth]]:
+    def health(self) -> Mapping[str, Mapping[ModelRole, ModelHealth]]:
         """Return each workload's model servers as seen from here, by role."""
         return {
             name: {role: server.health() for role, server in models.by_role.items()}

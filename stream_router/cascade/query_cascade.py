@@ -18,9 +18,8 @@ large model is asked again, or once more to compare.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from datetime import datetime
-from typing import Any, Literal
+from typing import Any, Literal, NamedTuple
 
 from schemas.calibration import CalibrationVersion
 from schemas.costs import ModelCosts, TokenUse, query_cost
@@ -30,30 +29,26 @@ from schemas.settings import WorkloadSettings
 from stream_router.cascade.lever import Asked, Drawn, Lever, RunEnd
 
 
-@dataclass(frozen=True, slots=True)
-class Ask:
+class Ask(NamedTuple):
     """Ask this model, then pass its run on; the large one ``alone`` is asked to compare with what is served."""
 
     role: ModelRole
     alone: bool = False
 
 
-@dataclass(frozen=True, slots=True)
-class WaitFor:
+class WaitFor(NamedTuple):
     """Wait until one of these servers is up, then ask it; the first named goes first."""
 
     roles: tuple[ModelRole, ...]
 
 
-@dataclass(frozen=True, slots=True)
-class Serve:
+class Serve(NamedTuple):
     """Serve this model's answer."""
 
     role: ModelRole
 
 
-@dataclass(frozen=True, slots=True)
-class GiveUp:
+class GiveUp(NamedTuple):
     """Both models failed on this query."""
 
 

@@ -117,7 +117,8 @@ class GatewayApi:
         self._clock = clock
         self._tracing = tracing
         self._since = clock.now()
-        self._output: Output | None = None
+        #: Set before queries are taken.
+        self.output: Output | None = None
         self._callers = RecentCallers()
         self._feedback = FEEDBACK.name(self._prefix)
         self.use(settings)
@@ -146,11 +147,6 @@ class GatewayApi:
         )
         bounds = Bounds(options.max_connections, STRAY_TIMEOUT_S, spares_answers=True)
         return HttpListener(app, options.http_host, options.http_port, bounds)
-
-    def open(self, output: Output) -> None:
-        """Write results here, and take queries from now on."""
-        self._output = output
-        self._admission.is_open = True
 
     async def _models(self, request: web.Request) -> web.Response:
         try:
@@ -217,7 +213,7 @@ class GatewayApi:
         return _json({"query_id": query_id, "feedback_id": event.identity()}, _ACCEPTED, _named(query_id))
 
     def _require_feedback(self) -> None:
-        if self._output is None or not self._output.takes_feedback:
+        if self.output is None or not self.output.takes_feedback:
             message = f"{self._feedback} is missing or hidden: ucci-stream topics create; acls --principal-gateway"
             raise RequestRefused(503, "feedback_missing", message)
 
@@ -302,12 +298,12 @@ class GatewayApi:
 
         Raises RequestRefused: 503 where the broker does not acknowledge it.
         """
-        assert self._output is not None
+        assert self.output is not None
         assert record.key is not None
-        written = _fitting(record, self._output.max_record_bytes)
+        written = _fitting(record, self.output.max_record_bytes)
         headers = {name: value or b"" for name, value in written.headers}
         try:
-            await self._output.publisher.send(written.topic, written.key or b"", written.value or b"", headers)
+            await self.output.publisher.send(written.topic, written.key or b"", written.value or b"", headers)
         except BrokerUnreachable as error:
             if self._admission.broker_away is None:
                 _log.warning("the broker takes no results; answers are withheld", error=str(error))

@@ -53,7 +53,6 @@ class GatewayService(RouterProcess):
     ) -> None:
         super().__init__(settings, connect, lambda given, *parts: build_answerer(_with_own_draws(given), *parts))
         self._admission = Admission(settings.gateway.max_in_flight)
-        self._output: Output | None = None
         self._api = GatewayApi(
             settings,
             self._answerer,
@@ -86,14 +85,13 @@ class GatewayService(RouterProcess):
     def _open(self, broker: Broker, checked: CheckedTopics) -> None:
         most = min(checked.max_record_bytes, MAX_RECORD_BYTES)
         takes_feedback = FEEDBACK not in checked.missing
-        self._output = Output(broker.publisher(RESULTS_PUBLISHER), most, takes_feedback=takes_feedback)
+        self._api.output = Output(broker.publisher(RESULTS_PUBLISHER), most, takes_feedback=takes_feedback)
 
     def _take_queries(self) -> None:
-        assert self._output is not None
-        self._api.open(self._output)
+        self._admission.is_open = True
 
     async def _drain(self) -> None:
-        assert self._output is not None
+        assert self._api.output is not None
         began_s = self._clock.monotonic()
         self._listener.stop_accepting()
         self._admission.is_closed = True
@@ -102,7 +100,7 @@ class GatewayService(RouterProcess):
         given_up = self._admission.in_flight
         await self._listener.close(CLOSE_S)
         self._closing.set()
-        await asyncio.to_thread(self._output.publisher.close)
+        await asyncio.to_thread(self._api.output.publisher.close)
         self._feed.close()
         if self._feed.is_alive():
             await asyncio.to_thread(self._feed.join, CLOSE_S)

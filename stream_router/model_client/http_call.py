@@ -102,19 +102,16 @@ class ModelConnection:
         there.
         """
         try:
-            return await self._attempt(request, headers)
+            status, body, streamed = await self._post(request, headers)
+            if status in _MISCONFIGURED or status in _REDIRECTS:
+                at = f"{self._base_url}{request.path}"
+                line = f"HTTP {status} from {at}: {_shown(body)}; check base_url, model and api_key"
+                raise MisconfiguredError(line)
+            if status != _OK:
+                raise _BY_STATUS.get(status, TransientError)(f"HTTP {status}: {_shown(body)}")
+            reply = read_reply(body, request.signal) if streamed is None else streamed.reply()
         except MalformedReplyError as error:
             raise TransientError(f"HTTP 200, but {error}") from None
-
-    async def _attempt(self, request: ModelRequest, headers: Mapping[str, str] | None) -> Reply:
-        status, body, streamed = await self._post(request, headers)
-        if status in _MISCONFIGURED or status in _REDIRECTS:
-            raise MisconfiguredError(
-                f"HTTP {status} from {self._base_url}{request.path}: {_shown(body)}; check base_url, model and api_key"
-            )
-        if status != _OK:
-            raise _BY_STATUS.get(status, TransientError)(f"HTTP {status}: {_shown(body)}")
-        reply = read_reply(body, request.signal) if streamed is None else streamed.reply()
         if reply.finish_reason == _ABORTED:
             raise TransientError("the server is shutting down and sent half an answer (finish_reason abort)")
         return reply

@@ -69,9 +69,14 @@ _MAX_BACKOFF_S = 2.0
 
 @dataclass(slots=True)
 class _Attempts:
-    """Outcome of one query's attempts."""
+    """One query's attempts: what they may take, and how they ended."""
 
     began_s: float
+    #: See :meth:`ModelClient.call`.
+    earlier_rounds: int
+    patience_s: float | None
+    #: What the query may still spend here.
+    time_s: float
     #: Attempts that may be the query's fault, and those that are nobody's.
     failed: int = 0
     excused: int = 0
@@ -196,9 +201,10 @@ class ModelClient:
         ServerDownError, known from others or from this query's own attempts; BusyError when the server is overloaded,
         and patience or the budget of retries is used up.
         """
-        attempts, time = _Attempts(self._clock.monotonic()), time or QueryTime()
+        time = time or QueryTime()
+        attempts = _Attempts(self._clock.monotonic(), earlier_rounds, patience_s, time.left_s)
         try:
-            reply = await self._call(request, headers, attempts, earlier_rounds, patience_s, time.left_s)
+            reply = await self._call(request, headers, attempts)
         except CallError as error:
             if not isinstance(error, ServerDownError):
                 time.spend(attempts.at_server_s)
@@ -207,19 +213,11 @@ class ModelClient:
         self._retries.earn()
         return Answered(reply, self._clock.monotonic() - attempts.began_s)
 
-    async def _call(
-        self,
-        request: ModelRequest,
-        headers: Mapping[str, str] | None,
-        attempts: _Attempts,
-        earlier_rounds: int,
-        patience_s: float | None,
-        time_s: float,
-    ) -> Reply:
+    async def _call(self, request: ModelRequest, headers: Mapping[str, str] | None, attempts: _Attempts) -> Reply:
         while True:
             if attempts.last is not None:
-                await self._prepare_retry(attempts, earlier_rounds, time_s, may_give_up=patience_s is not None)
-            await self._take_place(attempts, earlier_rounds, patience_s)
+                await self._prepare_retry(attempts, attempts.last)
+            await self._take_place(attempts)
             answered, began_s = self._breaker.successes, self._clock.monotonic()
             try:
                 return await self._attempt(request, headers)
@@ -244,51 +242,46 @@ class ModelClient:
             return is_silent or (self._limit.is_congested and self._limit.current > 1)
         return isinstance(error, OverloadedError | UnreachableError)
 
-    async def _take_place(self, attempts: _Attempts, earlier_rounds: int, patience_s: float | None) -> None:
+    async def _take_place(self, attempts: _Attempts) -> None:
         """Take a place at the server, which the caller gives back."""
         try:
-            has_place = self.is_up and await self._slots.acquire(patience_s)
+            has_place = self.is_up and await self._slots.acquire(attempts.patience_s)
         except TimeoutError:
             self._crowded_s = self._clock.monotonic()
-            raise BusyError(f"{self._name} is overloaded: no place for a call within {patience_s:g} s") from None
+            line = f"{self._name} is overloaded: no place for a call within {attempts.patience_s:g} s"
+            raise BusyError(line) from None
         if has_place and not self.is_up:
             self._slots.release()
         if not (has_place and self.is_up):
-            raise self._down(attempts, earlier_rounds)
+            raise self._down(attempts)
 
-    async def _prepare_retry(
-        self, attempts: _Attempts, earlier_rounds: int, time_s: float, *, may_give_up: bool
-    ) -> None:
-        assert attempts.last is not None
-        pause_s = self._pause_s(attempts, time_s)
+    async def _prepare_retry(self, attempts: _Attempts, last: TransientError) -> None:
+        pause_s = self._pause_s(attempts, last)
         if pause_s is not None:
-            if not may_give_up or self._retries.take():
+            if attempts.patience_s is None or self._retries.take():
                 attempts.at_server_s += pause_s
                 await asyncio.sleep(pause_s)
                 return
-            if isinstance(attempts.last, OverloadedError | TimedOutError):
-                raise BusyError(f"{self._name} is overloaded: {attempts.last}")
+            if isinstance(last, OverloadedError | TimedOutError):
+                raise BusyError(f"{self._name} is overloaded: {last}")
         # The last failure has put the server in doubt: another answer, or a probe's, settles who is to blame.
         await self._is_settled.wait()
-        if not self.is_up:
-            raise self._down(attempts, earlier_rounds)
-        raise FailedError(str(attempts.last))
+        raise FailedError(str(last)) if self.is_up else self._down(attempts)
 
-    def _pause_s(self, attempts: _Attempts, time_s: float) -> float | None:
+    def _pause_s(self, attempts: _Attempts, last: TransientError) -> float | None:
         """Return how long to wait before another attempt; None where attempts or time are used up."""
-        assert attempts.last is not None
         if attempts.failed >= MAX_ATTEMPTS or attempts.excused >= MAX_ROUNDS * MAX_ATTEMPTS:
             return None
         longest_s = _MAX_BACKOFF_S
-        if not isinstance(attempts.last, OverloadedError):
+        if not isinstance(last, OverloadedError):
             longest_s = min(_MAX_BACKOFF_S, _BACKOFF_S * 2.0 ** (attempts.failed + attempts.excused))
         # Drawn, so that callers spread.
         pause_s = random.uniform(0.0, longest_s)
-        return pause_s if attempts.at_server_s + pause_s + self._endpoint.timeout_s <= time_s else None
+        return pause_s if attempts.at_server_s + pause_s + self._endpoint.timeout_s <= attempts.time_s else None
 
-    def _down(self, attempts: _Attempts, earlier_rounds: int) -> CallError:
+    def _down(self, attempts: _Attempts) -> CallError:
         """Return the end of a query that meets an outage: one that was in flight at several takes the blame."""
-        if attempts.delivered and earlier_rounds + 1 >= MAX_ROUNDS:
+        if attempts.delivered and attempts.earlier_rounds + 1 >= MAX_ROUNDS:
             return FailedError(str(attempts.last))
         return ServerDownError(f"{self._name} is down: {self._last_failure}", after_attempts=attempts.delivered)
 

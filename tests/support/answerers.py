@@ -7,7 +7,7 @@ from collections.abc import Awaitable, Callable, Mapping
 from datetime import UTC, datetime
 
 from schemas.costs import QueryCost
-from schemas.routed import Decision, LabelRequest, ModelRun, QueryEvent, RoutedEvent
+from schemas.routed import Decision, LabelRequest, ModelRole, ModelRun, QueryEvent, RoutedEvent
 from schemas.settings import Settings
 from schemas.status import ModelHealth
 from stream_router.errors import ModelsFailed
@@ -76,7 +76,7 @@ class EchoAnswerer:
             raise ZeroDivisionError("the program is at fault")
         return routed(query, workload, self.routed_by)
 
-    def health(self) -> Mapping[str, Mapping[str, ModelHealth]]:
+    def health(self) -> Mapping[str, Mapping[ModelRole, ModelHealth]]:
         return {}
 
 
