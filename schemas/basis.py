@@ -8,7 +8,7 @@ model was certain of, and its answers differ with that.
 
 from __future__ import annotations
 
-from functools import lru_cache
+from functools import cached_property, lru_cache
 from hashlib import sha256
 from typing import Annotated, Literal
 
@@ -21,7 +21,6 @@ from schemas.event import MAX_NAME_CHARS, Count, Flag, Many, Part, Real
 BasisMark = Annotated[str, Field(min_length=1, max_length=64)]
 
 _MARK_CHARS = 16
-_PROMPT_CHARS = 16
 #: Results carry the mark of their basis: it is worked out once for each workload.
 _KEPT = 256
 
@@ -41,15 +40,15 @@ class Basis(Part):
     small_model: str
     large_model: str
 
-    @property
+    @cached_property
     def mark(self) -> str:
         """What results, labels and traffic are marked with: 16 hex characters."""
-        return _mark(self)
+        return digest(self.model_dump(mode="json"))[:_MARK_CHARS]
 
 
 def prompt_digest(prompt: str) -> str:
     """Return what stands for a prompt: the first 16 hex characters of its SHA-256."""
-    return sha256(prompt.encode()).hexdigest()[:_PROMPT_CHARS]
+    return sha256(prompt.encode()).hexdigest()[:_MARK_CHARS]
 
 
 @lru_cache(maxsize=_KEPT)
@@ -67,11 +66,6 @@ def basis_of(prompt: str, fields: tuple[str, ...], form: tuple[str, str, str, in
         small_model=small_model,
         large_model=large_model,
     )
-
-
-@lru_cache(maxsize=_KEPT)
-def _mark(basis: Basis) -> str:
-    return digest(basis.model_dump(mode="json"))[:_MARK_CHARS]
 
 
 def is_of_basis(mark: str | None, configured: str | None) -> bool:

@@ -189,8 +189,7 @@ class Target(Part):
         """
         parts = [] if self.micro_f1 is None else [f"micro-F1 {self.micro_f1:g}"]
         parts += [f"{name} {target:g}" for name, target in self.fields.items()]
-        if self.cost is not None:
-            parts.append(f"a cost of {self.cost:g} a query")
+        parts += [] if self.cost is None else [f"a cost of {self.cost:g} a query"]
         capped = "" if self.max_escalation is None else f", with at most {100.0 * self.max_escalation:g}% escalated"
         return " and ".join(parts) + capped
 
@@ -480,18 +479,9 @@ class CalibrationVersion(Event):
     def decide_many(self, uncertainty: NDArray[np.float64], draws: NDArray[np.float64] | None = None) -> Decisions:
         """Decide for many queries at once, as :meth:`decide` does for one.
 
-        Parameters
-        ----------
-        uncertainty : ndarray, shape (queries,)
-            u, in [0, 1]; NaN where the small model failed.
-        draws : ndarray, shape (queries,), optional
-            :func:`schemas.draws.uniform` of each query's id and the workload's name, by which queries are explored.
-            None: no query is.
-
-        Raises
-        ------
-        ValueError
-            If a u lies outside [0, 1].
+        ``uncertainty``: u, in [0, 1]; NaN where the small model failed. ``draws``: :func:`schemas.draws.uniform` of
+        each query's id and the workload's name, by which queries are explored; None: no query is. Raises ValueError if
+        a u lies outside [0, 1].
 
         Examples
         --------
@@ -534,18 +524,10 @@ class CalibrationVersion(Event):
         return LabelShares(self.label_probability_kept, self.label_probability_escalated)
 
     def label_probability(self, uncertainty: Any, escalated: Any) -> Any:
-        """Return the probability that a query is labelled for any reason, given u and whether it was escalated.
+        """Return the probability that a query is labelled for any reason, for one query or an array of them.
 
-        Parameters
-        ----------
-        uncertainty : float or ndarray, shape (n,)
-            NaN where the small model gave none.
-        escalated : bool or ndarray of bool, shape (n,)
-            A query with u up to the threshold that was escalated was explored, and counts as kept.
-
-        Returns
-        -------
-        float or ndarray, shape (n,)
+        ``uncertainty``: u, NaN where the small model gave none. ``escalated``: a query with u up to the threshold that
+        was escalated was explored, and counts as kept.
         """
         kept = ~np.asarray(escalated, dtype=bool) | (np.asarray(uncertainty) <= self.uncertainty_threshold)
         if self.large_only is not None:
@@ -566,12 +548,10 @@ class CalibrationVersion(Event):
         is_pair = decision.uncertainty is not None and decision.reason in ("threshold", "infeasible", "large_only")
         audit = self.audit_probability if is_pair else 0.0
         audited = audit > 0.0 and uniform(query_id, _AUDIT_SALT + self.workload) < audit
+        shares = self.label_shares
+        probability = shares.kept if decision.reason in ("kept", "exploration") else shares.escalated
         if decision.reason == "cold_start":
-            probability = max(self.label_probability_kept, self.label_probability_escalated)
-        elif decision.reason in ("kept", "exploration"):
-            probability = self.label_probability_kept
-        else:
-            probability = self.label_probability_escalated
+            probability = max(shares)
         requested = audited or (uniform(query_id, self.workload) if draw is None else draw) < probability
         # The small model is asked of queries whose number lies below its share, and of no others.
         most = 1.0 if decision.small_probability is None else decision.small_probability

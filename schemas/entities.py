@@ -92,19 +92,10 @@ _values_of_short = lru_cache(maxsize=1_024)(_values_of)
 def count_pairs(
     answer: EntityMapping | None, gold: EntityMapping | None, fields: Iterable[str] | None = None
 ) -> PairCounts:
-    """Count the (field, value) pairs that micro-F1 is made of.
+    """Count the (field, value) pairs of which micro-F1 is ``2 * sum(true_positives) / (sum(predicted) + sum(gold))``.
 
-    Parameters
-    ----------
-    answer, gold : mapping of field to value, or None
-        None counts as no entity at all.
-    fields : iterable of str, optional
-        The workload's fields; others are ignored. By default every field named on either side counts.
-
-    Returns
-    -------
-    PairCounts
-        micro-F1 over many answers is ``2 * sum(true_positives) / (sum(predicted) + sum(gold))``.
+    ``answer``, ``gold``: None counts as no entity at all. ``fields``: the workload's, others are ignored; by default
+    every field named on either side counts.
 
     Examples
     --------

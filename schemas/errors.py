@@ -54,14 +54,8 @@ class ConfigError(UcciError):
 class DecodeError(UcciError):
     """One record or body does not follow the contract.
 
-    Parameters
-    ----------
-    reason : str
-        A short machine-readable word for counters and headers, such as ``"not_json"`` or ``"invalid_field"``.
-    message : str
-        One line that names the field, the value and the remedy.
-    field : str or None
-        Dotted path of the faulty field, if one field is to blame.
+    ``reason``: a short machine-readable word for counters and headers, such as ``"not_json"`` or ``"invalid_field"``.
+    ``message``: names the field, the value and the remedy. ``field``: dotted path of the one to blame, if it is one.
     """
 
     def __init__(self, reason: str, message: str, field: str | None = None) -> None:

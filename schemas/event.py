@@ -388,9 +388,7 @@ def to_us(moment: datetime) -> int:
     >>> to_us(datetime.max.replace(tzinfo=UTC)) == 2**53
     True
     """
-    since = moment - _EPOCH
-    exact = (since.days * 86_400 + since.seconds) * 1_000_000 + since.microseconds
-    return exact if -_MOST_US < exact < _MOST_US else _MOST_US if exact > 0 else -_MOST_US
+    return max(-_MOST_US, min((moment - _EPOCH) // timedelta(microseconds=1), _MOST_US))
 
 
 def from_us(instant_us: int) -> datetime:

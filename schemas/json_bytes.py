@@ -42,14 +42,13 @@ def collector_paused() -> Iterator[None]:
 
     For the whole process; of several threads that pause it, the first to end lets it go on.
     """
-    if not gc.isenabled():
-        yield
-        return
+    was_on = gc.isenabled()
     gc.disable()
     try:
         yield
     finally:
-        gc.enable()
+        if was_on:
+            gc.enable()
 
 
 def parsed(raw: bytes) -> Any:
@@ -94,12 +93,7 @@ MAX_SCHEMA_ID = 2**31 - 1
 
 
 def framed(schema_id: int, value: bytes) -> bytes:
-    r"""Return a record's JSON with its frame.
-
-    Parameters
-    ----------
-    schema_id : int
-        As the registry numbers the schema, from 0 to ``MAX_SCHEMA_ID``.
+    r"""Return a record's JSON with its frame; the registry numbers schemas from 0 to ``MAX_SCHEMA_ID``.
 
     Examples
     --------

@@ -153,17 +153,9 @@ class LabelledExample(Event):
     ) -> Self:
         """Join one result with one label.
 
-        Parameters
-        ----------
-        feedback : FeedbackEvent
-            Skipped or retracted feedback gives an example with ``retracted`` true, a verdict one without counts.
-        trusted_labelers : collection of str, optional
-            The workload's; where it names nobody, ``trusted`` stays null.
-
-        Raises
-        ------
-        ValueError
-            If the two events are of different queries.
+        Skipped or retracted feedback gives an example with ``retracted`` true, a verdict one without counts.
+        ``trusted_labelers``: the workload's; where it names nobody, ``trusted`` stays null. Raises ValueError if the
+        two events are of different queries.
         """
         if routed.query_id != feedback.query_id:
             raise ValueError(f"feedback of {feedback.query_id!r} does not belong to result {routed.query_id!r}")
@@ -213,7 +205,7 @@ _NO_COUNTS: dict[str, Any] = dict.fromkeys(("small_exact", "small", "large", "go
 
 
 def _counts(routed: RoutedEvent, gold: _Gold, fields: tuple[str, ...] | None) -> dict[str, Any]:
-    small, large = routed.small, routed.large
+    small, large, alone = routed.small, routed.large, routed.large_alone
     counts, gold_count = _outcome(small, gold, fields)
     return {
         "small_exact": small is not None and small.valid and equal(small.entities, gold, fields),
@@ -221,7 +213,8 @@ def _counts(routed: RoutedEvent, gold: _Gold, fields: tuple[str, ...] | None) ->
         "large": None if large is None else _outcome(large, gold, fields)[0],
         "gold_count": gold_count,
         "per_field": _per_field(routed, gold, fields),
-        "large_alone": _outcome_alone(routed.large_alone, gold, fields),
+        # One that failed says nothing of what handing over costs.
+        "large_alone": None if alone is None or not alone.valid else _outcome(alone, gold, fields)[0],
     }
 
 
@@ -231,14 +224,6 @@ def _outcome(run: ModelRun | None, gold: _Gold, fields: tuple[str, ...] | None) 
     return OutcomeCounts(true_positives=counts.true_positives, predicted=counts.predicted), counts.gold
 
 
-def _outcome_alone(run: ModelRun | None, gold: _Gold, fields: tuple[str, ...] | None) -> OutcomeCounts | None:
-    """Return the counts of an answer to compare with; one that failed says nothing of what handing over costs."""
-    return None if run is None or not run.valid else _outcome(run, gold, fields)[0]
-
-
 def _per_field(routed: RoutedEvent, gold: _Gold, fields: tuple[str, ...] | None) -> dict[str, FieldCounts]:
-    named = fields if fields is not None else tuple(dict.fromkeys((*routed.entities, *gold)))
-    counted = ((field, count_pairs(routed.entities, gold, (field,))) for field in named)
-    return {
-        field: FieldCounts(true_positives=c.true_positives, predicted=c.predicted, gold=c.gold) for field, c in counted
-    }
+    named = dict.fromkeys((*routed.entities, *gold)) if fields is None else fields
+    return {field: FieldCounts(**count_pairs(routed.entities, gold, (field,))._asdict()) for field in named}

@@ -48,10 +48,9 @@ def misfit(version: CalibrationVersion, wanted: MadeFor) -> Misfit | None:
         return _differing("foreign_basis", version.basis, wanted.basis)
     if not is_decided_alike(version.handoff, wanted.handoff):
         found, here = (handoff_name(one) or "none" for one in (version.handoff, wanted.handoff))
-        problem = (
-            f"made for the handoff {found}, configured is {here}; give the fit and the routers the same handoff table"
-        )
-        return Misfit("foreign_handoff", problem, ("handoff",))
+        problem = f"made for the handoff {found}, configured is {here}"
+        remedy = "give the fit and the routers the same handoff table"
+        return Misfit("foreign_handoff", f"{problem}; {remedy}", ("handoff",))
     return None
 
 

@@ -6,13 +6,13 @@ numbers, are refused rather than guessed at.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
+from contextlib import suppress
 from typing import Annotated, Any, Literal, Self, get_args
 from urllib.parse import urlsplit
 
 from pydantic import AfterValidator, Field, JsonValue, SecretStr, ValidationInfo, field_validator, model_validator
 
-from schemas.event import MAX_NAME_CHARS
 from schemas.json_bytes import MAX_SCHEMA_ID
 from schemas.settings_section import (
     LOOPBACK_HOSTS,
@@ -117,10 +117,7 @@ class RouterSettings(Section):
     #: gateway draws by a secret that ends with it.
     draw_key: SecretStr | None = None
 
-    @field_validator("draw_key")
-    @classmethod
-    def _cannot_be_found(cls, value: SecretStr | None) -> Any:
-        return long_enough(value)
+    _cannot_be_found = field_validator("draw_key")(long_enough)
 
     @property
     def draw_with(self) -> bytes | None:
@@ -222,10 +219,7 @@ class CalibrationSettings(Section):
     #: without ``router.state_dir``. Older ones may have been sent again by somebody; it begins cold.
     max_age_s: Annotated[Number, Field(gt=0.0)] | None = None
 
-    @field_validator("signing_key", "former_keys")
-    @classmethod
-    def _cannot_be_found(cls, value: SecretStr | tuple[SecretStr, ...] | None) -> Any:
-        return long_enough(value)
+    _cannot_be_found = field_validator("signing_key", "former_keys")(long_enough)
 
     @model_validator(mode="after")
     def _has_a_present_key(self) -> Self:
@@ -260,14 +254,11 @@ class Webhook(Section):
     @field_validator("url")
     @classmethod
     def _is_an_address(cls, value: SecretStr) -> SecretStr:
-        try:
+        with suppress(ValueError):
             parts = urlsplit(value.get_secret_value())
-            is_address = parts.scheme in {"http", "https"} and bool(parts.hostname) and parts.port != 0
-        except ValueError:
-            is_address = False
-        if not is_address:
-            raise ValueError("is not an address such as https://hooks.example.com/services/…")
-        return value
+            if parts.scheme in {"http", "https"} and parts.hostname and parts.port != 0:
+                return value
+        raise ValueError("is not an address such as https://hooks.example.com/services/…")
 
     @field_validator("secret")
     @classmethod
@@ -302,11 +293,13 @@ def dotted_properties(table: Mapping[str, Any], prefix: str = "") -> dict[str, A
     """
     flat: dict[str, Any] = {}
     for key, value in table.items():
-        if isinstance(value, Mapping):
-            flat |= dotted_properties(value, f"{prefix}{key}.")
-        else:
-            flat[f"{prefix}{key}"] = value
+        name = f"{prefix}{key}"
+        flat |= dotted_properties(value, f"{name}.") if isinstance(value, Mapping) else {name: value}
     return flat
+
+
+def _named(workloads: Iterable[str]) -> str:
+    return ", ".join(workloads) or "the workloads (there are none)"
 
 
 class Settings(Section):
@@ -324,7 +317,7 @@ class Settings(Section):
     workloads: dict[str, WorkloadSettings] = Field(default_factory=dict)
     #: Workload of queries that name none, where several are configured; without it they become dead letters. In the
     #: file it stands above the first table.
-    default_workload: Annotated[str, Field(min_length=1, max_length=MAX_NAME_CHARS)] | None = None
+    default_workload: KeyName | None = None
 
     @model_validator(mode="before")
     @classmethod
@@ -332,11 +325,10 @@ class Settings(Section):
         """Put each workload's name, the key of its table, into the table; give Kafka's table flat keys and a broker."""
         if not isinstance(data, dict):
             return data
-        tables = dict(data)
-        kafka, workloads = tables.get("kafka", {}), tables.get("workloads")
-        if isinstance(kafka, dict):
+        tables = {"kafka": {}, **data}
+        if isinstance(kafka := tables["kafka"], dict):
             tables["kafka"] = {BOOTSTRAP_KEY: DEFAULT_BOOTSTRAP, **dotted_properties(kafka)}
-        if isinstance(workloads, dict):
+        if isinstance(workloads := tables.get("workloads"), dict):
             tables["workloads"] = {
                 name: {"name": name, **table} if isinstance(table, dict) else table for name, table in workloads.items()
             }
@@ -362,9 +354,7 @@ class Settings(Section):
     def _is_configured(cls, value: str | None, info: ValidationInfo) -> str | None:
         workloads = info.data.get("workloads")
         if value is not None and workloads is not None and value not in workloads:
-            raise ValueError(
-                f"is not configured; give one of {', '.join(workloads) or 'the workloads (there are none)'}"
-            )
+            raise ValueError(f"is not configured; give one of {_named(workloads)}")
         return value
 
     @model_validator(mode="after")
@@ -379,12 +369,9 @@ class Settings(Section):
     @model_validator(mode="after")
     def _notifies_of_configured_workloads(self) -> Self:
         for name, webhook in self.notify.webhooks.items():
-            unknown = [workload for workload in webhook.workloads if workload not in self.workloads]
-            if unknown:
-                raise ValueError(
-                    f"notify.webhooks.{name}.workloads: {', '.join(unknown)} is not configured; give one of "
-                    f"{', '.join(self.workloads) or 'the workloads (there are none)'}"
-                )
+            if unknown := ", ".join(one for one in webhook.workloads if one not in self.workloads):
+                remedy = f"give one of {_named(self.workloads)}"
+                raise ValueError(f"notify.webhooks.{name}.workloads: {unknown} is not configured; {remedy}")
         return self
 
     @property

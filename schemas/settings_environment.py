@@ -31,12 +31,7 @@ KeyPath = tuple[str, ...]
 def override(tables: dict[str, Any], environ: Mapping[str, str]) -> tuple[dict[KeyPath, str], list[str]]:
     """Lay the environment over the tables, in place.
 
-    Returns
-    -------
-    variables : dict of key path to str
-        Which variable set which key.
-    faults : list of str
-        One line for each variable that could not be applied.
+    Returns which variable set which key, and a line for each variable that could not be applied.
     """
     # Its keys have dots, which TOML takes for tables where they stand unquoted.
     if isinstance(tables.get("kafka"), dict):
@@ -105,23 +100,20 @@ def _apply(tables: dict[str, Any], variable: str, raw: str) -> KeyPath:
     names = variable.removeprefix(ENVIRONMENT_PREFIX).lower().split(_LEVEL)
     if not all(names):
         raise ValueError("has an empty part in its name; write UCCI_<SECTION>__<KEY>")
-    table: dict[str, Any] = tables
+    table: Any = tables
     annotation: Any = Settings
     path: KeyPath = ()
-    for depth, name in enumerate(names):
-        key = _match(name, table, annotation, path)
-        path = (*path, key)
-        annotation = value_type(annotation, key)
-        if depth == len(names) - 1:
-            value = _value(raw, annotation)
-            is_dotted = path == ("kafka",) and isinstance(value, dict)
-            table[key] = dotted_properties(value) if is_dotted else value
-            return path
-        inner = table.setdefault(key, {}) if _is_table(annotation) else None
-        if not isinstance(inner, dict):
-            raise ValueError(f"{'.'.join(path)} is not a table")  # noqa: TRY004 - the user's mistake, not a caller's
-        table = inner
-    raise AssertionError("a split text has at least one part")
+    for name in names:
+        if path:
+            table = table.setdefault(path[-1], {}) if _is_table(annotation) else None
+            if not isinstance(table, dict):
+                raise ValueError(f"{'.'.join(path)} is not a table")
+        path = (*path, _match(name, table, annotation, path))
+        annotation = value_type(annotation, path[-1])
+    value = _value(raw, annotation)
+    is_dotted = path == ("kafka",) and isinstance(value, dict)
+    table[path[-1]] = dotted_properties(value) if is_dotted else value
+    return path
 
 
 def _match(name: str, table: Mapping[str, Any], annotation: Any, path: KeyPath) -> str:

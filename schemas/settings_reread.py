@@ -26,7 +26,6 @@ OF_RECALIBRATOR: tuple[str, ...] = ("kafka", "topics", "recalibrator", "calibrat
 #: What names and places a single process, and how it reaches the broker; the environment may give each its own.
 OWN_SETTINGS = frozenset({"kafka", "instance_id", "http_host", "http_port", "probe_host", "probe_port", "state_dir"})
 
-_PROMPT, _WORKLOADS, _API_KEYS = "prompt", "workloads", "api_keys"
 _Table = TypeVar("_Table", bound=Section)
 
 
@@ -86,7 +85,7 @@ def differing_keys(before: Settings, after: Settings, parts: Collection[str]) ->
     old, new = dict(_leaves(before, (), parts)), dict(_leaves(after, (), parts))
     differing = [path for path in dict.fromkeys((*old, *new)) if old.get(path, _NONE) != new.get(path, _NONE)]
     moved = before.workloads.keys() ^ after.workloads.keys()
-    named = (path[:2] if path[0] == _WORKLOADS and moved.intersection(path[1:2]) else path for path in differing)
+    named = (path[:2] if path[0] == "workloads" and moved.intersection(path[1:2]) else path for path in differing)
     # Of a table that came or went, the table alone.
     tables = {path for path in (*old, *new) if old.get(path, _NONE) is None or new.get(path, _NONE) is None}
     named = (next((path[:n] for n in range(1, len(path)) if path[:n] in tables), path) for path in named)
@@ -109,18 +108,16 @@ _NONE = object()
 
 
 def _rendered(path: Sequence[str], value: Any) -> str:
-    if path[-1] == _PROMPT:
+    if path[-1] == "prompt":
         return json.dumps(f"sha256:{prompt_digest(value)}")
-    if path[-1] == _API_KEYS:
+    if path[-1] == "api_keys":
         return json.dumps(sorted(value))
     dumped = value.model_dump(mode="json", exclude_none=True) if isinstance(value, BaseModel) else value
     return json.dumps(shown(dumped, tuple(path)), ensure_ascii=False, sort_keys=True, default=_listed)
 
 
 def _listed(value: Any) -> Any:
-    if isinstance(value, frozenset):
-        return sorted(value)
-    return shown(str(value), ())
+    return sorted(value) if isinstance(value, frozenset) else shown(str(value), ())
 
 
 def _leaves(

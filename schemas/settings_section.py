@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping
 from hashlib import sha256
 from typing import Annotated, Any, Literal, Self
 
-from pydantic import BaseModel, ConfigDict, Field, SecretStr, field_validator, model_validator
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field, SecretStr, field_validator, model_validator
 
 from schemas.event import MAX_NAME_CHARS
 
@@ -28,7 +29,6 @@ Host = Annotated[str, Field(min_length=1, max_length=255)]
 HostName = Annotated[str, Field(pattern=r"^(\*|[A-Za-z0-9._-]{1,255}|[0-9A-Fa-f:.]{2,45})$")]
 
 KeyName = Annotated[str, Field(min_length=1, max_length=MAX_NAME_CHARS)]
-Speaker = Annotated[str, Field(min_length=1, max_length=MAX_NAME_CHARS)]
 
 
 class Reread:
@@ -54,6 +54,18 @@ def long_enough(value: SecretStr | tuple[SecretStr, ...] | None) -> Any:
     if any(len(key.get_secret_value().strip()) < MIN_SIGNING_KEY_CHARS for key in keys):
         raise ValueError(f"is empty or too short: give a random key of at least {MIN_SIGNING_KEY_CHARS} characters")
     return value
+
+
+def each_once(what: str) -> AfterValidator:
+    """Return what refuses a list that names something twice."""
+
+    def check(names: tuple[str, ...] | None) -> tuple[str, ...] | None:
+        twice = sorted(name for name, count in Counter(names).items() if count > 1)
+        if twice:
+            raise ValueError(f"must not name a {what} twice: {', '.join(twice)}")
+        return names
+
+    return AfterValidator(check)
 
 
 class CallerKey(Section):
@@ -103,16 +115,13 @@ class ApiKey(CallerKey):
     #: of any labeler (Label Studio, tools), or ``admin``.
     scopes: frozenset[Literal["read", "feedback", "relay", "admin"]] = frozenset({"read"})
     #: Whom feedback with this key may name as its labeler; by default the key's own name alone.
-    labelers: tuple[Speaker, ...] | None = None
+    labelers: Annotated[tuple[KeyName, ...] | None, each_once("labeler")] = None
 
     @field_validator("labelers")
     @classmethod
     def _names_somebody(cls, value: tuple[str, ...] | None) -> tuple[str, ...] | None:
         if value == ():
             raise ValueError("names nobody; leave it out for the key's own name")
-        twice = sorted({name for name in value or () if (value or ()).count(name) > 1})
-        if twice:
-            raise ValueError(f"must not name a labeler twice: {', '.join(twice)}")
         return value
 
     @model_validator(mode="after")

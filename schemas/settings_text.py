@@ -36,19 +36,10 @@ _BILLIONS = re.compile(r"(?<![a-z0-9.])(\d+(?:\.\d+)?)b(?![a-z0-9])", re.IGNOREC
 
 
 def load_settings(path: Path | None, environ: Mapping[str, str]) -> Settings:
-    """Read ``ucci.toml``.
+    """Read ``ucci.toml``; without a path, take defaults and the environment alone.
 
-    Parameters
-    ----------
-    path : Path or None
-        None: defaults and the environment alone.
-    environ : mapping
-        The process's environment; ``UCCI_<SECTION>__<KEY>`` overrides the file.
-
-    Raises
-    ------
-    ConfigError
-        With one line for each fault.
+    ``environ``: that of the process; ``UCCI_<SECTION>__<KEY>`` overrides the file. Raises ConfigError with one line for
+    each fault.
     """
     if path is None:
         return parse_settings("", environ)
@@ -79,8 +70,7 @@ def parse_settings(text: str, environ: Mapping[str, str], source: str = "ucci.to
     try:
         settings = Settings.model_validate(tables)
     except ValidationError as error:
-        faults.extend(_faults(error, variables))
-        raise ConfigError(faults) from None
+        raise ConfigError([*faults, *_faults(error, variables)]) from None
     if faults:
         raise ConfigError(faults)
     return settings
@@ -223,36 +213,30 @@ def settings_warnings(settings: Settings, *, at_start: bool = False) -> list[str
     return [line for look in looks for line in look(settings)]
 
 
-def _forgotten_versions(settings: Settings) -> list[str]:
-    """Return a line where a router that starts again knows no version to compare the next one with."""
-    if settings.calibration.max_escalation_jump is None or settings.router.state_dir is not None:
-        return []
-    line = (
-        "calibration.max_escalation_jump: is set without router.state_dir: a router that starts again has no version "
-        "to compare with and takes the newest one; set router.state_dir"
-    )
-    return [line]
+def _forgotten_versions(settings: Settings) -> Iterator[str]:
+    """Yield a line where a router that starts again knows no version to compare the next one with."""
+    if settings.calibration.max_escalation_jump is not None and settings.router.state_dir is None:
+        yield (
+            "calibration.max_escalation_jump: is set without router.state_dir: a router that starts again has no "
+            "version to compare with and takes the newest one; set router.state_dir"
+        )
 
 
-def _open_draws(settings: Settings) -> list[str]:
-    """Return a line where producers can choose ids by what is drawn for them."""
-    if settings.router.draw_key is not None or not settings.workloads:
-        return []
-    line = (
-        f"router.draw_key: is not set: anyone who may write to {settings.topics.prefix}.queries can choose which "
-        "queries are labelled, explored and tried, and so steer the fit (callers of a gateway cannot); set the same "
-        "secret for every router and gateway"
-    )
-    return [line]
+def _open_draws(settings: Settings) -> Iterator[str]:
+    """Yield a line where producers can choose ids by what is drawn for them."""
+    if settings.router.draw_key is None and settings.workloads:
+        yield (
+            f"router.draw_key: is not set: anyone who may write to {settings.topics.prefix}.queries can choose which "
+            "queries are labelled, explored and tried, and so steer the fit (callers of a gateway cannot); set the "
+            "same secret for every router and gateway"
+        )
 
 
 def _swapped_models(settings: Settings) -> Iterator[str]:
     """Yield a line for each workload whose two models look swapped by their names."""
     for name, workload in settings.workloads.items():
-        if workload.small is None or workload.large is None:
-            continue
-        doubt = doubt_of_order(workload.small.model, workload.large.model)
-        if doubt is not None:
+        small, large = workload.small, workload.large
+        if small and large and (doubt := doubt_of_order(small.model, large.model)):
             yield f"workloads.{name}.large.model: {doubt}"
 
 
@@ -268,9 +252,9 @@ def doubt_of_order(small: str, large: str) -> str | None:
     >>> doubt_of_order("gemma-3-4b-it", "gemma-3-12b-it") is None
     True
     """
-    sizes = [max(map(float, _BILLIONS.findall(name)), default=None) for name in (small, large)]
-    if sizes[0] is not None and sizes[1] is not None and sizes[0] > sizes[1]:
-        return f"has {sizes[1]:g} billion parameters by its name, and small has {sizes[0]:g}: are the two swapped?"
+    of_small, of_large = (max(map(float, _BILLIONS.findall(name)), default=None) for name in (small, large))
+    if of_small is not None and of_large is not None and of_small > of_large:
+        return f"has {of_large:g} billion parameters by its name, and small has {of_small:g}: are the two swapped?"
     if "large" in small.casefold() and "small" in large.casefold():
         names = [name.split(maxsplit=1)[0] for name in (large, small)]
         return f"is called {names[0]}, and small is called {names[1]}: are the two swapped?"
@@ -288,31 +272,26 @@ def _passwords_in_addresses(settings: Settings) -> list[str]:
     ]
 
 
-def _nameless_queries(settings: Settings) -> list[str]:
-    """Return a line where queries that name no workload belong to none."""
-    if not settings.workloads or settings.workload_of_unnamed is not None:
-        return []
-    several = ", ".join(settings.workloads)
-    line = (
-        f"default_workload: is not set and several workloads are configured ({several}): queries that name none become "
-        "dead letters (missing_workload); set it to one of them, or have producers name theirs"
-    )
-    return [line]
+def _nameless_queries(settings: Settings) -> Iterator[str]:
+    """Yield a line where queries that name no workload belong to none."""
+    if settings.workloads and settings.workload_of_unnamed is None:
+        yield (
+            f"default_workload: is not set and several workloads are configured ({', '.join(settings.workloads)}): "
+            "queries that name none become dead letters (missing_workload); set it to one of them, or have producers "
+            "name theirs"
+        )
 
 
-def _voiceless_trust(settings: Settings) -> list[str]:
-    """Return a line for each workload that trusts labelers as whom no key can speak."""
+def _voiceless_trust(settings: Settings) -> Iterator[str]:
+    """Yield a line for each workload that trusts labelers as whom no key can speak."""
     keys = settings.recalibrator.api_keys
     # Without keys, and with one that relays, anybody may be named.
     if not keys or any("relay" in key.scopes for key in keys.values()):
-        return []
+        return
     bound = {labeler for name, key in keys.items() if key.gives_feedback for labeler in key.labelers or (name,)}
-    found = []
     for name, workload in settings.workloads.items():
-        voiceless = [labeler for labeler in workload.trusted_labelers if labeler not in bound]
-        if voiceless:
-            found.append(
-                f"workloads.{name}.trusted_labelers: no API key may speak as {', '.join(voiceless)}, so that nobody "
-                "answers audits as them over HTTP; add them to the labelers of a key, or a key of the scope relay"
+        if voiceless := ", ".join(labeler for labeler in workload.trusted_labelers if labeler not in bound):
+            yield (
+                f"workloads.{name}.trusted_labelers: no API key may speak as {voiceless}, so that nobody answers "
+                "audits as them over HTTP; add them to the labelers of a key, or a key of the scope relay"
             )
-    return found

@@ -7,14 +7,14 @@ from itertools import chain
 from typing import Annotated, Literal, NamedTuple, Self, get_args
 from urllib.parse import unquote, urlsplit
 
-from pydantic import BeforeValidator, ConfigDict, Field, SecretStr, field_validator, model_validator
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, SecretStr, field_validator, model_validator
 
 from schemas.basis import Basis, Granularity, Handoff, basis_of
 from schemas.calibration import LabelShares, Signal, Target, TargetShare
 from schemas.canonical import digest
 from schemas.costs import ModelCosts
 from schemas.event import DEFAULT_SIGNAL, SignalKind
-from schemas.settings_section import REREAD, Integer, Number, Seconds, Section, Share, Speaker
+from schemas.settings_section import REREAD, Integer, KeyName, Number, Seconds, Section, Share, each_once
 
 DetectorName = Literal[
     "agreement",
@@ -55,28 +55,24 @@ def impossibilities(
     target: Target, fields: Sequence[str], cost: ModelCosts | None, exploration_probability: float
 ) -> Iterator[str]:
     """Yield what a workload cannot promise."""
-    unknown = [name for name in target.fields if name not in fields]
-    if unknown:
-        yield f"target.fields: {', '.join(unknown)} is not a field of the workload; give one of {', '.join(fields)}"
+    if unknown := ", ".join(name for name in target.fields if name not in fields):
+        yield f"target.fields: {unknown} is not a field of the workload; give one of {', '.join(fields)}"
     if target.max_escalation is not None and target.max_escalation <= exploration_probability:
         yield (
             f"target.max_escalation {target.max_escalation:g} does not exceed sampling.exploration_probability "
             f"{exploration_probability:g}, which escalates by itself: raise the one or lower the other"
         )
-    if target.cost is None:
-        return
-    if cost is None:
+    if target.cost is not None and cost is None:
         yield (
             "target.cost needs the workload's cost, as in cost = { small = 1.0, large = 3.0 }: measured from latency, "
             "the unit of the budget would change with the load"
         )
-    elif cost.unit == "call":
-        least = cost.small + exploration_probability * cost.large
-        if target.cost <= least:
-            yield (
-                f"target.cost {target.cost:g} is spent before anything escalates: the small call of every query and "
-                f"exploration cost {least:g}; raise it"
-            )
+    least = None if cost is None or cost.unit != "call" else cost.small + exploration_probability * cost.large
+    if target.cost is not None and least is not None and target.cost <= least:
+        yield (
+            f"target.cost {target.cost:g} is spent before anything escalates: the small call of every query and "
+            f"exploration cost {least:g}; raise it"
+        )
 
 
 TEXT_PLACEHOLDER = "{text}"
@@ -210,16 +206,13 @@ class _CostTable(ModelCosts):
     model_config = ConfigDict(extra="forbid", strict=True, hide_input_in_errors=True)
 
 
-def _checked_target(value: object) -> object:
-    if isinstance(value, dict):
-        _TargetTable.model_validate(value)
-    return value
+def _checked_by(table: type[BaseModel]) -> BeforeValidator:
+    def check(value: object) -> object:
+        if isinstance(value, dict):
+            table.model_validate(value)
+        return value
 
-
-def _checked_cost(value: object) -> object:
-    if isinstance(value, dict):
-        _CostTable.model_validate(value)
-    return value
+    return BeforeValidator(check)
 
 
 class HandoffSettings(Section):
@@ -243,11 +236,11 @@ class HandoffSettings(Section):
 class WorkloadSettings(Section):
     """``[workloads.NAME]``: what one kind of query asks for, of which models, and what is promised."""
 
-    name: Annotated[str, Field(min_length=1, max_length=255)]
+    name: KeyName
     #: Text sent to both models; ``{text}`` is replaced literally by the query's text.
     prompt: Annotated[str, Field(max_length=100_000)] = TEXT_PLACEHOLDER
     #: Entities to extract.
-    fields: Annotated[tuple[Annotated[str, Field(min_length=1, max_length=255)], ...], Field(min_length=1)]
+    fields: Annotated[tuple[KeyName, ...], Field(min_length=1), each_once("field")]
     #: A sentence for labelers beside each field it names: ``{ iso = "without the word ISO" }``.
     field_help: Annotated[dict[str, Annotated[str, Field(max_length=500)]], REREAD] = Field(default_factory=dict)
     #: Which endpoint of the server is called; ``chat`` sends one user message.
@@ -264,22 +257,22 @@ class WorkloadSettings(Section):
     small: ModelEndpoint | None = None
     large: ModelEndpoint | None = None
     #: The promise that the threshold must hold: a quality at the least cost, or the best quality that a budget buys.
-    target: Annotated[Target, BeforeValidator(_checked_target), REREAD]
+    target: Annotated[Target, _checked_by(_TargetTable), REREAD]
     #: Exploration and labels.
     sampling: Annotated[Sampling, REREAD] = Sampling()
     #: A budget of labels, ``{ per_day = 200 }`` or ``{ per_queries = 0.02 }``, instead of the fixed shares that
     #: ``sampling`` asks for; 0 for a workload without labels.
     labels: Annotated[LabelAllowance | None, REREAD] = None
     #: What one call or one token of each model costs; measured from latency when left out.
-    cost: Annotated[ModelCosts | None, BeforeValidator(_checked_cost), REREAD] = None
+    cost: Annotated[ModelCosts | None, _checked_by(_CostTable), REREAD] = None
     #: Whether the large model answers alone while the cascade would cost more than that: the small one is then asked of
     #: a drawn share of queries, which shows when the cascade pays again.
     large_only_when_dear: Annotated[bool, REREAD] = False
     #: Labelers whose answers to an audit decide. Where none is named, only somebody who gave none of the suspected
     #: labels decides.
-    trusted_labelers: Annotated[tuple[Speaker, ...], REREAD] = ()
+    trusted_labelers: Annotated[tuple[KeyName, ...], REREAD] = ()
     #: Which of our drift detectors watch the workload.
-    detectors: tuple[DetectorName, ...] = DEFAULT_DETECTORS
+    detectors: Annotated[tuple[DetectorName, ...], each_once("detector")] = DEFAULT_DETECTORS
     #: Detectors of the river library beside them, ``ADWIN``, ``PageHinkley`` or ``KSWIN``, each with the arguments that
     #: river documents: ``{ ADWIN = { delta = 0.002 } }``.
     river: dict[RiverName, RiverArguments] = Field(default_factory=dict)
@@ -299,22 +292,6 @@ class WorkloadSettings(Section):
     def _holds_the_text(cls, value: str) -> str:
         if TEXT_PLACEHOLDER not in value:
             raise ValueError(f"must contain {TEXT_PLACEHOLDER}, which is replaced by the query's text")
-        return value
-
-    @field_validator("fields")
-    @classmethod
-    def _distinct(cls, value: tuple[str, ...]) -> tuple[str, ...]:
-        twice = sorted({field for field in value if value.count(field) > 1})
-        if twice:
-            raise ValueError(f"must not name a field twice: {', '.join(twice)}")
-        return value
-
-    @field_validator("detectors")
-    @classmethod
-    def _each_once(cls, value: tuple[str, ...]) -> tuple[str, ...]:
-        twice = sorted({name for name in value if value.count(name) > 1})
-        if twice:
-            raise ValueError(f"must not name a detector twice: {', '.join(twice)}")
         return value
 
     @model_validator(mode="after")
@@ -341,9 +318,9 @@ class WorkloadSettings(Section):
 
     @model_validator(mode="after")
     def _asks_for_labels_once(self) -> Self:
-        given = sorted(name for name in self.sampling.model_fields_set if name.startswith("label_"))
+        given = [f"sampling.{name}" for name in sorted(self.sampling.model_fields_set) if name.startswith("label_")]
         if self.labels is not None and given:
-            named = " and ".join(f"sampling.{name}" for name in given)
+            named = " and ".join(given)
             raise ValueError(f"labels and {named} both say how many labels to ask for: leave out the one or the other")
         return self
 
@@ -368,8 +345,7 @@ class WorkloadSettings(Section):
 
         Where servers listen and how long they are waited for is not part of it.
         """
-        models = {"small": self.small, "large": self.large}
-        named = {role: None if endpoint is None else endpoint.model for role, endpoint in models.items()}
+        named = {"small": self.small and self.small.model, "large": self.large and self.large.model}
         kept = {"prompt", "fields", "api", "decoding", "uncertainty", "max_tokens", "target"}
         return digest(named | self.model_dump(mode="json", include=kept))
 

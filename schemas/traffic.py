@@ -92,14 +92,8 @@ class VersionTraffic(Part):
 
     @model_validator(mode="after")
     def _parallel(self) -> Self:
-        sizes = {
-            len(self.cell),
-            len(self.count),
-            len(self.pairs),
-            len(self.agreeing),
-            len(self.pairs_explored),
-        }
-        if len(sizes) > 1:
+        parallel = (self.cell, self.count, self.pairs, self.agreeing, self.pairs_explored)
+        if len(set(map(len, parallel))) > 1:
             raise ValueError("cell, count, pairs, agreeing and pairs_explored must have equal lengths")
         if any(b <= a for a, b in pairwise(self.cell)):
             raise ValueError("cell: must be strictly increasing")
