@@ -22,19 +22,13 @@ class RecalibratorError(UcciError):
 class StateInUse(RecalibratorError):
     """Another process works on the same state directory."""
 
-    exit_code = 1
-
 
 class StoreDamaged(RecalibratorError):
     """Stored state cannot be read; it is set aside and rebuilt from the topics."""
 
-    exit_code = 1
-
 
 class DiskFull(RecalibratorError, OSError):
     """The disk takes no more; nothing that is stored is lost."""
-
-    exit_code = 1
 
 
 #: Free space of a disk below which somebody should be told, before it is full.

@@ -138,9 +138,7 @@ def lines(found: Mapping[str, Any]) -> list[str]:
         f"{found['workload']}: {before['results']} results from {before['since']}, {after['results']} from "
         f"{after['since']} to {found['until']}; {before['compared']} and {after['compared']} compared"
     )
-    if not found["moved"]:
-        return [head, "Nothing moved."]
-    said = [head]
+    said = [head] if found["moved"] else [head, "Nothing moved."]
     for one in found["moved"]:
         changes = ", ".join(
             f"{name} {_figure(former, name)} → {_figure(one['after'][name], name)}"
@@ -171,9 +169,8 @@ class _Sample:
 
     def results(self, workload: str, start_ms: int) -> list[RoutedEvent]:
         found = (_decoded(record) for _, _, record in self._kept if record.timestamp_ms >= start_ms)
-        return sorted(
-            (one for one in found if one is not None and one.workload == workload), key=lambda one: one.routed_at
-        )
+        ours = (one for one in found if one is not None and one.workload == workload)
+        return sorted(ours, key=lambda one: one.routed_at)
 
 
 def _decoded(record: Record) -> RoutedEvent | None:
@@ -305,9 +302,8 @@ def _column(name: str, stage: int, values: Sequence[Value], size: int) -> _Colum
     found = stats.ks_2samp(former, latter, method="asymp")
     edges = np.unique(np.quantile(numbers[known], np.linspace(0.0, 1.0, _BINS + 1)[1:-1]))
     codes = np.where(known, np.searchsorted(edges, numbers), -1)
-    return _Column(
-        name, stage, codes, float(found.statistic), float(found.pvalue), _quantiles(former), _quantiles(latter)
-    )
+    effect, p = float(found.statistic), float(found.pvalue)
+    return _Column(name, stage, codes, effect, p, _quantiles(former), _quantiles(latter))
 
 
 def _of_categories(name: str, stage: int, values: Sequence[Value], size: int) -> _Column | None:

@@ -13,6 +13,7 @@ import time
 from collections.abc import Callable, Collection
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from threading import Event
 from typing import TYPE_CHECKING
@@ -207,28 +208,24 @@ class Service:
         return None
 
     def _start_probes(self) -> ProbeServer | None:
-        options = self._settings.recalibrator
-        if StageName.API in self._stages or options.probe_port is None:
+        host, port = self._settings.recalibrator.probe_host, self._settings.recalibrator.probe_port
+        if StageName.API in self._stages or port is None:
             return None
-        probes = ProbeServer(
-            options.probe_host,
-            options.probe_port,
-            missing=self.missing,
-            registry=self.metrics.registry,
-            health=self.health,
-        )
+        probes = ProbeServer(host, port, missing=self.missing, registry=self.metrics.registry, health=self.health)
         probes.start()
-        _log.info("serving probes", host=options.probe_host, port=probes.port)
+        _log.info("serving probes", host=host, port=probes.port)
         return probes
 
     def _start(self, broker: Broker, checked: CheckedTopics, state: StateDirectory) -> None:
+        directory = partial(state.of_cluster, checked.cluster_id, self._settings.topics.prefix)
         builders: dict[StageName, Callable[[], Stage]] = {
-            StageName.JOIN: lambda: self._join_stage(broker, checked, state),
-            StageName.FIT: lambda: self._fit_stage(broker, checked, state),
+            StageName.JOIN: lambda: self._join_stage(broker, checked, directory()),
+            StageName.FIT: lambda: self._fit_stage(broker, checked, directory()),
             StageName.API: lambda: self._api_stage(broker, checked),
         }
         if self._settings.notify.webhooks and StageName.FIT in self._stages:
-            self._notifier = self._new_notifier(state.of_cluster(checked.cluster_id, self._settings.topics.prefix))
+            box = OutboxFile(directory())
+            self._notifier = DeliveryThread(self._settings, box, clock=self._clock, count=self.metrics.count)
             self._notifier.start()
         for name, build in builders.items():
             if name in self._stages:
@@ -252,9 +249,6 @@ class Service:
     def _free_bytes(self) -> float:
         return shutil.disk_usage(self._settings.recalibrator.state_dir).free
 
-    def _new_notifier(self, directory: Path) -> DeliveryThread:
-        return DeliveryThread(self._settings, OutboxFile(directory), clock=self._clock, count=self.metrics.count)
-
     def _new_heartbeat(self, broker: Broker, state: StateDirectory) -> HeartbeatThread:
         # Processes that share a state directory, one for each stage, each have a status of their own.
         instance_id, started_at = f"{state.instance_id}/{'+'.join(sorted(self._stages))}", self._clock.now()
@@ -273,14 +267,12 @@ class Service:
             thread.join(max(began_s + END_TIMEOUT_S - time.monotonic(), 0.0))
         if self._notifier is not None:
             self._notifier.end()
-            self._notifier.join(max(began_s + END_TIMEOUT_S - time.monotonic(), 0.0))
-        if self._heartbeat is not None:
-            self._heartbeat.join(max(began_s + END_TIMEOUT_S - time.monotonic(), 0.0))
-        _log.info(
-            "ended", seconds=round(time.monotonic() - began_s, 3), stages=sorted(stage.value for stage in self._stages)
-        )
+        for last in (self._notifier, self._heartbeat):
+            if last is not None:
+                last.join(max(began_s + END_TIMEOUT_S - time.monotonic(), 0.0))
+        _log.info("ended", seconds=round(time.monotonic() - began_s, 3), stages=sorted(map(str, self._stages)))
 
-    def _join_stage(self, broker: Broker, checked: CheckedTopics, state: StateDirectory) -> JoinStage:
+    def _join_stage(self, broker: Broker, checked: CheckedTopics, directory: Path) -> JoinStage:
         settings, options = self._settings, self._settings.recalibrator
         topics = JoinTopics(
             results=self._topic(RESULTS),
@@ -289,7 +281,6 @@ class Service:
             dead_letters=self._topic(DEAD_LETTERS),
             label_requests=None if LABEL_REQUESTS in checked.missing else self._topic(LABEL_REQUESTS),
         )
-        directory = state.of_cluster(checked.cluster_id, settings.topics.prefix)
         return JoinStage(
             Joining(settings.workloads, topics, checked.max_record_bytes),
             JoinLimits(retention_s=options.join_retention_s, requests_max=options.label_requests_max),
@@ -300,7 +291,7 @@ class Service:
             count=self.metrics.count,
         )
 
-    def _fit_stage(self, broker: Broker, checked: CheckedTopics, state: StateDirectory) -> FitStage:
+    def _fit_stage(self, broker: Broker, checked: CheckedTopics, directory: Path) -> FitStage:
         settings = self._settings
         check_detectors(settings.workloads)
         topics = FitTopics(
@@ -322,7 +313,7 @@ class Service:
             FitPorts(
                 broker.group_reader(StageName.FIT.value, (topics.observations,)),
                 self._session(broker, StageName.FIT),
-                SnapshotFiles(state.of_cluster(checked.cluster_id, settings.topics.prefix), settings.workloads),
+                SnapshotFiles(directory, settings.workloads),
                 TopicVersionLog(versions, topics.trial, keys),
             ),
             signing_key=keys[0] if keys else None,

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
-from typing import Literal, NamedTuple
+from typing import NamedTuple
 
 from recalibrator.decoding import decode_feedback, decode_result
 from recalibrator.join.broker_time import BEHIND_MS, broker_time_ms, dated_feedback, dated_result, is_behind
@@ -88,33 +88,6 @@ def add(one: LabelerCounts | None, other: LabelerCounts) -> LabelerCounts:
         return other
     counts = {name: getattr(one, name) + getattr(other, name) for name in LABELER_COUNTS}
     return LabelerCounts(**counts, last_at=max(filter(None, (one.last_at, other.last_at)), default=None))
-
-
-Outcome = Literal["opened", "answered", "expired", "too_large"]
-
-
-class RequestChange(NamedTuple):
-    """Outcome of a label request; no record where it is too large for the topic and nobody can be asked."""
-
-    outcome: Outcome
-    workload: str
-    record: OutputRecord | None
-
-
-def request_change(topic: str, before: QueryState, after: QueryState, max_record_bytes: int) -> RequestChange | None:
-    """Return what an event changed about a query's label request, or None."""
-    if before.awaits_label == after.awaits_label:
-        return None
-    routed = after.routed
-    assert routed is not None
-    key = routed.query_id.encode()
-    if not after.awaits_label:
-        outcome: Outcome = "expired" if after.conflicting else "answered"
-        return RequestChange(outcome, routed.workload, OutputRecord(topic, key, None))
-    record = OutputRecord(topic, key, LabelRequested.from_result(routed).to_json())
-    if record.size_bytes > max_record_bytes:
-        return RequestChange("too_large", routed.workload, None)
-    return RequestChange("opened", routed.workload, record)
 
 
 STAGE = "join"
@@ -213,18 +186,27 @@ class Joining:
         return [OutputRecord(self.topics.observations, one.workload.encode(), one.to_json()) for one in summaries]
 
     def _outputs(self, before: QueryState, joined: Joined) -> tuple[list[OutputRecord], list[Counted]]:
-        outputs, counts = [], []
-        topic, example = self.topics.label_requests, joined.example
-        change = None if topic is None else request_change(topic, before, joined.state, self._max_record_bytes)
-        if change is not None:
-            counts.append(Counted("label_requests", {"workload": change.workload, "outcome": change.outcome}))
-            if change.record is not None:
-                outputs.append(change.record)
+        outputs, counts = self._request_change(before, joined.state)
+        example = joined.example
         if example is not None:
             retracted = str(example.retracted).lower()
             counts.append(Counted("examples", {"workload": example.workload, "retracted": retracted}))
             outputs.append(OutputRecord(self.topics.observations, example.workload.encode(), example.to_json()))
         return outputs, counts
+
+    def _request_change(self, before: QueryState, after: QueryState) -> tuple[list[OutputRecord], list[Counted]]:
+        """Return what becomes of a label request; no record where it is too large and nobody can be asked."""
+        topic, routed = self.topics.label_requests, after.routed
+        if topic is None or before.awaits_label == after.awaits_label:
+            return [], []
+        assert routed is not None
+        outcome = "opened" if after.awaits_label else "expired" if after.conflicting else "answered"
+        value = LabelRequested.from_result(routed).to_json() if after.awaits_label else None
+        record = OutputRecord(topic, routed.query_id.encode(), value)
+        if value is not None and record.size_bytes > self._max_record_bytes:
+            outcome = "too_large"
+        counted = Counted("label_requests", {"workload": routed.workload, "outcome": outcome})
+        return [] if outcome == "too_large" else [record], [counted]
 
 
 def _touched_ms(record: Record, arrived_ms: int, now_ms: int, *, is_live: bool) -> int:

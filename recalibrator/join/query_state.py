@@ -44,7 +44,7 @@ def compact(routed: RoutedEvent) -> RoutedEvent:
 
     The :func:`comparable` form of what is returned equals that of the whole one, costs and texts aside.
     """
-    asked = routed.label.requested
+    asked, handoff = routed.label.requested, routed.handoff
     return routed.model_copy(
         update={
             "text": routed.text if asked else _text_digest(routed.text),
@@ -54,7 +54,8 @@ def compact(routed: RoutedEvent) -> RoutedEvent:
             "cost": _NO_COST,
             "routed_by": "",
             "metadata": None,
-            "handoff": _bare_handoff(routed.handoff, whole=asked),
+            "handoff": handoff
+            and QueryHandoff(name=handoff.name, guarded=handoff.guarded, alone=_bare(handoff.alone, whole=asked)),
         }
     )
 
@@ -114,12 +115,6 @@ def _reduced_run(run: ModelRun | None) -> ModelRun | None:
     if run is None or run.entities is None:
         return run
     return run.model_copy(update={"entities": reduced(run.entities)})
-
-
-def _bare_handoff(handoff: QueryHandoff | None, *, whole: bool) -> QueryHandoff | None:
-    if handoff is None:
-        return None
-    return QueryHandoff(name=handoff.name, guarded=handoff.guarded, alone=_bare(handoff.alone, whole=whole))
 
 
 def _bare(run: ModelRun | None, *, whole: bool) -> ModelRun | None:

@@ -264,8 +264,10 @@ class SqliteJoinStore:
         once it holds no more than a tenth of what is bounded.
         """
         with self._writing():
-            overdue = {kind: self._overdue(kind, before_ms, most) for kind in range(len(KINDS))}
-            counts = {KINDS[kind]: self._delete(keys) for kind, keys in overdue.items()}
+            counts = {
+                name: self._delete(self._database.execute(_OLDEST, (kind, before_ms, most)).fetchall())
+                for kind, name in enumerate(KINDS)
+            }
             for kind, keys in self._above_bounds(most):
                 counts[KINDS[kind]] += self._delete(keys)
         return counts
@@ -339,9 +341,6 @@ class SqliteJoinStore:
     def _delete_requests(self, keys: Iterable[tuple[int, str]]) -> None:
         self._database.executemany("DELETE FROM requests WHERE partition = ? AND query_id = ?", keys)
 
-    def _overdue(self, kind: int, before_ms: int, most: int) -> list[tuple[int, str]]:
-        return self._database.execute(_OLDEST, (kind, before_ms, most)).fetchall()
-
     def _above_bounds(self, most: int) -> Iterator[tuple[int, list[tuple[int, str]]]]:
         """Yield (kind, keys) to delete until the bounds hold, or until there are ``most``."""
         totals, bounds = self._totals(), self._bounds
@@ -367,9 +366,8 @@ class SqliteJoinStore:
 
 def _set_aside(path: Path, error: StoreDamaged) -> None:
     aside = path.with_name(f"{path.name}.damaged-{time.time_ns()}")
-    _log.warning(
-        "the join's store is damaged; set aside, and rebuilt from the topics", error=str(error), kept=str(aside)
-    )
+    told = "the join's store is damaged; set aside, and rebuilt from the topics"
+    _log.warning(told, error=str(error), kept=str(aside))
     for suffix in ("", "-wal", "-shm"):
         part = path.with_name(path.name + suffix)
         if part.exists():

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import defaultdict
 from datetime import datetime
 from typing import NamedTuple
 
@@ -29,7 +30,12 @@ class _Tally(NamedTuple):
     """Counts of the queries that one version routed; of each cell queries with u, pairs, agreeing and drawn ones."""
 
     sums: dict[str, float]
-    cells: dict[int, list[int]]
+    cells: defaultdict[int, list[int]]
+
+    @classmethod
+    def empty(cls) -> _Tally:
+        """Return one that has counted nothing."""
+        return cls(_NOTHING.copy(), defaultdict(lambda: [0, 0, 0, 0]))
 
 
 #: Version, signal, handoff and basis that queries were routed under.
@@ -42,8 +48,8 @@ class TrafficSummarizer:
     def __init__(self, settings: WorkloadSettings) -> None:
         self._settings = settings
         self._grid = Grid(_GRID)
-        self._tallies: dict[_Key, _Tally] = {}
-        self._trials: dict[int, dict[str, int]] = {}
+        self._tallies: defaultdict[_Key, _Tally] = defaultdict(_Tally.empty)
+        self._trials: defaultdict[int, dict[str, int]] = defaultdict(_NO_TRIAL.copy)
         self._first: datetime | None = None
         self._last: datetime | None = None
 
@@ -54,10 +60,7 @@ class TrafficSummarizer:
         self._last = routed.routed_at if self._last is None else max(self._last, routed.routed_at)
         handoff = routed.handoff
         name = None if handoff is None else handoff.name
-        key = (decision.calibration_version, routed.signal, name, routed.basis)
-        tally = self._tallies.get(key)
-        if tally is None:
-            tally = self._tallies[key] = _Tally(dict(_NOTHING), {})
+        tally = self._tallies[decision.calibration_version, routed.signal, name, routed.basis]
         sums = tally.sums
         sums["queries"] += 1
         sums["escalated"] += decision.escalated
@@ -78,7 +81,7 @@ class TrafficSummarizer:
             self._add_handoff(sums, routed, handoff)
 
     def _add_trial(self, decision: TrialDecision) -> None:
-        counts = self._trials.setdefault(decision.version, dict(_NO_TRIAL))
+        counts = self._trials[decision.version]
         counts["queries"] += 1
         counts["escalated"] += decision.escalated
         counts["base_escalated"] += decision.base_escalated
@@ -100,22 +103,15 @@ class TrafficSummarizer:
     def _add_runs(self, tally: _Tally, routed: RoutedEvent) -> None:
         small, large, uncertainty = routed.small, routed.large, routed.decision.uncertainty
         sums = tally.sums
-        if small is not None:
-            sums["small_calls"] += 1
-            sums["small_latency_s"] += small.latency_s if small.valid else 0.0
-            sums["small_tokens"] += small.completion_tokens
-            sums["small_prompt_tokens"] += small.prompt_tokens
-        if large is not None:
-            sums["large_calls"] += 1
-            sums["large_latency_s"] += large.latency_s if large.valid else 0.0
-            sums["large_tokens"] += large.completion_tokens
-            sums["large_prompt_tokens"] += large.prompt_tokens
+        for role, run in (("small", small), ("large", large)):
+            if run is not None:
+                sums[f"{role}_calls"] += 1
+                sums[f"{role}_latency_s"] += run.latency_s if run.valid else 0.0
+                sums[f"{role}_tokens"] += run.completion_tokens
+                sums[f"{role}_prompt_tokens"] += run.prompt_tokens
         if uncertainty is None:
             return
-        cell = self._grid.index(uncertainty)
-        counts = tally.cells.get(cell)
-        if counts is None:
-            counts = tally.cells[cell] = [0, 0, 0, 0]
+        counts = tally.cells[self._grid.index(uncertainty)]
         counts[0] += 1
         if small is not None and large is not None and small.valid and large.valid:
             counts[1] += 1
@@ -134,7 +130,9 @@ class TrafficSummarizer:
             versions=tuple(_traffic(key, tally) for key, tally in sorted(self._tallies.items(), key=_by_version)),
             trials=tuple(TrialTraffic(version=version, **counts) for version, counts in sorted(self._trials.items())),
         )
-        self._tallies, self._trials, self._first, self._last = {}, {}, None, None
+        self._tallies.clear()
+        self._trials.clear()
+        self._first = self._last = None
         return summary
 
 
