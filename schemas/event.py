@@ -373,7 +373,7 @@ def _beginning(value: Any) -> Any:
     return cut(value)
 
 
-_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+_EPOCH, _MICROSECOND = datetime(1970, 1, 1, tzinfo=UTC), timedelta(microseconds=1)
 #: Year 2255: whole numbers up to here are exact in a float, and every one of them is a datetime.
 _MOST_US = 2**53
 
@@ -388,7 +388,8 @@ def to_us(moment: datetime) -> int:
     >>> to_us(datetime.max.replace(tzinfo=UTC)) == 2**53
     True
     """
-    return max(-_MOST_US, min((moment - _EPOCH) // timedelta(microseconds=1), _MOST_US))
+    exact = (moment - _EPOCH) // _MICROSECOND
+    return exact if -_MOST_US < exact < _MOST_US else _MOST_US if exact > 0 else -_MOST_US
 
 
 def from_us(instant_us: int) -> datetime:

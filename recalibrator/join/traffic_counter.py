@@ -38,6 +38,9 @@ class _Tally(NamedTuple):
         return cls(_NOTHING.copy(), defaultdict(lambda: [0, 0, 0, 0]))
 
 
+_OF_RUNS = tuple(
+    tuple(f"{role}_{what}" for what in ("calls", "latency_s", "tokens", "prompt_tokens")) for role in ("small", "large")
+)
 #: Version, signal, handoff and basis that queries were routed under.
 _Key = tuple[int | None, str, str | None, str | None]
 
@@ -103,12 +106,12 @@ class TrafficSummarizer:
     def _add_runs(self, tally: _Tally, routed: RoutedEvent) -> None:
         small, large, uncertainty = routed.small, routed.large, routed.decision.uncertainty
         sums = tally.sums
-        for role, run in (("small", small), ("large", large)):
+        for run, (calls, latency_s, tokens, prompt_tokens) in zip((small, large), _OF_RUNS, strict=True):
             if run is not None:
-                sums[f"{role}_calls"] += 1
-                sums[f"{role}_latency_s"] += run.latency_s if run.valid else 0.0
-                sums[f"{role}_tokens"] += run.completion_tokens
-                sums[f"{role}_prompt_tokens"] += run.prompt_tokens
+                sums[calls] += 1
+                sums[latency_s] += run.latency_s if run.valid else 0.0
+                sums[tokens] += run.completion_tokens
+                sums[prompt_tokens] += run.prompt_tokens
         if uncertainty is None:
             return
         counts = tally.cells[self._grid.index(uncertainty)]
