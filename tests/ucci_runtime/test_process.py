@@ -147,14 +147,17 @@ def test_the_connection_limit_stays_below_the_file_limit() -> None:
         resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
 
 
+def line(text: str, *args: str, logger: str = "asyncio", fault: Exception | None = None) -> logging.LogRecord:
+    raised = None if fault is None else (type(fault), fault, None)
+    return logging.LogRecord(logger, logging.ERROR, "", 0, text, args, raised)
+
+
 def test_a_log_line_repeated_a_thousand_times_fills_the_disk() -> None:
     now_s = 0.0
     lines = RepeatedLines(clock=lambda: now_s)
-    same = [logging.LogRecord("asyncio", logging.ERROR, "", 0, "too many open files", (), None) for _ in range(1_000)]
-    other = logging.LogRecord("asyncio", logging.ERROR, "", 0, "another", (), None)
-
+    same = [line("too many open files") for _ in range(1_000)]
     assert sum(lines.filter(record) for record in same) == 1
-    assert lines.filter(other)
+    assert lines.filter(line("another"))
     now_s = REPEATED_AFTER_S
     assert lines.filter(same[0])
     assert "999 more" in same[0].getMessage()
@@ -163,11 +166,6 @@ def test_a_log_line_repeated_a_thousand_times_fills_the_disk() -> None:
 def test_each_malformed_request_writes_a_traceback() -> None:
     """A header too long, or too many of them: one line a minute says that there are such, and of what kind."""
     lines, fault = RepeatedLines(), LineTooLong(b"X: " + b"a" * 8_191, 8_190)
-    written = [
-        logging.LogRecord(
-            "aiohttp.server", logging.ERROR, "", 0, "Error of %s", ("1.2.3.4",), (type(fault), fault, None)
-        )
-        for _ in range(10)
-    ]
-    (line,) = (record for record in written if lines.filter(record))
-    assert logging.Formatter().format(line) == "malformed HTTP request: LineTooLong"
+    written = [line("Error of %s", "1.2.3.4", logger="aiohttp.server", fault=fault) for _ in range(10)]
+    (passed,) = filter(lines.filter, written)
+    assert logging.Formatter().format(passed) == "malformed HTTP request: LineTooLong"

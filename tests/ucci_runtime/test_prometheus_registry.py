@@ -26,20 +26,11 @@ def test_metrics_are_scraped_under_the_prefix(metrics: MetricRegistry) -> None:
     metrics.count("sales", 2, kind="book")
     metrics.count("wait_seconds", 3.0)
     metrics.gauge("open", 1.0)
-    lines = generate_latest(metrics.registry).decode().splitlines()
-    assert {
-        'shop_sales_total{kind="book"} 2.0',
-        "shop_returns_total 0.0",
-        "shop_open 1.0",
-        'shop_wait_seconds_bucket{le="1.0"} 0.0',
-        'shop_wait_seconds_bucket{le="5.0"} 1.0',
-    } <= set(lines)
-
-
-def test_totals_add_up_labels_and_leave_gauges_out(metrics: MetricRegistry) -> None:
-    metrics.count("sales", 2, kind="book")
+    buckets = {'shop_wait_seconds_bucket{le="1.0"} 0.0', 'shop_wait_seconds_bucket{le="5.0"} 1.0'}
+    counts = {'shop_sales_total{kind="book"} 2.0', "shop_returns_total 0.0", "shop_open 1.0"}
+    assert buckets | counts <= set(generate_latest(metrics.registry).decode().splitlines())
+    # Labels are added up, and gauges left out.
     metrics.count("sales", kind="map")
-    metrics.gauge("open", 1.0)
     assert metrics.totals() == {"sales": 3, "returns": 0}
 
 

@@ -38,32 +38,30 @@ def test_a_broker_that_is_away_is_named_and_restarts_nobody() -> None:
     assert found.answer()[1] == HTTPStatus.OK
 
 
+def heard(now_s: float, *contacts: Contact) -> tuple[bool, float, float]:
+    """Return whether Kafka is away, how long ago it was heard last, and since when without a gap, in seconds."""
+    found = health(contacts, now_s, NOON_S).heard
+    assert found is not None
+    return found.is_away, NOON_S - found.at.timestamp(), NOON_S - found.since.timestamp()
+
+
 def test_one_client_that_hears_kafka_is_enough() -> None:
     """Kafka is away only where no client of the process has heard it, and is back since the first that has again."""
     idle, busy = Contact("tail", 0.0), Contact("view", 0.0)
     busy.heard(9.0)
-    heard = health([idle, busy], 18.0, NOON_S).heard
-    assert heard is not None
-    assert (heard.is_away, (NOON_S - heard.at.timestamp(), NOON_S - heard.since.timestamp())) == (False, (9.0, 18.0))
-    away = health([idle, busy], 19.0, NOON_S).heard
-    assert away is not None
-    assert away.is_away
+    assert heard(18.0, idle, busy) == (False, 9.0, 18.0)
+    assert heard(19.0, idle, busy) == (True, 10.0, 19.0)
     busy.heard(60.0)
-    back = health([idle, busy], 61.0, NOON_S).heard
-    assert back is not None
-    assert (back.is_away, NOON_S - back.since.timestamp()) == (False, 1.0)
+    assert heard(61.0, idle, busy) == (False, 1.0, 1.0)
 
 
 def test_a_client_made_anew_began_everybodys_silence_again() -> None:
     """The join begins again after its disk was full: a fit that is lost then was named half a minute later."""
     old, new = Contact("status", 0.0), Contact("join", 90.0)
-    old.heard(8.0)
-    for now_s in range(16, 101, 8):
+    for now_s in range(8, 101, 8):
         old.heard(float(now_s))
     new.heard(100.0)
-    heard = health([old, new], 100.0, NOON_S).heard
-    assert heard is not None
-    assert NOON_S - heard.since.timestamp() == 100.0
+    assert heard(100.0, old, new) == (False, 0.0, 100.0)
 
 
 def test_a_second_client_that_is_cut_off_ends_the_process() -> None:

@@ -17,6 +17,8 @@ from ucci_runtime.broker.errors import (
 )
 from ucci_runtime.broker.kafka_errors import Side, is_fatal, translate
 
+FENCED = KafkaError(KafkaError._FENCED, "", True)
+
 
 @pytest.mark.parametrize(
     ("error", "reaction"),
@@ -26,7 +28,7 @@ from ucci_runtime.broker.kafka_errors import Side, is_fatal, translate
         (KafkaError(KafkaError.ILLEGAL_GENERATION), Rejoin),
         (KafkaError(KafkaError.UNKNOWN_MEMBER_ID), Rejoin),
         (KafkaError(KafkaError.MSG_SIZE_TOO_LARGE, "", False, False, True), TopicShrank),
-        (KafkaError(KafkaError._FENCED, "", True), Fenced),
+        (FENCED, Fenced),
         (KafkaError(KafkaError.TOPIC_AUTHORIZATION_FAILED), AccessDenied),
         (KafkaError(KafkaError.UNKNOWN, "", True), RecreateProducer),
         (KafkaError(KafkaError.UNKNOWN), AbortTransaction),
@@ -38,9 +40,7 @@ def test_a_producers_error_says_what_to_do_next(error: KafkaError, reaction: typ
 
 def test_fence_after_a_timeout_recreates_the_producer() -> None:
     """A fence after our own time-out is no sign of another process."""
-    assert isinstance(
-        translate(KafkaError(KafkaError._FENCED, "", True), Side.PRODUCER, overdue=True), RecreateProducer
-    )
+    assert isinstance(translate(FENCED, Side.PRODUCER, overdue=True), RecreateProducer)
 
 
 def test_fenced_consumer_ends_the_process() -> None:

@@ -5,10 +5,13 @@ from __future__ import annotations
 import gc
 import itertools
 import weakref
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import closing
+from functools import partial
 from pathlib import Path
 from threading import Event
 from typing import Any, ClassVar
+from unittest.mock import Mock
 
 import pytest
 from confluent_kafka import KafkaError, KafkaException, Producer
@@ -92,25 +95,20 @@ def answer(_properties: object, sources: Iterable[Input], **_: Any) -> GroupOffs
 
 
 def stage_counts() -> Count:
-    totals = Counts()
-
-    def count(name: str, amount: float = 1.0, **labels: str) -> None:
-        totals(name, amount, stage="join", **labels)
-
-    return count
+    return partial(Counts(), stage="join")
 
 
-def clients() -> SessionClients:
-    return SessionClients(lambda limit: {"message.max.bytes": limit}, {}, lambda: LIMIT)
+def new_session(room: Callable[[], int] = lambda: LIMIT, closing: Event | None = None) -> KafkaTransactionSession:
+    """Return a session whose topics take records of so many bytes when they are checked again."""
+    clients = SessionClients(lambda limit: {"message.max.bytes": limit}, {}, room)
+    return KafkaTransactionSession("join", clients, LIMIT, stage_counts(), closing or Event())
 
 
 @pytest.fixture
 def script(monkeypatch: pytest.MonkeyPatch) -> Script:
     """What the client's calls raise."""
-    monkeypatch.setattr(ScriptedProducer, "script", {})
-    monkeypatch.setattr(ScriptedProducer, "calls", [])
-    monkeypatch.setattr(ScriptedProducer, "made", 0)
-    monkeypatch.setattr(ScriptedProducer, "unanswered", [])
+    for name, value in (("script", {}), ("calls", []), ("made", 0), ("unanswered", [])):
+        monkeypatch.setattr(ScriptedProducer, name, value)
     monkeypatch.setattr(producer, "Producer", ScriptedProducer)
     monkeypatch.setattr(kafka_session, "BACKOFF_S", (0.0, 0.0))
     monkeypatch.setattr(kafka_session, "ask_group_offsets", answer)
@@ -119,22 +117,21 @@ def script(monkeypatch: pytest.MonkeyPatch) -> Script:
 
 
 @pytest.fixture
-def session() -> Iterator[KafkaTransactionSession]:
-    made = KafkaTransactionSession("join", clients(), LIMIT, stage_counts(), Event())
-    yield made
-    made.close()
+def impatient(script: Script, monkeypatch: pytest.MonkeyPatch) -> None:
+    """No call is repeated."""
+    monkeypatch.setattr(producer, "REPEAT_BUDGET_S", 0.0)
 
 
-def test_records_and_offsets_go_in_one_transaction(script: Script, session: KafkaTransactionSession) -> None:
+@pytest.fixture
+def session(script: Script) -> Iterator[KafkaTransactionSession]:
+    with closing(new_session()) as made:
+        yield made
+
+
+def test_records_and_offsets_go_in_one_transaction(session: KafkaTransactionSession) -> None:
     assert session.commit([RECORD, RECORD], OFFSETS, "group") == Committed((RECORD, RECORD))
-    assert ScriptedProducer.calls == [
-        "init_transactions",
-        "begin_transaction",
-        "produce",
-        "produce",
-        "send_offsets_to_transaction",
-        "commit_transaction",
-    ]
+    begun = ["init_transactions", "begin_transaction", "produce", "produce"]
+    assert ScriptedProducer.calls == [*begun, "send_offsets_to_transaction", "commit_transaction"]
     assert not session.hangs
 
 
@@ -175,7 +172,7 @@ def test_a_request_without_answer_raises_the_epoch(
 
 
 def test_a_client_that_logs_otherwise_raises_each_epoch(
-    script: Script, session: KafkaTransactionSession, monkeypatch: pytest.MonkeyPatch
+    session: KafkaTransactionSession, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """What the log does not show answered counts as unanswered: each commit is slow then, and none is wrong."""
     monkeypatch.setattr(ScriptedProducer, "_line", lambda *_: None)
@@ -195,34 +192,20 @@ def test_a_late_start_of_our_own_fences_once(script: Script, session: KafkaTrans
         session.commit([RECORD], OFFSETS, "group")
 
 
-def test_spoilt_producer_is_replaced_first(script: Script, session: KafkaTransactionSession) -> None:
-    script["commit_transaction"] = [SPOILT]
-    assert session.commit([RECORD], OFFSETS, "group") == Unknown("MSG_SIZE_TOO_LARGE: large", dict.fromkeys(OFFSETS))
-    assert ScriptedProducer.made == 2
-    assert not session.hangs, "no call of it is stuck"
-    session.commit([RECORD], OFFSETS, "group")
-
-
-def test_a_dead_broker_held_each_new_producer_for_seconds(script: Script, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.usefixtures("impatient")
+def test_a_dead_broker_held_each_new_producer_for_seconds(script: Script) -> None:
     """The topics were checked at each, which asked the dead one; only a record too large is a reason to check them."""
-    monkeypatch.setattr(producer, "REPEAT_BUDGET_S", 0.0)
-    asked = list[str]()
-
-    def room() -> int:
-        asked.append("limit")
-        return LIMIT // 2
-
-    made = KafkaTransactionSession(
-        "join", SessionClients(lambda limit: {"message.max.bytes": limit}, {}, room), LIMIT, stage_counts(), Event()
-    )
+    room = Mock(return_value=LIMIT // 2)
+    made = new_session(room)
     script["send_offsets_to_transaction"] = [TIMED_OUT]
     assert isinstance(made.commit([RECORD], OFFSETS, "group"), Unknown)
-    assert asked == []
+    room.assert_not_called()
     script["commit_transaction"] = [SPOILT]
     assert isinstance(made.commit([RECORD], OFFSETS, "group"), Unknown)
-    assert asked == ["limit"]
+    room.assert_called_once_with()
 
 
+@pytest.mark.usefixtures("impatient")
 def test_a_slow_broker_is_waited_for_longer_in_the_end(
     script: Script, session: KafkaTransactionSession, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -234,8 +217,6 @@ def test_a_slow_broker_is_waited_for_longer_in_the_end(
         return function(*args)
 
     monkeypatch.setattr(WatchedCalls, "call", call)
-    monkeypatch.setattr(producer, "REPEAT_BUDGET_S", 0.0)
-    monkeypatch.setattr(kafka_session, "BACKOFF_S", (0.0, 0.0))
     script["send_offsets_to_transaction"] = [TIMED_OUT, TIMED_OUT, TIMED_OUT]
     for _ in range(4):
         session.commit([RECORD], OFFSETS, "group")
@@ -243,31 +224,30 @@ def test_a_slow_broker_is_waited_for_longer_in_the_end(
     assert session.commit([RECORD], OFFSETS, "group") == Committed((RECORD,))
 
 
-def test_hopeless_call_replaces_the_producer(
-    script: Script, session: KafkaTransactionSession, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.usefixtures("impatient")
+@pytest.mark.parametrize(
+    ("failures", "reason"),
+    [
+        ({"commit_transaction": SPOILT}, "MSG_SIZE_TOO_LARGE: large"),
+        ({"commit_transaction": TIMED_OUT}, "commit_transaction: _TIMED_OUT: slow"),
+        ({"commit_transaction": GENERATION, "abort_transaction": SPOILT}, "MSG_SIZE_TOO_LARGE: large"),
+    ],
+    ids=["a spoilt producer", "a call that never succeeds", "an abort that fails"],
+)
+def test_a_hopeless_call_replaces_the_producer(
+    script: Script, session: KafkaTransactionSession, failures: dict[str, KafkaError], reason: str
 ) -> None:
-    """A call that never succeeds is given up, together with its producer."""
-    session.start()
-    monkeypatch.setattr(producer, "REPEAT_BUDGET_S", 0.0)
-    script["commit_transaction"] = [TIMED_OUT]
-    assert isinstance(session.commit([RECORD], OFFSETS, "group"), Unknown)
+    script |= {call: [error] for call, error in failures.items()}
+    assert session.commit([RECORD], OFFSETS, "group") == Unknown(reason, dict.fromkeys(OFFSETS))
     assert ScriptedProducer.made == 2
-
-
-def test_an_abort_that_fails_replaces_the_producer(script: Script, session: KafkaTransactionSession) -> None:
-    script["commit_transaction"], script["abort_transaction"] = [GENERATION], [SPOILT]
-    assert isinstance(session.commit([RECORD], OFFSETS, "group"), Unknown)
-    assert ScriptedProducer.made == 2
+    assert not session.hangs, "no call of it is stuck"
+    assert session.commit([RECORD], OFFSETS, "group") == Committed((RECORD,))
 
 
 @pytest.mark.parametrize(("error", "raised"), [(FENCED, Fenced), (DENIED, AccessDenied)])
 @pytest.mark.parametrize("call", ["init_transactions", "send_offsets_to_transaction", "commit_transaction"])
 def test_what_waiting_cannot_mend_is_raised(
-    script: Script,
-    session: KafkaTransactionSession,
-    call: str,
-    error: KafkaError,
-    raised: type[Exception],
+    script: Script, session: KafkaTransactionSession, call: str, error: KafkaError, raised: type[Exception]
 ) -> None:
     script[call] = [error]
     with pytest.raises(raised):
@@ -279,18 +259,18 @@ def test_each_minute_of_an_outage_leaked_a_client(monkeypatch: pytest.MonkeyPatc
     monkeypatch.setattr(producer, "START_BUDGET_S", 0.0)
     monkeypatch.setattr(producer, "CALL_TIMEOUT_S", 0.05)
     monkeypatch.setattr(kafka_session, "BACKOFF_S", (0.0, 0.0))
-    closing, held = Event(), list[tuple[int, ...]]()
+    end, held = Event(), list[tuple[int, ...]]()
 
     def count(name: str, amount: float = 1.0, **labels: str) -> None:
         if name == "producers_abandoned":
             held.append(tuple(len(list(Path("/proc/self", kind).iterdir())) for kind in ("task", "fd")))
             if len(held) == 8:
-                closing.set()
+                end.set()
 
     def properties(limit: int) -> dict[str, Any]:
         return {"bootstrap.servers": "127.0.0.1:1", "transactional.id": "leak", "log_level": 0}
 
-    made = KafkaTransactionSession("join", SessionClients(properties, {}, lambda: LIMIT), LIMIT, count, closing)
+    made = KafkaTransactionSession("join", SessionClients(properties, {}, lambda: LIMIT), LIMIT, count, end)
     # What tests before left to the collector must not go meanwhile.
     gc.collect()
     gc.disable()
@@ -303,6 +283,7 @@ def test_each_minute_of_an_outage_leaked_a_client(monkeypatch: pytest.MonkeyPatc
         assert last < first + len(held), f"threads and files at each replacement: {held}"
 
 
+@pytest.mark.usefixtures("impatient")
 @pytest.mark.parametrize("failing", ["send_offsets_to_transaction", "abort_transaction"])
 def test_each_outage_left_its_producer_behind(script: Script, monkeypatch: pytest.MonkeyPatch, failing: str) -> None:
     """Where the topics could not be checked either, the client's error kept the one being handled, for good."""
@@ -323,9 +304,7 @@ def test_each_outage_left_its_producer_behind(script: Script, monkeypatch: pytes
         raise AssertionError("a transaction began without a broker")
 
     monkeypatch.setattr(producer, "Producer", Noted)
-    monkeypatch.setattr(producer, "REPEAT_BUDGET_S", 0.0)
-    clients = SessionClients(lambda limit: {"message.max.bytes": limit}, {}, room)
-    session = KafkaTransactionSession("join", clients, LIMIT, stage_counts(), Event())
+    session = new_session(room)
     script |= {"commit_transaction": [GENERATION], "abort_transaction": [SPOILT]}
     if failing == "send_offsets_to_transaction":
         script[failing] = [TIMED_OUT]
@@ -358,9 +337,9 @@ def test_a_stuck_call_holds_up_no_clean_end_for_good(monkeypatch: pytest.MonkeyP
         pass
 
 
-def test_a_session_that_is_closing_does_not_begin(script: Script) -> None:
-    closing = Event()
-    closing.set()
-    session = KafkaTransactionSession("join", clients(), LIMIT, stage_counts(), closing)
-    assert isinstance(session.commit([RECORD], OFFSETS, "group"), Aborted)
+@pytest.mark.usefixtures("script")
+def test_a_session_that_is_closing_does_not_begin() -> None:
+    end = Event()
+    end.set()
+    assert isinstance(new_session(closing=end).commit([RECORD], OFFSETS, "group"), Aborted)
     assert ScriptedProducer.made == 0

@@ -11,8 +11,12 @@ from schemas.settings import Settings
 from ucci_runtime.broker.kafka_properties import kafka_faults, require_kafka
 
 
+def settings(**properties: Any) -> Settings:
+    return Settings(kafka={name.replace("_", "."): value for name, value in properties.items()})
+
+
 def faults(**properties: Any) -> list[str]:
-    return kafka_faults(Settings(kafka={name.replace("_", "."): value for name, value in properties.items()}))
+    return kafka_faults(settings(**properties))
 
 
 @pytest.mark.parametrize(
@@ -53,11 +57,10 @@ def test_every_fault_is_named_at_once_and_no_secret() -> None:
     ],
 )
 def test_what_librdkafka_takes_has_no_fault(properties: dict[str, Any]) -> None:
-    assert faults(**properties) == []
-    require_kafka(Settings(kafka={name.replace("_", "."): value for name, value in properties.items()}))
+    require_kafka(settings(**properties))
 
 
 def test_faults_end_a_command_with_exit_code_2() -> None:
     with pytest.raises(ConfigError, match=r"kafka\.acks") as raised:
-        require_kafka(Settings(kafka={"acks": "some"}))
+        require_kafka(settings(acks="some"))
     assert raised.value.exit_code == 2

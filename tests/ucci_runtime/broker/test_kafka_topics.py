@@ -10,12 +10,18 @@ from ucci_runtime.broker.kafka_topics import TopicFacts, topic_faults, topic_war
 JOIN_RETENTION_S = 14 * 24 * 3600.0
 
 
-def facts() -> dict[str, TopicFacts]:
-    return {t.name("u"): TopicFacts(t.partitions or 6, {"cleanup.policy": t.cleanup}) for t in TOPICS}
+FACTS = {t.name("u"): TopicFacts(t.partitions or 6, {"cleanup.policy": t.cleanup}) for t in TOPICS}
+
+
+def having(config: str, **found: str) -> dict[str, TopicFacts]:
+    """Return the facts where these topics have another value in their configuration."""
+    changed = {f"u.{name}": TopicFacts(6, {"cleanup.policy": "delete", config: value}) for name, value in found.items()}
+    assert topic_faults("u", TOPICS, FACTS | changed) == ()
+    return FACTS | changed
 
 
 def test_topics_as_they_are_created_have_no_fault() -> None:
-    assert topic_faults("u", TOPICS, facts()) == ()
+    assert topic_faults("u", TOPICS, FACTS) == ()
 
 
 @pytest.mark.parametrize(
@@ -28,7 +34,7 @@ def test_topics_as_they_are_created_have_no_fault() -> None:
     ],
 )
 def test_a_fault_names_topic_value_and_need(topic: str, found: TopicFacts, said: str) -> None:
-    (fault,) = topic_faults("u", TOPICS, facts() | {topic: found})
+    (fault,) = topic_faults("u", TOPICS, FACTS | {topic: found})
     assert fault.startswith(said)
 
 
@@ -37,14 +43,8 @@ def test_every_missing_topic_is_named() -> None:
 
 
 def test_sender_timestamps_cause_a_warning_only() -> None:
-    """Topics that use their senders' clocks cause a warning and are no fault.
-
-    Topics made otherwise date results by the router's clock, which may be wrong.
-    """
-    by_sender = {"cleanup.policy": "delete", "message.timestamp.type": "CreateTime"}
-    by_broker = {"cleanup.policy": "delete", "message.timestamp.type": "LogAppendTime"}
-    found = facts() | {"u.results": TopicFacts(6, by_sender), "u.feedback": TopicFacts(6, by_broker)}
-    assert topic_faults("u", TOPICS, found) == ()
+    """Topics made otherwise date results by the router's clock, which may be wrong; they are no fault."""
+    found = having("message.timestamp.type", results="CreateTime", feedback="LogAppendTime")
     (warning,) = topic_warnings("u", TOPICS, found, JOIN_RETENTION_S)
     assert warning.startswith("u.results: message.timestamp.type is CreateTime")
     assert warning.endswith("alter the topic to message.timestamp.type=LogAppendTime")
@@ -52,9 +52,7 @@ def test_sender_timestamps_cause_a_warning_only() -> None:
 
 def test_a_retention_below_that_of_the_join_is_warned_of() -> None:
     """A lost store could not be rebuilt whole; without limit, or where the join reads nothing, all is well."""
-    week, forever = ({"cleanup.policy": "delete", "retention.ms": text} for text in ("604800000", "-1"))
-    found = facts() | {"u.results": TopicFacts(6, week), "u.feedback": TopicFacts(6, forever)}
-    assert topic_faults("u", TOPICS, found) == ()
+    found = having("retention.ms", results="604800000", feedback="-1")
     (warning,) = topic_warnings("u", TOPICS, found, JOIN_RETENTION_S)
     assert warning.startswith("u.results: retention.ms is 604800000")
     assert warning.endswith("alter the topic to retention.ms=1209600000, or lower recalibrator.join_retention_s")

@@ -28,7 +28,7 @@ from tests.support.memory_broker.broker import (
     Request,
 )
 from ucci_runtime.broker.ports import Aborted, GroupOffsets, Unknown
-from ucci_runtime.broker.records import Input, OffsetCommit, OutputRecord, Record
+from ucci_runtime.broker.records import Input, OffsetCommit, OutputRecord, Record, next_offset
 from ucci_runtime.broker.transaction_states import UnansweredRequests
 
 SOURCE, OUTPUT = Input("in", 0), "out"
@@ -93,8 +93,7 @@ class Copier:
         self.reader.subscribe(self)
 
     def assigned(self, committed: GroupOffsets) -> dict[Input, int]:
-        found = committed[SOURCE]
-        self.done = found.offset if found is not None else 0
+        self.done = next_offset(committed[SOURCE])
         return {SOURCE: self.done}
 
     def revoked(self) -> None:
@@ -112,10 +111,8 @@ class Copier:
         end = self.session.commit(outputs, {SOURCE: OffsetCommit(after)}, self.reader.group())
         if isinstance(end, Aborted):
             return
-        if isinstance(end, Unknown):
-            found = (end.offsets or {})[SOURCE]
-            if found is None or found.offset < after:
-                return
+        if isinstance(end, Unknown) and next_offset((end.offsets or {})[SOURCE]) < after:
+            return
         self.done = after
         self._waiting.clear()
 

@@ -27,19 +27,14 @@ PATHS: dict[State, list[Event]] = {
 }
 
 
-def in_state(state: State) -> Transaction:
-    transaction = Transaction()
-    for event in PATHS[state]:
-        transaction.advance(event)
-    assert transaction.state is state
-    return transaction
-
-
 @pytest.mark.parametrize("state", State)
 @pytest.mark.parametrize("event", Event)
 def test_transaction_follows_the_transition_table(state: State, event: Event) -> None:
     """An event leads to the state in the table, or is refused and changes nothing."""
-    transaction = in_state(state)
+    transaction = Transaction()
+    for before in PATHS[state]:
+        transaction.advance(before)
+    assert transaction.state is state
     following = TRANSITIONS[state].get(event)
     if following is None:
         with pytest.raises(IllegalTransition, match=event.value):
@@ -59,28 +54,17 @@ def test_a_fenced_producer_can_only_be_closed() -> None:
     assert set(TRANSITIONS[State.FENCED]) == {Event.CLOSED}
 
 
-@pytest.mark.parametrize("state", [State.PRODUCING, State.COMMITTING])
-@pytest.mark.parametrize("error", [AbortTransaction("x"), Rejoin("x")])
-def test_an_open_transaction_is_aborted(state: State, error: BrokerError) -> None:
-    assert remedy(state, error, out_of_time=False) is Remedy.ABORT
-    assert remedy(state, error, out_of_time=True) is Remedy.ABORT
-
-
-@pytest.mark.parametrize("state", [State.STARTING, State.READY, State.ABORTING])
-@pytest.mark.parametrize("error", [AbortTransaction("x"), Rejoin("x")])
-def test_what_cannot_be_aborted_is_abandoned(state: State, error: BrokerError) -> None:
-    assert remedy(state, error, out_of_time=False) is Remedy.ABANDON
-
-
 @pytest.mark.parametrize("state", State)
 @pytest.mark.parametrize("out_of_time", [False, True])
-def test_errors_that_waiting_cannot_mend_stop_the_process(state: State, out_of_time: bool) -> None:
-    for error in (Fenced("x"), AccessDenied("x")):
-        assert remedy(state, error, out_of_time=out_of_time) is Remedy.STOP
-
-
-@pytest.mark.parametrize("state", State)
-def test_a_call_that_may_be_repeated_is_until_the_time_is_over(state: State) -> None:
-    assert remedy(state, RetryCall("x"), out_of_time=False) is Remedy.REPEAT
-    assert remedy(state, RetryCall("x"), out_of_time=True) is Remedy.ABANDON
-    assert remedy(state, RecreateProducer("x"), out_of_time=False) is Remedy.ABANDON
+def test_each_error_has_its_remedy_in_each_state(state: State, out_of_time: bool) -> None:
+    """An open transaction is aborted; what cannot be, or is repeated for too long, is abandoned."""
+    is_open = state in {State.PRODUCING, State.COMMITTING}
+    remedies: dict[type[BrokerError], Remedy] = {
+        Fenced: Remedy.STOP,
+        AccessDenied: Remedy.STOP,
+        RetryCall: Remedy.ABANDON if out_of_time else Remedy.REPEAT,
+        AbortTransaction: Remedy.ABORT if is_open else Remedy.ABANDON,
+        Rejoin: Remedy.ABORT if is_open else Remedy.ABANDON,
+        RecreateProducer: Remedy.ABANDON,
+    }
+    assert {kind: remedy(state, kind("x"), out_of_time=out_of_time) for kind in remedies} == remedies
