@@ -8,14 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from recalibrator.join.broker_time import (
-    TOLERANCE_MS,
-    broker_time_ms,
-    dated_feedback,
-    dated_result,
-    is_behind,
-    to_ms,
-)
+from recalibrator.join.broker_time import TOLERANCE_MS, broker_time_ms, dated_feedback, dated_result, is_behind, to_ms
 from schemas.event import from_ms
 from tests.support.recalibrator_events import START, feedback, routed
 

@@ -13,18 +13,18 @@ RESULTS, FEEDBACK = Input("results", 0), Input("feedback", 0)
 
 
 def record(source: Input, offset: int) -> Record:
-    return Record(source, offset, None, None, 0)
+    return Record(source, offset, None, None)
 
 
-def partition(results: int = 3, feedback: int = 2, *, notes: list[str] | None = None) -> CoPartition:
-    """One that has stored nothing, of a group that has committed so many records of each."""
-    found = [] if notes is None else notes
-    return CoPartition({RESULTS: 0, FEEDBACK: 0}, {RESULTS: results, FEEDBACK: feedback}, found.append)
+def partition(results: int = 3, feedback: int = 2) -> tuple[CoPartition, list[str]]:
+    """One that has stored nothing, of a group that has committed so many records of each; and what it notes."""
+    notes = list[str]()
+    return CoPartition({RESULTS: 0, FEEDBACK: 0}, {RESULTS: results, FEEDBACK: feedback}, notes.append), notes
 
 
 @given(st.lists(st.sampled_from([RESULTS, FEEDBACK]), max_size=20))
 def test_no_input_passes_its_limit_before_the_other_is_there(turns: list[Input]) -> None:
-    one, following = partition(), {RESULTS: 0, FEEDBACK: 0}
+    (one, _), following = partition(), {RESULTS: 0, FEEDBACK: 0}
     for source in turns:
         is_taken = one.admits(record(source, following[source]))
         assert is_taken == (following[source] < one.limits[source])
@@ -33,7 +33,7 @@ def test_no_input_passes_its_limit_before_the_other_is_there(turns: list[Input])
 
 
 def test_a_live_partition_takes_every_record_and_commits_ends() -> None:
-    one = partition(0, 0)
+    one, _ = partition(0, 0)
     one.go_live()
     assert one.admits(record(RESULTS, 0))
     assert one.reach_end(EndReached(RESULTS, 2)), "a transaction marker lies beyond the last record"
@@ -42,16 +42,14 @@ def test_a_live_partition_takes_every_record_and_commits_ends() -> None:
 
 
 def test_a_log_shorter_than_committed_is_caught_up_at_its_end() -> None:
-    notes: list[str] = []
-    one = partition(notes=notes)
+    one, notes = partition()
     one.reach_end(EndReached(RESULTS, 1))
     one.reach_end(EndReached(FEEDBACK, 2))
     assert (notes, one.has_caught_up) == (["log_shorter_than_committed"], True)
 
 
 def test_a_log_made_anew_is_read_from_its_first_offset() -> None:
-    notes: list[str] = []
-    one = partition(notes=notes)
+    one, notes = partition()
     one.go_live()
     assert one.admits(record(RESULTS, 0))
     assert (notes, one.positions[RESULTS]) == (["log_went_back"], 1)

@@ -10,26 +10,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from recalibrator.join.joining import (
-    Consequences,
-    Event,
-    Joining,
-    JoinTopics,
-    add,
-    count_agreement,
-)
-from recalibrator.join.query_state import (
-    MAX_LABELERS,
-    NOTHING_KNOWN,
-    QueryState,
-    take_feedback,
-    take_result,
-)
+from recalibrator.join.joining import Consequences, Event, Joining, JoinTopics, add
+from recalibrator.join.query_state import MAX_LABELERS, NOTHING_KNOWN, QueryState
 from schemas.errors import DecodeError
 from schemas.event import MAX_RECORD_BYTES
 from schemas.feedback import FeedbackEvent
 from schemas.label_requested import LabelRequested
-from schemas.routed import RoutedEvent
+from schemas.routed import ModelRun, RoutedEvent
 from schemas.status import LabelerCounts
 from tests.support.recalibrator_events import FIELDS, PHOTO, START, entities, feedback, routed
 from ucci_runtime.broker.records import Input, OutputRecord, Record
@@ -70,19 +57,14 @@ def test_a_label_ends_the_request_and_gives_an_example() -> None:
     assert found.traffic is None
 
 
-def _small_errs(number: int) -> bool:
-    small, large = routed(number).small, routed(number).large
-    return small is not None and large is not None and small.entities != large.entities
-
-
 def test_fields_with_targets_are_counted_for_both_models() -> None:
     """Where the large answer was served, an example says what the small one gave in fields with targets alone."""
     target = {"target": PHOTO.target.model_copy(update={"fields": {"lens": 0.9}})}
     joining = Joining({"photo": PHOTO.model_copy(update=target)}, TOPICS, MAX_RECORD_BYTES)
-    small_errs = next(number for number in range(50) if _small_errs(number))
+    errs = ModelRun(model="small", entities=entities("q-1", wrong=True), valid=True, uncertainty=0.9)
     for rules, noted in ((JOINING, None), (joining, {"lens": {"true_positives": 0, "predicted": 1}})):
-        state = follow(NOTHING_KNOWN, routed(small_errs), joining=rules).state
-        (example,) = (one for one in follow(state, feedback(small_errs), joining=rules).outputs if one.value)
+        state = follow(NOTHING_KNOWN, routed(1, small=errs), joining=rules).state
+        (example,) = (one for one in follow(state, feedback(1), joining=rules).outputs if one.value)
         assert json.loads(example.value or b"").get("small_per_field") == noted
 
 
@@ -113,14 +95,13 @@ def test_a_refused_label_gives_a_dead_letter_alone() -> None:
 def test_a_conflicting_result_ends_the_request_and_is_told() -> None:
     """The label that stood is taken out, and the dead letter names who sent the second result; once for each id."""
     other = routed(1).model_copy(update={"text": "x", "caller": "shop"})
-    found = follow(follow(NOTHING_KNOWN, routed(1)).state, other)
+    known = follow(NOTHING_KNOWN, routed(1)).state
+    found = follow(known, other)
     assert topics_of(found) == ["label-requests", "dead-letters"]
     assert b"'shop'" in (dict(found.outputs[1].headers)["dlq.error"] or b"")
     assert topics_of(follow(found.state, other)) == []
-    labelled = follow(follow(NOTHING_KNOWN, routed(1)).state, feedback(1)).state
-    example, letter = follow(labelled, other).outputs
-    assert json.loads(example.value or b"")["retracted"] is True
-    assert letter.topic == "dead-letters"
+    example, letter = follow(follow(known, feedback(1)).state, other).outputs
+    assert (json.loads(example.value or b"")["retracted"], letter.topic) == (True, "dead-letters")
     late = follow(found.state, feedback(1))
     assert (late.outputs, late.agreement) == ((), ())
 
@@ -148,61 +129,43 @@ def test_feedback_with_a_header_that_is_no_text_vanishes() -> None:
     assert found.reason == "bad_headers"
 
 
-WORKLOADS = {"photo": PHOTO}
-
-
-def counted(events: list[RoutedEvent | FeedbackEvent]) -> dict[str | None, LabelerCounts]:
-    state: QueryState = NOTHING_KNOWN
-    found: dict[str | None, LabelerCounts] = {}
+def counted(*events: Event) -> dict[str | None, LabelerCounts]:
+    state, found = NOTHING_KNOWN, dict[str | None, LabelerCounts]()
     for event in events:
-        before = state
-        if isinstance(event, RoutedEvent):
-            state = take_result(state, event, WORKLOADS).state
-        else:
-            state = take_feedback(state, event, START, WORKLOADS).state
-        for labeler, counts in count_agreement(before, state, WORKLOADS):
-            found[labeler] = add(found.get(labeler), counts)
+        following = follow(state, event)
+        state = following.state
+        found |= {labeler: add(found.get(labeler), counts) for labeler, counts in following.agreement}
     return found
 
 
-def said(labeler: str, *, wrong: bool = False, revision: int = 1) -> FeedbackEvent:
-    gold = entities("q-0", wrong=wrong)
-    return feedback(0, gold, revision=revision).model_copy(update={"labeler": labeler, "feedback_id": None})
+def said(labeler: str, *, wrong: bool = False) -> FeedbackEvent:
+    return feedback(0, entities("q-0", wrong=wrong), labeler=labeler)
 
 
 def test_labelers_are_compared_with_those_before_them() -> None:
-    found = counted([routed(0), said("ann"), said("bob", wrong=True), said("cleo")])
-
-    assert (found["ann"].labels, found["ann"].compared) == (1, 0)
-    assert (found["bob"].compared, found["bob"].agreeing) == (1, 0)
-    assert (found["cleo"].compared, found["cleo"].agreeing) == (1, 0)
+    found = counted(routed(0), said("ann"), said("bob", wrong=True), said("cleo"))
+    told = {name: (one.labels, one.compared, one.agreeing) for name, one in found.items()}
+    assert told == {"ann": (1, 0, 0), "bob": (1, 1, 0), "cleo": (1, 1, 0)}
 
 
 def test_a_label_is_held_against_what_both_models_say() -> None:
-    result = routed(0)
-    assert result.small is not None
-    both = result.model_copy(update={"large": result.small})
-    answer = result.small.entities
-
-    agreeing = FeedbackEvent(query_id=result.query_id, entities=answer, labeler="ann")
-    differing = FeedbackEvent(query_id=result.query_id, entities={FIELDS[0]: "something else"}, labeler="bob")
-    found = counted([both, agreeing, differing])
-
-    assert (found["ann"].unanimous, found["ann"].confirmed) == (1, 1)
-    assert (found["bob"].unanimous, found["bob"].confirmed) == (1, 0)
+    small = routed(0).small
+    assert small is not None
+    differing = feedback(0, {FIELDS[0]: "something else"}, labeler="bob")
+    found = counted(routed(0, large=small), feedback(0, small.entities, labeler="ann"), differing)
+    told = {name: (one.unanimous, one.confirmed) for name, one in found.items()}
+    assert told == {"ann": (1, 1), "bob": (1, 0)}
 
 
 def test_an_answer_that_is_skipped_or_withdrawn_is_no_label() -> None:
     skip = FeedbackEvent(query_id=routed(0).query_id, entities=None, labeler="ann")
-
-    assert counted([routed(0), skip])["ann"] == LabelerCounts(skipped=1, last_at=START)
+    assert counted(routed(0), skip)["ann"] == LabelerCounts(skipped=1, last_at=START)
 
 
 @given(order=st.permutations(range(4)))
 def test_the_result_may_come_at_any_time(order: list[int]) -> None:
-    events: list[RoutedEvent | FeedbackEvent] = [routed(0), said("ann"), said("bob", wrong=True), said("cleo")]
-    found = counted([events[index] for index in order])
+    events: list[Event] = [routed(0), said("ann"), said("bob", wrong=True), said("cleo")]
+    found = counted(*(events[index] for index in order))
     total = reduce(add, found.values(), LabelerCounts())
-
     assert set(found) == {"ann", "bob", "cleo"}
     assert (total.labels, total.compared) == (3, 2)

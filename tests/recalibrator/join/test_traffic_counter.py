@@ -29,14 +29,16 @@ def summarized(results: Iterable[RoutedEvent]) -> TrafficSummary:
     return summary
 
 
-def totals(summaries: list[TrafficSummary | None]) -> tuple[int, int, int, int]:
+def window_of(summary: TrafficSummary) -> TrafficWindow:
+    window = TrafficWindow(Grid(summary.grid), 1_000)
+    window.add(summary)
+    return window
+
+
+def totals(*summaries: TrafficSummary | None) -> list[int]:
     versions = [version for summary in summaries if summary is not None for version in summary.versions]
-    return (
-        sum(version.queries for version in versions),
-        sum(sum(version.count) for version in versions),
-        sum(sum(version.agreeing) for version in versions),
-        sum(version.labels_requested for version in versions),
-    )
+    counts = [(one.queries, sum(one.count), sum(one.agreeing), one.labels_requested) for one in versions]
+    return [sum(column) for column in zip(*counts, strict=True)]
 
 
 @given(st.lists(st.integers(0, 10_000), max_size=20), st.data())
@@ -44,7 +46,7 @@ def test_parts_add_up_to_the_whole(numbers: list[int], data: st.DataObject) -> N
     results = [routed(number) for number in numbers]
     cut = data.draw(st.integers(0, len(results)))
     whole = taken(results)
-    assert totals([taken(results[:cut]), taken(results[cut:])]) == totals([whole])
+    assert totals(taken(results[:cut]), taken(results[cut:])) == totals(whole)
     assert (whole is None) == (not results)
 
 
@@ -103,22 +105,18 @@ def test_a_refused_call_takes_no_part_in_the_mean_latency() -> None:
     summary = summarized([good, routed(2, small=small, decision=failed)])
     (one,) = summary.versions
     assert (one.small_calls, one.small_failed, one.small_latency_s) == (2, 1, 0.05)
-    window = TrafficWindow(Grid(summary.grid), 1_000)
-    window.add(summary)
-    assert window.mean_latency_s() == (0.05, 0.15)
+    assert window_of(summary).mean_latency_s() == (0.05, 0.15)
 
 
 def test_a_query_that_left_the_small_model_out_is_no_failure() -> None:
     """Those asked stand for the others in the mix of u."""
-    decision = routed(0).decision.model_copy(
-        update={"escalated": True, "reason": "large_only", "large_probability": 1.0, "small_probability": 0.25}
-    )
+    changes = {"escalated": True, "reason": "large_only", "large_probability": 1.0, "small_probability": 0.25}
+    decision = routed(0).decision.model_copy(update=changes)
     without = decision.model_copy(update={"uncertainty": None, "error_probability": None})
     results = [routed(1, decision=decision)] + [routed(n, decision=without, small=None) for n in range(2, 5)]
     summary = summarized(results)
     (one,) = summary.versions
     assert (one.queries, one.small_calls, one.small_skipped, one.small_failed) == (4, 1, 3, 0)
     assert (sum(one.count), sum(one.pairs), sum(one.pairs_explored)) == (1, 1, 0)
-    window = TrafficWindow(Grid(summary.grid), 1_000)
-    window.add(summary)
+    window = window_of(summary)
     assert (window.counts[COUNT].sum(), window.counts[MIX].sum(), window.failed_share) == (1, 4, 0.0)
