@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Callable
+from contextlib import suppress
 from datetime import UTC, datetime
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -16,11 +17,10 @@ from rich.table import Table
 from schemas.calibration import CalibrationVersion
 from schemas.errors import ConfigError, UcciError
 from schemas.label_requested import RequestReason
-from schemas.routed import RoutedEvent
 from schemas.settings import Settings
 from schemas.settings_text import render_settings, require_models, settings_warnings
 from schemas.status import LabelPlan
-from schemas.topics import OBSERVATIONS, RESULTS
+from schemas.topics import OBSERVATIONS
 from ucci_runtime.cli import require_extra, version_option
 from ucci_runtime.process import LogFormat, configure_logging
 from ucci_stream.label_tools.commands import scores_app, studio_app
@@ -256,8 +256,9 @@ def send(
     from ucci_stream.topics.feed import send_queries
     from ucci_stream.topics.outcomes import OF_RESULTS, sent_and_followed
 
-    wanted = OF_RESULTS if wait else None
-    return _fed(*sent_and_followed(settings, lambda known: send_queries(known, file), wanted, timeout))
+    return _fed(
+        *sent_and_followed(settings, partial(send_queries, settings, file), OF_RESULTS if wait else None, timeout)
+    )
 
 
 @command(app, "label")
@@ -274,8 +275,9 @@ def label(
     from ucci_stream.topics.feed import send_feedback
     from ucci_stream.topics.outcomes import OF_LABELS, sent_and_followed
 
-    wanted = OF_LABELS if wait else None
-    return _fed(*sent_and_followed(settings, lambda known: send_feedback(known, file), wanted, timeout))
+    return _fed(
+        *sent_and_followed(settings, partial(send_feedback, settings, file), OF_LABELS if wait else None, timeout)
+    )
 
 
 @command(app, "results")
@@ -289,17 +291,15 @@ def results(
 
     Example: ucci-stream results --follow --json | jq -c .decision
     """
-    from ucci_stream.topics.outcomes import latest, result_line
+    from ucci_stream.topics.outcomes import latest_results, result_line
 
     end_by_sigterm()
-    try:
-        for routed in latest(settings, RESULTS, RoutedEvent, last, endless=follow):
+    with suppress(KeyboardInterrupt):
+        for routed in latest_results(settings, last, endless=follow):
             if as_json:
                 print_json(routed.to_json())
             else:
                 out.print(result_line(routed), highlight=False, soft_wrap=True)
-    except KeyboardInterrupt:
-        return
 
 
 @command(app, "label-queue")
@@ -539,19 +539,14 @@ add_commands(app)
 
 def main() -> None:
     """Run the command; every failure is one line (or one a fault) on standard error."""
-    raise SystemExit(_guarded(app))
-
-
-def _guarded(run: Callable[[], object]) -> int:
     try:
-        run()
+        app()
     except ConfigError as error:
         warn(*error.faults, style="red")
-        return ConfigError.exit_code
+        sys.exit(ConfigError.exit_code)
     except UcciError as error:
         warn(str(error), style="red")
-        return int(getattr(error, "exit_code", 1))
-    return 0
+        sys.exit(int(getattr(error, "exit_code", 1)))
 
 
 if __name__ == "__main__":

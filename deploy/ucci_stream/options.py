@@ -108,7 +108,8 @@ _NAMED = Annotated[str, typer.Option("--workload", help="The workload that is me
 #: The options that say which workload is meant, with their defaults.
 CHOICE: Mapping[str, tuple[Any, Any]] = {"config": (ConfigOption, None), "workload": (WorkloadOption, None)}
 
-_SOURCES: dict[type, tuple[Mapping[str, tuple[Any, Any]], Callable[..., Any]]] = {
+#: Of which options, by name with annotation and default, a command's parameter of a kind is made, and by what.
+SOURCES: dict[type, tuple[Mapping[str, tuple[Any, Any]], Callable[..., Any]]] = {
     Settings: ({"config": (ConfigOption, None)}, settings_of),
     Chosen: (CHOICE, _chosen),
     Named: ({**CHOICE, "workload": (_NAMED, Parameter.empty)}, _chosen),
@@ -116,22 +117,17 @@ _SOURCES: dict[type, tuple[Mapping[str, tuple[Any, Any]], Callable[..., Any]]] =
 Work = TypeVar("Work", bound=Callable[..., "Outcome | None"])
 
 
-def source(kind: type, options: Mapping[str, tuple[Any, Any]], make: Callable[..., Any]) -> None:
-    """Say of which options, by name with annotation and default, a command's parameter of this kind is made."""
-    _SOURCES[kind] = (options, make)
-
-
 def command(app: typer.Typer, name: str) -> Callable[[Work], Work]:
     """Return a decorator that makes a function a subcommand.
 
-    A parameter annotated as :class:`Settings`, :class:`Chosen` or another :func:`source` is made of that source's
+    A parameter annotated as :class:`Settings`, :class:`Chosen` or another of :data:`SOURCES` is made of that source's
     options. A function that returns an :class:`Outcome` takes ``--json`` as well; what it returns is printed, and its
     code is the exit code.
     """
 
     def register(work: Work) -> Work:
         hints, own = get_type_hints(work, include_extras=True), signature(work).parameters
-        made = {one: _SOURCES[hints[one]] for one in own if isinstance(hints[one], type) and hints[one] in _SOURCES}
+        made = {one: SOURCES[hints[one]] for one in own if isinstance(hints[one], type) and hints[one] in SOURCES}
         options = {one: (hints[one], parameter.default) for one, parameter in own.items() if one not in made}
         for taken, _ in made.values():
             options |= taken

@@ -22,6 +22,7 @@ from ucci_runtime.cli import require_extra
 from ucci_stream.options import (
     CHOICE,
     KEY_VARIABLE,
+    SOURCES,
     URL_VARIABLE,
     Chosen,
     JsonFlag,
@@ -32,7 +33,6 @@ from ucci_stream.options import (
     moment_of,
     settings_of,
     show,
-    source,
     workload_of,
 )
 
@@ -95,12 +95,14 @@ class Acting(NamedTuple):
     reason: str
     wait_s: float
 
-    def do(self, action: Action, version: int | None = None, **more: Any) -> Outcome:
-        """Command the fit; the outcome is in one line."""
-        from ucci_stream.operate.http_api import Act, outcome_line, perform
+    def do(
+        self, action: Action, version: int | None = None, *, hold: bool | None = None, **more: float | str | None
+    ) -> Outcome:
+        """Command the fit; the outcome is in one line. ``hold``: a roll-back until unpinned, or until the next fit."""
+        from ucci_stream.operate.http_api import outcome_line
 
-        act = Act(action, self.reason, self.wait_s, version, **more)
-        answer = self.api.call(lambda api, chosen: perform(api, chosen, act))
+        body = {"reason": self.reason} | ({} if hold is None else {"hold": hold})
+        answer = self.api.call(lambda api, one: api.act(one, action, version, body, wait_s=self.wait_s, **more))
         return Outcome(answer, [outcome_line(answer)])
 
 
@@ -114,16 +116,13 @@ _API: Mapping[str, tuple[Any, Any]] = {
     "url": (Annotated[str | None, _URL], None),
     "key": (Annotated[str | None, _KEY], None),
 }
-source(Api, _API, Api)
-source(
-    Acting,
-    {
-        "reason": (Annotated[str, typer.Option(help="One line, kept with the command.")], ""),
-        "wait": (Annotated[float, _WAIT], 10.0),
-        **_API,
-    },
-    lambda reason, wait, **place: Acting(Api(**place), reason, wait),
-)
+_ACT: Mapping[str, tuple[Any, Any]] = {
+    "reason": (Annotated[str, typer.Option(help="One line, kept with the command.")], ""),
+    "wait": (Annotated[float, _WAIT], 10.0),
+    **_API,
+}
+SOURCES[Api] = (_API, Api)
+SOURCES[Acting] = (_ACT, lambda reason, wait, **place: Acting(Api(**place), reason, wait))
 _WATCH_S = 2.0
 VersionToTry = Annotated[int, typer.Argument(min=1, help="The version to try.")]
 Labeler = Annotated[str, typer.Argument(help="The name, as feedback gives it.")]
@@ -340,15 +339,12 @@ def acls(
 
     callers = (principal_producer, principal_labeler, principal_label_tool, principal_operator)
     given = (principal_router, principal_gateway, principal_recalibrator, *callers)
-    principals, prefix = (
-        access.checked_principals(dict(zip(access.COMPONENTS, given, strict=True))),
-        settings.topics.prefix,
-    )
+    principals = access.checked_principals(dict(zip(access.COMPONENTS, given, strict=True)))
+    prefix = settings.topics.prefix
     if form == "strimzi":
-        users = access.strimzi_users(principals, prefix, strimzi_cluster)
-        lines = access.yaml_documents(users).splitlines()
+        lines = access.yaml_documents(access.strimzi_users(principals, prefix, strimzi_cluster)).splitlines()
     elif form == "kafka-acls":
-        lines = list(access.kafka_acls(principals, prefix))
+        lines = access.kafka_acls(principals, prefix)
     else:
         raise ConfigError([f"--format: is {form!r}; give kafka-acls or strimzi"])
     return Outcome(access.as_rows(principals, prefix), lines)
@@ -362,12 +358,13 @@ def doctor(settings: Settings) -> Outcome:
 
     Example: ucci-stream doctor --config ucci.toml
     """
-    from ucci_stream.operate.findings import exit_code, summary
+    from ucci_stream.operate.findings import summary
     from ucci_stream.operate.kafka_diagnosis import diagnose, finding_lines
 
     found = diagnose(settings)
-    document = {"summary": summary(found), "findings": [finding._asdict() for finding in found]}
-    return Outcome(document, finding_lines(found), exit_code(found))
+    counts = summary(found)
+    document = {"summary": counts, "findings": [finding._asdict() for finding in found]}
+    return Outcome(document, finding_lines(found), int(counts["fault"] > 0))
 
 
 # Notifications
@@ -421,8 +418,6 @@ _WHY = {
 class NoSuchLetter(UcciError):
     """No dead letter stands at that place."""
 
-    exit_code = 1
-
 
 @command(letters_app, "list")
 def list_letters(
@@ -441,12 +436,12 @@ def list_letters(
     groups = grouped(read_letters(settings, Selection(stage, reason, topic, moment_of(since))))
     table = Table("stage", "reason", "topic", "count", "first", "last", "last place", "last error")
     for group in groups:
-        error = group.last.error
+        error = group["last_error"]
         error = error if len(error) <= _ERROR_CHARS else error[: _ERROR_CHARS - 1] + "…"
-        times = (f"{moment:%m-%d %H:%M:%S}" for moment in (group.first.at, group.last.at))
-        row = (group.stage, group.reason, group.topic, str(group.count), *times, group.last.place, error)
-        table.add_row(*(cell.replace("[", "\\[") for cell in row))
-    return Outcome({"groups": [group.document() for group in groups]}, [table if groups else "no dead letters"])
+        times = (group[name][5:19].replace("T", " ") for name in ("first_at", "last_at"))
+        named = (str(group[name]) for name in ("stage", "reason", "topic", "count"))
+        table.add_row(*(cell.replace("[", "\\[") for cell in (*named, *times, group["last_place"], error)))
+    return Outcome({"groups": groups}, [table if groups else "no dead letters"])
 
 
 @command(letters_app, "show")
@@ -497,7 +492,8 @@ def replay_letters(
     where = ", ".join(f"{count} to {name}" for name, count in sorted(done.by_topic.items()))
     lines = [f"{done.by_topic.total()} {verb}{f': {where}' if where else ''}"]
     lines += [f"{count} left out: {_WHY[why]}" for why, count in sorted(done.skipped.items())]
-    return Outcome(done.document(), lines)
+    document = {"dry_run": dry_run, "replayed": done.by_topic.total(), **done._asdict()}
+    return Outcome(document, lines)
 
 
 #: Exit codes by severity; 1 and 2 stay with what could not be asked.
@@ -523,12 +519,11 @@ def _numbers(status: Mapping[str, Any]) -> dict[str, str]:
     goal = "" if target.get("micro_f1") is None else f" for {target['micro_f1']:g}"
     rate, saved = status["escalation_rate"], status["saving"]
     waiting = ((status["lag"] or {}).get("records") or {}).get("queries")
+    less = "" if saved is None else _saved(saved["sequential"])
     return {
         "micro-F1": "–" if quality is None else f"{quality['estimate']:.3f}{goal}",
         "escalated": "–" if rate is None else f"{rate:.1%}",
-        "cost": "–"
-        if cost is None
-        else f"{cost['sequential']:.2f}{'' if saved is None else _saved(saved['sequential'])}",
+        "cost": "–" if cost is None else f"{cost['sequential']:.2f}{less}",
         "degraded": f"{served.get('degraded', 0)} of {queries}" if queries else "–",
         "waiting": "–" if waiting is None else str(waiting),
     }

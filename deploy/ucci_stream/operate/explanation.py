@@ -17,12 +17,15 @@ from pydantic_core import to_json
 from schemas.basis import is_of_basis
 from schemas.calibration import CalibrationVersion
 from schemas.draws import drawn_as, mark_of, uniform
-from schemas.event import rfc3339
+from schemas.event import Event, rfc3339
 from schemas.feedback import FeedbackEvent
 from schemas.labelled import LabelledExample
 from schemas.routed import RoutedEvent
 from schemas.status import WorkloadStatus
 from ucci_stream.operate.kafka_letters import Letter
+
+#: Whether a query's label counts in the estimates, and why.
+Verdict = tuple[Literal["yes", "no", "not yet", "unknown"], str]
 
 #: The fields shown of feedback and of a joined label.
 _SAID = ("labeler", "source", "labelled_at", "arrived_at", "revision", "retracted", "entities", "verdict")
@@ -55,13 +58,6 @@ class Traces:
     letters: list[Letter] = field(default_factory=list)
 
 
-class Verdict(NamedTuple):
-    """Whether a query's label counts in the estimates, and why."""
-
-    counted: Literal["yes", "no", "not yet", "unknown"]
-    why: str
-
-
 def explanation(
     query_id: str, traces: Traces, signal: str, mark: str | None = None, key: bytes | None = None
 ) -> dict[str, Any]:
@@ -81,16 +77,16 @@ def explanation(
     draws_by = drawn_as(query_id, key) if routed.drawn_with == mark_of(key) else None
     found["decision"] = _decision(routed, traces.version, draws_by)
     found["draws"] = _draws(routed, traces.version, draws_by)
-    verdict = verdict_of(traces, signal, mark)
+    counted, why = verdict_of(traces, signal, mark)
     found["label"] = {
         "requested": routed.label.requested,
         "reason": routed.label.reason,
         "probability": routed.label.probability,
         "is_open": traces.is_open,
-        "feedback": [_said(*one) for one in traces.feedback],
-        "joined": [_joined(example) for example in traces.examples],
-        "counted": verdict.counted,
-        "why": verdict.why,
+        "feedback": [_told(event, _SAID, arrived_at=at and rfc3339(at)) for event, at in traces.feedback],
+        "joined": [_told(example, _JOINED) for example in traces.examples],
+        "counted": counted,
+        "why": why,
     }
     return found
 
@@ -104,11 +100,11 @@ def _decision(routed: RoutedEvent, version: CalibrationVersion | None, draws_by:
         "uncertainty": decision.uncertainty,
         "error_probability": decision.error_probability,
         "calibration_version": decision.calibration_version,
-        "uncertainty_threshold": None if version is None else version.uncertainty_threshold,
+        "uncertainty_threshold": version and version.uncertainty_threshold,
         "threshold": decision.threshold,
-        "version_made_at": None if version is None else rfc3339(version.created_at),
-        "version_trigger": None if version is None else version.evidence.trigger,
-        "trial": None if decision.trial is None else decision.trial.model_dump(mode="json"),
+        "version_made_at": version and rfc3339(version.created_at),
+        "version_trigger": version and version.evidence.trigger,
+        "trial": decision.trial and decision.trial.model_dump(mode="json"),
         "repeatable": None,
     }
     if version is not None and draws_by is not None and decision.reason not in ("degraded", "large_only"):
@@ -121,7 +117,7 @@ def _draws(routed: RoutedEvent, version: CalibrationVersion | None, draws_by: st
     """Return the number drawn for this query and what it was compared with; exploration lies inside the label draw."""
     return {
         "number": None if draws_by is None else uniform(draws_by, routed.workload),
-        "exploration_probability": None if version is None else version.exploration_probability,
+        "exploration_probability": version and version.exploration_probability,
         "explored": routed.decision.reason == "exploration",
         "label_probability": routed.label.probability,
         "label_requested": routed.label.requested,
@@ -129,14 +125,9 @@ def _draws(routed: RoutedEvent, version: CalibrationVersion | None, draws_by: st
     }
 
 
-def _said(event: FeedbackEvent, arrived_at: datetime | None) -> dict[str, Any]:
-    told = event.model_dump(mode="json") | {"arrived_at": None if arrived_at is None else rfc3339(arrived_at)}
-    return {name: told.get(name) for name in _SAID}
-
-
-def _joined(example: LabelledExample) -> dict[str, Any]:
-    told = example.model_dump(mode="json")
-    return {name: told.get(name) for name in _JOINED}
+def _told(event: Event, names: Sequence[str], **more: object) -> dict[str, Any]:
+    told = event.model_dump(mode="json") | more
+    return {name: told.get(name) for name in names}
 
 
 def lines(found: Mapping[str, Any]) -> list[tuple[str, str]]:
@@ -216,19 +207,18 @@ def verdict_of(traces: Traces, signal: str, mark: str | None = None) -> Verdict:
     if not traces.examples:
         return _before_the_join([one.event for one in traces.feedback], is_requested=traces.results[0].label.requested)
     standing = max(traces.examples, key=lambda example: example.revision)
-    if (why := _outside(standing, traces.status, signal, mark)) is not None:
-        return Verdict("no", why)
-    audit = None if traces.status is None else traces.status.details.get("label_audit")
-    quarantined = audit.get("quarantined") if isinstance(audit, dict) else 0
-    if quarantined:
-        return Verdict("unknown", f"some {quarantined} labels are taken for slips since an audit; it may be one")
+    details = {} if traces.status is None else traces.status.details
+    if (why := _outside(standing, details.get("labelers_set_aside"), signal, mark)) is not None:
+        return "no", why
+    audit = details.get("label_audit")
+    if quarantined := audit.get("quarantined") if isinstance(audit, dict) else 0:
+        return "unknown", f"some {quarantined} labels are taken for slips since an audit; it may be one"
     corrected = len({example.revision for example in traces.examples}) > 1
-    return Verdict("yes", f"as {'last corrected' if corrected else 'joined'}, while it is among the latest labels")
+    return "yes", f"as {'last corrected' if corrected else 'joined'}, while it is among the latest labels"
 
 
-def _outside(standing: LabelledExample, status: WorkloadStatus | None, signal: str, mark: str | None) -> str | None:
+def _outside(standing: LabelledExample, people: object, signal: str, mark: str | None) -> str | None:
     """Return why a label that has reached the fit stays outside the estimates, or None."""
-    people = None if status is None else status.details.get("labelers_set_aside")
     reasons = (
         (standing.retracted, "it was withdrawn, or turned into a skip"),
         (not standing.is_counted, f"nobody has said what is right, only {standing.verdict!r} of the answer served"),
@@ -248,7 +238,7 @@ def _outside(standing: LabelledExample, status: WorkloadStatus | None, signal: s
 
 def _before_the_join(feedback: Sequence[FeedbackEvent], *, is_requested: bool) -> Verdict:
     if not feedback:
-        return Verdict("not yet" if is_requested else "no", "no label has come in")
+        return ("not yet" if is_requested else "no"), "no label has come in"
     if all(event.retracted or (event.entities is None and event.verdict is None) for event in feedback):
-        return Verdict("no", "labelers have skipped it, or taken their labels back")
-    return Verdict("not yet", "the join has not sent it to the fit: look at its lag, and at dead letters")
+        return "no", "labelers have skipped it, or taken their labels back"
+    return "not yet", "the join has not sent it to the fit: look at its lag, and at dead letters"

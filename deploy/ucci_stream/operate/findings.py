@@ -8,9 +8,9 @@ fit ask it, and whether a setting is taken over on SIGHUP of :mod:`schemas.setti
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from datetime import datetime
-from typing import Literal, NamedTuple
+from typing import Literal, NamedTuple, TypeVar
 
 from recalibrator.headlines.facts import Facts
 from recalibrator.headlines.rules import headline
@@ -20,6 +20,7 @@ from schemas.settings import Settings, WorkloadSettings
 from schemas.settings_reread import OF_RECALIBRATOR, OF_ROUTER, is_reread, running_settings
 from schemas.status import RecalibratorStatus, RouterStatus, WorkloadStatus
 
+Reporting = TypeVar("Reporting", RouterStatus, RecalibratorStatus)
 Severity = Literal["ok", "warning", "fault"]
 
 #: Services report every few seconds; one that has not for so long does not run.
@@ -52,25 +53,6 @@ class Finding(NamedTuple):
     remedy: str = ""
 
 
-class GroupFacts(NamedTuple):
-    """A consumer group as its coordinator knows it."""
-
-    group_id: str
-    members: int
-    #: Records between its committed offsets and the ends of committed records; all that the log holds where it has
-    #: committed nothing.
-    behind: int
-
-
-class OpenTransaction(NamedTuple):
-    """A transaction that hides what comes after it from readers of a partition."""
-
-    topic: str
-    partition: int
-    hidden: int
-    age_s: float
-
-
 class ClockFacts(NamedTuple):
     """When the newest result was dated: by its router, by the broker, and when it was read here."""
 
@@ -80,31 +62,29 @@ class ClockFacts(NamedTuple):
     read_at: datetime
 
 
-def exit_code(findings: Sequence[Finding]) -> int:
-    """Return 1 where something does not work, 0 otherwise, warnings included."""
-    return int(any(finding.severity == "fault" for finding in findings))
+def of_group(group_id: str, members: int, behind: int, service: str) -> Finding:
+    """Judge a group: nobody in it and work waiting is a fault.
 
-
-def of_group(facts: GroupFacts, service: str) -> Finding:
-    """Judge a group: nobody in it and work waiting is a fault."""
-    line = f"{facts.group_id}: {facts.members} members, {facts.behind} records behind"
-    if facts.members:
+    ``behind``: records between its committed offsets and the ends of committed records; all that the log holds where it
+    has committed nothing.
+    """
+    line = f"{group_id}: {members} members, {behind} records behind"
+    if members:
         return Finding("groups", "ok", line)
-    remedy = f"start a {service}: `{service} run`"
-    return Finding("groups", "fault" if facts.behind else "warning", line, remedy)
+    return Finding("groups", "fault" if behind else "warning", line, f"start a {service}: `{service} run`")
 
 
-def of_transaction(found: OpenTransaction) -> Finding:
-    """Judge an open transaction by its age."""
+def of_transaction(topic: str, partition: int, hidden: int, age_s: float) -> Finding:
+    """Judge by its age an open transaction, which hides what comes after it from readers of a partition."""
     line = (
-        f"{found.topic}, partition {found.partition}: a transaction has been open for {found.age_s:.0f} s and hides "
-        f"{found.hidden} records after it"
+        f"{topic}, partition {partition}: a transaction has been open for {age_s:.0f} s and hides {hidden} records "
+        "after it"
     )
-    if found.age_s <= OPEN_TRANSACTION_S:
+    if age_s <= OPEN_TRANSACTION_S:
         return Finding("transactions", "ok", line)
     remedy = (
         "start the instance that left it open again, which ends it, or: kafka-transactions.sh --bootstrap-server "
-        f"HOST:PORT abort --topic {found.topic} --partition {found.partition} --start-offset OFFSET"
+        f"HOST:PORT abort --topic {topic} --partition {partition} --start-offset OFFSET"
     )
     return Finding("transactions", "fault", line, remedy)
 
@@ -123,21 +103,19 @@ def of_clocks(facts: ClockFacts) -> list[Finding]:
     return found or [Finding("clocks", "ok", "no clock contradicts the broker's")]
 
 
-def of_version(workload: WorkloadSettings, version: CalibrationVersion | None, now: datetime) -> list[Finding]:
+def of_version(workload: WorkloadSettings, version: CalibrationVersion | None, now: datetime) -> Finding:
     """Judge the version in force; one for another prompt, model or signal than configured is refused by routers."""
     if version is None:
         line = f"{workload.name}: no version; every query runs both models"
         remedy = (
             f"label what `ucci-stream label-queue` lists, or: ucci-stream bootstrap FILE --workload {workload.name}"
         )
-        return [Finding("versions", "warning", line, remedy)]
-    age = _age((now - version.created_at).total_seconds())
-    line = f"{workload.name}: version {version.version}, {version.state}, made {age} ago"
-    found = [Finding("versions", "ok", line)]
+        return Finding("versions", "warning", line, remedy)
     if (foreign := misfit(version, made_for(workload))) is not None:
         line = f"{workload.name}: version {version.version} was {foreign.problem}"
-        found = [Finding("versions", "fault", line, "recalibrate, since routers refuse it; or configure as before")]
-    return found
+        return Finding("versions", "fault", line, "recalibrate, since routers refuse it; or configure as before")
+    age = _age((now - version.created_at).total_seconds())
+    return Finding("versions", "ok", f"{workload.name}: version {version.version}, {version.state}, made {age} ago")
 
 
 def of_status(status: WorkloadStatus | None, workload: WorkloadSettings, now: datetime) -> Iterator[Finding]:
@@ -176,9 +154,7 @@ def _of_labels(status: WorkloadStatus) -> Finding:
 
 def of_routers(routers: Sequence[RouterStatus], now: datetime) -> Iterator[Finding]:
     """Judge what the routers that still report say of themselves."""
-    for router in routers:
-        if (now - router.updated_at).total_seconds() > SILENT_S:
-            continue
+    for router in _heard(routers, now):
         if router.rejected_versions:
             reasons = ", ".join(f"{reason}: {count}" for reason, count in sorted(router.rejected_versions.items()))
             line = f"router {router.instance_id} has refused versions ({reasons})"
@@ -202,9 +178,13 @@ def of_disk(path: str, free_bytes: int, is_writable: bool) -> Finding:
 
 def summary(findings: Sequence[Finding]) -> Mapping[str, int]:
     """Count the findings by severity."""
-    return {
-        severity: sum(finding.severity == severity for finding in findings) for severity in ("fault", "warning", "ok")
-    }
+    found = [finding.severity for finding in findings]
+    return {severity: found.count(severity) for severity in ("fault", "warning", "ok")}
+
+
+def _heard(reports: Iterable[Reporting], now: datetime) -> list[Reporting]:
+    """Return what comes of services that still run."""
+    return [one for one in reports if (now - one.updated_at).total_seconds() <= SILENT_S]
 
 
 def _age(seconds: float) -> str:
@@ -221,8 +201,6 @@ HARMFUL: frozenset[Effect] = frozenset({"dead_letters", "cold_start"})
 
 _LONGEST_CHARS = 60
 _DEFAULT_WORKLOAD = "default_workload"
-_WORKLOADS = "workloads"
-_NOT_SET = "the default"
 
 
 class Running(NamedTuple):
@@ -254,20 +232,15 @@ def changes(settings: Settings, running: Running, now: datetime) -> list[Change]
 
     ``now``: services that have not reported for a minute before it do not run.
     """
-    routers = [one for one in running.routers if (now - one.updated_at).total_seconds() <= SILENT_S]
-    recalibrators = [one for one in running.recalibrators if (now - one.updated_at).total_seconds() <= SILENT_S]
-    known = {name for router in routers for name in router.versions}
-    if not routers:
-        known = set(running.versions)
-    found = [
+    routers, recalibrators = _heard(running.routers, now), _heard(running.recalibrators, now)
+    known = {name for router in routers for name in router.versions} if routers else set(running.versions)
+    of_workloads = (
         change
         for name, workload in settings.workloads.items()
         for change in _of_workload(workload, running.versions.get(name), is_new=name not in known)
-    ]
-    found += [_removed(name) for name in sorted(known - settings.workloads.keys())]
-    found += _of_unnamed(settings, routers)
-    found += _of_settings(settings, routers, recalibrators)
-    return found
+    )
+    removed = map(_removed, sorted(known - settings.workloads.keys()))
+    return [*of_workloads, *removed, *_of_unnamed(settings, routers), *_of_settings(settings, routers, recalibrators)]
 
 
 def _of_workload(workload: WorkloadSettings, version: CalibrationVersion | None, *, is_new: bool) -> Iterator[Change]:
@@ -316,10 +289,8 @@ def _of_unnamed(settings: Settings, routers: Sequence[RouterStatus]) -> Iterator
         message = f"queries that name no workload went to {went} and become dead letters (missing_workload)"
         yield Change("dead_letters", _DEFAULT_WORKLOAD, message, f'default_workload = "{before[0]}"')
     else:
-        message = f"queries that name no workload go to {after} instead of {went}"
-        yield Change(
-            "moved", _DEFAULT_WORKLOAD, message, f'default_workload = "{before[0]}" leaves them where they are'
-        )
+        act = f'default_workload = "{before[0]}" leaves them where they are'
+        yield Change("moved", _DEFAULT_WORKLOAD, f"queries that name no workload go to {after} instead of {went}", act)
 
 
 def _unnamed_in(router: RouterStatus) -> str | None:
@@ -350,21 +321,18 @@ def _of_settings(
 
 def _differing(known: Mapping[str, str], wanted: Mapping[str, str]) -> dict[str, str]:
     """Return what differs, by key; a workload that one side lacks is one key."""
-    here, there = ({key.split(".")[1] for key in side if key.startswith(f"{_WORKLOADS}.")} for side in (known, wanted))
+    here, there = ({key.split(".")[1] for key in side if key.startswith("workloads.")} for side in (known, wanted))
     found: dict[str, str] = {}
-    for key in sorted(known.keys() | wanted.keys()):
-        before, after = known.get(key), wanted.get(key)
-        if before == after:
-            continue
-        names = key.split(".")
-        if names[0] == _WORKLOADS and names[1] in here ^ there:
-            found[".".join(names[:2])] = "a new table" if names[1] in there else "the table is gone"
+    for key in sorted(key for key in known.keys() | wanted.keys() if known.get(key) != wanted.get(key)):
+        table, *names = key.split(".")
+        if table == "workloads" and names[0] in here ^ there:
+            found[f"{table}.{names[0]}"] = "a new table" if names[0] in there else "the table is gone"
         else:
-            found[key] = f"{_short(before)} → {_short(after)}"
+            found[key] = f"{_short(known.get(key))} → {_short(wanted.get(key))}"
     return found
 
 
 def _short(rendered: str | None) -> str:
     if rendered is None:
-        return _NOT_SET
+        return "the default"
     return rendered if len(rendered) <= _LONGEST_CHARS else rendered[:_LONGEST_CHARS] + "…"

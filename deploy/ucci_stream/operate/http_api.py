@@ -27,8 +27,6 @@ _DETAIL_CHARS = 300
 class ApiFailed(UcciError):
     """The API did not answer, or refused; the line says why and what to look at."""
 
-    exit_code = 1
-
 
 def api_of(settings: Settings | None, url: str | None, key: str | None) -> RecalibratorApi:
     """Return the API: where it is given, else where it is configured. Raises ConfigError when the address is none."""
@@ -44,10 +42,8 @@ def api_of(settings: Settings | None, url: str | None, key: str | None) -> Recal
 
 def _configured_key(settings: Settings | None) -> str | None:
     """Return the key of the scope admin that stands in the configuration itself, if one does."""
-    for key in {} if settings is None else settings.recalibrator.api_keys.values():
-        if "admin" in key.scopes and key.key is not None:
-            return key.key.get_secret_value()
-    return None
+    keys = () if settings is None else settings.recalibrator.api_keys.values()
+    return next((one.key.get_secret_value() for one in keys if "admin" in one.scopes and one.key is not None), None)
 
 
 class RecalibratorApi(NamedTuple):
@@ -66,26 +62,57 @@ class RecalibratorApi(NamedTuple):
 
     async def versions(self, workload: str) -> list[dict[str, Any]]:
         """Return a workload's versions, newest first."""
-        found = await self._call("GET", f"/v1/calibrations/{_segment(workload)}")
-        return list(found["versions"])
+        return list((await self._call("GET", f"/v1/calibrations/{_segment(workload)}"))["versions"])
 
     async def act(
-        self, workload: str, what: str, body: Mapping[str, Any], *, wait_s: float, **more: float | str | None
+        self,
+        workload: str,
+        action: Action,
+        version: int | None,
+        body: Mapping[str, Any],
+        *,
+        wait_s: float,
+        **more: float | str | None,
     ) -> dict[str, Any]:
-        """Command the fit, and return the answer.
+        """Command the fit and return the API's answer; it names the outcome.
 
-        ``what``: what follows the workload in the address, such as ``/7:activate`` or ``:pause``; ``more`` goes into
-        its query. Raises ApiFailed.
+        ``version``: without one, that in force is pinned, and the one before it activated. ``more`` goes into the
+        query of the address. Raises ApiFailed when the API or the fit refuses, when no outcome came in time, or when
+        there is no version to act on.
         """
+        if version is None and action in ("activate", "pin"):
+            version = await self._version_meant(workload, action)
+        place = f"{_segment(workload)}{'' if version is None else f'/{version}'}:{action.replace('_', '-')}"
         query = urlencode({"wait_s": f"{wait_s:g}"} | {name: one for name, one in more.items() if one is not None})
-        path = f"/v1/calibrations/{_segment(workload)}{what}?{query}"
-        return await self._call("POST", path, body, timeout_s=wait_s)
+        answer = await self._call("POST", f"/v1/calibrations/{place}?{query}", body, timeout_s=wait_s)
+        outcome = answer.get("outcome")
+        if outcome is None:
+            raise ApiFailed(
+                f"{workload}: {action} is in the log (command {answer.get('command_id')}), and no fit has applied it "
+                f"within {wait_s:g} s; a fit that starts will: look at GET /v1/status and the fit's log"
+            )
+        if outcome["is_refused"]:
+            raise ApiFailed(f"{workload}: {outcome['note']}")
+        return answer
+
+    async def _version_meant(self, workload: str, action: Action) -> int:
+        """Return the version in force, to pin it; or the one before it, to roll back to."""
+        current = (await self.status(workload))["calibration_version"]
+        if current is None:
+            raise ApiFailed(f"{workload}: no version is in force yet")
+        if action == "pin":
+            return int(current)
+        lines = await self.versions(workload)
+        parent = next((one["parent_version"] for one in lines if one["version"] == current), None)
+        if parent is None:
+            raise ApiFailed(f"{workload}: no version before {current} is known; name the one to roll back to")
+        return int(parent)
 
     async def _call(
         self, method: str, path: str, body: Mapping[str, Any] | None = None, *, timeout_s: float = 0.0
     ) -> dict[str, Any]:
         url, key = self
-        headers = {} if key is None else {_KEY_HEADER: key}
+        headers = None if key is None else {_KEY_HEADER: key}
         limit = aiohttp.ClientTimeout(total=timeout_s + _MARGIN_S, connect=_MARGIN_S)
         try:
             async with (
@@ -132,69 +159,11 @@ _ON_TRIAL: tuple[Action, ...] = ("shadow", "canary")
 _HELD = "; it holds until `ucci-stream unpin`"
 
 
-class Act(NamedTuple):
-    """An act as the command line gives it."""
-
-    action: Action
-    reason: str
-    wait_s: float
-    #: None: as :func:`perform` finds it for the action.
-    version: int | None = None
-
-    share: float | None = None
-    #: Of a roll-back: until unpinned, or until the next fit.
-    hold: bool | None = None
-    #: RFC 3339.
-    until: str | None = None
-    labeler: str | None = None
-
-
-async def perform(api: RecalibratorApi, workload: str, act: Act) -> dict[str, Any]:
-    """Command the fit and return the API's answer; it names the outcome.
-
-    Raises ApiFailed when the API or the fit refuses, when no outcome came in time, or when there is no version to act
-    on.
-    """
-    version = act.version
-    if version is None and act.action in ("activate", "pin"):
-        version = await _version_meant(api, workload, act.action)
-    body: dict[str, Any] = {"reason": act.reason} | ({} if act.hold is None else {"hold": act.hold})
-    place = "" if version is None else f"/{version}"
-    what = f"{place}:{act.action.replace('_', '-')}"
-    more = {"share": act.share, "until": act.until, "labeler": act.labeler}
-    answer = await api.act(workload, what, body, wait_s=act.wait_s, **more)
-    outcome = answer.get("outcome")
-    if outcome is None:
-        raise ApiFailed(
-            f"{workload}: {act.action} is in the log (command {answer.get('command_id')}), and no fit has applied it "
-            f"within {act.wait_s:g} s; a fit that starts will: look at GET /v1/status and the fit's log"
-        )
-    if outcome["is_refused"]:
-        raise ApiFailed(f"{workload}: {outcome['note']}")
-    return answer
-
-
-async def _version_meant(api: RecalibratorApi, workload: str, action: Action) -> int:
-    """Return the version in force, to pin it; or the one before it, to roll back to."""
-    current = (await api.status(workload))["calibration_version"]
-    if current is None:
-        raise ApiFailed(f"{workload}: no version is in force yet")
-    if action == "pin":
-        return int(current)
-    line = next((one for one in await api.versions(workload) if one["version"] == current), None)
-    parent = None if line is None else line["parent_version"]
-    if parent is None:
-        raise ApiFailed(f"{workload}: no version before {current} is known; name the one to roll back to")
-    return int(parent)
-
-
 def outcome_line(answer: Mapping[str, Any]) -> str:
     """Return one sentence about an act that was done."""
     outcome, action = answer["outcome"], answer["action"]
-    version = outcome["version"]
-    now = "no version is in force yet"
-    if version is not None:
-        now = f"version {version} is {'on trial' if action in _ON_TRIAL else 'in force'}"
+    now = f"version {outcome['version']} is {'on trial' if action in _ON_TRIAL else 'in force'}"
+    now = "no version is in force yet" if outcome["version"] is None else now
     held = _HELD if action == "pin" or (action == "activate" and answer.get("hold")) else ""
     return f"{answer['workload']}: {outcome['note']}: {now}{held}"
 

@@ -14,7 +14,7 @@ from contextlib import closing
 from datetime import UTC, datetime
 from functools import partial
 from pathlib import Path
-from typing import NamedTuple
+from typing import TypeVar
 
 from confluent_kafka import Consumer, ConsumerGroupTopicPartitions, IsolationLevel, KafkaException, TopicPartition
 from confluent_kafka.admin import AdminClient, OffsetSpec
@@ -23,6 +23,7 @@ from rich.text import Text
 from recalibrator.stage import StageName
 from schemas.calibration import CalibrationVersion
 from schemas.errors import UcciError
+from schemas.event import from_ms
 from schemas.routed import RoutedEvent
 from schemas.settings import Settings, WorkloadSettings
 from schemas.settings_text import settings_warnings
@@ -47,16 +48,7 @@ from ucci_runtime.broker.kafka_lifeline import COORDINATOR_S, group_members
 from ucci_runtime.broker.kafka_properties import ClientNames, admin_properties, reader_properties, require_kafka
 from ucci_runtime.broker.kafka_topics import check_topics
 from ucci_stream.operate import findings as rules
-from ucci_stream.operate.findings import (
-    HARMFUL,
-    Change,
-    ClockFacts,
-    Finding,
-    GroupFacts,
-    OpenTransaction,
-    Running,
-    changes,
-)
+from ucci_stream.operate.findings import HARMFUL, Change, ClockFacts, Finding, Running, changes
 from ucci_stream.options import Outcome
 from ucci_stream.topics.access import diagnosing_group
 from ucci_stream.topics.admin import ANSWER_TIMEOUT_S, broker_failures, partition_counts
@@ -66,33 +58,25 @@ _EARLIEST, _LATEST = OffsetSpec.earliest(), OffsetSpec.latest()  # type: ignore[
 _CLIENT = "doctor"
 _PATIENCE_S = 30.0
 _PAUSE_S = 0.2
-_MILLISECONDS = 1_000.0
 
 _SEVERITIES = {"fault": "red", "warning": "yellow", "ok": "green"}
 _GRANTS = "grant it to the user that runs this command, or run it as an administrator"
 
-
-class Reported(NamedTuple):
-    """What the compacted topics and the newest result say."""
-
-    versions: dict[str, CalibrationVersion]
-    statuses: dict[str, WorkloadStatus]
-    routers: list[RouterStatus]
-    clocks: ClockFacts | None
+Instance = TypeVar("Instance", RouterStatus, RecalibratorStatus)
 
 
 def topic_findings(settings: Settings) -> list[Finding]:
     """Return what is wrong with the broker and its topics; the first is the broker's own."""
     try:
         checked = check_topics(settings, TOPICS, TOPICS)
-    except BrokerUnreachable as error:
-        return [Finding("broker", "fault", str(error), "start it, or correct [kafka]")]
-    except AccessDenied as error:
-        return [Finding("broker", "fault", str(error), _GRANTS)]
+    except (BrokerUnreachable, AccessDenied) as error:
+        remedy = _GRANTS if isinstance(error, AccessDenied) else "start it, or correct [kafka]"
+        return [Finding("broker", "fault", str(error), remedy)]
     except TopicsUnusable as error:
-        faults = [Finding("topics", "fault", *_halves(line)) for line in error.faults]
+        # Before the semicolon of a line stands what is wrong, behind it what to do.
+        faults = [Finding("topics", "fault", *line.partition("; ")[::2]) for line in error.faults]
         return [Finding("broker", "ok", "answers"), *faults]
-    warnings = [Finding("topics", "warning", *_halves(line)) for line in checked.warnings]
+    warnings = [Finding("topics", "warning", *line.partition("; ")[::2]) for line in checked.warnings]
     found = [Finding("broker", "ok", f"answers as cluster {checked.cluster_id}"), *warnings]
     return found if warnings else [*found, Finding("topics", "ok", f"all {len(TOPICS)} are as they must be")]
 
@@ -102,25 +86,14 @@ def group_findings(settings: Settings) -> Iterator[Finding]:
     admin = AdminClient(admin_properties(settings))
     prefix, counts = settings.topics.prefix, partition_counts(settings)
     router, recalibrator = (ClientNames(service, prefix, "") for service in ("router", "recalibrator"))
-    read = [
+    for service, group_id, topics in (
         ("stream-router", router.group_id(GROUP), (QUERIES,)),
         ("recalibrator", recalibrator.group_id(StageName.JOIN), (RESULTS, FEEDBACK)),
         ("recalibrator", recalibrator.group_id(StageName.FIT), (OBSERVATIONS,)),
-    ]
-    for service, group_id, topics in read:
-        places = [
-            TopicPartition(name, number)
-            for name in (topic.name(prefix) for topic in topics)
-            for number in range(counts.get(name, 0))
-        ]
-        yield from _asked(group_id, partial(_look_at, settings, admin, service, group_id, places))
-
-
-def _look_at(
-    settings: Settings, admin: AdminClient, service: str, group_id: str, places: list[TopicPartition]
-) -> list[Finding]:
-    group = rules.of_group(_group(admin, group_id, places), service)
-    return [group, *map(rules.of_transaction, _open_transactions(settings, admin, places))]
+    ):
+        names = [topic.name(prefix) for topic in topics]
+        places = [TopicPartition(name, number) for name in names for number in range(counts.get(name, 0))]
+        yield from _asked(group_id, partial(_of_group, settings, admin, service, group_id, places))
 
 
 def _asked(group_id: str, ask: Callable[[], list[Finding]]) -> list[Finding]:
@@ -138,15 +111,28 @@ def _asked(group_id: str, ask: Callable[[], list[Finding]]) -> list[Finding]:
             time.sleep(_PAUSE_S)
 
 
-def _group(admin: AdminClient, group_id: str, places: list[TopicPartition]) -> GroupFacts:
+def _of_group(
+    settings: Settings, admin: AdminClient, service: str, group_id: str, places: list[TopicPartition]
+) -> list[Finding]:
     members = len(group_members(admin, group_id, ANSWER_TIMEOUT_S))
     asked = [ConsumerGroupTopicPartitions(group_id, places)]
     found = admin.list_consumer_group_offsets(asked, request_timeout=COORDINATOR_S)[group_id]
     committed = {(tp.topic, tp.partition): tp.offset for tp in found.result(ANSWER_TIMEOUT_S).topic_partitions}
     starts = _offsets(admin, places, _EARLIEST, IsolationLevel.READ_COMMITTED)
-    ends = _offsets(admin, places, _LATEST, IsolationLevel.READ_COMMITTED)
-    behind = sum(max(end - max(committed.get(place, -1), starts[place]), 0) for place, end in ends.items())
-    return GroupFacts(group_id, members, behind)
+    stable = _offsets(admin, places, _LATEST, IsolationLevel.READ_COMMITTED)
+    behind = sum(max(end - max(committed.get(place, -1), starts[place]), 0) for place, end in stable.items())
+    ends = _offsets(admin, places, _LATEST, IsolationLevel.READ_UNCOMMITTED)
+    hidden = {place: ends[place] - offset for place, offset in stable.items() if ends[place] > offset}
+    # By the record that stands where committed ones end.
+    began = {place: _dated(settings, TopicPartition(*place, stable[place])) for place in hidden}
+    return [
+        rules.of_group(group_id, members, behind, service),
+        *(
+            rules.of_transaction(*place, hidden[place], max(time.time() - began_ms / 1_000.0, 0.0))
+            for place, began_ms in began.items()
+            if began_ms is not None
+        ),
+    ]
 
 
 def _offsets(
@@ -154,21 +140,6 @@ def _offsets(
 ) -> dict[tuple[str, int], int]:
     futures = admin.list_offsets(dict.fromkeys(places, spec), isolation_level=isolation)
     return {(place.topic, place.partition): future.result(ANSWER_TIMEOUT_S).offset for place, future in futures.items()}
-
-
-def _open_transactions(
-    settings: Settings, admin: AdminClient, places: list[TopicPartition]
-) -> Iterator[OpenTransaction]:
-    """Yield the partitions whose last stable offset lies before their end, by the record that stands there."""
-    stable = _offsets(admin, places, _LATEST, IsolationLevel.READ_COMMITTED)
-    ends = _offsets(admin, places, _LATEST, IsolationLevel.READ_UNCOMMITTED)
-    for (topic, partition), offset in stable.items():
-        hidden = ends[topic, partition] - offset
-        if hidden <= 0:
-            continue
-        began_ms = _dated(settings, TopicPartition(topic, partition, offset))
-        if began_ms is not None:
-            yield OpenTransaction(topic, partition, hidden, max(time.time() - began_ms / _MILLISECONDS, 0.0))
 
 
 def _dated(settings: Settings, place: TopicPartition) -> int | None:
@@ -183,12 +154,6 @@ def _dated(settings: Settings, place: TopicPartition) -> int | None:
         consumer.close()
 
 
-def read_reports(settings: Settings) -> Reported:
-    """Read what services have reported, and the newest result; blocks up to some 30 s a topic. Raises BrokerError."""
-    statuses = {status.workload: status for status in _events(settings, STATUS, WorkloadStatus)}
-    return Reported(_versions(settings), statuses, _routers(settings), _clocks(settings))
-
-
 def read_running(settings: Settings) -> Running:
     """Read which versions are published and what services say that they run with; blocks up to some 30 s a topic.
 
@@ -196,24 +161,18 @@ def read_running(settings: Settings) -> Running:
     """
     read = (CALIBRATION, ROUTERS)
     checked = check_topics(settings, read, read, (RECALIBRATORS,))
-    recalibrators = {}
-    if RECALIBRATORS not in checked.missing:
-        found = _events(settings, RECALIBRATORS, RecalibratorStatus)
-        recalibrators = {recalibrator.instance_id: recalibrator for recalibrator in found}
-    return Running(_versions(settings), _routers(settings), list(recalibrators.values()))
+    found = [] if RECALIBRATORS in checked.missing else _instances(settings, RECALIBRATORS, RecalibratorStatus)
+    return Running(_versions(settings), _instances(settings, ROUTERS, RouterStatus), found)
 
 
 def _versions(settings: Settings) -> dict[str, CalibrationVersion]:
-    versions: dict[str, CalibrationVersion] = {}
-    for version in _events(settings, CALIBRATION, CalibrationVersion):
-        if version.workload not in versions or version.version > versions[version.workload].version:
-            versions[version.workload] = version
-    return versions
+    found = sorted(_events(settings, CALIBRATION, CalibrationVersion), key=lambda version: version.version)
+    return {version.workload: version for version in found}
 
 
-def _routers(settings: Settings) -> list[RouterStatus]:
-    routers = {router.instance_id: router for router in _events(settings, ROUTERS, RouterStatus)}
-    return list(routers.values())
+def _instances(settings: Settings, topic: Topic, kind: type[Instance]) -> list[Instance]:
+    """Return the last report of each instance."""
+    return list({report.instance_id: report for report in _events(settings, topic, kind)}.values())
 
 
 def _events(settings: Settings, topic: Topic, kind: type[Read]) -> Iterator[Read]:
@@ -234,17 +193,10 @@ def _clocks(settings: Settings) -> ClockFacts | None:
         deadline_s = time.monotonic() + _PATIENCE_S
         while not reader.has_reached_ends and time.monotonic() < deadline_s:
             for record in reader.poll(0.1):
-                routed = event_of(record, RoutedEvent)
-                appended = datetime.fromtimestamp(record.timestamp_ms / _MILLISECONDS, UTC)
+                routed, appended = event_of(record, RoutedEvent), from_ms(record.timestamp_ms)
                 if routed is not None and (newest is None or appended > newest.appended_at):
                     newest = ClockFacts(routed.routed_by, routed.routed_at, appended, datetime.now(UTC))
     return newest
-
-
-def _halves(line: str) -> tuple[str, str]:
-    """Split a line of the topics' check into what is wrong and what to do."""
-    what, _, remedy = line.partition("; ")
-    return what, remedy
 
 
 _STYLES = {"moved": "yellow", "unknown": "yellow", "refit": "yellow", "restart": "yellow", "none": "green"}
@@ -305,29 +257,28 @@ def diagnose(settings: Settings) -> list[Finding]:
     found += topics
     # Without the broker, or with topics missing, every further question to it would end in the same fault.
     if all(finding.severity != "fault" for finding in topics):
-        found += _guarded("groups", lambda: group_findings(settings))
-        found += _guarded("versions", lambda: _of_reports(settings))
+        found += [*_guarded("groups", group_findings(settings)), *_guarded("versions", report_findings(settings))]
     return [*found, *asyncio.run(_probe_all(settings)), _of_disk(settings)]
 
 
-def _guarded(area: str, look: Callable[[], Iterable[Finding]]) -> list[Finding]:
-    """Return what was found, and as a fault why the rest was not."""
-    found: list[Finding] = []
+def _guarded(area: str, found: Iterable[Finding]) -> Iterator[Finding]:
+    """Yield what is found, and as a fault why the rest is not."""
     try:
-        found.extend(look())
+        yield from found
     except UcciError as error:
-        found.append(Finding(area, "fault", str(error), "run this again; if it stays, see the broker's log"))
-    return found
+        yield Finding(area, "fault", str(error), "run this again; if it stays, see the broker's log")
 
 
-def _of_reports(settings: Settings) -> Iterable[Finding]:
-    reported, now = read_reports(settings), datetime.now(UTC)
-    if reported.clocks is not None:
-        yield from rules.of_clocks(reported.clocks)
-    yield from rules.of_routers(reported.routers, now)
+def report_findings(settings: Settings) -> Iterator[Finding]:
+    """Yield what reports and the newest result tell; blocks up to some 30 s a topic. Raises BrokerError."""
+    statuses = {status.workload: status for status in _events(settings, STATUS, WorkloadStatus)}
+    versions, routers = _versions(settings), _instances(settings, ROUTERS, RouterStatus)
+    clocks, now = _clocks(settings), datetime.now(UTC)
+    yield from () if clocks is None else rules.of_clocks(clocks)
+    yield from rules.of_routers(routers, now)
     for name, workload in settings.workloads.items():
-        yield from rules.of_version(workload, reported.versions.get(name), now)
-        yield from rules.of_status(reported.statuses.get(name), workload, now)
+        yield rules.of_version(workload, versions.get(name), now)
+        yield from rules.of_status(statuses.get(name), workload, now)
 
 
 def _of_disk(settings: Settings) -> Finding:

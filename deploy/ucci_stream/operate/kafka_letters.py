@@ -12,9 +12,9 @@ from __future__ import annotations
 import time
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import closing, suppress
-from dataclasses import dataclass, field
+from contextlib import suppress
 from datetime import UTC, datetime, timedelta
+from itertools import chain
 from typing import Any, NamedTuple
 
 from confluent_kafka import KafkaException, Producer
@@ -22,7 +22,7 @@ from confluent_kafka.admin import AdminClient, ConfigResource, ResourceType
 from pydantic_core import from_json
 
 from schemas.errors import DecodeError, UcciError
-from schemas.event import rfc3339
+from schemas.event import from_ms, rfc3339
 from schemas.json_bytes import unframed
 from schemas.settings import Settings
 from schemas.topics import (
@@ -43,18 +43,14 @@ from schemas.topics import (
 from ucci_runtime.broker.kafka_properties import admin_properties
 from ucci_runtime.broker.records import Header, Record
 from ucci_stream.topics.admin import ANSWER_TIMEOUT_S, broker_failures, client_properties, partition_counts
-from ucci_stream.topics.kafka_reading import partitions_of, records_since, topic_reader
+from ucci_stream.topics.kafka_reading import records_since
 
 _MILLISECONDS = 1_000
 _DLQ_PREFIX = "dlq."
-#: The last day of the year 9999: producers choose the times of their records.
-_LAST_MS = 253_402_214_400_000
-
-UNKNOWN = "unknown"
+_UNKNOWN = "unknown"
 
 
-@dataclass(frozen=True, slots=True)
-class Letter:
+class Letter(NamedTuple):
     """One dead letter."""
 
     #: Where it stands in its own topic: ``partition/offset``.
@@ -86,31 +82,32 @@ class Letter:
             "truncated": self.truncated or None,
         }
         if whole:
-            record = self.record
             found |= {
-                "key": _text(record.key),
-                "value": None if record.value is None else record.value.decode("utf-8", "replace"),
-                "headers": [[name, _text(value)] for name, value in kept_headers(record.headers)],
+                "key": _text(self.record.key),
+                "value": _text(self.record.value),
+                "headers": [[name, _text(value)] for name, value in kept_headers(self.record.headers)],
             }
         return found
+
+    @property
+    def identity(self) -> str:
+        """What names it for good: its place on the topic of dead letters."""
+        return f"{self.record.source.topic}/{self.place}"
 
 
 def letter_of(record: Record) -> Letter:
     """Return a record of the topic as a letter; what its headers lack is ``unknown``."""
-    headers = dict(record.headers)
-    texts = {
-        name: _text(headers.get(name)) or "" for name in (DLQ_STAGE, DLQ_REASON, DLQ_ERROR, DLQ_TOPIC, DLQ_TRUNCATED)
-    }
+    texts = {name: _text(value) or "" for name, value in record.headers}
     return Letter(
         place=f"{record.source.partition}/{record.offset}",
-        at=datetime.fromtimestamp(min(max(record.timestamp_ms, 0), _LAST_MS) / _MILLISECONDS, UTC),
-        stage=texts[DLQ_STAGE] or UNKNOWN,
-        reason=texts[DLQ_REASON] or UNKNOWN,
-        error=texts[DLQ_ERROR],
-        topic=texts[DLQ_TOPIC] or UNKNOWN,
-        partition=_text(headers.get(DLQ_PARTITION)) or "",
-        offset=_text(headers.get(DLQ_OFFSET)) or "",
-        truncated=texts[DLQ_TRUNCATED],
+        at=from_ms(record.timestamp_ms),
+        stage=texts.get(DLQ_STAGE) or _UNKNOWN,
+        reason=texts.get(DLQ_REASON) or _UNKNOWN,
+        error=texts.get(DLQ_ERROR, ""),
+        topic=texts.get(DLQ_TOPIC) or _UNKNOWN,
+        partition=texts.get(DLQ_PARTITION, ""),
+        offset=texts.get(DLQ_OFFSET, ""),
+        truncated=texts.get(DLQ_TRUNCATED, ""),
         record=record,
     )
 
@@ -135,44 +132,32 @@ class Selection(NamedTuple):
         )
 
 
-@dataclass(slots=True)
-class Group:
-    """The letters of one stage, reason and topic."""
-
-    stage: str
-    reason: str
-    topic: str
-    count: int
-    first: Letter
-    last: Letter
-
-    def document(self) -> dict[str, Any]:
-        """Return it as JSON values."""
-        return {
-            "stage": self.stage,
-            "reason": self.reason,
-            "topic": self.topic,
-            "count": self.count,
-            "first_at": rfc3339(self.first.at),
-            "last_at": rfc3339(self.last.at),
-            "last_place": self.last.place,
-            "last_error": self.last.error,
-        }
-
-
-def grouped(letters: Iterable[Letter]) -> list[Group]:
-    """Return letters by stage, reason and topic, the most frequent first; keeps two letters a group in memory."""
-    groups: dict[tuple[str, str, str], Group] = {}
+def grouped(letters: Iterable[Letter]) -> list[dict[str, Any]]:
+    """Count letters by stage, reason and topic, the most frequent first; keeps two a group in memory."""
+    groups: dict[tuple[str, str, str], tuple[int, Letter, Letter]] = {}
     for letter in letters:
         key = letter.stage, letter.reason, letter.topic
-        group = groups.get(key)
-        if group is None:
-            groups[key] = Group(*key, 1, letter, letter)
-            continue
-        group.count += 1
-        group.first = min(group.first, letter, key=lambda one: one.at)
-        group.last = max(group.last, letter, key=lambda one: one.at)
-    return sorted(groups.values(), key=lambda group: (-group.count, group.stage, group.reason, group.topic))
+        count, first, last = groups.get(key, (0, letter, letter))
+        groups[key] = count + 1, min(first, letter, key=_moment), max(last, letter, key=_moment)
+    return [
+        {
+            "stage": stage,
+            "reason": reason,
+            "topic": topic,
+            "count": count,
+            "first_at": rfc3339(first.at),
+            "last_at": rfc3339(last.at),
+            "last_place": last.place,
+            "last_error": last.error,
+        }
+        for (stage, reason, topic), (count, first, last) in sorted(
+            groups.items(), key=lambda group: (-group[1][0], group[0])
+        )
+    ]
+
+
+def _moment(letter: Letter) -> datetime:
+    return letter.at
 
 
 class Past(NamedTuple):
@@ -186,14 +171,14 @@ class Past(NamedTuple):
     oldest: datetime | None = None
 
 
-def refusal(letter: Letter, prefix: str, topic: str, past: Past) -> str | None:
+def refusal(letter: Letter, prefix: str, past: Past) -> str | None:
     """Return in a word why a letter is not replayed, or None."""
     if letter.topic not in {QUERIES.name(prefix), FEEDBACK.name(prefix)}:
         # Results and observations are written by the services alone, in transactions with their offsets.
         return "not_replayable"
     if letter.truncated:
         return "truncated"
-    if identity(topic, letter) in past.replayed:
+    if letter.identity in past.replayed:
         return "replayed_before"
     if past.oldest is not None and letter.at < past.oldest:
         return "too_old"
@@ -202,14 +187,9 @@ def refusal(letter: Letter, prefix: str, topic: str, past: Past) -> str | None:
     return None
 
 
-def identity(topic: str, letter: Letter) -> str:
-    """Return what names a letter for good: its place on the topic of dead letters."""
-    return f"{topic}/{letter.place}"
-
-
-def replay_headers(topic: str, letter: Letter) -> list[tuple[str, str | bytes | None]]:
+def replay_headers(letter: Letter) -> list[tuple[str, str | bytes | None]]:
     """Return the headers of the record when it is written again: its own, and the letter's identity."""
-    return [*kept_headers(letter.record.headers), (REPLAY_OF, identity(topic, letter).encode())]
+    return [*kept_headers(letter.record.headers), (REPLAY_OF, letter.identity.encode())]
 
 
 def kept_headers(headers: Iterable[Header]) -> list[Header]:
@@ -217,16 +197,10 @@ def kept_headers(headers: Iterable[Header]) -> list[Header]:
     return [one for one in headers if not one[0].startswith(_DLQ_PREFIX) and one[0] != REPLAY_OF]
 
 
-def is_replay(record: Record, letter: Letter) -> bool:
-    """Return whether a record is what a replay of the letter writes, key and value byte for byte."""
-    kept = letter.record
-    return (record.source.topic, record.key, record.value) == (letter.topic, kept.key, kept.value)
-
-
 def query_id(value: bytes | None) -> str | None:
     """Return a query's id, or None where there is none to be read."""
     try:
-        content: Mapping[str, Any] | Any = None if value is None else from_json(unframed(value))
+        content = from_json(unframed(value or b""))
     except (ValueError, DecodeError):
         return None
     found = content.get("query_id") if isinstance(content, dict) else None
@@ -258,40 +232,22 @@ _BY_KEY = -1
 class ReplayFailed(UcciError):
     """A replay that cannot go on; the line says what was done by then."""
 
-    exit_code = 1
-
 
 def read_letters(settings: Settings, selection: Selection) -> Iterator[Letter]:
     """Yield the dead letters that are meant, partition by partition, up to the topic's end as of now; blocks.
 
-    Raises BrokerError or ReplayFailed.
+    Raises BrokerError or NotRead.
     """
-    prefix = settings.topics.prefix
-    topic, group_id = DEAD_LETTERS.name(prefix), f"{prefix}-{_GROUP}"
-    partitions = partitions_of(settings, topic)
-    with closing(topic_reader(settings, _GROUP, [topic], group_id, partitions=partitions)) as reader:
-        for record in reader.up_to_end():
-            letter = letter_of(record)
-            if selection.takes(letter):
-                yield letter
+    with broker_failures(settings):
+        found = records_since(settings, DEAD_LETTERS.name(settings.topics.prefix), from_ms(0), _GROUP)
+        yield from filter(selection.takes, map(letter_of, found))
 
 
-@dataclass(slots=True)
-class Replay:
-    """What a replay did, or would do."""
+class Replay(NamedTuple):
+    """What a replay did, or would do: how many records it wrote to each topic, and left out for each reason."""
 
-    is_dry: bool
-    by_topic: Counter[str] = field(default_factory=Counter)
-    skipped: Counter[str] = field(default_factory=Counter)
-
-    def document(self) -> dict[str, Any]:
-        """Return it as JSON values."""
-        return {
-            "dry_run": self.is_dry,
-            "replayed": self.by_topic.total(),
-            "by_topic": dict(self.by_topic),
-            "skipped": dict(self.skipped),
-        }
+    by_topic: Counter[str]
+    skipped: Counter[str]
 
 
 def replay_letters(
@@ -304,19 +260,20 @@ def replay_letters(
 ) -> Replay:
     """Write the records of dead letters to where they came from, but for those that have been or are answered.
 
-    Raises BrokerError or ReplayFailed.
+    Raises BrokerError, NotRead or ReplayFailed.
     """
-    prefix = settings.topics.prefix
-    topic = DEAD_LETTERS.name(prefix)
-    replay = Replay(dry_run)
+    replay = Replay(Counter(), Counter())
+
+    def is_taken(letter: Letter, past: Past) -> bool:
+        why = refusal(letter, settings.topics.prefix, past)
+        replay.skipped.update(() if why is None else (why,))
+        return why is None
+
     letters, size = [], 0
     for letter in read_letters(settings, selection):
-        why = refusal(letter, prefix, topic, Past())
-        if why is not None:
-            replay.skipped[why] += 1
-            continue
-        letters.append(letter)
-        size += len(letter.record.key or b"") + len(letter.record.value or b"")
+        if is_taken(letter, Past()):
+            letters.append(letter)
+            size += len(letter.record.key or b"") + len(letter.record.value or b"")
         if len(letters) > MOST_REPLAYED or size > MOST_BYTES:
             most = f"more than {MOST_REPLAYED} letters, or {MOST_BYTES // 1_000_000} MB, are meant"
             raise ReplayFailed(f"{most}; choose fewer with --since or --reason")
@@ -324,20 +281,14 @@ def replay_letters(
         # Before the topics are read: from here on no other replay can add to them.
         producer = None if dry_run else _transactional(settings)
         past = _past(settings, letters)
-        chosen = []
-        for letter in sorted(letters, key=lambda one: one.at):
-            why = refusal(letter, prefix, topic, past)
-            if why is None:
-                chosen.append(letter)
-            else:
-                replay.skipped[why] += 1
+        chosen = [letter for letter in sorted(letters, key=_moment) if is_taken(letter, past)]
         size = min(_MOST_BATCH, max(1, int(rate)))
         for start in range(0, len(chosen), size):
             batch = chosen[start : start + size]
             if producer is not None:
                 if start:
                     wait(size / rate)
-                _write(settings, producer, topic, batch, replay)
+                _write(settings, producer, batch, replay.by_topic.total())
             replay.by_topic.update(letter.topic for letter in batch)
     return replay
 
@@ -356,9 +307,9 @@ def _transactional(settings: Settings) -> Producer:
     return producer
 
 
-def _write(settings: Settings, producer: Producer, topic: str, batch: Sequence[Letter], replay: Replay) -> None:
+def _write(settings: Settings, producer: Producer, batch: Sequence[Letter], done: int) -> None:
     counts = partition_counts(settings)
-    now_ms = int(datetime.now(UTC).timestamp() * _MILLISECONDS)
+    now_ms = int(time.time() * _MILLISECONDS)
     producer.begin_transaction()
     try:
         for letter in batch:
@@ -367,7 +318,7 @@ def _write(settings: Settings, producer: Producer, topic: str, batch: Sequence[L
                 letter.topic,
                 key=record.key,
                 value=record.value,
-                headers=replay_headers(topic, letter),
+                headers=replay_headers(letter),
                 # Never before the letter: a later replay looks for it from the letter's time on.
                 timestamp=max(now_ms, record.timestamp_ms),
                 partition=_partition_of(letter, counts),
@@ -379,7 +330,6 @@ def _write(settings: Settings, producer: Producer, topic: str, batch: Sequence[L
             producer.abort_transaction(ANSWER_TIMEOUT_S)
         if not isinstance(error, KafkaException | BufferError):
             raise
-        done = replay.by_topic.total()
         raise ReplayFailed(
             f"stopped after {done} records ({error}), which stay replayed; run this again: it finds what was "
             "committed, and goes on with the rest"
@@ -396,19 +346,15 @@ def _past(settings: Settings, letters: Sequence[Letter]) -> Past:
     if not letters:
         return Past()
     since = min(letter.at for letter in letters) - _CLOCKS_DIFFER
-    prefix, topics = settings.topics.prefix, {letter.topic for letter in letters}
-    sources = sorted(topics & {topic.name(prefix) for topic in (QUERIES, FEEDBACK)})
-    letters_of = {identity(DEAD_LETTERS.name(prefix), letter): letter for letter in letters}
+    prefix, sources = settings.topics.prefix, sorted({letter.topic for letter in letters})
+    letters_of = {letter.identity: letter for letter in letters}
     asked = {query_id(letter.record.value) for letter in letters}
-    replayed: set[str] = set()
-    answered: set[str] = set()
-    for source in sources:
-        for record in records_since(settings, source, since, _GROUP):
-            found = next((_text(value) for name, value in record.headers if name == REPLAY_OF), None)
-            letter = letters_of.get(found) if found is not None else None
-            # Whoever may write to the topic may name any letter; only its own bytes there show that it was replayed.
-            if found is not None and letter is not None and is_replay(record, letter):
-                replayed.add(found)
+    replayed, answered = set(), set()
+    for record in chain.from_iterable(records_since(settings, source, since, _GROUP) for source in sources):
+        letter = letters_of.get(_text(dict(record.headers).get(REPLAY_OF)) or "")
+        # Whoever may write to the topic may name any letter; only its own bytes there show that it was replayed.
+        if letter is not None and (record.source.topic, *record[2:4]) == (letter.topic, *letter.record[2:4]):
+            replayed.add(letter.identity)
     if QUERIES.name(prefix) in sources:
         for record in records_since(settings, RESULTS.name(prefix), since, _GROUP):
             if (key := (record.key or b"").decode("utf-8", "replace")) in asked:
@@ -418,8 +364,6 @@ def _past(settings: Settings, letters: Sequence[Letter]) -> Past:
 
 def _oldest(settings: Settings, topics: Sequence[str]) -> datetime | None:
     """Return from when on every record of these topics is still there; None where they are kept for ever."""
-    if not topics:
-        return None
     resources = [ConfigResource(ResourceType.TOPIC, topic) for topic in topics]
     admin = AdminClient(admin_properties(settings))
     described = admin.describe_configs(resources, request_timeout=ANSWER_TIMEOUT_S)

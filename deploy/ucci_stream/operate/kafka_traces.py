@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from datetime import UTC, datetime, timedelta
+from collections.abc import Iterator
+from datetime import datetime, timedelta
 from typing import Any
 
 from pydantic_core import to_json
 
 from schemas.calibration import CalibrationVersion
 from schemas.errors import UcciError
-from schemas.event import DEFAULT_SIGNAL, rfc3339
+from schemas.event import DEFAULT_SIGNAL, from_ms, rfc3339
 from schemas.feedback import FeedbackEvent
 from schemas.labelled import LabelledExample
 from schemas.routed import RoutedEvent
@@ -25,20 +26,18 @@ from schemas.topics import (
     STATUS,
     Topic,
 )
+from ucci_runtime.broker.records import Record
 from ucci_stream.operate.explanation import Said, Traces, explanation
 from ucci_stream.operate.kafka_letters import letter_of, query_id
 from ucci_stream.topics.admin import broker_failures
 from ucci_stream.topics.kafka_reading import event_of, records_since
 
-_EVER = datetime(1970, 1, 1, tzinfo=UTC)
+_EVER = from_ms(0)
 _CLOCKS_DIFFER = timedelta(hours=1)
-_MILLISECONDS = 1_000
 
 
 class QueryNotFound(UcciError):
     """No topic names the query."""
-
-    exit_code = 1
 
 
 def explain(settings: Settings, wanted: str, since: datetime) -> dict[str, Any]:
@@ -54,19 +53,20 @@ def explain(settings: Settings, wanted: str, since: datetime) -> dict[str, Any]:
             "it is still to be answered (GET /v1/status)"
         )
     workload = settings.workloads.get(traces.results[0].workload) if traces.results else None
-    if workload is None:
-        return explanation(wanted, traces, DEFAULT_SIGNAL, key=settings.router.draw_with)
-    return explanation(wanted, traces, workload.uncertainty, workload.basis_mark, settings.router.draw_with)
+    signal, mark = (DEFAULT_SIGNAL, None) if workload is None else (workload.uncertainty, workload.basis_mark)
+    return explanation(wanted, traces, signal, mark, settings.router.draw_with)
 
 
 def _traces(settings: Settings, wanted: str, since: datetime) -> Traces:
     traces, key = Traces(), wanted.encode()
-    for record in _scan(settings, RESULTS, since):
-        if record.key == key and (routed := event_of(record, RoutedEvent)) is not None:
-            traces.results.append(routed)
-    for record in _scan(settings, DEAD_LETTERS, since):
-        if record.key == key or query_id(record.value) == wanted:
-            traces.letters.append(letter_of(record))
+    traces.results = [
+        routed for record in _of_key(settings, RESULTS, since, key) if (routed := event_of(record, RoutedEvent))
+    ]
+    traces.letters = [
+        letter_of(record)
+        for record in _scan(settings, DEAD_LETTERS, since)
+        if record.key == key or query_id(record.value) == wanted
+    ]
     if traces.results:
         _read_label(settings, traces, traces.results[0])
         _read_workload(settings, traces, traces.results[0])
@@ -75,33 +75,36 @@ def _traces(settings: Settings, wanted: str, since: datetime) -> Traces:
 
 def _read_label(settings: Settings, traces: Traces, routed: RoutedEvent) -> None:
     key, after = routed.query_id.encode(), routed.routed_at - _CLOCKS_DIFFER
-    for record in _scan(settings, FEEDBACK, after):
-        if record.key == key and (event := event_of(record, FeedbackEvent)) is not None:
-            arrived_ms = record.timestamp_ms
-            arrived_at = datetime.fromtimestamp(arrived_ms / _MILLISECONDS, UTC) if arrived_ms > 0 else None
-            traces.feedback.append(Said(event, arrived_at))
-    # Most observations are of other queries, and parsing them most of the work.
-    for record in _scan(settings, OBSERVATIONS, after):
-        if record.value is not None and to_json(routed.query_id) in record.value:
-            example = event_of(record, LabelledExample)
-            if example and (example.query_id, example.workload) == (routed.query_id, routed.workload):
-                traces.examples.append(example)
-    for record in _scan(settings, LABEL_REQUESTS, _EVER):
-        if record.key == key:
-            traces.is_open = record.value is not None
+    traces.feedback = [
+        Said(event, from_ms(record.timestamp_ms) if record.timestamp_ms > 0 else None)
+        for record in _of_key(settings, FEEDBACK, after, key)
+        if (event := event_of(record, FeedbackEvent))
+    ]
+    traces.examples = [
+        example
+        for record in _scan(settings, OBSERVATIONS, after)
+        # Most observations are of other queries, and parsing them most of the work.
+        if record.value is not None and to_json(routed.query_id) in record.value
+        if (example := event_of(record, LabelledExample))
+        if (example.query_id, example.workload) == (routed.query_id, routed.workload)
+    ]
+    for record in _of_key(settings, LABEL_REQUESTS, _EVER, key):
+        traces.is_open = record.value is not None
 
 
 def _read_workload(settings: Settings, traces: Traces, routed: RoutedEvent) -> None:
     version_key = f"{routed.workload}:{routed.decision.calibration_version}".encode()
-    for record in _scan(settings, CALIBRATION_HISTORY, _EVER):
-        if record.key == version_key:
-            traces.version = event_of(record, CalibrationVersion)
-    for record in _scan(settings, STATUS, _EVER):
-        if record.key == routed.workload.encode():
-            traces.status = event_of(record, WorkloadStatus)
+    for record in _of_key(settings, CALIBRATION_HISTORY, _EVER, version_key):
+        traces.version = event_of(record, CalibrationVersion)
+    for record in _of_key(settings, STATUS, _EVER, routed.workload.encode()):
+        traces.status = event_of(record, WorkloadStatus)
 
 
-def _scan(settings: Settings, topic: Topic, since: datetime) -> Any:
+def _of_key(settings: Settings, topic: Topic, since: datetime, key: bytes) -> Iterator[Record]:
+    return (record for record in _scan(settings, topic, since) if record.key == key)
+
+
+def _scan(settings: Settings, topic: Topic, since: datetime) -> Iterator[Record]:
     return records_since(settings, topic.name(settings.topics.prefix), since, "explain")
 
 

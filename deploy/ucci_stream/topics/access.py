@@ -97,20 +97,19 @@ def _gateway(prefix: str) -> Iterator[Grant]:
 
 
 def _calibration_reader(prefix: str) -> Grant:
-    name = ClientNames("router", prefix, _INSTANCE).reader_group_id(CALIBRATION_READER)
-    return Grant("group", _of_every_instance(name), True, "Describe")
+    names = ClientNames("router", prefix, _INSTANCE)
+    return Grant("group", _of_every_instance(names.reader_group_id(CALIBRATION_READER)), True, "Describe")
 
 
 def _recalibrator(prefix: str) -> Iterator[Grant]:
-    yield from _service_topics({stage.value for stage in StageName}, prefix)
-    names = ClientNames("recalibrator", prefix, _INSTANCE)
-    committing = (StageName.JOIN.value, StageName.FIT.value)
-    for name in committing:
-        yield Grant("group", names.group_id(name), False, "Read")
+    yield from _service_topics({*StageName}, prefix)
+    names, committing = ClientNames("recalibrator", prefix, _INSTANCE), (StageName.JOIN, StageName.FIT)
+    for stage in committing:
+        yield Grant("group", names.group_id(stage), False, "Read")
     for reader in ReaderName:
-        yield Grant("group", _of_every_instance(names.reader_group_id(reader.value)), True, "Describe")
-    for name in committing:
-        yield Grant("transactional-id", _of_every_instance(names.transactional_id(name)), True, "Write")
+        yield Grant("group", _of_every_instance(names.reader_group_id(reader)), True, "Describe")
+    for stage in committing:
+        yield Grant("transactional-id", _of_every_instance(names.transactional_id(stage)), True, "Write")
 
 
 def _producer(prefix: str) -> Iterator[Grant]:
@@ -122,20 +121,20 @@ def _producer(prefix: str) -> Iterator[Grant]:
 def _labeler(prefix: str) -> Iterator[Grant]:
     yield Grant("topic", FEEDBACK.name(prefix), False, "Write")
     for topic in (STATUS, LABEL_REQUESTS):
-        yield from _topic(topic, prefix, ("Read", "DescribeConfigs"))
+        yield from _topic(topic, prefix, "Read")
     yield Grant("group", labeling_group(prefix), False, "Describe")
 
 
 def _label_tool(prefix: str) -> Iterator[Grant]:
-    yield from _topic(RESULTS, prefix, ("Read", "DescribeConfigs"))
-    yield from _topic(FEEDBACK, prefix, ("Read", "Write", "DescribeConfigs"))
-    yield from _topic(LABEL_REQUESTS, prefix, ("Read", "DescribeConfigs"))
+    yield from _topic(RESULTS, prefix, "Read")
+    yield from _topic(FEEDBACK, prefix, "Read", "Write")
+    yield from _topic(LABEL_REQUESTS, prefix, "Read")
     yield Grant("group", tool_groups(prefix), True, "Describe")
 
 
 def _operator(prefix: str) -> Iterator[Grant]:
     for topic in TOPICS:
-        yield from _topic(topic, prefix, ("Read" if topic in _DIAGNOSED else "Describe", "DescribeConfigs"))
+        yield from _topic(topic, prefix, "Read" if topic in _DIAGNOSED else "Describe")
     for grant in (*_router(prefix), *_recalibrator(prefix)):
         if grant.resource == "group" and grant.operation == "Read":  # a service's, whose offsets it commits
             yield grant._replace(operation="Describe")
@@ -151,11 +150,12 @@ def _service_topics(parts: set[str], prefix: str) -> Iterator[Grant]:
         if parts.intersection(topic.senders):
             done.append("Write")
         if done:
-            yield from _topic(topic, prefix, (*done, "DescribeConfigs"))
+            yield from _topic(topic, prefix, *done)
 
 
-def _topic(topic: Topic, prefix: str, operations: Iterable[Operation]) -> Iterator[Grant]:
-    for operation in operations:
+def _topic(topic: Topic, prefix: str, *operations: Operation) -> Iterator[Grant]:
+    """Yield operations on a topic whose configuration is looked at as well."""
+    for operation in (*operations, "DescribeConfigs"):
         yield Grant("topic", topic.name(prefix), False, operation)
 
 
@@ -180,9 +180,6 @@ _PRINCIPAL = re.compile(r"[A-Za-z]+:\S(.*\S)?")
 _KUBERNETES_NAME = re.compile(r"[a-z0-9]([-a-z0-9.]*[a-z0-9])?")
 _STRIMZI_TYPES = {"topic": "topic", "group": "group", "transactional-id": "transactionalId"}
 
-#: The principal of each component.
-Principals = Mapping[str, str]
-
 
 def checked_principals(given: Mapping[str, str | None]) -> dict[str, str]:
     """Return the principals that were given, by component.
@@ -190,16 +187,12 @@ def checked_principals(given: Mapping[str, str | None]) -> dict[str, str]:
     Raises ConfigError when there is none, or one that no broker would take, or that means everybody.
     """
     found = {component: name for component, name in given.items() if name is not None}
-    faults = [
-        f"--principal-{component}: is {name!r}; give TYPE:NAME, such as User:{component}"
-        for component, name in found.items()
-        if not _PRINCIPAL.fullmatch(name)
-    ]
-    faults += [
-        f"--principal-{component}: {name} is everybody; name the component's own principal"
-        for component, name in found.items()
-        if name.endswith(":*")
-    ]
+    faults = []
+    for component, name in found.items():
+        if not _PRINCIPAL.fullmatch(name):
+            faults.append(f"--principal-{component}: is {name!r}; give TYPE:NAME, such as User:{component}")
+        if name.endswith(":*"):
+            faults.append(f"--principal-{component}: {name} is everybody; name the component's own principal")
     if not found:
         faults.append("--principal-router: no principal is given; name at least one, such as User:router")
     if faults:
@@ -207,7 +200,7 @@ def checked_principals(given: Mapping[str, str | None]) -> dict[str, str]:
     return found
 
 
-def kafka_acls(principals: Principals, prefix: str) -> list[str]:
+def kafka_acls(principals: Mapping[str, str], prefix: str) -> list[str]:
     """Return one ``kafka-acls.sh`` command for each principal and resource.
 
     The commands read the address from ``$BOOTSTRAP`` and an administrator's properties from ``$ADMIN``.
@@ -223,7 +216,7 @@ def kafka_acls(principals: Principals, prefix: str) -> list[str]:
     return lines
 
 
-def strimzi_users(principals: Principals, prefix: str, cluster: str) -> list[dict[str, Any]]:
+def strimzi_users(principals: Mapping[str, str], prefix: str, cluster: str) -> list[dict[str, Any]]:
     """Return one ``KafkaUser`` for each component.
 
     ``cluster``: name of the ``Kafka`` resource that the users belong to. Raises ConfigError when a principal is no user
@@ -268,7 +261,7 @@ def yaml_documents(documents: Iterable[Mapping[str, Any]]) -> str:
     return "".join(f"---\n{json.dumps(document, indent=2)}\n" for document in documents)
 
 
-def as_rows(principals: Principals, prefix: str) -> list[dict[str, str]]:
+def as_rows(principals: Mapping[str, str], prefix: str) -> list[dict[str, str]]:
     """Return one object for each grant, as AdminClient's ``AclBinding`` names its parts."""
     return [
         {

@@ -9,7 +9,7 @@ from __future__ import annotations
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
+from typing import NamedTuple
 
 from confluent_kafka import KafkaError, KafkaException
 from confluent_kafka.admin import AdminClient, NewTopic
@@ -34,8 +34,7 @@ _COMPACTED = {
 }
 
 
-@dataclass(frozen=True, slots=True)
-class Created:
+class Created(NamedTuple):
     """What :func:`create_topics` did."""
 
     created: tuple[str, ...]
@@ -100,8 +99,7 @@ def create_topics(settings: Settings) -> Created:
     ``[kafka]`` table.
     """
     require_kafka(settings)
-    prefix = settings.topics.prefix
-    present = partition_counts(settings)
+    prefix, present = settings.topics.prefix, partition_counts(settings)
     missing = [topic for topic in TOPICS if topic.name(prefix) not in present]
     requests = [
         NewTopic(
@@ -116,8 +114,8 @@ def create_topics(settings: Settings) -> Created:
         _create(settings, requests)
     _await_topics(settings)
     check_topics(settings)
-    names = tuple(topic.name(prefix) for topic in missing)
-    return Created(names, tuple(t.name(prefix) for t in TOPICS if t.name(prefix) not in names))
+    existing = (topic for topic in TOPICS if topic not in missing)
+    return Created(*(tuple(topic.name(prefix) for topic in topics) for topics in (missing, existing)))
 
 
 def _create(settings: Settings, requests: list[NewTopic]) -> None:
@@ -175,8 +173,8 @@ def _await_topics(settings: Settings) -> None:
     """Wait until every topic is in the metadata: clients that subscribe at once would miss it otherwise."""
     wanted = {topic.name(settings.topics.prefix) for topic in TOPICS}
     deadline = time.monotonic() + _SETTLE_TIMEOUT_S
-    while wanted - set(partition_counts(settings)):
+    while missing := sorted(wanted - set(partition_counts(settings))):
         if time.monotonic() > deadline:
-            missing = ", ".join(sorted(wanted - set(partition_counts(settings))))
-            raise TopicsUnusable((f"{missing}: created, but not shown by the broker after {_SETTLE_TIMEOUT_S:g} s",))
+            names = ", ".join(missing)
+            raise TopicsUnusable((f"{names}: created, but not shown by the broker after {_SETTLE_TIMEOUT_S:g} s",))
         time.sleep(0.05)

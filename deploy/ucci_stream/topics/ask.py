@@ -11,15 +11,14 @@ import json
 import time
 import uuid
 from collections.abc import Iterator
-from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
-from confluent_kafka import KafkaError, Producer
+from confluent_kafka import KafkaError, Message, Producer
 from pydantic import ValidationError
 from rich.table import Table
 from rich.text import Text
 
-from schemas.entities import EntityMapping, normalise
+from schemas.entities import normalise
 from schemas.errors import ConfigError, DecodeError, UcciError
 from schemas.event import decode_error
 from schemas.routed import ModelRun, QueryEvent, RoutedEvent
@@ -34,7 +33,7 @@ from ucci_runtime.process import SystemClock
 from ucci_stream.options import Outcome
 from ucci_stream.topics.access import asking_group
 from ucci_stream.topics.admin import client_properties
-from ucci_stream.topics.outcomes import Follower, follow, uncertainty_words
+from ucci_stream.topics.outcomes import follow, uncertainty_words
 
 _REASONS = {
     "threshold": "u lies above the threshold, so the large model was asked",
@@ -51,11 +50,8 @@ _REASONS = {
 class NoAnswer(UcciError):
     """No result came in time; says what to look at."""
 
-    exit_code = 1
 
-
-@dataclass(frozen=True, slots=True)
-class Asked:
+class Asked(NamedTuple):
     """A result and how long it took from sending to reading it committed, in seconds."""
 
     routed: RoutedEvent
@@ -66,7 +62,7 @@ def ask(settings: Settings, text: str, workload: str | None, timeout_s: float) -
     """Send one query and wait for its committed result.
 
     ``timeout_s``: how long to wait for the result, in seconds. Raises ConfigError when the text is none that a query
-    may have; raises NoAnswer when the query was not acknowledged, or no result came in time. Raises TopicMissing;
+    may have; raises NoAnswer when the query was not acknowledged, or no result came in time. Raises NotRead;
     raises BrokerUnreachable or AccessDenied when the broker does not answer, or not to us.
     """
     try:
@@ -79,9 +75,9 @@ def ask(settings: Settings, text: str, workload: str | None, timeout_s: float) -
         sent = time.monotonic()
         _send(producer, QUERIES.name(prefix), query, timeout_s)
         while (left := sent + timeout_s - time.monotonic()) > 0:
-            routed = _matching(follower, query.query_id, min(left, 0.5))
-            if routed is not None:
-                return Asked(routed, time.monotonic() - sent)
+            for message in follower.messages(min(left, 0.5)):
+                if message.key() == query.query_id.encode():
+                    return Asked(_result(message, query.query_id), time.monotonic() - sent)
     raise NoAnswer(
         f"no result within {timeout_s:g} s: is a router running on {settings.kafka['bootstrap.servers']} with prefix "
         f"{prefix!r}, and is it ready (GET /readyz)? The query stays in the topic and will be answered"
@@ -105,15 +101,11 @@ def _send(producer: Producer, topic: str, query: QueryEvent, timeout_s: float) -
         )
 
 
-def _matching(follower: Follower, query_id: str, timeout_s: float) -> RoutedEvent | None:
-    for message in follower.messages(timeout_s):
-        if message.key() != query_id.encode():
-            continue
-        try:
-            return RoutedEvent.from_record(message.value() or b"")
-        except DecodeError as error:
-            raise NoAnswer(f"the result of {query_id} cannot be read: {error}") from None
-    return None
+def _result(message: Message, query_id: str) -> RoutedEvent:
+    try:
+        return RoutedEvent.from_record(message.value() or b"")
+    except DecodeError as error:
+        raise NoAnswer(f"the result of {query_id} cannot be read: {error}") from None
 
 
 async def ask_large_directly(workload: WorkloadSettings, text: str) -> ModelRun | None:
@@ -143,14 +135,13 @@ async def ask_large_directly(workload: WorkloadSettings, text: str) -> ModelRun 
 
 def outcome(settings: Settings, asked: Asked) -> Outcome:
     """Return a result; where the large model did not run it is asked directly, to compare (JSON: ``comparison``)."""
-    routed = asked.routed
-    comparison = None
+    routed, comparison = asked.routed, None
     if routed.large is None:
         comparison = asyncio.run(ask_large_directly(settings.workloads[routed.workload], routed.text))
     document: dict[str, Any] = {
         **json.loads(routed.to_json()),
         "seconds": round(asked.seconds, 4),
-        "comparison": None if comparison is None else {"large": json.loads(comparison.model_dump_json())},
+        "comparison": comparison and {"large": json.loads(comparison.model_dump_json())},
     }
     lines = [Text.assemble((f"{name:>18}", "bold"), f"  {value}") for name, value in _decision(asked)]
     note = [] if comparison is None else ["large: asked directly for comparison, no part of the result"]
@@ -187,9 +178,7 @@ def _cell(run: ModelRun | None, field: str) -> str:
         return "not asked"
     if not run.valid:
         return f"failed: {run.error}"
-    entities: EntityMapping = run.entities or {}
-    value = entities.get(field)
-    if value is None:
+    if (value := (run.entities or {}).get(field)) is None:
         return "–"
     return value if isinstance(value, str) else ", ".join(value)
 

@@ -10,9 +10,8 @@ import time
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, field
 from pathlib import Path
-from typing import BinaryIO, TypeVar
+from typing import BinaryIO, NamedTuple, TypeVar
 
 from confluent_kafka import KafkaError, Message, Producer
 from rich.progress import DownloadColumn, TimeRemainingColumn
@@ -35,18 +34,15 @@ Decoded = TypeVar("Decoded")
 class FeedStopped(UcciError):
     """The feed ended before the end of the file; what was acknowledged stays sent."""
 
-    exit_code = 1
 
-
-@dataclass(frozen=True, slots=True)
-class Fed:
+class Fed(NamedTuple):
     """What was sent and acknowledged, and where."""
 
     topic: str
     records: int
-    query_ids: frozenset[str] = frozenset()
+    query_ids: frozenset[str]
     #: Of labels: fields that no configured workload has, with the number of lines that name them. They count nothing.
-    unknown_fields: Counter[str] = field(default_factory=Counter)
+    unknown_fields: Counter[str]
 
 
 def send_queries(settings: Settings, path: Path) -> Fed:
@@ -72,7 +68,7 @@ def send_queries(settings: Settings, path: Path) -> Fed:
     sends.finish()
     if stopped is not None:
         raise FeedStopped(f"{stopped}; the {sends.acknowledged} records before it stay sent")
-    return Fed(sends.topic, sends.acknowledged, frozenset(query_ids))
+    return Fed(sends.topic, sends.acknowledged, frozenset(query_ids), Counter())
 
 
 def send_feedback(settings: Settings, path: Path) -> Fed:
@@ -97,9 +93,8 @@ def send_feedback(settings: Settings, path: Path) -> Fed:
     if faults:
         more = f"; {len(faults) - 1} more lines are faulty" if len(faults) > 1 else ""
         raise FeedStopped(f"{faults[0]}{more}; nothing was sent")
-    topic = FEEDBACK.name(settings.topics.prefix)
     count = send_events(settings, FEEDBACK, ((event.query_id, event) for event in events))
-    return Fed(topic, count, frozenset(event.query_id for event in events), unknown)
+    return Fed(FEEDBACK.name(settings.topics.prefix), count, frozenset(event.query_id for event in events), unknown)
 
 
 def send_events(settings: Settings, topic: Topic, events: Iterable[tuple[str, Event]]) -> int:

@@ -70,24 +70,12 @@ def _raise(error: BrokerError) -> None:
 class NotRead(UcciError):
     """A topic is missing, or was not read to its end."""
 
-    exit_code = 1
-
-
-def partitions_of(settings: Settings, topic: str) -> int:
-    """Return how many partitions a topic has.
-
-    Raises NotRead when it does not exist; raises BrokerUnreachable or AccessDenied.
-    """
-    counts = partition_counts(settings)
-    if topic not in counts:
-        raise NotRead(f"{topic}: does not exist; run `ucci-stream topics create`")
-    return counts[topic]
-
 
 def records_since(settings: Settings, topic: str, since: datetime, group: str) -> Iterator[Record]:
     """Yield the committed records of a topic from a time on, partition by partition; blocks.
 
-    Raises KafkaException; raises NotRead when the topic is missing, or nothing comes any more before its end.
+    Raises KafkaException; raises NotRead when the topic is missing, or nothing comes any more before its end. Raises
+    BrokerUnreachable or AccessDenied.
     """
     properties = client_properties(
         settings,
@@ -96,8 +84,10 @@ def records_since(settings: Settings, topic: str, since: datetime, group: str) -
         enable_partition_eof="true",
         isolation_level="read_committed",
     )
+    if topic not in (counts := partition_counts(settings)):
+        raise NotRead(f"{topic}: does not exist; run `ucci-stream topics create`")
     since_ms = max(0, int(since.timestamp() * _MILLISECONDS))
-    places = [TopicPartition(topic, number, since_ms) for number in range(partitions_of(settings, topic))]
+    places = [TopicPartition(topic, number, since_ms) for number in range(counts[topic])]
     consumer = Consumer(properties)
     try:
         starts = consumer.offsets_for_times(places, timeout=ANSWER_TIMEOUT_S)

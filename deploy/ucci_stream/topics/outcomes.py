@@ -12,14 +12,12 @@ from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from collections.abc import Set as AbstractSet
 from contextlib import contextmanager
-from dataclasses import dataclass, field
-from typing import NamedTuple, TypeVar
+from typing import NamedTuple
 
 from confluent_kafka import OFFSET_END, Consumer, KafkaError, KafkaException, Message, TopicPartition
 from rich.markup import escape
 
-from schemas.errors import DecodeError, UcciError
-from schemas.event import Event
+from schemas.errors import DecodeError
 from schemas.labelled import LabelledExample
 from schemas.routed import RoutedEvent
 from schemas.settings import Settings
@@ -29,6 +27,7 @@ from ucci_runtime.broker.kafka_records import record_of
 from ucci_stream.topics import admin
 from ucci_stream.topics.admin import broker_failures, client_properties
 from ucci_stream.topics.feed import Fed
+from ucci_stream.topics.kafka_reading import NotRead, event_of
 
 _POLL_S = 0.25
 _QUIET_S = 1.5
@@ -39,27 +38,20 @@ _ELECTING = frozenset(
 _MOST = 500
 _LABELLED = b'"kind":"labelled"'
 
-Read = TypeVar("Read", bound=Event)
+#: Makes of a record's value a query id and how it ended; None where it is about something else. Raises DecodeError.
+Read = Callable[[bytes], tuple[str, str] | None]
 
 
-class TopicMissing(UcciError):
-    """A topic that is to be read does not exist."""
-
-    exit_code = 1
-
-
-@dataclass(slots=True)
-class Outcomes:
+class Outcomes(NamedTuple):
     """Outcomes of the records sent, by query id."""
 
     #: How it ended, in a few words: ``small: kept``, ``joined``, ``set aside: missing_workload``.
-    done: Counter[str] = field(default_factory=Counter)
+    done: Counter[str]
 
-    waiting: set[str] = field(default_factory=set)
+    waiting: set[str]
 
 
-@dataclass(frozen=True, slots=True)
-class Follower:
+class Follower(NamedTuple):
     """Reads topics from where they ended when it was opened."""
 
     consumer: Consumer
@@ -71,15 +63,9 @@ class Follower:
         found = self.consumer.consume(num_messages=_MOST, timeout=timeout_s)
         return [message for message in found if message.error() is None and message.value() is not None]
 
-    def await_all(
-        self, query_ids: AbstractSet[str], timeout_s: float, read: Callable[[bytes], tuple[str, str] | None]
-    ) -> Outcomes:
-        """Wait for an outcome of each query.
-
-        ``timeout_s``: ends the wait, restarted by each outcome. ``read``: a record's value → query id and how it ended,
-        or None where it is about something else.
-        """
-        outcomes = Outcomes(waiting=set(query_ids))
+    def await_all(self, query_ids: AbstractSet[str], timeout_s: float, read: Read) -> Outcomes:
+        """Wait for an outcome of each query. ``timeout_s``: ends the wait, restarted by each outcome."""
+        outcomes = Outcomes(Counter(), set(query_ids))
         deadline = time.monotonic() + timeout_s
         while outcomes.waiting and time.monotonic() < deadline:
             for message in self.messages(_POLL_S):
@@ -100,7 +86,7 @@ def _set_aside(message: Message) -> tuple[str, str] | None:
     return record.key.decode(errors="replace"), f"set aside: {reason.decode(errors='replace')}"
 
 
-def _read(message: Message, read: Callable[[bytes], tuple[str, str] | None]) -> tuple[str, str] | None:
+def _read(message: Message, read: Read) -> tuple[str, str] | None:
     try:
         return read(message.value() or b"")
     except DecodeError:
@@ -125,10 +111,8 @@ def outcome_of_label(value: bytes) -> tuple[str, str] | None:
         return example.query_id, "withdrawn or skipped"
     if not example.is_counted:
         return example.query_id, f"a verdict alone, {example.verdict}: shown, and moves no estimate"
-    return (
-        example.query_id,
-        "joined" if example.label_requested else "joined, but was not asked for: shown, not counted",
-    )
+    joined = "joined" if example.label_requested else "joined, but was not asked for: shown, not counted"
+    return example.query_id, joined
 
 
 @contextmanager
@@ -138,17 +122,18 @@ def follow(
     """Open a follower of these topics at their present ends.
 
     ``last``: start so many records before the end of each partition. ``group_id``: under which it reads; it has no
-    members. Raises TopicMissing, BrokerUnreachable or AccessDenied.
+    members. Raises NotRead, BrokerUnreachable or AccessDenied.
     """
     admin.require_broker(settings)
     prefix = settings.topics.prefix
-    ours: dict[str, str | float] = {
-        "enable_auto_commit": "false",
-        "isolation_level": "read_committed",
-        "fetch_wait_max_ms": 20,
-    }
-    ours["group_id"] = group_id or f"{prefix}-follow-{uuid.uuid4()}"
-    consumer = Consumer(client_properties(settings, **ours))
+    properties = client_properties(
+        settings,
+        enable_auto_commit="false",
+        isolation_level="read_committed",
+        fetch_wait_max_ms=20,
+        group_id=group_id or f"{prefix}-follow-{uuid.uuid4()}",
+    )
+    consumer = Consumer(properties)
     try:
         with broker_failures(settings):
             places = [place for topic in topics for place in _ends(consumer, topic.name(prefix), last)]
@@ -161,7 +146,7 @@ def follow(
 def _ends(consumer: Consumer, topic: str, last: int) -> Iterator[TopicPartition]:
     metadata = consumer.list_topics(topic, timeout=admin.ANSWER_TIMEOUT_S).topics[topic]
     if metadata.error is not None:
-        raise TopicMissing(f"{topic}: {metadata.error.str()}; run `ucci-stream topics create`")
+        raise NotRead(f"{topic}: {metadata.error.str()}; run `ucci-stream topics create`")
     for partition in metadata.partitions:
         place = TopicPartition(topic, partition)
         begin, end = watermarks(consumer, place)
@@ -186,32 +171,28 @@ def watermarks(consumer: Consumer, place: TopicPartition) -> tuple[int, int]:
             return begin, end
 
 
-def latest(settings: Settings, topic: Topic, kind: type[Read], last: int, *, endless: bool = False) -> Iterator[Read]:
-    """Yield a topic's events: some of the past, and where it is endless all that come; what is malformed is left out.
+def latest_results(settings: Settings, last: int, *, endless: bool) -> Iterator[RoutedEvent]:
+    """Yield results: some of the past, and where it is endless all that come; what is malformed is left out.
 
     ``last``: of the past, at most so many of each partition. ``endless``: otherwise it ends once nothing has come for a
-    second and a half. Raises TopicMissing, BrokerUnreachable or AccessDenied.
+    second and a half. Raises NotRead, BrokerUnreachable or AccessDenied.
     """
-    with follow(settings, [topic], last) as follower:
+    with follow(settings, [RESULTS], last) as follower:
         quiet_since = time.monotonic()
         while endless or time.monotonic() - quiet_since < _QUIET_S:
             for message in follower.messages(_POLL_S):
                 quiet_since = time.monotonic()
-                try:
-                    yield kind.from_record(message.value() or b"")
-                except DecodeError:
-                    continue  # the service that reads it sets it aside and counts it
+                if (routed := event_of(record_of(message), RoutedEvent)) is not None:
+                    yield routed
 
 
 def result_line(routed: RoutedEvent) -> str:
     """Return a result in one line for people, with rich markup."""
-    decision = routed.decision
-    u = uncertainty_words(routed, 4)
     said = {name: value for name, value in routed.entities.items() if value is not None}
     words = ", ".join(f"{name}={value if isinstance(value, str) else '; '.join(value)}" for name, value in said.items())
     when = routed.routed_at.strftime("%H:%M:%S")
     begin = f"[dim]{when}[/] {escape(routed.query_id)} [bold]{routed.answered_by}[/]"
-    return f"{begin} {decision.reason} u={u} {escape(words)}"
+    return f"{begin} {routed.decision.reason} u={uncertainty_words(routed, 4)} {escape(words)}"
 
 
 def uncertainty_words(routed: RoutedEvent, digits: int) -> str:
@@ -220,26 +201,22 @@ def uncertainty_words(routed: RoutedEvent, digits: int) -> str:
     return "–" if u is None else f"{u:.{digits}f}"
 
 
-class Wanted(NamedTuple):
-    """The topics in which an outcome appears, and how it is read there."""
-
-    topics: tuple[Topic, ...]
-    read: Callable[[bytes], tuple[str, str] | None]
-
-
-OF_RESULTS = Wanted((RESULTS, DEAD_LETTERS), outcome_of_result)
-OF_LABELS = Wanted((OBSERVATIONS, DEAD_LETTERS), outcome_of_label)
+#: The topics in which an outcome appears, and how it is read there.
+Wanted = tuple[tuple[Topic, ...], Read]
+OF_RESULTS: Wanted = ((RESULTS, DEAD_LETTERS), outcome_of_result)
+OF_LABELS: Wanted = ((OBSERVATIONS, DEAD_LETTERS), outcome_of_label)
 
 
 def sent_and_followed(
-    settings: Settings, send: Callable[[Settings], Fed], wanted: Wanted | None, timeout_s: float
+    settings: Settings, send: Callable[[], Fed], wanted: Wanted | None, timeout_s: float
 ) -> tuple[Fed, Outcomes | None]:
     """Send records and, where outcomes are wanted, wait for that of each.
 
-    ``wanted``: with None it does not wait. Raises FeedStopped; raises TopicMissing, BrokerUnreachable or AccessDenied.
+    ``wanted``: with None it does not wait. Raises FeedStopped; raises NotRead, BrokerUnreachable or AccessDenied.
     """
     if wanted is None:
-        return send(settings), None
-    with follow(settings, wanted.topics) as follower:
-        fed = send(settings)
-        return fed, follower.await_all(fed.query_ids, timeout_s, wanted.read)
+        return send(), None
+    topics, read = wanted
+    with follow(settings, topics) as follower:
+        fed = send()
+        return fed, follower.await_all(fed.query_ids, timeout_s, read)

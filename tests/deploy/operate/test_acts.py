@@ -12,7 +12,7 @@ import pytest
 from rich.console import Console
 from typer.testing import CliRunner
 
-from schemas.status import LabelOutlook, LabelPlan
+from schemas.status import LabelOutlook, LabelPlan, WorkloadStatus
 from tests.support.live_recalibrator import (
     WORKLOAD,
     LiveRecalibrator,
@@ -31,13 +31,18 @@ def live(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LiveRecalibrator]
     """Versions 1 (threshold .1) and 2 (.2), 2 in force."""
     with running(live_settings(tmp_path_factory.mktemp("state")), new_cluster()) as live:
         live.bootstrap(0.1, 0.2)
-        wait_until(lambda: current(live) == 2, "two versions")
+        wait_until(lambda: live.status() is not None and current(live) == 2, "two versions")
         yield live
 
 
-def current(live: LiveRecalibrator) -> int | None:
+def stands(live: LiveRecalibrator) -> WorkloadStatus:
     status = live.status()
-    return None if status is None else status.calibration_version
+    assert status is not None
+    return status
+
+
+def current(live: LiveRecalibrator) -> int | None:
+    return stands(live).calibration_version
 
 
 def call(live: LiveRecalibrator, *arguments: str) -> Any:
@@ -52,13 +57,11 @@ def test_roll_back_names_its_version_and_holds(live: LiveRecalibrator) -> None:
     """Without a number the version before the one in force comes back, and holds until `unpin`."""
     before = current(live)
     answer = call(live, "rollback", "--reason", "worse since noon")
-    outcome, status = answer["outcome"], live.status()
-    assert status is not None
-    assert (outcome["is_refused"], answer["reason"]) == (False, "worse since noon")
+    outcome, status = answer["outcome"], stands(live)
+    assert (outcome["is_refused"], answer["reason"], status.state) == (False, "worse since noon", "pinned")
     assert outcome["version"] == status.calibration_version == (before or 0) + 1
-    assert status.state == "pinned"
     assert call(live, "unpin")["outcome"]["note"] == "unpinned"
-    assert live.status().state != "pinned"  # type: ignore[union-attr] # there is one
+    assert stands(live).state != "pinned"
 
 
 def test_a_demo_in_this_folder_is_not_asked_for_another_service(
@@ -66,27 +69,25 @@ def test_a_demo_in_this_folder_is_not_asked_for_another_service(
 ) -> None:
     """With ``--url`` the demo's configuration named its own workload, of which that service knows nothing."""
     (tmp_path / "ucci-demo").mkdir()
-    (tmp_path / "ucci-demo" / "ucci.toml").write_text(
-        '[workloads.other]\nfields = ["iso"]\ntarget = { micro_f1 = 0.9 }\n', encoding="utf-8"
-    )
+    config = '[workloads.other]\nfields = ["iso"]\ntarget = { micro_f1 = 0.9 }\n'
+    (tmp_path / "ucci-demo" / "ucci.toml").write_text(config, encoding="utf-8")
     monkeypatch.chdir(tmp_path)
     assert call(live, "unpin")["outcome"]["is_refused"] is False
 
 
 def test_roll_back_until_refit_does_not_hold(live: LiveRecalibrator) -> None:
     call(live, "rollback", "1", "--until-refit")
-    status = live.status()
-    assert status is not None
+    status = stands(live)
     assert (status.state == "pinned", status.uncertainty_threshold) == (False, 0.1)
 
 
 def test_every_act_of_the_page_is_a_command(live: LiveRecalibrator) -> None:
     """Pause, resume, pin, trial and its end: the status shows each as soon as its command has answered."""
     call(live, "pause")
-    assert live.status().state == "paused"  # type: ignore[union-attr] # there is one
+    assert stands(live).state == "paused"
     call(live, "resume")
     assert call(live, "pin")["outcome"]["version"] == current(live)
-    assert live.status().state == "pinned"  # type: ignore[union-attr] # there is one
+    assert stands(live).state == "pinned"
     call(live, "unpin")
     tried = call(live, "shadow", "1")["outcome"]["version"]
     assert tried != current(live)
@@ -95,9 +96,9 @@ def test_every_act_of_the_page_is_a_command(live: LiveRecalibrator) -> None:
     call(live, "canary", "2", "--share", "0.5")
     assert call(live, "promote")["outcome"]["version"] == current(live)
     assert call(live, "large-only", "--until", "2099-01-01T00:00:00Z")["outcome"]["note"].startswith("large only until")
-    assert live.status().large_only is not None  # type: ignore[union-attr] # there is one
+    assert stands(live).large_only is not None
     call(live, "end-large-only")
-    assert live.status().large_only is None  # type: ignore[union-attr] # there is one
+    assert stands(live).large_only is None
 
 
 @pytest.mark.parametrize("act", ["believe", "compare-again"])
@@ -117,7 +118,7 @@ def test_status_says_the_headline_and_exits_by_its_severity(live: LiveRecalibrat
     assert told["headline"]["sentence"] in said
     assert f"Once the reason is gone, unpin. {live.url}/confirm?workload=photo&action=unpin" in said
     call(live, "unpin")
-    wait_until(lambda: live.status().state != "pinned", "unpinned")  # type: ignore[union-attr] # there is one
+    wait_until(lambda: stands(live).state != "pinned", "unpinned")
     assert CliRunner().invoke(app, ["status", "--url", live.url]).exit_code == 3, "few labels are a warning"
     assert CliRunner().invoke(app, ["status", "--url", "http://127.0.0.1:9"]).exit_code == 1
 
@@ -152,35 +153,22 @@ def test_versions_lists_them_newest_first(live: LiveRecalibrator) -> None:
 
 
 @pytest.mark.parametrize(
-    ("arguments", "said"),
+    ("arguments", "code", "said"),
     [
-        (["refit"], "refit refused: needs 50 labels"),
-        (["rollback", "99"], "version 99"),
-        (["promote"], "no version of photo is on trial"),
-        (["pin", "--workload", "nobody"], "workload 'nobody' is not configured here"),
+        (["refit"], 1, "refit refused: needs 50 labels"),
+        (["rollback", "99"], 1, "version 99"),
+        (["promote"], 1, "no version of photo is on trial"),
+        (["pin", "--workload", "nobody"], 1, "workload 'nobody' is not configured here"),
+        (["pause", "--workload", WORKLOAD, "--url", "http://127.0.0.1:9"], 1, "is not reached"),
+        (["pause", "--workload", WORKLOAD, "--url", "photo:8080/x"], 2, "--url: 'photo:8080/x' is not an address"),
     ],
 )
-def test_what_is_refused_is_one_line_and_exit_code_1(
-    live: LiveRecalibrator, arguments: list[str], said: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+def test_what_is_refused_is_one_line_and_its_exit_code(
+    live: LiveRecalibrator, arguments: list[str], code: int, said: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     monkeypatch.chdir(tmp_path)
-    code, text = ended(monkeypatch, *arguments, "--url", live.url)
-    assert code == 1
-    assert said in text
-    assert len(text.splitlines()) == 1
-
-
-def test_an_address_that_is_none_is_bad_usage(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    monkeypatch.chdir(tmp_path)
-    code, text = ended(monkeypatch, "pause", "--url", "photo:8080/x", "--workload", WORKLOAD)
-    assert (code, "--url: 'photo:8080/x' is not an address" in text) == (2, True)
-
-
-def test_an_api_that_is_away_is_one_line(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    monkeypatch.chdir(tmp_path)
-    url = f"http://127.0.0.1:{live_settings(tmp_path).recalibrator.http_port}"
-    code, text = ended(monkeypatch, "pause", "--url", url, "--workload", WORKLOAD)
-    assert (code, len(text.splitlines()), "is not reached" in text) == (1, 1, True)
+    ended_with, text = ended(monkeypatch, arguments[0], "--url", live.url, *arguments[1:])
+    assert (ended_with, said in text, len(text.splitlines())) == (code, True, 1), text
 
 
 def ended(monkeypatch: pytest.MonkeyPatch, *arguments: str) -> tuple[int, str]:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import json
 from pathlib import Path
-from typing import Any
 
 import pytest
 from confluent_kafka import Producer
@@ -24,9 +23,8 @@ NOWHERE = "127.0.0.1:1"
 def run_doctor(config: Path) -> tuple[int, dict[str, list[dict[str, str]]]]:
     """Run the command; returns its exit code and the findings by area."""
     done = CliRunner().invoke(app, ["doctor", "--config", str(config), "--json"])
-    document: dict[str, Any] = json.loads(done.stdout)
     areas: dict[str, list[dict[str, str]]] = {}
-    for finding in document["findings"]:
+    for finding in json.loads(done.stdout)["findings"]:
         areas.setdefault(finding["area"], []).append(finding)
     return done.exit_code, areas
 
@@ -81,13 +79,8 @@ def test_a_transaction_left_open_is_found(
     """It hides results from the join without any error, for as long as its time-out says."""
     monkeypatch.setattr(findings, "OPEN_TRANSACTION_S", -1.0)
     create_all_topics(broker.bootstrap, topic_prefix)
-    holder = Producer(
-        {
-            "bootstrap.servers": broker.bootstrap,
-            "transactional.id": f"{topic_prefix}-holder",
-            "transaction.timeout.ms": 600_000,
-        }
-    )
+    properties = {"transactional.id": f"{topic_prefix}-holder", "transaction.timeout.ms": 600_000}
+    holder = Producer({"bootstrap.servers": broker.bootstrap, **properties})
     holder.init_transactions(30)
     holder.begin_transaction()
     holder.produce(f"{topic_prefix}.results", b"{}", b"q")

@@ -29,8 +29,8 @@ def example(**changes: Any) -> LabelledExample:
     return LabelledExample.from_events(ASKED, said, revision=said.revision).model_copy(update=changes)
 
 
-def counted(traces: Traces) -> tuple[str, str]:
-    return verdict_of(traces, SIGNAL)
+def joined(*examples: LabelledExample, **told: Any) -> Traces:
+    return Traces(results=[ASKED], examples=[*examples], status=status(**told))
 
 
 @pytest.mark.parametrize(
@@ -39,27 +39,18 @@ def counted(traces: Traces) -> tuple[str, str]:
         (Traces(results=[ASKED]), "not yet", "no label has come in"),
         (Traces(results=[ASKED], feedback=[Said(feedback(1))]), "not yet", "the join has not sent it"),
         (Traces(results=[ASKED], feedback=[Said(feedback(1, entities=None))]), "no", "skipped"),
-        (Traces(results=[ASKED], examples=[example()]), "yes", "as joined"),
-        (Traces(results=[ASKED], examples=[example(), example(revision=2)]), "yes", "last corrected"),
-        (Traces(results=[ASKED], examples=[example(), example(revision=2, retracted=True)]), "no", "withdrawn"),
-        (Traces(results=[ASKED], examples=[example(label_requested=False)]), "no", "not requested"),
-        (Traces(results=[ASKED], examples=[example(signal="entropy")]), "no", "measured by entropy"),
-        (
-            Traces(results=[ASKED], examples=[example(labeler="eve")], status=status(labelers_set_aside={"eve": {}})),
-            "no",
-            "labels of eve are set aside",
-        ),
-        (
-            Traces(results=[ASKED], examples=[example()], status=status(label_audit={"quarantined": 7})),
-            "unknown",
-            "some 7 labels are taken for slips",
-        ),
+        (joined(example()), "yes", "as joined"),
+        (joined(example(), example(revision=2)), "yes", "last corrected"),
+        (joined(example(), example(revision=2, retracted=True)), "no", "withdrawn"),
+        (joined(example(label_requested=False)), "no", "not requested"),
+        (joined(example(signal="entropy")), "no", "measured by entropy"),
+        (joined(example(labeler="eve"), labelers_set_aside={"eve": {}}), "no", "labels of eve are set aside"),
+        (joined(example(), label_audit={"quarantined": 7}), "unknown", "some 7 labels are taken for slips"),
     ],
 )
 def test_where_a_label_ended_is_said_with_its_reason(traces: Traces, verdict: str, because: str) -> None:
-    found = counted(traces)
-    assert found[0] == verdict
-    assert because in found[1]
+    counted, why = verdict_of(traces, SIGNAL)
+    assert (counted, because in why) == (verdict, True)
 
 
 def test_the_version_that_decided_decides_the_same_again() -> None:
@@ -69,8 +60,8 @@ def test_the_version_that_decided_decides_the_same_again() -> None:
         decision = version.decide(uncertainty, ASKED.query_id)
         result = ASKED.model_copy(update={"decision": decision})
         found = explanation(ASKED.query_id, Traces(results=[result], version=version), SIGNAL)
-        assert found["decision"]["repeatable"] is True
-        assert found["decision"]["uncertainty_threshold"] == version.uncertainty_threshold
+        decided = found["decision"]
+        assert (decided["repeatable"], decided["uncertainty_threshold"]) == (True, version.uncertainty_threshold)
         assert found["draws"]["number"] == uniform(ASKED.query_id, "photo")
         other = sealed_version(version=4, uncertainty_threshold=elsewhere, exploration_probability=0.0)
         found = explanation(ASKED.query_id, Traces(results=[result], version=other), SIGNAL)
@@ -85,8 +76,8 @@ def test_a_draw_by_another_key_is_not_called_repeatable(drew: bytes | None, has:
     found = explanation(ASKED.query_id, Traces(results=[result], version=version), SIGNAL, key=has)
     said = dict(lines(found))
     assert found["decision"]["repeatable"] is (True if drew == has else None)
-    assert ("not repeatable" in said["version"]) is (drew != has)
-    assert ("router.draw_key" in said["draws"]) is (drew != has)
+    refused = ("not repeatable" in said["version"], "router.draw_key" in said["draws"])
+    assert refused == (drew != has, drew != has)
 
 
 @pytest.mark.parametrize(

@@ -3,18 +3,16 @@
 from __future__ import annotations
 
 from datetime import UTC, datetime, timedelta
+from typing import Any
 
 import pytest
 
 from schemas.settings import WorkloadSettings
 from schemas.status import DriftStatus, LabelStatus, RouterStatus, WorkloadStatus
+from tests.support.recalibrator_events import PHOTO, workload
 from tests.support.versions import sealed_version
 from ucci_stream.operate.findings import (
     ClockFacts,
-    Finding,
-    GroupFacts,
-    OpenTransaction,
-    exit_code,
     of_clocks,
     of_disk,
     of_group,
@@ -25,54 +23,30 @@ from ucci_stream.operate.findings import (
 )
 
 NOW = datetime(2026, 3, 1, 12, tzinfo=UTC)
+UNSURE = DriftStatus(state="insufficient_labels")
 
 
-def workload(small: str, decoding: str = "free") -> WorkloadSettings:
-    return WorkloadSettings.model_validate(
-        {
-            "name": "photo",
-            "prompt": "find {text}",
-            "fields": ["camera"],
-            "decoding": decoding,
-            "small": {"base_url": "http://h/v1", "model": small},
-            "large": {"base_url": "http://h/v1", "model": "big"},
-            "target": {"micro_f1": 0.9},
-        }
-    )
+def of_small(model: str, **changes: Any) -> WorkloadSettings:
+    return workload(small={"base_url": "http://h/v1", "model": model}, **changes)
 
 
-def status(**changes: object) -> WorkloadStatus:
-    made = {
-        "workload": "photo",
-        "state": "active",
-        "sentence": "All is well.",
-        "target": {"micro_f1": 0.9},
-        "drift": DriftStatus(state="ok"),
-        "updated_at": NOW,
-        "queries": 5_000,
-        "labels": LabelStatus(requested=100, received=90),
-    }
-    return WorkloadStatus.model_validate(made | changes)
+def status(**changes: Any) -> WorkloadStatus:
+    made = {"drift": DriftStatus(state="ok"), "updated_at": NOW, "queries": 5_000, "state": "active"}
+    made["labels"] = LabelStatus(requested=100, received=90)
+    return WorkloadStatus.cold_start("photo", PHOTO.target).model_copy(update=made | changes)
 
 
-@pytest.mark.parametrize(
-    ("facts", "severity"),
-    [
-        (GroupFacts("ucci-router", 2, 10), "ok"),
-        (GroupFacts("ucci-router", 0, 0), "warning"),
-        (GroupFacts("ucci-router", 0, 10), "fault"),
-    ],
-)
-def test_work_that_nobody_takes_is_a_fault(facts: GroupFacts, severity: str) -> None:
-    found = of_group(facts, "stream-router")
+@pytest.mark.parametrize(("members", "behind", "severity"), [(2, 10, "ok"), (0, 0, "warning"), (0, 10, "fault")])
+def test_work_that_nobody_takes_is_a_fault(members: int, behind: int, severity: str) -> None:
+    found = of_group("ucci-router", members, behind, "stream-router")
     assert found.severity == severity
     assert (severity == "ok") == (found.remedy == "")
 
 
 def test_only_a_transaction_left_open_is_a_fault() -> None:
     """The services' own are open for milliseconds at almost any time."""
-    assert of_transaction(OpenTransaction("u.results", 1, 5, 0.2)).severity == "ok"
-    found = of_transaction(OpenTransaction("u.results", 1, 5, 90.0))
+    assert of_transaction("u.results", 1, 5, 0.2).severity == "ok"
+    found = of_transaction("u.results", 1, 5, 90.0)
     assert found.severity == "fault"
     assert "--topic u.results --partition 1" in found.remedy
 
@@ -90,58 +64,52 @@ def test_clocks_that_contradict_the_broker_are_named() -> None:
 
 def test_a_version_of_another_model_is_to_be_recalibrated() -> None:
     version = sealed_version()
-    measured = version.signal.small_model
-    (fine,) = of_version(workload(measured), version, version.created_at + timedelta(days=3))
+    fine = of_version(of_small("small"), version, version.created_at + timedelta(days=3))
     assert (fine.severity, "made 3 d ago" in fine.message) == ("ok", True)
-    (swapped,) = of_version(workload("other"), version, NOW)
-    assert swapped.severity == "fault"
-    assert f"small_model {measured}, not other" in swapped.message
-    assert swapped.remedy.startswith("recalibrate")
-    (masked,) = of_version(workload(measured, "json_schema"), version, NOW)
+    swapped = of_version(of_small("other"), version, NOW)
+    assert (swapped.severity, swapped.remedy.partition(",")[0]) == ("fault", "recalibrate")
+    assert "small_model small, not other" in swapped.message
+    masked = of_version(of_small("small", decoding="json_schema"), version, NOW)
     assert "decoding free, not json_schema" in masked.message
+    none = of_version(PHOTO, None, NOW)
+    assert (none.severity, "bootstrap FILE --workload photo" in none.remedy) == ("warning", True)
 
 
-def test_a_workload_without_version_is_warned_of() -> None:
-    (found,) = of_version(workload("small"), None, NOW)
-    assert found.severity == "warning"
-    assert "bootstrap FILE --workload photo" in found.remedy
-
-
-def test_labels_of_a_calibration_are_none_that_were_asked_for() -> None:
+@pytest.mark.parametrize(
+    ("requested", "received", "changes", "severity"),
+    [
+        (100, 90, {}, "ok"),
+        (217, 617, {}, "ok"),
+        (100, 97, {"drift": UNSURE}, "ok"),
+        (100, 90, {"drift": UNSURE}, "warning"),
+        (100, 0, {}, "warning"),
+        (3, 0, {"queries": 30}, "ok"),
+    ],
+)
+def test_labels_of_a_calibration_are_none_that_were_asked_for(
+    requested: int, received: int, changes: dict[str, Any], severity: str
+) -> None:
     """It said: 617 of 217 came; and that they were too few where 97 % of them had come."""
-    (offline,) = of_status(status(labels=LabelStatus(requested=217, received=617)), workload("small"), NOW)
-    few = status(labels=LabelStatus(requested=100, received=97), drift=DriftStatus(state="insufficient_labels"))
-    (answered,) = of_status(few, workload("small"), NOW)
-
-    assert "617 labels came" in offline.message
-    assert answered.severity == "ok"
-
-
-def test_labels_asked_for_and_never_given_are_noticed() -> None:
-    (fine,) = of_status(status(), workload("small"), NOW)
-    assert fine.severity == "ok"
-    (starved,) = of_status(status(labels=LabelStatus(requested=100)), workload("small"), NOW)
-    assert (starved.area, starved.severity) == ("labels", "warning")
-    (young,) = of_status(status(labels=LabelStatus(requested=3), queries=30), workload("small"), NOW)
-    assert young.severity == "ok"
-    (unsure,) = of_status(status(drift=DriftStatus(state="insufficient_labels")), workload("small"), NOW)
-    assert unsure.severity == "warning"
+    labels = LabelStatus(requested=requested, received=received)
+    (found,) = of_status(status(labels=labels, **changes), PHOTO, NOW)
+    assert (found.area, found.severity) == ("labels", severity)
+    asked = "" if received > requested else f" of {requested} asked for"
+    assert f"photo: {received} labels{asked} came for" in found.message
 
 
 def test_a_silent_fit_and_a_missed_target_are_warnings() -> None:
-    silent, _ = of_status(status(), workload("small"), NOW + timedelta(hours=3))
+    silent, _ = of_status(status(), PHOTO, NOW + timedelta(hours=3))
     assert "has reported nothing for 3 h" in silent.message
-    missed, _ = of_status(status(state="infeasible"), workload("small"), NOW)
+    missed, _ = of_status(status(state="infeasible"), PHOTO, NOW)
     assert missed.message.startswith("photo: No threshold has reached micro-F1 0.9")
     assert missed.remedy.startswith("Change no target before it has been out of reach for an hour")
-    (none,) = of_status(None, workload("small"), NOW)
+    (none,) = of_status(None, PHOTO, NOW)
     assert none.severity == "warning"
 
 
 def test_only_routers_that_report_are_judged() -> None:
-    router = RouterStatus(
-        instance_id="r", started_at=NOW, updated_at=NOW, ready=False, rejected_versions={"bad_signature": 2}
-    )
+    refusing = {"ready": False, "rejected_versions": {"bad_signature": 2}}
+    router = RouterStatus.model_validate({"instance_id": "r", "started_at": NOW, "updated_at": NOW, **refusing})
     refused, unready = of_routers([router], NOW)
     assert "bad_signature: 2" in refused.message
     assert "not ready" in unready.message
@@ -154,9 +122,3 @@ def test_only_routers_that_report_are_judged() -> None:
 )
 def test_disk_is_judged_before_it_is_full(free: int, writable: bool, severity: str) -> None:
     assert of_disk("/state", free, writable).severity == severity
-
-
-def test_warnings_alone_leave_the_exit_code_zero() -> None:
-    warning, fault = Finding("labels", "warning", "w"), Finding("disk", "fault", "f")
-    assert exit_code([warning]) == 0
-    assert exit_code([warning, fault]) == 1

@@ -35,9 +35,8 @@ class Lab:
         create(self.bootstrap, {f"{prefix}.{name}": PARTITIONS for name in names})
         self.settings = Settings(kafka={"bootstrap.servers": self.bootstrap}, topics={"prefix": prefix})
         self._config = directory / "ucci.toml"
-        self._config.write_text(
-            f'[kafka]\n"bootstrap.servers" = "{self.bootstrap}"\n[topics]\nprefix = "{prefix}"\n', encoding="utf-8"
-        )
+        lines = f'[kafka]\n"bootstrap.servers" = "{self.bootstrap}"\n[topics]\nprefix = "{prefix}"\n'
+        self._config.write_text(lines, encoding="utf-8")
 
     def topic(self, name: str) -> str:
         return f"{self.prefix}.{name}"
@@ -49,22 +48,25 @@ class Lab:
         record = Record(source, 7, key, value * (100 if cut else 1), headers=(("trace", b"abc"),))
         letter = dead_letter(self.topic("dead-letters"), record, stage=stage, reason=reason, error=f"{reason}: why")
         letter = cut_to(letter, 1_200) if cut else letter
-        producer = Producer({"bootstrap.servers": self.bootstrap})
-        producer.produce(letter.topic, key=letter.key, value=letter.value, headers=list(letter.headers), partition=0)
-        assert producer.flush(30.0) == 0
+        self.produce("dead-letters", letter.key, letter.value, list(letter.headers), partition=0)
 
     def add_hostile(self) -> None:
         """Set a record aside with headers that no service writes."""
-        topic = self.topic("queries").encode()
         error = "\x1b]52;c;ZWNobyBoaQ==\x07 \u202egnp.exe \x9b2J".encode()
-        names = ("dlq.topic", "dlq.partition", "dlq.error", "dlq.reason")
-        headers: list[tuple[str, str | bytes | None]] = list(
-            zip(names, (topic, b"1" * 5_000, error, error), strict=True)
-        )
+        named = {"topic": self.topic("queries").encode(), "partition": b"1" * 5_000, "error": error, "reason": error}
+        headers = [(f"dlq.{name}", value) for name, value in named.items()]
+        self.produce("dead-letters", b"q-8", b'{"query_id": "q-8", "text": "canon"}', headers, partition=1)
+
+    def produce(
+        self, name: str, key: bytes | None, value: bytes | None, headers: list[Any], partition: int = -1
+    ) -> None:
         producer = Producer({"bootstrap.servers": self.bootstrap})
-        value = b'{"query_id": "q-8", "text": "canon"}'
-        producer.produce(self.topic("dead-letters"), key=b"q-8", value=value, headers=headers, partition=1)
+        producer.produce(self.topic(name), key=key, value=value, headers=headers, partition=partition)
         assert producer.flush(30.0) == 0
+
+    def identity(self, offset: int) -> bytes:
+        """Return what names a letter on partition 0."""
+        return f"{self.topic('dead-letters')}/0/{offset}".encode()
 
     def printed(self, *arguments: str) -> str:
         result = CliRunner().invoke(app, ["dead-letters", *arguments, "--config", str(self._config)])
@@ -114,7 +116,7 @@ def test_a_replay_that_is_repeated_writes_nothing_twice(lab: Lab) -> None:
     assert len(found) == len(lab.queries()) == 4
     assert {name: message.partition() for name, message in found.items()} == {f"q-{n}": n % 2 for n in range(4)}
     headers = dict(found["q-3"].headers() or ())
-    assert headers == {"trace": b"abc", REPLAY_OF: f"{lab.topic('dead-letters')}/0/3".encode()}
+    assert headers == {"trace": b"abc", REPLAY_OF: lab.identity(3)}
 
 
 def test_a_query_that_was_answered_meanwhile_stays_as_it_is(lab: Lab) -> None:
@@ -126,14 +128,9 @@ def test_a_query_that_was_answered_meanwhile_stays_as_it_is(lab: Lab) -> None:
 
 def test_a_forged_header_made_letters_unreplayable(lab: Lab) -> None:
     """A record that names another's letter, or has its bytes on another topic, does not count as its replay."""
-    producer = Producer({"bootstrap.servers": lab.bootstrap})
     for number, (name, text) in enumerate([("queries", "x"), ("queries", "y"), ("feedback", "canon")]):
-        headers: list[tuple[str, str | bytes | None]] = [
-            (REPLAY_OF, f"{lab.topic('dead-letters')}/0/{number}".encode())
-        ]
-        value = json.dumps({"query_id": f"q-{number}", "text": text})
-        producer.produce(lab.topic(name), key=f"q-{number}".encode(), value=value, headers=headers)
-    assert producer.flush(30.0) == 0
+        value = json.dumps({"query_id": f"q-{number}", "text": text}).encode()
+        lab.produce(name, f"q-{number}".encode(), value, [(REPLAY_OF, lab.identity(number))])
     done = lab.call("replay", "--reason", "models_failed")
     assert (done["replayed"], done["skipped"]) == (4, {"truncated": 1})
     assert lab.call("replay", "--reason", "models_failed")["skipped"]["replayed_before"] == 4
@@ -144,8 +141,7 @@ def test_a_replay_that_died_is_ended_by_the_next_one(lab: Lab) -> None:
     dead = Producer({"bootstrap.servers": lab.bootstrap, "transactional.id": f"{lab.prefix}-dead-letters-replay"})
     dead.init_transactions(30.0)
     dead.begin_transaction()
-    identity = f"{lab.topic('dead-letters')}/0/0".encode()
-    dead.produce(lab.topic("queries"), key=b"q-0", value=b'{"query_id": "q-0"}', headers=[(REPLAY_OF, identity)])
+    dead.produce(lab.topic("queries"), key=b"q-0", value=b'{"query_id": "q-0"}', headers=[(REPLAY_OF, lab.identity(0))])
     assert dead.flush(30.0) == 0
     assert lab.call("replay", "0/0")["replayed"] == 1
     assert [message.key() for message in lab.queries()] == [b"q-0"]
@@ -180,21 +176,15 @@ def test_a_letter_steers_the_operators_terminal(lab: Lab, command: list[str]) ->
 def test_a_replay_cut_short_keeps_its_transaction_open(lab: Lab, monkeypatch: pytest.MonkeyPatch) -> None:
     """By Ctrl-C too: what is written to the topic meanwhile would wait for its time-out."""
 
-    def interrupted(topic: str, letter: Letter) -> list[Any]:
+    def interrupted(letter: Letter) -> list[Any]:
         if letter.record.key == b"q-3":
             raise KeyboardInterrupt
-        return replay_headers(topic, letter)
+        return replay_headers(letter)
 
     monkeypatch.setattr(kafka_letters, "replay_headers", interrupted)
-    aborted = list[bool]()
-    abort = Producer.abort_transaction
-    monkeypatch.setattr(
-        kafka_letters,
-        "Producer",
-        type(
-            "Spied", (Producer,), {"abort_transaction": lambda self, *wait: aborted.append(abort(self, *wait) is None)}
-        ),
-    )
+    aborted, abort = list[bool](), Producer.abort_transaction
+    spied = {"abort_transaction": lambda self, *wait: aborted.append(abort(self, *wait) is None)}
+    monkeypatch.setattr(kafka_letters, "Producer", type("Spied", (Producer,), spied))
     with pytest.raises(KeyboardInterrupt):
         replay_letters(lab.settings, Selection(), rate=100.0, dry_run=False)
     assert aborted == [True]
@@ -209,4 +199,4 @@ def test_replays_of_huge_letters_fill_the_memory(lab: Lab, monkeypatch: pytest.M
 
 def test_a_letter_of_no_time_ends_every_list() -> None:
     """Producers choose the times of their records, and some brokers take any."""
-    assert letter_of(Record(Input("letters", 0), 7, b"", b"", timestamp_ms=1 << 60)).at.year == 9999
+    assert letter_of(Record(Input("letters", 0), 7, b"", b"", timestamp_ms=1 << 60)).at.year == 2999

@@ -35,29 +35,25 @@ def both(**tables: Any) -> Settings:
 def version(settings: Settings, **changed: Any) -> CalibrationVersion:
     """Return version 7, as the fit publishes it under these settings."""
     workload = settings.workloads["photo"]
-    sampling = workload.sampling
-    made = {
-        "version": 7,
-        "target": workload.target,
-        "label_probability_kept": sampling.label_probability_kept,
-        "label_probability_escalated": sampling.label_probability_escalated,
-        "signal": workload.signal,
-        "basis": workload.basis,
-    }
-    return sealed_version(**made | changed)
+    asked = workload.sampling.model_dump(include={"label_probability_kept", "label_probability_escalated"})
+    made = {"version": 7, "target": workload.target, "signal": workload.signal, "basis": workload.basis}
+    return sealed_version(**asked | made | changed)
 
 
 def runs(settings: Settings, *, silent_s: float = 1.0, **versions: Any) -> Running:
     """Return what a router and a recalibrator report that run with a file, beside its version 7 of ``photo``."""
     at = NOW - timedelta(seconds=silent_s)
-    told = running_settings(settings, OF_ROUTER)
     in_use = {name: VersionInUse(version=None) for name in settings.workloads}
     router = RouterStatus(
-        instance_id="router-0", started_at=at, updated_at=at, ready=True, versions=in_use, settings=told
+        instance_id="router-0",
+        started_at=at,
+        updated_at=at,
+        ready=True,
+        versions=in_use,
+        settings=running_settings(settings, OF_ROUTER),
     )
-    recalibrator = RecalibratorStatus(
-        instance_id="fit-0", started_at=at, updated_at=at, settings=running_settings(settings, OF_RECALIBRATOR)
-    )
+    told = running_settings(settings, OF_RECALIBRATOR)
+    recalibrator = RecalibratorStatus(instance_id="fit-0", started_at=at, updated_at=at, settings=told)
     return Running({"photo": version(settings), **versions}, [router], [recalibrator])
 
 
@@ -92,8 +88,7 @@ def test_the_same_file_changes_nothing() -> None:
 def test_what_changes_the_answers_starts_cold(changed: dict[str, Any], named: str) -> None:
     found = changes(config(changed), runs(config()), NOW)
     photo = of("photo", found)
-    assert (photo.effect, is_harmful(found)) == ("cold_start", True)
-    assert named in photo.message
+    assert (photo.effect, is_harmful(found), named in photo.message) == ("cold_start", True, True)
     assert "ucci-stream calibrate" in photo.act
     assert {change.effect for change in found} == {"cold_start", "restart"}
 
@@ -109,11 +104,9 @@ def test_what_changes_the_answers_starts_cold(changed: dict[str, Any], named: st
 def test_another_target_is_a_refit_and_no_cold_start(changed: dict[str, Any], named: str) -> None:
     found = changes(config(changed), runs(config()), NOW)
     photo = of("photo", found)
-    assert photo.effect == "refit"
+    assert (photo.effect, is_harmful(found)) == ("refit", False)
     assert photo.message.startswith(f"{named} differs from version 7")
-    (setting,) = [change for change in found if change.effect == "reload"]
-    assert setting.act == "SIGHUP to router-0, fit-0"
-    assert not is_harmful(found)
+    assert [change.act for change in found if change.effect == "reload"] == ["SIGHUP to router-0, fit-0"]
 
 
 def test_a_new_workload_starts_cold_and_takes_the_unnamed() -> None:
@@ -121,9 +114,8 @@ def test_a_new_workload_starts_cold_and_takes_the_unnamed() -> None:
     found = changes(both(), runs(config()), NOW)
     assert (of("photo", found).effect, of("reviews", found).effect) == ("none", "cold_start")
     unnamed = of("default_workload", found)
-    assert unnamed.effect == "dead_letters"
+    assert (unnamed.effect, unnamed.act) == ("dead_letters", 'default_workload = "photo"')
     assert "went to photo" in unnamed.message
-    assert unnamed.act == 'default_workload = "photo"'
     assert of("workloads.reviews", found) == ("restart", "workloads.reviews", "a new table", "restart router-0, fit-0")
     named = changes(both(default_workload="photo"), runs(config()), NOW)
     assert not [change for change in named if change.effect == "dead_letters"]
@@ -132,18 +124,16 @@ def test_a_new_workload_starts_cold_and_takes_the_unnamed() -> None:
 def test_a_new_workload_that_was_calibrated_ahead_is_safe() -> None:
     ahead = version(config(), workload="reviews")
     found = changes(both(default_workload="photo"), runs(config(), reviews=ahead), NOW)
-    assert of("reviews", found).effect == "none"
-    assert "decides from the first query" in of("reviews", found).message
-    assert not is_harmful(found)
+    reviews = of("reviews", found)
+    assert (reviews.effect, is_harmful(found)) == ("none", False)
+    assert "decides from the first query" in reviews.message
 
 
 def test_a_removed_workload_makes_dead_letters() -> None:
     found = changes(config(), runs(both(default_workload="reviews")), NOW)
-    assert of("reviews", found).effect == "dead_letters"
-    assert "unknown_workload" in of("reviews", found).message
-    moved = [change for change in found if change.effect == "moved"]
-    assert [change.message for change in moved] == ["queries that name no workload go to photo instead of reviews"]
-    assert is_harmful(found)
+    reviews, (moved,) = of("reviews", found), [change for change in found if change.effect == "moved"]
+    assert (reviews.effect, "unknown_workload" in reviews.message, is_harmful(found)) == ("dead_letters", True, True)
+    assert moved.message == "queries that name no workload go to photo instead of reviews"
 
 
 def test_settings_are_told_apart_by_what_puts_them_in_force() -> None:
