@@ -15,35 +15,25 @@ from recalibrator.fit.stage import FitLimits, FitPorts, FitStage, FitTopics
 from schemas.calibration import CalibrationMap, CalibrationVersion, Evidence
 from schemas.command import Command
 from schemas.labelled import LabelledExample
-from schemas.settings import WorkloadSettings
+from schemas.status import WorkloadStatus
 from tests.support.memory_broker.broker import MemoryTopicReader
-from tests.support.recalibrator_events import FIELDS, START, feedback, routed
+from tests.support.recalibrator_events import FIELDS, START, feedback, routed, workload
 from tests.support.recalibrator_memory import FAULTS, Counts, Crash, Fate, ManualClock, MemoryBroker, MemoryLog
 from tests.support.recalibrator_memory import MemoryTransactions as Transactions
 from tests.support.versions import sealed_version
-from ucci_runtime.broker.records import Input
+from ucci_runtime.broker.records import Input, OutputRecord
 
 TOPICS = FitTopics("observations", "calibration", "history", "status", "dead-letters", "trial", "happenings")
 VERSION_TOPICS = ("calibration", "trial")
 WORKLOADS = ("photo", "audio", "video")
-SETTINGS = {
-    name: WorkloadSettings.model_validate({"name": name, "fields": FIELDS, "target": {"micro_f1": 0.9}})
-    for name in WORKLOADS
-}
+SETTINGS = {name: workload(name) for name in WORKLOADS}
 MAP = CalibrationMap(uncertainty=(0.0, 1.0), error_probability=(0.0, 0.9))
 FOREIGN = "foreign"
 
 
 def bootstrap(workload: str, number: int) -> Command:
     """A command that publishes a version whose threshold tells which command it was."""
-    return Command(
-        workload=workload,
-        action="bootstrap",
-        map=MAP,
-        uncertainty_threshold=number / 1_000,
-        issued_by="test",
-        issued_at=START + timedelta(seconds=number),
-    )
+    return act("bootstrap", number, workload=workload, map=MAP, uncertainty_threshold=number / 1_000)
 
 
 def label(workload: str, number: int) -> LabelledExample:
@@ -106,18 +96,15 @@ class Fit:
         if self.draw.random() < 0.3:
             self.broker.mark(source)
 
+    def take(self, *events: Observation) -> None:
+        """Send events, and settle."""
+        for event in events:
+            self.send(event)
+        self.settle()
+
     def publish_foreign(self, workload: str, number: int) -> None:
-        version = sealed_version(
-            workload=workload,
-            version=number,
-            created_at=START,
-            map=MAP,
-            uncertainty_threshold=0.5,
-            threshold=0.45,
-            target=SETTINGS[workload].target,
-            signal=SETTINGS[workload].signal,
-            evidence=Evidence(trigger=FOREIGN),
-        )
+        signal, evidence = SETTINGS[workload].signal, Evidence(trigger=FOREIGN)
+        version = sealed_version(workload=workload, version=number, signal=signal, evidence=evidence)
         self.broker.publish(TOPICS.calibration, workload.encode(), version.to_json())
 
     def turn(self) -> None:
@@ -128,15 +115,10 @@ class Fit:
 
     def disturb(self) -> None:
         event = self.draw.choice(["revoke", "lose", "crash", "lose_state"])
+        if event == "lose_state":
+            shutil.rmtree(self.directory)
         try:
-            if event == "revoke":
-                self.log.revoke()
-            elif event == "lose":
-                self.log.lose()
-            else:
-                if event == "lose_state":
-                    shutil.rmtree(self.directory)
-                self.begin()
+            {"revoke": self.log.revoke, "lose": self.log.lose}.get(event, self.begin)()
         except Crash:
             self.begin()
 
@@ -154,3 +136,15 @@ class Fit:
     def versions(self, workload: str, *, foreign: bool = False) -> list[CalibrationVersion]:
         found = [CalibrationVersion.from_json(value) for value in self.broker.values(TOPICS.calibration)]
         return [v for v in found if v.workload == workload and (foreign or v.evidence.trigger != FOREIGN)]
+
+    def numbers(self, workload: str = "photo") -> list[int]:
+        """Return the numbers of all versions, foreign ones included."""
+        return [version.version for version in self.versions(workload, foreign=True)]
+
+    def status(self, workload: str = "photo") -> WorkloadStatus:
+        """Return a workload's latest status."""
+        found = map(WorkloadStatus.from_json, self.broker.values(TOPICS.status))
+        return [one for one in found if one.workload == workload][-1]
+
+    def written(self, topic: str | None) -> list[OutputRecord]:
+        return [record for record in self.broker.outputs if record.topic == topic]

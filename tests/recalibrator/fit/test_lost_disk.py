@@ -14,9 +14,9 @@ from schemas.calibration import CalibrationVersion
 from schemas.command import Command
 from schemas.settings import WorkloadSettings
 from schemas.signature import bound, signed
-from schemas.status import WorkloadStatus
 from schemas.trial import CalibrationTrial
 from tests.support.memory_fit import MAP, SETTINGS, TOPICS, Fit, act, bootstrap, label
+from tests.support.recalibrator_events import workload as settings_of
 from ucci_runtime.broker.records import Input
 
 #: As many that a version in force would be replaced.
@@ -36,43 +36,29 @@ def fit(tmp_path: Path) -> Fit:
 
 
 def publish_two(fit: Fit, workload: str = "photo") -> None:
-    fit.send(bootstrap(workload, 300))
-    fit.send(bootstrap(workload, 400))
-    fit.settle()
+    fit.take(bootstrap(workload, 300), bootstrap(workload, 400))
 
 
 def lose_everything(fit: Fit, *, but: int = 0) -> None:
     """Lose the disk, and all observations but the last offsets; then start anew."""
     shutil.rmtree(fit.directory)
-    for source in (Input(TOPICS.observations, partition) for partition in (0, 1)):
-        log = fit.broker.cluster.logs[source]
+    for partition in (0, 1):
+        log = fit.broker.cluster.logs[Input(TOPICS.observations, partition)]
         log.cut(log.end - but)
     fit.begin()
 
 
 def order(fit: Fit, action: str, **arguments: Any) -> None:
-    fit.send(act(action, 1_000, **arguments))
-    fit.settle()
+    fit.take(act(action, 1_000, **arguments))
 
 
 def send_labels(fit: Fit, workload: str = "photo", first: int = 0) -> None:
-    for number in range(first, first + LABELS):
-        fit.send(label(workload, number))
-    fit.settle()
-
-
-def status(fit: Fit, workload: str = "photo") -> WorkloadStatus:
-    found = [WorkloadStatus.from_json(value) for value in fit.broker.values(TOPICS.status)]
-    return [one for one in found if one.workload == workload][-1]
-
-
-def numbers(fit: Fit, workload: str = "photo") -> list[int]:
-    return [version.version for version in fit.versions(workload, foreign=True)]
+    fit.take(*(label(workload, number) for number in range(first, first + LABELS)))
 
 
 def standing(fit: Fit) -> tuple[Any, ...]:
     """What people have decided, as the status shows it."""
-    now = status(fit)
+    now = fit.status()
     trial = now.trial if now.trial is not None and now.trial.ended_at is None else None
     return now.state, now.calibration_version, trial and (trial.mode, trial.share, trial.version, trial.issued_by)
 
@@ -83,11 +69,11 @@ def standing(fit: Fit) -> tuple[Any, ...]:
 def test_a_lost_disk_publishes_over_a_pin(fit: Fit, action: str, arguments: dict[str, Any]) -> None:
     """Rolled back or pinned before all that is left of the log, a version stays, and the status says by whom."""
     order(fit, action, **arguments, **ANN)
-    held = numbers(fit)[-1]
+    held = fit.numbers()[-1]
     lose_everything(fit)
     send_labels(fit)
-    assert numbers(fit)[-1] == held
-    now = status(fit)
+    assert fit.numbers()[-1] == held
+    now = fit.status()
     assert (now.state, now.calibration_version) == ("pinned", held)
     assert now.sentence.startswith(f"Version {held} is held")
     assert f"by ann ({action}: worse since noon)" in now.sentence
@@ -96,23 +82,23 @@ def test_a_lost_disk_publishes_over_a_pin(fit: Fit, action: str, arguments: dict
 
 def test_a_lost_disk_lets_go_of_a_pause(fit: Fit) -> None:
     order(fit, "pause", **ANN)
-    published = numbers(fit)
+    published = fit.numbers()
     lose_everything(fit)
     send_labels(fit)
-    assert (numbers(fit), status(fit).state) == (published, "paused")
-    assert "by ann" in status(fit).sentence
+    assert (fit.numbers(), fit.status().state) == (published, "paused")
+    assert "by ann" in fit.status().sentence
 
 
 def test_an_unpin_after_the_loss_lets_fits_decide(fit: Fit) -> None:
     order(fit, "activate", version=1, hold=True)
-    held = numbers(fit)[-1]
+    held = fit.numbers()[-1]
     lose_everything(fit)
     order(fit, "unpin")
-    assert status(fit).state != "pinned"
+    assert fit.status().state != "pinned"
     send_labels(fit)
     assert fit.versions("photo")[-1].evidence.trigger not in {"activate", "unpin"}
-    assert numbers(fit) == list(range(1, numbers(fit)[-1] + 1))
-    assert numbers(fit)[-1] > held
+    assert fit.numbers() == list(range(1, fit.numbers()[-1] + 1))
+    assert fit.numbers()[-1] > held
 
 
 @pytest.mark.parametrize(("begin", "end"), [("pin", "unpin"), ("pause", "resume")])
@@ -121,41 +107,37 @@ def test_a_lost_disk_brings_back_what_was_released(fit: Fit, begin: str, end: st
     order(fit, end)
     lose_everything(fit)
     send_labels(fit)
-    assert status(fit).state not in {"pinned", "paused"}
+    assert fit.status().state not in {"pinned", "paused"}
     assert fit.versions("photo")[-1].evidence.trigger not in {"bootstrap", begin, end}
 
 
 def test_a_lost_disk_says_cold_start_while_versions_decide(fit: Fit) -> None:
     """Held or not: the version on the topic decides at the routers, and the next one follows it."""
     lose_everything(fit)
-    fit.send(label("photo", 0))
-    fit.settle()
-    assert (status(fit).state, status(fit).calibration_version) == ("label_starved", 2)
-    assert "Version 2 was read from the calibration topic" in status(fit).sentence
+    fit.take(label("photo", 0))
+    assert (fit.status().state, fit.status().calibration_version) == ("label_starved", 2)
+    assert "Version 2 was read from the calibration topic" in fit.status().sentence
     send_labels(fit, first=1)
     following = fit.versions("photo")[2]
     assert (following.version, following.parent_version) == (3, 2)
-    assert "calibration topic" not in status(fit).sentence
+    assert "calibration topic" not in fit.status().sentence
 
 
 def test_what_is_left_of_a_log_names_another_version(fit: Fit) -> None:
     """Folded without its beginning, a log gives numbers and holds that nobody has published."""
-    for number in range(10):
-        fit.send(bootstrap("photo", 500 + number))
+    fit.take(*(bootstrap("photo", 500 + number) for number in range(10)))
     order(fit, "pin", **ANN)
-    for number in range(5):
-        fit.send(label("photo", number))
-    fit.settle()
-    before, content = numbers(fit), fit.versions("photo")[-1].uncertainty_threshold
+    fit.take(*(label("photo", number) for number in range(5)))
+    before, content = fit.numbers(), fit.versions("photo")[-1].uncertainty_threshold
     # Some of the commands are left, and the pin is not.
     for left in (3, 20):
         lose_everything(fit, but=left)
         fit.settle()
-        assert (numbers(fit), standing(fit)) == (before, ("pinned", before[-1], None))
+        assert (fit.numbers(), standing(fit)) == (before, ("pinned", before[-1], None))
     assert fit.versions("photo")[-1].uncertainty_threshold == content
     # A number means what it meant at the routers, not what it would in the rest of the log.
     order(fit, "pin", version=2)
-    assert status(fit).details["last_command"] == "pin refused: version 2 is not among those kept"
+    assert fit.status().details["last_command"] == "pin refused: version 2 is not among those kept"
 
 
 def test_a_lost_disk_forgets_a_trial(fit: Fit) -> None:
@@ -163,8 +145,7 @@ def test_a_lost_disk_forgets_a_trial(fit: Fit) -> None:
     before = standing(fit)
     assert before[2] == ("canary", 0.25, 3, "ann")
     lose_everything(fit)
-    fit.send(label("photo", 0))
-    fit.settle()
+    fit.take(label("photo", 0))
     assert standing(fit) == before
     assert len([value for value in fit.broker.values(TRIALS) if value]) == 1
     order(fit, "promote")
@@ -172,8 +153,7 @@ def test_a_lost_disk_forgets_a_trial(fit: Fit) -> None:
     assert (promoted.version, promoted.parent_version, promoted.uncertainty_threshold) == (4, 2, 0.3)
     assert fit.broker.values(TRIALS)[-1] == b""
     lose_everything(fit)
-    fit.send(label("photo", 1))
-    fit.settle()
+    fit.take(label("photo", 1))
     assert standing(fit)[1:] == (4, None)
 
 
@@ -182,15 +162,13 @@ def test_each_workload_keeps_its_own_hold(tmp_path: Path) -> None:
     fit = Fit(tmp_path / "state")
     for workload in SETTINGS:
         publish_two(fit, workload)
-    for workload, action in (("photo", "pin"), ("audio", "pause")):
-        fit.send(act(action, 1_000, workload=workload))
-    fit.settle()
+    fit.take(act("pin", 1_000), act("pause", 1_000, workload="audio"))
     lose_everything(fit)
     for workload in SETTINGS:
         send_labels(fit, workload)
-    assert [status(fit, workload).state for workload in ("photo", "audio")] == ["pinned", "paused"]
-    assert (numbers(fit), numbers(fit, "audio")) == ([1, 2, 3], [1, 2, 3])
-    assert len(numbers(fit, "video")) > 2
+    assert [fit.status(workload).state for workload in ("photo", "audio")] == ["pinned", "paused"]
+    assert (fit.numbers(), fit.numbers("audio")) == ([1, 2, 3], [1, 2, 3])
+    assert len(fit.numbers("video")) > 2
 
 
 @pytest.mark.parametrize("is_signed", [True, False])
@@ -203,53 +181,47 @@ def test_a_stranger_unpins_by_an_unsigned_version(tmp_path: Path, is_signed: boo
     value = (signed(stranger, bound(KEY, TOPICS.calibration)) if is_signed else stranger).to_json()
     fit.broker.publish(TOPICS.calibration, b"photo", value)
     lose_everything(fit)
-    fit.send(label("photo", 0))
-    fit.settle()
+    fit.take(label("photo", 0))
     assert standing(fit)[:2] == (("label_starved", 41) if is_signed else ("pinned", 3))
     order(fit, "bootstrap", map=MAP)
-    assert numbers(fit)[-1] == 42
+    assert fit.numbers()[-1] == 42
 
 
-def sealed(fit: Fit, number: int, **content: Any) -> CalibrationVersion:
+def sealed(fit: Fit, number: int) -> CalibrationVersion:
     """Return the version published last, under another number and without what holds it."""
     document = json.loads(fit.broker.values(TOPICS.calibration)[-1])
     for name in ("holds", "signature", "digest"):
         document.pop(name, None)
-    return CalibrationVersion.sealed(**document | {"version": number} | content)
+    return CalibrationVersion.sealed(**document | {"version": number})
 
 
 @pytest.mark.parametrize("left", [0, 5])
 def test_a_version_of_another_prompt_is_taken_over(tmp_path: Path, left: int) -> None:
     """What was made with another prompt is not in force; a pause outlasts it, a pin does not, as with a disk."""
     fit = Fit(tmp_path / "state")
-    ends = {
-        "small": {"base_url": "http://small/v1", "model": "s"},
-        "large": {"base_url": "http://large/v1", "model": "l"},
-    }
-    fit.settings = {**SETTINGS, "photo": of_prompt("Extract {text}", ends)}
+    fit.settings = {**SETTINGS, "photo": of_prompt("Extract {text}")}
     fit.begin()
     publish_two(fit)
     order(fit, "pin", **ANN)
     order(fit, "pause", **ANN)
     for prompt, expected in (("Find {text}", ("cold_start", None)), ("Extract {text}", ("paused", 4))):
-        fit.settings = {**SETTINGS, "photo": of_prompt(prompt, ends)}
+        fit.settings = {**SETTINGS, "photo": of_prompt(prompt)}
         lose_everything(fit, but=left)
-        fit.send(label("photo", 0))
-        fit.settle()
+        fit.take(label("photo", 0))
         assert standing(fit)[:2] == expected
         if expected[1] is None:
-            assert "Paused since" in status(fit).sentence
+            assert "Paused since" in fit.status().sentence
 
 
-def of_prompt(prompt: str, ends: dict[str, Any]) -> WorkloadSettings:
-    return WorkloadSettings.model_validate(SETTINGS["photo"].model_dump() | ends | {"prompt": prompt})
+def of_prompt(prompt: str) -> WorkloadSettings:
+    models: dict[str, Any] = {name: {"base_url": "http://m/v1", "model": name} for name in ("small", "large")}
+    return settings_of(prompt=prompt, **models)
 
 
 def test_an_old_copy_of_the_disk_forgets_a_pin(fit: Fit, tmp_path: Path) -> None:
     """As left by a fit that had the partition before another one, for longer than the log is kept."""
     shutil.copytree(fit.directory, tmp_path / "copy")
-    for number in range(3):
-        fit.send(bootstrap("photo", 500 + number))
+    fit.take(*(bootstrap("photo", 500 + number) for number in range(3)))
     order(fit, "pin", **ANN)
     before = standing(fit)
     lose_everything(fit)
@@ -265,7 +237,7 @@ def test_a_foreign_version_ends_no_pin_of_a_fit_with_a_disk(fit: Fit) -> None:
     fit.settle()
     fit.begin()
     send_labels(fit)
-    assert (standing(fit), numbers(fit)) == (("pinned", 3, None), [1, 2, 3, 41])
+    assert (standing(fit), fit.numbers()) == (("pinned", 3, None), [1, 2, 3, 41])
 
 
 def plan(draw: random.Random) -> list[Command]:
@@ -292,17 +264,13 @@ def test_what_people_decided_outlasts_any_loss(tmp_path: Path, seed: int) -> Non
     fit = Fit(tmp_path / "state", seed, faults=12)
     publish_two(fit)
     for command in plan(random.Random(seed)):
-        fit.send(command)
-        fit.settle()
+        fit.take(command)
         if fit.draw.random() < 0.4:
             before = standing(fit)
             lose_everything(fit, but=fit.draw.choice([0, 0, 2, 9]))
-            fit.send(label("photo", 0))
-            fit.settle()
+            fit.take(label("photo", 0))
             assert standing(fit) == before
-    found = numbers(fit)
+    found = fit.numbers()
     assert found == sorted(set(found))
-    in_force = [CalibrationVersion.from_json(value) for value in fit.broker.values(TOPICS.calibration)]
-    assert len({(version.workload, version.version) for version in in_force}) == len(in_force)
     tried = [CalibrationTrial.from_json(value).version.version for value in fit.broker.values(TRIALS) if value]
     assert len(set(tried)) == len(tried)

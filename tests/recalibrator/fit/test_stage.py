@@ -20,9 +20,10 @@ from schemas.command import Command
 from schemas.event import MAX_INTEGER
 from schemas.made_for import made_for
 from schemas.signature import bound
-from schemas.status import HappeningEvent, WorkloadStatus
+from schemas.status import HappeningEvent
 from schemas.trial import CalibrationTrial
 from stream_router.calibration.active_versions import Activated, ActiveVersions, Rejected
+from tests.support.cores import present
 from tests.support.memory_fit import MAP, SETTINGS, TOPICS, WORKLOADS, Fit, act, bootstrap, label
 from tests.support.recalibrator_events import START
 from tests.support.recalibrator_memory import Fate
@@ -75,11 +76,10 @@ def test_versions_survive_faults_byte_for_byte(tmp_path: Path, seed: int) -> Non
         core = Recalibrator(SETTINGS[workload])
         mine = [event for event in events if not isinstance(event, bytes | None) and event.workload == workload]
         expected = [version.to_json() for event in mine if (version := core.observe(event)) is not None]
-        published = [r for r in fit.broker.outputs if r.topic == TOPICS.calibration and r.key == workload.encode()]
+        published = [record for record in fit.written(TOPICS.calibration) if record.key == workload.encode()]
         assert [record.value for record in published] == expected
-        last = [WorkloadStatus.from_json(v) for v in fit.broker.values(TOPICS.status)]
-        assert [s for s in last if s.workload == workload][-1].calibration_version == (len(expected) or None)
-    history = [record for record in fit.broker.outputs if record.topic == TOPICS.history]
+        assert fit.status(workload).calibration_version == (len(expected) or None)
+    history = fit.written(TOPICS.history)
     assert [r.value for r in history] == fit.broker.values(TOPICS.calibration)
     assert max(Counter(record.key for record in history).values(), default=1) == 1
     assert sorted(fit.broker.values(TOPICS.dead_letters)) == [b"", b"garbage", b'{"kind": "labelled"}']
@@ -93,13 +93,12 @@ def test_foreign_versions_keep_commands_exactly_once(tmp_path: Path, seed: int) 
     with disturbances(fit, 6) as maybe:
         for number in range(40):
             if fit.draw.random() < 0.1:
-                highest = max(highest, *(v.version for v in fit.versions("photo", foreign=True)), 0) + 3
+                highest = max(highest, *fit.numbers(), 0) + 3
                 fit.publish_foreign("photo", highest)
             fit.send(bootstrap("photo", number))
             maybe()
     fit.settle()
-    numbers = [version.version for version in fit.versions("photo", foreign=True)]
-    assert numbers == sorted(set(numbers))
+    assert fit.numbers() == sorted(set(fit.numbers()))
     assert [round(v.uncertainty_threshold * 1_000) for v in fit.versions("photo")] == list(range(40))
 
 
@@ -107,20 +106,16 @@ def test_foreign_versions_keep_commands_exactly_once(tmp_path: Path, seed: int) 
 def test_a_foreign_version_of_the_last_number_stops_nothing(fit: Fit, first: bool) -> None:
     """Neither published before the workload's first observation nor later; the status and the log say so."""
     if not first:
-        fit.send(bootstrap("photo", 1))
-        fit.settle()
+        fit.take(bootstrap("photo", 1))
     fit.publish_foreign("photo", MAX_INTEGER)
     fit.publish_foreign("photo", 41)
-    fit.send(bootstrap("photo", 2))
-    fit.settle()
+    fit.take(bootstrap("photo", 2))
     assert fit.versions("photo")[-1].version == 42
     fit.begin()
-    fit.send(bootstrap("photo", 3))
-    fit.settle()
+    fit.take(bootstrap("photo", 3))
     assert fit.versions("photo")[-1].version == 43
     assert fit.count.totals["fit_notes version_number_ignored"] >= 1
-    status = WorkloadStatus.from_json(fit.broker.values(TOPICS.status)[-1])
-    assert status.details["version_number_ignored"] == MAX_INTEGER
+    assert fit.status().details["version_number_ignored"] == MAX_INTEGER
     (line,) = [news for news in fit.stage.news() if news.event.startswith("foreign version ignored")]
     assert (line.facts["version"], line.is_bad) == (MAX_INTEGER, True)
 
@@ -129,41 +124,30 @@ def test_with_a_key_all_that_is_published_is_signed(tmp_path: Path) -> None:
     """Versions in force, in the history and on trial, as routers with the key take them; also after a restart."""
     key = b"k" * 32
     fit = Fit(tmp_path / "state", key=bound(key, "cluster-1"))
-    fit.send(bootstrap("photo", 1))
-    fit.settle()
+    fit.take(bootstrap("photo", 1))
     fit.begin()
-    fit.send(bootstrap("photo", 2))
-    fit.send(act("shadow", 3, version=1))
-    fit.settle()
+    fit.take(bootstrap("photo", 2), act("shadow", 3, version=1))
     active, elsewhere, prefixed = (ActiveVersions({"photo": made_for(SETTINGS["photo"])}, [key]) for _ in range(3))
     active.bind("cluster-1", TOPICS.calibration, str(TOPICS.trial))
     elsewhere.bind("cluster-2", TOPICS.calibration, str(TOPICS.trial))
     prefixed.bind("cluster-1", "other.calibration", "other.calibration-trial")
-    published = [record for record in fit.broker.outputs if record.topic == TOPICS.calibration]
+    published = fit.written(TOPICS.calibration)
     assert [type(active.offer(record.key, record.value, START)) for record in published] == [Activated, Activated]
-    (tried,) = [record for record in fit.broker.outputs if record.topic == TOPICS.trial and record.value]
-    change = active.trials.offer(tried.key, tried.value)
-    assert change is not None
-    assert change.problem is None
+    (tried,) = [record for record in fit.written(TOPICS.trial) if record.value]
+    assert present(active.trials.offer(tried.key, tried.value)).problem is None
     for stranger in (elsewhere, prefixed):
         outcome = stranger.offer(published[0].key, published[0].value, START)
         assert isinstance(outcome, Rejected)
         assert outcome.reason == "bad_signature"
-        change = stranger.trials.offer(tried.key, tried.value)
-        assert change is not None
-        assert change.trial is None
+        assert present(stranger.trials.offer(tried.key, tried.value)).trial is None
     # What was signed as tried is not a version to be in force.
-    assert tried.value is not None
-    inner = CalibrationTrial.from_json(tried.value).version
+    inner = CalibrationTrial.from_json(present(tried.value)).version
     assert isinstance(active.offer(b"photo", inner.to_json(), START), Rejected)
-    history = [record.value for record in fit.broker.outputs if record.topic == TOPICS.history]
-    assert all(value and b'"signature":"' in value for value in history)
+    assert all(b'"signature":"' in present(record.value) for record in fit.written(TOPICS.history))
 
 
 def test_published_versions_are_counted_for_the_log(fit: Fit) -> None:
-    for number in (7, 8):
-        fit.send(bootstrap("photo", number))
-    fit.settle()
+    fit.take(bootstrap("photo", 7), bootstrap("photo", 8))
     (line,) = [news for news in fit.stage.news() if news.event == "calibration published"]
     assert (line.facts["workload"], line.facts["versions"], line.facts["last"]) == ("photo", 2, 2)
     assert line.facts["triggers"] == {"bootstrap": 2}
@@ -173,13 +157,10 @@ def test_published_versions_are_counted_for_the_log(fit: Fit) -> None:
 def test_pruned_history_survives_restart(tmp_path: Path) -> None:
     """Old versions leave the history and do not come back after a restart."""
     fit = Fit(tmp_path / "state", kept_versions=3)
-    for number in range(4):
-        fit.send(bootstrap("photo", number))
-    fit.settle()
+    fit.take(*(bootstrap("photo", number) for number in range(4)))
     fit.begin()
-    fit.send(bootstrap("photo", 4))
-    fit.settle()
-    deleted = [r.key for r in fit.broker.outputs if r.topic == TOPICS.history and r.value is None]
+    fit.take(bootstrap("photo", 4))
+    deleted = [record.key for record in fit.written(TOPICS.history) if record.value is None]
     assert deleted == [history_key("photo", 1), history_key("photo", 2)]
 
 
@@ -198,36 +179,29 @@ def test_pruned_history_survives_restart(tmp_path: Path) -> None:
 )
 def test_bad_observation_becomes_a_dead_letter(fit: Fit, value: bytes | None, reason: str) -> None:
     fit.send_bytes("photo", value)
-    fit.send(bootstrap("photo", 1))
-    fit.settle()
-    (letter,) = [record for record in fit.broker.outputs if record.topic == TOPICS.dead_letters]
+    fit.take(bootstrap("photo", 1))
+    (letter,) = fit.written(TOPICS.dead_letters)
     headers = dict(letter.headers)
-    assert letter.key == b"photo"
-    assert headers["dlq.stage"] == b"fit"
-    assert headers["dlq.reason"] == reason.encode()
-    assert (headers["dlq.topic"], headers["dlq.offset"]) == (b"observations", b"0")
+    said = [headers[f"dlq.{name}"] for name in ("stage", "reason", "topic", "offset")]
+    assert (letter.key, *said) == (b"photo", b"fit", reason.encode(), b"observations", b"0")
     assert ("dlq.truncated" in headers) == (reason == "too_large")
-    assert len(fit.versions("photo")) == 1
+    assert fit.numbers() == [1]
 
 
 def test_torn_snapshot_refolds_the_log(fit: Fit) -> None:
-    fit.send(bootstrap("photo", 1))
-    fit.settle()
+    fit.take(bootstrap("photo", 1))
     snapshot = fit.directory / "fit-0.snapshot"
     snapshot.write_bytes(snapshot.read_bytes()[:-5])
     fit.begin()
-    fit.send(bootstrap("photo", 2))
-    fit.settle()
-    assert [version.version for version in fit.versions("photo")] == [1, 2]
+    fit.take(bootstrap("photo", 2))
+    assert fit.numbers() == [1, 2]
 
 
 def test_status_reports_lag_and_update_time(fit: Fit) -> None:
-    fit.send(bootstrap("photo", 1))
-    fit.settle()
-    status = WorkloadStatus.from_json(fit.broker.values(TOPICS.status)[-1])
-    assert status.lag == {"observations": 0}
+    fit.take(bootstrap("photo", 1))
+    status = fit.status()
+    assert (status.lag, status.state) == ({"observations": 0}, "label_starved")
     assert status.updated_at is not None
-    assert status.state == "label_starved"
 
 
 def test_leaving_commits_what_was_folded(fit: Fit) -> None:
@@ -236,15 +210,13 @@ def test_leaving_commits_what_was_folded(fit: Fit) -> None:
     while fit.count.totals["observations labelled photo"] < 3:
         fit.turn()
     fit.stage.close()
-    source = Input(TOPICS.observations, 0)
-    assert fit.broker.offsets[source] >= 3
+    assert fit.broker.offsets[Input(TOPICS.observations, 0)] >= 3
 
 
 def test_a_killed_fit_folds_again_only_what_came_since(fit: Fit, monkeypatch: pytest.MonkeyPatch) -> None:
     """A snapshot is due while traffic goes on too: what was folded is committed first, then stored."""
     fit.log.deliver_all()
-    fit.send(label("photo", 0))
-    fit.settle()
+    fit.take(label("photo", 0))
     # The last one while the commit before may still wait for more.
     for number, passed_s in enumerate((stage.SNAPSHOT_INTERVAL_S, stage.SNAPSHOT_INTERVAL_S - 0.1, 0.2)):
         fit.send(label("photo", 1 + number))
@@ -267,26 +239,19 @@ def test_a_killed_fit_folds_again_only_what_came_since(fit: Fit, monkeypatch: py
 @pytest.mark.parametrize("is_pinned", [True, False])
 def test_pin_survives_refits_and_restarts(tmp_path: Path, seed: int, is_pinned: bool) -> None:
     fit = Fit(tmp_path / "state", seed, faults=4)
-    fit.send(bootstrap("photo", 300))
-    if is_pinned:
-        act = {"workload": "photo", "action": "pin", "issued_by": "test", "issued_at": START}
-        fit.send(Command.model_validate(act))
-    fit.settle()
+    fit.take(bootstrap("photo", 300), *([act("pin", 0)] if is_pinned else []))
     with disturbances(fit, 6) as maybe:
         for number in range(700):
             fit.send(label("photo", number))
             maybe()
     fit.settle()
     refitted = {version.evidence.trigger for version in fit.versions("photo")} - {"bootstrap", "pin"}
-    status = WorkloadStatus.from_json(fit.broker.values(TOPICS.status)[-1])
 
     # Without the pin the same labels bring new versions: there was something to hold back.
     assert bool(refitted) is not is_pinned
-    assert (status.state == "pinned") is is_pinned
+    assert (fit.status().state == "pinned") is is_pinned
     if is_pinned:
-        fit.send(Command.model_validate(act | {"action": "unpin"}))
-        fit.send(Command.model_validate(act | {"action": "refit"}))
-        fit.settle()
+        fit.take(act("unpin", 0), act("refit", 0))
         assert fit.versions("photo")[-1].evidence.trigger == "refit"
 
 
@@ -323,45 +288,36 @@ def test_trials_survive_faults_exactly_once(tmp_path: Path, seed: int) -> None:
         versions += [] if version is None else [version.to_json()]
     assert fit.broker.values(TOPICS.calibration) == versions
     assert fit.broker.values("trial") == trials
-    numbers = Counter(record.key for record in fit.broker.outputs if record.topic == TOPICS.history)
+    numbers = Counter(record.key for record in fit.written(TOPICS.history))
     assert set(numbers) == {history_key("photo", n + 1) for n in range(core.version_floor)}
     assert max(numbers.values()) == 1
 
 
 def test_unknown_trial_can_be_stopped(fit: Fit) -> None:
-    fit.send(act("stop_trial", 1))
-    fit.settle()
-    assert [(record.key, record.value) for record in fit.broker.outputs if record.topic == "trial"] == [
-        (b"photo", None)
-    ]
+    fit.take(act("stop_trial", 1))
+    assert [(record.key, record.value) for record in fit.written("trial")] == [(b"photo", None)]
 
 
 def test_trial_ends_in_the_publishing_transaction(fit: Fit) -> None:
-    fit.send(bootstrap("photo", 1))
-    fit.send(act("shadow", 2, version=1))
-    fit.send(act("promote", 3))
-    fit.settle()
+    fit.take(bootstrap("photo", 1), act("shadow", 2, version=1), act("promote", 3))
     written = [(record.topic, record.value is None) for record in fit.broker.outputs if record.topic != TOPICS.status]
     assert written[-3:] == [("trial", True), ("calibration", False), ("history", False)]
 
 
 def test_a_disk_that_refuses_a_snapshot_ended_the_service(fit: Fit, monkeypatch: pytest.MonkeyPatch) -> None:
     """It is put off, counted and tried again, also where nothing but the floor of versions has changed."""
-    fit.send(bootstrap("photo", 1))
-    fit.settle()
+    fit.take(bootstrap("photo", 1))
     with monkeypatch.context() as refusing:
         refusing.setattr(os, "fsync", refuse)
         fit.publish_foreign("photo", 40)
-        fit.send(bootstrap("photo", 2))
-        fit.settle()
-    assert [version.version for version in fit.versions("photo")] == [1, 41]
+        fit.take(bootstrap("photo", 2))
+    assert fit.numbers() == [1, 40, 41]
     assert fit.count.totals["fit_notes snapshot_refused"] > 0
     fit.clock.advance(60.0)
     fit.turn()
     fit.begin()
-    fit.send(bootstrap("photo", 3))
-    fit.settle()
-    assert [version.version for version in fit.versions("photo")] == [1, 41, 42]
+    fit.take(bootstrap("photo", 3))
+    assert fit.numbers() == [1, 40, 41, 42]
 
 
 def refuse(*_: object) -> None:
@@ -373,8 +329,7 @@ def test_an_outage_left_the_former_core_in_memory(fit: Fit, fate: Fate) -> None:
     """The frames of what had not committed hold it, and an error of the client those, as the group is asked again."""
     fit.budget.append(fate)
     for number in range(1, 20):
-        fit.send(bootstrap("photo", number))
-        fit.settle()
+        fit.take(bootstrap("photo", number))
     assert not fit.budget
     assert fit.log.kept == []
 
@@ -388,21 +343,15 @@ def test_records_that_add_up_were_read_again_for_ever(fit: Fit, monkeypatch: pyt
         return decode_observation(value, workloads)
 
     monkeypatch.setattr(stage, "decode_observation", slow)
-    for number in range(60):
-        fit.send(label("photo", number))
-    fit.send(bootstrap("photo", 60))
-    fit.settle()
-    assert len(fit.versions("photo")) == 1
+    fit.take(*(label("photo", number) for number in range(60)), bootstrap("photo", 60))
+    assert fit.numbers() == [1]
 
 
 def test_what_somebody_did_is_still_known_after_a_restart(fit: Fit) -> None:
     """Beside the status, which compaction removes, the happening stays in a topic of its own; once."""
-    fit.send(label("photo", 1))
-    fit.settle()
-    fit.send(act("pause", 2))
-    fit.settle()
+    fit.take(label("photo", 1))
+    fit.take(act("pause", 2))
     fit.begin()
     fit.settle()
-
-    kept = [HappeningEvent.from_json(value) for value in fit.broker.values("happenings")]
+    kept = map(HappeningEvent.from_json, fit.broker.values("happenings"))
     assert [(one.kind, one.sentence.split(":")[0]) for one in kept] == [("act", "test")]
