@@ -129,7 +129,7 @@ class HttpListener:
         assert self._runner.server is not None
         connection: RequestHandler = self._runner.server()
         for gone in [one for one in self._waiting if one.transport is None]:
-            self._waiting.pop(gone).cancel()
+            self._stop_waiting(gone)
         patience_s = self._bounds.patience_s
         while len(self._waiting) + len(self._answering) >= affordable_connections(self._bounds.connections):
             if (oldest := self._oldest_idle()) is None:
@@ -150,18 +150,18 @@ class HttpListener:
     def _end(self, connection: RequestHandler) -> None:
         """End a connection at once: closed in order, it would wait for a caller who does not read."""
         self._answering.pop(connection, None)
-        timer = self._waiting.pop(connection, None)
-        if timer is not None:
-            timer.cancel()
+        self._stop_waiting(connection)
         if connection.transport is not None:
             connection.transport.abort()
+
+    def _stop_waiting(self, connection: RequestHandler) -> None:
+        if (timer := self._waiting.pop(connection, None)) is not None:
+            timer.cancel()
 
     @web.middleware
     async def _spare(self, request: web.Request, handler: Handler) -> web.StreamResponse:
         connection = request.protocol
-        timer = self._waiting.pop(connection, None)
-        if timer is not None:
-            timer.cancel()
+        self._stop_waiting(connection)
         self._answering[connection] = request
         try:
             return await handler(request)

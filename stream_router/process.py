@@ -205,7 +205,7 @@ class RouterProcess(ABC):
         )
 
     def _lacking(
-        self, away: str | None, *, is_assigned: bool, is_calibration_read: bool, has_producer: bool
+        self, away: str | None, *, is_calibration_read: bool, is_assigned: bool = True, has_producer: bool = True
     ) -> tuple[str, ...]:
         """Return what has to be true before queries are answered and is not, in words for people.
 

@@ -251,11 +251,8 @@ class ActiveVersions:
         if wanted is None:
             problem = f"workload {version.workload!r} is not configured here"
             return Rejected.by(RejectionReason.UNKNOWN_WORKLOAD, problem)
-        if (found := misfit(version, wanted)) is not None:
-            return Rejected.by(found.reason, found.problem)
-        if version.version > HIGHEST_VERSION:
-            problem = f"version {version.version} is above {HIGHEST_VERSION}, the highest that is taken"
-            return Rejected.by(RejectionReason.NUMBER_TOO_HIGH, problem)
+        if (unfit := _unfit(version, wanted)) is not None:
+            return unfit
         present = self._in_force.get(version.workload)
         newest = self._from_topic.get(version.workload)
         if newest is not None and version.version <= newest.version and version.digest != newest.digest:
@@ -294,6 +291,15 @@ class ActiveVersions:
             f"share: {trial.share} of the queries by version {trial.version.version} would move escalation by "
             f"{moved:.3g}: calibration.max_escalation_jump allows {limit:.3g}; try a smaller share"
         )
+
+
+def _unfit(version: CalibrationVersion, wanted: MadeFor) -> Rejected | None:
+    if (found := misfit(version, wanted)) is not None:
+        return Rejected.by(found.reason, found.problem)
+    if version.version > HIGHEST_VERSION:
+        problem = f"version {version.version} is above {HIGHEST_VERSION}, the highest that is taken"
+        return Rejected.by(RejectionReason.NUMBER_TOO_HIGH, problem)
+    return None
 
 
 def escalation_rate(version: CalibrationVersion) -> float | None:
@@ -369,7 +375,5 @@ def _read_trial(
         return None, f"the key is {workload!r}, the workload {trial.workload!r}"
     if keys and (fault := signature_fault(json.loads(value), keys)) is not None:
         return None, _SIGNATURE_FAULTS[fault]
-    if trial.version.version > HIGHEST_VERSION:
-        return None, f"version {trial.version.version} is above {HIGHEST_VERSION}, the highest that is taken"
-    found = misfit(trial.version, wanted)
-    return (trial, None) if found is None else (None, found.problem)
+    unfit = _unfit(trial.version, wanted)
+    return (trial, None) if unfit is None else (None, unfit.error)

@@ -25,15 +25,7 @@ from stream_router.commit.outcome import TOO_LARGE, OutputTopics
 from stream_router.errors import ModelsFailed, ServersDown
 from stream_router.gateway import openai_protocol
 from stream_router.gateway.admission import BROKER_RETRY_AFTER_S, RETRY_AFTER_S, Admission
-from stream_router.gateway.openai_protocol import (
-    DEFAULT_MODEL,
-    ID_HEADER,
-    MODEL_PREFIX,
-    Call,
-    Endpoint,
-    Workloads,
-    read_call,
-)
+from stream_router.gateway.openai_protocol import ID_HEADER, Call, Endpoint, Workloads, read_call
 from stream_router.gateway.verdicts import RecentCallers, read_verdict
 from stream_router.http_listener import NOWHERE, Bounds, HttpListener, add_headers, guarded
 from stream_router.otel_tracing import TRACEPARENT, TRACESTATE, Trace, Tracing, as_headers
@@ -156,13 +148,10 @@ class GatewayApi:
             return _refusal(refused)
 
     def _listed(self, name: str | None) -> dict[str, Any]:
-        names = self._workloads.names
         if name is None:
-            return openai_protocol.models(names, self._since)
-        workload = name if name in names else name.removeprefix(MODEL_PREFIX)
-        if name == DEFAULT_MODEL and self._workloads.default is not None and name not in names:
-            workload = self._workloads.default
-        if workload not in names:
+            return openai_protocol.models(self._workloads.names, self._since)
+        workload = self._workloads.named(name)
+        if workload is None:
             message = f"model: {name[:60]!r} is not a configured workload: GET /v1/models lists them"
             raise RequestRefused(404, "model_not_found", message, "model")
         return openai_protocol.model(workload, self._since)

@@ -81,6 +81,12 @@ class Workloads(NamedTuple):
     names: Collection[str]
     default: str | None
 
+    def named(self, model: str) -> str | None:
+        """Return the workload that a model's name means, the default one where it is empty; None for no workload."""
+        if model in ("", DEFAULT_MODEL) and model not in self.names:
+            return self.default
+        return next((name for name in (model, model.removeprefix(MODEL_PREFIX)) if name in self.names), None)
+
 
 def read_call(endpoint: Endpoint, body: bytes, workloads: Workloads, given_id: str | None, made_id: str) -> Call:
     """Read the body of a request. Raises RequestRefused: 400 or 404, naming field, value and remedy."""
@@ -123,16 +129,12 @@ def _workload(model: Any, workloads: Workloads) -> str:
     known = ", ".join(sorted(workloads.names)[:_NAMES_SHOWN])
     if model is not None and not isinstance(model, str):
         raise _invalid("model", model, f"must be the name of a workload: {known}")
-    if model in (None, "", DEFAULT_MODEL) and model not in workloads.names:
-        if workloads.default is None:
-            message = f"names no workload, and several are configured: {known}; name one, or set default_workload"
-            raise RequestRefused(_BAD_REQUEST, "missing_workload", f"model: {message}", "model")
-        return workloads.default
-    named = model or ""
-    for name in (named, named.removeprefix(MODEL_PREFIX)):
-        if name in workloads.names:
-            return name
-    message = f"model: {named[:_CHARS_SHOWN]!r} is not a configured workload; known: {known}"
+    if (found := workloads.named(model or "")) is not None:
+        return found
+    if model in (None, "", DEFAULT_MODEL):
+        message = f"names no workload, and several are configured: {known}; name one, or set default_workload"
+        raise RequestRefused(_BAD_REQUEST, "missing_workload", f"model: {message}", "model")
+    message = f"model: {model[:_CHARS_SHOWN]!r} is not a configured workload; known: {known}"
     raise RequestRefused(_NOT_FOUND, "model_not_found", message, "model")
 
 

@@ -76,10 +76,8 @@ class GatewayService(RouterProcess):
     def _missing(self) -> tuple[str, ...]:
         return self._lacking(
             self._broker_away or self._admission.broker_away,
-            is_assigned=True,
             # Queries are taken from then on, if need be by the versions from disk.
             is_calibration_read=self._admission.is_open,
-            has_producer=True,
         )
 
     def _open(self, broker: Broker, checked: CheckedTopics) -> None:
