@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
 from datetime import UTC, datetime
@@ -63,14 +62,6 @@ class Bench:
 
     async def answer(self, text: str = "canon", headers: Mapping[str, str] | None = None) -> RoutedEvent:
         return await self.answerer.answer(QueryEvent(query_id=PLAIN, text=text), "photo", headers)
-
-    async def answer_others(self) -> None:
-        """Let both servers answer something else, for ever."""
-        while True:
-            for server in self.answerer._models["photo"].servers:
-                if server.is_up:
-                    await server.call(server._probe_request)
-            await asyncio.sleep(0.001)
 
 
 @asynccontextmanager

@@ -45,6 +45,14 @@ class Answered:
         return str(found["code"])
 
 
+async def _answered(answer: aiohttp.ClientResponse) -> Answered:
+    """Read an answer; each one carries the headers that browsers go by."""
+    assert answer.headers["X-Content-Type-Options"] == "nosniff"
+    assert "frame-ancestors 'none'" in answer.headers["Content-Security-Policy"]
+    assert answer.headers["Server"] == "stream-router"
+    return Answered(answer.status, dict(answer.headers), await answer.read())
+
+
 @dataclass
 class RunningGateway:
     service: GatewayService
@@ -60,12 +68,12 @@ class RunningGateway:
         data = body if isinstance(body, bytes) else json.dumps(body).encode()
         named = {"Content-Type": "application/json"} | {k.replace("_", "-"): v for k, v in headers.items()}
         async with self.session.post(f"{self.url}{path}", data=data, headers=named) as answer:
-            return Answered(answer.status, dict(answer.headers), await answer.read())
+            return await _answered(answer)
 
     async def get(self, path: str, **headers: str) -> Answered:
         named = {k.replace("_", "-"): v for k, v in headers.items()}
         async with self.session.get(f"{self.url}{path}", headers=named) as answer:
-            return Answered(answer.status, dict(answer.headers), await answer.read())
+            return await _answered(answer)
 
     async def complete(self, text: str = "a query", query_id: str | None = None, **more: Any) -> Answered:
         metadata = {} if query_id is None else {"metadata": {"query_id": query_id}}

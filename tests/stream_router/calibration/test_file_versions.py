@@ -62,7 +62,9 @@ class Router:
         )
         self.feed.open(topic, self.file)
 
-    def turn(self) -> Router:
+    def turn(self, *more: CalibrationVersion) -> Router:
+        """Read the topic, to which these versions were written meanwhile."""
+        self.topic.waiting += map(self.topic.record, more)
         self.feed.turn()
         return self
 
@@ -77,7 +79,7 @@ def version(number: int, **changed: Any) -> CalibrationVersion:
 
 
 def test_an_emptied_topic_leaves_the_version_on_disk_in_force(tmp_path: Path) -> None:
-    assert Router(tmp_path, Topic([version(3)])).turn().decides_by == (3, "topic")
+    assert Router(tmp_path, Topic()).turn(version(3)).decides_by == (3, "topic")
     again = Router(tmp_path, Topic())
     assert again.decides_by == (3, "disk")
     assert again.turn().decides_by == (3, "disk")
@@ -96,9 +98,8 @@ def test_older_versions_are_passed_over_until_the_end_is_read(tmp_path: Path) ->
     Router(tmp_path, Topic([version(3)])).turn()
     again = Router(tmp_path, Topic([version(1), version(2)], ends=False))
     assert again.turn().decides_by == (3, "disk")
-    again.topic.waiting = [again.topic.record(version(3)), again.topic.record(version(4))]
     again.topic.has_reached_ends = True
-    assert again.turn().decides_by == (4, "topic")
+    assert again.turn(version(3), version(4)).decides_by == (4, "topic")
 
 
 def test_a_topic_made_anew_wins_over_the_disk_by_any_number(tmp_path: Path) -> None:
@@ -106,8 +107,7 @@ def test_a_topic_made_anew_wins_over_the_disk_by_any_number(tmp_path: Path) -> N
     Router(tmp_path, Topic([version(57)])).turn()
     again = Router(tmp_path, Topic([version(1)])).turn()
     assert again.decides_by == (1, "topic")
-    again.topic.waiting = [again.topic.record(version(2))]
-    assert again.turn().decides_by == (2, "topic")
+    assert again.turn(version(2)).decides_by == (2, "topic")
     assert Router(tmp_path, Topic()).decides_by == (2, "disk")
 
 
@@ -116,8 +116,7 @@ def test_an_old_version_sent_again_wins_over_the_disk(tmp_path: Path, overwritte
     before = version(56, created_at=CREATED_AT - timedelta(minutes=1))
     Router(tmp_path, Topic([version(57)])).turn()
     again = Router(tmp_path, Topic([before] if overwritten == "before the start" else [])).turn()
-    again.topic.waiting = [again.topic.record(before)]
-    assert again.turn().decides_by == (57, "disk")
+    assert again.turn(before).decides_by == (57, "disk")
     assert again.active.rejected() == {"older": 2 if overwritten == "before the start" else 1}
 
 
@@ -210,11 +209,9 @@ def test_a_disk_that_refuses_does_not_stop_the_router(
     with monkeypatch.context() as patched:
         patched.setattr("stream_router.calibration.feed_thread.replace_file", refuse)
         router.turn()
-        router.topic.waiting = [router.topic.record(version(4))]
-        assert router.turn().decides_by == (4, "topic")
+        assert router.turn(version(4)).decides_by == (4, "topic")
     assert capsys.readouterr().out.count("No space left on device") == 1
-    router.topic.waiting = [router.topic.record(version(5))]
-    router.turn()
+    router.turn(version(5))
     assert router.failures == []
     assert Router(tmp_path, Topic()).decides_by == (5, "disk")
 

@@ -9,7 +9,7 @@ import pytest
 
 from schemas.basis import Handoff
 from schemas.costs import ModelCosts
-from schemas.routed import RoutedEvent
+from schemas.routed import ModelRun, QueryHandoff, RoutedEvent
 from tests.support.cascades import InForce, bench
 from tests.support.scripted_model_server import FIELDS, Fault, ScriptedModelServer, answer_to
 from tests.support.versions import sealed_version
@@ -43,10 +43,15 @@ def sent(server: ScriptedModelServer) -> list[dict[str, Any]]:
     return [body for body in server.seen.bodies if body["max_tokens"] > 1]
 
 
-def begun(routed: RoutedEvent) -> str:
-    assert routed.small is not None
+def handoff_of(routed: RoutedEvent) -> QueryHandoff:
     assert routed.handoff is not None
-    return (routed.small.raw or "")[: routed.handoff.characters]
+    return routed.handoff
+
+
+def run_of(routed: RoutedEvent, role: str) -> ModelRun:
+    run: ModelRun | None = getattr(routed, role)
+    assert run is not None
+    return run
 
 
 @pytest.mark.parametrize("api", ["completions", "chat"])
@@ -55,7 +60,7 @@ async def test_the_large_model_goes_on_from_certain_fields(api: str) -> None:
     async with bench(in_force(), api=api, handoff=BY_FIELD) as b:
         routed = await b.answer(TEXT)
     (asked,) = sent(b.large)
-    part = begun(routed)
+    part = (run_of(routed, "small").raw or "")[: handoff_of(routed).characters]
     assert list(json.loads(part[:-1] + "}")) == begun_fields(TEXT)
     if api == "chat":
         assert asked["messages"][-1] == {"role": "assistant", "content": part}
@@ -63,10 +68,9 @@ async def test_the_large_model_goes_on_from_certain_fields(api: str) -> None:
         assert asked["prompt"] == f"Query: {TEXT}" + part
     small, large = (answer_to(f"Query: {TEXT}", model).entities for model in ("small", "large"))
     assert routed.entities == large | {name: small[name] for name in begun_fields(TEXT)}
-    assert routed.large is not None
-    assert (routed.large.raw or "").startswith(part)
-    assert routed.handoff is not None
-    assert (routed.handoff.name, routed.handoff.asked_again, routed.handoff.guarded) == ("field@0.9", False, False)
+    assert (run_of(routed, "large").raw or "").startswith(part)
+    handoff = handoff_of(routed)
+    assert (handoff.name, handoff.asked_again, handoff.guarded) == ("field@0.9", False, False)
     assert b.counts.outcomes["continued"] == 1
 
 
@@ -76,10 +80,9 @@ async def test_a_streamed_small_answer_has_the_same_u(api: str) -> None:
     async with bench(in_force(), api=api, handoff=BY_FIELD) as handing, bench(in_force(handoff=None), api=api) as plain:
         streamed, whole = await handing.answer(TEXT), await plain.answer(TEXT)
     assert sent(handing.small)[0]["stream"]
-    assert streamed.small is not None
-    assert whole.small is not None
-    known_of_streams = {"latency_s": streamed.small.latency_s, "field_margins": streamed.small.field_margins}
-    assert streamed.small == whole.small.model_copy(update=known_of_streams)
+    small = run_of(streamed, "small")
+    known_of_streams = {"latency_s": small.latency_s, "field_margins": small.field_margins}
+    assert small == run_of(whole, "small").model_copy(update=known_of_streams)
     assert streamed.decision == whole.decision
 
 
@@ -87,8 +90,7 @@ async def test_nothing_certain_hands_nothing_over() -> None:
     async with bench(in_force(), handoff=BY_FIELD) as b:
         routed = await b.answer(UNSURE)
     assert sent(b.large)[0]["prompt"] == f"Query: {UNSURE}"
-    assert routed.handoff is not None
-    assert routed.handoff.characters == routed.handoff.tokens == 0
+    assert handoff_of(routed).characters == handoff_of(routed).tokens == 0
     assert b.counts.outcomes["nothing_certain"] == 1
 
 
@@ -102,8 +104,7 @@ async def test_an_invalid_continuation_is_asked_again_alone_once(fault: Fault) -
     assert first["prompt"].startswith(second["prompt"])
     assert second["prompt"] == f"Query: {TEXT}"
     assert routed.entities == answer_to(f"Query: {TEXT}", "large").entities
-    assert routed.handoff is not None
-    assert (routed.handoff.asked_again, routed.handoff.characters) == (True, 0)
+    assert (handoff_of(routed).asked_again, handoff_of(routed).characters) == (True, 0)
     assert routed.cost.sequential == COSTS.small + 2 * COSTS.large
     assert b.counts.outcomes["asked_again"] == 1
 
@@ -123,12 +124,11 @@ async def test_a_guarded_query_records_the_large_model_alone_too() -> None:
     async with bench(in_force(), handoff=GUARDED) as b:
         routed = await b.answer(TEXT)
     assert [len(body["prompt"]) > len(f"Query: {TEXT}") for body in sent(b.large)] == [True, False]
-    assert routed.large is not None
-    assert routed.large_alone is not None
-    assert routed.entities == routed.large.entities
-    assert routed.large_alone.entities == answer_to(f"Query: {TEXT}", "large").entities
+    alone = run_of(routed, "large_alone")
+    assert routed.entities == run_of(routed, "large").entities
+    assert alone.entities == answer_to(f"Query: {TEXT}", "large").entities
     assert routed.cost.sequential == COSTS.small + 2 * COSTS.large
-    same = routed.large_alone.entities == routed.entities
+    same = alone.entities == routed.entities
     assert b.counts.outcomes["same" if same else "different"] == 1
     assert RoutedEvent.from_json(routed.to_json()) == routed
 
@@ -147,8 +147,7 @@ async def test_a_comparison_that_fails_changes_nothing_that_is_served() -> None:
         b.large.play(Fault("status", status=400, ending=f"Query: {TEXT}"))
         routed = await b.answer(TEXT)
     assert routed.answered_by == "large"
-    assert routed.large_alone is not None
-    assert not routed.large_alone.valid
+    assert not run_of(routed, "large_alone").valid
     assert b.counts.outcomes["failed"] == 1
 
 
@@ -168,9 +167,8 @@ async def test_a_cold_start_hands_over_as_configured() -> None:
         routed = await b.answer(TEXT)
     assert len(sent(b.large)) == 1
     assert routed.decision.reason == "cold_start"
-    assert routed.handoff is not None
-    assert routed.handoff.characters > 0
-    assert not routed.handoff.guarded
+    assert handoff_of(routed).characters > 0
+    assert not handoff_of(routed).guarded
 
 
 @pytest.mark.parametrize("kind", ["broken_stream", "error_event"])
@@ -181,8 +179,7 @@ async def test_a_stream_that_breaks_off_is_asked_for_again(kind: Any) -> None:
         routed = await b.answer(TEXT)
     assert len(sent(b.small)) == 2
     assert routed.entities == answer_to(f"Query: {TEXT}", "small").entities
-    assert routed.handoff is not None
-    assert routed.handoff.characters == 0
+    assert handoff_of(routed).characters == 0
 
 
 async def test_costs_of_tokens_show_what_handing_over_saves() -> None:
@@ -190,9 +187,7 @@ async def test_costs_of_tokens_show_what_handing_over_saves() -> None:
     prices = {"unit": "token", "small": 1.0, "large": 3.0, "prompt_large": 0.5}
     async with bench(in_force(), handoff=BY_FIELD, cost=prices) as b:
         routed = await b.answer(TEXT)
-    small, large = routed.small, routed.large
-    assert small is not None
-    assert large is not None
+    small, large = run_of(routed, "small"), run_of(routed, "large")
     assert large.prompt_tokens > 0
     assert routed.cost.paper == 3.0 * large.completion_tokens + 0.5 * large.prompt_tokens
     assert routed.cost.sequential == small.completion_tokens + routed.cost.paper
@@ -203,7 +198,6 @@ async def test_a_server_that_does_not_stream_hands_nothing_over() -> None:
     async with bench(in_force(), handoff=BY_FIELD) as b:
         b.small.play(Fault("unstreamed"))
         routed = await b.answer(TEXT)
-    assert routed.small is not None
-    assert routed.small.uncertainty == pytest.approx(answer_to(f"Query: {TEXT}", "small").uncertainty)
+    assert run_of(routed, "small").uncertainty == pytest.approx(answer_to(f"Query: {TEXT}", "small").uncertainty)
     assert [body["prompt"] for body in sent(b.large)] == [f"Query: {TEXT}"]
     assert routed.answered_by == "large"

@@ -24,6 +24,10 @@ PAIR = r"\\u[dD][89abAB]..\\u[dD][c-fC-F].."
 LEXEMES = re.compile(rf"{PAIR}|\\u....|\\.|-?\d+|null|.", re.DOTALL)
 
 
+#: An answer and its tokens.
+Marked = tuple[str, list[TokenMark]]
+
+
 @st.composite
 def answers(draw: st.DrawFn) -> str:
     separators = draw(st.sampled_from([(", ", ": "), (",", ":"), (" , ", " : ")]))
@@ -33,7 +37,7 @@ def answers(draw: st.DrawFn) -> str:
 
 
 @st.composite
-def marked(draw: st.DrawFn) -> tuple[str, list[TokenMark]]:
+def marked(draw: st.DrawFn) -> Marked:
     """Draw an answer and its tokens: cut anywhere, inside escapes and numbers too, as a tokenizer does."""
     text = draw(answers())
     starts = sorted({0, *draw(st.lists(st.integers(0, len(text)), max_size=12))})
@@ -42,7 +46,7 @@ def marked(draw: st.DrawFn) -> tuple[str, list[TokenMark]]:
 
 
 @given(marked(), st.sampled_from([BY_FIELD, BY_TOKEN]))
-def test_what_is_handed_over_is_certain_and_still_open(case: tuple[str, list[TokenMark]], handoff: Handoff) -> None:
+def test_what_is_handed_over_is_certain_and_still_open(case: Marked, handoff: Handoff) -> None:
     """It begins the answer, ends before the first unsure token, and leaves the object for the large model to end."""
     text, marks = case
     part = handed_over(text, marks, handoff)
@@ -54,7 +58,7 @@ def test_what_is_handed_over_is_certain_and_still_open(case: tuple[str, list[Tok
 
 
 @given(marked())
-def test_whole_fields_alone_are_handed_over_by_field(case: tuple[str, list[TokenMark]]) -> None:
+def test_whole_fields_alone_are_handed_over_by_field(case: Marked) -> None:
     """Closed behind its last comma, the part is an object of the answer's first fields, as they are."""
     text, marks = case
     part = handed_over(text, marks, BY_FIELD)
@@ -67,14 +71,14 @@ def test_whole_fields_alone_are_handed_over_by_field(case: tuple[str, list[Token
 
 @given(marked())
 @example(('{"a": null, "b": null}', [TokenMark(0, 1.0)]))
-def test_no_token_is_cut_by_field(case: tuple[str, list[TokenMark]]) -> None:
+def test_no_token_is_cut_by_field(case: Marked) -> None:
     """Half a token is read as another one, after which the large model has never seen an answer go on."""
     text, marks = case
     assert len(handed_over(text, marks, BY_FIELD)) in {0, len(text), *(mark.start for mark in marks)}
 
 
 @given(marked())
-def test_no_escape_number_or_literal_is_cut_by_token(case: tuple[str, list[TokenMark]]) -> None:
+def test_no_escape_number_or_literal_is_cut_by_token(case: Marked) -> None:
     """The part ends where one lexeme of the whole answer ends; the lexemes are found here anew."""
     text, marks = case
     ends = {0, *accumulate(len(lexeme) for lexeme in LEXEMES.findall(text))}
@@ -83,7 +87,7 @@ def test_no_escape_number_or_literal_is_cut_by_token(case: tuple[str, list[Token
 
 @given(marked(), st.sampled_from(["field", "token"]))
 @example(('{"a": null, "b": null}', [TokenMark(0, 1.0)]), "field")
-def test_a_lower_cut_hands_over_at_least_as_much(case: tuple[str, list[TokenMark]], granularity: Granularity) -> None:
+def test_a_lower_cut_hands_over_at_least_as_much(case: Marked, granularity: Granularity) -> None:
     text, marks = case
     parts = [handed_over(text, marks, Handoff(margin=cut, granularity=granularity)) for cut in (0.2, 0.5, 0.8, 1.0)]
     assert all(len(low) >= len(high) for low, high in pairwise(parts))
@@ -112,8 +116,7 @@ def test_a_lower_cut_hands_over_at_least_as_much(case: tuple[str, list[TokenMark
 )
 def test_what_is_no_answer_hands_nothing_over(text: str) -> None:
     """Not by token either, as long as what is wrong with it lies in the certain part."""
-    assert handed_over(text, [TokenMark(0, 1.0)], BY_FIELD) == ""
-    assert handed_over(text, [TokenMark(0, 1.0)], BY_TOKEN) == ""
+    assert [handed_over(text, [TokenMark(0, 1.0)], how) for how in (BY_FIELD, BY_TOKEN)] == ["", ""]
 
 
 @pytest.mark.parametrize(
@@ -128,16 +131,9 @@ def test_the_part_ends_before_the_first_unsure_token(unsure_at: str, by_field: s
     """A character that is not whole counts as unsure: its bytes may belong to another one."""
     text = '{"iso": "100", "lens": "50mm\N{REPLACEMENT CHARACTER}", "aperture": "f/4"}'
     broken = TokenMark(text.index("\N{REPLACEMENT CHARACTER}"), 1.0)
-    marks = sorted(
-        [TokenMark(0, 1.0), TokenMark(text.index(' "lens'), 1.0), broken, TokenMark(text.index(unsure_at), 0.1)]
-    )
-    assert handed_over(text, marks, BY_FIELD) == by_field
-    assert handed_over(text, marks, BY_TOKEN) == by_token
-
-
-def test_an_answer_whose_tokens_are_not_known_hands_nothing_over() -> None:
-    """As from a server that does not stream."""
-    assert handed_over('{"iso": "100", "lens": null}', [], BY_FIELD) == ""
+    sure = [TokenMark(0, 1.0), TokenMark(text.index(' "lens'), 1.0), broken]
+    marks = sorted([*sure, TokenMark(text.index(unsure_at), 0.1)])
+    assert (handed_over(text, marks, BY_FIELD), handed_over(text, marks, BY_TOKEN)) == (by_field, by_token)
 
 
 def test_an_answer_without_a_doubt_is_left_open() -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from datetime import UTC, datetime, timedelta
 from itertools import product
-from typing import Any, Literal
+from typing import Any, Literal, get_args
 
 import pytest
 
@@ -32,34 +32,24 @@ PLAIN = next(i for i in IDS if uniform(i, WORKLOAD) > 0.5)
 LABELLED = next(i for i in IDS if 0.05 < uniform(i, WORKLOAD) < 0.10)
 
 Kind = Literal["none", "cold_start", "kept", "threshold", "infeasible"]
-KINDS: tuple[Kind, ...] = ("none", "cold_start", "kept", "threshold", "infeasible")
 Outage = Literal["serve_small", "wait"]
-OUTAGES: tuple[Outage, ...] = ("serve_small", "wait")
-ENDS = (RunEnd.VALID, RunEnd.FAILED, RunEnd.DOWN)
+KINDS, OUTAGES = get_args(Kind), get_args(Outage)
+VALID, FAILED, DOWN = ENDS = (RunEnd.VALID, RunEnd.FAILED, RunEnd.DOWN)
 
 
-def version(kind: Kind, number: int = 7, costs: ModelCosts | None = None) -> CalibrationVersion | None:
+def version(kind: Kind, number: int = 7, **changed: Any) -> CalibrationVersion | None:
     if kind == "none":
         return None
-    state: Any = kind if kind in ("cold_start", "infeasible") else "active"
-    return sealed_version(
-        workload=WORKLOAD,
-        version=number,
-        created_at=NOW,
-        uncertainty_threshold=0.5 if kind == "kept" else 0.1,
-        state=state,
-        costs=costs,
-    )
+    state = kind if kind in ("cold_start", "infeasible") else "active"
+    changed |= {"uncertainty_threshold": 0.5 if kind == "kept" else 0.1, "state": state}
+    return sealed_version(workload=WORKLOAD, version=number, created_at=NOW, **changed)
 
 
 def asked(role: str, end: RunEnd) -> Asked:
-    if end is RunEnd.VALID:
-        run = ModelRun(
-            model=role, raw="{}", entities={"iso": role}, valid=True, uncertainty=U, completion_tokens=3, latency_s=0.1
-        )
-    else:
-        run = ModelRun(model=role, valid=False, error=f"{role} {end.value}")
-    return Asked(run, end)
+    answer: dict[str, Any] = {"error": f"{role} {end.value}"}
+    if end is VALID:
+        answer = {"raw": "{}", "entities": {"iso": role}, "uncertainty": U, "completion_tokens": 3, "latency_s": 0.1}
+    return Asked(ModelRun(model=role, valid=end is VALID, **answer), end)
 
 
 def cascade(query_id: str = PLAIN, large_outage: Outage = "serve_small") -> QueryCascade:
@@ -67,13 +57,21 @@ def cascade(query_id: str = PLAIN, large_outage: Outage = "serve_small") -> Quer
     return QueryCascade(query, SETTINGS, large_outage=large_outage)
 
 
+def go_on(life: QueryCascade, kind: Kind, *ends: tuple[ModelRole, RunEnd], now: datetime = NOW) -> Step:
+    """Tell how asking the models ended, and return the next step."""
+    for role, end in ends:
+        if role == "small":
+            life.small_ended(asked("small", end), version(kind), now)
+        else:
+            life.large_ended(asked("large", end))
+    return life.next_step()
+
+
 def run_both(life: QueryCascade, kind: Kind, small: RunEnd, large: RunEnd) -> Step:
     """Ask the models in the order that the cascade wants, and return the first step that is no call."""
     assert life.next_step() == Ask("small")
-    life.small_ended(asked("small", small), version(kind), NOW)
-    if life.next_step() == Ask("large"):
-        life.large_ended(asked("large", large))
-    return life.next_step()
+    step = go_on(life, kind, ("small", small))
+    return go_on(life, kind, ("large", large)) if step == Ask("large") else step
 
 
 def result(life: QueryCascade) -> RoutedEvent:
@@ -89,7 +87,7 @@ def test_rule_10_for_every_combination(kind: Kind, small: RunEnd, large: RunEnd,
     life = cascade(large_outage=outage)
     step = run_both(life, kind, small, large)
 
-    if small is RunEnd.VALID and kind == "kept":
+    if small is VALID and kind == "kept":
         assert step == Serve("small")
         assert life.large is None
         event = result(life)
@@ -97,15 +95,14 @@ def test_rule_10_for_every_combination(kind: Kind, small: RunEnd, large: RunEnd,
         assert (event.cost.sequential, event.cost.paper) == (1.0, 1.0)
         assert event.decision.large_probability == 0.03
         return
-    if large is RunEnd.VALID:
+    if large is VALID:
         assert step == Serve("large")
-    elif small is RunEnd.VALID:
-        waits = large is RunEnd.DOWN and outage == "wait"
+    elif small is VALID:
+        waits = large is DOWN and outage == "wait"
         assert step == (WaitFor(("large",)) if waits else Serve("small"))
-    elif RunEnd.DOWN in (small, large):
-        ends: tuple[tuple[ModelRole, RunEnd], ...] = (("small", small), ("large", large))
-        both = tuple(role for role, end in ends if end is RunEnd.DOWN)
-        assert step == WaitFor(both)
+    elif DOWN in (small, large):
+        assert isinstance(step, WaitFor)
+        assert step.roles == tuple(role for role, end in (("small", small), ("large", large)) if end is DOWN)
     else:
         assert step == GiveUp()
     if not isinstance(step, Serve):
@@ -113,22 +110,15 @@ def test_rule_10_for_every_combination(kind: Kind, small: RunEnd, large: RunEnd,
 
     event = result(life)
     cold = kind in ("none", "cold_start")
-    reason = "cold_start" if cold else kind if small is RunEnd.VALID else "small_failed"
+    reason = "cold_start" if cold else kind if small is VALID else "small_failed"
     assert event.decision.reason == ("degraded" if step.role == "small" else reason)
-    assert event.answered_by == step.role
-    assert event.entities == {"iso": step.role}
-    assert event.decision.escalated
-    assert event.decision.large_probability == 1.0
-    assert event.decision.uncertainty == (U if small is RunEnd.VALID else None)
-    assert event.decision.error_probability == (None if cold or small is not RunEnd.VALID else pytest.approx(0.2))
+    assert (event.answered_by, event.entities, event.label.probability) == (step.role, {"iso": step.role}, 0.10)
+    assert (event.decision.escalated, event.decision.large_probability) == (True, 1.0)
+    assert event.decision.uncertainty == (U if small is VALID else None)
+    assert event.decision.error_probability == (None if cold or small is not VALID else pytest.approx(0.2))
     assert event.decision.calibration_version == (None if cold else 7)
     assert event.decision.threshold == (None if cold else 0.2)
-    assert event.label.probability == 0.10
-    assert event.large is not None
-    assert event.small is not None
-    for run, end in ((event.small, small), (event.large, large)):
-        assert run.valid is (end is RunEnd.VALID)
-        assert (run.error is None) is run.valid
+    assert (event.small, event.large) == (asked("small", small).run, asked("large", large).run)
     assert (event.cost.sequential, event.cost.paper) == (4.0, 3.0)
     assert (event.routed_at, event.routed_by, event.metadata) == (NOW, "router-0", {"page": 3})
 
@@ -136,13 +126,12 @@ def test_rule_10_for_every_combination(kind: Kind, small: RunEnd, large: RunEnd,
 @pytest.mark.parametrize("large", ENDS)
 def test_explored_query_keeps_label_rate_and_propensity(large: RunEnd) -> None:
     life = cascade(EXPLORED)
-    run_both(life, "kept", RunEnd.VALID, large)
+    run_both(life, "kept", VALID, large)
     event = result(life)
-    assert event.decision.escalated
-    assert event.decision.reason == ("exploration" if large is RunEnd.VALID else "degraded")
-    assert event.answered_by == ("large" if large is RunEnd.VALID else "small")
-    assert event.decision.large_probability == 0.03
-    assert (event.label.requested, event.label.probability, event.label.reason) == (True, 0.05, "exploration")
+    assert (event.decision.escalated, event.decision.large_probability) == (True, 0.03)
+    served = ("exploration", "large") if large is VALID else ("degraded", "small")
+    assert (event.decision.reason, event.answered_by) == served
+    assert event.label == LabelRequest(requested=True, probability=0.05, reason="exploration")
     assert (event.cost.sequential, event.cost.paper) == (4.0, 3.0)
 
 
@@ -161,85 +150,61 @@ def test_labels_are_drawn_by_the_rate_of_the_decision(
     kind: Kind, query_id: str, requested: bool, probability: float
 ) -> None:
     life = cascade(query_id)
-    run_both(life, kind, RunEnd.VALID, RunEnd.VALID)
+    run_both(life, kind, VALID, VALID)
     label = result(life).label
     assert (label.requested, label.probability) == (requested, probability)
     assert (label.reason is not None) is requested
 
 
-class TestBothServersDown:
-    """What becomes of a query that waited."""
+@pytest.mark.parametrize(
+    ("outage", "then", "step", "reason"),
+    [
+        ("serve_small", [("large", VALID)], Serve("large"), "small_failed"),
+        ("serve_small", [("small", VALID), ("large", DOWN)], Serve("small"), "degraded"),
+        ("wait", [("small", VALID), ("large", DOWN)], WaitFor(("large",)), ""),
+        ("wait", [("small", VALID), ("large", DOWN), ("large", VALID)], Serve("large"), "threshold"),
+        ("serve_small", [("small", DOWN)], WaitFor(("small", "large")), ""),
+        ("serve_small", [("small", FAILED)], WaitFor(("large",)), ""),
+        ("serve_small", [("small", FAILED), ("large", FAILED)], GiveUp(), ""),
+    ],
+)
+def test_what_becomes_of_a_query_that_both_were_down_for(
+    outage: Outage, then: list[tuple[ModelRole, RunEnd]], step: Step, reason: str
+) -> None:
+    life = cascade(large_outage=outage)
+    assert run_both(life, "threshold", DOWN, DOWN) == WaitFor(("small", "large"))
+    assert go_on(life, "threshold", *then) == step
+    assert not reason or result(life).decision.reason == reason
 
-    def down(self, outage: Outage = "serve_small") -> QueryCascade:
-        life = cascade(large_outage=outage)
-        assert run_both(life, "threshold", RunEnd.DOWN, RunEnd.DOWN) == WaitFor(("small", "large"))
-        return life
 
-    def test_the_large_comes_back_first_and_is_served(self) -> None:
-        life = self.down()
-        life.large_ended(asked("large", RunEnd.VALID))
-        assert result(life).decision.reason == "small_failed"
-
-    @pytest.mark.parametrize("kind", ["kept", "threshold", "none"])
-    def test_recovered_small_model_decides_as_usual(self, kind: Kind) -> None:
-        """If the small model comes back first, its answer is decided on as if there had been no outage."""
-        life = self.down()
-        later = NOW + timedelta(minutes=5)
-        life.small_ended(asked("small", RunEnd.VALID), version(kind, number=9), later)
-        if kind != "kept":
-            assert life.next_step() == Ask("large")
-            life.large_ended(asked("large", RunEnd.VALID))
-        event = result(life)
-        assert event.decision.reason == {"none": "cold_start"}.get(kind, kind)
-        assert event.routed_at == later
-        assert (event.large is None) is (kind == "kept")
-
-    def test_the_small_comes_back_and_the_large_stays_away(self) -> None:
-        life = self.down()
-        life.small_ended(asked("small", RunEnd.VALID), version("threshold"), NOW)
-        life.large_ended(asked("large", RunEnd.DOWN))
-        assert result(life).decision.reason == "degraded"
-
-    def test_recovered_small_model_waits_for_the_large(self) -> None:
-        """If the small model comes back first, an escalated query waits for the large one where so configured."""
-        life = self.down("wait")
-        life.small_ended(asked("small", RunEnd.VALID), version("threshold"), NOW)
-        life.large_ended(asked("large", RunEnd.DOWN))
-        assert life.next_step() == WaitFor(("large",))
-        life.large_ended(asked("large", RunEnd.VALID))
-        assert result(life).decision.reason == "threshold"
-
-    @pytest.mark.parametrize("again", [RunEnd.DOWN, RunEnd.FAILED])
-    def test_it_goes_on_waiting_while_no_server_stays(self, again: RunEnd) -> None:
-        life = self.down()
-        life.small_ended(asked("small", again), version("threshold"), NOW)
-        waits: tuple[ModelRole, ...] = ("large",) if again is RunEnd.FAILED else ("small", "large")
-        assert life.next_step() == WaitFor(waits)
-
-    def test_both_come_back_and_fail_on_this_query(self) -> None:
-        life = self.down()
-        life.small_ended(asked("small", RunEnd.FAILED), version("threshold"), NOW)
-        life.large_ended(asked("large", RunEnd.FAILED))
-        assert life.next_step() == GiveUp()
+@pytest.mark.parametrize("kind", ["kept", "threshold", "none"])
+def test_recovered_small_model_decides_as_usual(kind: Kind) -> None:
+    """If the small model comes back first, its answer is decided on as if there had been no outage."""
+    life, later = cascade(), NOW + timedelta(minutes=5)
+    run_both(life, "threshold", DOWN, DOWN)
+    if go_on(life, kind, ("small", VALID), now=later) != Serve("small"):
+        go_on(life, kind, ("large", VALID))
+    event = result(life)
+    assert event.decision.reason == {"none": "cold_start"}.get(kind, kind)
+    assert (event.routed_at, event.large is None) == (later, kind == "kept")
 
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_failed_large_call_is_not_repeated(kind: Kind) -> None:
     """A large model that failed while the small one was down is not asked again."""
     life = cascade()
-    assert run_both(life, kind, RunEnd.DOWN, RunEnd.FAILED) == WaitFor(("small",))
-    life.small_ended(asked("small", RunEnd.VALID), version(kind), NOW)
+    assert run_both(life, kind, DOWN, FAILED) == WaitFor(("small",))
+    go_on(life, kind, ("small", VALID))
     event = result(life)
-    assert (event.answered_by, event.decision.reason, event.decision.escalated) == ("small", "degraded", True)
-    assert event.decision.large_probability == 1.0, "it ran whatever u is"
-    assert event.decision.uncertainty == U
-    assert event.label.probability == 0.10
-    assert event.cost.sequential == 4.0
+    decision = event.decision
+    assert (event.answered_by, decision.reason, decision.escalated) == ("small", "degraded", True)
+    assert (decision.large_probability, decision.uncertainty) == (1.0, U), "it ran whatever u is"
+    assert (event.label.probability, event.cost.sequential) == (0.10, 4.0)
 
 
 def test_a_result_without_an_answer_cannot_be_made() -> None:
     life = cascade()
-    run_both(life, "threshold", RunEnd.FAILED, RunEnd.FAILED)
+    run_both(life, "threshold", FAILED, FAILED)
     for role in ("small", "large"):
         with pytest.raises(ValueError, match="gave no answer"):
             life.result(role, COSTS, "router-0")
@@ -250,10 +215,10 @@ def test_an_answer_that_comes_too_late_hands_nothing_over() -> None:
     lever = HandoffLever(SETTINGS, HandoffSettings())
     late = QueryCascade(QueryEvent(query_id=PLAIN, text="t"), SETTINGS, [lever])
     by = sealed_version(workload=WORKLOAD, uncertainty_threshold=0.1, handoff=Handoff(margin=0.9))
-    late.small_ended(asked("small", RunEnd.DOWN), by, NOW)
-    late.large_ended(asked("large", RunEnd.FAILED))
+    late.small_ended(asked("small", DOWN), by, NOW)
+    late.large_ended(asked("large", FAILED))
     run = ModelRun(model="small", raw='{"iso": "1", "lens": null}', entities={"iso": "1"}, valid=True, uncertainty=U)
-    late.small_ended(Asked(run, RunEnd.VALID, marks=(TokenMark(0, 1.0),)), by, NOW)
+    late.small_ended(Asked(run, VALID, marks=(TokenMark(0, 1.0),)), by, NOW)
     assert late.next_step() == Serve("small")
     handoff = late.result("small", COSTS, "router-0").handoff
     assert handoff is not None
@@ -262,19 +227,16 @@ def test_an_answer_that_comes_too_late_hands_nothing_over() -> None:
 
 def alone(query_id: str = PLAIN, large_outage: Outage = "serve_small") -> QueryCascade:
     """A query that comes while the large model answers alone, and the small one is asked of a tenth of all."""
-    found = version("threshold")
-    assert found is not None
-    until = NOW + timedelta(hours=1)
-    found = found.altered(large_only=LargeOnly(small_probability=0.1, since=NOW, until=until))
+    hour = LargeOnly(small_probability=0.1, since=NOW, until=NOW + timedelta(hours=1))
     life = cascade(query_id, large_outage)
-    life.begin(found, NOW)
+    life.begin(version("threshold", large_only=hour), NOW)
     return life
 
 
 def test_while_large_answers_alone_small_is_not_asked() -> None:
     life = alone()
     assert life.next_step() == Ask("large")
-    life.large_ended(asked("large", RunEnd.VALID))
+    go_on(life, "threshold", ("large", VALID))
     event = result(life)
     assert (event.small, event.answered_by) == (None, "large")
     assert (event.cost.sequential, event.cost.paper) == (3.0, 3.0)
@@ -288,10 +250,7 @@ def test_while_large_answers_alone_small_is_not_asked() -> None:
 def test_a_drawn_share_asks_both_and_is_labelled(query_id: str) -> None:
     """It was drawn before the small call: whatever version is in force after it decides others."""
     life = alone(query_id)
-    assert life.next_step() == Ask("small")
-    life.small_ended(asked("small", RunEnd.VALID), version("kept"), NOW)
-    assert life.next_step() == Ask("large")
-    life.large_ended(asked("large", RunEnd.VALID))
+    assert run_both(life, "kept", VALID, VALID) == Serve("large")
     event = result(life)
     assert (event.answered_by, event.cost.sequential, event.cost.paper) == ("large", 4.0, 3.0)
     assert (event.decision.uncertainty, event.decision.reason) == (U, "large_only")
@@ -300,25 +259,23 @@ def test_a_drawn_share_asks_both_and_is_labelled(query_id: str) -> None:
 
 def test_a_share_that_small_fails_on_is_still_large_only() -> None:
     life = alone(EXPLORED)
-    life.small_ended(asked("small", RunEnd.FAILED), version("kept"), NOW)
-    life.large_ended(asked("large", RunEnd.VALID))
+    run_both(life, "kept", FAILED, VALID)
     event = result(life)
     assert (event.decision.reason, event.decision.uncertainty) == ("large_only", None)
-    assert event.small is not None
-    assert not event.small.valid
+    assert event.small == asked("small", FAILED).run
 
 
-@pytest.mark.parametrize("large", [RunEnd.FAILED, RunEnd.DOWN])
+@pytest.mark.parametrize("large", [FAILED, DOWN])
 @pytest.mark.parametrize("outage", OUTAGES)
 def test_small_stands_in_where_large_alone_fails(large: RunEnd, outage: Outage) -> None:
     life = alone(large_outage=outage)
-    life.large_ended(asked("large", large))
-    if large is RunEnd.DOWN and outage == "wait":
-        assert life.next_step() == WaitFor(("large",))
+    step = go_on(life, "kept", ("large", large))
+    if large is DOWN and outage == "wait":
+        assert step == WaitFor(("large",))
         return
     assert life.can_do_without_large is (outage == "serve_small")
-    assert life.next_step() == Ask("small")
-    life.small_ended(asked("small", RunEnd.VALID), version("kept"), NOW)
+    assert step == Ask("small")
+    go_on(life, "kept", ("small", VALID))
     event = result(life)
     assert (event.answered_by, event.decision.reason, event.decision.uncertainty) == ("small", "degraded", None)
     assert (event.decision.large_probability, event.decision.small_probability) == (1.0, 0.1)
@@ -326,19 +283,16 @@ def test_small_stands_in_where_large_alone_fails(large: RunEnd, outage: Outage) 
 
 def test_both_down_while_large_answers_alone_waits_for_either() -> None:
     life = alone()
-    life.large_ended(asked("large", RunEnd.DOWN))
-    life.small_ended(asked("small", RunEnd.DOWN), None, NOW)
-    assert life.next_step() == WaitFor(("small", "large"))
-    life.small_ended(asked("small", RunEnd.VALID), None, NOW)
+    assert go_on(life, "none", ("large", DOWN), ("small", DOWN)) == WaitFor(("small", "large"))
+    go_on(life, "none", ("small", VALID))
     assert result(life).decision.reason == "degraded"
 
 
 def test_after_its_hour_the_cascade_decides_again() -> None:
-    life, late = cascade(), alone()
-    decided = late.drawn
-    assert decided is not None
-    life.begin(decided.version, NOW + timedelta(hours=2))
+    life, late, drawn = cascade(), NOW + timedelta(hours=2), alone().drawn
+    assert drawn is not None
+    life.begin(drawn.version, late)
     assert life.next_step() == Ask("small")
-    life.small_ended(asked("small", RunEnd.VALID), decided.version, NOW + timedelta(hours=2))
+    life.small_ended(asked("small", VALID), drawn.version, late)
     assert life.drawn is not None
     assert life.drawn.decision.reason == "threshold"

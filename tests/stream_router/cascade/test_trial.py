@@ -17,18 +17,17 @@ from schemas.trial import CalibrationTrial
 from stream_router.cascade.lever import Asked, RunEnd, TrialLever, trial_labels
 from stream_router.cascade.query_cascade import Ask, QueryCascade, Serve
 from tests.stream_router.calibration.test_active_versions import BASE, NOW, PHOTO, TRIED, trial
+from tests.support.cascades import InForce
 from tests.support.versions import sealed_version
 
 IDS = [f"q-{n}" for n in range(20_000)]
 SIGMAS = 4.0
 
 
-class OnTrial:
+class OnTrial(InForce):
     def __init__(self, tried: CalibrationTrial | None) -> None:
+        super().__init__(BASE)
         self.tried = tried
-
-    def in_force(self, workload: str) -> CalibrationVersion | None:
-        return BASE
 
     def trial(self, workload: str) -> CalibrationTrial | None:
         return self.tried
@@ -58,11 +57,9 @@ def test_a_canary_acts_on_its_share_of_queries(share: float | None) -> None:
 
 @pytest.mark.parametrize("other", ["photo", f"{'photo' * 20}"])
 def test_canary_draw_is_independent(other: str) -> None:
-    named = sealed_version(version=8, workload=other)
-    following = sealed_version(version=9, workload=other)
-    acted = [trial(0.5, named).acts_on(query_id) for query_id in IDS]
+    canaries = [trial(0.5, sealed_version(version=number, workload=other)) for number in (8, 9)]
+    acted, later = ([canary.acts_on(query_id) for query_id in IDS] for canary in canaries)
     labelled = [uniform(query_id, other) < 0.5 for query_id in IDS]
-    later = [trial(0.5, following).acts_on(query_id) for query_id in IDS]
     for beside in (labelled, later):
         both = sum(a and b for a, b in zip(acted, beside, strict=True))
         assert abs(both - len(IDS) / 4) <= SIGMAS * sqrt(len(IDS) * 3 / 16)
@@ -76,10 +73,10 @@ def test_trial_decision_is_one_versions_and_reports_both(u: float, query_id: str
     by = TRIED if acted else BASE
     assert decision.model_copy(update={"trial": None}) == by.decide(u, query_id)
     assert result.label == by.request_label(decision, query_id)
-    assert decision.trial is not None
-    assert decision.trial.acted is acted
-    assert decision.trial.escalated is TRIED.decide(u, query_id).escalated
-    assert decision.trial.base_escalated is BASE.decide(u, query_id).escalated
+    told = decision.trial
+    assert told is not None
+    escalated, base_escalated = (one.decide(u, query_id).escalated for one in (TRIED, BASE))
+    assert (told.acted, told.escalated, told.base_escalated) == (acted, escalated, base_escalated)
     assert RoutedEvent.from_json(result.to_json()) == result
 
 
@@ -89,14 +86,14 @@ def test_the_label_is_drawn_by_the_rates_of_the_version_acted_on() -> None:
     assert (result.decision.calibration_version, result.label.probability) == (8, 0.5)
 
 
-def test_without_a_trial_the_version_in_force_decides_alone() -> None:
-    decision = routed(BASE, None, 0.3).decision
-    assert (decision.calibration_version, decision.trial) == (7, None)
-
-
-def test_in_a_cold_start_nothing_is_tried() -> None:
-    decision = routed(None, trial(1.0), 0.3).decision
-    assert (decision.reason, decision.calibration_version, decision.trial) == ("cold_start", None, None)
+@pytest.mark.parametrize(
+    ("base", "tried", "decided"), [(BASE, None, ("kept", 7)), (None, trial(1.0), ("cold_start", None))]
+)
+def test_without_both_versions_nothing_is_tried(
+    base: CalibrationVersion | None, tried: CalibrationTrial | None, decided: tuple[str, int | None]
+) -> None:
+    decision = routed(base, tried, 0.3).decision
+    assert (decision.reason, decision.calibration_version, decision.trial) == (*decided, None)
 
 
 def test_a_failed_small_answer_escalates_by_either_version() -> None:

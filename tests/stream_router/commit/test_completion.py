@@ -2,77 +2,70 @@
 
 from __future__ import annotations
 
+from itertools import accumulate
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from stream_router.commit.done_offsets import CompletionTracker, OffsetRange
+from stream_router.commit.done_offsets import CommittedOffsets, CompletionTracker, OffsetRange
 from stream_router.errors import OffsetsWentBack
 
-
-def covered(commit: tuple[int, tuple[OffsetRange, ...]], offset: int) -> bool:
-    first, ranges = commit
-    return offset < first or any(low <= offset <= high for low, high in ranges)
+#: Offsets of a log with gaps, increasing.
+LOGS = st.lists(st.integers(1, 4), min_size=1, max_size=60).map(lambda steps: [end - 1 for end in accumulate(steps)])
 
 
-@given(st.lists(st.integers(1, 4), min_size=1, max_size=60), st.data())
-def test_a_commit_covers_exactly_what_is_done(steps: list[int], data: st.DataObject) -> None:
+@given(LOGS, st.data())
+def test_a_commit_covers_exactly_what_is_done(log: list[int], data: st.DataObject) -> None:
     frontier = CompletionTracker(0)
-    delivered, offset = [], -1
     done: set[int] = set()
-    for step in steps:
-        offset += step
+    for number, offset in enumerate(log, 1):
         assert frontier.deliver(offset)
-        delivered.append(offset)
-        for finished in data.draw(st.lists(st.sampled_from(delivered), max_size=2)):
-            if finished not in done:
-                frontier.done(finished)
-                done.add(finished)
-        also = frozenset(data.draw(st.lists(st.sampled_from(delivered), max_size=3)))
+        delivered = st.sampled_from(log[:number])
+        for finished in data.draw(st.sets(delivered, max_size=2)) - done:
+            frontier.done(finished)
+            done.add(finished)
+        also = data.draw(st.frozensets(delivered, max_size=3))
         commit = frontier.commit(also)
         assert commit is not None
-        assert {o for o in delivered if covered(commit, o)} == done | also
+        assert {o for o in log[:number] if CommittedOffsets(*commit).covers(o)} == done | also
 
 
-@given(st.lists(st.integers(1, 3), min_size=1, max_size=40), st.data())
-def test_after_a_restart_exactly_the_unfinished_are_answered(steps: list[int], data: st.DataObject) -> None:
-    offsets, offset = [], -1
-    for step in steps:
-        offset += step
-        offsets.append(offset)
-    read = data.draw(st.integers(1, len(offsets)))
-    done = frozenset(data.draw(st.lists(st.sampled_from(offsets[:read]))))
+@given(LOGS, st.data())
+def test_after_a_restart_exactly_the_unfinished_are_answered(log: list[int], data: st.DataObject) -> None:
+    read = log[: data.draw(st.integers(1, len(log)))]
+    done = data.draw(st.frozensets(st.sampled_from(read)))
     first = CompletionTracker(0)
-    for each in offsets[:read]:
-        first.deliver(each)
+    for offset in read:
+        first.deliver(offset)
     commit = first.commit(done)
     assert commit is not None
+    left = [offset for offset in log if offset >= commit[0]]
     second = CompletionTracker(*commit)
-    asked = [each for each in offsets if each >= commit[0] and second.deliver(each)]
-    assert asked == [each for each in offsets if each not in done and each >= commit[0]]
+    assert [offset for offset in left if second.deliver(offset)] == [offset for offset in left if offset not in done]
 
 
-def test_done_ranges_stay_until_redelivered() -> None:
-    frontier = CompletionTracker(5, [OffsetRange(7, 100)])
-    assert frontier.deliver(5)
-    assert frontier.commit({5}) == (6, (OffsetRange(7, 100),))
-    assert frontier.deliver(6)
-    assert frontier.commit({6}) == (5, (OffsetRange(6, 100),))
+Spans = list[tuple[int, int]]
 
 
-@pytest.mark.parametrize("ahead", [OffsetRange(8, 8), OffsetRange(8, 100)])
-def test_a_gap_before_a_done_range_stays_open(ahead: OffsetRange) -> None:
-    """What was not delivered yet is not done, be it a single offset, and neither is a single one ahead forgotten."""
-    frontier = CompletionTracker(5, [ahead])
-    assert all(frontier.deliver(offset) for offset in (5, 6))
-    assert frontier.commit({6}) == (5, (OffsetRange(6, 6), ahead))
-
-
-def test_markers_between_unfinished_offsets_make_no_ranges() -> None:
-    frontier = CompletionTracker(0)
-    for offset in range(0, 100, 2):
-        frontier.deliver(offset)
-    assert frontier.commit() == (0, ())
+@pytest.mark.parametrize(
+    ("committed", "ahead", "delivered", "also_done", "first", "ranges"),
+    [
+        pytest.param(5, [(7, 100)], [5], {5}, 6, [(7, 100)], id="done ranges stay until they are redelivered"),
+        pytest.param(5, [(7, 100)], [5, 6], {6}, 5, [(6, 100)], id="what becomes done joins the range behind it"),
+        pytest.param(5, [(8, 8)], [5, 6], {6}, 5, [(6, 6), (8, 8)], id="a gap before a done offset stays open"),
+        pytest.param(5, [(8, 100)], [5, 6], {6}, 5, [(6, 6), (8, 100)], id="a gap before a done range stays open"),
+        pytest.param(0, [], range(0, 100, 2), {}, 0, [], id="markers between unfinished offsets make no ranges"),
+        pytest.param(500, [(501, 600)], [0], {0}, 1, [], id="a log cut below the committed offset starts anew"),
+        pytest.param(5, [(6, 8)], [20], {20}, 21, [], id="ranges that the log no longer holds are forgotten"),
+    ],
+)
+def test_what_is_committed_follows_from_what_was_delivered(
+    committed: int, ahead: Spans, delivered: list[int], also_done: set[int], first: int, ranges: Spans
+) -> None:
+    frontier = CompletionTracker(committed, [OffsetRange(*span) for span in ahead])
+    assert all(frontier.deliver(offset) for offset in delivered)
+    assert frontier.commit(also_done) == (first, tuple(ranges))
 
 
 def test_the_commit_reaches_the_end_of_the_log_behind_a_marker() -> None:
@@ -83,25 +76,9 @@ def test_the_commit_reaches_the_end_of_the_log_behind_a_marker() -> None:
     assert frontier.commit({16}) == (18, ())
 
 
-def test_no_commit_before_the_first_delivery() -> None:
-    assert CompletionTracker(None).commit() is None
-
-
-def test_a_log_cut_below_the_committed_offset_starts_anew() -> None:
-    frontier = CompletionTracker(500, [OffsetRange(501, 600)])
-    assert frontier.deliver(0)
-    assert frontier.commit({0}) == (1, ())
-
-
 def test_offsets_that_go_back_while_reading_stop_the_router() -> None:
     frontier = CompletionTracker(0)
     frontier.deliver(7)
     with pytest.raises(OffsetsWentBack, match="offset 3 came after 7"):
         frontier.deliver(3)
     assert frontier.commit({7}) == (8, ())
-
-
-def test_ranges_that_the_log_no_longer_holds_are_forgotten() -> None:
-    frontier = CompletionTracker(5, [OffsetRange(6, 8)])
-    assert frontier.deliver(20)
-    assert frontier.commit({20}) == (21, ())

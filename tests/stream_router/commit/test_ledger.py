@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Iterable
 
 import pytest
 from hypothesis import settings
@@ -12,7 +13,6 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, 
 from stream_router.commit.done_offsets import MAX_METADATA_CHARS, CommittedOffsets, OffsetRange, decode
 from stream_router.commit.ledger import CommitBatch, Ledger, RecordId
 from stream_router.commit.outcome import Outcome
-from stream_router.errors import OffsetsWentBack
 from ucci_runtime.broker.records import Input, OutputRecord, Record
 
 PARTITIONS = (0, 1, 2)
@@ -25,12 +25,8 @@ def outcome(partition: int, offset: int) -> Outcome:
 
 def group_after(batch: CommitBatch) -> dict[int, CommittedOffsets]:
     """What the broker would say of the group after the batch was committed."""
-    found = {}
-    for partition, commit in batch.offsets.items():
-        done = decode(commit.offset, commit.metadata)
-        assert done is not None
-        found[partition] = CommittedOffsets(commit.offset, done)
-    return found
+    commits = batch.offsets.items()
+    return {n: CommittedOffsets(at.offset, decode(at.offset, at.metadata) or ()) for n, at in commits}
 
 
 class LedgerMachine(RuleBasedStateMachine):
@@ -57,8 +53,7 @@ class LedgerMachine(RuleBasedStateMachine):
     @rule(data=st.data())
     @precondition(lambda self: any(self.deliverable()))
     def a_query_is_delivered(self, data: st.DataObject) -> None:
-        partition = data.draw(st.sampled_from(sorted(self.deliverable())))
-        self.deliver(partition)
+        self.deliver(data.draw(st.sampled_from(sorted(self.deliverable()))))
 
     def deliverable(self) -> list[int]:
         return [p for p, index in self.owned.items() if index < len(self.log[p])]
@@ -73,7 +68,6 @@ class LedgerMachine(RuleBasedStateMachine):
             assert not self.group[partition].covers(offset), "answered although committed"
             self.asked.add(record_id)
         else:
-            assert is_new is False
             assert record_id in self.asked | self.answered or self.results[record_id] == 1
 
     @rule(data=st.data())
@@ -114,23 +108,17 @@ class LedgerMachine(RuleBasedStateMachine):
     def the_transaction_is_committed_before_anyone_hears(self) -> None:
         self.apply()
 
-    @rule()
+    @rule(is_aborted=st.booleans())
     @precondition(lambda self: self.batch is not None)
-    def the_transaction_ends(self) -> None:
+    def the_transaction_ends(self, is_aborted: bool = False) -> None:
         assert self.batch is not None
-        self.apply()
+        if not is_aborted:
+            self.apply()
         if self.is_applied:
             self.ledger.committed(self.batch)
             self.answered.difference_update(self.batch.ids)
         else:
             self.ledger.settled(self.batch, {})
-        self.batch = None
-
-    @rule()
-    @precondition(lambda self: self.batch is not None and not self.is_applied)
-    def the_transaction_is_aborted(self) -> None:
-        assert self.batch is not None
-        self.ledger.settled(self.batch, {})
         self.batch = None
 
     @rule(is_committed=st.booleans())
@@ -168,22 +156,12 @@ class LedgerMachine(RuleBasedStateMachine):
     @rule(partitions=st.sets(st.sampled_from(PARTITIONS)))
     @precondition(lambda self: not self.owned)
     def partitions_are_assigned(self, partitions: set[int]) -> None:
-        self.assign(partitions)
-
-    def assign(self, partitions: set[int]) -> None:
         given_up = self.ledger.assigned({p: self.group[p] for p in partitions})
-        assert set(given_up) == {
-            r for r in self.asked if r.partition not in partitions or self.group[r.partition].covers(r.offset)
-        }
-        self.asked.difference_update(given_up)
-        self.answered = {
-            r for r in self.answered if r.partition in partitions and not self.group[r.partition].covers(r.offset)
-        }
-        self.owned = {p: self.start(p) for p in partitions}
-
-    def start(self, partition: int) -> int:
-        offset = self.group[partition].offset or 0
-        return sum(1 for o in self.log[partition] if o < offset)
+        known = self.asked | self.answered
+        ours = {r for r in known if r.partition in partitions and not self.group[r.partition].covers(r.offset)}
+        assert set(given_up) == self.asked - ours
+        self.asked, self.answered = self.asked & ours, self.answered & ours
+        self.owned = {p: sum(o < (self.group[p].offset or 0) for o in self.log[p]) for p in partitions}
 
     @rule()
     def the_router_is_killed(self) -> None:
@@ -202,7 +180,7 @@ class LedgerMachine(RuleBasedStateMachine):
         if self.batch is not None:
             self.the_transaction_ends()
         self.ledger.released()
-        self.assign(set(PARTITIONS))
+        self.partitions_are_assigned(set(PARTITIONS))
         while left := self.deliverable():
             self.deliver(left[0])
         for record_id in sorted(self.asked):
@@ -219,62 +197,65 @@ TestLedgerMachine = LedgerMachine.TestCase
 TestLedgerMachine.settings = settings(max_examples=40, stateful_step_count=50)
 
 
-def test_done_offsets_beyond_the_metadata_wait() -> None:
+def owning(*committed: int | None) -> Ledger:
+    """Return a ledger that owns a partition for each of these committed offsets."""
     ledger = Ledger()
-    ledger.assigned({0: CommittedOffsets(0), 1: CommittedOffsets(0)})
-    for offset in range(200):
-        ledger.delivered(0, offset)
-    ledger.delivered(1, 0)
-    for offset in range(1, 200, 2):
-        ledger.finished(outcome(0, offset))
-    ledger.finished(outcome(1, 0))
-    batch = ledger.take(metadata_chars=40)
+    ledger.assigned({partition: CommittedOffsets(offset) for partition, offset in enumerate(committed)})
+    return ledger
+
+
+def finish(ledger: Ledger, partition: int, offsets: Iterable[int]) -> None:
+    for offset in offsets:
+        assert ledger.finished(outcome(partition, offset))
+
+
+def take(ledger: Ledger, metadata_chars: int = MAX_METADATA_CHARS) -> CommitBatch:
+    batch = ledger.take(metadata_chars)
     assert batch is not None
+    return batch
+
+
+def test_done_offsets_beyond_the_metadata_wait() -> None:
+    ledger = owning(0, 0)
+    asked = [RecordId(0, offset) for offset in range(200)] + [RecordId(1, 0)]
+    assert all(ledger.delivered(*record_id) for record_id in asked)
+    finish(ledger, 0, range(1, 200, 2))
+    finish(ledger, 1, [0])
+    batch = take(ledger, metadata_chars=40)
     assert 0 < len(batch.ids) < 101
     assert RecordId(1, 0) in batch.ids, "the other partition goes on"
     assert ledger.congested == {0}
     assert all(len(commit.metadata) <= 40 for commit in batch.offsets.values())
     ledger.committed(batch)
-    for offset in range(0, 200, 2):
-        ledger.finished(outcome(0, offset))
-    last = ledger.take(metadata_chars=40)
-    assert last is not None
+    finish(ledger, 0, range(0, 200, 2))
+    last = take(ledger, metadata_chars=40)
     assert ledger.congested == frozenset()
     assert last.offsets[0] == (200, "")
-    assert sorted([*batch.ids, *last.ids]) == [*(RecordId(0, o) for o in range(200)), RecordId(1, 0)]
+    assert sorted([*batch.ids, *last.ids]) == asked
 
 
 def test_a_full_default_router_never_outgrows_the_metadata() -> None:
-    ledger = Ledger()
-    ledger.assigned({0: CommittedOffsets(0)})
-    offset, pending = 0, []
-    for _ in range(256):
+    ledger = owning(0)
+    for offset in range(256 * 300):
         ledger.delivered(0, offset)
-        pending.append(offset)
-        for done in range(offset + 1, offset + 300):
-            ledger.delivered(0, done)
-            ledger.finished(outcome(0, done))
-        offset += 300
-    batch = ledger.take()
-    assert batch is not None
+        if offset % 300:
+            finish(ledger, 0, [offset])
+    batch = take(ledger)
     assert len(batch.ids) == 256 * 299
     assert len(batch.offsets[0].metadata) <= MAX_METADATA_CHARS
 
 
 def test_nothing_is_committed_when_nothing_happened() -> None:
-    ledger = Ledger()
-    ledger.assigned({0: CommittedOffsets(7), 1: CommittedOffsets(None)})
+    ledger = owning(7, None)
     assert ledger.take() is None
     ledger.delivered(0, 7)
     assert ledger.take() is None
 
 
 def test_the_end_of_the_log_behind_a_marker_is_committed_once() -> None:
-    ledger = Ledger()
-    ledger.assigned({0: CommittedOffsets(17)})
+    ledger = owning(17)
     ledger.advance({0: 18, 5: 9})
-    batch = ledger.take()
-    assert batch is not None
+    batch = take(ledger)
     assert batch.offsets == {0: (18, "")}
     ledger.committed(batch)
     assert ledger.committable(0) == 18
@@ -284,47 +265,33 @@ def test_the_end_of_the_log_behind_a_marker_is_committed_once() -> None:
 @pytest.mark.parametrize("took_place", [True, False])
 def test_an_end_that_nobody_saw_is_told_by_the_group(took_place: bool) -> None:
     """What the group's offsets cover is done; the rest goes into the next transaction, and nothing is asked anew."""
-    ledger = Ledger()
-    ledger.assigned({0: CommittedOffsets(0), 1: CommittedOffsets(0)})
-    for partition, offset in ((0, 0), (0, 1), (1, 0)):
-        ledger.delivered(partition, offset)
-    ledger.finished(outcome(0, 1))
-    ledger.finished(outcome(1, 0))
-    batch = ledger.take()
-    assert batch is not None
+    ledger = owning(0, 0)
+    for record_id in ((0, 0), (0, 1), (1, 0)):
+        ledger.delivered(*record_id)
+    finish(ledger, 0, [1])
+    finish(ledger, 1, [0])
+    batch = take(ledger)
     # Of partition 1 the group says nothing: that counts as not committed.
-    group = {0: group_after(batch)[0]} if took_place else {}
-    ledger.settled(batch, group)
-    again = ledger.take()
-    assert again is not None
-    assert again.ids == (RecordId(1, 0),) if took_place else again.ids == batch.ids
-    assert (ledger.load().in_flight, ledger.load().uncommitted) == (1, len(again.ids))
+    ledger.settled(batch, {0: group_after(batch)[0]} if took_place else {})
+    again = take(ledger)
+    assert again.ids == ((RecordId(1, 0),) if took_place else batch.ids)
+    assert ledger.load() == (1, len(again.ids))
 
 
 def test_answer_after_revocation_is_dropped() -> None:
-    ledger = Ledger()
-    ledger.assigned({0: CommittedOffsets(0)})
+    ledger = owning(0)
     ledger.delivered(0, 0)
     assert ledger.assigned({}) == (RecordId(0, 0),)
     assert not ledger.finished(outcome(0, 0))
-    assert (ledger.load().in_flight, ledger.load().uncommitted) == (0, 0)
+    assert ledger.load() == (0, 0)
 
 
 def test_a_result_whose_query_the_log_no_longer_holds_is_dropped() -> None:
-    ledger = Ledger()
-    ledger.assigned({0: CommittedOffsets(0)})
+    ledger = owning(0)
     ledger.delivered(0, 0)
-    ledger.finished(outcome(0, 0))
+    finish(ledger, 0, [0])
     ledger.released()
     ledger.assigned({0: CommittedOffsets(0)})
     ledger.delivered(0, 9)
     ledger.take()
     assert ledger.load().uncommitted == 0
-
-
-def test_going_back_within_an_assignment_stops_the_router() -> None:
-    ledger = Ledger()
-    ledger.assigned({0: CommittedOffsets(0)})
-    ledger.delivered(0, 5)
-    with pytest.raises(OffsetsWentBack):
-        ledger.delivered(0, 4)

@@ -6,6 +6,7 @@ import asyncio
 import json
 from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager, suppress
+from functools import partial
 from hashlib import sha256
 from typing import Any
 
@@ -16,7 +17,6 @@ from schemas.routed import QueryEvent, RoutedEvent
 from schemas.settings import GatewaySettings
 from stream_router.gateway import admission, http_api
 from stream_router.gateway import service as gateway_service
-from tests.support.answerers import EchoAnswerer
 from tests.support.gateways import RunningGateway, cluster, echo, gateway, gateway_settings
 from tests.support.memory_broker import broker as memory
 from tests.support.memory_broker.broker import MemoryCluster, MemoryPublisher
@@ -25,7 +25,6 @@ from ucci_runtime.broker.records import Record
 
 KEY = "a-key-of-some-length"
 KEYS = {"shop": {"key_sha256": sha256(KEY.encode()).hexdigest(), "quota_per_minute": 2}}
-PATHS = ("/v1/completions", "/v1/chat/completions", "/v1/models", "/v1/status", "/healthz", "/readyz", "/metrics")
 PATIENCE_S = 30.0
 SLOW = (
     b"POST /v1/completions HTTP/1.1\r\nHost: 127.0.0.1\r\nContent-Type: application/json\r\nContent-Length: %d\r\n\r\n{"
@@ -125,9 +124,8 @@ async def test_results_carry_a_schema_id_as_a_routers_do() -> None:
     async with gateway(gateway_settings(topics={"results_schema_id": 7}), topics) as running:
         assert (await running.complete(query_id="q-1")).status == 200
     (record,) = topics.records("ucci.results")
-    assert record.value is not None
-    assert record.value[:5] == b"\0\0\0\0\x07"
-    assert RoutedEvent.from_json(record.value[5:]).query_id == "q-1"
+    value = record.value or b""
+    assert (value[:5], RoutedEvent.from_json(value[5:]).query_id) == (b"\0\0\0\0\x07", "q-1")
 
 
 async def test_a_made_query_id_is_returned() -> None:
@@ -139,18 +137,6 @@ async def test_a_made_query_id_is_returned() -> None:
     assert len(set(ids)) == 3
     assert (ids[2], found[2].headers["X-Query-Id"]) == ("ключ 1", "%D0%BA%D0%BB%D1%8E%D1%87%201")
     assert {one.query_id for one in results(topics)} == set(ids)
-
-
-async def test_streaming_is_refused_with_its_reason() -> None:
-    topics = cluster()
-    async with gateway(connect=topics) as running:
-        found = await running.complete(stream=True)
-        assert (found.status, found.code) == (400, "unsupported_parameter")
-        assert found.json["error"]["param"] == "stream"
-        assert found.json["error"]["type"] == "invalid_request_error"
-        assert running.metric("ucci_router_gateway_requests_total", workload="", status="400") == 1
-    assert not topics.records("ucci.results")
-    assert not topics.records("ucci.dead-letters"), "its caller is there to be answered"
 
 
 @pytest.mark.parametrize("text", ["fail this", "canon"])
@@ -178,11 +164,10 @@ async def test_a_query_that_both_models_fail_is_a_dead_letter() -> None:
     assert (found.status, found.code) == (502, "models_failed")
     assert found.headers["X-Should-Retry"] == "false", "OpenAI's clients would ask three times"
     (letter,) = letters(topics)
-    headers = dict(letter.headers)
     query = QueryEvent.from_json(letter.value or b"")
     assert (letter.key, query.query_id, query.text, query.workload) == (b"q-1", "q-1", "fail this", "photo")
-    assert (headers["dlq.topic"], headers["dlq.stage"]) == (b"ucci.queries", b"gateway")
-    assert headers["dlq.reason"] == b"models_failed"
+    said = {"dlq.topic": b"ucci.queries", "dlq.stage": b"gateway", "dlq.reason": b"models_failed"}
+    assert said.items() <= dict(letter.headers).items()
     assert not results(topics)
 
 
@@ -202,7 +187,6 @@ async def test_a_fault_of_the_service_shows_nothing_of_its_insides() -> None:
         found = await running.complete("break")
         assert (found.status, found.code) == (500, "internal")
         assert b"ZeroDivision" not in found.body
-        assert (await running.complete()).status == 200
 
 
 class Refusing:
@@ -242,19 +226,15 @@ async def test_an_unacknowledged_result_withholds_the_answer(monkeypatch: pytest
 async def test_models_are_spared_while_the_broker_is_away(monkeypatch: pytest.MonkeyPatch) -> None:
     """One query at a time finds out whether it is back; the others are refused at once."""
     broker = Refusing(monkeypatch)
-    answerers: list[EchoAnswerer] = []
-
-    def build(settings: Any, calibrations: Any, clock: Any, metrics: Any) -> EchoAnswerer:
-        answerers.append(EchoAnswerer(settings, calibrations, clock))
-        return answerers[0]
-
-    async with gateway(build=build) as running:
+    held = Held()
+    held.release.set()
+    async with gateway(build=echo(held)) as running:
         assert (await running.complete()).status == 503
         broker.release.clear()
         asking = [asyncio.create_task(running.complete()) for _ in range(20)]
         await running.until(lambda: sum(one.done() for one in asking) == 19, "19 refused")
         assert {one.result().code for one in asking if one.done()} == {"broker_unreachable"}
-        assert len(answerers[0].asked) == 2, "the first, and the one that finds out"
+        assert held.taken == 2, "the first, and the one that finds out"
         broker.is_away = False
         broker.release.set()
         await asyncio.gather(*asking)
@@ -298,14 +278,14 @@ async def test_keys_are_asked_for_where_they_are_configured() -> None:
     """Probes, metrics and the status are open, as a router's are."""
     topics = cluster()
     async with gateway(gateway_settings(gateway={"api_keys": KEYS}), topics) as running:
-        body = {"model": "photo", "prompt": "canon"}
-        assert (await running.post("/v1/completions", body)).code == "key_missing"
-        assert (await running.post("/v1/completions", body, X_Api_Key="another-key-of-some-length")).status == 401
+        ask = partial(running.post, "/v1/completions", {"model": "photo", "prompt": "canon"})
+        assert (await ask()).code == "key_missing"
+        assert (await ask(X_Api_Key="another-key-of-some-length")).status == 401
         assert (await running.get("/v1/models")).status == 401
         assert (await running.get("/v1/models", Authorization=f"Bearer {KEY}")).status == 200
-        assert (await running.post("/v1/completions", body, X_Api_Key=KEY)).status == 200
-        assert (await running.post("/v1/completions", body, Authorization=f"Bearer {KEY}")).status == 200
-        spent = await running.post("/v1/completions", body, X_Api_Key=KEY)
+        assert (await ask(X_Api_Key=KEY)).status == 200
+        assert (await ask(Authorization=f"Bearer {KEY}")).status == 200
+        spent = await ask(X_Api_Key=KEY)
         assert (spent.status, spent.code) == (429, "over_quota")
         assert int(spent.headers["Retry-After"]) > 0
         for path in ("/healthz", "/readyz", "/metrics", "/v1/status"):
@@ -336,8 +316,7 @@ async def test_a_key_that_leaked_is_good_until_a_restart() -> None:
 async def test_a_page_of_another_site_asks_nothing(headers: dict[str, str], status: int, code: str | None) -> None:
     async with gateway(gateway_settings(gateway={"allowed_hosts": ["desk.example"]})) as running:
         found = await running.post("/v1/completions", {"model": "photo", "prompt": "canon"}, **headers)
-        assert found.status == status
-        assert code is None or found.code == code
+    assert (found.status, code and found.code) == (status, code)
 
 
 async def test_a_body_that_is_too_long_is_refused() -> None:
@@ -452,15 +431,6 @@ async def test_a_drain_ends_when_its_time_is_over(monkeypatch: pytest.MonkeyPatc
             await asking
 
 
-@pytest.mark.parametrize("path", PATHS)
-async def test_every_answer_carries_the_headers_browsers_go_by(path: str) -> None:
-    async with gateway() as running:
-        found = await running.get(path)
-    assert found.headers["X-Content-Type-Options"] == "nosniff"
-    assert "frame-ancestors 'none'" in found.headers["Content-Security-Policy"]
-    assert found.headers["Server"] == "stream-router"
-
-
 async def test_workloads_are_listed_as_models() -> None:
     async with gateway() as running:
         assert [one["id"] for one in (await running.get("/v1/models")).json["data"]] == ["photo"]
@@ -475,7 +445,6 @@ async def test_workloads_are_listed_as_models() -> None:
     [
         ("POST", "/chat/completions", 404, "not_found"),
         ("POST", "/v1/embeddings", 404, "not_found"),
-        ("POST", "/v1/responses", 404, "not_found"),
         ("GET", "/v1/chat/completions", 405, "method_not_allowed"),
     ],
 )
@@ -485,8 +454,7 @@ async def test_a_wrong_path_is_answered_without_a_remedy(method: str, path: str,
         error = (await answer.json())["error"]
     assert (answer.status, error["code"]) == (status, code)
     assert error["message"].startswith(f"{method} {path} is not served here")
-    assert "base_url" in error["message"]
-    assert "/v1/chat/completions, /v1/completions" in error["message"]
+    assert all(part in error["message"] for part in ("base_url", "/v1/chat/completions, /v1/completions"))
 
 
 async def test_the_status_names_the_gateway() -> None:

@@ -6,7 +6,7 @@ from hashlib import sha256
 
 import pytest
 
-from tests.support.gateways import gateway, gateway_settings
+from tests.support.gateways import cluster, gateway, gateway_settings
 
 KEY = "a-key-of-some-length"
 KEYS = {"shop": {"key_sha256": sha256(KEY.encode()).hexdigest(), "quota_per_minute": 100}}
@@ -76,10 +76,16 @@ async def test_the_client_raises_what_was_refused(
     path: str, body: bytes, status: int, code: str, param: str | None
 ) -> None:
     """It makes its exception of the status, and takes message, code and param from the body; none asks it to repeat."""
-    async with gateway(gateway_settings(gateway={"api_keys": KEYS})) as running:
+    topics = cluster()
+    async with gateway(gateway_settings(gateway={"api_keys": KEYS}), topics) as running:
         found = await running.post(path, body, **HEADERS)
-    assert (found.status, found.code, found.json["error"]["param"]) == (status, code, param)
-    assert "\n" not in found.json["error"]["message"]
+        counted = running.metric("ucci_router_gateway_requests_total", workload="", status=str(status))
+    error = found.json["error"]
+    assert (found.status, found.code, error["param"]) == (status, code, param)
+    assert (error["type"], counted) == ("invalid_request_error", path.startswith("/v1"))
+    assert "\n" not in error["message"]
+    assert not topics.records("ucci.results")
+    assert not topics.records("ucci.dead-letters"), "its caller is there to be answered"
     assert not {"Retry-After", "X-Should-Retry"} & set(found.headers)
 
 

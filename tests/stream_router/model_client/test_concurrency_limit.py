@@ -35,6 +35,11 @@ class Callers:
         self._demand = demand
         self._ends: list[tuple[float, float]] = []
 
+    def overload(self, sent_s: float, in_flight: int) -> None:
+        """Have a call time out."""
+        now_s = sent_s + TIMEOUT_S
+        self.limit.ended(began_s=sent_s, now_s=now_s, overloaded=True, in_flight=in_flight)
+
     def ask(self, latency: Latency, calls: int) -> list[int]:
         """Let so many calls end; return the limits that were in force."""
         limits = []
@@ -89,10 +94,8 @@ def test_each_round_of_overload_halves_it_until_one_call_is_left(highest: int) -
     seen = [callers.limit.current]
     while seen[-1] > 1:
         for _ in range(max(seen[-1], LEAST_ROUND)):
+            callers.overload(callers.now_s, callers.limit.current)
             callers.now_s += TIMEOUT_S
-            callers.limit.ended(
-                began_s=callers.now_s - TIMEOUT_S, now_s=callers.now_s, overloaded=True, in_flight=callers.limit.current
-            )
         seen.append(callers.limit.current)
     # A round may begin with calls from before the overload, and then end in the middle of the next one here.
     assert all(after <= max(1, before // 2 + 1) for before, after in zip(seen[1:], seen[3:], strict=False))
@@ -105,11 +108,11 @@ def test_calls_sent_before_it_was_lowered_do_not_lower_it_again() -> None:
     callers.ask(lambda _: 0.1, 300)
     sent_s = callers.now_s
     while callers.limit.current == 64:  # one wave, sent at once
-        callers.limit.ended(began_s=sent_s, now_s=sent_s + TIMEOUT_S, overloaded=True, in_flight=64)
+        callers.overload(sent_s, 64)
     lowered = callers.limit.current
     assert 32 <= lowered < 64
     for _ in range(1_000):
-        callers.limit.ended(began_s=sent_s, now_s=sent_s + TIMEOUT_S, overloaded=True, in_flight=64)
+        callers.overload(sent_s, 64)
     assert callers.limit.current == lowered
 
 
@@ -205,10 +208,8 @@ async def settle() -> None:
 
 async def test_slots_are_granted_in_order() -> None:
     """Slots are granted at once while any are free, and then in order of arrival."""
-    slots = CallSlots(2)
-    assert await slots.acquire()
-    assert await slots.acquire()
-    order: list[int] = []
+    slots, order = CallSlots(2), list[int]()
+    assert [await slots.acquire() for _ in range(2)] == [True, True]
 
     async def wait(number: int) -> None:
         assert await slots.acquire()
@@ -220,8 +221,7 @@ async def test_slots_are_granted_in_order() -> None:
     for _ in waiting:
         slots.release()
         await settle()
-    assert order == [0, 1, 2]
-    assert slots.taken == 2
+    assert (order, slots.taken) == ([0, 1, 2], 2)
 
 
 async def test_cancelled_handover_passes_to_the_next() -> None:
@@ -288,13 +288,12 @@ async def test_resize_grows_at_once_and_shrinks_on_release() -> None:
     await settle()
     assert (slots.taken, slots.queued) == (3, 2)
     slots.resize(1)
-    slots.release()
-    slots.release()
+    for _ in range(2):
+        slots.release()
     await settle()
     assert (slots.taken, slots.queued) == (1, 2)
-    slots.release()
-    slots.release()
-    slots.release()
+    for _ in range(3):
+        slots.release()
     await asyncio.gather(*waiting)
     assert slots.taken == 0
 

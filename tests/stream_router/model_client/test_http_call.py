@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
 from typing import Any
 
@@ -19,6 +19,7 @@ from stream_router.errors import (
     UnreachableError,
 )
 from stream_router.model_client.http_call import ModelConnection
+from stream_router.ports import Reply
 from tests.support.model_clients import NOBODY, endpoint, request, until, workload
 from tests.support.scripted_model_server import Fault, FaultKind, ScriptedModelServer
 
@@ -33,29 +34,33 @@ async def connected(base_url: str, **changes: Any) -> AsyncIterator[ModelConnect
         await connection.close()
 
 
-@pytest.mark.parametrize(
-    ("status", "error"),
-    [
-        (400, RefusedError),
-        (413, RefusedError),
-        (422, RefusedError),
-        (401, MisconfiguredError),
-        (403, MisconfiguredError),
-        (404, MisconfiguredError),
-        (405, MisconfiguredError),
-        (429, OverloadedError),
-        (503, OverloadedError),
-        (500, TransientError),
-        (502, TransientError),
-        (408, TimedOutError),
-        (504, TimedOutError),
-    ],
-)
+@asynccontextmanager
+async def served(*faults: Fault, **changes: Any) -> AsyncIterator[tuple[ScriptedModelServer, ModelConnection]]:
+    """A server whose calls end in this fault, and the connections to it."""
+    async with ScriptedModelServer() as server, connected(server.base_url, **changes) as connection:
+        for fault in faults:
+            server.play(fault)
+        yield server, connection
+
+
+async def attempt(connection: ModelConnection, headers: Mapping[str, str] | None = None) -> Reply:
+    return await connection.attempt(request(workload()), headers)
+
+
+STATUSES: Mapping[type[CallError], tuple[int, ...]] = {
+    RefusedError: (400, 413, 422),
+    MisconfiguredError: (401, 403, 404, 405),
+    OverloadedError: (429, 503),
+    TransientError: (500, 502),
+    TimedOutError: (408, 504),
+}
+
+
+@pytest.mark.parametrize(("status", "error"), [(one, error) for error, all_ in STATUSES.items() for one in all_])
 async def test_each_status_says_whose_fault_it_is(status: int, error: type[CallError]) -> None:
-    async with ScriptedModelServer() as server, connected(server.base_url) as connection:
-        server.play(Fault("status", status=status))
+    async with served(Fault("status", status=status)) as (_, connection):
         with pytest.raises(error, match=f"HTTP {status}.*as scripted") as caught:
-            await connection.attempt(request(workload()))
+            await attempt(connection)
     assert type(caught.value) is error
 
 
@@ -71,28 +76,26 @@ async def test_each_status_says_whose_fault_it_is(status: int, error: type[CallE
     ],
 )
 async def test_broken_reply_is_transient_and_closes(kind: FaultKind, message: str) -> None:
-    async with ScriptedModelServer() as server, connected(server.base_url) as connection:
+    async with served() as (server, connection):
         server.play(Fault(kind), count=1)
         with pytest.raises(TransientError, match=message):
-            await connection.attempt(request(workload()))
-        assert (await connection.attempt(request(workload()))).finish_reason == "stop"
+            await attempt(connection)
+        assert (await attempt(connection)).finish_reason == "stop"
         if kind in ("truncated", "reset", "huge"):
             await until(lambda: server.open_connections == 1)
 
 
 async def test_a_redirect_is_a_wrong_address_and_is_not_followed() -> None:
-    async with ScriptedModelServer() as server, connected(server.base_url) as connection:
-        server.play(Fault("redirect"))
+    async with served(Fault("redirect")) as (server, connection):
         with pytest.raises(MisconfiguredError, match=r"HTTP 307.*check base_url"):
-            await connection.attempt(request(workload()))
+            await attempt(connection)
         assert server.seen.calls == 1
 
 
 async def test_hung_call_closes_at_its_deadline() -> None:
-    async with ScriptedModelServer() as server, connected(server.base_url, small_timeout_s=0.05) as connection:
-        server.play(Fault("hang"))
+    async with served(Fault("hang"), small_timeout_s=0.05) as (server, connection):
         with pytest.raises(TimedOutError, match=r"no answer within 0\.05 s"):
-            await connection.attempt(request(workload()))
+            await attempt(connection)
         await until(lambda: server.open_connections == 0)
 
 
@@ -113,41 +116,38 @@ async def test_a_body_that_drips_for_ever_ends_at_the_deadline_too() -> None:
     port = listener.sockets[0].getsockname()[1]
     async with listener, connected(f"http://127.0.0.1:{port}/v1", small_timeout_s=0.1) as connection:
         with pytest.raises(TimedOutError, match=r"no answer within 0\.1 s"):
-            await connection.attempt(request(workload()))
+            await attempt(connection)
 
 
 async def test_refused_connection_is_unreachable() -> None:
     """A port with no listener is a transient failure, for a call and for the greeting."""
     async with connected(NOBODY) as connection:
-        with pytest.raises(UnreachableError, match="Cannot connect"):
-            await connection.attempt(request(workload()))
-        with pytest.raises(UnreachableError, match="Cannot connect"):
-            await connection.models(greets=True)
+        for call in (attempt(connection), connection.models(greets=True)):
+            with pytest.raises(UnreachableError, match="Cannot connect"):
+                await call
 
 
 async def test_the_greeting_of_a_server_costs_it_no_completion() -> None:
-    async with ScriptedModelServer() as server, connected(server.base_url) as connection:
+    async with served() as (server, connection):
         await connection.models(greets=True)
         assert (server.seen.calls, server.seen.probes) == (0, 0)
 
 
 async def test_the_api_key_and_the_trace_context_are_sent() -> None:
-    async with ScriptedModelServer() as server, connected(server.base_url, small_api_key="k-1") as connection:
-        await connection.attempt(request(workload()), {"traceparent": "00-1"})
-    assert server.seen.headers[0]["Authorization"] == "Bearer k-1"
-    assert server.seen.headers[0]["traceparent"] == "00-1"
+    async with served(small_api_key="k-1") as (server, connection):
+        await attempt(connection, {"traceparent": "00-1"})
+    sent = server.seen.headers[0]
+    assert (sent["Authorization"], sent["traceparent"]) == ("Bearer k-1", "00-1")
 
 
 async def test_cancellation_wins_over_the_time_out(monkeypatch: pytest.MonkeyPatch) -> None:
     loop = asyncio.get_running_loop()
-    async with ScriptedModelServer() as fake:
-        fake.play(Fault("hang"))
-        async with connected(fake.base_url, small_timeout_s=60.0) as connection:
-            call = asyncio.create_task(connection.attempt(request(workload())))
-            await until(lambda: fake.seen.concurrent == 1)
-            # Both are due when the loop goes on, the cancellation first.
-            loop.call_soon(call.cancel)
-            now = loop.time
-            monkeypatch.setattr(loop, "time", lambda: now() + 61.0)
-            with pytest.raises(asyncio.CancelledError):
-                await call
+    async with served(Fault("hang"), small_timeout_s=60.0) as (server, connection):
+        call = asyncio.create_task(attempt(connection))
+        await until(lambda: server.seen.concurrent == 1)
+        # Both are due when the loop goes on, the cancellation first.
+        loop.call_soon(call.cancel)
+        now = loop.time
+        monkeypatch.setattr(loop, "time", lambda: now() + 61.0)
+        with pytest.raises(asyncio.CancelledError):
+            await call

@@ -11,12 +11,13 @@ import pytest
 from structlog.testing import capture_logs
 from typer.testing import CliRunner
 
-from schemas.settings import WorkloadSettings
-from schemas.settings_text import doubt_of_order, parse_settings, settings_warnings
+from schemas.settings import Settings, WorkloadSettings
+from schemas.settings_text import doubt_of_order, settings_warnings
 from stream_router.cli import app
 from stream_router.model_client.http_probe import Probed, probe_workload
 from tests.support.model_clients import client, request, workload
-from tests.support.scripted_model_server import Fault, ScriptedModelServer
+from tests.support.model_desk import model_desk
+from tests.support.scripted_model_server import Fault, FaultKind, ScriptedModelServer
 
 Servers = tuple[ScriptedModelServer, ScriptedModelServer]
 
@@ -39,43 +40,45 @@ async def test_two_good_servers_leave_nothing_to_say(servers: Servers) -> None:
     assert lines(await probe_workload(asking(servers))) == []
 
 
-async def test_a_wrong_model_name_is_a_fault(servers: Servers) -> None:
-    ((kind, line),) = lines(await probe_workload(asking(servers, small_model="tiny")))
-    assert kind == "fault"
-    assert line == f"workloads.w.small.model: tiny is not served at {servers[0].base_url}; served there: small"
-
-
-async def test_missing_log_probabilities_are_a_fault(servers: Servers) -> None:
-    servers[1].play(Fault("no_tokens"))
-    ((kind, line),) = lines(await probe_workload(asking(servers)))
-    assert kind == "fault"
-    assert line.startswith(f"workloads.w.large: large at {servers[1].base_url} returns no log-probabilities")
-
-
-async def test_every_token_of_probability_1_is_a_fault(servers: Servers) -> None:
-    """As seen under speculative decoding: u is 0 whatever the answer. What the large model reports decides nothing."""
-    for server in servers:
-        server.play(Fault("certain"))
-    ((kind, line),) = lines(await probe_workload(asking(servers)))
-    assert kind == "fault"
-    assert line.startswith(f"workloads.w.small: small at {servers[0].base_url} gives every token of its answer")
-    assert "without speculative decoding" in line
-
-
-async def test_an_answer_that_does_not_parse_is_a_doubt(servers: Servers) -> None:
-    """The template may be wrong; the model may also just stumble over this query."""
-    servers[0].play(Fault("bad_answer"))
-    ((kind, line),) = lines(await probe_workload(asking(servers)))
-    assert kind == "doubt"
-    assert 'it begins "Sure! Here are the entities' in line
-    assert "Check prompt, api and max_tokens" in line
-
-
-async def test_a_server_that_is_down_is_away(servers: Servers) -> None:
-    await servers[1].stop()
-    ((kind, line),) = lines(await probe_workload(asking(servers)))
-    assert kind == "away"
-    assert line.startswith(f"workloads.w.large: {servers[1].base_url} does not answer")
+@pytest.mark.parametrize(
+    ("faults", "changes", "kind", "line", "remedy"),
+    [
+        ({}, {"small_model": "tiny"}, "fault", "small.model: tiny is not served at {small}; served there: small", ""),
+        ({"large": "no_tokens"}, {}, "fault", "large: large at {large} returns no log-probabilities", "let the server"),
+        # As seen under speculative decoding: u is 0 whatever the answer. What the large model reports decides nothing.
+        (
+            {"small": "certain", "large": "certain"},
+            {},
+            "fault",
+            "small: small at {small} gives every token of its answer",
+            "without speculative decoding",
+        ),
+        # The template may be wrong; the model may also just stumble over this query.
+        (
+            {"small": "bad_answer"},
+            {},
+            "doubt",
+            "small: the answer of small to a sample query cannot be used",
+            'it begins "Sure! Here are the entities',
+        ),
+        ({"small": "bad_answer"}, {}, "doubt", "small: the answer of small", "Check prompt, api and max_tokens"),
+        ({"large": None}, {}, "away", "large: {large} does not answer", ""),
+    ],
+)
+async def test_what_a_probe_finds_is_one_line_with_its_remedy(
+    servers: Servers, faults: dict[str, FaultKind | None], changes: dict[str, str], kind: str, line: str, remedy: str
+) -> None:
+    """A server without a kind of fault is down."""
+    by_role = dict(zip(("small", "large"), servers, strict=True))
+    for role, fault in faults.items():
+        if fault is None:
+            await by_role[role].stop()
+        else:
+            by_role[role].play(Fault(fault))
+    ((found, said),) = lines(await probe_workload(asking(servers, **changes)))
+    assert found == kind
+    assert said.startswith("workloads.w." + line.format(**{role: one.base_url for role, one in by_role.items()}))
+    assert remedy in said
 
 
 @pytest.mark.parametrize(
@@ -93,33 +96,28 @@ def test_names_show_models_that_are_swapped(small: str, large: str, *, doubted: 
 
 
 def test_swapped_models_are_among_the_warnings() -> None:
-    ends = [f'{role} = {{ base_url = "http://h/v1", model = "{name}" }}' for role, name in
-            (("small", "qwen-72b"), ("large", "qwen-7b"))]  # fmt: skip
-    text = "\n".join(["[workloads.w]", 'fields = ["a"]', "target = { micro_f1 = 0.9 }", *ends])
-    (warning,) = settings_warnings(parse_settings(text, {}), at_start=True)
+    photo = workload("http://h/v1", "http://h/v1", name="w", small_model="qwen-72b", large_model="qwen-7b").model_dump()
+    (warning,) = settings_warnings(Settings.model_validate({"workloads": {"w": photo}}), at_start=True)
     assert warning.startswith("workloads.w.large.model: has 7 billion parameters")
 
 
-async def test_check_config_probes_and_exits_by_what_it_found(servers: Servers, tmp_path: Path) -> None:
+async def test_check_config_probes_and_exits_by_what_it_found(tmp_path: Path) -> None:
     """A fault gives exit code 1, and so does a server that is down."""
+    async with model_desk(tmp_path, "target = { micro_f1 = 0.9 }") as desk:
 
-    async def check(small: str) -> tuple[int, str]:
-        ends = [
-            f'{role} = {{ base_url = "{server.base_url}", model = "{name}" }}'
-            for role, server, name in zip(("small", "large"), servers, (small, "large"), strict=True)
-        ]
-        config = tmp_path / "ucci.toml"
-        config.write_text("\n".join(["[workloads.w]", 'fields = ["iso"]', "target = { micro_f1 = 0.9 }", *ends]))
-        done = await asyncio.to_thread(CliRunner().invoke, app, ["check-config", "--config", str(config), "--probe"])
-        return done.exit_code, done.stderr
+        async def check(small: str) -> tuple[int, str]:
+            desk.small_model = small
+            words = ["check-config", "--config", str(desk.configure()), "--probe"]
+            done = await asyncio.to_thread(CliRunner().invoke, app, words)
+            return done.exit_code, done.stderr
 
-    code, said = await check("small")
-    assert (code, said.splitlines()[-1]) == (0, "both models of every workload answer, with log-probabilities")
-    code, said = await check("tiny")
-    assert (code, "\nfault: workloads.w.small.model: tiny is not served" in said) == (1, True)
-    await servers[0].stop()
-    code, said = await check("small")
-    assert (code, "workloads.w.small: " in said) == (1, True)
+        code, said = await check("small")
+        assert (code, said.splitlines()[-1]) == (0, "both models of every workload answer, with log-probabilities")
+        code, said = await check("tiny")
+        assert (code, "\nfault: workloads.w.small.model: tiny is not served" in said) == (1, True)
+        await desk.small.stop()
+        code, said = await check("small")
+        assert (code, "workloads.w.small: " in said) == (1, True)
 
 
 async def test_a_starting_client_names_what_is_served(servers: Servers) -> None:

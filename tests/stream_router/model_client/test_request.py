@@ -24,34 +24,21 @@ def sent(settings: WorkloadSettings, text: str = "iso 100") -> tuple[str, dict[s
     return request.path, json.loads(request.body)
 
 
-def test_completions_request_two_greedy_alternatives() -> None:
-    path, body = sent(workload())
-    assert path == "/completions"
-    assert body == {
-        "model": "small",
-        "prompt": 'Answer like {"iso": "100"} or {}. Query: iso 100',
-        "max_tokens": 256,
-        "temperature": 0,
-        "logprobs": 2,
-        "return_tokens_as_token_ids": True,
-    }
-
-
-def test_chat_sends_one_user_message() -> None:
-    path, body = sent(workload(api="chat"))
-    assert path == "/chat/completions"
-    assert body["messages"] == [{"role": "user", "content": 'Answer like {"iso": "100"} or {}. Query: iso 100'}]
-    assert (body["logprobs"], body["top_logprobs"], body["temperature"]) == (True, 2, 0)
-    assert "prompt" not in body
+def test_requests_are_greedy_with_two_alternatives() -> None:
+    asked = 'Answer like {"iso": "100"} or {}. Query: iso 100'
+    same = {"model": "small", "max_tokens": 256, "temperature": 0, "return_tokens_as_token_ids": True}
+    assert sent(workload()) == ("/completions", same | {"prompt": asked, "logprobs": 2})
+    chat = {"messages": [{"role": "user", "content": asked}], "logprobs": True, "top_logprobs": 2}
+    assert sent(workload(api="chat")) == ("/chat/completions", same | chat)
 
 
 @pytest.mark.parametrize(("uncertainty", "alternatives"), [("token_margin", 2), ("entropy", 5), ("max_probability", 1)])
 def test_each_signal_asks_for_the_alternatives_it_needs(uncertainty: str, alternatives: int) -> None:
-    assert sent(workload(uncertainty=uncertainty))[1]["logprobs"] == alternatives
-    assert sent(workload(uncertainty=uncertainty, api="chat"))[1]["top_logprobs"] == alternatives
-    guided = sent(workload(uncertainty=uncertainty, api="chat", decoding="json_schema"))[1]
-    assert guided["top_logprobs"] == alternatives + 1, "the chosen token takes up one"
-    assert sent(workload(uncertainty=uncertainty, decoding="json_schema"))[1]["logprobs"] == alternatives
+    for decoding in ("free", "json_schema"):
+        signal = {"uncertainty": uncertainty, "decoding": decoding}
+        assert sent(workload(**signal))[1]["logprobs"] == alternatives
+        # In a chat the chosen token takes up one.
+        assert sent(workload(api="chat", **signal))[1]["top_logprobs"] == alternatives + (decoding != "free")
 
 
 @pytest.mark.parametrize("text", ["{text}", "{0} {iso} %s $x \\1", 'quote " and \\ and \n', "ß😀\x00", "{{text}}"])
@@ -70,9 +57,8 @@ def test_guided_decoding_sends_the_schema_of_the_fields(api: str) -> None:
     jsonschema.Draft202012Validator.check_schema(schema)
     accepts = jsonschema.Draft202012Validator(schema).is_valid
     assert accepts({"camera": ["a", "b"], "iso": None})
-    assert not accepts({"camera": "a"})
-    assert not accepts({"camera": "a", "iso": True})
-    assert not accepts({"camera": "a", "iso": "1", "mood": "sad"})
+    none = ({"camera": "a"}, {"camera": "a", "iso": True}, {"camera": "a", "iso": "1", "mood": "sad"})
+    assert not any(map(accepts, none))
     assert schema == entities_schema(("camera", "iso"))
 
 

@@ -25,27 +25,14 @@ def in_state(state: HealthState) -> Breaker:
     return breaker
 
 
+DOUBTS = (HealthEvent.FAILURE, *COUNTED)
+ENDS = {HealthEvent.SUCCESS: HealthState.CLOSED, HealthEvent.OUTAGE: HealthState.OPEN}
+ABSENT = dict.fromkeys(DOUBTS, HealthState.OPEN) | ENDS | {HealthEvent.PROBE_SENT: HealthState.HALF_OPEN}
 LEADS_TO: dict[HealthState, dict[HealthEvent, HealthState]] = {
-    HealthState.CLOSED: {
-        **dict.fromkeys((HealthEvent.FAILURE, *COUNTED), HealthState.SUSPECT),
-        HealthEvent.SUCCESS: HealthState.CLOSED,
-        HealthEvent.OUTAGE: HealthState.OPEN,
-    },
-    HealthState.SUSPECT: {
-        **dict.fromkeys((HealthEvent.FAILURE, *COUNTED, HealthEvent.PROBE_SENT), HealthState.SUSPECT),
-        HealthEvent.SUCCESS: HealthState.CLOSED,
-        HealthEvent.OUTAGE: HealthState.OPEN,
-    },
-    HealthState.OPEN: {
-        **dict.fromkeys((HealthEvent.FAILURE, *COUNTED, HealthEvent.OUTAGE), HealthState.OPEN),
-        HealthEvent.SUCCESS: HealthState.CLOSED,
-        HealthEvent.PROBE_SENT: HealthState.HALF_OPEN,
-    },
-    HealthState.HALF_OPEN: {
-        **dict.fromkeys((HealthEvent.FAILURE, *COUNTED, HealthEvent.OUTAGE), HealthState.OPEN),
-        HealthEvent.SUCCESS: HealthState.CLOSED,
-        HealthEvent.PROBE_SENT: HealthState.HALF_OPEN,
-    },
+    HealthState.CLOSED: dict.fromkeys(DOUBTS, HealthState.SUSPECT) | ENDS,
+    HealthState.SUSPECT: dict.fromkeys((*DOUBTS, HealthEvent.PROBE_SENT), HealthState.SUSPECT) | ENDS,
+    HealthState.OPEN: ABSENT,
+    HealthState.HALF_OPEN: ABSENT,
 }
 
 

@@ -105,10 +105,6 @@ def test_entropy_grows_towards_the_uniform(weights: list[float], share: float) -
     assert u_of(ENTROPY, logs(*whole[:5])) <= u_of(ENTROPY, logs(*mixed[:5])) + 1e-9
 
 
-def test_entropy_is_one_where_all_outcomes_are_equal() -> None:
-    assert ENTROPY.of([logs(*[1 / 6] * 5)]) == pytest.approx(1.0)
-
-
 def test_entropy_takes_no_alternative_beyond_those_asked_for() -> None:
     """A completion adds the chosen token: u must not depend on whether that is among the most probable ones."""
     five = [0.4, 0.2, 0.15, 0.1, 0.08]
