@@ -1,9 +1,10 @@
-"""Long JSON is refused and taken as short JSON is, without the work that would grow faster than its bytes."""
+"""Long JSON is taken as short JSON is, in time that grows with its bytes; Confluent's wire format is passed over."""
 
 from __future__ import annotations
 
 import gc
 import json
+import struct
 from collections.abc import Iterator
 from typing import Any
 
@@ -12,11 +13,14 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from pydantic import ValidationError
 
+from recalibrator.decoding import decode_feedback, decode_result
 from schemas import DecodeError, LabelledExample, QueryEvent, RoutedEvent
 from schemas.event import Event, refuse_duplicate_keys
-from schemas.json_bytes import LONG_BYTES, collector_paused, parsed, validated
+from schemas.json_bytes import LONG_BYTES, MAX_SCHEMA_ID, collector_paused, framed, parsed, unframed, validated
+from stream_router.intake_thread import decode_query
 from tests.support import strategies
 from tests.support.hostile_values import HOSTILE_VALUES, places
+from tests.support.recalibrator_events import feedback, routed
 
 #: Makes any record a long one that says the same.
 PADDING = b" " * LONG_BYTES
@@ -127,3 +131,43 @@ def test_a_key_given_twice_in_long_json_is_named(raw: bytes, named: str | None) 
         except DecodeError as error:
             found.append(error.field)
     assert found == [named, named]
+
+
+# --- Confluent's wire format ---
+
+QUERY = QueryEvent(query_id="q", text="canon 5d")
+
+
+@given(st.integers(0, MAX_SCHEMA_ID), st.binary())
+def test_frame_is_that_of_confluents_serializers(schema_id: int, rest: bytes) -> None:
+    value = framed(schema_id, b"{" + rest)
+    assert value[:5] == struct.pack(">bI", 0, schema_id)
+    assert unframed(value) == b"{" + rest
+
+
+@given(st.binary().filter(lambda value: not value.startswith(b"\0")))
+def test_value_without_a_frame_stays_as_it_is(value: bytes) -> None:
+    assert unframed(value) == value
+
+
+@pytest.mark.parametrize("rest", [b"", b"\0\0\0\7", b"\0\0\0\7\x02\x06abc", b"\0\0\0\7[]", b"\0\0\0\7\0\0\0\0\7{}"])
+def test_frame_without_a_json_object_is_refused(rest: bytes) -> None:
+    """Cut off, of Avro, of another JSON value, or twice."""
+    with pytest.raises(DecodeError) as refused:
+        decode_query(b"\0" + rest, ["w"])
+    assert refused.value.reason == "not_json"
+    assert "Confluent's wire format" in str(refused.value)
+
+
+def test_faults_behind_a_frame_keep_their_reasons() -> None:
+    for rest, reason in ((b'{"text": "x"}', "missing_field"), (b'{"text": "\xff"}', "not_utf8"), (b"{", "not_json")):
+        with pytest.raises(DecodeError) as refused:
+            decode_query(framed(7, rest), ["w"])
+        assert refused.value.reason == reason
+
+
+def test_every_reader_of_events_of_others_takes_a_frame() -> None:
+    result, label = routed(1, workload="w"), feedback(1)
+    assert decode_query(framed(7, QUERY.to_json()), ["w"]) == (QUERY, "w")
+    assert decode_result(framed(7, result.to_json()), ["w"]) == result
+    assert decode_feedback(framed(7, label.to_json())) == label

@@ -1,4 +1,4 @@
-"""A result and its label become one example that holds all the fit needs, for every reason of a decision."""
+"""A result and its label become one example with all that the fit needs; what people are asked says what and why."""
 
 from __future__ import annotations
 
@@ -12,8 +12,9 @@ from hypothesis import given, settings
 from schemas import Decision, FeedbackEvent, LabelledExample, LabelRequest, ModelRun, QueryCost, RoutedEvent
 from schemas.entities import count_pairs, equal
 from schemas.errors import DecodeError
-from schemas.routed import DecisionReason
-from tests.support import strategies, value_strategies
+from schemas.label_requested import LabelRequested
+from schemas.routed import DecisionReason, LabelReason
+from tests.support import recalibrator_events, strategies, value_strategies
 
 ROUTED_AT = datetime(2026, 1, 1, tzinfo=UTC)
 GOLD = {"iso": "100", "lens": "50 mm"}
@@ -64,6 +65,11 @@ def routed(reason: Any, **changed: Any) -> RoutedEvent:
     return RoutedEvent(**content | changed)
 
 
+def labelled(result: RoutedEvent, said: dict[str, Any] | None = None, **how: Any) -> LabelledExample:
+    """Join a result with what was said of it, by default the gold entities."""
+    return LabelledExample.from_events(result, FeedbackEvent(query_id="q", **(said or {"entities": GOLD})), **how)
+
+
 def test_the_cases_cover_every_reason() -> None:
     assert set(CASES) == set(get_args(DecisionReason))
 
@@ -71,7 +77,7 @@ def test_the_cases_cover_every_reason() -> None:
 @pytest.mark.parametrize("reason", sorted(CASES))
 def test_an_example_holds_counts_propensities_and_agreement(reason: str) -> None:
     u, small, large, served, propensity = CASES[reason]
-    example = LabelledExample.from_events(routed(reason), FeedbackEvent(query_id="q", entities=GOLD))
+    example = labelled(routed(reason))
     found = {name: {} if answer == "failed" else answer for name, answer in (("small", small), ("large", large))}
     assert (example.uncertainty, example.reason, example.calibration_version) == (u, reason, 4)
     assert (example.large_probability, example.label_probability, example.label_requested) == (propensity, 0.05, True)
@@ -94,21 +100,18 @@ def test_an_example_holds_counts_propensities_and_agreement(reason: str) -> None
 
 
 def test_failed_answer_is_never_exact() -> None:
-    example = LabelledExample.from_events(routed("small_failed"), FeedbackEvent(query_id="q", entities={}))
-    assert not example.small_exact
+    assert not labelled(routed("small_failed"), {"entities": {}}).small_exact
 
 
 @pytest.mark.parametrize(("trusted", "expected"), [((), None), (("ann",), True), (("bob",), False)])
 def test_example_names_labeler_and_trust(trusted: tuple[str, ...], expected: bool | None) -> None:
-    feedback = FeedbackEvent(query_id="q", entities=GOLD, labeler="ann")
-    example = LabelledExample.from_events(routed("kept"), feedback, trusted_labelers=trusted)
+    example = labelled(routed("kept"), {"entities": GOLD, "labeler": "ann"}, trusted_labelers=trusted)
     assert (example.labeler, example.trusted) == ("ann", expected)
 
 
 def test_example_counts_dissent() -> None:
     """An example counts the labelers who disagree; one of an older release reads as zero."""
-    feedback = FeedbackEvent(query_id="q", entities=GOLD)
-    example = LabelledExample.from_events(routed("kept"), feedback, disputed=2)
+    example = labelled(routed("kept"), disputed=2)
     assert example.disputed == 2
     older = example.model_dump(mode="json", exclude={"disputed"})
     assert LabelledExample.model_validate(older).disputed == 0
@@ -116,12 +119,12 @@ def test_example_counts_dissent() -> None:
 
 @pytest.mark.parametrize("said", [{"entities": None}, {"entities": GOLD, "retracted": True}])
 def test_skipped_or_withdrawn_feedback_takes_the_example_out(said: dict[str, Any]) -> None:
-    assert LabelledExample.from_events(routed("kept"), FeedbackEvent(query_id="q", **said)).retracted
+    assert labelled(routed("kept"), said).retracted
 
 
 @pytest.mark.parametrize("reason", CASES)
 def test_a_verdict_stands_in_for_no_count(reason: str) -> None:
-    example = LabelledExample.from_events(routed(reason), FeedbackEvent(query_id="q", verdict="right"))
+    example = labelled(routed(reason), {"verdict": "right"})
     counts = (example.small_exact, example.small, example.large, example.gold_count, example.per_field)
     assert counts == (None,) * 5
     assert (example.verdict, example.retracted) == ("right", False)
@@ -132,8 +135,7 @@ def test_a_verdict_stands_in_for_no_count(reason: str) -> None:
 
 
 def test_fields_that_the_workload_does_not_have_do_not_count() -> None:
-    feedback = FeedbackEvent(query_id="q", entities={**GOLD, "mood": "calm"})
-    example = LabelledExample.from_events(routed("exploration"), feedback, fields=["iso"])
+    example = labelled(routed("exploration"), {"entities": {**GOLD, "mood": "calm"}}, fields=["iso"])
     assert example.small is not None
     assert (example.gold_count, example.small.predicted, example.small_exact) == (1, 1, True)
     assert example.per_field is not None
@@ -141,12 +143,11 @@ def test_fields_that_the_workload_does_not_have_do_not_count() -> None:
 
 
 def test_label_time_falls_back_to_arrival_then_routing() -> None:
-    unstamped = FeedbackEvent(query_id="q", entities=GOLD)
     later, latest = ROUTED_AT + timedelta(hours=1), ROUTED_AT + timedelta(hours=2)
-    stamped = unstamped.model_copy(update={"labelled_at": later})
-    assert LabelledExample.from_events(routed("kept"), unstamped).labelled_at == ROUTED_AT
-    assert LabelledExample.from_events(routed("kept"), unstamped, arrived_at=latest).labelled_at == latest
-    assert LabelledExample.from_events(routed("kept"), stamped, arrived_at=latest).labelled_at == later
+    stamped = {"entities": GOLD, "labelled_at": later}
+    assert labelled(routed("kept")).labelled_at == ROUTED_AT
+    assert labelled(routed("kept"), arrived_at=latest).labelled_at == latest
+    assert labelled(routed("kept"), stamped, arrived_at=latest).labelled_at == later
 
 
 def test_feedback_of_another_query_is_refused() -> None:
@@ -178,8 +179,7 @@ def test_equal_words_have_one_identity_and_a_withdrawal_another() -> None:
 
 def test_a_label_names_the_signal_that_measured_u() -> None:
     """Where a record names none, it is the token margin."""
-    label = FeedbackEvent(query_id="q", entities=GOLD)
-    assert LabelledExample.from_events(routed("kept", signal="entropy"), label).signal == "entropy"
+    assert labelled(routed("kept", signal="entropy")).signal == "entropy"
     earlier = json.loads(routed("kept").to_json())
     del earlier["signal"]
     assert RoutedEvent.from_json(json.dumps(earlier)).signal == "token_margin"
@@ -197,8 +197,7 @@ def test_a_label_names_the_signal_that_measured_u() -> None:
 )
 def test_a_label_says_what_the_large_model_got_alone(handoff: Any, expected: int | None) -> None:
     """Where nothing was handed over, what was served is what the large model says alone; a failure says nothing."""
-    label = FeedbackEvent(query_id="q", entities=GOLD)
-    example = LabelledExample.from_events(routed("threshold", handoff=handoff), label, fields=GOLD)
+    example = labelled(routed("threshold", handoff=handoff), fields=GOLD)
     assert example.handoff == (handoff and handoff["name"])
     assert (example.large_alone and example.large_alone.true_positives) == expected
 
@@ -222,3 +221,31 @@ def test_counts_of_the_small_answer_are_noted_by_field(reason: str) -> None:
     assert (found.true_positives, found.predicted) == (counts.true_positives, counts.predicted)
     assert list(noted.small_per_field) == ["iso"]
     assert LabelledExample.from_json(noted.to_json()) == noted
+
+
+# --- what people are asked ---
+
+
+@pytest.mark.parametrize(
+    ("drawn", "shown"), [("random", "monitoring"), ("exploration", "exploration"), ("audit", "audit")]
+)
+def test_a_request_says_what_to_label_and_why(drawn: LabelReason, shown: str) -> None:
+    result = recalibrator_events.routed(1, label=LabelRequest(requested=True, probability=0.1, reason=drawn))
+    request = LabelRequested.from_result(result)
+    assert (request.query_id, request.text, request.entities) == (result.query_id, result.text, result.entities)
+    assert (request.reason, request.probability, request.requested_at) == (shown, 0.1, result.routed_at)
+    assert set(get_args(LabelReason)) == {"random", "exploration", "audit"}
+
+
+def test_both_answers_stand_in_a_request_where_they_differ() -> None:
+    """Where they are alike, nothing tells whether one model ran or both."""
+    both = recalibrator_events.routed(1)
+    small = both.small.model_copy(update={"entities": {"camera": "Leica M6"}}) if both.small else None
+    differing = LabelRequested.from_result(both.model_copy(update={"small": small}))
+    alike = both.model_copy(update={"small": both.large})
+    failed = both.model_copy(update={"small": ModelRun(model="small", valid=False, error="cut off")})
+    alone = both.model_copy(update={"answered_by": "small", "large": None})
+
+    assert differing.other_entities == {"camera": "Leica M6"}
+    for result in (alike, failed, alone):
+        assert b"other_entities" not in LabelRequested.from_result(result).to_json()
