@@ -14,8 +14,10 @@ from schemas.errors import ConfigError
 
 
 def test_an_instance_keeps_its_name(tmp_path: Path) -> None:
+    """But one that is configured goes before."""
     assert StateDirectory(tmp_path).instance_id == StateDirectory(tmp_path).instance_id
     assert StateDirectory(tmp_path).instance_id != StateDirectory(tmp_path / "other").instance_id
+    assert StateDirectory(tmp_path, "fit-0").instance_id == "fit-0"
 
 
 def test_a_lost_directory_cost_a_new_name(tmp_path: Path) -> None:
@@ -28,11 +30,6 @@ def test_a_lost_directory_cost_a_new_name(tmp_path: Path) -> None:
 def test_a_name_given_by_an_earlier_release_stays(tmp_path: Path) -> None:
     (tmp_path / "instance-id").write_text("recalibrator-0123456789ab\n")
     assert StateDirectory(tmp_path).instance_id == "recalibrator-0123456789ab"
-
-
-def test_a_configured_name_goes_before_the_stored_one(tmp_path: Path) -> None:
-    StateDirectory(tmp_path)
-    assert StateDirectory(tmp_path, "fit-0").instance_id == "fit-0"
 
 
 def test_a_stage_is_claimed_by_one_process_until_it_gives_up(tmp_path: Path) -> None:
@@ -52,7 +49,6 @@ def test_state_of_one_cluster_is_never_taken_for_that_of_another(tmp_path: Path)
 
 
 def test_unwritable_directory_is_a_config_error(tmp_path: Path) -> None:
-    """A state directory that cannot be written is an error of the configuration."""
     (tmp_path / "file").write_text("")
     with pytest.raises(ConfigError, match="state_dir"):
         StateDirectory(tmp_path / "file" / "state")

@@ -76,15 +76,12 @@ def test_a_new_word_is_shown() -> None:
 def test_what_the_small_model_does_is_named(what: str) -> None:
     def change(one: RoutedEvent) -> RoutedEvent:
         assert one.small is not None
+        if what == "u":
+            lower = {"uncertainty": (one.decision.uncertainty or 0.0) / 4.0}
+            return one.model_copy(update={"decision": one.decision.model_copy(update=lower)})
         failed: dict[str, Any] = {"valid": False, "entities": None, "error": "timed out"}
-        changes: dict[str, dict[str, Any]] = {"small model": {"model": "other"}, "small model's calls": failed}
-        decision = {"uncertainty": (one.decision.uncertainty or 0.0) / 4.0} if what == "u" else {}
-        return one.model_copy(
-            update={
-                "small": one.small.model_copy(update=changes.get(what, {})),
-                "decision": one.decision.model_copy(update=decision),
-            }
-        )
+        changes = {"model": "other"} if what == "small model" else failed
+        return one.model_copy(update={"small": one.small.model_copy(update=changes)})
 
     assert moved(sample(0), [change(one) for one in sample(600)])[0].what == what
 

@@ -36,17 +36,15 @@ def test_a_full_disk_leaves_the_page_up_with_its_cause(tmp_path: Path, monkeypat
     monkeypatch.setattr(stage_thread, "AGAIN_S", 0.05)
     with running(live_settings(tmp_path), new_cluster()) as live:
         with monkeypatch.context() as disk:
-            disk.setattr(SqliteJoinStore, "offsets", refuses)
-            disk.setattr(SqliteJoinStore, "expire", refuses)
-            disk.setattr(SqliteJoinStore, "labelers", refuses)
+            for method in ("offsets", "expire", "labelers"):
+                disk.setattr(SqliteJoinStore, method, refuses)
             wait_until(lambda: any("disk is full" in one for one in missing(live.url)), "/readyz names the disk")
 
             def page() -> str:
                 return str(urllib.request.urlopen(f"{live.url}/workloads/{WORKLOAD}").read().decode())
 
-            wait_until(
-                lambda: "The join waits: join.sqlite3: database or disk is full" in page(), "the headline says so"
-            )
+            headline = "The join waits: join.sqlite3: database or disk is full"
+            wait_until(lambda: headline in page(), "the headline says so")
         wait_until(lambda: missing(live.url) == [], "the join goes on")
 
 

@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from threading import Event
+from typing import Any
 
 import pytest
 from prometheus_client import generate_latest
 
 from recalibrator import stage_thread
 from recalibrator.core import Recalibrator
-from recalibrator.errors import DiskFull, RecalibratorError
+from recalibrator.errors import DiskFull
 from recalibrator.prometheus_metrics import Metrics
 from recalibrator.stage import News, NotCommitted, Stage
 from recalibrator.stage_thread import StageThread
@@ -26,11 +27,17 @@ LAG = {Input("in", 0): Lag(3, 0.5)}
 class ScriptedStage(Stage):
     """Raises in a turn or at its close; ends the service after some turns."""
 
-    def __init__(self, closing: Event, *, in_turn: Exception | None = None, in_close: Exception | None = None) -> None:
-        self._closing = closing
+    def __init__(self, *, in_turn: Exception | None = None, in_close: Exception | None = None) -> None:
+        self.closing = Event()
+        self.failures: list[BaseException] = []
         self._in_turn = in_turn
         self._in_close = in_close
         self.calls: list[str] = []
+
+    def thread(self, name: str = "join", build: Callable[[], Stage] | None = None, **options: Any) -> StageThread:
+        """Return its thread, to be run in this one."""
+        more = {"metrics": Metrics()} | options
+        return StageThread(name, build or (lambda: self), closing=self.closing, on_failure=self.failures.append, **more)
 
     is_ready = True
 
@@ -42,7 +49,7 @@ class ScriptedStage(Stage):
         if self._in_turn is not None:
             raise self._in_turn
         if len(self.calls) > 3:
-            self._closing.set()
+            self.closing.set()
 
     def gauges(self) -> Mapping[str, float]:
         return {"rows": 5.0}
@@ -62,45 +69,32 @@ class ScriptedStage(Stage):
             raise self._in_close
 
 
-def run(stage: ScriptedStage, closing: Event) -> list[BaseException]:
-    failures: list[BaseException] = []
-    StageThread("join", lambda: stage, closing=closing, on_failure=failures.append, metrics=Metrics()).run()
-    return failures
-
-
-def test_a_stage_is_started_turned_and_closed() -> None:
-    closing = Event()
-    stage = ScriptedStage(closing)
-    assert run(stage, closing) == []
-    assert (stage.calls[0], stage.calls[-1]) == ("start", "close")
-
-
 def test_settings_are_taken_over_between_two_turns() -> None:
-    """In the stage's thread, in the order in which they came."""
-    closing = Event()
-    stage = ScriptedStage(closing)
-    thread = StageThread("join", lambda: stage, closing=closing, on_failure=print, metrics=Metrics())
+    """In the stage's thread, in the order in which they came; the stage is started before, and closed at the end."""
+    stage = ScriptedStage()
+    thread = stage.thread()
     for prefix in ("first", "second"):
         thread.use(Settings.model_validate({"topics": {"prefix": prefix}}))
     thread.run()
-    assert stage.calls[:4] == ["start", "turn", "use first", "use second"]
+    assert stage.calls == ["start", "turn", "use first", "use second", "turn", "close"]
+    assert stage.failures == []
 
 
-@pytest.mark.parametrize("error", [BrokerUnreachable("away"), Fenced("other"), ZeroDivisionError()])
-def test_an_error_while_it_runs_is_handed_on(error: Exception) -> None:
-    closing = Event()
-    assert run(ScriptedStage(closing, in_turn=error), closing) == [error]
-
-
-@pytest.mark.parametrize("error", [BrokerUnreachable("away"), NotCommitted("unseen")])
-def test_broker_absent_at_close_is_no_failure(error: RecalibratorError) -> None:
-    closing = Event()
-    assert run(ScriptedStage(closing, in_close=error), closing) == []
-
-
-def test_being_fenced_at_the_end_is_a_failure_all_the_same() -> None:
-    closing, error = Event(), Fenced("other")
-    assert run(ScriptedStage(closing, in_close=error), closing) == [error]
+@pytest.mark.parametrize(
+    ("where", "error", "is_failure"),
+    [
+        ("in_turn", BrokerUnreachable("away"), True),
+        ("in_turn", Fenced("other"), True),
+        ("in_turn", ZeroDivisionError(), True),
+        ("in_close", BrokerUnreachable("away"), False),
+        ("in_close", NotCommitted("unseen"), False),
+        ("in_close", Fenced("other"), True),
+    ],
+)
+def test_an_error_is_handed_on_but_an_absence_at_the_end(where: str, error: Exception, *, is_failure: bool) -> None:
+    stage = ScriptedStage(**{where: error})
+    stage.thread().run()
+    assert stage.failures == ([error] if is_failure else [])
 
 
 @pytest.mark.parametrize("hears", [True, False], ids=["webhooks", "no webhooks"])
@@ -112,21 +106,19 @@ def test_a_fit_without_webhooks_kept_a_thousand_statuses(*, hears: bool) -> None
             self.calls.append("statuses")
             return [status]
 
-    status, heard, closing = Recalibrator(settings()).status(), list[WorkloadStatus](), Event()
-    stage, on_status = WithStatuses(closing), heard.append if hears else None
-    StageThread("fit", lambda: stage, closing=closing, on_failure=print, metrics=Metrics(), on_status=on_status).run()
+    status, heard, stage = Recalibrator(settings()).status(), list[WorkloadStatus](), WithStatuses()
+    stage.thread("fit", on_status=heard.append if hears else None).run()
     assert "statuses" in stage.calls
     assert bool(heard) is hears
 
 
 def test_news_and_dead_letters_are_logged_by_reason(capsys: pytest.CaptureFixture[str]) -> None:
     """Thousands of letters are one line, which counts those of this stage alone."""
-    closing, metrics = Event(), Metrics()
+    metrics = Metrics()
     for number in range(2_000):
         metrics.count("dead_letters", stage="join", reason="not_json" if number % 2 else "empty")
         metrics.count("dead_letters", stage="fit", reason="not_json")
-    thread = StageThread("join", lambda: ScriptedStage(closing), closing=closing, on_failure=print, metrics=metrics)
-    thread.run()
+    ScriptedStage().thread(metrics=metrics).run()
     lines = capsys.readouterr().out.splitlines()
     (letters,) = [line for line in lines if "dead letters" in line]
     assert "1000" in letters
@@ -137,31 +129,26 @@ def test_news_and_dead_letters_are_logged_by_reason(capsys: pytest.CaptureFixtur
 def test_a_full_disk_ends_no_process(monkeypatch: pytest.MonkeyPatch) -> None:
     """The stage is closed, says what it waits for, and is built again once there is room."""
     monkeypatch.setattr(stage_thread, "AGAIN_S", 0.0)
-    closing, failures, troubles = Event(), list[BaseException](), list[str]()
-    full = ScriptedStage(closing, in_turn=DiskFull("join.sqlite3: full"), in_close=NotCommitted("unseen"))
-    stages = [full, full, ScriptedStage(closing)]
+    full = ScriptedStage(in_turn=DiskFull("join.sqlite3: full"), in_close=NotCommitted("unseen"))
+    last, troubles = ScriptedStage(), list[str]()
+    stages = [full, full, last]
 
     def build() -> Stage:
         troubles.append(thread.report.trouble)
         return stages.pop(0)
 
-    thread = StageThread("join", build, closing=closing, on_failure=failures.append, metrics=Metrics())
+    thread = last.thread(build=build)
     thread.run()
-
-    assert failures == []
+    assert last.failures == []
     assert troubles == ["", "join.sqlite3: full", "join.sqlite3: full"]
     assert full.calls == 2 * ["start", "turn", "close"]
     assert thread.report.trouble == ""
 
 
 def test_a_disk_that_fills_up_is_told_before_it_is_full() -> None:
-    closing, metrics = Event(), Metrics()
-    stage = ScriptedStage(closing)
-    thread = StageThread(
-        "join", lambda: stage, closing=closing, on_failure=print, metrics=metrics, free_bytes=lambda: 5e7
-    )
+    metrics = Metrics()
+    thread = ScriptedStage().thread(metrics=metrics, free_bytes=lambda: 5e7)
     thread.run()
-
     assert thread.report.trouble == "only 0.05 GB are left"
     assert "ucci_recalibrator_disk_free_bytes 5e+07" in generate_latest(metrics.registry).decode()
 

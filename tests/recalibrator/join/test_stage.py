@@ -28,11 +28,12 @@ from schemas.traffic import TrafficSummary
 from tests.support.recalibrator_events import FIELDS, START, drawn_inputs, entities, feedback, routed, workload
 from tests.support.recalibrator_memory import FAULTS, Counts, Crash, Fate, ManualClock, MemoryBroker, MemoryLog
 from tests.support.recalibrator_memory import MemoryTransactions as Transactions
-from ucci_runtime.broker.records import Input
+from ucci_runtime.broker.records import Input, OutputRecord
 
 TOPICS = JoinTopics("results", "feedback", "observations", "dead-letters", "label-requests")
 PHOTO = workload(trusted_labelers=("ann",))
 BOUNDS = RowBounds(1_000, 10**9)
+UNASKED = LabelRequest(requested=False, probability=0.1)
 PARTITIONS = 2
 START_MS = int(START.timestamp() * 1_000)
 
@@ -45,10 +46,9 @@ class Join:
         directory: Path,
         seed: int = 0,
         faults: int = 0,
-        limits: JoinLimits | None = None,
-        *,
         bounds: RowBounds = BOUNDS,
         max_record_bytes: int = MAX_RECORD_BYTES,
+        **limits: Any,
     ) -> None:
         self.directory = directory
         self.bounds = bounds
@@ -56,7 +56,7 @@ class Join:
         self.workloads = {"photo": PHOTO}
         self.draw = random.Random(seed)
         self.budget: list[Fate] = [self.draw.choice(FAULTS) for _ in range(faults)]
-        self.limits = limits or JoinLimits()
+        self.limits = JoinLimits(**limits)
         self.clock = ManualClock()
         self.count = Counts()
         self.broker = MemoryBroker(self.clock)
@@ -84,15 +84,17 @@ class Join:
             shutil.rmtree(self.directory)
         self.begin()
 
-    def send(
-        self, topic: str, number: int, value: bytes | None, timestamp_ms: int = START_MS, *, by_broker: bool = False
-    ) -> None:
+    def append(self, topic: str, number: int, value: bytes | None, timestamp_ms: int = START_MS, **more: Any) -> None:
         source = Input(topic, number % PARTITIONS)
-        headers = (("trace", b"7"),)
-        key = f"q-{number}".encode()
-        self.broker.append(source, key, value, timestamp_ms=timestamp_ms, headers=headers, by_broker=by_broker)
+        headers, key = (("trace", b"7"),), f"q-{number}".encode()
+        self.broker.append(source, key, value, timestamp_ms=timestamp_ms, headers=headers, **more)
         if self.draw.random() < 0.3:
             self.broker.mark(source)
+
+    def send(self, *events: RoutedEvent | FeedbackEvent, **stamp: Any) -> None:
+        for event in events:
+            topic = TOPICS.results if isinstance(event, RoutedEvent) else TOPICS.feedback
+            self.append(topic, int(event.query_id.removeprefix("q-")), event.to_json(), **stamp)
 
     def turn(self) -> None:
         try:
@@ -112,20 +114,28 @@ class Join:
         except Crash:
             self.crash()
 
-    def settle(self, *events: RoutedEvent | FeedbackEvent) -> None:
+    def wait(self, seconds: float) -> None:
+        """Let time pass, and take one turn."""
+        self.clock.advance(seconds)
+        self.turn()
+
+    def settle(self, *events: RoutedEvent | FeedbackEvent, **stamp: Any) -> None:
         """Send these events, and turn until everything is taken and committed."""
-        for event in events:
-            topic = TOPICS.results if isinstance(event, RoutedEvent) else TOPICS.feedback
-            self.send(topic, int(event.query_id.removeprefix("q-")), event.to_json())
+        self.send(*events, **stamp)
         for _ in range(2_000):
             self.turn()
             if self.stage.is_ready and self.broker.settled():
                 return
         raise AssertionError("did not settle")
 
+    def observations(self, kind: str) -> list[bytes]:
+        return [value for value in self.broker.values(TOPICS.observations) if json.loads(value)["kind"] == kind]
+
     def examples(self) -> list[LabelledExample]:
-        values = self.broker.values(TOPICS.observations)
-        return [LabelledExample.from_json(value) for value in values if json.loads(value)["kind"] == "labelled"]
+        return list(map(LabelledExample.from_json, self.observations("labelled")))
+
+    def letters(self) -> list[OutputRecord]:
+        return [record for record in self.broker.outputs if record.topic == TOPICS.dead_letters]
 
     def requests(self) -> dict[str, bytes | None]:
         """What the topic of the label requests holds once compacted."""
@@ -136,8 +146,7 @@ class Join:
         return {key: LabelRequested.from_json(value) for key, value in self.requests().items() if value is not None}
 
     def traffic(self) -> list[TrafficSummary]:
-        values = self.broker.values(TOPICS.observations)
-        return [TrafficSummary.from_json(value) for value in values if json.loads(value)["kind"] == "traffic"]
+        return list(map(TrafficSummary.from_json, self.observations("traffic")))
 
     def counted_queries(self) -> int:
         return sum(part.queries for one in self.traffic() for part in one.versions)
@@ -186,16 +195,15 @@ def test_every_output_comes_exactly_once_whatever_fails(make_join: MakeJoin, see
     sent = plan(random.Random(seed))
     quiet = make_join(seed=seed)
     quiet.budget.clear()
-    for topic, number, value in sent:
-        quiet.send(topic, number, value)
+    for record in sent:
+        quiet.append(*record)
     quiet.settle()
-    expected = final(quiet.examples())
-    asked = quiet.open_requests()
+    expected, asked = final(quiet.examples()), quiet.open_requests()
     assert set(asked) == {f"q-{number}" for number in range(40)} - expected.keys()
     join = make_join(seed=seed, faults=8)
     disturbances = 6
-    for topic, number, value in sent:
-        join.send(topic, number, value)
+    for record in sent:
+        join.append(*record)
         if join.draw.random() < 0.4:
             join.turn()
         if disturbances and join.draw.random() < 0.05:
@@ -203,22 +211,19 @@ def test_every_output_comes_exactly_once_whatever_fails(make_join: MakeJoin, see
             join.disturb()
     join.settle()
     examples = join.examples()
-    requests = join.open_requests()
-    letters = join.broker.values(TOPICS.dead_letters)
     assert join.counted_queries() == 40
     assert max(Counter((one.query_id, one.revision) for one in examples).values()) == 1
-    assert final(examples) == expected
-    assert requests == asked
-    assert sorted(letters) == [b"", b"", b"", b"garbage", b"garbage", b"garbage"]
+    assert (final(examples), join.open_requests()) == (expected, asked)
+    assert sorted(join.broker.values(TOPICS.dead_letters)) == [b"", b"", b"", b"garbage", b"garbage", b"garbage"]
 
 
 def test_a_label_that_comes_before_its_result_waits_for_it(join: Join) -> None:
     join.settle(feedback(1))
-    assert join.examples() == []
-    join.settle(routed(1))
-    assert join.examples() == [
-        LabelledExample.from_events(routed(1), feedback(1), fields=FIELDS, trusted_labelers={"ann"})
-    ]
+    assert (join.examples(), join.requests()) == ([], {})
+    join.settle(routed(1), routed(2, label=UNASKED))
+    example = LabelledExample.from_events(routed(1), feedback(1), fields=FIELDS, trusted_labelers={"ann"})
+    assert join.examples() == [example]
+    assert join.requests() == {}, "nobody is asked for what has a label, or is not drawn"
 
 
 def test_a_lost_store_is_rebuilt_from_the_topics(join: Join) -> None:
@@ -235,8 +240,7 @@ def test_a_group_whose_offsets_were_lost_repeats_nothing(join: Join) -> None:
     join.settle(routed(1), feedback(1))
     join.crash()
     join.broker.forget_offsets()
-    join.send(TOPICS.results, 2, routed(2).to_json())
-    join.send(TOPICS.feedback, 2, feedback(2).to_json())
+    join.send(routed(2), feedback(2))
     for _ in range(100):
         join.turn()
     assert Counter(example.query_id for example in join.examples()) == {"q-1": 1, "q-2": 1}
@@ -259,35 +263,26 @@ def test_a_group_whose_offsets_were_lost_repeats_nothing(join: Join) -> None:
     ids=lambda value: str(value)[:40],
 )
 def test_malformed_feedback_becomes_a_dead_letter_with_reason(join: Join, value: bytes | None, reason: str) -> None:
-    join.send(TOPICS.feedback, 3, value)
+    join.append(TOPICS.feedback, 3, value)
     join.settle()
-    (letter,) = [record for record in join.broker.outputs if record.topic == TOPICS.dead_letters]
+    (letter,) = join.letters()
     headers = dict(letter.headers)
-    assert letter.key == b"q-3"
-    assert headers["dlq.topic"] == b"feedback"
-    assert headers["dlq.partition"] == b"1"
-    assert headers["dlq.offset"] == b"0"
-    assert headers["dlq.stage"] == b"join"
-    assert headers["dlq.reason"] == reason.encode()
-    assert headers["dlq.error"]
-    assert headers["trace"] == b"7"
-    if reason == "too_large":
-        assert headers["dlq.truncated"] == f"value of {MAX_RECORD_BYTES + 2} bytes".encode()
-    else:
-        assert letter.value == value
+    assert (letter.key, bool(headers.pop("dlq.error"))) == (b"q-3", True)
+    cut = headers.pop("dlq.truncated", None)
+    assert cut == (f"value of {MAX_RECORD_BYTES + 2} bytes".encode() if reason == "too_large" else None)
+    assert letter.value == value or cut
+    place = {"dlq.topic": b"feedback", "dlq.partition": b"1", "dlq.offset": b"0"}
+    assert headers == {"trace": b"7", "dlq.stage": b"join", "dlq.reason": reason.encode(), **place}
 
 
 @pytest.mark.parametrize("seed", range(4))
 def test_feedback_beyond_a_querys_limit_is_dead_lettered(make_join: MakeJoin, seed: int) -> None:
     """Once for each record, naming the limit, also where a commit fails or the store is lost."""
     join = make_join(seed=seed, faults=8)
-    join.send(TOPICS.results, 1, routed(1).to_json())
-    for number in range(MAX_LABELERS + 2):
-        join.send(TOPICS.feedback, 1, feedback(1, labeler=f"labeler {number}").to_json())
-    join.settle()
+    join.settle(routed(1), *(feedback(1, labeler=f"labeler {number}") for number in range(MAX_LABELERS + 2)))
     join.disturb()
     join.settle()
-    letters = [dict(record.headers) for record in join.broker.outputs if record.topic == TOPICS.dead_letters]
+    letters = [dict(record.headers) for record in join.letters()]
     assert [letter["dlq.reason"] for letter in letters] == [b"too_many_labelers"] * 2
     assert b"64 at most" in (letters[0]["dlq.error"] or b"")
 
@@ -295,29 +290,25 @@ def test_feedback_beyond_a_querys_limit_is_dead_lettered(make_join: MakeJoin, se
 def test_a_result_of_an_unknown_workload_is_dead_lettered(join: Join) -> None:
     """The dead letter names the workloads that are configured."""
     join.settle(routed(1, workload="audio"))
-    (letter,) = [record for record in join.broker.outputs if record.topic == TOPICS.dead_letters]
+    (letter,) = join.letters()
     assert dict(letter.headers)["dlq.reason"] == b"unknown_workload"
     assert b"photo" in (dict(letter.headers)["dlq.error"] or b"")
 
 
 @pytest.mark.parametrize("timestamp_ms", [-1, 0, 10**18, -(10**18)])
 def test_a_producer_with_a_wild_clock_stops_nothing(join: Join, timestamp_ms: int) -> None:
-    join.send(TOPICS.results, 1, routed(1).to_json(), timestamp_ms)
-    join.send(TOPICS.feedback, 1, feedback(1, labelled_at=None).to_json(), timestamp_ms)
-    join.settle()
+    join.settle(routed(1), feedback(1, labelled_at=None), timestamp_ms=timestamp_ms)
     assert len(join.examples()) == 1
 
 
 def test_untouched_rows_expire_after_the_retention(make_join: MakeJoin) -> None:
     """A later label finds no result."""
-    join = make_join(limits=JoinLimits(retention_s=3_600.0))
+    join = make_join(retention_s=3_600.0)
     join.settle(routed(1))
     assert join.store.rows == 1
-    join.clock.advance(timedelta(hours=2).total_seconds())
-    join.turn()
+    join.wait(7_200.0)
     assert join.store.rows == 0
-    join.send(TOPICS.feedback, 1, feedback(1).to_json(), START_MS + 7_200_000)
-    join.settle()
+    join.settle(feedback(1), timestamp_ms=START_MS + 7_200_000)
     assert join.examples() == []
     assert join.stage.gauges() == {"rows": 1.0, "row_bytes": float(join.store.row_bytes), "label_requests_open": 0.0}
 
@@ -332,42 +323,32 @@ def test_a_withdrawal_opens_the_label_request_again(join: Join) -> None:
     assert join.open_requests() == first
 
 
-def test_no_request_for_what_is_not_drawn_or_has_a_label(join: Join) -> None:
-    join.settle(feedback(1))
-    join.settle(routed(1), routed(2, label=LabelRequest(requested=False, probability=0.1)))
-    assert join.requests() == {}
-
-
 def test_requests_end_by_age_and_by_number(make_join: MakeJoin) -> None:
-    join = make_join(limits=JoinLimits(request_retention_s=3_600.0, requests_max=3))
+    join = make_join(request_retention_s=3_600.0, requests_max=3)
     for number in range(6):
-        join.send(TOPICS.results, number, routed(number).to_json(), START_MS + number)
+        join.send(routed(number), timestamp_ms=START_MS + number)
     join.settle()
     assert len(join.open_requests()) == 6
-    join.clock.advance(60.0)
-    join.turn()
+    join.wait(60.0)
     assert set(join.open_requests()) == {"q-3", "q-4", "q-5"}
     assert join.stage.gauges()["label_requests_open"] == 3.0
-    join.clock.advance(7_200.0)
-    join.turn()
+    join.wait(7_200.0)
     assert join.open_requests() == {}
     assert join.count.totals["label_requests expired photo"] == 6.0
 
 
 @pytest.mark.parametrize("seed", range(8))
 def test_however_the_end_of_a_request_fails_it_ends(make_join: MakeJoin, seed: int) -> None:
-    join = make_join(seed=seed, limits=JoinLimits(requests_max=2))
+    join = make_join(seed=seed, requests_max=2)
     for number in range(8):
-        join.send(TOPICS.results, number, routed(number).to_json(), START_MS + number)
+        join.send(routed(number), timestamp_ms=START_MS + number)
     join.settle()
     join.budget += [join.draw.choice(FAULTS) for _ in range(4)]
     for _ in range(12):
-        join.clock.advance(60.0)
-        join.turn()
+        join.wait(60.0)
     join.budget.clear()
     join.settle()
-    join.clock.advance(60.0)
-    join.turn()
+    join.wait(60.0)
     assert set(join.open_requests()) == {"q-6", "q-7"}
 
 
@@ -380,8 +361,7 @@ def test_a_request_too_large_for_the_topic_is_counted(make_join: MakeJoin) -> No
 
 
 def test_leaving_commits_what_was_taken(join: Join) -> None:
-    join.send(TOPICS.results, 1, routed(1).to_json())
-    join.send(TOPICS.feedback, 1, feedback(1).to_json())
+    join.send(routed(1), feedback(1))
     while not join.count.totals["examples false photo"]:
         join.turn()
     join.stage.close()
@@ -403,12 +383,9 @@ def test_an_outage_left_uncommitted_rows_in_memory(join: Join) -> None:
 @pytest.mark.parametrize("seed", range(5))
 def test_agreement_counts_each_label_once_whatever_fails(make_join: MakeJoin, seed: int) -> None:
     join = make_join(seed=seed, faults=8)
+    join.settle(*map(routed, range(30)))
     for number in range(30):
-        join.send(TOPICS.results, number, routed(number).to_json())
-    join.settle()
-    for number in range(30):
-        said = feedback(number, labeler="ada" if number % 3 else "bob")
-        join.send(TOPICS.feedback, number, said.to_json())
+        join.send(feedback(number, labeler="ada" if number % 3 else "bob"))
         if join.draw.random() < 0.3:
             join.turn()
         if join.draw.random() < 0.1:
@@ -421,11 +398,10 @@ def test_agreement_counts_each_label_once_whatever_fails(make_join: MakeJoin, se
 
 
 def test_a_labeler_who_is_silent_for_the_retention_is_forgotten(make_join: MakeJoin) -> None:
-    join = make_join(limits=JoinLimits(retention_s=3_600.0))
+    join = make_join(retention_s=3_600.0)
     join.settle(routed(1), feedback(1, labeler="ann"))
     for hours in (0.5, 2):
-        join.clock.advance(timedelta(hours=hours).total_seconds())
-        join.turn()
+        join.wait(3_600.0 * hours)
         assert bool(join.stage.labelers()) == (hours < 1)
 
 
@@ -449,10 +425,7 @@ YEAR_MS = int(YEAR.total_seconds() * 1_000)
 )
 def test_a_router_clock_a_year_ahead_dates_nothing_later(join: Join, timestamp_ms: int, by_broker: bool) -> None:
     """Neither the traffic nor the example is dated later than its record arrived, and the wrong clock is counted."""
-    ahead = routed(1, routed_at=START + YEAR)
-    join.send(TOPICS.results, 1, ahead.to_json(), timestamp_ms, by_broker=by_broker)
-    join.send(TOPICS.results, 2, routed(2).to_json(), timestamp_ms, by_broker=by_broker)
-    join.settle()
+    join.settle(routed(1, routed_at=START + YEAR), routed(2), timestamp_ms=timestamp_ms, by_broker=by_broker)
     join.crash()
     join.settle(feedback(1))
     latest = join.clock.now() + timedelta(minutes=5)
@@ -464,53 +437,38 @@ def test_a_router_clock_a_year_ahead_dates_nothing_later(join: Join, timestamp_m
 
 def test_the_brokers_clock_counts_before_the_readers(join: Join) -> None:
     later = START + timedelta(hours=3)
-    join.send(TOPICS.results, 1, routed(1, routed_at=later).to_json(), to_ms(later), by_broker=True)
-    join.settle()
+    join.settle(routed(1, routed_at=later), timestamp_ms=to_ms(later), by_broker=True)
     assert [summary.last_routed_at for summary in join.traffic()] == [later]
     assert join.count.totals["join_notes clock_ahead"] == 0.0
 
 
 def test_a_label_dated_a_year_ahead_gives_way_to_later_ones(join: Join) -> None:
-    join.send(TOPICS.results, 1, routed(1).to_json())
     wrong = feedback(1, entities("q-1", wrong=True), labeler="bo", labelled_at=START + YEAR)
-    join.send(TOPICS.feedback, 1, wrong.to_json(), by_broker=True)
-    join.settle()
-    join.send(TOPICS.feedback, 1, feedback(1, labeler="ann").to_json(), by_broker=True)
-    join.settle()
-    assert [(one.labeler, one.labelled_at) for one in join.examples()] == [
-        ("bo", START),
-        ("ann", START + timedelta(seconds=61)),
-    ]
+    join.settle(routed(1), wrong, by_broker=True)
+    join.settle(feedback(1, labeler="ann"), by_broker=True)
+    said = [(one.labeler, one.labelled_at) for one in join.examples()]
+    assert said == [("bo", START), ("ann", START + timedelta(seconds=61))]
     assert join.count.totals["join_notes clock_ahead"] == 1.0
 
 
-def test_a_router_clock_a_year_behind_expires_nothing(make_join: MakeJoin) -> None:
+def test_a_router_clock_a_year_behind_expires_nothing(join: Join) -> None:
     """It keeps its rows and its label requests."""
-    join = make_join()
-    behind = routed(1, routed_at=START - YEAR)
-    join.send(TOPICS.results, 1, behind.to_json(), by_broker=True)
-    join.send(TOPICS.results, 2, routed(2, routed_at=START - YEAR).to_json(), START_MS - YEAR_MS)
-    join.settle()
-    join.clock.advance(60.0)
-    join.turn()
+    join.send(routed(1, routed_at=START - YEAR), by_broker=True)
+    join.settle(routed(2, routed_at=START - YEAR), timestamp_ms=START_MS - YEAR_MS)
+    join.wait(60.0)
     assert set(join.open_requests()) == {"q-1", "q-2"}
-    join.send(TOPICS.feedback, 1, feedback(1).to_json(), to_ms(join.clock.now()), by_broker=True)
-    join.settle()
+    join.settle(feedback(1), timestamp_ms=to_ms(join.clock.now()), by_broker=True)
     assert [example.routed_at for example in join.examples()] == [START - YEAR]
     assert join.count.totals["join_notes clock_behind"] == 1.0, "unknown of what the router dated itself"
 
 
-def test_a_record_stamped_15_days_back_expires_no_row(make_join: MakeJoin) -> None:
-    join = make_join()
+def test_a_record_stamped_15_days_back_expires_no_row(join: Join) -> None:
     past_ms = START_MS - 15 * 24 * 3_600_000
     join.settle(routed(1))
-    join.send(TOPICS.feedback, 1, feedback(1).to_json(), past_ms)
-    join.send(TOPICS.feedback, 2, feedback(2).to_json(), past_ms)
-    join.settle()
-    join.clock.advance(60.0)
-    join.turn()
+    join.settle(feedback(1), feedback(2), timestamp_ms=past_ms)
+    join.wait(60.0)
     assert join.store.rows == 2
-    join.send(TOPICS.feedback, 1, feedback(1, entities("q-1", wrong=True), revision=2).to_json(), past_ms)
+    join.send(feedback(1, entities("q-1", wrong=True), revision=2), timestamp_ms=past_ms)
     join.settle(routed(2))
     assert sorted((one.query_id, one.revision) for one in join.examples()) == [("q-1", 1), ("q-1", 2), ("q-2", 1)]
 
@@ -519,20 +477,14 @@ def test_a_record_stamped_15_days_back_expires_no_row(make_join: MakeJoin) -> No
 def test_requested_queries_survive_any_rate_of_results(make_join: MakeJoin, bounds: RowBounds) -> None:
     """And above 1,000 results a second nothing was bounded: what arrives within a tick must leave within it."""
     join = make_join(bounds=bounds)
-    for number in range(50):
-        join.send(TOPICS.results, number, routed(number).to_json())
-    join.settle()
-    unasked = LabelRequest(requested=False, probability=0.1)
+    join.settle(*map(routed, range(50)))
     most = 0.0
-    for number in range(1_000, 3_000):
-        join.send(TOPICS.results, number, routed(number, label=unasked).to_json())
+    join.send(*(routed(number, label=UNASKED) for number in range(1_000, 3_000)))
     while join.counted_queries() < 2_050:
         join.turn()
         most = max(most, join.store.rows / bounds.rows, join.store.row_bytes / bounds.bytes)
     assert 0.9 < most <= 1.0
-    for number in (*range(50), 2_999):
-        join.send(TOPICS.feedback, number, feedback(number).to_json())
-    join.settle()
+    join.settle(*map(feedback, (*range(50), 2_999)))
     assert {example.query_id for example in join.examples()} == {f"q-{number}" for number in (*range(50), 2_999)}
     assert join.count.totals["rows_expired result_without_label"] > 1_600
     assert join.count.totals["rows_expired requested_without_label"] == 0.0
@@ -547,9 +499,8 @@ def test_a_label_of_a_removed_workload_stops_nothing(join: Join) -> None:
     assert join.count.totals["join_notes unknown_workload"] == 1.0
 
 
-def test_records_that_add_up_were_read_again_for_ever(make_join: MakeJoin, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_records_that_add_up_were_read_again_for_ever(join: Join, monkeypatch: pytest.MonkeyPatch) -> None:
     """A batch that took longer than the group waits for a member was lost whole, each time that it was read."""
-    join = make_join()
     join.log.deliver_all()
     plain = Joining.join
 
@@ -558,10 +509,7 @@ def test_records_that_add_up_were_read_again_for_ever(make_join: MakeJoin, monke
         return plain(*arguments, **more)
 
     monkeypatch.setattr(Joining, "join", slow)
-    for number in range(40):
-        join.send(TOPICS.results, number, routed(number).to_json())
-        join.send(TOPICS.feedback, number, feedback(number).to_json())
-    join.settle()
+    join.settle(*(event for number in range(40) for event in (routed(number), feedback(number))))
     assert sorted(example.query_id for example in join.examples()) == sorted(f"q-{n}" for n in range(40))
 
 
@@ -574,9 +522,8 @@ def test_a_disk_that_fills_up_doubles_no_example(join: Join, monkeypatch: pytest
     join.settle(routed(1))
     with monkeypatch.context() as disk:
         disk.setattr(join.store, "commit", refuses)
-        join.send(TOPICS.feedback, 1, feedback(1).to_json())
         with pytest.raises(DiskFull):
-            join.settle()
+            join.settle(feedback(1))
         join.stage.close()
     join.begin()
     join.settle()
