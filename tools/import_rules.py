@@ -30,14 +30,7 @@ class PureUnlessNamed(Contract):
     unmatched_ignore_imports_alerting = fields.EnumField(AlertLevel, default=AlertLevel.ERROR)
 
     def check(self, graph: ImportGraph, verbose: bool) -> ContractCheck:  # noqa: ARG002  the base class passes it
-        """Find the imports that break the rule.
-
-        Parameters
-        ----------
-        graph : ImportGraph
-        verbose : bool
-            Unused; part of the interface.
-        """
+        """Find the imports that break the rule."""
         warnings = contract_utils.remove_ignored_imports(
             graph=graph,
             ignore_imports=self.ignore_imports,  # type: ignore[arg-type]  # fields become values when a contract is made

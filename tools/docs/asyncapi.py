@@ -38,21 +38,10 @@ _DEAD_LETTER_HEADERS = {
 
 
 def asyncapi(events: dict[str, type], *, prefix: str, version: str) -> dict[str, Any]:
-    """Return the AsyncAPI document of all topics.
+    """Return the AsyncAPI document of all topics as plain JSON values.
 
-    Parameters
-    ----------
-    events : dict of str to type
-        Event classes by name; a message's payload refers to the file ``NAME.schema.json``.
-    prefix : str
-        Prefix of the topics' names.
-    version : str
-        Version of the contract.
-
-    Returns
-    -------
-    dict
-        Plain JSON values.
+    ``events``: by name; a message's payload refers to the file ``NAME.schema.json``. ``prefix``: of the topics' names.
+    ``version``: of the contract.
     """
     return {
         "asyncapi": ASYNCAPI_VERSION,

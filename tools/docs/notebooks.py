@@ -16,17 +16,9 @@ EXAMPLES = Path(__file__).parents[2] / "docs" / "examples"
 
 
 def executed(path: Path) -> Any:
-    """Run a notebook from its first cell to its last, in its own folder.
+    """Return a notebook, run from its first cell to its last in its own folder, without the times at which cells ran.
 
-    Returns
-    -------
-    nbformat.NotebookNode
-        The notebook with fresh outputs and without the times at which cells ran.
-
-    Raises
-    ------
-    nbclient.exceptions.CellExecutionError
-        Naming the cell that failed.
+    Raises CellExecutionError, naming the cell that failed.
     """
     notebook = nbformat.read(path, as_version=4)
     resources = {"metadata": {"path": str(path.parent)}}

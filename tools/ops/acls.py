@@ -30,22 +30,14 @@ _KINDS = {"topic": "topic", "group": "group", "transactional-id": "transactional
 
 
 class Rule(NamedTuple):
-    """What a user may do on one resource.
+    """What a user may do on one resource."""
 
-    Parameters
-    ----------
-    kind : str
-        ``topic``, ``group`` or ``transactionalId``.
-    name : str
-    pattern : str
-        ``literal`` or ``prefix``.
-    operations : tuple of str
-        As Strimzi writes them.
-    """
-
+    #: ``topic``, ``group`` or ``transactionalId``.
     kind: str
     name: str
+    #: ``literal`` or ``prefix``.
     pattern: str
+    #: As Strimzi writes them.
     operations: tuple[str, ...]
 
 

@@ -13,24 +13,16 @@ _W = 'workload=~"$workload"'
 
 @dataclass(frozen=True, slots=True)
 class Panel:
-    """One panel: a title, its unit, and queries by legend.
-
-    Parameters
-    ----------
-    title : str
-    unit : str
-        As Grafana names it.
-    queries : mapping of legend to PromQL
-    kind : str
-        ``stat`` shows the last value alone.
-    text : str
-        What to look for, shown on the panel.
-    """
+    """One panel."""
 
     title: str
+    #: As Grafana names it.
     unit: str
+    #: PromQL by legend.
     queries: dict[str, str]
+    #: ``stat`` shows the last value alone.
     kind: Literal["timeseries", "stat"] = "timeseries"
+    #: What to look for, shown on the panel.
     text: str = ""
 
 

@@ -26,13 +26,7 @@ class NoEngineError(Exception):
 
 
 def engine(candidates: tuple[str, ...] = ENGINES) -> str:
-    """Return the first engine that answers.
-
-    Raises
-    ------
-    NoEngineError
-        Where none does.
-    """
+    """Return the first engine that answers. Raises NoEngineError where none does."""
     for name in candidates:
         if shutil.which(name) and _answers([name, "info"]):
             return name
@@ -65,13 +59,7 @@ def build_command(name: str, target: str, *, registry: str = REGISTRY, base: str
 
 
 def build(name: str, targets: tuple[str, ...], *, registry: str = REGISTRY, base: str | None = None) -> None:
-    """Build targets one after the other; blocks.
-
-    Raises
-    ------
-    subprocess.CalledProcessError
-        When the engine fails; it has said why.
-    """
+    """Build targets one after the other; blocks. Raises CalledProcessError when the engine fails; it has said why."""
     for target in targets:
         subprocess.run(build_command(name, target, registry=registry, base=base), check=True, env=_environ(name))
         sys.stdout.write(f"{reference(target, registry)}\n")
@@ -96,9 +84,8 @@ def _answers(argv: list[str]) -> bool:
 def main() -> int:
     """Build what was asked for."""
     description = "Build the container images with docker, podman or buildah, whichever works here."
-    parser = argparse.ArgumentParser(
-        description=description, epilog="example: python -m tools.ops.image --target stream-router"
-    )
+    epilog = "example: python -m tools.ops.image --target stream-router"
+    parser = argparse.ArgumentParser(description=description, epilog=epilog)
     parser.add_argument("--target", action="append", choices=TARGETS, help="may be repeated; all of them otherwise")
     parser.add_argument("--registry", default=REGISTRY, help="what stands before the images' names")
     parser.add_argument("--base", help="another base image than the Dockerfile's, best by digest")

@@ -70,13 +70,7 @@ def lint(values: str) -> list[str]:
 
 
 def render(values: str) -> str:
-    """Return all objects of the chart under these values, a YAML text.
-
-    Raises
-    ------
-    ChartRefusedError
-        Where the values are refused.
-    """
+    """Return all objects of the chart under these values, a YAML text. Raises ChartRefusedError."""
     templates: dict[str, str] = _helm(values, lint=False)
     texts = [
         text.strip().removeprefix("---").strip() for name, text in sorted(templates.items()) if name.endswith("yaml")
