@@ -54,7 +54,8 @@ def test_dotted_names_on_a_page_exist(page: Path) -> None:
 @on_every_page
 def test_tests_named_on_a_page_exist(page: Path) -> None:
     named = {word for word in _code_words(page) if TEST_NAME.fullmatch(word)}
-    assert sorted(named - _test_names()) == []
+    files = {Path(file).stem for file in _files() if file.startswith("tests/")}
+    assert sorted(named - _definitions_of(are_tests=True) - files) == []
 
 
 @on_every_page
@@ -104,8 +105,7 @@ def _is_module(name: str) -> bool:
     path = ROOT.joinpath(*name.split("."))
     if path.is_dir() or path.with_suffix(".py").is_file():
         return True
-    parent = path.parent if path.parent.is_dir() else path.parent.with_suffix(".py")
-    source = parent / "__init__.py" if parent.is_dir() else parent
+    source = path.parent / "__init__.py" if path.parent.is_dir() else path.parent.with_suffix(".py")
     return source.is_file() and path.name in _definitions(source)
 
 
@@ -117,49 +117,34 @@ def _definitions(source: Path) -> frozenset[str]:
 
 def _defined(tree: ast.Module) -> Iterator[str]:
     for node in tree.body:
-        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
-            yield node.name
-        elif isinstance(node, ast.ImportFrom):
-            yield from (alias.asname or alias.name for alias in node.names)
-        elif isinstance(node, ast.Assign | ast.AnnAssign):
-            yield from _assigned(node)
-        elif isinstance(node, ast.ClassDef):
-            yield node.name
-            yield from (f"{node.name}.{member}" for member in _members(node))
+        yield from _named(node)
+        if isinstance(node, ast.ClassDef):
+            yield from (f"{node.name}.{name}" for member in ast.walk(node) for name in _named(member))
 
 
-def _members(node: ast.ClassDef) -> Iterator[str]:
-    for member in ast.walk(node):
-        if isinstance(member, ast.FunctionDef | ast.AsyncFunctionDef):
-            yield member.name
-        elif isinstance(member, ast.Assign | ast.AnnAssign):
-            yield from _assigned(member)
-
-
-def _assigned(node: ast.Assign | ast.AnnAssign) -> Iterator[str]:
-    for target in node.targets if isinstance(node, ast.Assign) else [node.target]:
-        if isinstance(target, ast.Name):
-            yield target.id
-        elif isinstance(target, ast.Attribute):
-            yield target.attr
+def _named(node: ast.AST) -> Iterator[str]:
+    """Yield the names that one statement gives."""
+    match node:
+        case ast.FunctionDef(name=name) | ast.AsyncFunctionDef(name=name) | ast.ClassDef(name=name):
+            yield name
+        case ast.ImportFrom(names=aliases):
+            yield from (alias.asname or alias.name for alias in aliases)
+        case ast.Assign() | ast.AnnAssign():
+            for target in node.targets if isinstance(node, ast.Assign) else [node.target]:
+                if isinstance(target, ast.Name | ast.Attribute):
+                    yield target.id if isinstance(target, ast.Name) else target.attr
 
 
 @cache
-def _all_definitions() -> frozenset[str]:
-    sources = (ROOT / file for file in _files() if file.endswith(".py") and not file.startswith("tests/"))
-    return frozenset(name for source in sources if source.exists() for name in _definitions(source))
+def _definitions_of(are_tests: bool) -> frozenset[str]:
+    files = (file for file in _files() if file.endswith(".py") and file.startswith("tests/") is are_tests)
+    return frozenset(name for file in files if (ROOT / file).exists() for name in _definitions(ROOT / file))
 
 
 def _is_member(owner: str, member: str) -> bool:
     """Return whether a class has this member; classes of other projects pass."""
-    return owner not in _all_definitions() or f"{owner}.{member}" in _all_definitions()
-
-
-@cache
-def _test_names() -> frozenset[str]:
-    sources = (ROOT / file for file in _files() if file.startswith("tests/") and file.endswith(".py"))
-    found = {name for source in sources if source.exists() for name in _definitions(source)}
-    return frozenset(found | {Path(file).stem for file in _files() if file.startswith("tests/")})
+    known = _definitions_of(are_tests=False)
+    return owner not in known or f"{owner}.{member}" in known
 
 
 def _resolves(page: Path, target: str) -> bool:

@@ -74,39 +74,32 @@ def test_the_same_file_changes_nothing() -> None:
 
 
 @pytest.mark.parametrize(
-    ("changed", "named"),
+    ("effect", "changed", "named"),
     [
-        ({"prompt": "name {text}"}, "prompt"),
-        ({"fields": ["camera", "lens"]}, "fields camera, not camera, lens"),
-        ({"small": {"base_url": "http://s/v1", "model": "other"}}, "small_model small, not other"),
-        ({"large": {"base_url": "http://l/v1", "model": "other"}}, "large_model large, not other"),
-        ({"uncertainty": "entropy"}, "kind token_margin, not entropy"),
-        ({"decoding": "json_schema"}, "decoding free, not json_schema"),
-        ({"handoff": {"margin": 0.9}}, "made for the handoff none, configured is field@0.9"),
+        ("cold_start", {"prompt": "name {text}"}, "prompt"),
+        ("cold_start", {"fields": ["camera", "lens"]}, "fields camera, not camera, lens"),
+        ("cold_start", {"small": {"base_url": "http://s/v1", "model": "other"}}, "small_model small, not other"),
+        ("cold_start", {"large": {"base_url": "http://l/v1", "model": "other"}}, "large_model large, not other"),
+        ("cold_start", {"uncertainty": "entropy"}, "kind token_margin, not entropy"),
+        ("cold_start", {"decoding": "json_schema"}, "decoding free, not json_schema"),
+        ("cold_start", {"handoff": {"margin": 0.9}}, "made for the handoff none, configured is field@0.9"),
+        ("refit", {"target": {"micro_f1": 0.8}}, "target differs from version 7"),
+        ("refit", {"cost": {"large": 9.0}}, "cost differs from version 7"),
+        (
+            "refit",
+            {"sampling": {"label_probability_escalated": 0.5}},
+            "sampling.label_probability_escalated differs from version 7",
+        ),
     ],
 )
-def test_what_changes_the_answers_starts_cold(changed: dict[str, Any], named: str) -> None:
+def test_only_what_changes_the_answers_starts_cold(effect: str, changed: dict[str, Any], named: str) -> None:
     found = changes(config(changed), runs(config()), NOW)
-    photo = of("photo", found)
-    assert (photo.effect, is_harmful(found), named in photo.message) == ("cold_start", True, True)
-    assert "ucci-stream calibrate" in photo.act
-    assert {change.effect for change in found} == {"cold_start", "restart"}
-
-
-@pytest.mark.parametrize(
-    ("changed", "named"),
-    [
-        ({"target": {"micro_f1": 0.8}}, "target"),
-        ({"cost": {"large": 9.0}}, "cost"),
-        ({"sampling": {"label_probability_escalated": 0.5}}, "sampling.label_probability_escalated"),
-    ],
-)
-def test_another_target_is_a_refit_and_no_cold_start(changed: dict[str, Any], named: str) -> None:
-    found = changes(config(changed), runs(config()), NOW)
-    photo = of("photo", found)
-    assert (photo.effect, is_harmful(found)) == ("refit", False)
-    assert photo.message.startswith(f"{named} differs from version 7")
-    assert [change.act for change in found if change.effect == "reload"] == ["SIGHUP to router-0, fit-0"]
+    photo, is_cold = of("photo", found), effect == "cold_start"
+    assert (photo.effect, is_harmful(found), named in photo.message) == (effect, is_cold, True)
+    assert ("ucci-stream calibrate" in photo.act) is is_cold
+    assert {change.effect for change in found} == {effect, "restart" if is_cold else "reload"}
+    reloads = [change.act for change in found if change.effect == "reload"]
+    assert reloads == ([] if is_cold else ["SIGHUP to router-0, fit-0"])
 
 
 def test_a_new_workload_starts_cold_and_takes_the_unnamed() -> None:
