@@ -9,6 +9,7 @@ import pytest
 from typer.testing import CliRunner
 
 from schemas.errors import ConfigError
+from tests.support.commands import call
 from tests.support.webhooks import receiving
 from ucci_stream.cli import app
 
@@ -37,6 +38,4 @@ def test_each_webhook_says_how_it_answered(tmp_path: Path) -> None:
 def test_no_webhook_and_an_unknown_one_are_bad_usage(tmp_path: Path) -> None:
     for arguments, urls in (([], {}), (["--webhook", "nobody"], {"ops": "http://127.0.0.1:9/x"})):
         with pytest.raises(ConfigError):
-            CliRunner().invoke(
-                app, ["notify", "test", "--config", config(tmp_path, **urls), *arguments], catch_exceptions=False
-            )
+            call("notify", "test", "--config", config(tmp_path, **urls), *arguments)

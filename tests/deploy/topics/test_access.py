@@ -6,14 +6,13 @@ import json
 from pathlib import Path
 
 import pytest
-from typer.testing import CliRunner
 
 from recalibrator import service as recalibrator_service
 from schemas.errors import ConfigError
-from schemas.topics import CALIBRATION_TRIAL
+from schemas.topics import CALIBRATION_TRIAL, Topic
 from stream_router import service as router_service
 from stream_router.gateway import service as gateway_service
-from ucci_stream.cli import app
+from tests.support.commands import call
 from ucci_stream.topics.access import (
     COMPONENTS,
     Grant,
@@ -40,23 +39,22 @@ def topics_of(component: str, operation: str) -> set[str]:
         ("recalibrator", (*recalibrator_service._TOUCHED, *recalibrator_service._OPTIONAL)),
     ],
 )
-def test_configs_are_granted_of_the_topics_checked(component: str, checked: tuple[object, ...]) -> None:
+def test_configs_are_granted_of_the_topics_checked(component: str, checked: tuple[Topic, ...]) -> None:
     """A topic that a service checks at its start, and whose senders and receivers leave it out, would stop it."""
-    assert topics_of(component, "DescribeConfigs") == {topic.name("u") for topic in checked}  # type: ignore[attr-defined]
+    assert topics_of(component, "DescribeConfigs") == {topic.name("u") for topic in checked}
 
 
 def test_a_gateway_may_not_take_queries_from_routers() -> None:
     """Nor may it use a transactional id of theirs, which would fence them."""
     found = grants("gateway", "u")
     assert "u.queries" not in {grant.name for grant in found}
-    assert {(grant.resource, grant.operation) for grant in found if grant.resource != "topic"} == {
-        ("group", "Describe")
-    }
+    beside = {(grant.resource, grant.operation) for grant in found if grant.resource != "topic"}
+    assert beside == {("group", "Describe")}
 
 
 def test_a_producer_may_not_label_nor_a_labeler_ask() -> None:
-    assert topics_of("producer", "Write") == {"u.queries"}
-    assert topics_of("labeler", "Write") == {"u.feedback"}
+    written = {component: topics_of(component, "Write") for component in ("producer", "labeler")}
+    assert written == {"producer": {"u.queries"}, "labeler": {"u.feedback"}}
 
 
 @pytest.mark.parametrize("component", COMPONENTS)
@@ -68,12 +66,10 @@ def test_no_grant_is_listed_twice(component: str) -> None:
 def test_every_form_lists_the_same_grants() -> None:
     rows = as_rows(BOTH, "u")
     assert len(rows) == sum(len(grants(component, "u")) for component in BOTH)
-    commands = kafka_acls(BOTH, "u")
+    commands, users = kafka_acls(BOTH, "u"), strimzi_users(BOTH, "u", "events")
     assert sum(line.count("--operation ") for line in commands) == len(rows)
-    assert sum("--resource-pattern-type prefixed" in line for line in commands) == sum(
-        row["pattern"] == "prefixed" for row in rows
-    )
-    users = strimzi_users(BOTH, "u", "events")
+    prefixed = [row["pattern"] == "prefixed" for row in rows]
+    assert sum("--resource-pattern-type prefixed" in line for line in commands) == sum(prefixed)
     assert sum(len(acl["operations"]) for user in users for acl in user["spec"]["authorization"]["acls"]) == len(rows)
     first, second = yaml_documents(users).split("---\n")[1:]
     assert [json.loads(first), json.loads(second)] == users
@@ -112,14 +108,7 @@ def test_a_name_kubernetes_refuses_is_refused() -> None:
 
 def test_the_command_prints_the_configured_prefix(tmp_path: Path) -> None:
     config = tmp_path / "ucci.toml"
-    config.write_text(
-        '[kafka]\n"bootstrap.servers" = "nowhere:1"\n[topics]\nprefix = "shop"\n'
-        '[workloads.photo]\nfields = ["camera"]\ntarget = { micro_f1 = 0.9 }\n'
-    )
-    arguments = ["acls", "--config", str(config), "--principal-router", "User:r", "--json"]
-    done = CliRunner().invoke(app, arguments)
-    assert done.exit_code == 0, done.output
-    rows = json.loads(done.output)
-    assert {Grant(r["resource"], r["name"], r["pattern"] == "prefixed", r["operation"]) for r in rows} == set(
-        grants("router", "shop")
-    )
+    config.write_text('[topics]\nprefix = "shop"\n')
+    rows = call("acls", "--config", config, "--principal-router", "User:r")
+    found = {Grant(row["resource"], row["name"], row["pattern"] == "prefixed", row["operation"]) for row in rows}
+    assert found == set(grants("router", "shop"))

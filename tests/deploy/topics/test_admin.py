@@ -8,40 +8,37 @@ from confluent_kafka.admin import AdminClient, ConfigResource, ResourceType
 from schemas.settings import Settings
 from schemas.topics import CALIBRATION, FEEDBACK, QUERIES, RESULTS, TOPICS, Topic
 from tests.support.broker import create
+from tests.support.recalibrator_processes import recalibrator_settings
 from ucci_runtime.broker.errors import TopicsUnusable
-from ucci_runtime.broker.kafka_topics import topic_faults
 from ucci_stream.local.kafka_node import LocalBroker
 from ucci_stream.topics.admin import check_topics, create_topics, topic_config
 
 
-def settings_for(broker: LocalBroker, prefix: str) -> Settings:
-    return Settings(kafka={"bootstrap.servers": broker.bootstrap}, topics={"prefix": prefix, "partitions": 3})
+@pytest.fixture
+def settings(broker: LocalBroker, topic_prefix: str) -> Settings:
+    return recalibrator_settings(broker.bootstrap, topic_prefix, partitions=3)
 
 
 @pytest.mark.broker
-def test_create_makes_every_topic_once_and_check_is_content(broker: LocalBroker, topic_prefix: str) -> None:
-    settings = settings_for(broker, topic_prefix)
+def test_create_makes_every_topic_once_and_check_is_content(broker: LocalBroker, settings: Settings) -> None:
     first, second = create_topics(settings), create_topics(settings)
-    assert len(first.created) == len(TOPICS)
-    assert not first.existing
-    assert not second.created
+    assert (len(first.created), first.existing, second.created) == (len(TOPICS), (), ())
     assert check_topics(settings) == ()
-    results = ConfigResource(ResourceType.TOPIC, RESULTS.name(topic_prefix))
+    results = ConfigResource(ResourceType.TOPIC, RESULTS.name(settings.topics.prefix))
     admin = AdminClient({"bootstrap.servers": broker.bootstrap})
-    config = next(iter(admin.describe_configs([results]).values())).result()
+    config = admin.describe_configs([results])[results].result()
     assert int(config["max.message.bytes"].value) > 1_500_000
     assert config["message.timestamp.type"].value == "LogAppendTime"
     assert int(config["retention.ms"].value) == 14 * 24 * 3600 * 1000
 
 
 @pytest.mark.broker
-def test_wrong_cleanup_policy_is_named_and_left_as_it_is(broker: LocalBroker, topic_prefix: str) -> None:
-    settings = settings_for(broker, topic_prefix)
-    create(broker.bootstrap, {CALIBRATION.name(topic_prefix): 1}, {"cleanup.policy": "delete"})
+def test_wrong_cleanup_policy_is_named_and_left_as_it_is(broker: LocalBroker, settings: Settings) -> None:
+    create(broker.bootstrap, {CALIBRATION.name(settings.topics.prefix): 1}, {"cleanup.policy": "delete"})
     with pytest.raises(TopicsUnusable) as caught:
         create_topics(settings)
     assert caught.value.exit_code == 1
-    assert f"{topic_prefix}.calibration: cleanup.policy is delete, needs compact" in str(caught.value)
+    assert f"{settings.topics.prefix}.calibration: cleanup.policy is delete, needs compact" in str(caught.value)
 
 
 @pytest.mark.parametrize("topic", [RESULTS, FEEDBACK])
@@ -53,16 +50,10 @@ def test_a_lost_join_store_was_rebuilt_from_7_of_its_14_days(topic: Topic) -> No
     assert "retention.ms" not in topic_config(QUERIES, 14 * day_s)
 
 
-def test_every_missing_topic_is_named_at_once() -> None:
-    faults = topic_faults("ucci", TOPICS, {})
-    assert len(faults) == len(TOPICS)
-    assert faults[0] == f"{QUERIES.name('ucci')}: does not exist; run `ucci-stream topics create`"
-
-
 @pytest.mark.broker
-def test_create_time_timestamps_are_a_warning(broker: LocalBroker, topic_prefix: str) -> None:
-    create(broker.bootstrap, {RESULTS.name(topic_prefix): 3}, {"message.timestamp.type": "CreateTime"})
-    create_topics(settings_for(broker, topic_prefix))
-    dated, kept = check_topics(settings_for(broker, topic_prefix))
-    assert f"{topic_prefix}.results: message.timestamp.type is CreateTime" in dated
-    assert f"{topic_prefix}.results: retention.ms is 604800000, below recalibrator.join_retention_s" in kept
+def test_create_time_timestamps_are_a_warning(broker: LocalBroker, settings: Settings) -> None:
+    create(broker.bootstrap, {RESULTS.name(settings.topics.prefix): 3}, {"message.timestamp.type": "CreateTime"})
+    create_topics(settings)
+    dated, kept = check_topics(settings)
+    assert f"{settings.topics.prefix}.results: message.timestamp.type is CreateTime" in dated
+    assert f"{settings.topics.prefix}.results: retention.ms is 604800000, below recalibrator.join_retention_s" in kept

@@ -5,10 +5,12 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
+from confluent_kafka import Message
 
 from schemas.routed import QueryEvent
-from schemas.settings import Settings, WorkloadSettings
+from schemas.settings import Settings
 from tests.support.broker import create, key_of, read_all
+from tests.support.recalibrator_events import workload
 from ucci_stream.local.kafka_node import LocalBroker
 from ucci_stream.topics.feed import FeedStopped, send_feedback, send_queries
 
@@ -21,14 +23,18 @@ def settings(broker: LocalBroker, topic_prefix: str) -> Settings:
     return Settings(kafka={"bootstrap.servers": broker.bootstrap}, topics={"prefix": topic_prefix})
 
 
+def stored_in(settings: Settings, topic: str) -> list[Message]:
+    return read_all(str(settings.kafka["bootstrap.servers"]), f"{settings.topics.prefix}.{topic}")
+
+
 def test_queries_of_a_file_are_acknowledged_and_keyed_by_id(settings: Settings, tmp_path: Path) -> None:
-    events = [QueryEvent(query_id=f"q-{i}", text="canon 5d") for i in range(500)]
+    events = {QueryEvent(query_id=f"q-{i}", text="canon 5d") for i in range(500)}
     file = tmp_path / "queries.jsonl"
     file.write_bytes(b"\n\n".join(event.to_json() for event in events))
     assert send_queries(settings, file).records == 500
-    stored = read_all(str(settings.kafka["bootstrap.servers"]), f"{settings.topics.prefix}.queries")
+    stored = stored_in(settings, "queries")
+    assert {QueryEvent.from_json(message.value() or b"") for message in stored} == events
     assert {key_of(message) for message in stored} == {event.query_id for event in events}
-    assert {QueryEvent.from_json(message.value() or b"") for message in stored} == set(events)
 
 
 def test_bad_line_is_named_and_those_before_it_stay_sent(settings: Settings, tmp_path: Path) -> None:
@@ -37,20 +43,18 @@ def test_bad_line_is_named_and_those_before_it_stay_sent(settings: Settings, tmp
     file.write_bytes(b"\n".join([good, good, b'{"query_id": "q-2"}', good]))
     with pytest.raises(FeedStopped, match=r"queries.jsonl:3: text: is required and missing; the 2 records"):
         send_queries(settings, file)
-    stored = read_all(str(settings.kafka["bootstrap.servers"]), f"{settings.topics.prefix}.queries")
-    assert len(stored) == 2
+    assert len(stored_in(settings, "queries")) == 2
 
 
 def test_a_misspelt_field_says_that_a_query_has_nothing(settings: Settings, tmp_path: Path) -> None:
     """The file is checked whole before a line is sent."""
-    photo = WorkloadSettings.model_validate({"name": "photo", "fields": ["iso"], "target": {"micro_f1": 0.9}})
-    settings = settings.model_copy(update={"workloads": {"photo": photo}})
+    settings = settings.model_copy(update={"workloads": {"photo": workload(fields=("iso",))}})
     file = tmp_path / "gold.jsonl"
     good = b'{"query_id": "q-1", "entities": {"iso": "100", "lens": "85 mm"}}'
     file.write_bytes(good + b'\n\n{"query_id": "q-1", "entities": {"isso": "100"}}\n{"query_id": "q-2"}')
     with pytest.raises(FeedStopped, match=r"3: entities: .* are iso; 1 more lines are faulty; nothing was sent"):
         send_feedback(settings, file)
-    assert read_all(str(settings.kafka["bootstrap.servers"]), f"{settings.topics.prefix}.feedback") == []
+    assert stored_in(settings, "feedback") == []
     file.write_bytes(good + b'\n{"query_id": "q-2", "entities": {}}')
     assert (sent := send_feedback(settings, file)).records == 2
     assert (set(sent.query_ids), dict(sent.unknown_fields)) == ({"q-1", "q-2"}, {"lens": 1})

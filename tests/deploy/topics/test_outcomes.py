@@ -37,17 +37,16 @@ async def config(broker: LocalBroker, topic_prefix: str, tmp_path: Path) -> Asyn
 
 async def test_send_waits_for_results_and_dead_letters(config: Path, tmp_path: Path) -> None:
     """A cold start answers by the large model; a query of an unknown workload is set aside with its reason."""
-    queries = [{"query_id": f"q-{number}", "text": f"query {number}"} for number in range(20)]
-    lines = [*queries, {"query_id": "lost", "text": "x", "workload": "elsewhere"}]
+    names = [f"q-{number}" for number in range(20)]
+    lines = [{"query_id": name, "text": "canon"} for name in names]
+    lines.append({"query_id": "lost", "text": "x", "workload": "elsewhere"})
     (tmp_path / "queries.jsonl").write_text("\n".join(map(json.dumps, lines)), encoding="utf-8")
     done = await invoke("send", tmp_path / "queries.jsonl", "--config", config, "--wait", "--json", "--timeout", "60")
     found = said(done)
     assert (found["acknowledged"], found["waiting"]) == (21, [])
     assert found["outcomes"] == {"large: cold_start": 20, "set aside: unknown_workload": 1}
     shown = await invoke("results", "--config", config, "--json", "--last", "100")
-    assert shown.exit_code == 0, shown.exception
-    read = [RoutedEvent.from_json(line) for line in shown.stdout.splitlines()]
-    assert {routed.query_id for routed in read} == {query["query_id"] for query in queries}
+    assert {RoutedEvent.from_json(line).query_id for line in shown.stdout.splitlines()} == set(names)
     people = await invoke("results", "--config", config, "--last", "100")
     assert sum("large cold_start" in line for line in people.stdout.splitlines()) == 20
 

@@ -31,13 +31,8 @@ FRAME = b"\0\0\0\1\2"
 async def config(broker: LocalBroker, topic_prefix: str, tmp_path: Path) -> AsyncIterator[Path]:
     """The configuration of a running router and a running join."""
     async with hashed_models() as (url, _models):
-        path = write_config(
-            tmp_path / "ucci.toml",
-            broker.bootstrap,
-            topic_prefix,
-            url,
-            ["[recalibrator]", f'state_dir = "{tmp_path}/state"', "http_port = 0"],
-        )
+        own = ["[recalibrator]", f'state_dir = "{tmp_path}/state"', "http_port = 0"]
+        path = write_config(tmp_path / "ucci.toml", broker.bootstrap, topic_prefix, url, own)
         path.write_text(path.read_text().replace("[topics]", f"[topics]\nresults_schema_id = {SCHEMA_ID}"))
         create_topics(load_settings(path, {}))
         router = RouterProcess(path, "router-0", tmp_path / "router.log", forked=True)
@@ -61,10 +56,9 @@ async def test_framed_records_pass_through_the_whole_service(
 ) -> None:
     """A framed query is answered, its framed result joined with a framed label, and nothing becomes a dead letter."""
     bootstrap = broker.bootstrap
-    query = QueryEvent(query_id="framed", text="canon")
-    await asyncio.to_thread(
-        produce, bootstrap, QUERIES.name(topic_prefix), [("framed", framed(9, query.to_json())), _plain("plain")]
-    )
+    query, plain = QueryEvent(query_id="framed", text="canon"), QueryEvent(query_id="plain", text="nikon")
+    sent = [("framed", framed(9, query.to_json())), ("plain", plain.to_json())]
+    await asyncio.to_thread(produce, bootstrap, QUERIES.name(topic_prefix), sent)
     results, observations = RESULTS.name(topic_prefix), OBSERVATIONS.name(topic_prefix)
     result = await asyncio.to_thread(first, bootstrap, results, lambda message: key_of(message) == "framed")
     assert result.startswith(FRAME + b"{")
@@ -83,7 +77,3 @@ async def test_commands_read_framed_results(config: Path) -> None:
     explained = await invoke("explain", answered["query_id"], "--config", config, "--json")
     assert explained.exit_code == 0, explained.exception
     assert answered["query_id"] in explained.stdout
-
-
-def _plain(query_id: str) -> tuple[str, bytes]:
-    return query_id, QueryEvent(query_id=query_id, text="nikon").to_json()
