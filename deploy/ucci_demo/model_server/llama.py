@@ -72,11 +72,6 @@ class Llama:
         self._values = [np.zeros(cache, np.float32) for _ in self._layers]
         self._cos, self._sin = _rotations(self.shape)
 
-    @property
-    def vocabulary(self) -> int:
-        """Number of token ids."""
-        return int(self._embedding.shape[0])
-
     def prefill(self, slot: int, ids: list[int]) -> Floats:
         """Read a prompt into an empty slot. Returns log-probabilities of the token after the prompt."""
         length = len(ids)

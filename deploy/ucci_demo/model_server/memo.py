@@ -32,10 +32,8 @@ class Memo:
             ends = packed["ends"].tolist()
             self._ids: NDArray[np.int16] = packed["ids"]
             self._logprobs: NDArray[np.float32] = packed["logprobs"]
-        starts = [0, *ends[:-1]]
-        self._rows = {
-            PROMPT.replace("{text}", text): (start, end) for text, start, end in zip(texts, starts, ends, strict=True)
-        }
+        rows = zip(texts, [0, *ends[:-1]], ends, strict=True)
+        self._rows = {PROMPT.replace("{text}", text): slice(start, end) for text, start, end in rows}
 
     @classmethod
     def of(cls, role: str) -> Memo | None:
@@ -48,12 +46,8 @@ class Memo:
         row = self._rows.get(prompt)
         if row is None:
             return None
-        ids, logprobs = self._ids[row[0] : row[1]].astype(np.intp), self._logprobs[row[0] : row[1]]
-        chosen = logprobs[:, 0].tolist()
-        return [
-            GeneratedToken(int(top[0]), logprob, top, values)
-            for top, logprob, values in zip(ids, chosen, logprobs, strict=True)
-        ]
+        tokens = zip(self._ids[row].astype(np.intp), self._logprobs[row], strict=True)
+        return [GeneratedToken(int(ids[0]), float(logprobs[0]), ids, logprobs) for ids, logprobs in tokens]
 
     def find_rest(
         self, prompt: str, prompt_ids: list[int], encode: Callable[[str], list[int]]

@@ -18,7 +18,7 @@ from typing import Self
 import numpy as np
 from confluent_kafka import Producer
 from numpy.typing import NDArray
-from rich.console import Console, Group, RenderableType
+from rich.console import Console, Group
 from rich.live import Live
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 from rich.table import Table
@@ -86,16 +86,13 @@ class LiveView:
         rows = _rows(watcher, sent, self._target)
         if self._console.is_terminal:
             self._progress.update(self._task, completed=watcher.answered)
-            self._live.update(self._draw(rows))
+            table = Table.grid(padding=(0, 2))
+            for name, value in rows:
+                table.add_row(f"[bold]{name}[/]", value)
+            self._live.update(Group(self._progress, table))
         elif watcher.answered >= self._next_line:
             self._next_line += _PLAIN_EVERY
             self._console.print(", ".join(f"{name} {value}" for name, value in rows), highlight=False, soft_wrap=True)
-
-    def _draw(self, rows: Sequence[tuple[str, str]]) -> RenderableType:
-        table = Table.grid(padding=(0, 2))
-        for name, value in rows:
-            table.add_row(f"[bold]{name}[/]", value)
-        return Group(self._progress, table)
 
 
 def _rows(watcher: Watcher, sent: int, target: float) -> list[tuple[str, str]]:
@@ -112,8 +109,7 @@ def _rows(watcher: Watcher, sent: int, target: float) -> list[tuple[str, str]]:
     if status is not None:
         rows.append(("drift detectors", status.drift.state))
     if seen.killed_s is not None:
-        back = "back" if seen.first_commit_after_kill_s is not None else "restarting"
-        rows.append(("killed router", back))
+        rows.append(("killed router", "restarting" if seen.first_commit_after_kill_s is None else "back"))
     return rows
 
 
@@ -230,13 +226,7 @@ def _terms(stack: Stack, offline: list[RecordedQuery]) -> Terms:
     return Terms(target, costs, thresholds)
 
 
-def _stream(
-    stack: Stack,
-    stream: list[PlannedQuery],
-    options: DemoOptions,
-    watcher: Watcher,
-    console: Console,
-) -> None:
+def _stream(stack: Stack, stream: list[PlannedQuery], options: DemoOptions, watcher: Watcher, console: Console) -> None:
     """Send the queries at an even pace, kill a router half-way, and wait until all are answered."""
     watcher.begin()
     sender = _Sender(stack, stream, options.seconds, watcher)
@@ -253,7 +243,7 @@ def _stream(
             stack.require_alive()
             view.update(watcher, sender.sent)
         deadline = time.monotonic() + _DRAIN_TIMEOUT_S
-        while watcher.unanswered(len(stream)) and time.monotonic() < deadline:
+        while watcher.answered < len(stream) and time.monotonic() < deadline:
             time.sleep(_TICK_S)
             stack.require_alive()
             view.update(watcher, sender.sent)
@@ -285,22 +275,18 @@ class _Sender(threading.Thread):
             due = max(due, time.monotonic() - _TICK_S)
             if (wait := due - time.monotonic()) > 0:
                 time.sleep(wait)
-            self._send(query)
+            event = QueryEvent(query_id=query.query_id, text=query.recorded.text, created_at=datetime.now(UTC))
+            self._producer.produce(self._topic, key=query.query_id.encode(), value=event.to_json())
+            self._producer.poll(0)
+            self.sent += 1
         self._producer.flush(_DRAIN_TIMEOUT_S)
-
-    def _send(self, query: PlannedQuery) -> None:
-        event = QueryEvent(query_id=query.query_id, text=query.recorded.text, created_at=datetime.now(UTC))
-        self._producer.produce(self._topic, key=query.query_id.encode(), value=event.to_json())
-        self._producer.poll(0)
-        self.sent += 1
 
 
 def _report(summary: Summary, picture: Path, options: DemoOptions, console: Console) -> None:
     document = {**summary.to_document(), "finished_at": rfc3339(datetime.now(UTC)), "picture": str(picture)}
     text = json.dumps(document, indent=2) + "\n"
-    for path in {options.directory / "summary.json", options.summary_path} - {None}:
-        if path is not None:
-            path.write_text(text, encoding="utf-8")
+    for path in filter(None, {options.directory / "summary.json", options.summary_path}):
+        path.write_text(text, encoding="utf-8")
     print_summary(summary, console)
     console.print(f"summary {options.directory / 'summary.json'}, picture {picture}", highlight=False, soft_wrap=True)
 

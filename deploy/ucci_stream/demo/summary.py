@@ -215,10 +215,9 @@ _FIRST = 500
 
 def phase_bounds(scenario: Scenario) -> dict[str, tuple[int, int]]:
     """Return each phase's first and one-past-last query index; the whole stream is one as well."""
-    starts = scenario.starts
-    ends = (*starts[1:], scenario.queries)
-    titles = (one.title for one in scenario.stretches)
-    return {**dict(zip(titles, zip(starts, ends, strict=True), strict=True)), WHOLE: (0, scenario.queries)}
+    ends = (*scenario.starts[1:], scenario.queries)
+    stretches = zip(scenario.stretches, scenario.starts, ends, strict=True)
+    return {one.title: (first, end) for one, first, end in stretches} | {WHOLE: (0, scenario.queries)}
 
 
 def summarise(stream: Sequence[PlannedQuery], seen: Observations, scenario: Scenario, terms: Terms) -> Summary:
@@ -226,7 +225,7 @@ def summarise(stream: Sequence[PlannedQuery], seen: Observations, scenario: Scen
 
     The rivals are on the very same queries; the recorded answers show what they would have served.
     """
-    bounds = phase_bounds(scenario)
+    bounds, back_s = phase_bounds(scenario), seen.first_commit_after_kill_s
     drift, over = scenario.starts[1:3]
 
     def served(part: Sequence[PlannedQuery]) -> Phase:
@@ -249,7 +248,7 @@ def summarise(stream: Sequence[PlannedQuery], seen: Observations, scenario: Scen
         versions_before_stream=seen.versions_before,
         publish_to_first_use_s=first_use(seen),
         drift_detected_after_queries=_detection_delay(stream, seen, scenario),
-        router_kill_to_first_commit_s=_difference(seen.first_commit_after_kill_s, seen.killed_s),
+        router_kill_to_first_commit_s=None if back_s is None or seen.killed_s is None else back_s - seen.killed_s,
         labels_sent=seen.labels_sent,
         held=again.micro_f1 >= terms.target - tolerance,
         seed=scenario.seed,
@@ -316,9 +315,8 @@ def static_row(query: PlannedQuery, threshold: float, costs: ModelCosts) -> Row:
 
 def _phase(rows: Sequence[Row]) -> Phase:
     n = max(1, len(rows))
-    hits, predicted, gold, escalated = (
-        np.array([row[:4] for row in rows], dtype=int).reshape(-1, 4).sum(axis=0).tolist()
-    )
+    counts = np.array([row[:4] for row in rows], dtype=int).reshape(-1, 4)
+    hits, predicted, gold, escalated = counts.sum(axis=0).tolist()
     sequential, paper = sum(row.cost.sequential for row in rows), sum(row.cost.paper for row in rows)
     return Phase(len(rows), micro_f1(hits, predicted, gold), escalated / n, sequential / n, paper / n)
 
@@ -334,8 +332,6 @@ def first_use(seen: Observations) -> dict[str, float | None]:
         for router, first in version.first_use_s.items()
         if not _was_down(router, version.published_s, seen)
     )
-    if not delays:
-        return {"p50": None, "p99": None, "samples": 0}
     return {"p50": _quantile(delays, 0.5), "p99": _quantile(delays, 0.99), "samples": len(delays)}
 
 
@@ -346,30 +342,22 @@ def _was_down(router: str, at_s: float, seen: Observations) -> bool:
     return seen.killed_s <= at_s <= back_s
 
 
-def _quantile(ordered: Sequence[float], share: float) -> float:
-    return ordered[min(len(ordered) - 1, math.ceil(share * len(ordered)) - 1)]
+def _quantile(ordered: Sequence[float], share: float) -> float | None:
+    return ordered[math.ceil(share * len(ordered)) - 1] if ordered else None
 
 
 def _detection_delay(stream: Sequence[PlannedQuery], seen: Observations, scenario: Scenario) -> int | None:
     """Count the drifted stream's queries that were answered before the detector spoke."""
     if seen.drift_seen_s is None:
         return None
-    after = stream[scenario.drift_index :]
-    answered = (seen.results.get(query.query_id) for query in after)
+    answered = (seen.results.get(query.query_id) for query in stream[scenario.drift_index :])
     return sum(result is not None and result.seen_s <= seen.drift_seen_s for result in answered)
-
-
-def _difference(later: float | None, earlier: float | None) -> float | None:
-    return None if later is None or earlier is None else later - earlier
 
 
 def print_summary(summary: Summary, console: Console) -> None:
     """Print the end table and the verdict."""
-    table = Table(
-        title=f"micro-F1 against a target of {summary.target}, cost in {summary.cost_unit} (sequential / paper)"
-    )
-    for heading in ("", *summary.service):
-        table.add_column(heading)
+    title = f"micro-F1 against a target of {summary.target}, cost in {summary.cost_unit} (sequential / paper)"
+    table = Table("", *summary.service, title=title)
     for name, phases in {"this service": summary.service, **summary.rivals}.items():
         table.add_row(name, *(f"[bold]{one.micro_f1:.4f}[/]" for one in phases.values()))
         table.add_row("  escalated", *(f"{one.escalation_rate:.1%}" for one in phases.values()))
@@ -384,8 +372,7 @@ def print_summary(summary: Summary, console: Console) -> None:
 
 
 def _facts(summary: Summary) -> list[tuple[str, str]]:
-    use = summary.publish_to_first_use_s
-    p50, p99 = use["p50"], use["p99"]
+    p50, p99 = (summary.publish_to_first_use_s[name] for name in ("p50", "p99"))
     kill, before = summary.router_kill_to_first_commit_s, summary.versions_before_stream
     after = summary.drift_detected_after_queries
     return [
@@ -407,8 +394,8 @@ def _facts(summary: Summary) -> list[tuple[str, str]]:
 
 def _quality_facts(summary: Summary) -> list[tuple[str, str]]:
     """Return what the status said at the end: expected by the estimate that chose, and measured by served labels."""
-    found: list[tuple[str, Interval | None]] = [("micro-F1 expected now", summary.expected)]
-    found += [(f"measured, latest {one.labels} labels", one) for one in summary.measured]
+    measured = [(f"measured, latest {one.labels} labels", one) for one in summary.measured]
+    found: list[tuple[str, Interval | None]] = [("micro-F1 expected now", summary.expected), *measured]
     return [(name, f"{one.estimate:.4f}, {one.lower:.4f} to {one.upper:.4f}") for name, one in found if one is not None]
 
 

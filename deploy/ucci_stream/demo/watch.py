@@ -45,15 +45,8 @@ class Watcher(threading.Thread):
         self._plan = {query.query_id: query for query in stream}
         self._scenario = scenario
         self._prefix = settings.topics.prefix
-        self._consumer = Consumer(
-            client_properties(
-                settings,
-                group_id=f"{self._prefix}-demo-{time.time_ns()}",
-                enable_auto_commit="false",
-                isolation_level="read_committed",
-                fetch_wait_max_ms=20,
-            )
-        )
+        reading = client_properties(settings, group_id=f"{self._prefix}-demo-{time.time_ns()}", fetch_wait_max_ms=20)
+        self._consumer = Consumer(reading | {"enable.auto.commit": "false", "isolation.level": "read_committed"})
         self._labels = _Labelers(settings, scenario)
         self._stopping = threading.Event()
         self._news = threading.Condition()
@@ -81,14 +74,9 @@ class Watcher(threading.Thread):
         """How many queries have a committed result or a dead letter."""
         return len(self.seen.results) + self.seen.dead_letters
 
-    def unanswered(self, sent: int) -> int:
-        """How many of ``sent`` queries have neither result nor dead letter."""
-        return max(0, sent - self.answered)
-
     def begin(self) -> None:
         """Mark the beginning of the stream, from which all times count."""
-        self._began, before_s = time.monotonic(), self._began_wall
-        self._began_wall = time.time()
+        before_s, self._began, self._began_wall = self._began_wall, time.monotonic(), time.time()
         earlier_s = self._began_wall - before_s
         self.seen.versions = [replace(v, published_s=v.published_s - earlier_s) for v in self.seen.versions]
         self.seen.versions_before = len(self.seen.versions)
@@ -103,8 +91,7 @@ class Watcher(threading.Thread):
 
     def router_killed(self, instance_id: str) -> None:
         """Mark the moment of a router's SIGKILL."""
-        self.seen.killed_s = self._now()
-        self.seen.killed_router = instance_id
+        self.seen.killed_s, self.seen.killed_router = self._now(), instance_id
 
     def await_first_version(self, timeout_s: float) -> CalibrationVersion:
         """Block until the first calibration version is published. Raises StackFailed when none came in time."""
@@ -191,12 +178,10 @@ class Watcher(threading.Thread):
 
     def _mark_first_use(self, routed: RoutedEvent) -> None:
         """Note when each router first decided by each version, by the result's own time."""
-        in_use = routed.decision.calibration_version
-        used_s = routed.routed_at.timestamp() - self._began_wall
+        used_s, router = routed.routed_at.timestamp() - self._began_wall, routed.routed_by
         for seen in self.seen.versions:
-            if in_use == seen.version.version:
-                earlier = seen.first_use_s.get(routed.routed_by)
-                seen.first_use_s[routed.routed_by] = used_s if earlier is None else min(earlier, used_s)
+            if routed.decision.calibration_version == seen.version.version:
+                seen.first_use_s[router] = min(seen.first_use_s.get(router, used_s), used_s)
 
     def _take_status(self, status: WorkloadStatus) -> None:
         self.seen.status = status

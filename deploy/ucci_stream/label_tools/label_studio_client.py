@@ -25,8 +25,7 @@ _UNAUTHORISED, _NOT_FOUND, _FAILED = 401, 404, 400
 _DETAIL_CHARS = 300
 #: The only one that the server's filters take; any other is answered with 500.
 _TIME_FORMAT = "%Y-%m-%dT%H:%M:%S.%fZ"
-
-_JWT_PARTS = 3
+_JWT_DOTS = 2
 
 
 class LabelStudioFailed(LabelToolFailed):
@@ -43,7 +42,7 @@ class LabelStudio:
         self._token = token.strip()
         self._closing = closing
         # A personal access token buys short-lived access tokens; a legacy token is sent as it is.
-        self._is_personal = self._token.count(".") == _JWT_PARTS - 1
+        self._is_personal = self._token.count(".") == _JWT_DOTS
         self._authorization = "" if self._is_personal else f"Token {self._token}"
         self._session: aiohttp.ClientSession | None = None
 

@@ -115,22 +115,17 @@ def hook_headers(settings: Settings, key: str | None) -> dict[str, str]:
     except RequestRefused as refused:
         raise ConfigError([f"--hook-key: {refused}"]) from None
     known = settings.recalibrator.api_keys[name]
-    if "relay" not in known.scopes and not any(
-        labeler.startswith(f"{SOURCE}:") for labeler in known.labelers or (name,)
-    ):
-        fault = (
-            f"--hook-key: the key {name} may not speak for annotators, whose labels come as {SOURCE}:NUMBER; "
-            f"add the scope relay to recalibrator.api_keys.{name}.scopes, or give a key that has it"
-        )
-        raise ConfigError([fault])
-    return {_KEY_HEADER: key}
+    if "relay" in known.scopes or any(one.startswith(f"{SOURCE}:") for one in known.labelers or (name,)):
+        return {_KEY_HEADER: key}
+    fault = (
+        f"--hook-key: the key {name} may not speak for annotators, whose labels come as {SOURCE}:NUMBER; "
+        f"add the scope relay to recalibrator.api_keys.{name}.scopes, or give a key that has it"
+    )
+    raise ConfigError([fault])
 
 
 def hook_address(given: str) -> str:
-    """Return the full address of the webhook; without a path, that of the API is meant.
-
-    Raises ConfigError.
-    """
+    """Return the full address of the webhook; without a path, that of the API is meant. Raises ConfigError."""
     parts = urlsplit(given)
     if parts.scheme not in {"http", "https"} or not parts.hostname:
         raise ConfigError([f"--hook-url: {given!r} is not an address such as http://recalibrator:8080{HOOK_PATH}"])
@@ -139,8 +134,7 @@ def hook_address(given: str) -> str:
 
 async def _find_project(studio: LabelStudio, title: str) -> int | None:
     """Return the number of the oldest project of this title, or None."""
-    same = [found["id"] for found in await studio.projects(title) if found.get("title") == title]
-    return min(same, default=None)
+    return min((found["id"] for found in await studio.projects(title) if found.get("title") == title), default=None)
 
 
 async def require_project(studio: LabelStudio, workload: str, number: int | None) -> int:
@@ -229,10 +223,7 @@ _TEXT_TAG = "query"
 
 
 def labeling_config(fields: Sequence[str]) -> str:
-    """Return the labeling configuration of a workload.
-
-    XML; equal fields give equal text.
-    """
+    """Return the labeling configuration of a workload, XML; equal fields give equal text."""
     text_tag = _text_tag(fields)
     view = ET.Element("View")
     ET.SubElement(view, "Text", name=text_tag, value="$text")
@@ -245,10 +236,7 @@ def labeling_config(fields: Sequence[str]) -> str:
 
 
 def task_of(request: LabelRequested, fields: Sequence[str], *, prefill: bool) -> dict[str, Any]:
-    """Return the task that asks for a label.
-
-    ``prefill``: whether the served entities stand in the fields to begin with.
-    """
+    """Return the task that asks for a label; with ``prefill`` the served entities stand in the fields to begin with."""
     data = {
         "query_id": request.query_id,
         "text": request.text,

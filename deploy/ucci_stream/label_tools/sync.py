@@ -11,11 +11,11 @@ import json
 import signal
 from collections import Counter
 from collections.abc import Awaitable, Callable, Mapping, Sequence
-from contextlib import AbstractAsyncContextManager
+from contextlib import AbstractAsyncContextManager, suppress
 from dataclasses import asdict, dataclass, field
 from datetime import UTC, datetime, timedelta
 from threading import Event
-from typing import Protocol, TypeVar
+from typing import TypeVar
 
 from recalibrator.labelling.label_tool import Interrupted, LabelTool, LabelToolFailed, Task
 from recalibrator.labelling.queue import LabelQueue
@@ -47,10 +47,7 @@ class SyncTopics:
     def __init__(self, settings: Settings, workload: str, source: str, project: str) -> None:
         prefix, options = settings.topics.prefix, settings.recalibrator
         check_topics(settings, (RESULTS, FEEDBACK, LABEL_REQUESTS), (FEEDBACK,))
-        self._settings = settings
-        self._workload = workload
-        self._source = source
-        self._project = project
+        self._settings, self._workload, self._source, self._project = settings, workload, source, project
         self._closing = Event()
         self._queue = LabelQueue([workload], prefix, most=options.label_requests_max)
         self._sent: dict[Author, Sent] = {}
@@ -150,34 +147,19 @@ class Round:
     waiting: int = 0
 
 
-class Topics(Protocol):
-    """The topics as one project's synchronisation sees them; its calls block, and are made by one thread at a time."""
-
-    def requests(self, now: datetime, most: int) -> Sequence[LabelRequested]:
-        """Return the newest open label requests, newest first."""
-
-    def sent(self) -> Mapping[Author, Sent]:
-        """Return what was sent with the highest revision, of each author and query."""
-
-    def send(self, events: Sequence[FeedbackEvent]) -> None:
-        """Send feedback and wait until the broker has it."""
-
-
 class Synchroniser:
     """Keeps one project in step with the topics."""
 
     def __init__(
         self,
         tool: LabelTool,
-        topics: Topics,
+        topics: SyncTopics,
         options: SyncOptions,
         *,
         join_retention_s: float,
         now: Callable[[], datetime] = lambda: datetime.now(UTC),
     ) -> None:
-        self._tool = tool
-        self._topics = topics
-        self._options = options
+        self._tool, self._topics, self._options = tool, topics, options
         self._join_retention = timedelta(seconds=join_retention_s)
         self._now = now
         self._tasks: dict[str, Task] = {}
@@ -235,7 +217,7 @@ class Synchroniser:
             self._changed_at = max(task.changed_at, self._changed_at or task.changed_at)
         if is_full:
             self._tasks, self._full_at = {}, now
-        self._tasks.update(tasks)
+        self._tasks |= tasks
 
     async def _remove(self, tasks: Sequence[str]) -> None:
         for batch in batches(tasks):
@@ -290,17 +272,14 @@ class Rounds:
                 warn(f"{error}; trying again")
             if self.options.every_s is None:
                 return
-            try:
+            with suppress(TimeoutError):
                 await asyncio.wait_for(self.closing.wait(), self.options.every_s)
-            except TimeoutError:
-                continue
 
     async def _open(self, open_tool: Callable[[], Awaitable[LabelTool]]) -> Synchroniser:
         tool = await open_tool()
         if self.topics is None:
-            self.topics = await asyncio.to_thread(
-                SyncTopics, self.settings, self.workload, tool.reader.source, tool.project
-            )
+            names = self.workload, tool.reader.source, tool.project
+            self.topics = await asyncio.to_thread(SyncTopics, self.settings, *names)
         retention_s = self.settings.recalibrator.join_retention_s
         return Synchroniser(tool, self.topics, self.options, join_retention_s=retention_s)
 

@@ -170,9 +170,8 @@ class Phoenix(TracingProject):
         names: _Pairs = [("limit", 1_000), *(("include_annotation_names", name) for name in self._names)]
         ids = list(trace_of)
         for start in range(0, len(ids), _AT_ONCE):
-            async for page in self._pages(
-                path, [*names, *((f"{kind}s", one) for one in ids[start : start + _AT_ONCE])]
-            ):
+            asked = ((f"{kind}s", one) for one in ids[start : start + _AT_ONCE])
+            async for page in self._pages(path, [*names, *asked]):
                 for one in page:
                     if one["annotator_kind"] == "HUMAN":
                         scores[trace_of[one[kind]]].append(_phoenix_score(one))
@@ -207,8 +206,7 @@ class Langfuse(TracingProject):
                 for one in page:
                     subject = one.get("subject") or {}
                     trace = subject.get("id") if subject.get("kind") == "trace" else subject.get("traceId")
-                    is_ours = one["id"].startswith(f"{OURS}:")
-                    if trace and one["source"] != "EVAL" and not is_ours:
+                    if trace and one["source"] != "EVAL" and not one["id"].startswith(f"{OURS}:"):
                         scores[trace].append(_langfuse_score(one))
         for trace, found in scores.items():
             yield ScoredTrace(trace, None, found)

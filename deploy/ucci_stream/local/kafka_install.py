@@ -122,8 +122,7 @@ def _fetch(target: Path) -> None:
 def _fetch_by_maven(maven: str, jars: Path) -> None:
     # By default Maven only warns of a download that its repository's own checksum does not fit.
     argv = [maven, "-q", "-B", "--strict-checksums", "-f", str(POM), "dependency:copy-dependencies"]
-    argv.append("-DincludeScope=runtime")
-    argv.append(f"-DoutputDirectory={jars}")
+    argv += ["-DincludeScope=runtime", f"-DoutputDirectory={jars}"]
     try:
         done = subprocess.run(argv, capture_output=True, text=True, check=False, timeout=_FETCH_TIMEOUT_S)
     except subprocess.TimeoutExpired:
@@ -202,9 +201,8 @@ def properties_text(settings: Mapping[str, str]) -> str:
 
 def meta_properties(cluster_id: str) -> str:
     """Return what marks a data folder as formatted, so that Kafka's storage tool need not run."""
-    return properties_text(
-        {"version": "1", "cluster.id": cluster_id, "node.id": "1", "directory.id": random_kafka_id()}
-    )
+    marks = {"version": "1", "cluster.id": cluster_id, "node.id": "1", "directory.id": random_kafka_id()}
+    return properties_text(marks)
 
 
 def random_kafka_id() -> str:

@@ -199,21 +199,15 @@ class LocalBroker(RunsInBlock):
 
     def _run(self, java: str, jars: Path, cluster_id: str) -> bool:
         main = ("-cp", f"{jars}/*", "kafka.Kafka", str(self.directory / "server.properties"))
-        heap = (f"-Xmx{self._heap_mb}m", f"-Xms{self._heap_mb // 2}m")
+        argv = [java, f"-Xmx{self._heap_mb}m", f"-Xms{self._heap_mb // 2}m", *_JVM, *_LOGGING, *main]
         # With another locale the JVM cannot open a folder whose name is not ASCII.
-        locale = {"LC_ALL": "C.UTF-8"}
-        argv = [java, *heap, *_JVM, *_LOGGING, *main]
-        self._process = ChildProcess("broker", argv, self.directory / "broker.log", locale)
+        self._process = ChildProcess("broker", argv, self.directory / "broker.log", {"LC_ALL": "C.UTF-8"})
         self._process.start()
         atexit.register(self.kill)  # for systems whose kernel does not end a child with its parent
-        if self._is_up(cluster_id):
+        if await_cluster(self._process, self.bootstrap, cluster_id, _START_TIMEOUT_S):
             return True
         self._process.kill()
         return False
-
-    def _is_up(self, cluster_id: str) -> bool:
-        assert self._process is not None
-        return await_cluster(self._process, self.bootstrap, cluster_id, _START_TIMEOUT_S)
 
     def _raise_not_started(self, taken: list[int]) -> None:
         log = self.directory / "broker.log"

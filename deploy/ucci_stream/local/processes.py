@@ -133,9 +133,7 @@ class ChildProcess:
     def __init__(
         self, name: str, argv: Sequence[str], log_path: Path, environ: Mapping[str, str] | None = None
     ) -> None:
-        self.name = name
-        self.log_path = log_path
-        self._argv = list(argv)
+        self.name, self.log_path, self._argv = name, log_path, list(argv)
         self._environ = {**os.environ, **(environ or {})}
         self._process: subprocess.Popen[bytes] | None = None
 

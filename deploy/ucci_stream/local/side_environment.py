@@ -45,11 +45,9 @@ def ensure_side_environment(name: str, version: str, *, size: str, requirement: 
     ``requirement``: what to install of a program without a lock; by default exactly what the lock of this name holds.
     Raises StackFailed with what the installer said.
     """
-    python = cache_directory() / f"{name}-{version}" / "bin" / "python"
-    what = (
-        ["--require-hashes", "--no-deps", "-r", str(LOCKS / f"{name}.lock")] if requirement is None else [requirement]
-    )
-    return _made_once(python, f"{name} {version}", size, lambda: _install(python, name, what))
+    locked = ["--require-hashes", "--no-deps", "-r", str(LOCKS / f"{name}.lock")]
+    what = locked if requirement is None else [requirement]
+    return _made_once(name, version, size, lambda python: _install(python, name, what))
 
 
 def ensure_small_environment(name: str, version: str, *, size: str) -> Path:
@@ -57,31 +55,30 @@ def ensure_small_environment(name: str, version: str, *, size: str) -> Path:
 
     Raises StackFailed with what the installer said.
     """
-    python = cache_directory() / f"{name}-{version}" / "bin" / "python"
-    argv = [str(python), *_PIP_INSTALL, "--only-binary", ":all:", "--require-hashes", "-r", str(LOCKS / f"{name}.lock")]
-    return _made_once(python, f"{name} {version}", size, lambda: _run(name, argv))
+    argv = [*_PIP_INSTALL, "--only-binary", ":all:", "--require-hashes", "-r", str(LOCKS / f"{name}.lock")]
+    return _made_once(name, version, size, lambda python: _run(name, [python, *argv]))
 
 
-def _made_once(python: Path, what: str, size: str, install: Callable[[], None]) -> Path:
-    """Make the environment of this Python unless it is complete; of two processes one makes it, the other waits."""
-    home = python.parent.parent
+def _made_once(name: str, version: str, size: str, install: Callable[[str], None]) -> Path:
+    """Make an environment unless it is complete, and return its Python; of two processes one makes it."""
+    home = cache_directory() / f"{name}-{version}"
+    python = home / "bin" / "python"
     home.parent.mkdir(parents=True, exist_ok=True)
     with (home.parent / f".{home.name}.lock").open("w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
         if not (home / "complete").exists():
             shutil.rmtree(home, ignore_errors=True)
-            sys.stderr.write(f"installing {what} into {home} ({size}, once)\n")
+            sys.stderr.write(f"installing {name} {version} into {home} ({size}, once)\n")
             try:
                 venv.create(home, with_pip=True)
             except subprocess.CalledProcessError as error:  # Debian's Python without python3-venv
                 raise StackFailed(f"{home}: no virtual environment can be made here ({error})") from None
-            install()
+            install(str(python))
             (home / "complete").touch()
     return python
 
 
-def _install(path: Path, name: str, what: Sequence[str]) -> None:
-    python = str(path)
+def _install(python: str, name: str, what: Sequence[str]) -> None:
     _run(name, [python, *_PIP_INSTALL, "--require-hashes", "-r", str(LOCKS / "uv.lock")])
     # Without compiled bytecode the first start takes several times as long. A lock is complete: nothing is resolved.
     uv = [python, "-m", "uv", "pip", "install", "--quiet", "--python", python, "--compile-bytecode"]

@@ -22,6 +22,7 @@ from schemas.routed import ModelRole
 from schemas.settings import Settings
 from schemas.settings_text import load_settings
 from stream_router.model_client.http_probe import ROLES
+from ucci_demo.model_server import PROMPT
 from ucci_stream.local.kafka_node import open_broker
 from ucci_stream.local.processes import ChildProcess, await_signal, free_port, unwound_by_signals
 from ucci_stream.topics.admin import create_topics
@@ -39,14 +40,13 @@ class ModelServer:
     process: ChildProcess
     base_url: str
     ready_url: str
-    model: str
-    prompt: str
     ready_timeout_s: float
 
 
 def recorded_servers(logs: Path) -> tuple[ModelServer, ModelServer]:
     """Return the servers of the two tiny demo models, not yet started."""
-    small, large = (_recorded(role, logs) for role in ROLES)
+    argv = [sys.executable, "-m", "ucci_demo.model_server"]
+    small, large = (_server(role, logs, [*argv, "--model", role], _RECORDED_READY_S, {}) for role in ROLES)
     return small, large
 
 
@@ -58,37 +58,20 @@ def vllm_servers(logs: Path) -> tuple[ModelServer, ModelServer]:
     from ucci_stream.local.side_environment import VLLM_ENVIRONMENT, VLLM_VERSION, ensure_side_environment
 
     python = ensure_side_environment("vllm", VLLM_VERSION, size="3 GB")
-    small, large = (_vllm(role, logs, str(python), VLLM_ENVIRONMENT) for role in ROLES)
+    argv = [str(python), "-m", "vllm.entrypoints.openai.api_server", "--dtype", "float32", "--max-model-len", "512"]
+    argv += ["--generation-config", "vllm", "--enforce-eager", "--model"]
+    checkpoints = ((role, str(MODELS_DIRECTORY / f"photo_{role}")) for role in ROLES)
+    small, large = (_server(role, logs, [*argv, path], _VLLM_READY_S, VLLM_ENVIRONMENT) for role, path in checkpoints)
     return small, large
 
 
-def _recorded(role: ModelRole, logs: Path) -> ModelServer:
-    port = free_port()
-    argv = [sys.executable, "-m", "ucci_demo.model_server", "--model", role, "--served-model-name", f"photo-{role}"]
-    return _server(role, logs, [*argv, "--port", str(port)], port, _RECORDED_READY_S, {})
-
-
-def _vllm(role: ModelRole, logs: Path, python: str, environ: dict[str, str]) -> ModelServer:
-    port = free_port()
-    argv = [python, "-m", "vllm.entrypoints.openai.api_server", "--model", str(MODELS_DIRECTORY / f"photo_{role}")]
-    argv += ["--served-model-name", f"photo-{role}", "--dtype", "float32", "--max-model-len", "512"]
-    argv += ["--generation-config", "vllm", "--enforce-eager", "--host", "127.0.0.1", "--port", str(port)]
-    return _server(role, logs, argv, port, _VLLM_READY_S, environ)
-
-
 def _server(
-    role: ModelRole,
-    logs: Path,
-    argv: list[str],
-    port: int,
-    ready_timeout_s: float,
-    environ: dict[str, str],
+    role: ModelRole, logs: Path, argv: list[str], ready_timeout_s: float, environ: dict[str, str]
 ) -> ModelServer:
-    from ucci_demo.model_server import PROMPT
-
-    address = f"http://127.0.0.1:{port}"
+    port = free_port()
+    argv = [*argv, "--served-model-name", f"photo-{role}", "--host", "127.0.0.1", "--port", str(port)]
     process = ChildProcess(f"{role} model", argv, logs / f"model-{role}.log", environ)
-    return ModelServer(role, process, f"{address}/v1", f"{address}/health", f"photo-{role}", PROMPT, ready_timeout_s)
+    return ModelServer(role, process, f"http://127.0.0.1:{port}/v1", f"http://127.0.0.1:{port}/health", ready_timeout_s)
 
 
 WORKLOAD = "photo-search"
@@ -167,8 +150,7 @@ class Stack:
         for leftover in ("state", "logs", "kafka"):
             shutil.rmtree(directory / leftover, ignore_errors=True)
         (directory / "logs").mkdir(parents=True, exist_ok=True)
-        make = vllm_servers if self.options.models == "vllm" else recorded_servers
-        servers = make(directory / "logs")
+        servers = (vllm_servers if self.options.models == "vllm" else recorded_servers)(directory / "logs")
         for server in servers:
             server.process.start()
             self._parts.callback(server.process.stop, _STOP_TIMEOUT_S)
@@ -179,8 +161,8 @@ class Stack:
             self._say(f"{server.role} model", server.base_url)
         self.config_path.write_text(config_text(self.options, bootstrap, servers, free_port()), encoding="utf-8")
         self.settings = load_settings(self.config_path, {})
-        created = create_topics(self.settings)
-        self._say("topics", f"{len(created.created)} created, {len(created.existing)} there before")
+        topics = create_topics(self.settings)
+        self._say("topics", f"{len(topics.created)} created, {len(topics.existing)} there before")
         self._start_services()
 
     def _start_services(self) -> None:
@@ -193,9 +175,7 @@ class Stack:
             {"UCCI_RECALIBRATOR__HTTP_PORT": str(http_port)},
         )
         self.addresses.recalibrator = f"http://127.0.0.1:{http_port}"
-        self._services = [recalibrator]
-        for index in range(self.options.routers):
-            self._services.append(self._router(index, logs))
+        self._services = [recalibrator, *(self._router(index, logs) for index in range(self.options.routers))]
         self._parts.callback(self._stop_services)
         for child in self._services:
             child.start()
@@ -243,10 +223,10 @@ http_port = {http_port}
 state_dir = {json.dumps(str(options.directory / "state"))}
 
 [workloads.{WORKLOAD}]
-prompt = {json.dumps(small.prompt)}
+prompt = {json.dumps(PROMPT)}
 fields = {json.dumps(FIELDS)}
-small = {{ base_url = {json.dumps(small.base_url)}, model = {json.dumps(small.model)}, timeout_s = 10.0 }}
-large = {{ base_url = {json.dumps(large.base_url)}, model = {json.dumps(large.model)}, timeout_s = 30.0 }}
+small = {{ base_url = {json.dumps(small.base_url)}, model = "photo-small", timeout_s = 10.0 }}
+large = {{ base_url = {json.dumps(large.base_url)}, model = "photo-large", timeout_s = 30.0 }}
 target = {{ micro_f1 = {options.micro_f1}, safety = 0.65 }}
 sampling = {{ exploration_probability = {options.exploration}, label_probability_kept = {options.label_kept}, \
 label_probability_escalated = {options.label_escalated} }}
@@ -257,9 +237,9 @@ trusted_labelers = {json.dumps(options.trusted_labelers)}
 
 
 def _handoff(options: StackOptions) -> str:
-    margin, granularity = HANDOFF.margin, HANDOFF.granularity
-    line = f"handoff = {{ margin = {margin}, granularity = {json.dumps(granularity)} }}\n"
-    return line if options.handoff else ""
+    if not options.handoff:
+        return ""
+    return f"handoff = {{ margin = {HANDOFF.margin}, granularity = {json.dumps(HANDOFF.granularity)} }}\n"
 
 
 def run_until_interrupted(options: StackOptions, console: Console) -> None:

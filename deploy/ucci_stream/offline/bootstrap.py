@@ -76,7 +76,7 @@ def bootstrap_events(ours: WorkloadSettings, path: Path, issued_at: datetime) ->
     refused. Raises FeedStopped, naming what is wrong with the file, a bad line by its number.
     """
     document = _whole_document(path)
-    if is_router_file(document):
+    if isinstance(document, dict) and document.get("format") == "ucci-router":
         if ours.uncertainty != DEFAULT_SIGNAL:
             raise FeedStopped(f"{path}: is a map of {DEFAULT_SIGNAL}, configured is uncertainty = {ours.uncertainty!r}")
         try:
@@ -122,8 +122,7 @@ def _version_of(
     settings: WorkloadSettings, events: Iterable[LabelledExample | Command], source: str
 ) -> CalibrationVersion:
     """Return the last version that the core makes of these events. Raises FeedStopped when it makes none."""
-    core = Recalibrator(settings)
-    version = None
+    core, version = Recalibrator(settings), None
     for event in events:
         version = core.observe(event) or version
     if version is None:
@@ -166,8 +165,7 @@ def send_events(settings: Settings, workload: str, events: Iterable[LabelledExam
 
 
 def _send_all(sends: Sends, workload: str, events: Iterable[LabelledExample | Command]) -> tuple[int, Command]:
-    command: Command | None = None
-    examples = 0
+    command, examples = None, 0
     for event in events:
         if isinstance(event, Command):
             command = event
@@ -193,9 +191,6 @@ def _whole_document(path: Path) -> object:
         return None
 
 
-FORMAT = "ucci-router"
-
-
 class _Knots(BaseModel):
     model_config = ConfigDict(allow_inf_nan=False)
     x: Annotated[Many[float], Field(min_length=1)]
@@ -219,11 +214,6 @@ class OfflineCalibration(NamedTuple):
     map: CalibrationMap
     uncertainty_threshold: float
     error_probability_threshold: float
-
-
-def is_router_file(document: Any) -> bool:
-    """Return whether a decoded JSON document is a ``router.json``."""
-    return isinstance(document, dict) and document.get("format") == FORMAT
 
 
 def read_router_file(text: str) -> OfflineCalibration:
@@ -252,24 +242,18 @@ def _observation(line: bytes) -> Observation:
         raise DecodeError("not_json", f"not valid JSON: {error}") from None
     kind = document.get("kind", "labelled") if isinstance(document, dict) else None
     if not isinstance(kind, str) or kind not in _KINDS:
-        raise DecodeError(
-            "invalid_field", f"kind: must be one of {', '.join(_KINDS)} (got {repr(kind)[:_SHOWN_CHARS]})", "kind"
-        )
+        fault = f"kind: must be one of {', '.join(_KINDS)} (got {repr(kind)[:_SHOWN_CHARS]})"
+        raise DecodeError("invalid_field", fault, "kind")
     return _KINDS[kind].from_json(line)
 
 
 def replay(settings: WorkloadSettings, path: Path) -> Iterator[tuple[int, CalibrationVersion]]:
     """Feed a JSONL file of labelled examples through the pure core.
 
-    Traffic summaries and commands are taken too, distinguished by ``kind``; observations of other workloads are passed
-    over.
-
+    Traffic summaries and commands are taken too, by their ``kind``; observations of other workloads are passed over.
     Yields line number and the version that this line brought about. Raises FeedStopped, naming the bad line.
     """
     core = Recalibrator(settings)
     for number, observation in decoded_lines(path, _observation):
-        if observation.workload != settings.name:
-            continue
-        version = core.observe(observation)
-        if version is not None:
+        if observation.workload == settings.name and (version := core.observe(observation)) is not None:
             yield number, version

@@ -108,21 +108,18 @@ def calibrate(workload: WorkloadSettings, files: CalibrateFiles, concurrency: in
         raise ConfigError([f"{files.gold}: no line has a value for one of the fields {names}: is the file right?"])
     with open_answers(files.answers) as answers:
         _ask(workload, queries, answers, concurrency)
-        pairs = [
-            (query, _run(workload, "small", query, answers), _run(workload, "large", query, answers))
-            for query in queries
-        ]
+        small, large = ([_run(workload, role, query, answers) for query in queries] for role in ROLES)
+    pairs = list(zip(queries, small, large, strict=True))
     settings, is_measured = _with_costs(workload, pairs)
     examples = tuple(one for pair in pairs if (one := _example(settings, *pair, now)) is not None)
     _write(files.examples, examples)
-    version = first_version(settings, examples, now, str(files.gold))
     return Calibrated(
-        version=version,
+        version=first_version(settings, examples, now, str(files.gold)),
         examples=examples,
         settings=settings,
         measured_cost=is_measured,
-        small_failures=sum(not small.valid for _, small, _ in pairs),
-        large_failures=sum(not large.valid for _, _, large in pairs),
+        small_failures=sum(not run.valid for run in small),
+        large_failures=sum(not run.valid for run in large),
         left_out=len(pairs) - len(examples),
     )
 
@@ -161,11 +158,9 @@ def _with_costs(
     workload: WorkloadSettings, pairs: Sequence[tuple[GoldQuery, ModelRun, ModelRun]]
 ) -> tuple[WorkloadSettings, bool]:
     """Return the settings with costs: as configured, else the ratio of mean latencies."""
-    if workload.cost is not None:
-        return workload, False
     small = sum(run.latency_s for _, run, _ in pairs)
     large = sum(run.latency_s for _, _, run in pairs)
-    if small <= 0.0 or large <= 0.0:
+    if workload.cost is not None or small <= 0.0 or large <= 0.0:
         return workload, False
     return workload.model_copy(update={"cost": ModelCosts(small=1.0, large=round(large / small, 2))}), True
 
@@ -185,21 +180,18 @@ def _example(
         reason = "small_failed"
     elif not large.valid:
         reason = "degraded"
-    served = large if large.valid else small
+    served, costs = large if large.valid else small, workload.cost or ModelCosts(large=1.0)
+    uncertainty = small.uncertainty if small.valid else None
     routed = RoutedEvent(
         query_id=query.query_id,
         workload=workload.name,
         text=query.line.text,
         entities=served.entities or {},
         answered_by="large" if large.valid else "small",
-        decision=Decision(
-            escalated=True, reason=reason, uncertainty=small.uncertainty if small.valid else None, large_probability=1.0
-        ),
+        decision=Decision(escalated=True, reason=reason, uncertainty=uncertainty, large_probability=1.0),
         small=small,
         large=large,
-        cost=query_cost(
-            workload.cost or ModelCosts(large=1.0), escalated=True, small=_tokens(small), large=[_tokens(large)]
-        ),
+        cost=query_cost(costs, escalated=True, small=_tokens(small), large=[_tokens(large)]),
         label=LabelRequest(requested=True, probability=1.0, reason="random"),
         routed_at=now,
         routed_by=SOURCE,
@@ -225,9 +217,8 @@ def _progress(missing: Mapping[ModelRole, int], queries: int, known: str) -> Ite
     """Show how many calls are answered and how long the rest will take; one line alone where nobody watches."""
     asked = sum(missing.values())
     kept = len(missing) * queries - asked
-    err.print(
-        f"asking both models: {asked} calls" + (f", {kept}{known}" if kept else ""), highlight=False, soft_wrap=True
-    )
+    told = f", {kept}{known}" if kept else ""
+    err.print(f"asking both models: {asked} calls{told}", highlight=False, soft_wrap=True)
     with progress(MofNCompleteColumn(), TimeElapsedColumn(), TextColumn("left"), TimeRemainingColumn()) as bars:
         tasks = {role: bars.add_task(role, completed=queries - count, total=queries) for role, count in missing.items()}
         yield lambda role: bars.advance(tasks[role])

@@ -47,11 +47,10 @@ class Promise:
 
     def as_json(self) -> dict[str, Any]:
         """Return it as JSON values."""
+        promised = {"promised": self.target.model_dump(mode="json"), "remark": self.remark}
         return {
             "target": self.target.micro_f1,
-            **(
-                {} if self.target.is_plain else {"promised": self.target.model_dump(mode="json"), "remark": self.remark}
-            ),
+            **({} if self.target.is_plain else promised),
             "state": self.state,
             "escalation_rate": self.escalation_rate,
             "micro_f1": {"estimate": self.micro_f1, "margin_95": self.margin, "best": self.best_micro_f1},
@@ -106,7 +105,13 @@ def what_if(settings: WorkloadSettings, examples: Sequence[LabelledExample], mad
     """
     present = _in_force(settings)
     ratios = (*present, *(ratio for ratio in _COST_RATIOS if ratio not in present))
-    return [promise_of(version, ratios) for version in _versions(settings, examples, made)]
+    versions = (
+        made
+        if target == settings.target
+        else first_version(settings.model_copy(update={"target": target}), examples, made.created_at, "what-if")
+        for target in _targets_around(settings.target)
+    )
+    return [promise_of(version, ratios) for version in versions]
 
 
 def _promised(done: Calibrated) -> Promise:
@@ -116,17 +121,6 @@ def _promised(done: Calibrated) -> Promise:
 def _in_force(settings: WorkloadSettings) -> tuple[float, ...]:
     """Return the cost of a large call in small calls, or nothing where no cost is known."""
     return () if settings.cost is None else (settings.cost.large / settings.cost.small,)
-
-
-def _versions(
-    settings: WorkloadSettings, examples: Sequence[LabelledExample], made: CalibrationVersion
-) -> Iterator[CalibrationVersion]:
-    for target in _targets_around(settings.target):
-        if target == settings.target:
-            yield made
-        else:
-            other = settings.model_copy(update={"target": target})
-            yield first_version(other, examples, made.created_at, "what-if")
 
 
 def _targets_around(target: Target) -> Iterator[Target]:
@@ -205,8 +199,7 @@ def lines(done: Calibrated, promises: Sequence[Promise]) -> list[RenderableType]
     counts += "".join(f", {count} without a usable {role} answer" for count, role in failures if count)
     if done.left_out:
         counts += f", {done.left_out} left out because neither model gave one"
-    said = sentence(_promised(done))
-    found: list[RenderableType] = [Text(said, style="bold"), *doubts(done), counts]
+    found: list[RenderableType] = [Text(sentence(_promised(done)), style="bold"), *doubts(done), counts]
     if done.measured_cost and done.settings.cost is not None:
         found.append(
             f"cost: large = {done.settings.cost.large:g} small calls, by the mean latencies of this run; set "
@@ -219,8 +212,7 @@ def draw(done: Calibrated, path: Path) -> Path:
     """Draw the map and the frontier to a PNG or SVG, the sentence above them."""
     from ucci_stream.offline.pictures import plot_calibration
 
-    said = sentence(_promised(done))
-    return plot_calibration(done.version, path, done.examples, said)
+    return plot_calibration(done.version, path, done.examples, sentence(_promised(done)))
 
 
 def _share(value: float, digits: int = 3) -> str:

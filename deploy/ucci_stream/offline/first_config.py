@@ -77,20 +77,16 @@ def first_config(given: Given, environ: Mapping[str, str], ask: Ask) -> FirstCon
     models = {role: given.models[role] or _model_of(role, urls[role], ask) for role in ROLES}
     named = Counter(name for query in gold for name in query.line.entities)
     fields = given.fields or tuple(name for name, _ in named.most_common())
-    prompt = given.prompt
-    if prompt is None and not fields:
-        fields = tuple(_split(ask("--fields", "Fields to extract, separated by commas", None)))
-    if prompt is None:
-        prompt = default_prompt(fields)
-    draft = _Draft(given, urls, models, prompt)
+    if given.prompt is None and not fields:
+        fields = _split(ask("--fields", "Fields to extract, separated by commas", None))
+    draft = _Draft(given, urls, models, default_prompt(fields) if given.prompt is None else given.prompt)
     if not fields:
         fields = draft.fields_of_an_answer(environ, ask)
     text = draft.text(fields)
     settings = _checked(text, environ)
-    text_to_try = gold[0].line.text if gold else SAMPLE_TEXT
-    probed = asyncio.run(probe_workload(settings.workloads[given.workload], dict.fromkeys(ROLES, text_to_try)))
-    doubts = doubts_of(probed)
-    return FirstConfig(text, (*settings_warnings(settings), *doubts))
+    texts = dict.fromkeys(ROLES, gold[0].line.text if gold else SAMPLE_TEXT)
+    probed = asyncio.run(probe_workload(settings.workloads[given.workload], texts))
+    return FirstConfig(text, (*settings_warnings(settings), *doubts_of(probed)))
 
 
 def default_prompt(fields: Sequence[str]) -> str:
@@ -117,9 +113,8 @@ class _Draft:
             f"{role} = {{ base_url = {_quoted(self.urls[role])}, model = {_quoted(self.models[role])} }}"
             for role in ROLES
         )
-        begun = (
-            _NEW_FILE.format(kafka=_quoted(given.kafka)) if given.existing is None else f"{given.existing.rstrip()}\n"
-        )
+        new = _NEW_FILE.format(kafka=_quoted(given.kafka))
+        begun = new if given.existing is None else f"{given.existing.rstrip()}\n"
         return f"""\
 {begun}
 [workloads.{name}]
@@ -137,13 +132,11 @@ target = {{ micro_f1 = {given.target} }}   # or cost = 1.7, fields = {{ NAME = 0
         query = ask("--fields", "A query to try the prompt with", None)
         (probed,) = asyncio.run(probe_workload(workload, {"large": query}))
         doubts_of((probed,))
-        keys: list[str] = []
-        if probed.reply is not None:
-            try:
-                keys = list(json.loads(probed.reply.text))
-            except (ValueError, TypeError):
-                keys = []
-        return tuple(_split(ask("--fields", "Fields", ",".join(keys) or None)))
+        try:
+            keys = list(json.loads("[]" if probed.reply is None else probed.reply.text))
+        except (ValueError, TypeError):
+            keys = []
+        return _split(ask("--fields", "Fields", ",".join(keys) or None))
 
 
 def _model_of(role: ModelRole, url: str, ask: Ask) -> str:
@@ -176,8 +169,8 @@ def _checked(text: str, environ: Mapping[str, str]) -> Settings:
     return settings
 
 
-def _split(names: str) -> list[str]:
-    return [name.strip() for name in names.split(",") if name.strip()]
+def _split(names: str) -> tuple[str, ...]:
+    return tuple(name.strip() for name in names.split(",") if name.strip())
 
 
 def _quoted(text: str) -> str:

@@ -73,14 +73,9 @@ def read_gold(path: Path) -> tuple[GoldQuery, ...]:
 
 def unknown_fields(queries: Sequence[GoldQuery], fields: Sequence[str]) -> Iterator[str]:
     """Yield a warning for each field that lines name and the workload does not have; such values count nothing."""
-    first: dict[str, int] = {}
-    times: Counter[str] = Counter()
-    for query in queries:
-        for name in query.line.entities:
-            if name not in fields:
-                first.setdefault(name, query.number)
-                times[name] += 1
-    for name, count in times.most_common():
+    named = [(name, query.number) for query in queries for name in query.line.entities if name not in fields]
+    first = dict(reversed(named))
+    for name, count in Counter(name for name, _ in named).most_common():
         near = get_close_matches(name, fields, n=1)
         hint = f"; is {near[0]} meant?" if near else ""
         yield f"{name}: is no field of the workload, ignored on {count} lines, first on line {first[name]}{hint}"
