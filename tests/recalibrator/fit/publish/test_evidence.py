@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from recalibrator.core import Recalibrator
+from recalibrator.fit.codec import Floats
 from recalibrator.fit.decide.threshold import Policies
 from recalibrator.fit.publish.evidence import _rounded, frontier, uncertainty_histogram
 from recalibrator.fit.publish.label_plan import LATEST, steady_noise
@@ -19,14 +19,15 @@ from recalibrator.headlines.label_plan import plan_lines
 from schemas.costs import ModelCosts, expected_cost
 from schemas.status import LabelPlan
 from schemas.traffic import GridSpec
-from tests.support.cascade_stream import drive, settings, typo_world
+from tests.support.cascade_stream import drive, typo_world
+from tests.support.cores import driven, present, restarted
 
 CELLS = 512
 GRID = Grid(GridSpec(cells=CELLS))
 MOST_POINTS = 64
 
 
-def policies(mass: np.ndarray[tuple[int], np.dtype[np.float64]]) -> Policies:
+def policies(mass: Floats) -> Policies:
     """All policies over traffic in these cells; the more escalate, the better."""
     shares = mass / mass.sum()
     rate = np.concatenate((np.cumsum(shares[::-1])[::-1], [0.0]))
@@ -46,21 +47,16 @@ masses = (
 
 
 @given(mass=masses, chosen=st.integers(0, CELLS))
-def test_the_frontier_is_ordered_and_holds_the_chosen_policy(
-    mass: np.ndarray[tuple[int], np.dtype[np.float64]], chosen: int
-) -> None:
-    weighed = policies(mass)
-    found = frontier(weighed, chosen, ModelCosts(large=3.0), 0.05)
-
-    assert len(found.threshold) <= MOST_POINTS
-    assert len(found.threshold) == len(found.escalation_rate) == len(found.micro_f1) == len(found.sequential_cost)
-    assert all(a >= b for a, b in zip(found.escalation_rate, found.escalation_rate[1:], strict=False))
-    assert found.chosen is not None
-    assert found.threshold[found.chosen] == pytest.approx(weighed.thresholds[chosen], abs=1e-6)
-    for rate, cost in zip(found.escalation_rate, found.sequential_cost, strict=True):
-        assert cost == pytest.approx(expected_cost(ModelCosts(large=3.0), rate, 0.05).sequential, abs=1e-4)
-    assert found.escalation_rate[0] == pytest.approx(1.0, abs=1e-5)
-    assert found.escalation_rate[-1] == pytest.approx(0.0, abs=1e-5)
+def test_the_frontier_is_ordered_and_holds_the_chosen_policy(mass: Floats, chosen: int) -> None:
+    weighed, costs = policies(mass), ModelCosts(large=3.0)
+    found = frontier(weighed, chosen, costs, 0.05)
+    rates = found.escalation_rate
+    assert MOST_POINTS >= len(found.threshold) == len(rates) == len(found.micro_f1) == len(found.sequential_cost)
+    assert list(rates) == sorted(rates, reverse=True)
+    assert found.threshold[present(found.chosen)] == pytest.approx(weighed.thresholds[chosen], abs=1e-6)
+    expected = [expected_cost(costs, rate, 0.05).sequential for rate in rates]
+    assert found.sequential_cost == pytest.approx(expected, abs=1e-4)
+    assert (rates[0], rates[-1]) == pytest.approx((1.0, 0.0), abs=1e-5)
 
 
 def test_what_is_not_known_is_not_drawn() -> None:
@@ -69,9 +65,8 @@ def test_what_is_not_known_is_not_drawn() -> None:
 
 
 @given(mass=masses)
-def test_a_histogram_keeps_the_mass_between_its_edges(mass: np.ndarray[tuple[int], np.dtype[np.float64]]) -> None:
+def test_a_histogram_keeps_the_mass_between_its_edges(mass: Floats) -> None:
     found = uncertainty_histogram(mass, GRID.edges)
-
     assert len(found.edges) == len(found.share) + 1
     assert (found.edges[0], found.edges[-1]) == (0.0, 1.0)
     # Each of 64 shares is rounded to five digits.
@@ -87,11 +82,8 @@ def test_what_is_drawn_is_rounded_exactly_ties_included(values: list[float]) -> 
 
 @pytest.fixture(scope="module")
 def plan() -> LabelPlan:
-    core = Recalibrator(settings(labels={"per_queries": 0.05}, sampling={}))
-    drive(core, typo_world(20_000, 20_000).draw, 12_000)
-    found = core.status().label_plan
-    assert found is not None
-    return found
+    core = driven(typo_world(20_000, 20_000), 12_000, labels={"per_queries": 0.05}, sampling={})
+    return present(core.status().label_plan)
 
 
 @pytest.mark.parametrize("rate", [0.02, 0.2])
@@ -124,25 +116,19 @@ def test_twice_the_labels_do_not_halve_the_variance(plan: LabelPlan) -> None:
 
 
 def test_the_latest_labels_say_what_they_changed(plan: LabelPlan) -> None:
-    effect = plan.latest
-    assert effect is not None
+    effect = present(plan.latest)
+    (before, now), (former, cost) = effect.uncertainty_threshold, present(effect.cost)
     assert effect.labels == LATEST
-    assert effect.cost is not None
-    assert effect.measured is not None
-    before, now = effect.uncertainty_threshold
     # A higher threshold escalates less.
-    assert (effect.cost[0] - effect.cost[1]) * (now - before) >= 0.0
-    assert all(one.lower <= one.estimate <= one.upper for one in effect.measured)
+    assert (former - cost) * (now - before) >= 0.0
+    assert all(one.lower <= one.estimate <= one.upper for one in present(effect.measured))
 
 
 def test_without_labels_nothing_they_alone_show_is_found() -> None:
-    core = Recalibrator(settings())
     world = typo_world(20_000, 20_000)
-    drive(core, world.draw, 6_000)
-    free = Recalibrator.restore(settings(labels={"per_day": 0}, sampling={}), core.snapshot())
+    free = restarted(driven(world, 6_000), labels={"per_day": 0}, sampling={})
     drive(free, world.draw, 1_000, first=6_000)
-    plan = free.status().label_plan
-    assert plan is not None
+    plan = present(free.status().label_plan)
     assert plan.now == 0
     lines = plan_lines(plan)
     assert lines[0].startswith("Without labels")
@@ -151,13 +137,10 @@ def test_without_labels_nothing_they_alone_show_is_found() -> None:
 
 def test_the_last_labels_counted_as_todays_for_ever() -> None:
     """Where nobody is asked any more nothing makes labels old: the interval stayed that of the day they ended."""
-    core = Recalibrator(settings())
     world = typo_world(40_000, 40_000)
-    drive(core, world.draw, 8_000)
-    then = core.status().micro_f1
-    free = Recalibrator.restore(settings(labels={"per_day": 0}, sampling={}), core.snapshot())
+    core = driven(world, 8_000)
+    then = present(core.status().micro_f1)
+    free = restarted(core, labels={"per_day": 0}, sampling={})
     drive(free, world.draw, 8_000, first=8_000)
-    now = free.status().micro_f1
-    assert then is not None
-    assert now is not None
+    now = present(free.status().micro_f1)
     assert now.upper - now.lower > 1.5 * (then.upper - then.lower)

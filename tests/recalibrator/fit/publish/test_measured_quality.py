@@ -22,6 +22,7 @@ from schemas.event import to_us
 from schemas.status import VerdictStatus
 from schemas.traffic import GridSpec
 from tests.support.cascade_stream import FIELDS, START, Answers, drive, example, settings, typo_world
+from tests.support.cores import present, restarted
 from tests.support.versions import sealed_version
 
 
@@ -51,8 +52,7 @@ def served(queries: int, by: CalibrationVersion) -> tuple[LabelTable, float]:
 def test_explored_queries_flattered_what_was_served(atom: Atom | None) -> None:
     """They are three of five labelled kept queries and three of a hundred served ones."""
     table, truth = served(30_000, version(atom))
-    found = measured(table, 0, 1_000.0)
-    assert found is not None
+    found = present(measured(table, 0, 1_000.0))
     assert abs(found.estimate - truth) < 0.015
     assert found.lower < truth < found.upper
     if atom is None:
@@ -88,21 +88,18 @@ def test_windows_follow_labels_and_a_snapshot_goes_on_alike() -> None:
     assert WINDOWS["fast"] <= fast.labels <= 2 * WINDOWS["fast"]
     assert fast.since > slow.since >= START
     assert slow.lower < slow.estimate < slow.upper
-    assert Recalibrator.restore(core.settings, core.snapshot()).status().measured == status.measured
+    assert restarted(core).status().measured == status.measured
 
 
 def test_a_withdrawn_label_is_measured_no_more() -> None:
     table, _ = served(4_000, version())
-    before = measured(table, 0, 250.0)
+    before = present(measured(table, 0, 250.0)).labels
     rows = [number for number in range(4_000) if table.standing(f"q-{number}") > 0]
     answers = Answers(0.2, (0, FIELDS), (0, FIELDS), FIELDS, agree=True)
     for number in rows[:100]:
         label = example(answers, f"q-{number}", "w", START + timedelta(seconds=number), version=version())[1]
         table.offer(label.model_copy(update={"retracted": True, "revision": 2}))
-    after = measured(table, 0, 250.0)
-    assert before is not None
-    assert after is not None
-    assert after.labels == before.labels - 100
+    assert present(measured(table, 0, 250.0)).labels == before - 100
 
 
 def test_a_degraded_answer_counts_as_the_small_one() -> None:
@@ -111,9 +108,7 @@ def test_a_degraded_answer_counts_as_the_small_one() -> None:
         answers = Answers(0.9, (3, FIELDS), (0, 0), FIELDS, agree=False)
         label: LabelledExample = example(answers, f"q-{number}", "w", START, version=version())[1]
         table.offer(label.model_copy(update={"reason": "degraded", "label_requested": True}))
-    found = measured(table, to_us(START), 250.0)
-    assert found is not None
-    assert found.estimate == pytest.approx(0.5)
+    assert present(measured(table, to_us(START), 250.0)).estimate == pytest.approx(0.5)
 
 
 QUERIES = 6_000
@@ -127,11 +122,9 @@ def judged(label: LabelledExample, verdict: str, **changed: Any) -> LabelledExam
 def labels(number: int) -> list[LabelledExample]:
     """Labels of served small answers: every fourth is wrong in one of six pairs."""
     kept = {"large": None, "agree": None, "large_probability": 0.0, "label_probability": 0.5, "reason": "kept"}
-    made = [Answers(0.1, (FIELDS - (n % 4 == 0), FIELDS), (0, 0), FIELDS, agree=False) for n in range(number)]
-    return [
-        example(one, f"q-{n}", "w", START + timedelta(seconds=n))[1].model_copy(update=kept)
-        for n, one in enumerate(made)
-    ]
+    made = (Answers(0.1, (FIELDS - (n % 4 == 0), FIELDS), (0, 0), FIELDS, agree=False) for n in range(number))
+    told = (example(one, f"q-{n}", "w", START + timedelta(seconds=n))[1] for n, one in enumerate(made))
+    return [label.model_copy(update=kept) for label in told]
 
 
 class Heckled(Recalibrator):
@@ -151,8 +144,7 @@ def test_hostile_verdicts_move_no_version() -> None:
     expected, found = (drive(core, world.draw, QUERIES) for core in (quiet, heckled))
     assert len(expected.versions) > 3
     assert [one.digest for _, one in found.versions] == [one.digest for _, one in expected.versions]
-    verdicts = heckled.status().verdicts
-    assert verdicts is not None
+    verdicts = present(heckled.status().verdicts)
     assert (verdicts.right, verdicts.right_if_exact, verdicts.right_if_wrong) == (0.0, 0.0, 0.0)
     assert quiet.status().verdicts is None
 
@@ -168,14 +160,12 @@ def test_verdicts_alone_stand_in_for_no_label() -> None:
 
 def test_the_share_of_right_stands_beside_what_labels_find() -> None:
     core = Recalibrator(settings())
-    said = labels(400)
-    for number, label in enumerate(said):
+    for number, label in enumerate(labels(400)):
         # Every eighth exact answer is called wrong, and every second one that is not exact is called right.
-        wrong = number % 8 == 1 or number % 8 == 0
-        core.observe(judged(label, "wrong" if wrong else "right"))
-        core.observe(label.model_copy(update={"verdict": "wrong" if wrong else "right", "revision": 2}))
-    verdicts = core.status().verdicts
-    assert verdicts is not None
+        verdict = "wrong" if number % 8 in (0, 1) else "right"
+        core.observe(judged(label, verdict))
+        core.observe(label.model_copy(update={"verdict": verdict, "revision": 2}))
+    verdicts = present(core.status().verdicts)
     assert (verdicts.given, verdicts.labelled, verdicts.right, verdicts.exact) == (400, 400, 0.75, 0.75)
     assert verdicts.right_if_exact == pytest.approx(5 / 6)
     assert verdicts.right_if_wrong == 0.5
@@ -202,11 +192,8 @@ def test_a_withdrawn_verdict_is_shown_no_more() -> None:
 
 
 def test_a_flood_of_verdicts_is_bounded_and_kept() -> None:
-    core = Recalibrator(settings())
-    label = labels(1)[0]
+    core, (label,) = Recalibrator(settings()), labels(1)
     for number in range(KEPT_VERDICTS + 500):
-        verdict = "wrong" if number < 500 else "right"
-        core.observe(judged(label, verdict, query_id=f"thumb-{number}"))
-    restored = Recalibrator.restore(settings(), core.snapshot())
-    assert restored.status().verdicts == VerdictStatus(given=KEPT_VERDICTS + 500, right=1.0)
+        core.observe(judged(label, "wrong" if number < 500 else "right", query_id=f"thumb-{number}"))
+    assert restarted(core).status().verdicts == VerdictStatus(given=KEPT_VERDICTS + 500, right=1.0)
     assert len(core.snapshot()) < 150_000

@@ -15,28 +15,26 @@ from schemas import CalibrationMap, TrialTraffic
 from schemas.trial import CalibrationTrial, TrialStatus
 from tests.recalibrator.fit.publish.test_versions import published
 from tests.support.cascade_stream import START, Answers, drive, example, route, routed_batch, settings, typo_world
+from tests.support.cores import driven, in_force, present, restarted
 from tests.support.orders import MAP, note, order
 
 WORLD = typo_world(4_000, 9_999, seed=12)
 
 
 def told(core: Recalibrator) -> TrialStatus:
-    found = core.status().trial
-    assert found is not None
-    return found
+    return present(core.status().trial)
 
 
 def running(core: Recalibrator) -> CalibrationTrial:
-    assert core.trial is not None
-    return core.trial
+    return present(core.trial)
 
 
 @pytest.fixture
 def core() -> Recalibrator:
     """Version 1 lies in the history, version 2 is in force."""
     core = Recalibrator(settings())
-    order(core, "bootstrap", map=MAP, uncertainty_threshold=0.3)
-    order(core, "bootstrap", map=MAP, uncertainty_threshold=0.5)
+    for threshold in (0.3, 0.5):
+        order(core, "bootstrap", map=MAP, uncertainty_threshold=threshold)
     return core
 
 
@@ -44,12 +42,12 @@ def core() -> Recalibrator:
 def test_a_trial_has_a_number_of_its_own_and_is_not_in_force(
     core: Recalibrator, action: str, share: float | None
 ) -> None:
-    in_force = core.current
+    before = core.current
     assert order(core, action, version=1, share=share, reason="what if") is None
     trial = running(core)
     assert (trial.mode, trial.share, trial.base_version, trial.reason) == (action, share, 2, "what if")
     assert (trial.version.version, trial.version.uncertainty_threshold, trial.version.map) == (3, 0.3, MAP)
-    assert core.current == in_force
+    assert core.current == before
     assert (told(core).content_of, told(core).ended_at) == (1, None)
     following = published(core, "bootstrap", map=MAP)
     assert (following.version, following.parent_version) == (4, 2)
@@ -69,15 +67,7 @@ def test_a_trial_can_be_promoted_after_many_versions(core: Recalibrator) -> None
     order(core, "shadow", version=1)
     for _ in range(core.constants.kept_versions + 1):
         order(core, "bootstrap", map=MAP, uncertainty_threshold=0.5)
-    promoted = published(core, "promote")
-    assert promoted.uncertainty_threshold == 0.3
-
-
-def test_stop_ends_a_trial_and_publishes_nothing(core: Recalibrator) -> None:
-    in_force = core.current
-    order(core, "shadow", version=1)
-    assert order(core, "stop_trial") is None
-    assert (core.trial, core.current, told(core).ended_by) == (None, in_force, "stop_trial")
+    assert published(core, "promote").uncertainty_threshold == 0.3
 
 
 def test_a_new_trial_takes_the_place_of_the_one_under_way(core: Recalibrator) -> None:
@@ -86,12 +76,16 @@ def test_a_new_trial_takes_the_place_of_the_one_under_way(core: Recalibrator) ->
     assert (running(core).mode, running(core).version.version) == ("canary", 4)
 
 
-@pytest.mark.parametrize(("action", "version"), [("activate", 1), ("pin", 1), ("pin", 2), ("pin", None)])
+@pytest.mark.parametrize(
+    ("action", "version"), [("activate", 1), ("pin", 1), ("pin", 2), ("pin", None), ("stop_trial", None)]
+)
 def test_who_rolls_back_or_pins_ends_the_trial(core: Recalibrator, action: str, version: int | None) -> None:
+    """And so does who stops it, which publishes nothing."""
+    before = core.current
     order(core, "canary", version=1, share=0.5)
-    order(core, action, version=version)
-    assert core.trial is None
-    assert told(core).ended_by == action
+    made = order(core, action, version=version)
+    assert (core.trial, told(core).ended_by) == (None, action)
+    assert (made is None, core.current == before) == (action == "stop_trial",) * 2
 
 
 def test_an_act_that_is_refused_leaves_the_trial_alone(core: Recalibrator) -> None:
@@ -106,8 +100,7 @@ def test_pinned_workload_allows_only_a_shadow(core: Recalibrator) -> None:
     """A pinned workload runs a shadow trial but refuses a canary."""
     order(core, "pin")
     order(core, "canary", version=1, share=0.5)
-    assert core.trial is None
-    assert note(core) == "canary refused: the workload is pinned; unpin it first"
+    assert (core.trial, note(core)) == (None, "canary refused: the workload is pinned; unpin it first")
     order(core, "shadow", version=1)
     assert running(core).mode == "shadow"
     assert order(core, "promote") is not None
@@ -132,8 +125,7 @@ def test_what_cannot_be_tried_is_refused_with_a_reason(
 def test_a_trial_needs_a_version_in_force() -> None:
     core = Recalibrator(settings())
     order(core, "shadow", version=1, map=MAP, uncertainty_threshold=0.3)
-    assert core.trial is None
-    assert note(core) == "shadow refused: there is no version in force to compare with"
+    assert (core.trial, note(core)) == (None, "shadow refused: there is no version in force to compare with")
 
 
 def test_a_version_too_old_to_be_kept_is_tried_from_the_command(core: Recalibrator) -> None:
@@ -143,10 +135,8 @@ def test_a_version_too_old_to_be_kept_is_tried_from_the_command(core: Recalibrat
 
 @pytest.mark.parametrize("missing", ["version", "share"])
 def test_a_canary_needs_version_and_share(missing: str) -> None:
-    given = {"version": 1, "share": 0.5}
-    del given[missing]
     with pytest.raises(ValueError, match=f"{missing}: is required to canary"):
-        order(Recalibrator(settings()), "canary", **given)
+        order(Recalibrator(settings()), "canary", **{"version": 1, "share": 0.5} | {missing: None})
 
 
 def canary_stream(core: Recalibrator, queries: int) -> list[tuple[bool, Any]]:
@@ -158,13 +148,13 @@ def canary_stream(core: Recalibrator, queries: int) -> list[tuple[bool, Any]]:
         acted = trial.acts_on(query_id)
         one = route(answers, query_id, "w", now, version=trial.version if acted else core.current)
         one = replace(one, request=one.request.model_copy(update={"requested": True, "probability": 1.0}))
-        label = one.label(now)
         rows.append(one)
-        core.observe(label)
-        routed.append((acted, label))
-    assert core.current is not None
-    tried = [trial.version.decide(row.answers.uncertainty, f"q-{n}").escalated for n, row in enumerate(rows)]
-    based = [core.current.decide(row.answers.uncertainty, f"q-{n}").escalated for n, row in enumerate(rows)]
+        routed.append((acted, one.label(now)))
+        core.observe(routed[-1][1])
+    tried, based = (
+        [version.decide(row.answers.uncertainty, row.query_id).escalated for row in rows]
+        for version in (trial.version, in_force(core))
+    )
     summary = routed_batch(Grid(core.constants.grid), "w", rows)
     part = TrialTraffic(
         version=trial.version.version,
@@ -174,8 +164,7 @@ def canary_stream(core: Recalibrator, queries: int) -> list[tuple[bool, Any]]:
         agreeing=sum(a == b for a, b in zip(tried, based, strict=True)),
         acted=sum(acted for acted, _ in routed),
     )
-    other = part.model_copy(update={"version": 77})
-    core.observe(summary.model_copy(update={"trials": (other, part)}))
+    core.observe(summary.model_copy(update={"trials": (part.model_copy(update={"version": 77}), part)}))
     return routed
 
 
@@ -186,27 +175,23 @@ def test_trial_compares_both_arms(core: Recalibrator) -> None:
     routed = canary_stream(core, 400)
     found = told(core)
     assert found.compared == 400
-    assert found.trial.escalation_rate is not None
-    assert found.base.escalation_rate is not None
-    assert found.trial.escalation_rate > found.base.escalation_rate
-    assert found.agreement == pytest.approx(1.0 - (found.trial.escalation_rate - found.base.escalation_rate))
-    assert found.trial.cost is not None
-    assert found.trial.cost.sequential == pytest.approx(1.0 + 3.02 * found.trial.escalation_rate)
+    tried, based = (present(arm.escalation_rate) for arm in (found.trial, found.base))
+    assert tried > based
+    assert found.agreement == pytest.approx(1.0 - (tried - based))
+    assert present(found.trial.cost).sequential == pytest.approx(1.0 + 3.02 * tried)
     for arm, of_trial in ((found.trial, True), (found.base, False)):
         labels = [label for acted, label in routed if acted is of_trial]
         served = [label.large or label.small for label in labels]
         hits, size = sum(one.true_positives for one in served), sum(one.predicted for one in served)
         gold = sum(label.gold_count for label in labels)
-        wrong = sum(not one.true_positives == one.predicted == 6 for one in served)
+        rate = sum(not one.true_positives == one.predicted == 6 for one in served) / len(labels)
         assert (arm.queries, arm.labels) == (len(labels), len(labels))
-        assert arm.micro_f1 is not None
-        assert arm.micro_f1.estimate == pytest.approx(2 * hits / (size + gold))
-        assert arm.micro_f1.lower < arm.micro_f1.estimate < arm.micro_f1.upper
-        assert arm.error_rate is not None
-        rate = wrong / len(labels)
+        quality, errors = present(arm.micro_f1), present(arm.error_rate)
+        assert quality.estimate == pytest.approx(2 * hits / (size + gold))
+        assert quality.lower < quality.estimate < quality.upper
         half = 1.96 * (rate * (1 - rate) / len(labels)) ** 0.5
-        assert arm.error_rate.estimate == pytest.approx(rate)
-        assert arm.error_rate.upper - arm.error_rate.estimate == pytest.approx(half, rel=1e-3)
+        assert errors.estimate == pytest.approx(rate)
+        assert errors.upper - errors.estimate == pytest.approx(half, rel=1e-3)
         assert arm.estimated_micro_f1 is not None
 
 
@@ -221,9 +206,7 @@ def test_explored_queries_counted_twenty_times_on_trial(core: Recalibrator) -> N
         kept = {"large": None, "reason": "kept", "label_reason": "random"}
         explored = {"reason": "exploration", "label_reason": "exploration"}
         core.observe(label.model_copy(update=made | (explored if place < 50 else kept)))
-    measured = told(core).trial.micro_f1
-    assert measured is not None
-    assert measured.estimate == pytest.approx(0.05 * 1.0 + 0.95 * 0.8)
+    assert present(told(core).trial.micro_f1).estimate == pytest.approx(0.05 * 1.0 + 0.95 * 0.8)
 
 
 def test_corrections_replace_and_withdrawals_remove(core: Recalibrator) -> None:
@@ -249,8 +232,7 @@ def test_labels_of_a_trial_are_bounded(core: Recalibrator) -> None:
 
 def test_a_map_on_trial_is_no_evidence_against_those_in_force() -> None:
     """A canary whose map is far off must not look like drift, nor as calibration error of the versions in force."""
-    core = Recalibrator(settings())
-    drive(core, WORLD.draw, 1_500)
+    core = driven(WORLD, 1_500)
     before = core.status()
     wrong = CalibrationMap(uncertainty=(0.0, 1.0), error_probability=(0.999, 0.999))
     order(core, "canary", version=999, map=wrong, uncertainty_threshold=0.05, share=1.0)
@@ -261,39 +243,29 @@ def test_a_map_on_trial_is_no_evidence_against_those_in_force() -> None:
         core.observe(label)
     after = core.status()
     assert after.drift.state == before.drift.state == "ok"
-    assert before.calibration_error.ece is not None
-    assert after.calibration_error.ece is not None
-    assert after.calibration_error.ece.estimate <= before.calibration_error.ece.upper
+    assert present(after.calibration_error.ece).estimate <= present(before.calibration_error.ece).upper
 
 
 def test_a_shadow_changes_only_version_numbers() -> None:
-    plain, tried = Recalibrator(settings()), Recalibrator(settings())
-    for core in (plain, tried):
-        drive(core, WORLD.draw, 1_000)
-    assert plain.current is not None
-    order(tried, "shadow", version=plain.current.version)
+    plain, tried = driven(WORLD, 1_000), driven(WORLD, 1_000)
+    order(tried, "shadow", version=in_force(plain).version)
     order(plain, "resume")  # an act without consequence, so that both have come as far in time
-    pairs = zip(
-        drive(plain, WORLD.draw, 2_000, first=1_000).versions,
-        drive(tried, WORLD.draw, 2_000, first=1_000).versions,
-        strict=True,
+    expected, found = (
+        [
+            version.model_dump(exclude={"version", "parent_version", "digest"})
+            for _, version in drive(core, WORLD.draw, 2_000, first=1_000).versions
+        ]
+        for core in (plain, tried)
     )
-    own = {"version", "parent_version", "digest"}
-    versions = [(one.model_dump(exclude=own), other.model_dump(exclude=own)) for (_, one), (_, other) in pairs]
-    assert versions
-    assert all(one == other for one, other in versions)
+    assert expected == found != []
 
 
 def test_a_restored_core_continues_with_its_trial(core: Recalibrator) -> None:
     order(core, "pause")
     order(core, "canary", version=1, share=0.4)
     canary_stream(core, 60)
-    again = Recalibrator.restore(settings(), core.snapshot())
+    again = restarted(core)
     assert (again.trial, again.snapshot()) == (core.trial, core.snapshot())
     assert again.status() == core.status()
-    for one in (core, again):
-        order(one, "promote")
-    assert core.current is not None
-    assert again.current is not None
-    assert again.current.to_json() == core.current.to_json()
+    assert published(again, "promote").to_json() == published(core, "promote").to_json()
     assert again.snapshot() == core.snapshot()

@@ -10,6 +10,7 @@ import pytest
 from recalibrator.core import Recalibrator
 from schemas.calibration import CalibrationVersion, Hold
 from tests.support.cascade_stream import START, drive, example, settings, typo_world
+from tests.support.cores import driven, in_force, present, restarted
 from tests.support.orders import MAP, note, order
 
 WORLD = typo_world(4_000, 1_500, seed=12)
@@ -17,9 +18,7 @@ WORLD = typo_world(4_000, 1_500, seed=12)
 
 def published(core: Recalibrator, action: str, **arguments: Any) -> CalibrationVersion:
     """Give a command that leads to a version."""
-    version = order(core, action, **arguments)
-    assert version is not None
-    return version
+    return present(order(core, action, **arguments))
 
 
 @pytest.fixture
@@ -39,10 +38,9 @@ def test_bootstrap_publishes_a_given_map_and_threshold() -> None:
 
 
 def test_bootstrap_takes_a_threshold_on_g_or_escalates_all() -> None:
-    by_g = published(Recalibrator(settings()), "bootstrap", map=MAP, error_probability_threshold=0.4)
-    neither = published(Recalibrator(settings()), "bootstrap", map=MAP)
-    assert by_g.uncertainty_threshold == pytest.approx(0.2)
-    assert neither.uncertainty_threshold == -1.0
+    for given, expected in (({"error_probability_threshold": 0.4}, 0.2), ({}, -1.0)):
+        version = published(Recalibrator(settings()), "bootstrap", map=MAP, **given)
+        assert version.uncertainty_threshold == pytest.approx(expected)
 
 
 def test_bootstrap_fits_from_fifty_labels_on() -> None:
@@ -69,10 +67,8 @@ def test_activate_publishes_a_former_version_anew(bootstrapped: Recalibrator) ->
 def test_a_roll_back_that_holds_outlives_refits_until_unpin() -> None:
     """Held, a version survives the labels that would replace it; not held, it goes."""
     for hold in (True, False, None):
-        core = Recalibrator(settings())
-        drive(core, WORLD.draw, 1_500)
-        assert core.current is not None
-        assert order(core, "activate", version=core.current.version, hold=hold) is not None
+        core = driven(WORLD, 1_500)
+        assert order(core, "activate", version=in_force(core).version, hold=hold) is not None
         assert (core.status().state == "pinned") is (hold is True)
         assert (not drive(core, WORLD.draw, 1_500, first=1_500).versions) is (hold is True)
         order(core, "unpin")
@@ -98,8 +94,8 @@ def test_the_status_keeps_what_became_of_commands(bootstrapped: Recalibrator) ->
     order(bootstrapped, "activate", version=77, command_id="b")
     order(bootstrapped, "shadow", version=1, command_id="c")
     order(bootstrapped, "refit", command_id="d")
-    restored = Recalibrator.restore(settings(), bootstrapped.snapshot())
-    found = {one.command_id: (one.is_refused, one.version) for one in restored.status().commands}
+    commands = restarted(bootstrapped).status().commands
+    found = {one.command_id: (one.is_refused, one.version) for one in commands}
     assert found == {None: (False, 1), "a": (False, 2), "b": (True, 2), "c": (False, 3), "d": (True, 2)}
     for _ in range(20):
         order(bootstrapped, "pause")
@@ -113,11 +109,10 @@ def decides(version: CalibrationVersion) -> tuple[Any, ...]:
 @pytest.mark.parametrize(("begin", "end", "what"), [("pin", "unpin", "pinned"), ("pause", "resume", "paused")])
 def test_a_hold_stands_in_what_is_published(bootstrapped: Recalibrator, begin: str, end: str, what: str) -> None:
     """One version says who began it and another one that nothing holds any more; both decide as the one before."""
-    before = bootstrapped.current
+    before = in_force(bootstrapped)
     held = published(bootstrapped, begin, reason="night shift")
     fitted = published(bootstrapped, "bootstrap", map=MAP)
     released = published(bootstrapped, end)
-    assert before is not None
     for version, of in ((held, before), (released, fitted)):
         assert decides(version) == decides(of)
         assert (version.parent_version, version.evidence.details["content_of"]) == (of.version, of.version)
@@ -154,9 +149,7 @@ def test_pause_stops_automatic_versions_until_resume() -> None:
 def test_what_cannot_be_done_is_refused_with_a_reason(action: str, arguments: dict[str, Any], because: str) -> None:
     core = Recalibrator(settings())
     assert order(core, action, **arguments) is None
-    assert note(core) == because
-    assert core.current is None
-    assert core.status().state == "cold_start"
+    assert (note(core), core.current, core.status().state) == (because, None, "cold_start")
 
 
 def test_only_the_latest_versions_can_be_activated_again() -> None:
