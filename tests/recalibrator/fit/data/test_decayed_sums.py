@@ -11,17 +11,8 @@ from hypothesis import settings as hypothesis_settings
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
-from recalibrator.fit.data.decayed_sums import (
-    FAST,
-    FAST_QUERIES,
-    FAST_SQUARE,
-    SLOW,
-    SLOW_SQUARE,
-    SLOW_SQUARE_PAIR,
-    SUMS,
-    decayed_sums,
-    label_weights,
-)
+from recalibrator.fit.data import decayed_sums as at
+from recalibrator.fit.data.decayed_sums import FAST, SLOW, decayed_sums, label_weights
 from recalibrator.fit.data.label_columns import GROUP, LABEL_PROBABILITY, OUTCOMES, PAIR, ROUTED_US, STANDING
 from recalibrator.fit.data.label_table import LabelTable
 from recalibrator.fit.method_constants import MethodConstants
@@ -45,18 +36,14 @@ def offers(draw: st.DrawFn) -> LabelledExample:
     number = draw(st.integers(0, 90))
     routed_at = START + timedelta(seconds=draw(st.sampled_from((number, number, number, number // 4, 90 - number))))
     made = example(WORLD.draw(draw(st.integers(0, 399))), f"q-{number}", "w", routed_at)[1]
-    return made.model_copy(
-        update={
-            "revision": draw(st.integers(1, 4)),
-            "retracted": draw(st.integers(0, 9)) == 0,
-            "label_requested": draw(st.integers(0, 9)) > 0,
-        }
-    )
+    retracted, requested = draw(st.integers(0, 9)) == 0, draw(st.integers(0, 9)) > 0
+    changed = {"revision": draw(st.integers(1, 4)), "retracted": retracted, "label_requested": requested}
+    return made.model_copy(update=changed)
 
 
 def by_definition(labels: LabelTable, changed_us: float) -> NDArray[np.float64]:
     """Sums before and since a change, one label at a time."""
-    sums = np.zeros((2, SUMS, labels.groups))
+    sums = np.zeros((2, at.SUMS, labels.groups))
     counting = [row for row in labels.table if row[STANDING] > 0.0]
     for row in counting:
         newer = [other[LABEL_PROBABILITY] for other in counting if other[ROUTED_US] > row[ROUTED_US]]
@@ -65,8 +52,8 @@ def by_definition(labels: LabelTable, changed_us: float) -> NDArray[np.float64]:
         into = sums[int(row[ROUTED_US] >= changed_us), :, int(row[GROUP])]
         into[SLOW] += row[:OUTCOMES] * slow
         into[FAST] += row[:OUTCOMES] * fast
-        into[[SLOW_SQUARE, SLOW_SQUARE_PAIR]] += np.array([1.0, row[PAIR]]) * slow**2
-        into[[FAST_SQUARE, FAST_QUERIES]] += (fast**2, fast / row[LABEL_PROBABILITY])
+        into[[at.SLOW_SQUARE, at.SLOW_SQUARE_PAIR]] += np.array([1.0, row[PAIR]]) * slow**2
+        into[[at.FAST_SQUARE, at.FAST_QUERIES]] += (fast**2, fast / row[LABEL_PROBABILITY])
     return sums
 
 
@@ -98,5 +85,5 @@ def test_many_half_lives_neither_overflow_nor_lose_labels() -> None:
     for number in range(2_000):
         labels.offer(example(WORLD.draw(number % 400), f"q-{number}", "w", START + timedelta(seconds=number))[1])
     found = decayed_sums(labels, half_lives, None)
-    assert found.since[SLOW_SQUARE].sum() == pytest.approx(4.0 / 3.0)
+    assert found.since[at.SLOW_SQUARE].sum() == pytest.approx(4.0 / 3.0)
     assert found.since[SLOW][0].sum() == pytest.approx(2.0)

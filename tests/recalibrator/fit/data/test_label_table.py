@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from datetime import timedelta
+from operator import attrgetter
 
 import numpy as np
 import pytest
@@ -20,16 +22,24 @@ from recalibrator.fit.estimate.estimate import Circumstances, Estimate, estimate
 from recalibrator.fit.method_constants import DEFAULT
 from recalibrator.grid import Grid
 from schemas import FieldCounts, LabelledExample, OutcomeCounts
+from schemas.event import to_us
 from schemas.traffic import GridSpec
 from tests.support.cascade_stream import START, example, typo_world
+from tests.support.cores import present
 
 WORLD = typo_world(400, 200, seed=8)
 GRID = Grid(GridSpec())
 FIELDS = ("iso", "lens")
 
 
-def window(capacity: int = 1_000) -> LabelTable:
-    return LabelTable(GRID, 0.93, FIELDS, capacity)
+PARTS = attrgetter(
+    *(f"{side}.{name}" for side in ("kept", "escalated") for name in ("value", "size", "spread")),
+    *("map.uncertainty", "map.error_probability", "support.labels"),
+)
+
+
+def window(capacity: int = 1_000, target: float = 0.93, *, by_model: bool = False) -> LabelTable:
+    return LabelTable(GRID, target, FIELDS, capacity, by_model=by_model)
 
 
 def label(number: int, *, draw: int | None = None, **changed: object) -> LabelledExample:
@@ -42,13 +52,18 @@ def estimate(labels: LabelTable) -> Estimate:
     return estimate_outcomes(labels, TrafficWindow(GRID, 1_000), IsotonicMap(200.0), Circumstances(0.1), DEFAULT)
 
 
-def same(one: Estimate, other: Estimate) -> None:
-    for name in ("value", "size", "spread"):
-        np.testing.assert_allclose(getattr(one.kept, name), getattr(other.kept, name), atol=1e-9)
-        np.testing.assert_allclose(getattr(one.escalated, name), getattr(other.escalated, name), atol=1e-9)
-    np.testing.assert_allclose(one.map.uncertainty, other.map.uncertainty, atol=1e-9)
-    np.testing.assert_allclose(one.map.error_probability, other.map.error_probability, atol=1e-9)
-    assert one.support.labels == other.support.labels
+def same(one: LabelTable, other: LabelTable) -> None:
+    """Assert that both give the same estimate."""
+    for ours, theirs in zip(PARTS(estimate(one)), PARTS(estimate(other)), strict=True):
+        np.testing.assert_allclose(ours, theirs, atol=1e-9)
+
+
+def taken(labels: Iterable[LabelledExample], table: LabelTable | None = None) -> LabelTable:
+    """Return a table that has taken these labels in."""
+    table = window() if table is None else table
+    for one in labels:
+        table.offer(one)
+    return table
 
 
 @st.composite
@@ -70,24 +85,15 @@ def histories(draw: st.DrawFn) -> list[LabelledExample]:
 @hypothesis_settings(max_examples=15)
 @given(histories(), st.randoms(use_true_random=False))
 def test_any_arrival_order_with_repeats_gives_the_same_estimate(events: list[LabelledExample], rng: object) -> None:
-    in_order, shuffled = window(), window()
-    for event in events:
-        in_order.offer(event)
     again = [*events, *events[::3]]
     rng.shuffle(again)  # type: ignore[attr-defined] # hypothesis types its random numbers as object
-    for event in again:
-        shuffled.offer(event)
-    same(estimate(in_order), estimate(shuffled))
+    same(taken(events), taken(again))
 
 
 def test_a_retracted_label_leaves_no_trace_in_the_estimate() -> None:
-    with_it, without = window(), window()
-    for number in range(200):
-        with_it.offer(label(number))
-        if number != 77:
-            without.offer(label(number))
+    with_it = taken(map(label, range(200)))
     assert with_it.offer(label(77, revision=2, retracted=True)) == "withdrawn"
-    same(estimate(with_it), estimate(without))
+    same(with_it, taken(label(number) for number in range(200) if number != 77))
 
 
 def test_early_retraction_removes_its_label() -> None:
@@ -98,28 +104,20 @@ def test_early_retraction_removes_its_label() -> None:
 
 
 def test_a_correction_replaces_also_the_counts_of_each_field() -> None:
-    labels = window()
-    counts = FieldCounts(true_positives=1, predicted=1, gold=1)
-    labels.offer(label(1, per_field={"iso": counts}))
+    labels = taken([label(1, per_field={"iso": FieldCounts(true_positives=1, predicted=1, gold=1)})])
     assert labels.per_field.tolist() == [[[1, 1, 1], [0, 0, 0]]]
     labels.offer(label(1, revision=2, per_field=None))
     assert labels.per_field.sum() == 0
 
 
 def test_an_unrequested_label_changes_no_estimate() -> None:
-    asked, unasked = window(), window()
-    for number in range(150):
-        asked.offer(label(number))
-        unasked.offer(label(number))
-    unasked.offer(label(160, label_requested=False))
-    same(estimate(asked), estimate(unasked))
+    asked = [*map(label, range(150))]
+    same(taken(asked), taken([*asked, label(160, label_requested=False)]))
 
 
 def test_the_oldest_leave_by_routing_time_whatever_came_last() -> None:
     """A late label of an old query is refused once its time has been dropped; memory stays bounded."""
-    labels = window(capacity=100)
-    for number in range(300, 20, -1):
-        labels.offer(label(number, draw=number % 400))
+    labels = taken(map(label, range(300, 20, -1)), window(100))
     assert len(labels) <= 125
     assert labels.offer(label(3)) == "too_late"
     kept = {int(query_id[2:]) for query_id in dump(labels)["_ids"]}
@@ -128,22 +126,15 @@ def test_the_oldest_leave_by_routing_time_whatever_came_last() -> None:
 
 @pytest.mark.parametrize("capacity", [100, 1_000])
 def test_ages_count_labels_routed_later(capacity: int) -> None:
-    labels = window(capacity)
-    for number in (5, 1, 9, 3):
-        labels.offer(label(number))
-    labels.offer(label(9, draw=2, query_id="twin"))
+    labels = taken([*map(label, (5, 1, 9, 3)), label(9, draw=2, query_id="twin")], window(capacity))
     np.testing.assert_allclose(label_weights(labels, 2.0), 0.5 ** (np.array([2, 4, 0, 3, 0]) / 2.0))
 
 
 def test_suspected_labelers_do_not_decide_their_own_audit() -> None:
-    labels = window()
-    for number in range(40):
-        labels.offer(label(number, label_requested=True, label_reason="random", labeler="eve"))
+    labels = taken(label(number, label_reason="random", labeler="eve") for number in range(40))
     answers = [("eve", None), ("ann", None), ("eve", True), ("ann", False), (None, None)]
     for number, (labeler, trusted) in enumerate(answers, start=40):
-        labels.offer(
-            label(number, label_requested=True, label_reason="audit", labeler=labeler, trusted=trusted, agree=True)
-        )
+        labels.offer(label(number, label_reason="audit", labeler=labeler, trusted=trusted, agree=True))
     relation, _, _ = labels.errors_since(0, audited=True, suspected_us=0)
     # Eve counts where she is trusted by name, and so does an unnamed answer. Where others are
     # trusted, what Ann says to an audit is an ordinary label, which makes her a suspect as well.
@@ -154,28 +145,23 @@ def test_suspected_labelers_do_not_decide_their_own_audit() -> None:
 
 def test_an_overruled_label_returns_with_distrust() -> None:
     """A label that was overruled stands again once its successor is set aside."""
-    labels, alone = window(), window()
-    for one in (labels, alone):
-        one.offer(label(1, labeler="ann"))
+    labels, alone = (taken([label(1, labeler="ann")]) for _ in range(2))
     labels.offer(label(1, draw=200, labeler="eve", revision=2))
     eve: Distrust = {labels.labelers.index("eve") + 1: ((0, None),)}
     labels.set_distrust(eve)
-    same(estimate(labels), estimate(alone))
+    same(labels, alone)
     assert labels.offer(label(1, draw=300, labeler="eve", revision=3)) == "overruled"
-    same(estimate(labels), estimate(alone))
+    same(labels, alone)
     labels.set_distrust({})
     alone.offer(label(1, draw=300, labeler="ann", revision=3))
-    same(estimate(labels), estimate(alone))
+    same(labels, alone)
 
 
 def test_a_labeler_is_set_aside_for_a_span_of_time() -> None:
     """What was routed before and after it counts, whenever the label comes, and after a restart too."""
-    labels = window()
-    start_us = int(START.timestamp()) * 1_000_000
-    labels.offer(label(0, labeler="eve"))
+    labels, start_us = taken([label(0, labeler="eve")]), to_us(START)
     labels.set_distrust({1: ((start_us + 1_000_000, start_us + 3_000_000),)})
-    for number in (1, 2, 3):
-        labels.offer(label(number, labeler="eve"))
+    taken((label(number, labeler="eve") for number in (1, 2, 3)), labels)
     restored = window()
     load(restored, dump(labels))
     for one in (labels, restored):
@@ -197,10 +183,6 @@ def of_lens(number: int, *, draw: int | None = None, **changed: object) -> Label
     return made.model_copy(update={"per_field": counts, "small_per_field": noted})
 
 
-def by_model(capacity: int = 1_000) -> LabelTable:
-    return LabelTable(GRID, 0.93, FIELDS, capacity, by_model=True)
-
-
 def counted(labels: LabelTable) -> list[tuple[float, ...]]:
     """Return what counts of the field lens, in any order."""
     table = labels.of_field("lens", 0.8).table
@@ -212,13 +194,11 @@ def expected(labels: list[LabelledExample]) -> list[tuple[float, ...]]:
     """Return the same counted one by one."""
     rows = []
     for one in labels:
-        assert one.per_field is not None
-        served = one.per_field["lens"]
+        served = 2.0 * present(one.per_field)["lens"].true_positives
         if one.large is None:
-            rows.append((2.0 * served.true_positives, 2.0, 0.0, 0.0))
+            rows.append((served, 2.0, 0.0, 0.0))
         elif one.small_per_field is not None:
-            small = one.small_per_field["lens"]
-            rows.append((2.0 * small.true_positives, 2.0, 2.0 * served.true_positives, 2.0))
+            rows.append((2.0 * one.small_per_field["lens"].true_positives, 2.0, served, 2.0))
     return sorted(rows)
 
 
@@ -226,20 +206,16 @@ def test_one_field_is_a_table_of_its_own() -> None:
     """Its outcomes are those of the field, scored by its target; pairs that do not say all of it do not count."""
     kept = {"large": None, "agree": None, "small_per_field": None}
     given_labels = [of_lens(number).model_copy(update=kept if number % 3 else {}) for number in range(60)]
-    labels = by_model()
-    for one in given_labels:
-        labels.offer(one)
+    labels = taken(given_labels, window(by_model=True))
     assert counted(labels) == expected(given_labels)
     assert labels.of_field("lens", 0.8).counting == len(expected(given_labels))
     assert labels.counting == 60
-    assert counted(by_model()) == []
+    assert counted(window(by_model=True)) == []
 
 
 def test_one_field_follows_corrections_and_the_window() -> None:
     """A correction replaces the field's counts, a withdrawal takes them out, and what leaves the window is gone."""
-    labels = by_model(capacity=40)
-    for number in range(60):
-        labels.offer(of_lens(number))
+    labels = taken(map(of_lens, range(60)), window(40, by_model=True))
     labels.offer(of_lens(55, draw=1, revision=2).model_copy(update={"per_field": None}))
     labels.offer(of_lens(56, revision=2, retracted=True))
     standing = [of_lens(number) for number in range(60 - len(labels), 60) if number not in (55, 56)]
@@ -250,11 +226,10 @@ def test_one_field_follows_corrections_and_the_window() -> None:
 @pytest.mark.parametrize("after", [True, False])
 def test_fields_of_both_models_may_come_and_go(before: bool, after: bool) -> None:
     """A snapshot of settings that kept fewer or more counts by field is read all the same."""
-    former = LabelTable(GRID, 0.93, FIELDS, 1_000, by_model=before)
+    former, labels = window(by_model=before), window(by_model=after)
     for number in range(30):
         former.offer(of_lens(number, labeler="ada"))
         former.offer(of_lens(number, labeler="bob", revision=2))
-    labels = LabelTable(GRID, 0.93, FIELDS, 1_000, by_model=after)
     load(labels, dump(former))
     np.testing.assert_array_equal(labels.per_field, former.per_field)
     labels.set_distrust({2: ((0, None),)})
@@ -265,9 +240,6 @@ def test_fields_of_both_models_may_come_and_go(before: bool, after: bool) -> Non
 
 def test_another_target_scores_all_answers_anew() -> None:
     """Squares of scores, on which standard errors rest, are those that a table with that target would have had."""
-    one, other = window(), LabelTable(GRID, 0.8, FIELDS, 1_000)
-    for number in range(40):
-        one.offer(label(number))
-        other.offer(label(number))
+    one, other = (taken(map(label, range(40)), window(target=target)) for target in (0.93, 0.8))
     one.retarget(0.8)
     np.testing.assert_array_equal(one.table, other.table)

@@ -14,6 +14,7 @@ from recalibrator.fit.drift.monitors import DriftMonitors
 from recalibrator.grid import Grid
 from schemas.traffic import GridSpec, TrafficSummary
 from tests.support.cascade_stream import START, settings
+from tests.support.cores import present, restarted
 from tests.support.traffic import unpaired
 
 GRID = Grid(GridSpec())
@@ -26,17 +27,9 @@ Floats = NDArray[np.float64]
 
 def summary(u: Floats, at_s: int, latency_s: float = 0.2) -> TrafficSummary:
     """Summarise the results of a second; those above the threshold took a call of the large model."""
-    escalated = int((u > THRESHOLD).sum())
-    return unpaired(
-        GRID,
-        u,
-        at_s,
-        queries=len(u),
-        escalated=escalated,
-        small_calls=len(u),
-        large_calls=escalated,
-        large_latency_s=latency_s * escalated,
-    )
+    asked, escalated = len(u), int((u > THRESHOLD).sum())
+    calls = {"small_calls": asked, "large_calls": escalated, "large_latency_s": latency_s * escalated}
+    return unpaired(GRID, u, at_s, queries=asked, escalated=escalated, **calls)
 
 
 def in_order_of_calls(
@@ -69,14 +62,9 @@ def alarmed(stream: Iterator[TrafficSummary], late: LateResults | None) -> list[
     found = []
     for one in stream:
         batch = window.add(one)
-        seen = batch.cell, batch.counts[COUNT].astype(np.float64)
-        if late is not None:
-            judged = late.take(batch)
-            if judged is None:
-                continue
-            seen = judged
-        at_s = round((one.last_routed_at - START).total_seconds())
-        found += [at_s] * len(monitors.on_mix(*seen, batch.last_us))
+        seen = late.take(batch) if late else (batch.cell, batch.counts[COUNT].astype(np.float64))
+        alarms = [] if seen is None else monitors.on_mix(seen[0], seen[1], batch.last_us)
+        found += [round((one.last_routed_at - START).total_seconds())] * len(alarms)
     return found
 
 
@@ -88,22 +76,19 @@ def test_a_slow_large_model_is_no_new_mix_of_queries(length: int) -> None:
 
 
 def test_the_status_names_no_drift_while_the_large_model_is_slow() -> None:
-    core, restored = Recalibrator(settings(name="w")), None
+    core, restored = Recalibrator(settings()), None
     for number, one in enumerate(in_order_of_calls(600, {60 * number: 10 for number in range(1, 9)})):
         core.observe(one)
-        if number == 305:
-            restored = Recalibrator.restore(settings(name="w"), core.snapshot())
-        elif restored is not None:
+        if restored is not None:
             restored.observe(one)
+        elif number == 305:
+            restored = restarted(core)
     assert [(one.name, one.alarms) for one in core.status().drift.detectors if one.alarms] == []
-    assert restored is not None
-    assert restored.snapshot() == core.snapshot()
+    assert present(restored).snapshot() == core.snapshot()
 
 
 def test_a_new_mix_during_a_spell_is_found_after_it() -> None:
-    stream = in_order_of_calls(150, {80: 10}, harder_from=85)
-    found = alarmed(stream, LateResults(GRID.cells))
-    assert found
+    found = alarmed(in_order_of_calls(150, {80: 10}, harder_from=85), LateResults(GRID.cells))
     assert 90 <= found[0] <= 95
 
 
@@ -121,5 +106,4 @@ def test_a_large_model_that_stays_slower_is_soon_usual() -> None:
         for at_s, u in enumerate(drawn)
     )
     found = alarmed(stream, LateResults(GRID.cells))
-    assert found
     assert 300 <= found[0] <= 305

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from datetime import UTC, datetime, timedelta
+from datetime import timedelta
 
 import numpy as np
 
@@ -11,9 +11,8 @@ from recalibrator.fit.codec import dump, load
 from recalibrator.fit.data.traffic_window import TrafficWindow
 from recalibrator.grid import Grid
 from schemas.traffic import GridSpec, TrafficSummary, VersionTraffic
+from tests.support.cascade_stream import START
 from tests.support.traffic import unpaired
-
-START = datetime(2026, 1, 1, tzinfo=UTC)
 
 
 def summary(second: int, *parts: VersionTraffic) -> TrafficSummary:
@@ -22,16 +21,9 @@ def summary(second: int, *parts: VersionTraffic) -> TrafficSummary:
 
 
 def version(number: int | None, queries: int, escalated: int, degraded: int = 0) -> VersionTraffic:
-    return VersionTraffic(
-        calibration_version=number,
-        queries=queries,
-        escalated=escalated,
-        degraded=degraded,
-        small_calls=queries,
-        large_calls=escalated,
-        small_latency_s=0.05 * queries,
-        large_latency_s=0.5 * escalated,
-    )
+    calls = {"small_calls": queries, "large_calls": escalated, "degraded": degraded, "escalated": escalated}
+    latencies = {"small_latency_s": 0.05 * queries, "large_latency_s": 0.5 * escalated}
+    return VersionTraffic(calibration_version=number, queries=queries, **calls, **latencies)
 
 
 def test_what_was_served_adds_up_to_all_queries() -> None:
@@ -39,16 +31,8 @@ def test_what_was_served_adds_up_to_all_queries() -> None:
     traffic = TrafficWindow(Grid(GridSpec()), queries=10)
     traffic.add(summary(0, version(None, 40, 40)))
     traffic.add(summary(1, version(1, 60, 20, degraded=5), version(2, 100, 10)))
-
-    assert traffic.served() == {
-        "small": 130,
-        "large": 65,
-        "degraded": 5,
-        "small_calls": 200,
-        "large_calls": 70,
-        "small_latency_s": 10.0,
-        "large_latency_s": 35.0,
-    }
+    calls = {"small_calls": 200, "large_calls": 70, "small_latency_s": 10.0, "large_latency_s": 35.0}
+    assert traffic.served() == {"small": 130, "large": 65, "degraded": 5, **calls}
 
 
 def test_what_was_added_is_taken_out_and_survives_a_snapshot() -> None:
