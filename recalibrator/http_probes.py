@@ -6,12 +6,12 @@ import json
 import logging
 import socket
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from contextlib import suppress
 from http import HTTPStatus
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from threading import Lock, Thread
-from typing import Any, Final
+from typing import Any
 
 from prometheus_client import CONTENT_TYPE_LATEST, CollectorRegistry, generate_latest
 
@@ -21,7 +21,6 @@ from ucci_runtime.process import affordable_connections
 _log = logging.getLogger("socketserver")
 
 _ACCEPT_AGAIN_S = 1.0
-_JSON: Final = "application/json"
 #: The longest wait for a client's next byte; then its connection is closed.
 STRAY_TIMEOUT_S = 10.0
 
@@ -47,7 +46,7 @@ class ProbeServer:
         stray_timeout_s: float = STRAY_TIMEOUT_S,
     ) -> None:
         answers = {
-            "/healthz": lambda: _liveness(health()),
+            "/healthz": lambda: _answer(*health().answer()),
             "/readyz": lambda: _readiness(missing()),
             "/metrics": lambda: (HTTPStatus.OK, CONTENT_TYPE_LATEST, generate_latest(registry)),
         }
@@ -127,8 +126,7 @@ def _handler(answers: dict[str, Callable[[], _Answer]], stray_timeout_s: float) 
 
         def do_GET(self) -> None:
             """Answer one of the three paths."""
-            found = answers.get(self.path.partition("?")[0])
-            status, kind, body = (HTTPStatus.NOT_FOUND, _JSON, _document("unknown path")) if found is None else found()
+            status, kind, body = answers.get(self.path.partition("?")[0], _unknown)()
             self.send_response(status)
             self.send_header("Content-Type", kind)
             self.send_header("Content-Length", str(len(body)))
@@ -141,16 +139,15 @@ def _handler(answers: dict[str, Callable[[], _Answer]], stray_timeout_s: float) 
     return Handler
 
 
-def _liveness(health: Health) -> _Answer:
-    body, status = health.answer()
-    return status, _JSON, json.dumps(body).encode()
-
-
 def _readiness(missing: list[str]) -> _Answer:
     if missing:
-        return HTTPStatus.SERVICE_UNAVAILABLE, _JSON, _document("not ready", missing=missing)
-    return HTTPStatus.OK, _JSON, _document("ready")
+        return _answer({"status": "not ready", "missing": missing}, HTTPStatus.SERVICE_UNAVAILABLE)
+    return _answer({"status": "ready"}, HTTPStatus.OK)
 
 
-def _document(status: str, **more: list[str]) -> bytes:
-    return json.dumps({"status": status, **more}).encode()
+def _unknown() -> _Answer:
+    return _answer({"status": "unknown path"}, HTTPStatus.NOT_FOUND)
+
+
+def _answer(document: Mapping[str, Any], status: HTTPStatus) -> _Answer:
+    return status, "application/json", json.dumps(document).encode()

@@ -310,9 +310,8 @@ class Beat(NamedTuple):
 class HeartbeatThread(Thread):
     """The thread that sends the status; nothing waits for it.
 
-    A status that does not get through is dropped: the next one says more.
-
-    ``status``: returns the status as of now, None to leave this one out; called in this thread.
+    A status that does not get through is dropped: the next one says more. ``status``: returns the status as of now,
+    None to leave this one out; called in this thread.
     """
 
     def __init__(self, publisher: Publisher, topic: str, status: Callable[[], Beat | None], closing: Event) -> None:

@@ -98,13 +98,9 @@ class RequestHosts:
 
     @staticmethod
     def refusal(header: str | None, setting: str) -> str:
-        """Return one line for people that names the header's value and the remedy.
-
-        ``setting``: which one allows further names.
-        """
-        return (
-            f"Host: {(header or '')[:_SHOWN_CHARS]!r} is not served here: use 127.0.0.1, or add the name to {setting}"
-        )
+        """Return one line for people that names the header's value and the setting that allows further names."""
+        shown = (header or "")[:_SHOWN_CHARS]
+        return f"Host: {shown!r} is not served here: use 127.0.0.1, or add the name to {setting}"
 
 
 def is_cross_site(headers: Mapping[str, str]) -> bool:

@@ -11,9 +11,8 @@ from types import FrameType
 def end_while_nothing_runs() -> None:
     """Have SIGTERM and SIGINT end ``… run`` or ``… serve`` with exit code 0 until the service takes them.
 
-    Nothing has begun until then.
-
-    Other commands are left as they are: one that was interrupted has not done what it was called for.
+    Nothing has begun until then. Other commands are left as they are: one that was interrupted has not done what it was
+    called for.
     """
     if sys.argv[1:2] in (["run"], ["serve"]):
         for number in (signal.SIGTERM, signal.SIGINT):

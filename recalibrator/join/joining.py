@@ -13,15 +13,7 @@ from typing import NamedTuple
 from recalibrator.decoding import decode_feedback, decode_result
 from recalibrator.join.broker_time import BEHIND_MS, broker_time_ms, dated_feedback, dated_result, is_behind
 from recalibrator.join.ports import LABELER_COUNTS
-from recalibrator.join.query_state import (
-    Joined,
-    Opinion,
-    QueryState,
-    Rules,
-    reduced,
-    take_feedback,
-    take_result,
-)
+from recalibrator.join.query_state import Joined, Opinion, QueryState, Rules, reduced, take_feedback, take_result
 from schemas.entities import Entities, equal
 from schemas.errors import DecodeError
 from schemas.event import from_ms

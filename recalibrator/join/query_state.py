@@ -40,9 +40,8 @@ _NO_COST = QueryCost(sequential=0.0, paper=0.0)
 def compact(routed: RoutedEvent) -> RoutedEvent:
     """Return the result without what the join does not need: metadata, costs, latencies.
 
-    Of a text that nobody labels a digest is kept.
-
-    The :func:`comparable` form of what is returned equals that of the whole one, costs and texts aside.
+    Of a text that nobody labels a digest is kept. The :func:`comparable` form of what is returned equals that of the
+    whole one, costs and texts aside.
     """
     asked, handoff = routed.label.requested, routed.handoff
     return routed.model_copy(

@@ -8,15 +8,7 @@ from __future__ import annotations
 from dataclasses import replace
 from functools import partial
 
-from schemas.topics import (
-    DLQ_ERROR,
-    DLQ_OFFSET,
-    DLQ_PARTITION,
-    DLQ_REASON,
-    DLQ_STAGE,
-    DLQ_TOPIC,
-    DLQ_TRUNCATED,
-)
+from schemas.topics import DLQ_ERROR, DLQ_OFFSET, DLQ_PARTITION, DLQ_REASON, DLQ_STAGE, DLQ_TOPIC, DLQ_TRUNCATED
 from ucci_runtime.broker.records import Header, OutputRecord, Record
 
 _DLQ_PREFIX = "dlq."

@@ -109,10 +109,7 @@ class BrokerUnreachable(BrokerError):
 
 
 class TopicsUnusable(UcciError):
-    """The topics on the broker are not what the services need.
-
-    ``faults``: one line each, naming topic, property, value and remedy.
-    """
+    """The topics are not what the services need; each of ``faults`` names topic, property, value and remedy."""
 
     def __init__(self, faults: tuple[str, ...]) -> None:
         self.faults = faults

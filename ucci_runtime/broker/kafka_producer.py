@@ -124,10 +124,7 @@ class TransactionalProducer:
         self._transaction.advance(Event.BEGUN)
 
     def produce(self, record: OutputRecord) -> bool:
-        """Produce a record; False when the client refuses it as too large, which leaves the transaction unharmed.
-
-        Raises BrokerError.
-        """
+        """Produce a record; False, and no harm done, when the client refuses it as too large. Raises BrokerError."""
         headers: Any = list(record.headers) or None
         on_delivery = partial(_acknowledge, self.acknowledged, record)
         while True:

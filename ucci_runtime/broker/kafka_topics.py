@@ -168,10 +168,7 @@ def _ask(admin: AdminClient, names: Sequence[str]) -> tuple[str, dict[str, Topic
 
 
 def _configs(described: Mapping[ConfigResource, Future[Any]]) -> dict[str, Any]:
-    """Return each topic's configuration.
-
-    Raises AccessDenied, naming every topic whose configuration we may not read.
-    """
+    """Return each topic's configuration. Raises AccessDenied, naming every topic whose configuration is denied us."""
     if denied := sorted(resource.name for resource, answer in described.items() if _is_denied(answer)):
         raise AccessDenied(_refusal("DescribeConfigs", denied))
     return {resource.name: answer.result() for resource, answer in described.items()}

@@ -148,10 +148,7 @@ class Transaction:
         return self._state
 
     def advance(self, event: Event) -> State:
-        """Go to the next state.
-
-        Raises IllegalTransition when the event has no place here; the state is then as before.
-        """
+        """Go to the next state. Raises IllegalTransition, and stays, when the event has no place here."""
         following = TRANSITIONS[self._state].get(event)
         if following is None:
             raise IllegalTransition(f"{event.value} cannot happen in state {self._state.value}")
