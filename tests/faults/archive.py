@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import time
-import uuid
 from collections.abc import Callable, Iterable, Sequence
-from threading import Condition, Event, Thread
+from threading import Condition
 from typing import cast
 
-from confluent_kafka import OFFSET_BEGINNING, Consumer, Message, TopicPartition
+from confluent_kafka import OFFSET_BEGINNING, Message, TopicPartition
 
 from schemas.topics import (
     CALIBRATION,
@@ -21,34 +20,26 @@ from schemas.topics import (
     STATUS,
 )
 from tests.faults.evidence import Kept, Place
-from tests.support.broker import read_all
+from tests.faults.worker import Worker
+from tests.support.broker import committed_reader, read_all
 
 FOLLOWED = (QUERIES, RESULTS, FEEDBACK, OBSERVATIONS, CALIBRATION, CALIBRATION_HISTORY, STATUS, DEAD_LETTERS)
 _ASK_S = 30.0
 
 
-class Archive:
+class Archive(Worker):
     """All committed records so far, by place; one thread reads, any may ask.
 
     ``on_record``: called in the reader's thread with each record.
     """
 
     def __init__(self, bootstrap: str, prefix: str, on_record: Callable[[Kept], None]) -> None:
+        super().__init__("archive")
         self._bootstrap = bootstrap
         self._prefix = prefix
         self._on_record = on_record
         self._changed = Condition()
-        self._closing = Event()
         self.records: dict[Place, Kept] = {}
-        self._thread = Thread(target=self._follow, name="archive", daemon=True)
-        self._failure: Exception | None = None
-
-    def start(self) -> None:
-        self._thread.start()
-
-    def close(self) -> None:
-        self._closing.set()
-        self._thread.join()
 
     def seen(self) -> dict[Place, Kept]:
         """Return the records so far, while the thread reads on."""
@@ -58,7 +49,7 @@ class Archive:
     def wait_for(self, holds: Callable[[], bool], timeout_s: float) -> bool:
         """Wait until something holds; asked again whenever records have come. False when the time is over first."""
         with self._changed:
-            return self._changed.wait_for(lambda: self._raise_failure() or holds(), timeout_s)
+            return self._changed.wait_for(lambda: self.raise_failure() or holds(), timeout_s)
 
     def read_again(self) -> dict[Place, Kept]:
         """Return what the topics hold now, read anew by fresh consumers, over what retention has taken since."""
@@ -68,52 +59,27 @@ class Archive:
             found.update((kept.place, kept) for kept in self._kept(messages))
         return found
 
-    def _raise_failure(self) -> bool:
-        if self._failure is not None:
-            raise self._failure
-        return False
+    def run(self) -> None:
+        super().run()
+        with self._changed:
+            self._changed.notify_all()
 
-    def _follow(self) -> None:
-        try:
-            consumer = self._consumer()
-            while not self._closing.is_set():
-                messages = [one for one in consumer.consume(1_000, 0.05) if one.error() is None]
-                fresh = [kept for kept in self._kept(messages) if kept.place not in self.records]
-                with self._changed:
-                    self.records.update((kept.place, kept) for kept in fresh)
-                for kept in fresh:
-                    self._on_record(kept)
-                with self._changed:
-                    self._changed.notify_all()
-            consumer.close()
-        except Exception as error:  # noqa: BLE001 raised again in whoever waits
-            self._failure = error
-            with self._changed:
-                self._changed.notify_all()
-
-    def _consumer(self) -> Consumer:
-        consumer = Consumer(
-            {
-                "bootstrap.servers": self._bootstrap,
-                "group.id": f"archive-{uuid.uuid4().hex}",
-                "enable.auto.commit": False,
-                "isolation.level": "read_committed",
-                "auto.offset.reset": "earliest",
-                "fetch.wait.max.ms": 20,
-                # It waits out every outage of the broker; the client's own lines would stand in the report.
-                "log_level": 2,
-            }
-        )
+    def work(self) -> None:
+        # It waits out every outage of the broker; the client's own lines would stand in the report.
+        consumer = committed_reader(self._bootstrap, {"log_level": 2})
         known = consumer.list_topics(timeout=_ASK_S).topics
         names = [topic.name(self._prefix) for topic in FOLLOWED]
-        consumer.assign(
-            [
-                TopicPartition(name, partition, OFFSET_BEGINNING)
-                for name in names
-                for partition in known[name].partitions
-            ]
-        )
-        return consumer
+        consumer.assign([TopicPartition(name, n, OFFSET_BEGINNING) for name in names for n in known[name].partitions])
+        while not self.closing.is_set():
+            messages = [one for one in consumer.consume(1_000, 0.05) if one.error() is None]
+            fresh = [kept for kept in self._kept(messages) if kept.place not in self.records]
+            with self._changed:
+                self.records.update((kept.place, kept) for kept in fresh)
+            for kept in fresh:
+                self._on_record(kept)
+            with self._changed:
+                self._changed.notify_all()
+        consumer.close()
 
     def _kept(self, messages: Iterable[Message]) -> Iterable[Kept]:
         for message in messages:

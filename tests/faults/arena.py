@@ -11,9 +11,8 @@ import signal
 import time
 import tomllib
 from collections.abc import Collection, Iterable, Iterator, Mapping
-from contextlib import contextmanager, suppress
+from contextlib import closing, contextmanager, suppress
 from dataclasses import replace
-from functools import partial
 from pathlib import Path
 from threading import Lock
 from typing import NamedTuple
@@ -113,18 +112,11 @@ class Arena:
     def child(self, name: str) -> Child:
         """Return a process by name, made where it is new; routers are called ``router-N``."""
         if name not in self.children:
-            stage = stage_of(name)
-            is_router = stage == "router"
-            self.children[name] = Child(
-                name,
-                Orders(
-                    service="router" if is_router else "recalibrator",
-                    config=self.config,
-                    log=self.directory / f"{name}.log",
-                    arguments=() if is_router else ("--stage", stage),
-                    environment={"UCCI_ROUTER__INSTANCE_ID": name} if is_router else {},
-                ),
-            )
+            log, stage = self.directory / f"{name}.log", stage_of(name)
+            orders = Orders("recalibrator", self.config, log, ("--stage", stage))
+            if stage == "router":
+                orders = Orders("router", self.config, log, environment={"UCCI_ROUTER__INSTANCE_ID": name})
+            self.children[name] = Child(name, orders)
         return self.children[name]
 
     def another(self, stage: Stage, name: str) -> Child:
@@ -221,7 +213,8 @@ class Arena:
 
         def is_settled() -> bool:
             self.supervise(self._names)
-            return self._is_settled()
+            sent = (self.senders.acknowledged, self.senders.labels, self.excused)
+            return self.senders.is_idle and self._counts.are_complete(*sent)
 
         return self.archive.wait_for(is_settled, timeout_s) and self._falls_silent(timeout_s)
 
@@ -230,7 +223,8 @@ class Arena:
         deadline_s = time.monotonic() + timeout_s
         while time.monotonic() < deadline_s:
             seen = self._counts.examples
-            if not self.archive.wait_for(partial(self._counts.has_more_than, seen), SILENCE_S):
+            self.archive.wait_for(lambda: False, SILENCE_S)
+            if self._counts.examples == seen:
                 return True
         return False
 
@@ -275,11 +269,6 @@ class Arena:
         if record.place.topic == "results":
             self.senders.heard(record)
 
-    def _is_settled(self) -> bool:
-        return self.senders.is_idle and self._counts.are_complete(
-            self.senders.acknowledged, self.senders.labels, self.excused
-        )
-
 
 class Consequences:
     """What has followed from what was sent, counted as it comes; of the stages that run."""
@@ -297,9 +286,6 @@ class Consequences:
         self._traffic = 0
         self._observed_ms = 0
         self._folded_ms = 0
-
-    def has_more_than(self, examples: int) -> bool:
-        return self.examples > examples
 
     def take(self, record: Kept) -> None:
         with self._lock:
@@ -376,25 +362,19 @@ def arena(
     broker: LocalBroker, directory: Path, seed: int, names: Collection[str] = NAMES, *, rate: float = RATE
 ) -> Iterator[Arena]:
     """Make an arena for the length of a block; nothing is started yet."""
-    with ModelPair() as models:
-        made = Arena(broker, models, directory, seed, names, rate=rate)
-        try:
-            yield made
-        finally:
-            made.close()
+    with ModelPair() as models, closing(Arena(broker, models, directory, seed, names, rate=rate)) as made:
+        yield made
 
 
 def _folded(evidence: Evidence, settings: Settings) -> dict[int, bytes]:
     """Fold the log once more, undisturbed, and return the versions that come out."""
-    core = Recalibrator(settings.workloads[WORKLOAD])
-    expected: dict[int, bytes] = {}
+    core, expected = Recalibrator(settings.workloads[WORKLOAD]), {}
     # As the fit does: with more threads, sums of more than 10,000 labels are taken in another order, and differ in
     # their last digits.
     with threadpool_limits(1, "blas"):
         for record in evidence.of("observations"):
             with suppress(DecodeError):
-                version = core.observe(decode_observation(record.value, {WORKLOAD}))
-                if version is not None:
+                if version := core.observe(decode_observation(record.value, {WORKLOAD})):
                     expected[version.version] = version.to_json()
     return expected
 
@@ -413,12 +393,9 @@ def _belief_faults(evidence: Evidence) -> Iterator[Finding]:
     if not statuses:
         yield Finding("versions", "lost", "no status")
         return
-    status: Mapping[str, object] = json.loads(statuses[-1].value or b"")
-    details = status["details"]
-    assert isinstance(details, Mapping)
-    audit, drift = details["label_audit"], status["drift"]
-    assert isinstance(audit, Mapping | None)
-    assert isinstance(drift, Mapping)
+    status = json.loads(statuses[-1].value or b"")
+    details, drift = status["details"], status["drift"]
+    audit = details["label_audit"]
     if details["labelers_set_aside"] or (audit or {}).get("set_aside"):
         yield Finding("versions", "altered", f"labels are set aside: {audit} {details['labelers_set_aside']}")
     alarmed = [one["name"] for one in drift["detectors"] if one["alarms"]]

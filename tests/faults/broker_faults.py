@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterator
+from contextlib import closing
 from random import Random
 
 from confluent_kafka import Consumer, TopicPartition
@@ -81,21 +82,17 @@ def retention(arena: Arena, draw: Random, times: int) -> Iterator[Episode]:
 
 def overtake(arena: Arena, stage: Stage, draw: Random) -> int:
     """Delete most of what a stage has not read; what is deleted is excused, and counted."""
-    committed = _committed(arena, stage)
-    ends = {tp: offset + 1 for tp, offset in _last_offsets(arena, stage).items()}
-    admin = AdminClient({"bootstrap.servers": arena.broker.bootstrap})
+    committed, seen = _committed(arena, stage), arena.archive.seen()
+    ends = {place[:2]: place.offset + 1 for place in sorted(seen) if place.topic in INPUTS[stage]}
     wanted, before = [], len(arena.excused)
     for (topic, partition), end in ends.items():
         start = committed.get((topic, partition), 0)
         low = start + int((end - start) * draw.uniform(0.5, 1.0))
-        if low <= start:
-            continue
-        wanted.append(TopicPartition(f"{arena.prefix}.{topic}", partition, low))
-        arena.excused |= {
-            place
-            for place in arena.archive.seen()
-            if (place.topic, place.partition) == (topic, partition) and start <= place.offset < low
-        }
+        if low > start:
+            wanted.append(TopicPartition(f"{arena.prefix}.{topic}", partition, low))
+            taken = (place for place in seen if place[:2] == (topic, partition) and start <= place.offset < low)
+            arena.excused.update(taken)
+    admin = AdminClient({"bootstrap.servers": arena.broker.bootstrap})
     for future in admin.delete_records(wanted, request_timeout=_ASK_S).values() if wanted else ():
         future.result()
     return len(arena.excused) - before
@@ -104,21 +101,9 @@ def overtake(arena: Arena, stage: Stage, draw: Random) -> int:
 def _committed(arena: Arena, stage: Stage) -> dict[tuple[str, int], int]:
     """Return where a stage's group stands, by topic without prefix and partition."""
     consumer = Consumer({"bootstrap.servers": arena.broker.bootstrap, "group.id": f"{arena.prefix}-{stage}"})
-    try:
-        asked = [
-            TopicPartition(f"{arena.prefix}.{topic}", partition)
-            for topic in INPUTS[stage]
-            for partition in range(arena.settings.topics.partitions)
-        ]
+    numbers = range(arena.settings.topics.partitions)
+    with closing(consumer):
+        asked = [TopicPartition(f"{arena.prefix}.{topic}", n) for topic in INPUTS[stage] for n in numbers]
         found = consumer.committed(asked, timeout=_ASK_S)
-    finally:
-        consumer.close()
     strip = len(arena.prefix) + 1
     return {(tp.topic[strip:], tp.partition): max(tp.offset, 0) for tp in found}
-
-
-def _last_offsets(arena: Arena, stage: Stage) -> dict[tuple[str, int], int]:
-    last: dict[tuple[str, int], int] = {}
-    for place in sorted(place for place in arena.archive.seen() if place.topic in INPUTS[stage]):
-        last[(place.topic, place.partition)] = place.offset
-    return last

@@ -40,11 +40,6 @@ class Entry:
     area: Area | None = None
 
 
-def _model_entries() -> Iterator[Entry]:
-    for name in model_faults.FAULTS:
-        yield Entry(f"model: {name}", "models", model_faults.models(name), 3)
-
-
 ENTRIES: tuple[Entry, ...] = (
     Entry("kill router", "kills", process_faults.kills("router"), 100, "queries"),
     Entry("kill join", "kills", process_faults.kills("join"), 100, "labels"),
@@ -54,7 +49,7 @@ ENTRIES: tuple[Entry, ...] = (
     Entry("stop fit", "stops", process_faults.stops("fit"), 3, "versions"),
     Entry("two under one id", "members", process_faults.twins, 6),
     Entry("rebalance storm", "members", process_faults.rebalances, 3),
-    *_model_entries(),
+    *(Entry(f"model: {name}", "models", model_faults.models(name), 3) for name in model_faults.FAULTS),
     Entry("join store deleted", "state", state_faults.state("join", "join store deleted", state_faults.delete), 3),
     Entry("join store cut", "state", state_faults.state("join", "join store cut", state_faults.truncate), 3),
     Entry("join store read-only", "state", state_faults.read_only("join", "join store read-only"), 2),

@@ -11,8 +11,9 @@ import tempfile
 import time
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import asdict, dataclass, replace
+from functools import partial
 from pathlib import Path
 from random import Random
 from typing import Annotated, Literal
@@ -25,6 +26,7 @@ from tests.faults.checker import Finding, check
 from tests.faults.evidence import Evidence
 from tests.faults.fault_points import Stage
 from tests.faults.late_schedules import STRUCK, Played, Player, Schedule, drawn
+from tests.support.broker import committed_reader
 from tests.support.proxied_broker import Proxied, proxied_broker, proxied_cluster
 
 #: The processes whose work leads to what a stage writes; the last is the one that is struck.
@@ -92,27 +94,18 @@ class Scene:
         self._player = Player(stage, proxied.proxy, self._names[-1])
         self._seen: set[Finding] = set()
         self._consumers = {
-            name: Consumer(
-                {
-                    "bootstrap.servers": proxied.broker.bootstrap,
-                    "group.id": f"{stage.prefix}-{name}",
-                    "isolation.level": "read_committed",
-                    "log_level": 2,
-                }
-            )
+            name: committed_reader(proxied.broker.bootstrap, {"group.id": f"{stage.prefix}-{name}", "log_level": 2})
             for name in map(stage_of, self._names)
         }
 
     def play(self, schedule: Schedule) -> Outcome:
         """Play a schedule under steady traffic, wait until all is at rest, and return what is found then."""
-        began_s = time.monotonic()
+        began_s, is_stuck = time.monotonic(), False
         played = self._player.play(schedule)
         try:
             self.come_to_rest()
         except NotDrained:
             is_stuck = True
-        else:
-            is_stuck = False
         found = [finding for finding in self.findings() if finding not in self._seen]
         self._seen.update(found)
         return Outcome(schedule, played, found, time.monotonic() - began_s, is_stuck)
@@ -157,16 +150,12 @@ class Scene:
 
     def _is_drained(self, name: Stage, consumer: Consumer) -> bool:
         topics = [f"{self.arena.prefix}.{topic}" for topic in INPUTS[name]]
-        try:
+        with suppress(KafkaException):
             known = consumer.list_topics(timeout=_ASK_S).topics
             places = [TopicPartition(topic, number) for topic in topics for number in known[topic].partitions]
-            for at in consumer.committed(places, timeout=_ASK_S):
-                _, end = consumer.get_watermark_offsets(at, timeout=_ASK_S, cached=False)
-                if max(at.offset, 0) < end:
-                    return False
-        except KafkaException:
-            return False
-        return True
+            ends = partial(consumer.get_watermark_offsets, timeout=_ASK_S, cached=False)
+            return all(max(at.offset, 0) >= ends(at)[1] for at in consumer.committed(places, timeout=_ASK_S))
+        return False
 
 
 @contextmanager
@@ -189,7 +178,7 @@ def run(
     on_outcome: Callable[[Outcome], None] = lambda _outcome: None,
 ) -> list[Outcome]:
     """Play schedules one after the other, so many in one arena; one that gets stuck ends its arena."""
-    left, outcomes, number = list(schedules), [], 0
+    left, outcomes, number = list(schedules), list[Outcome](), 0
     while left:
         with scene(proxied, directory / f"arena-{number}", seed + number, struck, off) as stage:
             for _ in range(min(BLOCK, len(left))):

@@ -45,9 +45,6 @@ class ModelPair:
     def base_url(self, side: Side) -> str:
         return self._servers[side].base_url
 
-    def calls(self, side: Side) -> int:
-        return self._servers[side].seen.calls
-
     def down(self, side: Side) -> None:
         self._await(self._servers[side].stop())
 

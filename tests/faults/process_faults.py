@@ -6,6 +6,7 @@ import itertools
 import signal
 import time
 from collections.abc import Iterator
+from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 from random import Random
@@ -26,18 +27,14 @@ def kills(stage: Stage) -> Kind:
     """Return the kind that kills a stage's processes, each time at another step."""
 
     def kill(arena: Arena, draw: Random, times: int) -> Iterator[Episode]:
-        points = _shuffled(points_of(stage), draw)
+        points = points_of(stage)
+        # Every point once, in drawn order, before any comes again.
+        shuffled = itertools.chain.from_iterable(draw.sample(points, len(points)) for _ in itertools.count())
         names = itertools.cycle(("router-0", "router-1") if stage == "router" else (stage,))
-        for number, point, name in zip(range(times), points, names, strict=False):
+        for number, point, name in zip(range(times), shuffled, names, strict=False):
             yield _killed_at(arena, name, point, number, draw)
 
     return kill
-
-
-def _shuffled(points: tuple[FaultPoint, ...], draw: Random) -> Iterator[FaultPoint]:
-    """Yield every point once, in drawn order, before any comes again."""
-    while True:
-        yield from draw.sample(points, len(points))
 
 
 def _killed_at(arena: Arena, name: str, point: FaultPoint, number: int, draw: Random) -> Episode:
@@ -72,11 +69,9 @@ def killed_anywhere(arena: Arena, name: str) -> Episode:
 
 
 def _await_any_commit(arena: Arena, name: str) -> None:
-    try:
+    # Whatever holds it up shows in the recovery that is measured after the kill.
+    with suppress(NotRecovered):
         arena.recovery_s(name, time.monotonic(), STRIKE_S)
-    except NotRecovered:
-        # Whatever holds it up shows in the recovery that is measured after the kill.
-        return
 
 
 #: A process that is stopped here has something to commit when it goes on.
@@ -96,7 +91,9 @@ def stops(stage: Stage) -> Kind:
 
 def _stopped(arena: Arena, name: str, point: FaultPoint, number: int) -> Episode:
     child, armed = arena.child(name), arena.directory / f"{name}-stop-{number}.armed"
-    other = _takes_over(arena, name, number)
+    # Where no other runs, a recalibrator with a state directory of its own takes over.
+    stands_in = stage_of(name) != "router"
+    other = arena.another(stage_of(name), f"{name}-stand-in-{number}") if stands_in else None
     child.kill()
     child.start(replace(child.orders, strike=Strike(point, 1, armed, signal.SIGSTOP)))
     _await_any_commit(arena, name)
@@ -119,11 +116,6 @@ def _stopped(arena: Arena, name: str, point: FaultPoint, number: int) -> Episode
     found = _after_a_thaw(arena, child, name, other, f"{name}: {point.name}", stopped_s)
     armed.unlink()
     return found
-
-
-def _takes_over(arena: Arena, name: str, number: int) -> Child | None:
-    """Return a process that takes over where no other runs: a recalibrator with a state directory of its own."""
-    return None if stage_of(name) == "router" else arena.another(stage_of(name), f"{name}-stand-in-{number}")
 
 
 def _after_a_thaw(arena: Arena, child: Child, name: str, other: Child | None, what: str, stopped_s: float) -> Episode:

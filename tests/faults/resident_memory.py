@@ -6,10 +6,11 @@ import time
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
-from threading import Event, Thread
 from typing import NamedTuple
 
 import numpy as np
+
+from tests.faults.worker import Worker
 
 #: What a process takes in its first seconds (caches, arenas, code) says nothing of a leak.
 WARM_UP_S = 30.0
@@ -51,15 +52,15 @@ def slopes(samples: Iterable[Sample], warm_up_s: float = WARM_UP_S) -> dict[str,
     Readings of the first ``warm_up_s`` of a life are left out, and lives with fewer than ten readings after them.
     """
     lives: dict[str, dict[int, list[Sample]]] = defaultdict(lambda: defaultdict(list))
-    last: dict[str, float] = {}
+    last, found = {}, {}
     for sample in samples:
         last[sample.name] = sample.mib
         if sample.age_s >= warm_up_s:
             lives[sample.name][sample.pid].append(sample)
-    found = {}
     for name, mib in last.items():
         kept = [life for life in lives[name].values() if len(life) >= _LEAST_SAMPLES]
-        found[name] = Slope(_common_slope(kept), sum(_span_s(life) for life in kept) / 60.0, len(kept), mib)
+        warm_s = sum(life[-1].age_s - life[0].age_s for life in kept)
+        found[name] = Slope(_common_slope(kept), warm_s / 60.0, len(kept), mib)
     return found
 
 
@@ -78,45 +79,27 @@ def over_time(samples: Iterable[Sample]) -> dict[str, list[tuple[float, float]]]
 def _common_slope(lives: list[list[Sample]]) -> float | None:
     if not lives:
         return None
-    minutes = [np.array([sample.age_s for sample in life]) / 60.0 for life in lives]
-    sizes = [np.array([sample.mib for sample in life]) for life in lives]
-    x = np.concatenate([one - one.mean() for one in minutes])
-    y = np.concatenate([one - one.mean() for one in sizes])
+    columns = [np.array([(one.age_s / 60.0, one.mib) for one in life]) for life in lives]
+    x, y = np.concatenate([one - one.mean(axis=0) for one in columns]).T
     return float(x @ y / (x @ x))
 
 
-def _span_s(life: list[Sample]) -> float:
-    return life[-1].age_s - life[0].age_s
-
-
-class MemoryWatch:
+class MemoryWatch(Worker):
     """A thread that reads once a second. ``processes``: returns the present process ids by name."""
 
     def __init__(self, processes: Callable[[], Mapping[str, int]]) -> None:
+        super().__init__("memory")
         self._processes = processes
         self._born_s: dict[int, float] = {}
-        self._closing = Event()
-        self._thread = Thread(target=self._watch, name="memory", daemon=True)
-        self._failure: Exception | None = None
         self.samples: list[Sample] = []
 
-    def start(self) -> None:
-        self._thread.start()
-
     def close(self) -> None:
-        self._closing.set()
-        self._thread.join()
-        if self._failure is not None:
-            raise self._failure
+        """End, and raise what ended it before: figures of half the time must not pass for all of it."""
+        super().close()
+        self.raise_failure()
 
-    def _watch(self) -> None:
-        try:
-            self._sample()
-        except Exception as error:  # noqa: BLE001 raised by close: figures of half the time must not pass for all of it
-            self._failure = error
-
-    def _sample(self) -> None:
-        while not self._closing.wait(_SAMPLE_S):
+    def work(self) -> None:
+        while not self.closing.wait(_SAMPLE_S):
             now_s = time.monotonic()
             for name, pid in self._processes().items():
                 try:

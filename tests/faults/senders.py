@@ -10,9 +10,9 @@ import heapq
 import json
 import random
 import time
-from collections.abc import Callable
 from datetime import UTC, datetime
-from threading import Event, Lock, Thread
+from functools import partial
+from threading import Event, Lock
 from typing import Any
 
 from confluent_kafka import KafkaError, Message, Producer
@@ -20,6 +20,7 @@ from confluent_kafka import KafkaError, Message, Producer
 from schemas.command import Command
 from schemas.event import rfc3339
 from tests.faults.evidence import Answer, Kept
+from tests.faults.worker import Worker
 from tests.support.scripted_model_server import answer_to
 
 WORKLOAD = "photo"
@@ -52,40 +53,27 @@ def truth(text: str) -> dict[str, str]:
     return gold
 
 
-class Senders:
-    """One thread that sends.
+class Senders(Worker):
+    """One thread that sends: labels from its start, queries once they are asked for.
 
     ``seed``: of the texts, the labels' delays and what becomes of them; ``rate``: queries a second.
     """
 
     def __init__(self, bootstrap: str, prefix: str, seed: int, *, rate: float) -> None:
+        super().__init__("senders")
         self._prefix = prefix
         self._seed = seed
         self._draw = random.Random(seed)
         self._rate = rate
-        self._producer = Producer(
-            {
-                "bootstrap.servers": bootstrap,
-                "enable.idempotence": True,
-                "message.timeout.ms": 0,
-                "linger.ms": 5,
-                "log_level": 2,
-            }
-        )
+        patient = {"enable.idempotence": True, "message.timeout.ms": 0, "linger.ms": 5, "log_level": 2}
+        self._producer = Producer(patient | {"bootstrap.servers": bootstrap})
         self._lock = Lock()
         self._waiting: list[tuple[float, int, dict[str, Any]]] = []
         self._count = 0
         self._asking = Event()
-        self._closing = Event()
         self.queries: dict[str, str] = {}
         self.acknowledged: set[str] = set()
         self.labels: set[str] = set()
-        self.refused: list[str] = []
-        self._failure: Exception | None = None
-        self._thread = Thread(target=self._send, name="senders", daemon=True)
-
-    def start(self) -> None:
-        self._thread.start()
 
     def ask(self, queries: int) -> None:
         with self._lock:
@@ -103,10 +91,6 @@ class Senders:
 
     def go_on(self) -> None:
         self._asking.set()
-
-    def close(self) -> None:
-        self._closing.set()
-        self._thread.join()
 
     @property
     def is_idle(self) -> bool:
@@ -139,21 +123,9 @@ class Senders:
             said.append((delay_s + more_s, said[0][1]))
         return said
 
-    def raise_failure(self) -> None:
-        """Raise what has ended the thread, if anything has."""
-        if self._failure is not None:
-            raise self._failure
-
-    def _send(self) -> None:
-        try:
-            self._send_until_closed()
-        except Exception as error:  # noqa: BLE001 raised again in whoever waits for what was to be sent
-            self._failure = error
-
-    def _send_until_closed(self) -> None:
-        began_s = time.monotonic()
-        due_s = refit_due_s = began_s
-        while not self._closing.is_set():
+    def work(self) -> None:
+        due_s = refit_due_s = time.monotonic()
+        while not self.closing.is_set():
             now_s = time.monotonic()
             with self._lock:
                 if not self._asking.is_set():
@@ -182,17 +154,13 @@ class Senders:
 
     def _produce(self, topic: str, key: str, event: dict[str, Any], done: set[str], name: str) -> None:
         self._producer.produce(
-            f"{self._prefix}.{topic}", key=key, value=json.dumps(event), on_delivery=self._report(done, name)
+            f"{self._prefix}.{topic}", key=key, value=json.dumps(event), on_delivery=partial(_report, done, name)
         )
 
-    def _report(self, done: set[str], name: str) -> Callable[[KafkaError | None, Message], None]:
-        def report(error: KafkaError | None, _message: Message) -> None:
-            if error is None:
-                done.add(name)
-            else:
-                self.refused.append(f"{name}: {error.str()}")
 
-        return report
+def _report(done: set[str], name: str, error: KafkaError | None, _message: Message) -> None:
+    if error is None:
+        done.add(name)
 
 
 def _label(query_id: str, revision: int, gold: dict[str, str]) -> dict[str, Any]:

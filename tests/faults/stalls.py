@@ -14,12 +14,10 @@ import subprocess
 import sys
 import tempfile
 import time
-import urllib.error
-import urllib.request
 from collections import Counter, defaultdict
 from collections.abc import Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import replace
 from pathlib import Path
 from threading import Event, Thread
@@ -33,6 +31,7 @@ from rich.table import Table
 from tests.faults.arena import SESSION_S, Arena, arena
 from tests.faults.report import ROOT, commit, machine_class
 from tests.support.broker import add_properties
+from tests.support.probes import asked
 from tests.support.replicated_broker import three_brokers
 from ucci_stream.local.kafka_node import LocalBroker, pick_port
 
@@ -77,7 +76,9 @@ class Probes(Thread):
         commits_ms: dict[str, int] = {}
         while not self._over.wait(_SAMPLE_S):
             for name, port in self._ports.items():
-                said, latest_ms, now_s = _health(port), self._stage.latest_ms(name), time.monotonic()
+                code, body = asked(f"http://127.0.0.1:{port}/healthz", timeout_s=_SAMPLE_S)
+                said = str(json.loads(body)["status"]) if code else "no answer"
+                latest_ms, now_s = self._stage.latest_ms(name), time.monotonic()
                 self.said[said] += 1
                 if said != "alive" or latest_ms != commits_ms.get(name):
                     since_s[name] = now_s
@@ -89,16 +90,6 @@ class Probes(Thread):
         self.join()
 
 
-def _health(port: int) -> str:
-    try:
-        with urllib.request.urlopen(f"http://127.0.0.1:{port}/healthz", timeout=_SAMPLE_S) as answer:
-            return str(json.load(answer)["status"])
-    except urllib.error.HTTPError as error:
-        return str(json.load(error)["status"])
-    except (OSError, ValueError):
-        return "no answer"
-
-
 def length_s(draw: random.Random, shortest_s: float, longest_s: float) -> float:
     """Draw the length of a pause: half of them where trouble was seen."""
     low, high = draw.choice((*TROUBLE_S, *((shortest_s, longest_s),) * 2))
@@ -108,14 +99,12 @@ def length_s(draw: random.Random, shortest_s: float, longest_s: float) -> float:
 @contextmanager
 def served(directory: Path, seed: int, brokers: int) -> Iterator[tuple[Arena, list[LocalBroker]]]:
     """Run a whole service with the product's own time-outs on one broker or three."""
-    if brokers == 1:
-        with StalledBroker(directory / "kafka") as broker, arena(broker, directory, seed, rate=RATE) as stage:
-            yield stage, [broker]
-    else:
-        with three_brokers(directory / "kafka") as cluster:
-            nodes = list(cluster.nodes)
-            with arena(nodes[0], directory, seed, rate=RATE) as stage:
-                yield stage, [*nodes]
+    with ExitStack() as held:
+        if brokers == 1:
+            nodes: list[LocalBroker] = [held.enter_context(StalledBroker(directory / "kafka"))]
+        else:
+            nodes = [*held.enter_context(three_brokers(directory / "kafka")).nodes]
+        yield held.enter_context(arena(nodes[0], directory, seed, rate=RATE)), nodes
 
 
 def with_own_time_outs(stage: Arena) -> dict[str, int]:
@@ -141,11 +130,9 @@ def pause(stage: Arena, broker: LocalBroker, seconds: float, *, kills: bool) -> 
         time.sleep(seconds)
         broker.thaw()
     thawed_s = time.monotonic()
-    back: dict[str, float | None] = {}
     with ThreadPoolExecutor(len(stage.children)) as waiting:
         found = {name: waiting.submit(stage.recovery_s, name, thawed_s, BACK_S) for name in stage.children}
-    for name, one in found.items():
-        back[name] = None if one.exception() else round(one.result(), 2)
+    back = {name: None if one.exception() else round(one.result(), 2) for name, one in found.items()}
     ended = [one.how for one in stage.ended[ended_before:]]
     return {"pause_s": 0.0 if kills else round(seconds, 1), "kill": kills, "back_s": back, "ended": ended}
 
@@ -240,10 +227,9 @@ def document(found: list[dict[str, Any]], began_s: float, seed: int, command: st
     """Return all parts as one report."""
     turns = [one for one in found if "back_s" in one]
     ends = [one for one in found if "findings" in one]
-    alive_s: dict[str, float] = defaultdict(float)
+    alive_s: dict[str, float] = {}
     for end in ends:
-        for name, seconds in end["alive_without_commit_s"].items():
-            alive_s[name] = max(alive_s[name], seconds)
+        alive_s |= {name: max(alive_s.get(name, 0.0), s) for name, s in end["alive_without_commit_s"].items()}
     return {
         "command": command,
         "seed": seed,
@@ -253,7 +239,7 @@ def document(found: list[dict[str, Any]], began_s: float, seed: int, command: st
         "pauses": sum(not one["kill"] for one in turns),
         "restarts": sum(one["kill"] for one in turns),
         "queries": sum(end["queries"] for end in ends),
-        "alive_without_commit_s": dict(alive_s),
+        "alive_without_commit_s": alive_s,
         "ended": [f"after {one['pause_s']} s: {how}" for one in turns for how in one["ended"]],
         "never_back": [
             f"after {one['pause_s']} s: {name}" for one in turns for name, s in one["back_s"].items() if s is None

@@ -69,12 +69,10 @@ def read_only(stage: Stage, kind: str) -> Kind:
 
 
 def delete(path: Path) -> None:
-    """Remove a file."""
     path.unlink(missing_ok=True)
 
 
 def truncate(path: Path) -> None:
-    """Cut a file to half."""
     if path.exists():
         with path.open("r+b") as file:
             file.truncate(path.stat().st_size // 2)
@@ -95,8 +93,8 @@ def clock_jumps(arena: Arena, draw: Random, times: int) -> Iterator[Episode]:
 
 
 def _files(arena: Arena, stage: Stage) -> list[Path]:
-    patterns = ("*/*/join.sqlite3*",) if stage == "join" else ("*/*/fit-*.snapshot",)
-    return [path for pattern in patterns for path in sorted(arena.state.glob(pattern)) if ".damaged-" not in path.name]
+    pattern = "*/*/join.sqlite3*" if stage == "join" else "*/*/fit-*.snapshot"
+    return [path for path in sorted(arena.state.glob(pattern)) if ".damaged-" not in path.name]
 
 
 def _set_modes(directories: set[Path], directory_mode: int, file_mode: int) -> None:

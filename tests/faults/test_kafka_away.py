@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import json
 import time
-import urllib.error
-import urllib.request
+from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +12,7 @@ import pytest
 
 from recalibrator.stage import StageName
 from tests.faults.stalls import StalledBroker
+from tests.support.probes import asked
 from tests.support.recalibrator_processes import RecalibratorProcess, create_all_topics, write_recalibrator_config
 from ucci_stream.local.kafka_node import pick_port
 
@@ -32,13 +32,8 @@ class Looks:
         self.kinds: list[str] = []
 
     def get(self, path: str) -> tuple[int, dict[str, Any]]:
-        try:
-            with urllib.request.urlopen(self.url + path, timeout=10) as answer:
-                return answer.status, json.load(answer)
-        except urllib.error.HTTPError as error:
-            return error.code, json.load(error)
-        except OSError:
-            return 0, {}
+        code, body = asked(self.url + path)
+        return code, json.loads(body) if code else {}
 
     def look(self) -> tuple[int, bool, str]:
         """Return `/readyz`' code, whether it names Kafka, and the kind of the headline."""
@@ -57,26 +52,23 @@ class Looks:
 
 def test_a_stopped_broker_was_blamed_on_the_fit(tmp_path: Path) -> None:
     """For two minutes `/readyz` was 200, and the page said "Start the recalibrator again"; nothing named Kafka."""
-    with StalledBroker(tmp_path / "kafka") as broker:
+    with StalledBroker(tmp_path / "kafka") as broker, ExitStack() as held:
         create_all_topics(broker.bootstrap, "away")
         port = pick_port()
         config = write_recalibrator_config(tmp_path / "ucci.toml", broker.bootstrap, "away", tmp_path / "state", port)
         process = RecalibratorProcess(config, "recalibrator", tmp_path / "log", stages=tuple(StageName))
-        process.start()
-        try:
-            looks = Looks(f"http://127.0.0.1:{port}", process)
-            looks.until(200, False, "cold_start")
-            broker.freeze()
-            looks.until(503, True, "kafka")
-            said = looks.get("/v1/status/photo")[1]["headline"]
-            assert broker.bootstrap in said["cause"]
-            stands_until_s = time.monotonic() + AGAIN_S
-            while time.monotonic() < stands_until_s:
-                assert looks.look() == (503, True, "kafka")
-                time.sleep(1.0)
-            broker.thaw()
-            looks.until(200, False, "cold_start")
-        finally:
-            broker.thaw()
-            process.kill()
+        held.enter_context(process)
+        held.callback(broker.thaw)
+        looks = Looks(f"http://127.0.0.1:{port}", process)
+        looks.until(200, False, "cold_start")
+        broker.freeze()
+        looks.until(503, True, "kafka")
+        said = looks.get("/v1/status/photo")[1]["headline"]
+        assert broker.bootstrap in said["cause"]
+        stands_until_s = time.monotonic() + AGAIN_S
+        while time.monotonic() < stands_until_s:
+            assert looks.look() == (503, True, "kafka")
+            time.sleep(1.0)
+        broker.thaw()
+        looks.until(200, False, "cold_start")
     assert looks.kinds == ["cold_start", "kafka", "cold_start"], "at no time was a service asked to be started again"

@@ -10,8 +10,6 @@ import subprocess
 import sys
 import time
 import tomllib
-import urllib.error
-import urllib.request
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
@@ -32,6 +30,7 @@ from tests.faults.model_pair import ModelPair
 from tests.faults.senders import PROMPT, truth
 from tests.support.broker import follow, unique_prefix
 from tests.support.orders import MAP
+from tests.support.probes import asked
 from tests.support.recalibrator_processes import RecalibratorProcess
 from tests.support.router_processes import ROOT, RouterProcess
 from tests.support.scripted_model_server import FIELDS
@@ -115,14 +114,7 @@ class WholeService:
     urls: dict[str, str]
 
     def get(self, path: str, of: str = "recalibrator") -> tuple[int, str]:
-        """Ask a process over HTTP; code 0 where nobody answers."""
-        try:
-            with urllib.request.urlopen(self.urls[of] + path, timeout=10) as answer:
-                return answer.status, answer.read().decode()
-        except urllib.error.HTTPError as error:
-            return error.code, error.read().decode()
-        except OSError as error:
-            return 0, str(error)
+        return asked(self.urls[of] + path)
 
     def status(self, workload: str) -> dict[str, Any]:
         code, body = self.get(f"/v1/status/{workload}")

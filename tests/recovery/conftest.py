@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack
 
 import pytest
 
@@ -13,11 +14,15 @@ from ucci_stream.local.kafka_node import LocalBroker
 
 
 @pytest.fixture
-def started() -> Iterator[list[RouterProcess]]:
-    processes: list[RouterProcess] = []
-    yield processes
-    for process in processes:
-        process.close()
+def start() -> Iterator[Callable[..., None]]:
+    """Starts processes, which end with the test."""
+    with ExitStack() as running:
+
+        def begin(*processes: RouterProcess) -> None:
+            for process in processes:
+                running.enter_context(process)
+
+        yield begin
 
 
 @pytest.fixture

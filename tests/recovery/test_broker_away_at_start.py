@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+from collections.abc import Callable
 from datetime import datetime, timedelta
 from itertools import pairwise
 from pathlib import Path
@@ -38,46 +39,44 @@ def both_services(directory: Path, bootstrap: str, router_port: int, http_port: 
     ]
 
 
-def get(port: int, path: str) -> tuple[int, dict[str, Any]]:
-    code, body = probes.get(port, path)
+async def get(port: int, path: str) -> tuple[int, dict[str, Any]]:
+    code, body = await asyncio.to_thread(probes.get, port, path)
     return code, json.loads(body)
 
 
 async def test_broker_away_at_start_ended_the_services(
-    own_broker: LocalBroker, started: list[RouterProcess], tmp_path: Path
+    own_broker: LocalBroker, start: Callable[..., None], tmp_path: Path
 ) -> None:
     """A recalibrator and a router ended with exit code 1, and began again for as long as a supervisor let them."""
     create_all_topics(own_broker.bootstrap, PREFIX)
     own_broker.stop()
     ports = (pick_port(), pick_port())
-    started += both_services(tmp_path, own_broker.bootstrap, *ports)
-    for process in started:
-        process.start()
+    started = both_services(tmp_path, own_broker.bootstrap, *ports)
+    start(*started)
     for process, port in zip(started, ports, strict=True):
         await process.until_logged(WAITING)
         # A restart brings no broker back: 200 all the same.
-        code, document = await asyncio.to_thread(get, port, "/healthz")
+        code, document = await get(port, "/healthz")
         assert (code, document["status"]) == (200, "waiting")
         assert document["reason"].startswith(f"no broker answers at {own_broker.bootstrap}")
-        code, document = await asyncio.to_thread(get, port, "/readyz")
+        code, document = await get(port, "/readyz")
         assert code == 503
         assert any(f"{WAITING}: no broker answers at {own_broker.bootstrap}" in line for line in document["missing"])
-    assert (await asyncio.to_thread(get, ports[1], "/v1/status"))[0] == 503
+    assert (await get(ports[1], "/v1/status"))[0] == 503
     await asyncio.to_thread(own_broker.start)
     await started[0].until_logged("assigned")
     await started[1].until_logged("assigned", len(STAGES) - 1)
     await asyncio.to_thread(probes.until_ready, ports[1])
-    assert (await asyncio.to_thread(get, ports[1], "/v1/status"))[0] == 200
+    assert (await get(ports[1], "/v1/status"))[0] == 200
     for process in started:
         said = [datetime.fromisoformat(line["timestamp"]) for line in process.events() if line["event"] == WAITING]
         pauses = [after - before for before, after in pairwise(said)]
         assert all(pause > timedelta(seconds=SAID_EVERY_S - 1.0) for pause in pauses), "a line a minute at most"
 
 
-async def test_sigterm_ends_the_wait_for_a_broker(started: list[RouterProcess], tmp_path: Path) -> None:
-    started += both_services(tmp_path, NOWHERE, 0, 0)
-    for process in started:
-        process.start()
+async def test_sigterm_ends_the_wait_for_a_broker(start: Callable[..., None], tmp_path: Path) -> None:
+    started = both_services(tmp_path, NOWHERE, 0, 0)
+    start(*started)
     for process in started:
         await process.until_logged(WAITING)
         process.terminate()

@@ -4,16 +4,16 @@ from __future__ import annotations
 
 import http.client
 import json
-import socket
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Callable
 from pathlib import Path
 from threading import Condition, Event, Thread
 from typing import Any
 
 import pytest
 
-from tests.support.broker import read_all
+from tests.support.broker import documents
+from tests.support.probes import asked
 from tests.support.recalibrator_processes import RecalibratorProcess, create_all_topics, write_recalibrator_config
 from ucci_stream.local.kafka_node import LocalBroker, pick_port
 
@@ -90,44 +90,27 @@ class Senders:
         with self._changed:
             self.answers[answer.status] += 1
             if answer.status == 503:
-                error = json.loads(content)["error"]
-                self.without_retry_after += not (
-                    int(answer.headers["Retry-After"]) > 0 and error["code"] == "broker_away"
-                )
+                code = json.loads(content)["error"]["code"]
+                self.without_retry_after += not (int(answer.headers["Retry-After"]) > 0 and code == "broker_away")
             elif answer.status not in {202, 207}:
                 self.unexpected.append((answer.status, content[:300]))
             self._changed.notify_all()
         return answer.status, content
 
 
-@pytest.fixture
-def api(own_broker: LocalBroker, tmp_path: Path) -> Iterator[tuple[RecalibratorProcess, int]]:
+def test_acknowledged_feedback_survives_outages(
+    own_broker: LocalBroker, start: Callable[..., None], tmp_path: Path
+) -> None:
+    """While the broker hangs or is dead, feedback gets 503 until it is back; nothing acknowledged is lost."""
     create_all_topics(own_broker.bootstrap, PREFIX)
     port = pick_port()
     config = write_recalibrator_config(
         tmp_path / "ucci.toml", own_broker.bootstrap, PREFIX, tmp_path / "state", http_port=port
     )
     process = RecalibratorProcess(config, "api", tmp_path / "api.log", stages=("api",), forked=True)
-    process.start()
-    yield process, port
-    process.close()
-
-
-def _until_listening(process: RecalibratorProcess, port: int) -> None:
-    assert process.process is not None
-    while process.process.poll() is None:
-        try:
-            socket.create_connection(("127.0.0.1", port), DEADLINE_S).close()
-        except ConnectionRefusedError:
-            continue
-        return
-    raise AssertionError(process.lines()[-5:])
-
-
-def test_acknowledged_feedback_survives_outages(own_broker: LocalBroker, api: tuple[RecalibratorProcess, int]) -> None:
-    """While the broker hangs or is dead, feedback gets 503 until it is back; nothing acknowledged is lost."""
-    process, port = api
-    _until_listening(process, port)
+    start(process)
+    while not asked(f"http://127.0.0.1:{port}/healthz")[0]:
+        process.assert_runs()
     senders = Senders(port)
     senders.start()
     senders.until(202, 200)
@@ -145,9 +128,7 @@ def test_acknowledged_feedback_survives_outages(own_broker: LocalBroker, api: tu
 
     assert senders.unexpected == []
     assert senders.without_retry_after == 0
-    assert process.process is not None
-    assert process.process.poll() is None, "it recovers by itself"
-    records = read_all(own_broker.bootstrap, f"{PREFIX}.feedback")
-    found = {json.loads(message.value() or b"")["feedback_id"] for message in records}
+    process.assert_runs()  # it recovers by itself
+    found = {event["feedback_id"] for event in documents(own_broker.bootstrap, f"{PREFIX}.feedback")}
     assert senders.acknowledged - found == set()
     assert len(senders.acknowledged) >= 600

@@ -6,17 +6,17 @@ import asyncio
 import itertools
 import json
 from collections import Counter
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import aiohttp
 import pytest
 
-from tests.support.broker import produce, read_all
+from tests.support.broker import documents, eventually, produce
 from tests.support.gateway_processes import DEADLINE_S, GatewayProcess, ask
 from tests.support.recalibrator_processes import RecalibratorProcess
-from tests.support.router_processes import RouterProcess, hashed_models, write_config
-from tests.support.routers import value_of
+from tests.support.router_processes import hashed_models, write_config
 from ucci_stream.local.kafka_node import LocalBroker
 
 pytestmark = [pytest.mark.broker, pytest.mark.slow]
@@ -26,13 +26,12 @@ GATEWAY = ["[gateway]", "http_port = 0"]
 
 
 async def test_sigterm_answers_what_is_in_flight_and_exits_0(
-    broker: LocalBroker, prefix: str, started: list[RouterProcess], tmp_path: Path
+    broker: LocalBroker, prefix: str, start: Callable[..., None], tmp_path: Path
 ) -> None:
     async with hashed_models() as (models, control), aiohttp.ClientSession() as http:
         config = write_config(tmp_path / "ucci.toml", broker.bootstrap, prefix, models, GATEWAY)
         process = GatewayProcess(config, "gateway-0", tmp_path / "gateway.log")
-        started.append(process)
-        process.start()
+        start(process)
         url = await process.until_ready(http)
         asking = [asyncio.create_task(ask(http, url, f"q-{n}", f"slow {n}")) for n in range(5)]
         await control.until_called("small", 5)
@@ -43,12 +42,12 @@ async def test_sigterm_answers_what_is_in_flight_and_exits_0(
         assert await process.exit_code() == 0
     assert {status for status, _ in found} == {200}
     assert process.events()[-1]["event"] == "ended"
-    written = {json.loads(value_of(message))["query_id"] for message in read_all(broker.bootstrap, f"{prefix}.results")}
+    written = {result["query_id"] for result in documents(broker.bootstrap, f"{prefix}.results")}
     assert written == {f"q-{n}" for n in range(5)}
 
 
 async def test_labels_of_its_queries_make_the_next_version(
-    broker: LocalBroker, prefix: str, started: list[RouterProcess], tmp_path: Path
+    broker: LocalBroker, prefix: str, start: Callable[..., None], tmp_path: Path
 ) -> None:
     """Results and labels of the gateway's queries move the calibration, and its next answer names the new version.
 
@@ -60,9 +59,7 @@ async def test_labels_of_its_queries_make_the_next_version(
         config = write_config(tmp_path / "ucci.toml", broker.bootstrap, prefix, models, [ask_all, *GATEWAY, *keep])
         process = GatewayProcess(config, "gateway-0", tmp_path / "gateway.log")
         recalibrator = RecalibratorProcess(config, "recalibrator", tmp_path / "recalibrator.log", forked=True)
-        started.extend([process, recalibrator])
-        process.start()
-        recalibrator.start()
+        start(process, recalibrator)
         url = await process.until_ready(http)
         ids = [f"q-{n}" for n in range(LABELLED)]
         found = dict(zip(ids, await asyncio.gather(*(ask(http, url, one, one) for one in ids)), strict=True))
@@ -73,15 +70,20 @@ async def test_labels_of_its_queries_make_the_next_version(
         labels = [{"query_id": name, "entities": entities, "labeler": "ann"} for name, entities in gold.items()]
         lines = [(label["query_id"], json.dumps(label).encode()) for label in labels]
         await asyncio.to_thread(produce, broker.bootstrap, f"{prefix}.feedback", lines)
-        newest = await until_published(broker.bootstrap, prefix, recalibrator)
+
+        def published() -> list[Any]:
+            recalibrator.assert_runs()
+            return documents(broker.bootstrap, f"{prefix}.calibration")
+
+        newest = (await eventually(published))[-1]
         answer = await until_decided(http, url)
         assert answer["calibration_version"] >= newest["version"]
         assert answer["reason"] != "cold_start"
-    observed = [json.loads(value_of(one)) for one in read_all(broker.bootstrap, f"{prefix}.observations")]
+    observed = documents(broker.bootstrap, f"{prefix}.observations")
     counted = Counter(one["query_id"] for one in observed if one["kind"] == "labelled")
     assert set(counted.values()) == {1}
-    results = Counter(json.loads(value_of(one))["query_id"] for one in read_all(broker.bootstrap, f"{prefix}.results"))
-    assert results["q-0"] == 2
+    results = [one["query_id"] for one in documents(broker.bootstrap, f"{prefix}.results")]
+    assert results.count("q-0") == 2
 
 
 async def until_decided(http: aiohttp.ClientSession, url: str) -> dict[str, Any]:
@@ -91,14 +93,3 @@ async def until_decided(http: aiohttp.ClientSession, url: str) -> dict[str, Any]
             if decision["calibration_version"] is not None:
                 return decision
     raise AssertionError("no end")
-
-
-async def until_published(bootstrap: str, prefix: str, recalibrator: RecalibratorProcess) -> dict[str, Any]:
-    async with asyncio.timeout(DEADLINE_S):
-        while True:
-            found = await asyncio.to_thread(read_all, bootstrap, f"{prefix}.calibration")
-            if found:
-                return dict(json.loads(value_of(found[-1])))
-            assert recalibrator.process is not None
-            assert recalibrator.process.poll() is None, recalibrator.lines()[-5:]
-            await asyncio.sleep(0.2)

@@ -5,22 +5,21 @@ from __future__ import annotations
 import asyncio
 import json
 import signal
-import socket
-import urllib.error
-import urllib.request
 from collections.abc import Callable
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from schemas.labelled import LabelledExample
-from tests.support.broker import follow, produce, unique_prefix
+from tests.support.broker import eventually, follow, produce, unique_prefix
+from tests.support.probes import asked
 from tests.support.recalibrator_events import feedback, routed
 from tests.support.recalibrator_processes import RecalibratorProcess, create_all_topics, write_recalibrator_config
 from tests.support.router_processes import RouterProcess, hashed_models, write_config
 from tests.support.routers import create_topics, query, value_of
-from ucci_stream.local.kafka_node import LocalBroker
+from ucci_stream.local.kafka_node import LocalBroker, pick_port
 
 pytestmark = [pytest.mark.broker]
 
@@ -31,8 +30,7 @@ DEADLINE_S = 100.0
 
 
 async def hang_up(process: RouterProcess, event: str, times: int = 1) -> dict[str, Any]:
-    assert process.process is not None
-    process.process.send_signal(signal.SIGHUP)
+    process.running.send_signal(signal.SIGHUP)
     return await process.until_logged(event, times)
 
 
@@ -53,7 +51,7 @@ def edit(config: Path, *pairs: tuple[str, str]) -> None:
 
 
 async def test_a_router_goes_by_the_new_file_without_a_restart(
-    broker: LocalBroker, tmp_path: Path, started: list[RouterProcess]
+    broker: LocalBroker, tmp_path: Path, start: Callable[..., None]
 ) -> None:
     """A query before and one after SIGHUP differ in their cost; a file with a fault leaves all as it was."""
     prefix = unique_prefix()
@@ -61,16 +59,14 @@ async def test_a_router_goes_by_the_new_file_without_a_restart(
     async with hashed_models() as (url, _models):
         config = write_config(tmp_path / "ucci.toml", broker.bootstrap, prefix, url, max_in_flight=8)
         router = RouterProcess(config, "router-0", tmp_path / "router.log", forked=True)
-        started.append(router)
-        router.start()
-        results = follow(broker.bootstrap, f"{prefix}.results")
+        start(router)
 
         async def cost_of(query_id: str) -> float:
             produce(broker.bootstrap, f"{prefix}.queries", [query(query_id)])
             found = await next_event(results, lambda result: result["query_id"] == query_id)
             return float(found["cost"]["sequential"])
 
-        try:
+        with closing(follow(broker.bootstrap, f"{prefix}.results")) as results:
             assert await cost_of("before") == 4.0
             edit(config, ("large = 3.0", "large = 9.0"), ("max_in_flight = 8", "max_in_flight = 1"))
             edit(config, ('"lens"]', '"lens", "iso"]'))
@@ -90,54 +86,32 @@ async def test_a_router_goes_by_the_new_file_without_a_restart(
             assert await cost_of("without a file") == 10.0
             router.terminate()
             assert await router.exit_code() == 0
-        finally:
-            results.close()
-
-
-async def until_answered(url: str, code: int) -> None:
-    async with asyncio.timeout(DEADLINE_S):
-        while True:
-            if await asyncio.to_thread(asked, url) == code:
-                return
-            await asyncio.sleep(0.05)
-
-
-def asked(url: str, key: str | None = None) -> int:
-    """Return the status code of an answer; 0 while nobody listens."""
-    request = urllib.request.Request(url, headers={} if key is None else {"X-Api-Key": key})
-    try:
-        with urllib.request.urlopen(request, timeout=30) as answer:
-            return int(answer.status)
-    except urllib.error.HTTPError as refused:
-        return refused.code
-    except urllib.error.URLError:
-        return 0
 
 
 async def test_a_recalibrator_refits_to_a_new_target_without_a_restart(
-    broker: LocalBroker, tmp_path: Path, started: list[RouterProcess]
+    broker: LocalBroker, tmp_path: Path, start: Callable[..., None]
 ) -> None:
     """The version that follows SIGHUP carries the target of the file, and the API asks for the file's keys."""
     prefix = unique_prefix()
     create_all_topics(broker.bootstrap, prefix, 1)
-    with socket.create_server(("127.0.0.1", 0)) as probe:
-        port = probe.getsockname()[1]
+    port = pick_port()
+    url = f"http://127.0.0.1:{port}/v1/status"
     config = write_recalibrator_config(tmp_path / "ucci.toml", broker.bootstrap, prefix, tmp_path / "state", port)
     recalibrator = RecalibratorProcess(config, "", tmp_path / "log", stages=("join", "fit", "api"), forked=True)
-    started.append(recalibrator)
-    recalibrator.start()
-    versions = follow(broker.bootstrap, f"{prefix}.calibration")
+    start(recalibrator)
 
     def label(*numbers: int) -> None:
         examples = (LabelledExample.from_events(routed(number), feedback(number)) for number in numbers)
         produce(broker.bootstrap, f"{prefix}.observations", [("photo", one.to_json()) for one in examples])
 
-    try:
+    def code(key: str = "") -> int:
+        return asked(url, {"X-Api-Key": key} if key else {}, 30.0)[0]
+
+    with closing(follow(broker.bootstrap, f"{prefix}.calibration")) as versions:
         label(*range(LABELS))
         first = await next_event(versions, lambda _: True)
         assert first["target"]["micro_f1"] == 0.9
-        url = f"http://127.0.0.1:{port}/v1/status"
-        await until_answered(url, 200)
+        await eventually(code, lambda found: found == 200)
 
         keys = f'[recalibrator.api_keys.ada]\nkey = "{KEY}"\nscopes = ["read"]\n[workloads.photo]'
         edit(config, ("micro_f1 = 0.9", "micro_f1 = 0.8"), ("[workloads.photo]", keys))
@@ -149,14 +123,12 @@ async def test_a_recalibrator_refits_to_a_new_target_without_a_restart(
         renewed = await next_event(versions, lambda version: version["target"]["micro_f1"] == 0.8)
         assert renewed["evidence"]["trigger"] == "settings_changed"
         assert renewed["evidence"]["labels"] >= first["evidence"]["labels"]
-        await until_answered(url, 401)
-        assert asked(url, KEY) == 200
+        await eventually(code, lambda found: found == 401)
+        assert code(KEY) == 200
 
         edit(config, (KEY, "short"))
         (fault,) = (await hang_up(recalibrator, REFUSED))["faults"]
         assert "16 characters" in fault
-        assert (asked(url), asked(url, KEY)) == (401, 200)
+        assert (code(), code(KEY)) == (401, 200)
         recalibrator.terminate()
         assert await recalibrator.exit_code() == 0
-    finally:
-        versions.close()

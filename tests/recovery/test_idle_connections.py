@@ -8,7 +8,7 @@ import subprocess
 import time
 from contextlib import closing, suppress
 from pathlib import Path
-from socket import create_connection, create_server
+from socket import create_connection
 
 import pytest
 
@@ -18,7 +18,7 @@ from tests.support.probes import get, until_ready
 from tests.support.recalibrator_processes import RecalibratorProcess, create_all_topics, write_recalibrator_config
 from tests.support.router_processes import RouterProcess, hashed_models, publish_calibration, write_config
 from tests.support.routers import query
-from ucci_stream.local.kafka_node import LocalBroker
+from ucci_stream.local.kafka_node import LocalBroker, pick_port
 
 FILES, STRANGERS, QUERIES = 256, 400, 100
 PATIENCE_S = 30.0
@@ -33,12 +33,10 @@ async def test_idle_connections_take_every_file_of_a_service(
     """400 silent callers under ``ulimit -n 256`` ended the recalibrator, and kept a router from its queries."""
     create_all_topics(broker.bootstrap, topic_prefix)
     publish_calibration(broker.bootstrap, topic_prefix)
-    with closing(create_server(("127.0.0.1", 0))) as free:
-        port = free.getsockname()[1]
-    results = follow(broker.bootstrap, f"{topic_prefix}.results")
+    port = pick_port()
     async with hashed_models() as (models, _):
         process = _process(server, tmp_path, (broker.bootstrap, topic_prefix), models, port)
-        try:
+        with closing(follow(broker.bootstrap, f"{topic_prefix}.results")) as results, closing(process):
             _start_with_few_files(process)
             await asyncio.to_thread(_until_ready, process, port)
             silent = [create_connection(("127.0.0.1", port), PATIENCE_S) for _ in range(STRANGERS)]
@@ -52,9 +50,6 @@ async def test_idle_connections_take_every_file_of_a_service(
                 stranger.close()
             assert (await asyncio.to_thread(get, port, "/healthz"))[0] == 200
             assert sum("accept" in line for line in process.lines()) <= 1
-        finally:
-            process.close()
-            results.close()
 
 
 def _process(server: str, directory: Path, cluster: tuple[str, str], models: str, port: int) -> RouterProcess:
@@ -75,15 +70,14 @@ def _start_with_few_files(process: RouterProcess) -> None:
         process.start()
     finally:
         resource.setrlimit(resource.RLIMIT_NOFILE, before)
-    assert isinstance(process.process, subprocess.Popen)
+    assert isinstance(process.running, subprocess.Popen)
     # Nor may it raise that.
-    resource.prlimit(process.process.pid, resource.RLIMIT_NOFILE, (FILES, FILES))
+    resource.prlimit(process.running.pid, resource.RLIMIT_NOFILE, (FILES, FILES))
 
 
 def _until_ready(process: RouterProcess, port: int) -> None:
     while True:
         with suppress(ConnectionRefusedError):
             return until_ready(port)
-        assert process.process is not None
-        assert process.process.poll() is None, process.lines()[-5:]
+        process.assert_runs()
         time.sleep(0.1)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections import Counter
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -10,10 +9,9 @@ from pathlib import Path
 import pytest
 
 from schemas.draws import uniform
-from schemas.routed import RoutedEvent
-from tests.recovery.test_trial import DEADLINE_S, MAP, QUERIES, STRICT, service
-from tests.support.broker import produce, read_all
-from tests.support.routers import query, value_of
+from tests.recovery.test_trial import MAP, QUERIES, STRICT, service
+from tests.support.broker import eventually, produce
+from tests.support.routers import query
 from ucci_stream.local.kafka_node import LocalBroker
 
 pytestmark = [pytest.mark.broker, pytest.mark.slow]
@@ -26,13 +24,15 @@ async def test_large_alone_answers_until_told_otherwise(broker: LocalBroker, tmp
         until = datetime.now(UTC) + timedelta(hours=1)
         live.command("large_only", until=until)
         await live.until_router_has(2, None)
-        share = _share(live.versions()[2])
+        alone = live.versions()[2].large_only
+        assert alone is not None
+        share = alone.small_probability
         ids = [f"k-{n}" for n in range(QUERIES)]
         produce(broker.bootstrap, f"{live.prefix}.queries", [query(one, one) for one in ids[: QUERIES // 2]])
         live.router.kill()
         live.router.start()
         produce(broker.bootstrap, f"{live.prefix}.queries", [query(one, one) for one in ids[QUERIES // 2 :]])
-        found = await _results(broker.bootstrap, live.prefix, QUERIES)
+        found = await eventually(lambda: live.results(ids), lambda results: len(results) >= QUERIES)
         assert Counter(event.query_id for event in found) == Counter(ids)
         for event in found:
             is_asked = uniform(event.query_id, "photo") < share
@@ -47,18 +47,3 @@ async def test_large_alone_answers_until_told_otherwise(broker: LocalBroker, tmp
         await live.until_router_has(3, None)
         assert {event.decision.reason for event in await live.route()} <= {"threshold", "kept", "exploration"}
         assert all(event.small is not None for event in await live.route())
-
-
-def _share(version: object) -> float:
-    alone = getattr(version, "large_only", None)
-    assert alone is not None
-    return float(alone.small_probability)
-
-
-async def _results(bootstrap: str, prefix: str, wanted: int) -> list[RoutedEvent]:
-    async with asyncio.timeout(DEADLINE_S):
-        while True:
-            messages = await asyncio.to_thread(read_all, bootstrap, f"{prefix}.results")
-            if len(messages) >= wanted:
-                return [RoutedEvent.from_json(value_of(message)) for message in messages]
-            await asyncio.sleep(0.2)

@@ -9,12 +9,10 @@ from threading import Event
 import pytest
 from confluent_kafka import Producer, TopicPartition
 
-from schemas.settings import Settings
 from tests.support.broker import create, produce, unique_prefix
-from tests.support.broker_labs import Notes, collect
+from tests.support.broker_labs import Notes, collect, connected
 from tests.support.recalibrator_memory import Counts
 from ucci_runtime.broker.contact import Standstill
-from ucci_runtime.broker.kafka_broker import kafka_connect
 from ucci_runtime.broker.kafka_group_reader import KafkaGroupReader
 from ucci_runtime.broker.records import Input, Record
 from ucci_stream.local.kafka_node import LocalBroker
@@ -43,11 +41,9 @@ def topic(broker: LocalBroker) -> str:
 @pytest.fixture
 def reader(broker: LocalBroker, topic: str, counts: Counts) -> Iterator[KafkaGroupReader]:
     """A member that asks about a partition after half a second of silence."""
-    table = {"kafka": {"bootstrap.servers": broker.bootstrap}, "topics": {"prefix": topic.removesuffix(".input")}}
-    connect = kafka_connect(Settings.model_validate(table), "recalibrator")
-    made = connect("one", count=counts, on_final=lambda error: pytest.fail(str(error)), closing=Event()).group_reader(
-        "join", [topic]
-    )
+    kafka, prefix = {"bootstrap.servers": broker.bootstrap}, topic.removesuffix(".input")
+    process = connected(kafka, prefix, "one", counts, lambda error: pytest.fail(str(error)))
+    made = process.group_reader("join", [topic])
     assert isinstance(made, KafkaGroupReader)
     made._standstill = Standstill(STILL_S)
     made.subscribe(Notes())

@@ -52,14 +52,8 @@ from ucci_runtime.broker.records import Input, OutputRecord, Record
 
 PREFIX = "ucci"
 JOIN_TOPICS = JoinTopics(*(t.name(PREFIX) for t in (RESULTS, FEEDBACK, OBSERVATIONS, DEAD_LETTERS, LABEL_REQUESTS)))
-FIT_TOPICS = FitTopics(
-    observations=OBSERVATIONS.name(PREFIX),
-    calibration=CALIBRATION.name(PREFIX),
-    history=CALIBRATION_HISTORY.name(PREFIX),
-    status=STATUS.name(PREFIX),
-    dead_letters=DEAD_LETTERS.name(PREFIX),
-    trial=CALIBRATION_TRIAL.name(PREFIX),
-)
+FOLDED = (OBSERVATIONS, CALIBRATION, CALIBRATION_HISTORY, STATUS, DEAD_LETTERS, CALIBRATION_TRIAL)
+FIT_TOPICS = FitTopics(*(topic.name(PREFIX) for topic in FOLDED))
 PHOTO = WorkloadSettings.model_validate({"name": "photo", "fields": FIELDS, "target": {"micro_f1": 0.9}})
 HANDING = PHOTO.model_copy(update={"handoff": HandoffSettings()})
 WORKLOADS = {"photo": PHOTO}
@@ -172,16 +166,10 @@ def plan(life: RecalibratorLife) -> Iterator[tuple[str, int, bytes | None]]:
     """Yield results, labels, corrections, withdrawals, repetitions, garbage and commands, in a drawn order."""
     draw = life.draw
     sent = drawn_inputs(draw, QUERIES, 2, results=JOIN_TOPICS.results, feedbacks=JOIN_TOPICS.feedback, **CHANGES)
+    content = {"workload": "photo", "action": "bootstrap", "map": MAP, "issued_by": "test"}
     for number in range(3):
-        moment = START + timedelta(seconds=number)
-        act = Command(
-            workload="photo",
-            action="bootstrap",
-            map=MAP,
-            uncertainty_threshold=(number + 1) / 10,
-            issued_by="test",
-            issued_at=moment,
-        )
+        more = {"uncertainty_threshold": (number + 1) / 10, "issued_at": START + timedelta(seconds=number)}
+        act = Command.model_validate(content | more)
         sent.append((draw.random(), FIT_TOPICS.observations, 0, act.to_json()))
     for _, topic, number, value in sorted(sent, key=lambda one: one[0]):
         yield topic, number, value
@@ -262,14 +250,9 @@ def live(seed: int, root: Path) -> list[str]:
         if not life.processes:
             life.start(life.make, life.draw.choice(("a", "b")))
     try:
-        life.settle(life.make, life.is_settled)
-    except AssertionError as error:
-        return [str(error), *faults_of(life.cluster)]
+        return life.finish(life.make, life.is_settled, faults_of)
     finally:
-        for process in list(life.processes):
-            life.end(process, "over")
         shutil.rmtree(life.root, ignore_errors=True)
-    return faults_of(life.cluster)
 
 
 def faulty_lives(seeds: range, root: Path) -> dict[int, list[str]]:

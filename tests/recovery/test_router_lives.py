@@ -51,8 +51,6 @@ THOROUGH_LIVES = 4_000
 SENT = 30
 IN_FLIGHT = 12
 METRICS = Metrics()
-#: The last one makes what answers the queries of a process.
-ANSWERERS: list[Callable[[], HeldAnswerer]] = []
 
 
 @pytest.fixture(autouse=True)
@@ -61,13 +59,6 @@ def _impatience(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(intake_thread, "SLOT_WAIT_S", 0.0)
     monkeypatch.setattr(intake_thread, "HANDOVER_S", 0.0)
     monkeypatch.setattr(shared_ledger, "_MANY_WAIT_S", 0.0)
-
-
-@pytest.fixture(autouse=True)
-def _answerers() -> Iterator[None]:
-    ANSWERERS[:] = [HeldAnswerer]
-    yield
-    ANSWERERS.clear()
 
 
 @pytest.fixture(scope="module")
@@ -143,12 +134,12 @@ HANDING = WorkloadSettings.model_validate(
 class RouterProcess:
     """The router's loops as a process holds them, its threads never started."""
 
-    def __init__(self, life: Life, loop: asyncio.AbstractEventLoop, instance_id: str) -> None:
+    def __init__(self, life: Life, loop: asyncio.AbstractEventLoop, instance_id: str, answerer: HeldAnswerer) -> None:
         self.instance_id = instance_id
         self._draw = life.draw
         self._loop = loop
         self._ledger = SharedLedger(IN_FLIGHT)
-        self._answerer = ANSWERERS[-1]()
+        self._answerer = answerer
         self._queries = QueryLoop(
             self._answerer, ("photo",), outputs=TOPICS, finished=self._ledger.finished, tracing=Tracing()
         )
@@ -274,13 +265,16 @@ def is_taken(cluster: MemoryCluster, source: Input) -> bool:
 
 
 def live(
-    seed: int, loop: asyncio.AbstractEventLoop, check: Callable[[MemoryCluster], list[str]] = faults_of
+    seed: int,
+    loop: asyncio.AbstractEventLoop,
+    check: Callable[[MemoryCluster], list[str]] = faults_of,
+    answerer: Callable[[], HeldAnswerer] = HeldAnswerer,
 ) -> list[str]:
     """Live one life; return what is wrong with the topics at its end."""
     life = Life(seed, (GROUP,))
 
     def make(instance_id: str) -> RouterProcess:
-        return RouterProcess(life, loop, instance_id)
+        return RouterProcess(life, loop, instance_id, answerer())
 
     life.start(make, "a")
     left = SENT
@@ -297,22 +291,11 @@ def live(
     def is_settled() -> bool:
         return all(is_taken(life.cluster, source) for source in life.cluster.sources([QUERIES_TOPIC]))
 
-    try:
-        life.settle(make, is_settled)
-    except AssertionError as error:
-        return [str(error), *check(life.cluster)]
-    finally:
-        for process in list(life.processes):
-            life.end(process, "over")
-    return check(life.cluster)
+    return life.finish(make, is_settled, check)
 
 
 def faulty_lives(seeds: range, loop: asyncio.AbstractEventLoop) -> dict[int, list[str]]:
     return {seed: found for seed in seeds if (found := live(seed, loop))}
-
-
-def is_any_faulty(loop: asyncio.AbstractEventLoop) -> bool:
-    return any(live(seed, loop) for seed in range(LIVES))
 
 
 @pytest.mark.slow
@@ -331,9 +314,8 @@ def test_every_query_has_one_result_under_a_handoff(loop: asyncio.AbstractEventL
             seen[handoff.characters > 0, handoff.asked_again, handoff.guarded] += 1
         return faults_of(cluster)
 
-    ANSWERERS.append(HandingAnswerer)
-    faulty = {seed: found for seed in range(LIVES, LIVES + LIVES // 4) if (found := live(seed, loop, checked))}
-    assert faulty == {}
+    seeds = range(LIVES, LIVES + LIVES // 4)
+    assert {seed: found for seed in seeds if (found := live(seed, loop, checked, HandingAnswerer))} == {}
     going_on, asked_again, nothing = (True, False), (False, True), (False, False)
     assert seen.keys() == {(*kind, guarded) for kind in (going_on, asked_again, nothing) for guarded in (True, False)}
 
@@ -343,35 +325,24 @@ def test_every_query_has_one_result_in_thousands_of_lives(loop: asyncio.Abstract
     assert faulty_lives(range(LIVES, LIVES + THOROUGH_LIVES), loop) == {}
 
 
-def test_the_checker_finds_forgotten_offset_metadata(
-    loop: asyncio.AbstractEventLoop, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(done_offsets, "decode", lambda _offset, _text: ())
-    assert is_any_faulty(loop)
-
-
-def test_the_checker_finds_a_group_that_fences_nobody(
-    loop: asyncio.AbstractEventLoop, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(Group, "accepts", lambda _group, _metadata: True)
-    assert is_any_faulty(loop)
-
-
-def test_the_checker_finds_aborted_records_that_are_read(
-    loop: asyncio.AbstractEventLoop, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(PartitionLog, "committed_from", read_everything)
-    assert is_any_faulty(loop)
-
-
-def test_the_checker_finds_an_unseen_commit_taken_for_none(
-    loop: asyncio.AbstractEventLoop, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(commit_thread, "committed_offsets", lambda _found, _foreign: {})
-    assert is_any_faulty(loop)
-
-
 def read_everything(log: PartitionLog, position: int, most: int) -> tuple[list[Record], int]:
     found = [record for record in log._records if record.offset >= position]
     taken = found[:most] if most > 0 else found
     return taken, taken[-1].offset + 1 if len(taken) < len(found) else log.end
+
+
+#: By name, what is replaced, and by what.
+DEFECTS: dict[str, tuple[object, str, Callable[..., object]]] = {
+    "offset metadata is forgotten": (done_offsets, "decode", lambda _offset, _text: ()),
+    "the group fences nobody": (Group, "accepts", lambda _group, _metadata: True),
+    "aborted records are read": (PartitionLog, "committed_from", read_everything),
+    "an unseen commit is taken for none": (commit_thread, "committed_offsets", lambda _found, _foreign: {}),
+}
+
+
+@pytest.mark.parametrize("defect", DEFECTS)
+def test_the_checker_finds_a_defect(
+    loop: asyncio.AbstractEventLoop, monkeypatch: pytest.MonkeyPatch, defect: str
+) -> None:
+    monkeypatch.setattr(*DEFECTS[defect])
+    assert any(live(seed, loop) for seed in range(LIVES))

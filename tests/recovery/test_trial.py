@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import asyncio
-import json
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Collection
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -18,8 +16,8 @@ from schemas.calibration import CalibrationMap, CalibrationVersion
 from schemas.command import Command
 from schemas.routed import RoutedEvent
 from schemas.status import WorkloadStatus
-from schemas.trial import CalibrationTrial
-from tests.support.broker import produce, read_all, unique_prefix
+from schemas.trial import CalibrationTrial, TrialStatus
+from tests.support.broker import documents, eventually, produce, read_all, unique_prefix
 from tests.support.recalibrator_processes import RecalibratorProcess, create_all_topics
 from tests.support.router_processes import RouterProcess, hashed_models, write_config
 from tests.support.routers import query, value_of
@@ -32,7 +30,6 @@ STRICT, LOOSE = 0.2, 0.6
 SHARE = 0.3
 QUERIES = 400
 SIGMAS = 4.0
-DEADLINE_S = 90.0
 
 
 @dataclass
@@ -59,35 +56,34 @@ class Live:
         return None if last is None else CalibrationTrial.from_json(last)
 
     async def until_router_has(self, version: int, trial: int | None) -> None:
-        async with asyncio.timeout(DEADLINE_S):
-            while True:
-                found = await asyncio.to_thread(read_all, self.bootstrap, f"{self.prefix}.routers")
-                in_use = json.loads(value_of(found[-1]))["versions"]["photo"] if found else {}
-                if (in_use.get("version"), in_use.get("trial")) == (version, trial):
-                    return
-                await asyncio.sleep(0.2)
+
+        def in_use() -> tuple[object, object]:
+            found = documents(self.bootstrap, f"{self.prefix}.routers")
+            used = found[-1]["versions"]["photo"] if found else {}
+            return used.get("version"), used.get("trial")
+
+        await eventually(in_use, lambda used: used == (version, trial))
+
+    def results(self, ids: Collection[str]) -> list[RoutedEvent]:
+        found = (RoutedEvent.from_json(value_of(each)) for each in read_all(self.bootstrap, f"{self.prefix}.results"))
+        return [event for event in found if event.query_id in ids]
 
     async def route(self) -> list[RoutedEvent]:
         ids = {f"q-{n}" for n in range(self.sent, self.sent + QUERIES)}
         self.sent += QUERIES
         produce(self.bootstrap, f"{self.prefix}.queries", [query(query_id, query_id) for query_id in sorted(ids)])
-        async with asyncio.timeout(DEADLINE_S):
-            while True:
-                messages = await asyncio.to_thread(read_all, self.bootstrap, f"{self.prefix}.results")
-                found = [RoutedEvent.from_json(value_of(message)) for message in messages]
-                mine = [event for event in found if event.query_id in ids]
-                if len(mine) >= QUERIES:
-                    return mine
-                await asyncio.sleep(0.1)
+        return await eventually(lambda: self.results(ids), lambda mine: len(mine) >= QUERIES)
 
-    async def until_compared(self, queries: int) -> WorkloadStatus:
-        async with asyncio.timeout(DEADLINE_S):
-            while True:
-                found = await asyncio.to_thread(read_all, self.bootstrap, f"{self.prefix}.status")
-                status = WorkloadStatus.from_json(value_of(found[-1]))
-                if status.trial is not None and status.trial.compared == queries:
-                    return status
-                await asyncio.sleep(0.2)
+    async def compared(self, queries: int) -> TrialStatus:
+        """Wait until the status compares so many queries of the trial under way."""
+
+        def trial() -> TrialStatus | None:
+            found = read_all(self.bootstrap, f"{self.prefix}.status")
+            return WorkloadStatus.from_json(value_of(found[-1])).trial
+
+        found = await eventually(trial, lambda said: said is not None and said.compared == queries)
+        assert found is not None
+        return found
 
 
 @asynccontextmanager
@@ -99,13 +95,8 @@ async def service(broker: LocalBroker, directory: Path) -> AsyncIterator[Live]:
         config = write_config(directory / "ucci.toml", broker.bootstrap, prefix, models, more)
         router = RouterProcess(config, "router-0", directory / "router.log", forked=True)
         recalibrator = RecalibratorProcess(config, "recalibrator", directory / "recalibrator.log", forked=True)
-        router.start()
-        recalibrator.start()
-        try:
+        with router, recalibrator:
             yield Live(broker.bootstrap, prefix, router)
-        finally:
-            router.close()
-            recalibrator.close()
 
 
 async def test_trial_goes_from_shadow_to_canary_to_promotion(broker: LocalBroker, tmp_path: Path) -> None:
@@ -129,10 +120,9 @@ async def test_trial_goes_from_shadow_to_canary_to_promotion(broker: LocalBroker
             assert (event.large is not None) is told.base_escalated
         stricter = sum(e.decision.trial.escalated and not e.decision.escalated for e in shadowed if e.decision.trial)
         assert stricter > QUERIES / 10
-        status = await live.until_compared(QUERIES)
-        assert status.trial is not None
-        assert status.trial.agreement == pytest.approx(1.0 - stricter / QUERIES)
-        assert (status.trial.trial.queries, status.trial.base.queries) == (0, QUERIES)
+        said = await live.compared(QUERIES)
+        assert said.agreement == pytest.approx(1.0 - stricter / QUERIES)
+        assert (said.trial.queries, said.base.queries) == (0, QUERIES)
 
         live.command("canary", version=1, share=SHARE)
         await live.until_router_has(2, 4)
@@ -147,9 +137,7 @@ async def test_trial_goes_from_shadow_to_canary_to_promotion(broker: LocalBroker
             assert event.decision.model_copy(update={"trial": None}) == decided
             assert event.label.probability == by.request_label(decided, event.query_id).probability
             assert (event.large is not None) is decided.escalated
-        status = await live.until_compared(QUERIES)
-        assert status.trial is not None
-        assert status.trial.trial.queries == len(acted)
+        assert (await live.compared(QUERIES)).trial.queries == len(acted)
 
         live.router.kill()
         live.router.start()
@@ -176,6 +164,4 @@ async def test_stopped_trial_leaves_the_version_in_force(broker: LocalBroker, tm
         await live.until_router_has(2, None)
         decisions = [event.decision for event in await live.route()]
         assert {(decision.calibration_version, decision.trial) for decision in decisions} == {(2, None)}
-        status = await live.until_compared(QUERIES)
-        assert status.trial is not None
-        assert status.trial.ended_by == "stop_trial"
+        assert (await live.compared(QUERIES)).ended_by == "stop_trial"

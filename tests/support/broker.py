@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import asyncio
+import json
 import os
 import time
 import uuid
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
-from typing import TypeVar
+from typing import Any, TypeVar
 
 import pytest
 from confluent_kafka import OFFSET_BEGINNING, Consumer, KafkaError, Message, Producer, TopicPartition
@@ -18,6 +20,7 @@ from ucci_stream.local.kafka_node import LocalBroker
 
 DEADLINE_S = 30.0
 Node = TypeVar("Node", bound=LocalBroker)
+Found = TypeVar("Found")
 
 
 @contextmanager
@@ -77,16 +80,22 @@ def produce(bootstrap: str, topic: str, records: Iterable[tuple[str | None, byte
     assert not failed, failed[0]
 
 
-def follow(bootstrap: str, topic: str) -> Consumer:
-    """Return a consumer of what is committed to a topic, from its beginning and then on."""
-    consumer = Consumer({
+def committed_reader(bootstrap: str, more: Mapping[str, Any] | None = None) -> Consumer:
+    """Return a consumer of what is committed, in a group of its own; ``more`` are further properties."""
+    fixed = {
         "bootstrap.servers": bootstrap,
-        "group.id": f"follow-{uuid.uuid4().hex}",
+        "group.id": f"read-{uuid.uuid4().hex}",
         "auto.offset.reset": "earliest",
         "enable.auto.commit": False,
         "isolation.level": "read_committed",
         "fetch.wait.max.ms": 20,
-    })  # fmt: skip
+    }
+    return Consumer(fixed | dict(more or {}))
+
+
+def follow(bootstrap: str, topic: str) -> Consumer:
+    """Return a consumer of what is committed to a topic, from its beginning and then on."""
+    consumer = committed_reader(bootstrap)
     consumer.subscribe([topic])
     return consumer
 
@@ -102,16 +111,7 @@ def read_all(bootstrap: str, topic: str) -> list[Message]:
 
     The end of committed records is that before the oldest open transaction; aborted records are left out.
     """
-    consumer = Consumer(
-        {
-            "bootstrap.servers": bootstrap,
-            "group.id": f"read-{uuid.uuid4().hex}",
-            "enable.auto.commit": False,
-            "enable.partition.eof": True,
-            "isolation.level": "read_committed",
-            "fetch.wait.max.ms": 20,
-        }
-    )
+    consumer = committed_reader(bootstrap, {"enable.partition.eof": True})
     try:
         partitions = consumer.list_topics(topic, timeout=DEADLINE_S).topics[topic].partitions
         assert partitions, f"{topic} does not exist"
@@ -129,3 +129,20 @@ def read_all(bootstrap: str, topic: str) -> list[Message]:
         return messages
     finally:
         consumer.close()
+
+
+def documents(bootstrap: str, topic: str) -> list[Any]:
+    """Return the JSON documents of :func:`read_all`; null for a record without a value."""
+    return [json.loads(message.value() or b"null") for message in read_all(bootstrap, topic)]
+
+
+async def eventually(
+    ask: Callable[[], Found], holds: Callable[[Found], object] = bool, *, within_s: float = 90.0
+) -> Found:
+    """Ask in a thread until the answer is as wanted; return it."""
+    async with asyncio.timeout(within_s):
+        while True:
+            found = await asyncio.to_thread(ask)
+            if holds(found):
+                return found
+            await asyncio.sleep(0.1)

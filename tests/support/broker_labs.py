@@ -7,6 +7,7 @@ import time
 import uuid
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import closing
 from threading import Event
 from typing import Any
 
@@ -18,14 +19,14 @@ from schemas.topics import Topic
 from tests.support.broker import create
 from tests.support.clocks import ManualClock
 from tests.support.memory_broker import groups as memory_groups
-from tests.support.memory_broker.broker import Fate, MemoryCluster, NoFaults, memory_connect
+from tests.support.memory_broker.broker import Fate, Faults, MemoryBroker, MemoryCluster
 from tests.support.memory_broker.logs import OpenTransaction, TopicConfig, TransactionEnd
 from tests.support.raw_records import RawRecord, produce_raw
-from ucci_runtime.broker.errors import RecreateProducer
+from ucci_runtime.broker.errors import BrokerError, RecreateProducer
 from ucci_runtime.broker.kafka_broker import kafka_connect
 from ucci_runtime.broker.kafka_producer import TransactionalProducer
 from ucci_runtime.broker.ports import Broker, GroupOffsets, GroupReader
-from ucci_runtime.broker.records import EndReached, Input, Record, next_offset
+from ucci_runtime.broker.records import Count, EndReached, Input, Record, next_offset
 
 INPUT = Topic("input", "key", "bytes", "delete", partitions=2)
 OUTPUT = Topic("output", "key", "bytes", "delete", partitions=1)
@@ -40,7 +41,7 @@ class Totals(Counter[str]):
         self[name] += int(amount)
 
 
-class MemoryLab(NoFaults):
+class MemoryLab(Faults):
     """A broker in memory with the topics of :data:`TABLE`, and what a test does to it from outside; its faults, too."""
 
     def __init__(self, monkeypatch: Any) -> None:
@@ -55,7 +56,7 @@ class MemoryLab(NoFaults):
             self.cluster.create(topic.name(self.prefix), config)
 
     def process(self, instance_id: str = "a") -> Broker:
-        made = memory_connect(self.cluster, self)(instance_id, count=self.counts, on_final=raise_final, closing=Event())
+        made = MemoryBroker(self.cluster, instance_id, self.counts, self)
         made.check(TABLE, (OUTPUT,))
         return made
 
@@ -118,10 +119,7 @@ class KafkaLab:
         create(bootstrap, {STATE.name(self.prefix): 1}, {"cleanup.policy": "compact"} | quick)
 
     def process(self, instance_id: str = "a") -> Broker:
-        settings = Settings.model_validate({"kafka": self._client, "topics": {"prefix": self.prefix}})
-        made = kafka_connect(settings, "recalibrator")(
-            instance_id, count=self.counts, on_final=ignore_final, closing=Event()
-        )
+        made = connected(self._client, self.prefix, instance_id, self.counts)
         made.check(TABLE, (OUTPUT,))
         return made
 
@@ -132,14 +130,10 @@ class KafkaLab:
         assert producer.flush(DEADLINE_S) == 0
 
     def append_with_bad_headers(self, source: Input, count: int) -> None:
-        pairs = [
-            record
-            for number in range(count)
-            for record in (
-                RawRecord(b"bad", b"%d" % number, [(b"fine", b"1"), (b"\xff\xfe", b"2"), (b"last", b"3")]),
-                RawRecord(b"good", b"%d" % number, [(b"good", b"1")]),
-            )
-        ]
+        pairs: list[RawRecord] = []
+        for number in range(count):
+            bad = [(b"fine", b"1"), (b"\xff\xfe", b"2"), (b"last", b"3")]
+            pairs += RawRecord(b"bad", b"%d" % number, bad), RawRecord(b"good", b"%d" % number, [(b"good", b"1")])
         for first in range(0, len(pairs), 200):
             produce_raw(self._bootstrap, source.topic, pairs[first : first + 200], source.partition)
 
@@ -190,14 +184,23 @@ class KafkaLab:
         return sorted(member.group_instance_id for member in described.members)
 
     def _keys(self, source: Input) -> list[bytes | None]:
-        reader = self.process("compaction").topic_reader("compaction", [source.topic])
-        try:
+        with closing(self.process("compaction").topic_reader("compaction", [source.topic])) as reader:
             return [record.key for record in reader.up_to_end()]
-        finally:
-            reader.close()
 
 
 Lab = MemoryLab | KafkaLab
+
+
+def connected(
+    kafka: Mapping[str, Any],
+    prefix: str,
+    instance_id: str,
+    count: Count,
+    on_final: Callable[[BrokerError], None] = lambda _error: None,
+) -> Broker:
+    """Return a process's connection to Kafka; by default what is final is raised by the call alone."""
+    settings = Settings.model_validate({"kafka": dict(kafka), "topics": {"prefix": prefix}})
+    return kafka_connect(settings, "recalibrator")(instance_id, count=count, on_final=on_final, closing=Event())
 
 
 class Notes:
@@ -239,12 +242,3 @@ def collect(reader: GroupReader, count: int) -> list[Record]:
         assert time.monotonic() < deadline, f"{len(found)} of {count} records came"
         found += [item for item in reader.poll(0.05) if isinstance(item, Record)]
     return found
-
-
-def raise_final(error: BaseException) -> None:
-    """Nothing is reported on the side in memory."""
-    raise error
-
-
-def ignore_final(_error: BaseException) -> None:
-    """What is final is raised by the call as well."""

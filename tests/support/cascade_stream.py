@@ -6,8 +6,9 @@ Pure and seeded. Labels come late, traffic in batches, decisions by the version 
 from __future__ import annotations
 
 import heapq
-from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, field
+from collections import defaultdict
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field, fields
 from datetime import UTC, datetime, timedelta
 from math import log
 
@@ -150,9 +151,9 @@ def example(
 
 def routed_batch(grid: Grid, workload: str, rows: Sequence[Routed]) -> TrafficSummary:
     """Summarise routed queries, counted here a second time and independently of the summarizer."""
-    by_version: dict[int | None, list[Routed]] = {}
+    by_version: defaultdict[int | None, list[Routed]] = defaultdict(list)
     for row in rows:
-        by_version.setdefault(row.calibration_version, []).append(row)
+        by_version[row.calibration_version].append(row)
     parts = []
     for version, routed in by_version.items():
         asked = np.array([one.small_asked for one in routed])
@@ -222,16 +223,9 @@ def drive(
 ) -> Run:
     """Stream queries through a core; one query every tenth of a second of event time.
 
-    Parameters
-    ----------
-    draw : callable
-        From a query's number to its answers.
-    mean_delay : float
-        Of labels, in queries.
-    tell : callable
-        From a query's number and its true label to what the labeler says, None for nothing.
-    large_fails : callable
-        From a query's number, and what has happened so far, to whether a call of the large model fails.
+    ``draw``: from a query's number to its answers. ``mean_delay``: of labels, in queries. ``tell``: from a query's
+    number and its true label to what the labeler says, None for nothing. ``large_fails``: from a query's number, and
+    what has happened so far, to whether a call of the large model fails.
     """
     run, grid, workload = Run(), Grid(core.constants.grid), core.settings.name
     pending: list[tuple[float, int, LabelledExample]] = []
@@ -258,15 +252,10 @@ def drive(
         if len(rows) == batch:
             observed(routed_batch(grid, workload, rows), number)
             rows = []
-        for label in _due(pending, number):
+        while pending and pending[0][0] <= number:
             run.labels += 1
-            observed(label, number)
+            observed(heapq.heappop(pending)[2], number)
     return run
-
-
-def _due(pending: list[tuple[float, int, LabelledExample]], number: int) -> Iterator[LabelledExample]:
-    while pending and pending[0][0] <= number:
-        yield heapq.heappop(pending)[2]
 
 
 @dataclass(frozen=True)
@@ -296,46 +285,25 @@ class World:
 
 
 def in_turn(*worlds: World) -> World:
-    return World(
-        uncertainty=np.concatenate([world.uncertainty for world in worlds]),
-        small_right=np.concatenate([world.small_right for world in worlds]),
-        large_right=np.concatenate([world.large_right for world in worlds]),
-        small=np.concatenate([world.small for world in worlds]),
-        large=np.concatenate([world.large for world in worlds]),
-        agree=np.concatenate([world.agree for world in worlds]),
-    )
+    names = [column.name for column in fields(World)]
+    return World(**{name: np.concatenate([getattr(world, name) for world in worlds]) for name in names})
 
 
 def settings(**changed: object) -> WorkloadSettings:
     """Return the settings of a workload whose labels come fast, so that tests need few queries."""
-    table: dict[str, object] = {
-        "name": "w",
-        "fields": tuple("abcdef"),
-        "target": {"micro_f1": 0.93},
-        "cost": {"small": 1.0, "large": 3.02},
-        "sampling": {
-            "exploration_probability": 0.06,
-            "label_probability_kept": 0.3,
-            "label_probability_escalated": 0.3,
-        },
-    }
-    return WorkloadSettings.model_validate(table | changed)
+    sampling = {"exploration_probability": 0.06} | dict.fromkeys(
+        ("label_probability_kept", "label_probability_escalated"), 0.3
+    )
+    table = {"name": "w", "fields": tuple("abcdef"), "target": {"micro_f1": 0.93}, "sampling": sampling}
+    return WorkloadSettings.model_validate(table | {"cost": {"small": 1.0, "large": 3.02}} | changed)
 
 
 def typo_world(queries: int, drift_at: int, *, seed: int = 1, harm: float = 0.12, large_right: float = 0.985) -> World:
     """Draw a world in which most queries carry typos from some query on.
 
     Typos raise u a little (the mix of queries drifts) and the small model's errors by more than u tells (their meaning
-    drifts), while the large model hardly suffers.
-
-    Parameters
-    ----------
-    drift_at : int
-        First query that may carry typos.
-    harm : float
-        What typos add to the small model's chance of a wrong field.
-    large_right : float
-        The large model's chance of a right field on the easiest query.
+    drifts), while the large model hardly suffers. ``harm``: what typos add to the small model's chance of a wrong
+    field; ``large_right``: the large model's chance of a right field on the easiest query.
     """
     rng = np.random.default_rng(seed)
     difficulty = rng.uniform(size=queries)

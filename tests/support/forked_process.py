@@ -24,14 +24,7 @@ _MAINS = {"stream_router": router_main, "recalibrator": recalibrator_main}
 class ForkedProcess:
     """One run of a service's command, with those methods of ``subprocess.Popen`` that tests call.
 
-    Parameters
-    ----------
-    service : str
-    arguments : sequence of str
-    environment : mapping
-        The whole of it.
-    log : Path
-        Takes standard output and standard error, at its end.
+    ``log`` takes standard output and standard error, at its end.
     """
 
     _context = multiprocessing.get_context("forkserver")

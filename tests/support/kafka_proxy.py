@@ -17,6 +17,7 @@ from asyncio import StreamReader, StreamWriter
 from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
+from functools import partial
 from threading import Condition, Event, Thread
 from typing import NamedTuple, Self
 
@@ -207,13 +208,9 @@ class KafkaProxy:
 
     async def _listen(self) -> None:
         for ours, theirs in self._routes.items():
+            self._servers.append(await asyncio.start_server(partial(self._serve, theirs), HOST, ours))
 
-            async def serve(reader: StreamReader, writer: StreamWriter, port: int = theirs) -> None:
-                await self._serve(reader, writer, port)
-
-            self._servers.append(await asyncio.start_server(serve, HOST, ours))
-
-    async def _serve(self, reader: StreamReader, writer: StreamWriter, port: int) -> None:
+    async def _serve(self, port: int, reader: StreamReader, writer: StreamWriter) -> None:
         self._connections += 1
         number = self._connections
         try:

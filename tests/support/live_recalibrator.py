@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import socket
 import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
@@ -19,6 +18,7 @@ from schemas.topics import OBSERVATIONS, STATUS
 from tests.support.memory_broker.broker import MemoryCluster, create_topics, memory_connect
 from tests.support.orders import MAP
 from ucci_runtime.process import SystemClock
+from ucci_stream.local.processes import free_port
 
 WORKLOAD = "photo"
 DEADLINE_S = 60.0
@@ -26,13 +26,7 @@ _FIELDS = {"fields": ["camera", "lens"], "target": {"micro_f1": 0.9}, "cost": {"
 
 
 class LiveRecalibrator:
-    """One that runs; its topics outlive it, so that another can follow.
-
-    Parameters
-    ----------
-    settings : Settings
-    cluster : MemoryCluster
-    """
+    """One that runs; its topics outlive it, so that another can follow."""
 
     def __init__(self, settings: Settings, cluster: MemoryCluster) -> None:
         self.settings = settings
@@ -73,11 +67,6 @@ def new_cluster() -> MemoryCluster:
     cluster = MemoryCluster(SystemClock(), idle=lambda seconds: time.sleep(min(seconds, 0.01)))
     create_topics(cluster, 1)
     return cluster
-
-
-def free_port() -> int:
-    with socket.create_server(("127.0.0.1", 0)) as probe:
-        return int(probe.getsockname()[1])
 
 
 def live_settings(state_dir: Path, recalibrator: Mapping[str, Any] | None = None, **tables: Any) -> Settings:

@@ -45,15 +45,7 @@ class Process(Protocol):
 
 
 class Life:
-    """A cluster, its processes, and what befalls them.
-
-    Parameters
-    ----------
-    seed : int
-    groups : tuple of str
-        Consumer groups to disturb.
-    partitions : int
-    """
+    """A cluster, its processes, and what befalls them; ``groups`` are the consumer groups to disturb."""
 
     def __init__(self, seed: int, groups: tuple[str, ...], *, partitions: int = 3) -> None:
         self.draw = random.Random(seed)
@@ -143,6 +135,22 @@ class Life:
                 self.clock.advance(TRANSACTION_TIMEOUT_S)
                 return
         raise AssertionError(f"did not settle: {self.events[-30:]}")
+
+    def finish(
+        self,
+        make: Callable[[str], Process],
+        is_settled: Callable[[], bool],
+        check: Callable[[MemoryCluster], list[str]],
+    ) -> list[str]:
+        """Settle and end all processes; return what is wrong with the topics then."""
+        try:
+            self.settle(make, is_settled)
+        except AssertionError as error:
+            return [str(error), *check(self.cluster)]
+        finally:
+            for process in list(self.processes):
+                self.end(process, "over")
+        return check(self.cluster)
 
 
 def count_nothing(name: str, amount: float = 1.0, **labels: str) -> None:

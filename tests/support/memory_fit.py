@@ -41,10 +41,8 @@ def label(workload: str, number: int) -> LabelledExample:
 
 
 def act(action: str, number: int, **arguments: Any) -> Command:
-    issued_at = START + timedelta(seconds=number)
-    return Command.model_validate(
-        {"workload": "photo", "action": action, "issued_by": "test", "issued_at": issued_at, **arguments}
-    )
+    fixed = {"workload": "photo", "issued_by": "test", "issued_at": START + timedelta(seconds=number)}
+    return Command.model_validate(fixed | {"action": action} | arguments)
 
 
 class Fit:
@@ -67,24 +65,15 @@ class Fit:
 
     def begin(self) -> None:
         self.log = MemoryLog(self.broker, (TOPICS.observations,), self.draw, self.clock)
-        self.stage = FitStage(
-            frozenset(WORKLOADS),
-            TOPICS,
-            self.limits,
-            FitPorts(
-                self.log,
-                Transactions(self.broker, self.draw, self.budget),
-                SnapshotFiles(self.directory, self.settings),
-                TopicVersionLog(
-                    MemoryTopicReader(self.broker.cluster, VERSION_TOPICS, None),
-                    TOPICS.trial,
-                    () if self.key is None else (self.key,),
-                ),
-            ),
-            clock=self.clock,
-            count=self.count,
-            signing_key=self.key,
+        versions = MemoryTopicReader(self.broker.cluster, VERSION_TOPICS, None)
+        ports = FitPorts(
+            self.log,
+            Transactions(self.broker, self.draw, self.budget),
+            SnapshotFiles(self.directory, self.settings),
+            TopicVersionLog(versions, TOPICS.trial, () if self.key is None else (self.key,)),
         )
+        shared: dict[str, Any] = {"clock": self.clock, "count": self.count, "signing_key": self.key}
+        self.stage = FitStage(frozenset(WORKLOADS), TOPICS, self.limits, ports, **shared)
         self.stage.start()
 
     def send(self, event: Observation) -> None:

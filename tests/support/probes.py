@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import http.client
 import time
+import urllib.error
+import urllib.request
+from collections.abc import Mapping
 from contextlib import suppress
 
 DEADLINE_S = 60.0
@@ -17,6 +20,18 @@ def get(port: int, path: str, host: str = "127.0.0.1") -> tuple[int, str]:
         return answer.status, answer.read().decode()
     finally:
         connection.close()
+
+
+def asked(url: str, headers: Mapping[str, str] | None = None, timeout_s: float = 10.0) -> tuple[int, str]:
+    """Return status and body of one answer; status 0 where there is none."""
+    try:
+        request = urllib.request.Request(url, headers=dict(headers or {}))
+        with urllib.request.urlopen(request, timeout=timeout_s) as answer:
+            return answer.status, answer.read().decode()
+    except urllib.error.HTTPError as error:
+        return error.code, error.read().decode()
+    except (OSError, http.client.HTTPException) as error:
+        return 0, str(error)
 
 
 def until_ready(port: int) -> None:

@@ -34,22 +34,18 @@ def routed(number: int, *, workload: str = "photo", drifted: bool = False, **cha
     The small model errs with probability u, or nearly always once drifted; the large one seldom.
     """
     query_id = f"q-{number}"
-    uncertainty = uniform(query_id, "uncertainty")
-    small_errs = uniform(query_id, "small") < (0.5 + 0.5 * uncertainty if drifted else uncertainty)
-    large_errs = uniform(query_id, "large") < 0.05
-    small = ModelRun(
-        model="small", entities=entities(query_id, small_errs), valid=True, uncertainty=uncertainty, latency_s=0.05
-    )
-    large = ModelRun(model="large", entities=entities(query_id, large_errs), valid=True, latency_s=0.15)
+    u = uniform(query_id, "uncertainty")
+    said = entities(query_id, wrong=uniform(query_id, "small") < (0.5 + 0.5 * u if drifted else u))
+    served = entities(query_id, wrong=uniform(query_id, "large") < 0.05)
     event = RoutedEvent(
         query_id=query_id,
         workload=workload,
         text=f"query {number}",
-        entities=large.entities or {},
+        entities=served,
         answered_by="large",
-        decision=Decision(escalated=True, reason="cold_start", uncertainty=uncertainty, large_probability=1.0),
-        small=small,
-        large=large,
+        decision=Decision(escalated=True, reason="cold_start", uncertainty=u, large_probability=1.0),
+        small=ModelRun(model="small", entities=said, valid=True, uncertainty=u, latency_s=0.05),
+        large=ModelRun(model="large", entities=served, valid=True, latency_s=0.15),
         cost=QueryCost(sequential=4.0, paper=3.0),
         label=LabelRequest(requested=True, probability=1.0, reason="random"),
         routed_at=START + timedelta(seconds=number),
@@ -61,15 +57,8 @@ def routed(number: int, *, workload: str = "photo", drifted: bool = False, **cha
 def feedback(number: int, gold: dict[str, Any] | None = None, **changes: Any) -> FeedbackEvent:
     """Return the right label of one query, a minute after it was routed."""
     query_id = f"q-{number}"
-    return FeedbackEvent.model_validate(
-        {
-            "query_id": query_id,
-            "entities": entities(query_id) if gold is None else gold,
-            "labeler": "ada",
-            "labelled_at": START + timedelta(seconds=number + 60),
-            **changes,
-        }
-    )
+    said = {"query_id": query_id, "entities": entities(query_id) if gold is None else gold, "labeler": "ada"}
+    return FeedbackEvent.model_validate(said | {"labelled_at": START + timedelta(seconds=number + 60)} | changes)
 
 
 def label_request(number: int, **changes: Any) -> LabelRequested:

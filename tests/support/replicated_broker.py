@@ -30,17 +30,9 @@ _ASK_S = 5.0
 
 
 class Node(LocalBroker):
-    """One broker of the cluster; once all are up, ``bootstrap`` names all of them.
+    """One broker of the cluster, from 1; once all are up, ``bootstrap`` names all of them.
 
-    Parameters
-    ----------
-    directory : Path
-    number : int
-        From 1.
-    cluster_id : str
-    controller_port : int
-    session_ms : int
-        After which the controller gives it up.
+    ``session_ms``: after which the controller gives it up.
     """
 
     def __init__(self, directory: Path, number: int, cluster_id: str, controller_port: int, session_ms: int) -> None:
@@ -61,8 +53,11 @@ class Node(LocalBroker):
 
     def _choose_ports(self) -> None:
         port = pick_port()
-        ours = self._settings(port) | {"process.roles": "broker", "listeners": f"PLAINTEXT://127.0.0.1:{port}"}
-        (self.directory / "server.properties").write_text(properties_text(ours), encoding="ascii")
+        listens = {"process.roles": "broker", "listeners": f"PLAINTEXT://127.0.0.1:{port}"}
+        self._write(port, self._settings(port) | listens)
+
+    def _write(self, port: int, properties: dict[str, str]) -> None:
+        (self.directory / "server.properties").write_text(properties_text(properties), encoding="ascii")
         self._ports = (port,)
         self.bootstrap = f"127.0.0.1:{port}"
 
@@ -86,12 +81,10 @@ class Controller(Node):
     """The controller, which no client talks to."""
 
     def _choose_ports(self) -> None:
-        ours = self._settings(self._controller_port) | {"process.roles": "controller"}
-        ours["listeners"] = f"CONTROLLER://127.0.0.1:{self._controller_port}"
+        port = self._controller_port
+        ours = self._settings(port)
         del ours["advertised.listeners"]
-        (self.directory / "server.properties").write_text(properties_text(ours), encoding="ascii")
-        self._ports = (self._controller_port,)
-        self.bootstrap = f"127.0.0.1:{self._controller_port}"
+        self._write(port, ours | {"process.roles": "controller", "listeners": f"CONTROLLER://127.0.0.1:{port}"})
 
     def _is_up(self, _cluster_id: str) -> bool:
         deadline_s = time.monotonic() + _START_S
@@ -105,12 +98,7 @@ class Controller(Node):
 class Cluster:
     """See the module; made by :func:`three_brokers`.
 
-    Parameters
-    ----------
-    controller : Controller
-    nodes : tuple of Node
-    threads : ThreadPoolExecutor
-        Which starts them: Linux ends a child with the thread that started it, and these last as long as the cluster.
+    ``threads`` start the nodes: Linux ends a child with the thread that started it, and these last as long as it.
     """
 
     def __init__(self, controller: Controller, nodes: tuple[Node, ...], threads: ThreadPoolExecutor) -> None:

@@ -56,22 +56,10 @@ class HashedModels:
         digest = sha256(f"{model} {prompt}".encode()).digest()
         first, second = -0.001 - digest[0] / 300, -1.5 - digest[1] / 50
         entities = {"camera": prompt.removeprefix("find "), "lens": f"{model} {digest[2]}"}
-        return web.json_response(
-            {
-                "choices": [
-                    {
-                        "text": json.dumps(entities),
-                        "finish_reason": "stop",
-                        "logprobs": {
-                            "tokens": ["token_id:1"],
-                            "token_logprobs": [first],
-                            "top_logprobs": [{"token_id:1": first, "token_id:2": second}],
-                        },
-                    }
-                ],
-                "usage": {"completion_tokens": 1},
-            }
-        )
+        top = {"token_id:1": first, "token_id:2": second}
+        logprobs = {"tokens": ["token_id:1"], "token_logprobs": [first], "top_logprobs": [top]}
+        choice = {"text": json.dumps(entities), "finish_reason": "stop", "logprobs": logprobs}
+        return web.json_response({"choices": [choice], "usage": {"completion_tokens": 1}})
 
 
 @asynccontextmanager
@@ -103,27 +91,14 @@ def publish_calibration(bootstrap: str, prefix: str) -> None:
 
 def write_config(path: Path, bootstrap: str, prefix: str, models: str, more: Sequence[str] = (), **router: Any) -> Path:
     """Write an ``ucci.toml``, with further lines at its end."""
-    lines = [f"{key} = {json.dumps(value)}" for key, value in {"http_port": 0, **router}.items()]
-    path.write_text(
-        "\n".join(
-            [
-                "[kafka]",
-                f'"bootstrap.servers" = "{bootstrap}"',
-                "[topics]",
-                f'prefix = "{prefix}"',
-                "[router]",
-                *lines,
-                "[workloads.photo]",
-                'prompt = "find {text}"',
-                'fields = ["camera", "lens"]',
-                f'small = {{ base_url = "{models}", model = "small" }}',
-                f'large = {{ base_url = "{models}", model = "large" }}',
-                "target = { micro_f1 = 0.9 }",
-                "cost = { large = 3.0 }",
-                *more,
-            ]
-        )
-    )
+    lines = [
+        *("[kafka]", f'"bootstrap.servers" = "{bootstrap}"', "[topics]", f'prefix = "{prefix}"', "[router]"),
+        *(f"{key} = {json.dumps(value)}" for key, value in {"http_port": 0, **router}.items()),
+        *("[workloads.photo]", 'prompt = "find {text}"', 'fields = ["camera", "lens"]'),
+        *(f'{side} = {{ base_url = "{models}", model = "{side}" }}' for side in ("small", "large")),
+        *("target = { micro_f1 = 0.9 }", "cost = { large = 3.0 }", *more),
+    ]
+    path.write_text("\n".join(lines))
     return path
 
 
@@ -163,19 +138,25 @@ class RouterProcess:
         command = [sys.executable, "-m", service, *arguments]
         self.process = subprocess.Popen(command, cwd=ROOT, env=environment, stderr=self._file)
 
+    @property
+    def running(self) -> subprocess.Popen[bytes] | ForkedProcess:
+        """The process; there is one from the first start on."""
+        assert self.process is not None, f"{self.instance_id} was not started"
+        return self.process
+
+    def assert_runs(self) -> None:
+        assert self.running.poll() is None, f"{self.instance_id} ended: {self.lines()[-5:]}"
+
     def kill(self) -> None:
         """SIGKILL, as a machine that loses power."""
-        assert self.process is not None
-        self.process.kill()
+        self.running.kill()
         self._reap()
 
     def terminate(self) -> None:
-        assert self.process is not None
-        self.process.send_signal(signal.SIGTERM)
+        self.running.send_signal(signal.SIGTERM)
 
     async def exit_code(self) -> int:
-        assert self.process is not None
-        code = await asyncio.to_thread(self.process.wait, EXIT_S)
+        code = await asyncio.to_thread(self.running.wait, EXIT_S)
         self._reap()
         return code
 
@@ -193,14 +174,13 @@ class RouterProcess:
                 found = [line for line in self.events() if line["event"] == event] if self.log.exists() else []
                 if len(found) >= times:
                     return found[-1]
-                assert self.process is not None
-                assert self.process.poll() is None, f"{self.instance_id} ended: {self.lines()[-5:]}"
+                self.assert_runs()
                 await asyncio.sleep(0.02)
 
     def close(self) -> None:
         """End it, whatever state it is in."""
-        if self.process is not None and self.process.poll() is None:
-            self.kill()
+        if self.process is not None:
+            self.process.kill()
         self._reap()
 
     def _reap(self) -> None:

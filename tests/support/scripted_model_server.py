@@ -15,12 +15,11 @@ import json
 import math
 import signal
 import sys
-from collections.abc import Awaitable, Callable, Iterator
-from contextlib import AbstractAsyncContextManager, nullcontext
+from collections.abc import Iterator
+from contextlib import AbstractAsyncContextManager, nullcontext, suppress
 from dataclasses import asdict, dataclass, field
 from hashlib import blake2b
-from types import TracebackType
-from typing import Any, Literal, Self
+from typing import Any, Literal, Self, cast
 
 from aiohttp import web
 
@@ -104,23 +103,12 @@ def answer_to(prompt: str, model: str) -> Answer:
 
 
 class ScriptedModelServer:
-    """One server on a free port of the loopback interface.
+    """One server on the loopback interface.
 
-    Parameters
-    ----------
-    model : str
-        The name that requests must give; ``large`` is the one that is always right.
-    latency_s : float
-        Service time of each call; may be changed at any time.
-    places : int, optional
-        Calls served at a time; the others queue in the server without bound, as in vLLM beyond ``--max-num-seqs``. By
-        default every call is served at once.
-    drops_abandoned : bool
-        Whether a call whose client is gone leaves the queue, as in vLLM; otherwise it is served all the same.
-    port : int
-        0 takes a free one.
-    record : bool
-        Whether bodies and headers are kept for inspection.
+    ``model``: the name that requests must give; ``large`` is the one that is always right. ``latency_s``: of each call;
+    may be changed at any time. ``places``: calls served at a time, by default all; the others queue without bound, as
+    in vLLM beyond ``--max-num-seqs``. ``drops_abandoned``: whether a call whose client is gone leaves the queue, as in
+    vLLM. ``port``: 0 takes a free one. ``record``: whether bodies and headers are kept for inspection.
     """
 
     def __init__(
@@ -143,15 +131,12 @@ class ScriptedModelServer:
         self._faults: list[tuple[Fault, float]] = []
         self._hanging = asyncio.Event()
         self._runner: web.AppRunner | None = None
-        self._site: web.TCPSite | None = None
 
     async def __aenter__(self) -> Self:
         await self.start()
         return self
 
-    async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    async def __aexit__(self, *_: object) -> None:
         await self.stop()
 
     @property
@@ -176,8 +161,7 @@ class ScriptedModelServer:
             app, access_log=None, shutdown_timeout=0.0, handler_cancellation=self._drops_abandoned
         )
         await self._runner.setup()
-        self._site = web.TCPSite(self._runner, "127.0.0.1", self._port, reuse_address=True)
-        await self._site.start()
+        await web.TCPSite(self._runner, "127.0.0.1", self._port, reuse_address=True).start()
         self._port = int(self._runner.addresses[0][1])
 
     async def stop(self) -> None:
@@ -202,10 +186,7 @@ class ScriptedModelServer:
     def _next_fault(self, prompt: str) -> Fault | None:
         for index, (fault, left) in enumerate(self._faults):
             if fault.containing in prompt and prompt.endswith(fault.ending):
-                if left <= 1:
-                    del self._faults[index]
-                else:
-                    self._faults[index] = (fault, left - 1)
+                self._faults[index : index + 1] = [] if left <= 1 else [(fault, left - 1)]
                 return fault
         return None
 
@@ -213,11 +194,9 @@ class ScriptedModelServer:
         body = await request.json()
         chat = request.path.endswith("/chat/completions")
         prompt = "".join(message["content"] for message in body["messages"]) if chat else body["prompt"]
-        seen = self.seen
-        if body.get("max_tokens") == 1:
-            seen.probes += 1
-        else:
-            seen.calls += 1
+        seen, is_probe = self.seen, body.get("max_tokens") == 1
+        seen.probes += is_probe
+        seen.calls += not is_probe
         if self._record:
             seen.bodies.append(body)
             seen.headers.append(dict(request.headers))
@@ -230,15 +209,17 @@ class ScriptedModelServer:
                 if self.latency_s:
                     await asyncio.sleep(self.latency_s)
             fault = self._next_fault(prompt)
-            if fault is not None and fault.kind in _BEFORE_THE_ANSWER:
-                return await _BEFORE_THE_ANSWER[fault.kind](self, request, fault)
+            if fault is not None and fault.kind in _BODIES:
+                return web.Response(body=_BODIES[fault.kind], content_type="application/json")
+            if fault is not None and (instead := getattr(self, f"_{fault.kind}", None)) is not None:
+                return cast(web.StreamResponse, await instead(request, fault))
             if body["model"] != self.model:
                 return web.json_response(_error(f"The model `{body['model']}` does not exist.", 404), status=404)
             document = completion(body, *said_to(body, self.model, chat=chat), chat=chat)
             _disturb(document, fault, chat=chat)
-            if body.get("stream") and not (fault is not None and fault.kind in _WHOLE_BODIES):
+            if body.get("stream") and not (fault is not None and fault.kind == "unstreamed"):
                 return await self._streamed(request, document, fault, chat=chat)
-            return _response(document, fault)
+            return web.json_response(document)
         finally:
             seen.concurrent -= 1
 
@@ -283,32 +264,17 @@ class ScriptedModelServer:
         request.transport.close()
         return response
 
-    async def _huge(self, request: web.Request, _fault: Fault) -> web.StreamResponse:
+    async def _huge(self, request: web.Request, fault: Fault) -> web.StreamResponse:
+        piece, pause_s = (b" ", 0.05) if fault.kind == "drip" else (b" " * 65_536, 0.0)
         response = web.StreamResponse(headers={"Content-Type": "application/json"})
         await response.prepare(request)
-        try:
+        with suppress(ConnectionError):
             while not self._hanging.is_set():
-                await response.write(b" " * 65_536)
-        except ConnectionError:
-            pass
+                await response.write(piece)
+                await asyncio.sleep(pause_s)
         return response
 
-    async def _drip(self, request: web.Request, _fault: Fault) -> web.StreamResponse:
-        response = web.StreamResponse(headers={"Content-Type": "application/json"})
-        await response.prepare(request)
-        try:
-            while not self._hanging.is_set():
-                await response.write(b" ")
-                await asyncio.sleep(0.05)
-        except ConnectionError:
-            pass
-        return response
-
-    async def _ten_megabytes(self, _request: web.Request, _fault: Fault) -> web.StreamResponse:
-        return web.Response(body=b" " * 10_000_000, content_type="application/json")
-
-    async def _half_json(self, _request: web.Request, _fault: Fault) -> web.StreamResponse:
-        return web.Response(body=b'{"choices": [{"index": 0, "text": "{', content_type="application/json")
+    _drip = _huge
 
     async def _models(self, _request: web.Request) -> web.Response:
         return web.json_response({"object": "list", "data": [{"id": self.model, "object": "model"}]})
@@ -329,17 +295,12 @@ class ScriptedModelServer:
         return web.json_response(counts | {"faults": [asdict(fault) for fault, _ in self._faults]})
 
 
-_Handler = Callable[[ScriptedModelServer, web.Request, Fault], Awaitable[web.StreamResponse]]
-_BEFORE_THE_ANSWER: dict[str, _Handler] = {
-    "status": ScriptedModelServer._status,
-    "hang": ScriptedModelServer._hang,
-    "redirect": ScriptedModelServer._redirect,
-    "reset": ScriptedModelServer._reset,
-    "truncated": ScriptedModelServer._truncated,
-    "huge": ScriptedModelServer._huge,
-    "drip": ScriptedModelServer._drip,
-    "ten_megabytes": ScriptedModelServer._ten_megabytes,
-    "half_json": ScriptedModelServer._half_json,
+#: Whole bodies that stand in place of an answer; other faults before an answer are methods of the same name.
+_BODIES = {
+    "ten_megabytes": b" " * 10_000_000,
+    "half_json": b'{"choices": [{"index": 0, "text": "{',
+    "not_json": b"<html>gateway</html>",
+    "wrong_shape": b'{"object": "list", "data": []}',
 }
 
 
@@ -387,7 +348,8 @@ def chunks(document: dict[str, Any], *, chat: bool) -> Iterator[dict[str, Any]]:
 def completion(body: dict[str, Any], answer: Answer, text: str, *, chat: bool) -> dict[str, Any]:
     """Return the reply to a request, in the shapes that vLLM 0.32 was seen to send."""
     p1 = answer.p1[:1] if body.get("max_tokens") == 1 else answer.p1
-    tokens = [{f"token_id:{2 * i}": math.log(p), f"token_id:{2 * i + 1}": _log(1.0 - p)} for i, p in enumerate(p1)]
+    logs = [(math.log(p), math.log(1.0 - p) if p < 1.0 else -9999.0) for p in p1]
+    tokens = [{f"token_id:{2 * i}": one, f"token_id:{2 * i + 1}": other} for i, (one, other) in enumerate(logs)]
     choice: dict[str, Any] = {"index": 0, "finish_reason": "length" if len(p1) == 1 else "stop", "stop_reason": None}
     if chat:
         entries = [[{"token": t, "logprob": lp, "bytes": []} for t, lp in token.items()] for token in tokens]
@@ -403,19 +365,6 @@ def completion(body: dict[str, Any], answer: Answer, text: str, *, chat: bool) -
         }
     usage = {"prompt_tokens": 1, "completion_tokens": len(tokens), "total_tokens": 1 + len(tokens)}
     return {"id": "cmpl-1", "object": "text_completion", "model": body["model"], "choices": [choice], "usage": usage}
-
-
-def _response(document: dict[str, Any], fault: Fault | None) -> web.Response:
-    """Return a whole body, or what stands there instead."""
-    kind = None if fault is None else fault.kind
-    if kind == "not_json":
-        return web.Response(body=b"<html>gateway</html>", content_type="application/json")
-    if kind == "wrong_shape":
-        return web.json_response({"object": "list", "data": []})
-    return web.json_response(document)
-
-
-_WHOLE_BODIES = frozenset({"not_json", "wrong_shape", "unstreamed"})
 
 
 def _disturb(document: dict[str, Any], fault: Fault | None, *, chat: bool) -> None:
@@ -441,10 +390,6 @@ def _disturb(document: dict[str, Any], fault: Fault | None, *, chat: bool) -> No
             choice["message"]["content"] = text
         else:
             choice["text"] = text
-
-
-def _log(probability: float) -> float:
-    return math.log(probability) if probability > 0.0 else -9999.0
 
 
 def _error(message: str, code: int) -> dict[str, Any]:

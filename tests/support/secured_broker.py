@@ -7,6 +7,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
+from typing import TypeVar
 
 from confluent_kafka.admin import (
     AclBinding,
@@ -26,15 +27,11 @@ from tests.support.broker import DEADLINE_S, add_properties
 from ucci_stream.local.kafka_node import LocalBroker, pick_port
 from ucci_stream.topics.access import Grant
 
+Entry = TypeVar("Entry", AclBinding, AclBindingFilter)
 _MECHANISM = "SCRAM-SHA-256"
 _SCRAM_LOGIN = "org.apache.kafka.common.security.scram.ScramLoginModule required;"
-_OPERATIONS = {
-    "Read": AclOperation.READ,
-    "Write": AclOperation.WRITE,
-    "Create": AclOperation.CREATE,
-    "Describe": AclOperation.DESCRIBE,
-    "DescribeConfigs": AclOperation.DESCRIBE_CONFIGS,
-}
+_KINDS = (AclOperation.READ, AclOperation.WRITE, AclOperation.CREATE, AclOperation.DESCRIBE)
+_OPERATIONS = {kind.name.title(): kind for kind in _KINDS} | {"DescribeConfigs": AclOperation.DESCRIBE_CONFIGS}
 _RESOURCES = {
     "topic": ResourceType.TOPIC,
     "group": ResourceType.GROUP,
@@ -108,12 +105,12 @@ class SecuredBroker(LocalBroker):
 
     def allow(self, user: User, granted: Iterable[Grant]) -> None:
         """Grant access; in force soon afterwards."""
-        for future in self.admin.create_acls([_binding(user, grant) for grant in granted]).values():
+        for future in self.admin.create_acls([_entry(AclBinding, user, grant) for grant in granted]).values():
             future.result(DEADLINE_S)
 
     def forbid(self, user: User, granted: Iterable[Grant]) -> None:
         """Take access back; in force soon afterwards."""
-        filters = [_filter(user, grant) for grant in granted]
+        filters = [_entry(AclBindingFilter, user, grant) for grant in granted]
         for future in self.admin.delete_acls(filters).values():
             assert future.result(DEADLINE_S), "nothing was taken back"
 
@@ -128,17 +125,7 @@ class SecuredBroker(LocalBroker):
         }
 
 
-def _pattern(grant: Grant) -> ResourcePatternType:
-    return ResourcePatternType.PREFIXED if grant.is_prefix else ResourcePatternType.LITERAL
-
-
-def _binding(user: User, grant: Grant) -> AclBinding:
-    operation = _OPERATIONS[grant.operation]
-    resource, allow = _RESOURCES[grant.resource], AclPermissionType.ALLOW
-    return AclBinding(resource, grant.name, _pattern(grant), user.principal, "*", operation, allow)
-
-
-def _filter(user: User, grant: Grant) -> AclBindingFilter:
-    operation = _OPERATIONS[grant.operation]
-    resource, allow = _RESOURCES[grant.resource], AclPermissionType.ALLOW
-    return AclBindingFilter(resource, grant.name, _pattern(grant), user.principal, "*", operation, allow)
+def _entry(kind: type[Entry], user: User, grant: Grant) -> Entry:
+    pattern = ResourcePatternType.PREFIXED if grant.is_prefix else ResourcePatternType.LITERAL
+    operation, resource = _OPERATIONS[grant.operation], _RESOURCES[grant.resource]
+    return kind(resource, grant.name, pattern, user.principal, "*", operation, AclPermissionType.ALLOW)

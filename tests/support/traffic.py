@@ -14,17 +14,7 @@ from tests.support.cascade_stream import START
 
 
 def unpaired(grid: Grid, u: NDArray[np.float64], at_s: int, **sums: Any) -> TrafficSummary:
-    """Summarise queries of these u, all routed at one time.
-
-    Parameters
-    ----------
-    grid : Grid
-    u : ndarray
-    at_s : int
-        Seconds after the streams' start.
-    **sums
-        Other counts of the summary, by name.
-    """
+    """Summarise queries of these u, all routed so many seconds after the streams' start; ``sums``: other counts."""
     count = np.bincount(grid.indices(u), minlength=grid.cells)
     filled = np.flatnonzero(count)
     nothing = (0,) * len(filled)
