@@ -12,7 +12,8 @@ import asyncio
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from enum import Enum
-from threading import Event, RLock
+from itertools import chain
+from threading import RLock
 from zlib import crc32
 
 from schemas.topics import TOPICS, Topic
@@ -23,10 +24,9 @@ from tests.support.memory_broker.logs import (
     PartitionLog,
     TopicConfig,
     TransactionEnd,
-    end_transaction,
 )
 from ucci_runtime.broker.contact import Health
-from ucci_runtime.broker.errors import BrokerError, BrokerUnreachable, Fenced, OffsetsBeyondLog, TopicsUnusable
+from ucci_runtime.broker.errors import BrokerUnreachable, Fenced, OffsetsBeyondLog, TopicsUnusable
 from ucci_runtime.broker.ports import (
     MAX_POLLED,
     Aborted,
@@ -133,21 +133,14 @@ class Faults:
         return most
 
 
-class NoFaults(Faults):
-    """Nothing fails, and everything there is gets delivered."""
+#: Nothing fails, and everything there is gets delivered.
+NoFaults = Faults
 
 
 class DrawnFaults(Faults):
-    """Faults drawn from a stream of random numbers, as reproducible as these.
+    """Faults drawn from a stream of numbers in [0, 1), as reproducible as these.
 
-    Parameters
-    ----------
-    draw : callable
-        Returns a number in [0, 1).
-    share : float
-        Of the transactions that fail.
-    most : int
-        Faults after which nothing fails any more.
+    A ``share`` of the transactions fails; after ``most`` faults nothing does any more.
     """
 
     def __init__(self, draw: Callable[[], float], share: float = 0.3, most: int = 8) -> None:
@@ -182,16 +175,9 @@ class DrawnFaults(Faults):
 
 
 class MemoryCluster:
-    """Topics, groups and transactional ids.
+    """Topics, groups and transactional ids; ``idle`` is called with the seconds that a poll would wait.
 
-    Parameters
-    ----------
-    clock : Clock
-        Dates records, and ends transactions and sessions that nobody keeps alive.
-    idle : callable, optional
-        Called with the seconds that a poll would wait.
-    prefix : str
-        Of the topics' names.
+    The clock dates records, and ends transactions and sessions that nobody keeps alive.
     """
 
     def __init__(self, clock: Clock, idle: Callable[[float], None] | None = None, prefix: str = "ucci") -> None:
@@ -223,11 +209,8 @@ class MemoryCluster:
     def sources(self, topics: Collection[str]) -> list[Input]:
         """Return the partitions of topics, sorted. Raises TopicsUnusable."""
         with self.lock:
-            missing = sorted(topic for topic in topics if topic not in self.configs)
-            if missing:
-                raise TopicsUnusable(
-                    tuple(f"{topic}: does not exist; create it in the MemoryCluster" for topic in missing)
-                )
+            if missing := sorted(set(topics) - self.configs.keys()):
+                raise TopicsUnusable(tuple(f"{one}: does not exist; create it in the MemoryCluster" for one in missing))
             return sorted(source for source in self.logs if source.topic in topics)
 
     def place(self, topic: str, key: bytes | None) -> Input:
@@ -262,9 +245,8 @@ class MemoryCluster:
         """Return the committed records of a topic, partition by partition."""
         with self.lock:
             self.expire()
-            return [
-                record for source in self.sources((topic,)) for record in self.logs[source].committed_from(0, -1)[0]
-            ]
+            found = (self.logs[source].committed_from(0, -1)[0] for source in self.sources((topic,)))
+            return list(chain.from_iterable(found))
 
     def compact(self, topic: str, *, drop_tombstones: bool = False) -> None:
         with self.lock:
@@ -289,10 +271,11 @@ class MemoryCluster:
         """End the open transaction of an id, if there is one."""
         transaction = self.open.pop(transactional_id, None)
         if transaction is not None:
-            self.ended[transactional_id] = end
-            committed = end_transaction(transaction, end)
-            if committed:
-                self.group(transaction.group).offsets.update(committed)
+            self.ended[transactional_id] = transaction.end = end
+            for log in transaction.logs.values():
+                log.mark(transaction)
+            if end is TransactionEnd.COMMITTED and transaction.offsets:
+                self.group(transaction.group).offsets.update(transaction.offsets)
 
     def expire(self) -> None:
         """Abort transactions that nobody has ended in time, and fence who began them."""
@@ -312,14 +295,9 @@ class MemoryCluster:
         """Return what a group has committed; None while an open transaction is about to change that."""
         with self.lock:
             self.expire()
-            wanted = list(sources)
-            pending = {
-                source for open_one in self.open.values() if open_one.group == group for source in open_one.offsets
-            }
-            if pending.intersection(wanted):
-                return None
-            offsets = self.group(group).offsets
-            return {source: offsets.get(source) for source in wanted}
+            found = {source: self.group(group).offsets.get(source) for source in sources}
+            pending = (open_one.offsets for open_one in self.open.values() if open_one.group == group)
+            return None if any(found.keys() & offsets.keys() for offsets in pending) else found
 
 
 def create_topics(cluster: MemoryCluster, partitions: int) -> None:
@@ -339,21 +317,13 @@ def _await_committed(cluster: MemoryCluster, group: str, sources: Collection[Inp
 
 
 class MemoryBroker:
-    """One process's connection.
-
-    Parameters
-    ----------
-    cluster : MemoryCluster
-    instance_id : str
-    count : callable
-    faults : Faults, optional
-    """
+    """One process's connection."""
 
     def __init__(self, cluster: MemoryCluster, instance_id: str, count: Count, faults: Faults | None = None) -> None:
         self.cluster = cluster
         self.instance_id = instance_id
         self._count = count
-        self._faults = faults or NoFaults()
+        self._faults = faults or Faults()
         self._max_record_bytes = 1_000_000
 
     def check(
@@ -373,13 +343,7 @@ class MemoryBroker:
     def session(self, name: str) -> MemoryTransactionSession:
         return MemoryTransactionSession(self.cluster, name, self.instance_id, self._faults, self._max_record_bytes)
 
-    def topic_reader(
-        self,
-        name: str,
-        topics: Sequence[str],
-        *,
-        tail: int | None = None,
-    ) -> MemoryTopicReader:
+    def topic_reader(self, name: str, topics: Sequence[str], *, tail: int | None = None) -> MemoryTopicReader:
         return MemoryTopicReader(self.cluster, topics, tail)
 
     def publisher(self, name: str) -> MemoryPublisher:
@@ -391,30 +355,14 @@ class MemoryBroker:
 
 def memory_connect(cluster: MemoryCluster, faults: Faults | None = None) -> Connect:
     """Return what makes a process's connection to a cluster."""
-
-    def connect(
-        instance_id: str,
-        *,
-        count: Count,
-        on_final: Callable[[BrokerError], None],
-        closing: Event,
-    ) -> MemoryBroker:
-        return MemoryBroker(cluster, instance_id, count, faults)
-
-    return connect
+    return lambda instance_id, *, count, **_: MemoryBroker(cluster, instance_id, count, faults)
 
 
 class MemoryGroupReader:
     """A member of a group; see :class:`~ucci_runtime.broker.ports.GroupReader`."""
 
     def __init__(
-        self,
-        cluster: MemoryCluster,
-        name: str,
-        topics: Sequence[str],
-        instance_id: str,
-        faults: Faults,
-        count: Count,
+        self, cluster: MemoryCluster, name: str, topics: Sequence[str], instance_id: str, faults: Faults, count: Count
     ) -> None:
         self._cluster = cluster
         self._name = name
@@ -470,12 +418,9 @@ class MemoryGroupReader:
         self._paused, self._ends_seen = set(), set()
 
     def lag(self, reached: Mapping[Input, int] | None = None) -> Mapping[Input, Lag]:
-        behind = {}
-        for source, position in self._positions.items():
-            log = self._cluster.logs[source]
-            left = max(log.end - max((reached or self._positions).get(source, position), log.start), 0)
-            behind[source] = Lag(left, None if left else 0.0)
-        return behind
+        logs, places = self._cluster.logs, self._positions | dict(reached or {})
+        left = {each: max(logs[each].end - max(places[each], logs[each].start), 0) for each in self._positions}
+        return {source: Lag(records, None if records else 0.0) for source, records in left.items()}
 
     def has_successors(self) -> bool:
         with self._cluster.lock:
@@ -512,18 +457,13 @@ class MemoryGroupReader:
                 self._assignee.revoked()
             with self._cluster.lock:
                 group.rejoin(member)
+        # Partitions of the present generation are taken over once their former owner's transactions have ended.
+        elif (committed := self._cluster.committed(self._name, group.shares.get(self._instance_id, ()))) is not None:
+            with self._cluster.lock:
+                group.take_share(member)
+            self._assign(committed)
         else:
-            self._take_over(group, member, timeout_s)
-
-    def _take_over(self, group: Group, member: Member, timeout_s: float) -> None:
-        """Take the partitions of the present generation over, once their former owner's transactions have ended."""
-        committed = self._cluster.committed(self._name, group.shares.get(self._instance_id, ()))
-        if committed is None:
             self._cluster.idle(max(timeout_s, _WAIT_S))
-            return
-        with self._cluster.lock:
-            group.take_share(member)
-        self._assign(committed)
 
     def _assign(self, committed: GroupOffsets) -> None:
         assert self._assignee is not None
@@ -558,10 +498,10 @@ class MemoryGroupReader:
 
     def _beginning(self, log: PartitionLog) -> int:
         """Return where to begin a log that was made anew, or cut, and no longer has the place that was asked for."""
-        taken = self._taken.get(log.source)
-        if taken is not None and taken > log.end:
-            raise OffsetsBeyondLog(self._name, log.source.topic, log.source.partition, taken, log.end)
-        if taken is not None and taken < log.start:
+        taken = self._taken.get(log.source, log.start)
+        if taken > log.end:
+            raise OffsetsBeyondLog(self._name, *log.source, taken, log.end)
+        if taken < log.start:
             self._count("records_lost", log.start - taken)
         return log.start
 
@@ -599,7 +539,8 @@ class MemoryTransactionSession:
             self.start()
         with self._cluster.lock:
             self._cluster.expire()
-            self._check_epoch()
+            if self._cluster.epochs[self._id] != self._epoch:
+                raise Fenced("another process runs under this instance id")
             fate, moment = self._faults.fate(), self._faults.moment()
             if fate is Fate.CRASH_BEFORE:
                 raise ProcessCrashed
@@ -626,10 +567,6 @@ class MemoryTransactionSession:
 
     def close(self) -> None:
         """Nothing is open between commits."""
-
-    def _check_epoch(self) -> None:
-        if self._cluster.epochs[self._id] != self._epoch:
-            raise Fenced("another process runs under this instance id")
 
     def _send(self, sent: _Sent, fate: Fate, moment: int) -> None:
         """Send one request after the other; what is late arrives, and what ends the process does, where drawn."""
@@ -722,9 +659,8 @@ class MemoryTopicReader:
         self._positions = {source: cluster.logs[source].start for source in cluster.sources(topics)}
         self._reached: set[Input] = set()
         if tail is not None:
-            each = max(tail // max(len(self._positions), 1), 1)
-            ends = {source: cluster.logs[source].stable_end for source in self._positions}
-            self._positions = {source: max(low, ends[source] - each) for source, low in self._positions.items()}
+            each, logs = max(tail // max(len(self._positions), 1), 1), cluster.logs
+            self._positions = {one: max(low, logs[one].stable_end - each) for one, low in self._positions.items()}
 
     @property
     def has_reached_ends(self) -> bool:

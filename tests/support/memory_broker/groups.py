@@ -11,6 +11,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from enum import Enum
+from itertools import groupby
 from typing import NamedTuple
 
 from ucci_runtime.broker.records import Input, OffsetCommit
@@ -67,9 +68,8 @@ class Group:
     def join(self, instance_id: str, now_s: float) -> Member:
         """Take a member in; one under an instance id that is known takes that one's place."""
         self._members_made += 1
-        member = Member(instance_id, self._members_made, now_s)
         known = instance_id in self.members
-        self.members[instance_id] = member
+        member = self.members[instance_id] = Member(instance_id, self._members_made, now_s)
         if not known or self.is_balancing:
             self.rebalance()
             member.has_joined = True
@@ -103,9 +103,7 @@ class Group:
         """Say what a member has to do now."""
         present = self.members.get(member.instance_id)
         if present is not member:
-            if present is not None:
-                return Step.FENCED
-            return Step.LOSE
+            return Step.LOSE if present is None else Step.FENCED
         if self.is_balancing:
             return Step.WAIT if member.has_joined else Step.REVOKE
         return Step.NOTHING if member.generation == self.generation else Step.ASSIGN
@@ -116,18 +114,15 @@ class Group:
         member.has_joined = True
         self._complete()
 
-    def take_share(self, member: Member) -> tuple[Input, ...]:
-        member.generation = self.generation
-        member.holds = self.shares.get(member.instance_id, ())
-        return member.holds
+    def take_share(self, member: Member) -> None:
+        member.generation, member.holds = self.generation, self.shares.get(member.instance_id, ())
 
     def accepts(self, metadata: object) -> bool:
         """Whether a commit under this metadata is taken, rather than fenced as a former member's."""
         if not isinstance(metadata, GroupMetadata) or metadata.group != self.name:
             return False
         member = self.members.get(metadata.instance_id)
-        current = member is not None and member.member_id == metadata.member_id
-        return current and metadata.generation == self.generation
+        return (member and member.member_id, self.generation) == (metadata.member_id, metadata.generation)
 
     def _complete(self) -> None:
         if not self.is_balancing or not all(member.has_joined for member in self.members.values()):
@@ -139,17 +134,12 @@ class Group:
 
 def _range_shares(sources: Iterable[Input], instance_ids: Sequence[str]) -> dict[str, tuple[Input, ...]]:
     """Share partitions out so that the same partition of every topic goes to the same member."""
-    if not instance_ids:
-        return {}
-    by_topic: dict[str, list[Input]] = {}
-    for source in sorted(sources):
-        by_topic.setdefault(source.topic, []).append(source)
-    shares: dict[str, list[Input]] = {instance_id: [] for instance_id in instance_ids}
-    for partitions in by_topic.values():
-        each, more = divmod(len(partitions), len(instance_ids))
-        first = 0
+    shares: dict[str, tuple[Input, ...]] = dict.fromkeys(instance_ids, ())
+    for _, group in groupby(sorted(sources), key=lambda source: source.topic):
+        left = list(group)
         for index, instance_id in enumerate(instance_ids):
-            count = each + (index < more)
-            shares[instance_id] += partitions[first : first + count]
-            first += count
-    return {instance_id: tuple(share) for instance_id, share in shares.items()}
+            # The first members have one more where the number does not go into theirs.
+            count = -(-len(left) // (len(instance_ids) - index))
+            shares[instance_id] += tuple(left[:count])
+            del left[:count]
+    return shares

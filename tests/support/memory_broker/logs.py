@@ -7,7 +7,7 @@ what is committed never see beyond the first record of an open transaction.
 from __future__ import annotations
 
 from bisect import bisect_left
-from collections.abc import Iterable, Mapping
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from enum import Enum
 
@@ -89,8 +89,7 @@ class PartitionLog:
         end = self.stable_end
         found: list[Record] = []
         for index in range(bisect_left(self._offsets, position), bisect_left(self._offsets, end)):
-            writer = self._writers[index]
-            if writer is None or writer.end is TransactionEnd.COMMITTED:
+            if self._is_committed(index):
                 found.append(self._records[index])
                 if len(found) == most:
                     return found, self._offsets[index] + 1
@@ -98,33 +97,20 @@ class PartitionLog:
 
     def compact(self, *, drop_tombstones: bool) -> None:
         """Keep the last committed record of each key; the log's last record always stays, as in an active segment."""
-        stable = bisect_left(self._offsets, self.stable_end)
-        last = {
-            self._records[index].key: index
-            for index in range(stable)
-            if (writer := self._writers[index]) is None or writer.end is TransactionEnd.COMMITTED
-        }
-        kept = {index for index in last.values() if not (drop_tombstones and self._records[index].value is None)} | set(
-            range(stable, len(self._records))
-        )
-        if self._records:
-            kept.add(len(self._records) - 1)
-        self._keep(sorted(kept))
+        stable, count = bisect_left(self._offsets, self.stable_end), len(self._records)
+        last = {self._records[index].key: index for index in range(stable) if self._is_committed(index)}
+        kept = {index for index in last.values() if not (drop_tombstones and self._records[index].value is None)}
+        self._keep(sorted(kept.union(range(stable, count), range(count)[-1:])))
 
     def cut(self, before: int) -> None:
         self.start = max(self.start, min(before, self.end))
         self._keep(range(bisect_left(self._offsets, self.start), len(self._offsets)))
 
-    def _keep(self, indices: Iterable[int]) -> None:
-        kept = list(indices)
+    def _is_committed(self, index: int) -> bool:
+        writer = self._writers[index]
+        return writer is None or writer.end is TransactionEnd.COMMITTED
+
+    def _keep(self, kept: Sequence[int]) -> None:
         self._offsets = [self._offsets[index] for index in kept]
         self._records = [self._records[index] for index in kept]
         self._writers = [self._writers[index] for index in kept]
-
-
-def end_transaction(transaction: OpenTransaction, end: TransactionEnd) -> Mapping[Input, OffsetCommit]:
-    """Write a transaction's end to each of its partitions; return the offsets that are committed by it."""
-    transaction.end = end
-    for log in transaction.logs.values():
-        log.mark(transaction)
-    return transaction.offsets if end is TransactionEnd.COMMITTED else {}
