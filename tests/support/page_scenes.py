@@ -20,7 +20,6 @@ from fastapi import FastAPI
 from recalibrator.api.http_server import HttpServer
 from schemas.calibration import CalibrationMap, Evidence, Interval, LargeOnly, Target
 from schemas.costs import CostRate, expected_cost
-from schemas.label_requested import LabelRequested
 from schemas.status import (
     CalibrationError,
     DelayQuantiles,
@@ -40,6 +39,7 @@ from schemas.status import (
     WorkloadStatus,
 )
 from tests.support.api import START, Api, make_api
+from tests.support.recalibrator_events import label_request
 from tests.support.versions import sealed_version
 from tests.support.workload_statuses import (
     BEGAN,
@@ -111,18 +111,20 @@ def _active(**changes: Any) -> WorkloadStatus:
     return status(sentence=sentence, measured={"slow": slow}, **changes)
 
 
+def _costing(escalation_rate: float, sequential: float, paper: float, saved: float) -> dict[str, Any]:
+    """Return the parts of a status that say what it costs that so many queries escalate."""
+    cost = CostRate(sequential=sequential, paper=paper, large_only=3.0)
+    saving = Saving(sequential=1.0 - sequential / 3.0, paper=saved)
+    return {"escalation_rate": escalation_rate, "cost": cost, "saving": saving}
+
+
 def _cold() -> WorkloadStatus:
     return status(
         state="cold_start",
-        calibration_version=None,
-        frontier=None,
-        version=None,
-        micro_f1=None,
         sentence="Both models answer every query: a first version needs about 180 labels more.",
-        cost=CostRate(sequential=4.0, paper=3.0, large_only=3.0),
-        escalation_rate=1.0,
-        saving=Saving(sequential=1.0 - 4.0 / 3.0, paper=0.0),
         labels=LabelStatus(received=120, requested=310, pending=190, effective=118.0, since=BEGAN),
+        **_costing(1.0, 4.0, 3.0, 0.0),
+        **dict.fromkeys(("calibration_version", "frontier", "version", "micro_f1")),
     )
 
 
@@ -132,34 +134,21 @@ def _infeasible() -> WorkloadStatus:
         details={"unreached_since": BEGAN.isoformat()},
         target=Target(micro_f1=0.95),
         frontier=curve(0.4),
-        escalation_rate=0.4,
-        cost=CostRate(sequential=2.2, paper=1.8, large_only=3.0),
-        saving=Saving(sequential=1.0 - 2.2 / 3.0, paper=0.4),
         sentence="No threshold reaches micro-F1 0.95: queries escalate where it helps, for an estimated 0.913.",
+        **_costing(0.4, 2.2, 1.8, 0.4),
     )
 
 
 def _dear() -> WorkloadStatus:
     """Nearly all escalate, so that a query costs more than the large model alone."""
-    return _active(
-        frontier=curve(0.994),
-        escalation_rate=0.99,
-        cost=CostRate(sequential=3.97, paper=2.98, large_only=3.0),
-        saving=Saving(sequential=1.0 - 3.97 / 3.0, paper=0.01),
-        version=DEAR.model_copy(update={"version": VERSIONS, "parent_version": VERSIONS - 1}),
-    )
+    version = DEAR.model_copy(update={"version": VERSIONS, "parent_version": VERSIONS - 1})
+    return _active(frontier=curve(0.994), version=version, **_costing(0.99, 3.97, 2.98, 0.01))
 
 
 def _large_only() -> WorkloadStatus:
     """The large model answers alone, since the cascade would cost more."""
-    return _dear().model_copy(
-        update={
-            "escalation_rate": 1.0,
-            "cost": CostRate(sequential=3.1, paper=3.0, large_only=3.0),
-            "saving": Saving(sequential=1.0 - 3.1 / 3.0, paper=0.0),
-            "large_only": LargeOnly(small_probability=0.1, since=BEGAN, issued_by="ada"),
-        }
-    )
+    large_only = LargeOnly(small_probability=0.1, since=BEGAN, issued_by="ada")
+    return _dear().model_copy(update={"large_only": large_only} | _costing(1.0, 3.1, 3.0, 0.0))
 
 
 def _starved() -> WorkloadStatus:
@@ -182,9 +171,8 @@ def _outcomes(small: tuple[float, float], large: tuple[float, float], *alarmed: 
 
 
 def _labels(**changes: Any) -> WorkloadStatus:
-    return _active(
-        labels=LabelStatus(received=900, requested=1_400, pending=500, effective=800.0, since=BEGAN), **changes
-    )
+    labels = LabelStatus(received=900, requested=1_400, pending=500, effective=800.0, since=BEGAN)
+    return _active(labels=labels, **changes)
 
 
 _AUDIT = {"suspected": "errors_where_answers_agree", "since": BEGAN.isoformat(), "quarantined": 17}
@@ -263,14 +251,12 @@ def filled(scene: Scene, missing: Sequence[str] = ()) -> Api:
             for who, n, same in counts
         )
         said = next(iter(scene.workloads.values()))
-        join = StageStatus(ready=said.joins, trouble=said.trouble)
-        for one in (
-            recalibrator(NOW, "join").model_copy(
-                update={"labelers": dict.fromkeys(scene.workloads, known), "stages": {"join": join}}
-            ),
+        stages = {"join": StageStatus(ready=said.joins, trouble=said.trouble)}
+        join = {"labelers": dict.fromkeys(scene.workloads, known), "stages": stages}
+        api.tell(
+            recalibrator(NOW, "join").model_copy(update=join),
             recalibrator(said.fit_heard, "fit").model_copy(update={"instance_id": "fit-1"}),
-        ):
-            api.cache.take("ucci.recalibrators", one.instance_id.encode(), one.to_json())
+        )
         if said.kafka_heard is not None:
             api.kafka.append(api.kafka[0]._replace(at=said.kafka_heard, is_away=True))
     return api
@@ -298,8 +284,7 @@ def served(scene: Scene) -> Iterator[str]:
 
 def _moments(until: datetime) -> list[datetime]:
     """Return a week of times, the closer the nearer to its end."""
-    coarse = [until - timedelta(minutes=20 * n) for n in range(7 * 72, 18, -1)]
-    return [*coarse, *(until - timedelta(minutes=n) for n in range(6 * 60, -1, -2))]
+    return [until - timedelta(minutes=n) for n in (*range(7 * 1_440, 18 * 20, -20), *range(6 * 60, -1, -2))]
 
 
 def _by_day(at: datetime) -> float:
@@ -343,7 +328,7 @@ def _fill_statuses(api: Api, name: str, state: State) -> None:
         one = state.status if is_now else was
         if n == len(moments) - 1:
             changes |= _evidence(state.status)
-        api.cache.take("ucci.status", name.encode(), one.model_copy(update=changes).to_json())
+        api.tell(one.model_copy(update=changes))
 
 
 def _served(total: Mapping[str, float]) -> dict[str, float]:
@@ -355,29 +340,20 @@ def _served(total: Mapping[str, float]) -> dict[str, float]:
 
 def _evidence(said: WorkloadStatus) -> dict[str, Any]:
     """Return what a status of a running workload holds beside its state."""
-    labels = said.labels.model_copy(
-        update={
-            "per_hour": said.labels.per_hour or 120.0,
-            "requested_share": 0.05,
-            "delay_s": DelayQuantiles(p50=40.0, p90=300.0),
-        }
-    )
+    delay_s, per_hour = DelayQuantiles(p50=40.0, p90=300.0), said.labels.per_hour or 120.0
+    labels = said.labels.model_copy(update={"per_hour": per_hour, "requested_share": 0.05, "delay_s": delay_s})
     if said.state == "cold_start":
         return {"labels": labels}
-    counts = (90, 74, 61, 55, 48, 40, 31, 22, 15, 9)
     bins = tuple(
         ReliabilityBin(predicted=0.05 + 0.1 * n, observed=min(1.0, 0.04 + 0.1 * n), count=count)
-        for n, count in enumerate(counts)
+        for n, count in enumerate((90, 74, 61, 55, 48, 40, 31, 22, 15, 9))
     )
+    ece, brier = Interval(estimate=0.021, lower=0.015, upper=0.03), Interval(estimate=0.08, lower=0.07, upper=0.09)
     often = (0.2, 0.15, 0.12, 0.1, 0.08, 0.06, 0.05, 0.04, 0.04, 0.03)
     seldom = (0.03, 0.02, 0.02, 0.02, 0.01, 0.01, 0.01, 0.005, 0.003, 0.002)
     return {
         "labels": labels,
-        "calibration_error": CalibrationError(
-            ece=Interval(estimate=0.021, lower=0.015, upper=0.03),
-            brier=Interval(estimate=0.08, lower=0.07, upper=0.09),
-            bins=bins,
-        ),
+        "calibration_error": CalibrationError(ece=ece, brier=brier, bins=bins),
         "per_field": {"camera": 0.95, "lens": 0.89, "iso": 0.97, "aperture": 0.93},
         "uncertainty": UncertaintyHistogram(edges=tuple(n / 20 for n in range(21)), share=(*often, *seldom)),
         "uncertainty_threshold": 0.31,
@@ -388,11 +364,8 @@ def _made_at(version: int) -> datetime:
     return BEGAN - timedelta(hours=9 * (VERSIONS - version))
 
 
-_MADE_AT = [_made_at(number) for number in range(1, VERSIONS + 1)]
-
-
 def _version_at(at: datetime) -> int:
-    return max(1, bisect_right(_MADE_AT, at))
+    return max(1, bisect_right(range(1, VERSIONS + 1), at, key=_made_at))
 
 
 def _latest(state: State) -> int:
@@ -442,18 +415,15 @@ def _fill_letters(api: Api, name: str, count: int) -> None:
 
 def _fill_requests(api: Api, name: str, count: int) -> None:
     for n in range(count):
-        request = LabelRequested(
-            query_id=f"{name}-{n}",
-            workload=name,
-            text=TEXTS[n % len(TEXTS)],
-            entities={"camera": "Canon EOS 5D", "lens": ("50 mm", "85 mm"), "iso": None, "aperture": "f/2.8"},
-            answered_by="small",
-            other_entities={"camera": "Canon EOS 5D Mark IV", "iso": "a very/long-winded-value-that-nobody-breaks"},
-            reason="monitoring",
-            probability=0.1,
-            requested_at=NOW - timedelta(minutes=9 + n),
-        )
-        api.queue.take("ucci.label-requests", request.query_id.encode(), request.to_json())
+        changes = {
+            "query_id": f"{name}-{n}",
+            "workload": name,
+            "text": TEXTS[n % len(TEXTS)],
+            "entities": {"camera": "Canon EOS 5D", "lens": ("50 mm", "85 mm"), "iso": None, "aperture": "f/2.8"},
+            "other_entities": {"camera": "Canon EOS 5D Mark IV", "iso": "a very/long-winded-value-that-nobody-breaks"},
+            "requested_at": NOW - timedelta(minutes=9 + n),
+        }
+        api.tell(label_request(n, **changes))
 
 
 def _fill_happenings(api: Api, name: str, said: WorkloadStatus) -> None:
@@ -469,8 +439,7 @@ def _fill_happenings(api: Api, name: str, said: WorkloadStatus) -> None:
         told.append((120, "alarm", "Drift is suspected: uncertainty", True))
     for minutes, kind, sentence, is_bad in told:
         at = NOW - timedelta(minutes=minutes)
-        one = HappeningEvent(workload=name, at=at, kind=kind, sentence=sentence, is_bad=is_bad)
-        api.cache.take("ucci.happenings", name.encode(), one.to_json())
+        api.tell(HappeningEvent(workload=name, at=at, kind=kind, sentence=sentence, is_bad=is_bad))
 
 
 def _fill_routers(api: Api, workloads: Mapping[str, State]) -> None:
