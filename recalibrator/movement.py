@@ -86,8 +86,6 @@ class Movement:
 class TooFewQueries(UcciError):
     """A side has too few results to be compared."""
 
-    exit_code = 1
-
 
 class Sides:
     """A workload's results from before and after a time: all are counted, and a bounded number is compared.

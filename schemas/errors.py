@@ -40,6 +40,9 @@ def one_line(text: str, limit: int = MAX_ERROR_CHARS) -> str:
 class UcciError(Exception):
     """Root of all errors raised by this project."""
 
+    #: Of a command, or of a service, that ends by it.
+    exit_code = 1
+
 
 class ConfigError(UcciError):
     """The configuration is wrong; nothing was started."""

@@ -142,7 +142,7 @@ def _until_signalled(build: Callable[[Tracing], RouterProcess], read: Callable[[
         code = 1
     except UcciError as error:
         sys.stderr.write(f"{error}\n")
-        code = int(getattr(error, "exit_code", 1))
+        code = error.exit_code
     if service is not None and service.hangs:
         # A call into the client library that never returns would also hold up the interpreter's own end.
         sys.stdout.flush()

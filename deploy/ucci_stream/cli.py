@@ -543,10 +543,10 @@ def main() -> None:
         app()
     except ConfigError as error:
         warn(*error.faults, style="red")
-        sys.exit(ConfigError.exit_code)
+        sys.exit(error.exit_code)
     except UcciError as error:
         warn(str(error), style="red")
-        sys.exit(int(getattr(error, "exit_code", 1)))
+        sys.exit(error.exit_code)
 
 
 if __name__ == "__main__":

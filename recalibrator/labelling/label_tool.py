@@ -51,8 +51,6 @@ def invalid(field: str, message: str) -> InvalidAnnotation:
 class LabelToolFailed(RecalibratorError):
     """The tool did not answer, or not as it should; waiting may help, and the line says what to look at."""
 
-    exit_code = 1
-
 
 class Interrupted(RecalibratorError):
     """The command was asked to end; what it has done so far stays done."""

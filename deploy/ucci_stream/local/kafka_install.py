@@ -50,8 +50,6 @@ Got = TypeVar("Got")
 class BrokerUnavailable(UcciError):
     """No broker can be started or reached; the message says what to install or check."""
 
-    exit_code = 1
-
 
 class BrokerNotInstalled(BrokerUnavailable):
     """A program that a local broker needs is missing on this machine."""

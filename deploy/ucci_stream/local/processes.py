@@ -36,8 +36,6 @@ _LOOK_S = 1.0
 class StackFailed(UcciError):
     """A part of the stack did not start or died; the message ends with what it last said."""
 
-    exit_code = 1
-
 
 def free_port() -> int:
     """Return a TCP port that was free on the loopback interface a moment ago."""

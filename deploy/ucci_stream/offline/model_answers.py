@@ -42,8 +42,6 @@ _SYNC_S = 1.0
 class AskingStopped(UcciError):
     """Not every query was answered; what was is kept, and the same command goes on from there."""
 
-    exit_code = 1
-
 
 @dataclass(frozen=True, slots=True)
 class Answer:
