@@ -78,16 +78,10 @@ def _said_on_hangup(settings: Settings) -> str:
     return str([one[1:] for one in done])
 
 
-def _exported(settings: Settings) -> str:
+async def _exported(settings: Settings) -> str:
     """Return all that a router lets out of queries whose model servers are away: traces, metrics, health and faults."""
-    return asyncio.run(_asked(settings))
-
-
-async def _asked(settings: Settings) -> str:
-    workloads = {
-        name: one.model_copy(update={"large": one.small}) for name, one in settings.workloads.items() if one.small
-    }
-    with_models = settings.model_copy(update={"workloads": workloads})
+    asked = {name: one.model_copy(update={"large": one.small}) for name, one in settings.workloads.items() if one.small}
+    with_models = settings.model_copy(update={"workloads": asked})
     exporter, provider, metrics, said = InMemorySpanExporter(), TracerProvider(), Metrics(), []
     provider.add_span_processor(SimpleSpanProcessor(exporter))
     tracing = OpenTelemetry(provider)
@@ -95,7 +89,7 @@ async def _asked(settings: Settings) -> str:
         with_models, ActiveVersions({}), SystemClock(), "r", metrics=metrics, tracing=tracing, waits=False
     )
     await answerer.start()
-    for name in workloads:
+    for name in asked:
         with tracing.serving((), "q-1", name) as trace:
             with pytest.raises(ServersDown) as away:
                 await answerer.answer(QueryEvent(query_id="q-1", text="canon"), name, trace.headers)
@@ -111,10 +105,8 @@ PLACES: dict[str, Callable[[Settings], Any]] = {
     "status": _status,
     "logs and their tracebacks": _logged,
     "SIGHUP": _said_on_hangup,
-    "traces and exports": _exported,
-    "a model's public address": lambda settings: [
-        one.small.public_url for one in settings.workloads.values() if one.small
-    ],
+    "traces and exports": lambda settings: asyncio.run(_exported(settings)),
+    "a model's public address": lambda settings: [w.small.public_url for w in settings.workloads.values() if w.small],
 }
 
 
