@@ -88,11 +88,8 @@ def leaves(value: Any, path: str = "") -> dict[str, Any]:
 
 def changes(before: dict[tuple[str, str], Manifest], after: dict[tuple[str, str], Manifest]) -> set[tuple[str, str]]:
     """Return the name of each object that differs, with the path at which it does."""
-    found = set()
-    for key in before.keys() | after.keys():
-        old, new = leaves(before.get(key)), leaves(after.get(key))
-        found |= {(key[1], path) for path in old.keys() | new.keys() if old.get(path) != new.get(path)}
-    return found
+    pairs = ((key[1], leaves(before.get(key)), leaves(after.get(key))) for key in before.keys() | after.keys())
+    return {(name, path) for name, old, new in pairs for path in old | new if old.get(path) != new.get(path)}
 
 
 def with_pods(running: Cluster, namespace: str, count: int) -> list[Manifest]:
@@ -126,12 +123,10 @@ def test_release_with_every_option_is_installed(running: Cluster, namespace: str
     gateway = {"enabled": True, "autoscaling": {"enabled": True}}
     release(running, namespace, "demo", values("strimzi-scram.yaml", gateway=gateway), tmp_path)
     found = state(running, namespace)
-    kinds = {"StatefulSet", "Deployment", "NetworkPolicy", "Ingress", "PodDisruptionBudget", *KINDS}
-    assert {kind for kind, _ in found} >= kinds | {"HorizontalPodAutoscaler"}
+    kinds = {"Deployment", "PodDisruptionBudget", "HorizontalPodAutoscaler", "NetworkPolicy"}
+    assert {kind for kind, _ in found} >= {"StatefulSet", "Ingress", *kinds, *KINDS}
     of_gateway = {kind for kind, name in found if name == "demo-ucci-stream-gateway"}
-    assert of_gateway == {
-        "Deployment", "Service", "PodDisruptionBudget", "HorizontalPodAutoscaler", "NetworkPolicy", "ServiceMonitor",
-    }  # fmt: skip
+    assert of_gateway == {"Service", "ServiceMonitor", *kinds}
 
 
 # --- releases ---
@@ -141,9 +136,10 @@ def test_installed_release_makes_its_pods(running: Cluster, namespace: str, tmp_
     release(running, namespace, "ucci", values(), tmp_path)
     (shown,) = json.loads(running.helm("list", "-n", namespace, "-o", "json"))
     assert (shown["name"], shown["status"]) == ("ucci", "deployed")
-    made = [one["metadata"]["name"] for one in with_pods(running, namespace, 6)]
-    names = {name for name in made if "-api-" not in name}
-    assert names == {f"ucci-ucci-stream-{name}" for name in ("router-0", "router-1", "join-0", "fit-0")}
+    made = {one["metadata"]["name"] for one in with_pods(running, namespace, 6)}
+    assert {name for name in made if "-api-" not in name} == {
+        f"ucci-ucci-stream-{name}" for name in ("router-0", "router-1", "join-0", "fit-0")
+    }
     assert {one["status"]["phase"] for one in running.get(namespace, "pods")} == {"Pending"}
     claims = {one["metadata"]["name"] for one in running.get(namespace, "pvc")}
     assert claims == {"state-ucci-ucci-stream-join-0", "state-ucci-ucci-stream-fit-0"}
