@@ -38,22 +38,20 @@ class ErrorBody(BaseModel):
 
 
 def error_body(code: str, message: str, field: str | None = None) -> dict[str, Any]:
-    """Return the one shape of errors."""
+    """Return an :class:`ErrorBody`."""
     return {"error": {"code": code, "message": message, "field": field}}
 
 
 def refusal(error: RequestRefused) -> Response:
     """Return the answer to a request that is not served."""
-    headers = {}
-    if error.retry_after_s is not None:
-        headers["Retry-After"] = str(error.retry_after_s)
+    headers = {} if error.retry_after_s is None else {"Retry-After": str(error.retry_after_s)}
     if error.status == _REQUEST_TIMEOUT:
         # What may still come of the body belongs to nothing.
         headers["Connection"] = "close"
     if error.code.startswith("key_"):
         # A browser asks its user for the key, as the password of any name.
         headers["WWW-Authenticate"] = 'Basic realm="recalibrator: the key is the password"'
-    return json_answer(error_body(error.code, str(error), error.field), status=error.status, headers=headers)
+    return json_answer(error_body(error.code, str(error), error.field), error.status, headers)
 
 
 def json_answer(content: Any, status: int = 200, headers: Mapping[str, str] | None = None) -> Response:
@@ -85,7 +83,7 @@ UNCHANGED: dict[int | str, dict[str, Any]] = {
 }
 
 # By reference, whatever media type the route answers with otherwise.
-_ERROR_CONTENT = {JSON: {"schema": {"$ref": f"#/components/schemas/{ErrorBody.__name__}"}}}
+_ERROR_CONTENT = {JSON: {"schema": {"$ref": "#/components/schemas/ErrorBody"}}}
 _RETRY_AFTER = {"Retry-After": {"description": "Seconds", "required": True, "schema": {"type": "integer"}}}
 _HEADERS = {
     401: {"WWW-Authenticate": {"required": True, "schema": {"type": "string"}}},
@@ -111,45 +109,36 @@ _SCHEMES = {
     "bearer": {"type": "http", "scheme": "bearer"},
     "header": {"type": "apiKey", "in": "header", "name": "X-Api-Key"},
 }
-#: What routes name by reference.
-_REFERRED: tuple[type[BaseModel], ...] = (ErrorBody, FeedbackEvent)
-
-_REFERENCE = "#/components/schemas/{model}"
-_GUARDED = "/v1/"
 
 
 def document_of(app: FastAPI, *, has_keys: bool) -> Callable[[], dict[str, Any]]:
     """Return what stands in for ``app.openapi``: makes the document once, callable from any thread."""
-    made_by_framework = app.openapi
-    documents: list[dict[str, Any]] = []
-    making = Lock()
+    made_by_framework, making = app.openapi, Lock()
 
     def openapi() -> dict[str, Any]:
         with making:
-            if not documents:
-                documents.append(_completed(made_by_framework(), has_keys=has_keys))
-        return documents[0]
+            # The framework keeps what it has made.
+            return app.openapi_schema or _completed(made_by_framework(), has_keys=has_keys)
 
     return openapi
 
 
 def _completed(document: dict[str, Any], *, has_keys: bool) -> dict[str, Any]:
+    """Add to a document what routes name by reference, and where keys are asked for."""
     components = document.setdefault("components", {})
     schemas = components.setdefault("schemas", {})
-    for model in _REFERRED:
-        schema = model.model_json_schema(ref_template=_REFERENCE)
+    for model in (ErrorBody, FeedbackEvent):
+        schema = model.model_json_schema(ref_template="#/components/schemas/{model}")
         schemas.update(schema.pop("$defs", {}))
         schemas[model.__name__] = schema
     if has_keys:
         components["securitySchemes"] = _SCHEMES
-        for path, operations in document["paths"].items():
-            if path.startswith(_GUARDED):
-                for operation in operations.values():
-                    operation["security"] = [{name: []} for name in _SCHEMES]
+        guarded = (operations for path, operations in document["paths"].items() if path.startswith("/v1/"))
+        for operation in (one for operations in guarded for one in operations.values()):
+            operation["security"] = [{name: []} for name in _SCHEMES]
     return document
 
 
-_EVENT = {"$ref": "#/components/schemas/FeedbackEvent"}
 _EVENT_EXAMPLE = {"query_id": "q-17", "entities": {"camera": "canon 5d", "lens": None}, "labeler": "ann", "revision": 1}
 _LINES_EXAMPLE = (
     '{"query_id":"q-17","entities":{"camera":"canon 5d"},"labeler":"ann"}\n{"query_id":"q-18","entities":null}\n'
@@ -189,54 +178,47 @@ class JsonLines(Response):
     media_type = JSONL_TYPES[0]
 
 
+def _optional(name: str, place: str, meaning: str, **bounds: int) -> dict[str, Any]:
+    schema = {"type": "string"} | bounds
+    return {"name": name, "in": place, "required": False, "description": meaning, "schema": schema}
+
+
 def _idempotency_key(meaning: str) -> dict[str, Any]:
-    schema = {"type": "string", "maxLength": MAX_ID_CHARS}
-    return {"name": "Idempotency-Key", "in": "header", "required": False, "description": meaning, "schema": schema}
+    return _optional("Idempotency-Key", "header", meaning, maxLength=MAX_ID_CHARS)
 
 
-def _body_of(media_types: tuple[str, ...], content: dict[str, Any]) -> dict[str, Any]:
-    return {"requestBody": {"required": True, "content": dict.fromkeys(media_types, content)}}
+def _request(media_types: tuple[str, ...], content: dict[str, Any], *parameters: dict[str, Any]) -> dict[str, Any]:
+    body = {"required": True, "content": dict.fromkeys(media_types, content)}
+    return {"requestBody": body, "parameters": list(parameters)}
 
 
-ONE_EVENT = _body_of(JSON_TYPES, {"schema": _EVENT, "example": _EVENT_EXAMPLE}) | {
-    "parameters": [_idempotency_key("Stands in for a missing feedback_id: the same key again changes nothing.")]
-}
-EVENT_LINES = _body_of(
-    JSONL_TYPES,
-    {
-        "schema": {"type": "string", "description": "A FeedbackEvent a line; blank lines are skipped."},
-        "example": _LINES_EXAMPLE,
-    },
-) | {"parameters": [_idempotency_key("KEY:n stands in for a missing feedback_id on line n.")]}
-LABEL_STUDIO_HOOK = _body_of(
+ONE_EVENT = _request(
     JSON_TYPES,
-    {
-        "schema": {
-            "type": "object",
-            "required": ["action"],
-            "properties": {
-                "action": {"type": "string", "description": "Such as ANNOTATION_CREATED; others are left."},
-                "annotation": {"type": "object", "description": "As Label Studio sends it."},
-                "task": {"type": "object", "description": "With the query's id in data.query_id or meta.query_id."},
-            },
-        }
-    },
-) | {
-    "parameters": [
-        {"name": name, "in": "query", "required": False, "description": meaning, "schema": {"type": "string"}}
-        for name, meaning in (
-            ("project", "Number of Label Studio's project, for webhooks that name none."),
-            ("workload", "Whose queries are labelled, where several are configured and the webhook names no project."),
-        )
-    ]
+    {"schema": {"$ref": "#/components/schemas/FeedbackEvent"}, "example": _EVENT_EXAMPLE},
+    _idempotency_key("Stands in for a missing feedback_id: the same key again changes nothing."),
+)
+_LINES = {"type": "string", "description": "A FeedbackEvent a line; blank lines are skipped."}
+EVENT_LINES = _request(
+    JSONL_TYPES,
+    {"schema": _LINES, "example": _LINES_EXAMPLE},
+    _idempotency_key("KEY:n stands in for a missing feedback_id on line n."),
+)
+_HOOK = {
+    "action": {"type": "string", "description": "Such as ANNOTATION_CREATED; others are left."},
+    "annotation": {"type": "object", "description": "As Label Studio sends it."},
+    "task": {"type": "object", "description": "With the query's id in data.query_id or meta.query_id."},
 }
+_OF_SEVERAL = "Whose queries are labelled, where several are configured and the webhook names no project."
+LABEL_STUDIO_HOOK = _request(
+    JSON_TYPES,
+    {"schema": {"type": "object", "required": ["action"], "properties": _HOOK}},
+    _optional("project", "query", "Number of Label Studio's project, for webhooks that name none."),
+    _optional("workload", "query", _OF_SEVERAL),
+)
 BATCH_ANSWERS: dict[int | str, dict[str, Any]] = {
-    202: {
-        "description": "Every line is in the topic",
-        "content": {JSONL_TYPES[0]: {"schema": {"type": "string"}, "example": _TAKEN_LINE * 2}},
-    },
-    207: {
-        "description": "A line each; some were not taken",
-        "content": {JSONL_TYPES[0]: {"schema": {"type": "string"}, "example": _TAKEN_LINE + _REFUSED_LINE}},
-    },
+    status: {"description": said, "content": {JSONL_TYPES[0]: {"schema": {"type": "string"}, "example": example}}}
+    for status, said, example in (
+        (202, "Every line is in the topic", _TAKEN_LINE * 2),
+        (207, "A line each; some were not taken", _TAKEN_LINE + _REFUSED_LINE),
+    )
 }

@@ -26,8 +26,6 @@ from ucci_runtime.broker.ports import Publisher, TopicReader
 from ucci_runtime.clock import Clock
 from ucci_runtime.refusals import RequestRefused
 
-_BAD_REQUEST, _NOT_FOUND = 400, 404
-_FORM = ("application/x-www-form-urlencoded",)
 _MOST_FIELDS = 1_000
 # The drawings carry their colours in style attributes.
 _SOURCES = "default-src 'none'; img-src data:; style-src 'self' 'unsafe-inline'; script-src 'self'; connect-src 'self'"
@@ -36,7 +34,6 @@ PAGE_HEADERS = {
     "Content-Security-Policy": f"{_SOURCES}; form-action 'self'; base-uri 'none'; frame-ancestors 'none'",
     "Cache-Control": "no-store",
 }
-_READING = frozenset({"GET", "HEAD"})
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,17 +57,19 @@ class Context:
     #: Returns whether the process and the broker talk.
     health: Callable[[], Health] = Health
 
-    def authorise(self, request: Request, scope: Scope) -> str:
-        """Return the caller's name. Raises RequestRefused: 401 or 403."""
-        return self.keys.authorise(request.headers, scope, only_reads=request.method in _READING)
+    def authorise(self, request: Request, scope: Scope, workload: str | None = None) -> str:
+        """Return the name of a caller who may ask, of this workload where one is named.
+
+        Raises RequestRefused: 401 or 403, 404 for a workload that is not configured.
+        """
+        caller = self.keys.authorise(request.headers, scope, only_reads=request.method in ("GET", "HEAD"))
+        if workload is not None:
+            self.require_workload(workload)
+        return caller
 
     def spend(self, caller: str, amount: int) -> None:
         """Take from the caller's quota. Raises RequestRefused: 429."""
         self.keys.spend(caller, amount, self.clock.monotonic())
-
-    def owe(self, caller: str, amount: int) -> None:
-        """Take from the caller's quota what was served already."""
-        self.keys.owe(caller, amount, self.clock.monotonic())
 
     def page(self, workload: str, limit: int, reason: RequestReason | None, cursor: str | None) -> QueuePage:
         """Return open label requests. Raises RequestRefused: 422 for a cursor that is none."""
@@ -84,7 +83,7 @@ class Context:
         if workload not in self.settings.workloads:
             known = ", ".join(sorted(self.settings.workloads))
             message = f"workload {workload[:60]!r} is not configured here (configured: {known})"
-            raise RequestRefused(_NOT_FOUND, "unknown_workload", message, "workload")
+            raise RequestRefused(404, "unknown_workload", message, "workload")
 
 
 async def read_form(request: Request, limit: int) -> dict[str, str]:
@@ -94,16 +93,13 @@ async def read_form(request: Request, limit: int) -> dict[str, str]:
     fields.
     """
     require_same_site(request.headers)
-    require_type(request, _FORM)
+    require_type(request, ("application/x-www-form-urlencoded",))
     body = await read_body(request, limit)
     try:
         pairs = parse_qsl(body.decode("utf-8", "replace"), keep_blank_values=True, max_num_fields=_MOST_FIELDS)
     except ValueError:
-        raise RequestRefused(_BAD_REQUEST, "malformed_form", f"a form has at most {_MOST_FIELDS} fields") from None
-    form: dict[str, str] = {}
-    for name, value in pairs:
-        form.setdefault(name, value)
-    return form
+        raise RequestRefused(400, "malformed_form", f"a form has at most {_MOST_FIELDS} fields") from None
+    return dict(reversed(pairs))
 
 
 def form_credentials(request: Request, key: str) -> dict[str, str]:

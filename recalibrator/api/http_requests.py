@@ -32,8 +32,6 @@ CLOCK_TOLERANCE = timedelta(minutes=5)
 JSON_TYPES = ("application/json",)
 JSONL_TYPES = ("application/jsonl", "application/x-ndjson", "application/x-jsonlines", "text/plain")
 
-_BAD_REQUEST, _TIMEOUT, _TOO_LARGE, _MEDIA_TYPE, _UNPROCESSABLE = 400, 408, 413, 415, 422
-_NOT_FOUND = 404
 _MAX_DIGITS, _MAX_VERSION_DIGITS = 18, 16
 _OBJECT: TypeAdapter[dict[str, Any]] = TypeAdapter(dict[str, Any])
 
@@ -51,7 +49,7 @@ register_url_convertor("segment", SegmentConvertor())
 
 def invalid_field(name: str, message: str, code: str = "invalid_field") -> RequestRefused:
     """Return the refusal of a field: 422."""
-    return RequestRefused(_UNPROCESSABLE, code, f"{name}: {message}", name)
+    return RequestRefused(422, code, f"{name}: {message}", name)
 
 
 def moment_in_query(name: str, given: str) -> datetime:
@@ -89,11 +87,11 @@ def require_type(request: Request, allowed: tuple[str, ...]) -> None:
     given = request.headers.get("content-type", allowed[0]).partition(";")[0].strip().lower()
     if given not in allowed:
         message = f"Content-Type: {given[:60]!r} is not taken here: send {allowed[0]}"
-        raise RequestRefused(_MEDIA_TYPE, "media_type", message, "Content-Type")
+        raise RequestRefused(415, "media_type", message, "Content-Type")
     coding = request.headers.get("content-encoding", "identity").strip().lower()
     if coding not in {"", "identity"}:
         message = f"Content-Encoding: {coding[:60]!r} is not taken here: send the body as it is"
-        raise RequestRefused(_MEDIA_TYPE, "content_encoding", message, "Content-Encoding")
+        raise RequestRefused(415, "content_encoding", message, "Content-Encoding")
 
 
 async def read_body(request: Request, limit: int) -> bytes:
@@ -102,8 +100,7 @@ async def read_body(request: Request, limit: int) -> bytes:
     Raises RequestRefused: 413 as soon as it is longer than ``limit`` bytes, 408 when it comes too slowly, 400 when it
     ends early.
     """
-    chunks = [chunk async for chunk in body_chunks(request, limit)]
-    return b"".join(chunks)
+    return b"".join([chunk async for chunk in body_chunks(request, limit)])
 
 
 async def body_chunks(request: Request, limit: int) -> AsyncIterator[bytes]:
@@ -121,18 +118,17 @@ async def body_chunks(request: Request, limit: int) -> AsyncIterator[bytes]:
         while True:
             began_s = now()
             async with asyncio.timeout(left_s):
-                chunk = await anext(stream, None)
+                if (chunk := await anext(stream, None)) is None:
+                    return
             left_s -= now() - began_s
-            if chunk is None:
-                return
             size += len(chunk)
             if size > limit:
                 raise _too_large(limit)
             yield chunk
     except TimeoutError:
-        raise RequestRefused(_TIMEOUT, "slow_body", f"the body did not come within {BODY_TIMEOUT_S:g} s") from None
+        raise RequestRefused(408, "slow_body", f"the body did not come within {BODY_TIMEOUT_S:g} s") from None
     except ClientDisconnect:
-        raise RequestRefused(_BAD_REQUEST, "disconnected", "the caller left before the body was complete") from None
+        raise RequestRefused(400, "disconnected", "the caller left before the body was complete") from None
 
 
 class LineLimits(NamedTuple):
@@ -156,7 +152,7 @@ async def body_lines(request: Request, limits: LineLimits) -> AsyncIterator[list
         # Before they are split: ten million empty lines would take seconds.
         if lines > limits.lines:
             message = f"more than {limits.lines} lines, empty ones included: send less at once"
-            raise RequestRefused(_TOO_LARGE, "too_large", message)
+            raise RequestRefused(413, "too_large", message)
         first, *others = chunk.split(b"\n")
         rest += first
         if others:
@@ -191,7 +187,7 @@ def parse_feedback(data: bytes) -> FeedbackEvent:
         event.identity().encode()
     except DecodeError as error:
         raise _refusal(error) from None
-    except (UnicodeEncodeError, ValueError) as error:
+    except ValueError as error:
         raise invalid_field("entities", str(error)) from None
     return event
 
@@ -202,9 +198,8 @@ def require_past(event: FeedbackEvent, now: datetime) -> None:
     Raises RequestRefused: 422 for a ``labelled_at`` further ahead than clocks differ.
     """
     if event.labelled_at is not None and event.labelled_at > now + CLOCK_TOLERANCE:
-        raise invalid_field(
-            "labelled_at", f"{rfc3339(event.labelled_at)} lies ahead of {rfc3339(now)}, now: set the sender's clock"
-        )
+        ahead = f"{rfc3339(event.labelled_at)} lies ahead of {rfc3339(now)}, now: set the sender's clock"
+        raise invalid_field("labelled_at", ahead)
 
 
 def parse_object(data: bytes) -> dict[str, Any]:
@@ -234,13 +229,13 @@ def version_number(given: str) -> int:
 def unknown_version(workload: str, version: object) -> RequestRefused:
     """Return the refusal of a version that is not in the history."""
     message = f"version {version} of {workload} is not in the history: see /v1/calibrations/{workload}"
-    return RequestRefused(_NOT_FOUND, "unknown_version", message, "version")
+    return RequestRefused(404, "unknown_version", message, "version")
 
 
 def _refusal(error: DecodeError) -> RequestRefused:
-    status = {"not_json": _BAD_REQUEST, "too_large": _TOO_LARGE}.get(error.reason, _UNPROCESSABLE)
+    status = {"not_json": 400, "too_large": 413}.get(error.reason, 422)
     return RequestRefused(status, error.reason, str(error), error.field)
 
 
 def _too_large(limit: int) -> RequestRefused:
-    return RequestRefused(_TOO_LARGE, "too_large", f"larger than {limit} bytes: send less at once")
+    return RequestRefused(413, "too_large", f"larger than {limit} bytes: send less at once")

@@ -13,7 +13,7 @@ from functools import partial
 from importlib.metadata import version
 
 import structlog
-from fastapi import FastAPI
+from fastapi import APIRouter, FastAPI
 from fastapi.exceptions import RequestValidationError
 from prometheus_client import CONTENT_TYPE_LATEST, generate_latest
 from starlette.datastructures import Headers, MutableHeaders
@@ -40,7 +40,7 @@ from recalibrator.api.routes_status import LabelRoutes, StatusRoutes
 from recalibrator.labelling.queue import LabelQueue
 from recalibrator.prometheus_metrics import Metrics
 from recalibrator.stage import ReaderName, Stage
-from schemas.settings import Settings
+from schemas.settings import RecalibratorSettings, Settings
 from schemas.topics import (
     CALIBRATION_HISTORY,
     DEAD_LETTERS,
@@ -60,53 +60,10 @@ from ucci_runtime.refusals import SECURITY_HEADERS, RequestHosts, RequestRefused
 
 _log = structlog.get_logger()
 _POLL_S = 0.1
-_FORBIDDEN, _REQUEST_TIMEOUT, _UNPROCESSABLE, _INTERNAL, _UNAVAILABLE = 403, 408, 422, 500, 503
-
+_REQUEST_TIMEOUT, _INTERNAL = 408, 500
 
 #: The topics that the API serves whole.
 VIEWED = (STATUS, ROUTERS, RECALIBRATORS, CALIBRATION_HISTORY, HAPPENINGS, LABEL_REQUESTS)
-
-
-def create_app(context: Context) -> FastAPI:
-    """Return the ASGI application."""
-    # The interactive pages of the framework load scripts from another host.
-    app = FastAPI(title="recalibrator", version=version("ucci-stream"), docs_url=None, redoc_url=None, openapi_url=None)
-    commands = CommandRoutes(context)
-    labels = LabelRoutes(context)
-    feedback = FeedbackRoutes(context)
-    pages = (PageRoutes(context, commands), LabelFormRoutes(context, feedback))
-    for routes in (StatusRoutes(context), MovementRoutes(context), labels, feedback, commands, *pages):
-        app.include_router(routes.router)
-    statuses = StatusMetrics(context.cache.workloads, context.documents, context.clock.now)
-    _add_probes(app, context.missing, context.metrics, context.health, statuses.text)
-    _add_handlers(app)
-    app.openapi = document_of(app, has_keys=bool(context.settings.recalibrator.api_keys))  # type: ignore[method-assign]
-    app.add_route("/openapi.json", _description(app), include_in_schema=False)
-
-    app.add_middleware(_count_requests, metrics=context.metrics)
-    app.add_middleware(_drain_refused)
-    app.add_middleware(_keep_segments)
-    options = context.settings.recalibrator
-    app.add_middleware(_guard_browsers, hosts=RequestHosts.of(options.http_host, options.allowed_hosts))
-    return app
-
-
-def create_waiting_app(
-    missing: Callable[[], list[str]], metrics: Metrics, hosts: RequestHosts, health: Callable[[], Health] = Health
-) -> FastAPI:
-    """Return the ASGI application of a process that has no broker yet: the probes, and 503 for all else.
-
-    ``health``: returns whether the process and the broker talk.
-    """
-    app = FastAPI(title="recalibrator", version=version("ucci-stream"), docs_url=None, redoc_url=None, openapi_url=None)
-    _add_probes(app, missing, metrics, health)
-
-    @app.api_route("/{path:path}", methods=["GET", "HEAD", "POST", "PUT", "DELETE", "PATCH"])
-    async def wait(path: str) -> Response:  # noqa: ARG001 whatever it is
-        return refusal(unavailable(BrokerUnreachable("; ".join(missing()) or "starting")))
-
-    app.add_middleware(_guard_browsers, hosts=hosts)
-    return app
 
 
 @dataclass(frozen=True, slots=True)
@@ -121,11 +78,36 @@ class Shared:
     health: Callable[[], Health] = Health
 
 
-def waiting_server(settings: Settings, shared: Shared, listening: socket.socket) -> HttpServer:
-    """Return a server, not started yet, that answers probes until an :class:`ApiStage` takes it over."""
-    options = settings.recalibrator
-    hosts = RequestHosts.of(options.http_host, options.allowed_hosts)
-    app = create_waiting_app(shared.missing, shared.metrics, hosts, shared.health)
+def create_app(context: Context) -> FastAPI:
+    """Return the ASGI application."""
+    commands, feedback = CommandRoutes(context), FeedbackRoutes(context)
+    statuses = StatusMetrics(context.cache.workloads, context.documents, context.clock.now)
+    pages = (PageRoutes(context, commands), LabelFormRoutes(context, feedback))
+    routes = (StatusRoutes(context), MovementRoutes(context), LabelRoutes(context), feedback, commands, *pages)
+    app = _with_probes(context, [one.router for one in routes], statuses.text)
+    _add_handlers(app)
+    app.openapi = document_of(app, has_keys=bool(context.settings.recalibrator.api_keys))  # type: ignore[method-assign]
+    app.add_route("/openapi.json", _description(app), include_in_schema=False)
+
+    app.add_middleware(_count_requests, metrics=context.metrics)
+    app.add_middleware(_drain_refused)
+    app.add_middleware(_keep_segments)
+    app.add_middleware(_guard_browsers, options=context.settings.recalibrator)
+    return app
+
+
+def waiting_server(settings: Settings, shared: Shared, listening: socket.socket | None = None) -> HttpServer:
+    """Return a server, not started yet, of a process without a broker: it answers probes, and 503 for all else.
+
+    An :class:`ApiStage` takes it over. ``listening``: where it was bound already.
+    """
+    app, options = _with_probes(shared), settings.recalibrator
+
+    @app.api_route("/{path:path}", methods=["GET", "HEAD", "POST", "PUT", "DELETE", "PATCH"])
+    async def wait(path: str) -> Response:  # noqa: ARG001 whatever it is
+        return refusal(unavailable(BrokerUnreachable("; ".join(shared.missing()) or "starting")))
+
+    app.add_middleware(_guard_browsers, options=options)
     return HttpServer(app, options.http_host, options.http_port, listening)
 
 
@@ -144,8 +126,7 @@ class ApiStage(Stage):
         viewed: Sequence[Topic] = VIEWED,
         server: HttpServer | None = None,
     ) -> None:
-        prefix, options = settings.topics.prefix, settings.recalibrator
-        self._count = shared.metrics.count
+        prefix = settings.topics.prefix
         self._cache = TopicCache(tuple(settings.workloads), prefix)
         self._letters = DeadLetterLog(tuple(settings.workloads))
         self._queue = LabelQueue.configured(settings)
@@ -154,14 +135,11 @@ class ApiStage(Stage):
         self._results = partial(broker.topic_reader, ReaderName.RESULTS.value, [RESULTS.name(prefix)], tail=MOST_READ)
         self._producer = broker.publisher("api-producer")
         self._shared = shared
-        app = self._app(settings)
-        if server is None:
-            server = HttpServer(app, options.http_host, options.http_port)
-        else:
-            server.use(app)
-        self._server = server
+        self._server = server or waiting_server(settings, shared)
+        self.use(settings)
 
-    def _app(self, settings: Settings) -> FastAPI:
+    def use(self, settings: Settings) -> None:
+        """Answer the requests to come under these settings; quotas restart."""
         shared = self._shared
         context = Context(
             settings,
@@ -177,11 +155,7 @@ class ApiStage(Stage):
             shared.missing,
             shared.health,
         )
-        return create_app(context)
-
-    def use(self, settings: Settings) -> None:
-        """Answer the requests to come under these settings; quotas restart."""
-        self._server.use(self._app(settings))
+        self._server.use(create_app(context))
 
     @property
     def http_port(self) -> int:
@@ -202,7 +176,7 @@ class ApiStage(Stage):
         for record in self._reader.poll(_POLL_S):
             topic, key, value = record.source.topic, record.key, record.value
             if not (self._cache.take(topic, key, value, record.timestamp_ms) or self._queue.take(topic, key, value)):
-                self._count("view_records_ignored", topic=topic)
+                self._shared.metrics.count("view_records_ignored", topic=topic)
         for letter in self._tail.poll(0.0):
             self._letters.take(letter.key, letter.value, dict(letter.headers), letter.timestamp_ms)
 
@@ -214,8 +188,9 @@ class ApiStage(Stage):
         self._tail.close()
 
 
-def _guard_browsers(app: ASGIApp, hosts: RequestHosts) -> ASGIApp:
+def _guard_browsers(app: ASGIApp, options: RecalibratorSettings) -> ASGIApp:
     """Refuse requests under a foreign host name, and add the headers that browsers obey to every answer."""
+    hosts = RequestHosts.of(options.http_host, options.allowed_hosts)
 
     async def guard(scope: Scope, receive: Receive, send: Send) -> None:
         async def guarded(message: Message) -> None:
@@ -229,7 +204,7 @@ def _guard_browsers(app: ASGIApp, hosts: RequestHosts) -> ASGIApp:
         answer = app
         if scope["type"] == "http" and not hosts.allows(host):
             message = RequestHosts.refusal(host, "recalibrator.allowed_hosts")
-            answer = refusal(RequestRefused(_FORBIDDEN, "foreign_host", message, "Host"))
+            answer = refusal(RequestRefused(403, "foreign_host", message, "Host"))
         await answer(scope, receive, guarded)
 
     return guard
@@ -264,12 +239,7 @@ def _drain_refused(app: ASGIApp) -> ASGIApp:
         async def answered(message: Message) -> None:
             nonlocal may_come
             if message["type"] == "http.response.start":
-                may_come = (
-                    has_more
-                    and scope["type"] == "http"
-                    and _sends_body(scope)
-                    and message["status"] != _REQUEST_TIMEOUT
-                )
+                may_come = has_more and _sends_body(scope) and message["status"] != _REQUEST_TIMEOUT
             ends = message["type"] == "http.response.body" and not message.get("more_body")
             if not (ends and may_come and has_more):
                 await send(message)
@@ -286,8 +256,8 @@ def _drain_refused(app: ASGIApp) -> ASGIApp:
 
 def _sends_body(scope: Scope) -> bool:
     """Return whether a client sends a body without waiting to be asked for it."""
-    names = dict(scope["headers"])
-    return b"expect" not in names and (b"transfer-encoding" in names or names.get(b"content-length", b"0") != b"0")
+    names = Headers(scope=scope)
+    return "expect" not in names and ("transfer-encoding" in names or names.get("content-length", "0") != "0")
 
 
 def _count_requests(app: ASGIApp, metrics: Metrics) -> ASGIApp:
@@ -321,17 +291,19 @@ def _description(app: FastAPI) -> Callable[[Request], Awaitable[Response]]:
     return openapi
 
 
-def _add_probes(
-    app: FastAPI,
-    missing: Callable[[], list[str]],
-    metrics: Metrics,
-    health: Callable[[], Health],
-    statuses: Callable[[], bytes] = bytes,
-) -> None:
+def _with_probes(
+    process: Shared | Context, routers: Sequence[APIRouter] = (), statuses: Callable[[], bytes] = bytes
+) -> FastAPI:
+    """Return an application of these routes that answers probes; ``statuses``: returns metrics of workloads."""
+    # The interactive pages of the framework load scripts from another host.
+    app = FastAPI(title="recalibrator", version=version("ucci-stream"), docs_url=None, redoc_url=None, openapi_url=None)
+    for router in routers:
+        app.include_router(router)
+
     @app.get("/healthz", tags=["probes"])
     async def healthz() -> Response:
         """Answer as long as the process runs; say whether it and the broker talk, 503 where a restart would help."""
-        return json_answer(*health().answer())
+        return json_answer(*process.health().answer())
 
     @app.get(
         "/readyz",
@@ -340,8 +312,8 @@ def _add_probes(
     )
     async def readyz() -> Response:
         """Return whether every stage has caught up."""
-        if found := missing():
-            return json_answer({"status": "not ready", "missing": found}, _UNAVAILABLE)
+        if found := process.missing():
+            return json_answer({"status": "not ready", "missing": found}, 503)
         return json_answer({"status": "ready"})
 
     @app.get("/metrics", tags=["probes"], response_class=PlainTextResponse)
@@ -349,7 +321,9 @@ def _add_probes(
         """Return the metrics in Prometheus' text format."""
         # Many workloads take tens of milliseconds; other requests do not wait for them.
         workloads = await asyncio.to_thread(statuses)
-        return Response(generate_latest(metrics.registry) + workloads, media_type=CONTENT_TYPE_LATEST)
+        return Response(generate_latest(process.metrics.registry) + workloads, media_type=CONTENT_TYPE_LATEST)
+
+    return app
 
 
 def _add_handlers(app: FastAPI) -> None:
@@ -363,14 +337,14 @@ def _add_handlers(app: FastAPI) -> None:
 
     @app.exception_handler(HTTPException)
     async def on_http_error(_request: Request, error: HTTPException) -> Response:
-        code = str(error.detail).lower().replace(" ", "_")
-        return json_answer(error_body(code, str(error.detail)), error.status_code, error.headers)
+        body = error_body(error.detail.lower().replace(" ", "_"), error.detail)
+        return json_answer(body, error.status_code, error.headers)
 
     @app.exception_handler(RequestValidationError)
     async def on_invalid(_request: Request, error: RequestValidationError) -> Response:
         first = error.errors()[0]
         name = ".".join(str(part) for part in first["loc"][1:]) or None
-        return json_answer(error_body("invalid_field", f"{name}: {first['msg']}", name), _UNPROCESSABLE)
+        return json_answer(error_body("invalid_field", f"{name}: {first['msg']}", name), 422)
 
     @app.exception_handler(Exception)
     async def on_failure(request: Request, error: Exception) -> Response:

@@ -15,18 +15,8 @@ from ucci_runtime.refusals import KeyRing, Quotas, RequestRefused, is_added_by_b
 
 Scope = Literal["read", "feedback", "relay", "admin"]
 
-LOCAL_CALLER = "local"
-#: Which scopes of a key give the right to what a route asks for.
-_GRANTED_BY: Mapping[Scope, frozenset[Scope]] = {
-    "read": frozenset({"read"}),
-    "feedback": frozenset({"feedback", "relay"}),
-    "relay": frozenset({"relay"}),
-    "admin": frozenset({"admin"}),
-}
-
 _SHOWN_CHARS = 60
 _SHOWN_LABELERS = 5
-_FORBIDDEN, _UNPROCESSABLE = 403, 422
 
 
 class Keys:
@@ -35,7 +25,7 @@ class Keys:
     def __init__(self, keys: Mapping[str, ApiKey]) -> None:
         self._keys = dict(keys)
         self._ring = KeyRing(keys)
-        self._quotas = Quotas({name: key.quota_per_minute for name, key in keys.items()})
+        self.quotas = Quotas({name: key.quota_per_minute for name, key in keys.items()})
 
     def authorise(self, headers: Mapping[str, str], scope: Scope, *, only_reads: bool = False) -> str:
         """Return the caller's name.
@@ -45,25 +35,24 @@ class Keys:
         """
         if not self._keys:
             require_same_site(headers)
-            return LOCAL_CALLER
+            return "local"
         presented = presented_key(headers)
         if presented is None:
             raise RequestRefused(401, "key_missing", "send a key: Authorization: Bearer KEY, or X-Api-Key: KEY")
         owner = self._ring.owner_of(presented)
         if owner is None:
             raise RequestRefused(401, "key_unknown", "this key is not known here")
-        if self._keys[owner].scopes.isdisjoint(_GRANTED_BY[scope]):
-            raise RequestRefused(
-                403, "scope_missing", f"this key lacks the scope {scope}: add it to recalibrator.api_keys"
-            )
+        if not self.grants(owner, scope):
+            message = f"this key lacks the scope {scope}: add it to recalibrator.api_keys"
+            raise RequestRefused(403, "scope_missing", message)
         if not only_reads and is_added_by_browsers(headers):
             require_same_site(headers)
         return owner
 
     def grants(self, caller: str, scope: Scope) -> bool:
-        """Return whether a caller, as :meth:`authorise` returned it, has a right."""
+        """Return whether a caller, as :meth:`authorise` returned it, has a right; who may relay may give feedback."""
         key = self._keys.get(caller)
-        return key is None or not key.scopes.isdisjoint(_GRANTED_BY[scope])
+        return key is None or scope in key.scopes or (scope == "feedback" and "relay" in key.scopes)
 
     def speaks_for(self, caller: str) -> tuple[str, ...]:
         """Return the labelers among whom a caller chooses; empty where it may name any."""
@@ -80,20 +69,17 @@ class Keys:
         key = self._keys.get(caller)
         if key is None:
             return named
-        bound = key.labelers or (caller,)
-        place = f"recalibrator.api_keys.{caller}"
-        if named is None:
-            if len(bound) > 1:
-                message = f"labeler: is required with this key: name one of {_listed(bound)}"
-                raise RequestRefused(_UNPROCESSABLE, "labeler_missing", message, "labeler")
-            return bound[0]
-        if named not in bound and "relay" not in key.scopes:
+        bound, place = key.labelers or (caller,), f"recalibrator.api_keys.{caller}"
+        if named is None and len(bound) > 1:
+            message = f"labeler: is required with this key: name one of {_listed(bound)}"
+            raise RequestRefused(422, "labeler_missing", message, "labeler")
+        if named is not None and named not in bound and "relay" not in key.scopes:
             message = (
                 f"labeler: {named[:_SHOWN_CHARS]!r} is not bound to this key, which speaks as {_listed(bound)}: name "
                 f"one of these, or add the labeler to {place}.labelers, or the scope relay to {place}.scopes"
             )
-            raise RequestRefused(_FORBIDDEN, "labeler_not_bound", message, "labeler")
-        return named
+            raise RequestRefused(403, "labeler_not_bound", message, "labeler")
+        return bound[0] if named is None else named
 
     def spend(self, caller: str, amount: int, now_s: float) -> None:
         """Take from a caller's quota: a token bucket.
@@ -102,14 +88,10 @@ class Keys:
         a clock that never goes back. Raises RequestRefused: 429, with the time to wait.
         """
         # Whole batches may go into debt: refusing line by line would never let a large one through.
-        if wait_s := self._quotas.spend(caller, amount, now_s):
+        if wait_s := self.quotas.spend(caller, amount, now_s):
             quota = self._keys[caller].quota_per_minute
             message = f"over the quota of {quota} events a minute; try again in {wait_s} s"
             raise RequestRefused(429, "over_quota", message, retry_after_s=wait_s)
-
-    def owe(self, caller: str, amount: int, now_s: float) -> None:
-        """Take from a caller's quota what was served already; never refuses, the next request may be."""
-        self._quotas.owe(caller, amount, now_s)
 
 
 def _listed(labelers: tuple[str, ...]) -> str:

@@ -12,12 +12,13 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from datetime import datetime
 from typing import Any, NamedTuple, get_args
 
-from prometheus_client import CollectorRegistry, generate_latest
+from prometheus_client import generate_latest
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
 from prometheus_client.registry import Collector
 from pydantic import JsonValue
 
 from recalibrator.api.read_model.status_documents import StatusDocuments
+from recalibrator.headlines.facts import details
 from recalibrator.metrics import BACKLOG_SPECS, SERVICE_PREFIX, WORKLOAD_PREFIX, WORKLOAD_SPECS
 from schemas.calibration import BUDGET, CAP, FIELD_PREFIX, QUALITY, Interval
 from schemas.status import DriftState, ModelHealth, WorkloadState, WorkloadStatus, that_answer
@@ -33,16 +34,10 @@ class StatusMetrics(Collector):
         self._documents = documents
         self._now = now
         self._known: dict[str, tuple[bytes, list[Sample], list[Sample]]] = {}
-        self._registry = CollectorRegistry()
-        self._registry.register(self)
 
     def text(self) -> bytes:
         """Return the metrics in Prometheus' text format; takes about a millisecond a workload."""
-        return generate_latest(self._registry)
-
-    def describe(self) -> Iterable[Metric]:
-        """Return nothing: the names are in the table, and no status need be read for them."""
-        return ()
+        return generate_latest(self)
 
     def collect(self) -> Iterable[Metric]:
         """Yield every metric of the tables, with a sample for each workload of which it is known."""
@@ -75,14 +70,11 @@ def _family(prefix: str, spec: MetricSpec) -> CounterMetricFamily | GaugeMetricF
     return kind(prefix + spec.name, spec.help, labels=spec.labels)
 
 
-OTHER = "other"
 _MOST_DETECTORS, _MOST_REASONS = 32, 20
 _STAGES = frozenset({"route", "join", "fit"})
 _WORD = re.compile(r"[a-z][a-z0-9_]{0,39}")
 _TOPIC_NAMES = frozenset(topic.suffix for topic in TOPICS)
 _NOT_COUNTED = ("duplicate", "overruled", "too_late", "unrequested", "withdrawn")
-_MODEL_STATES: tuple[str, ...] = get_args(ModelHealth.model_fields["state"].annotation)
-_ROUTER_STATES = ("ready", "not_ready", "silent")
 _ROLES = ("small", "large")
 
 
@@ -141,9 +133,8 @@ def workload_samples(status: WorkloadStatus) -> Iterator[Sample]:
     for window, measured in status.measured.items():
         yield from _interval("measured_micro_f1", measured, (window,))
         yield Sample("measured_labels", (window,), measured.labels)
-    for name, by_field in (("field_micro_f1", status.per_field), ("field_micro_f1_target", status.target.fields)):
-        for field, value in by_field.items():
-            yield Sample(name, (field,), value)
+    yield from (Sample("field_micro_f1", (field,), value) for field, value in status.per_field.items())
+    yield from (Sample("field_micro_f1_target", (field,), value) for field, value in status.target.fields.items())
     yield from _one_of("state", (), status.state, get_args(WorkloadState))
     if status.standing is not None:
         limits = (QUALITY, CAP, BUDGET, *(FIELD_PREFIX + field for field in status.target.fields))
@@ -184,8 +175,7 @@ def _interval(name: str, interval: Interval | None, labels: tuple[str, ...] = ()
 
 def _one_of(name: str, labels: tuple[str, ...], state: str, states: tuple[str, ...]) -> Iterator[Sample]:
     """Yield 1 for the state that holds and 0 for the others."""
-    for one in states:
-        yield Sample(name, (*labels, one), float(one == state))
+    return (Sample(name, (*labels, one), float(one == state)) for one in states)
 
 
 def _drift(status: WorkloadStatus) -> Iterator[Sample]:
@@ -199,10 +189,9 @@ def _drift(status: WorkloadStatus) -> Iterator[Sample]:
 def _labels(status: WorkloadStatus) -> Iterator[Sample]:
     for why in _NOT_COUNTED:
         yield Sample("labels_not_counted", (why,), _number(status.details.get(f"labels_{why}")))
-    audit, people = status.details.get("label_audit"), status.details.get("labelers_set_aside")
-    counts = [one.get("labels") for one in people.values() if isinstance(one, dict)] if isinstance(people, dict) else []
-    quarantined = audit.get("quarantined") if isinstance(audit, dict) else None
-    yield Sample("labels_set_aside", ("audit",), _number(quarantined))
+    people = details(status, "labelers_set_aside").values()
+    counts = [one.get("labels") for one in people if isinstance(one, dict)]
+    yield Sample("labels_set_aside", ("audit",), _number(details(status, "label_audit").get("quarantined")))
     yield Sample("labels_set_aside", ("labeler",), sum(map(_number, counts)))
     yield Sample("labelers_set_aside", (), len(counts))
 
@@ -213,32 +202,20 @@ def _number(value: JsonValue) -> float:
 
 
 def _routers(status: WorkloadStatus) -> Iterator[Sample]:
-    states, servers, overloaded = Counter[str](), Counter[tuple[str, str]](), Counter[str]()
-    elsewhere = 0
-    for router in that_answer(status.routers):
-        states["silent" if router.silent else "ready" if router.ready else "not_ready"] += 1
-    for router in status.routers:
-        if router.silent:
-            continue
-        elsewhere += router.version != status.calibration_version
-        for served_as, model in router.models.items():
-            servers[served_as, model.state] += 1
-            overloaded[served_as] += model.overloaded
-    for state in _ROUTER_STATES:
-        yield Sample("routers", (state,), states[state])
-    yield Sample("routers_on_other_version", (), elsewhere)
+    answering, live = that_answer(status.routers), [one for one in status.routers if not one.silent]
+    states = Counter("silent" if one.silent else "ready" if one.ready else "not_ready" for one in answering)
+    yield from (Sample("routers", (state,), states[state]) for state in ("ready", "not_ready", "silent"))
+    yield Sample("routers_on_other_version", (), sum(one.version != status.calibration_version for one in live))
     for role in _ROLES:
-        for state in _MODEL_STATES:
-            yield Sample("model_servers", (role, state), servers[role, state])
-        yield Sample("model_servers_overloaded", (role,), overloaded[role])
+        servers = [one.models[role] for one in live if role in one.models]
+        for state in get_args(ModelHealth.model_fields["state"].annotation):
+            yield Sample("model_servers", (role, state), sum(one.state == state for one in servers))
+        yield Sample("model_servers_overloaded", (role,), sum(one.overloaded for one in servers))
 
 
 def _dead_letters(status: WorkloadStatus) -> Iterator[Sample]:
     counts = Counter[tuple[str, str]]()
-    letters = () if status.dead_letters is None else status.dead_letters.by_reason
-    for rank, one in enumerate(letters):
-        stage = one.stage if one.stage in _STAGES else OTHER
+    for rank, one in enumerate(() if status.dead_letters is None else status.dead_letters.by_reason):
         is_word = rank < _MOST_REASONS and _WORD.fullmatch(one.reason) is not None
-        counts[stage, one.reason if is_word else OTHER] += one.count
-    for labels, count in sorted(counts.items()):
-        yield Sample("dead_letters", labels, count)
+        counts[one.stage if one.stage in _STAGES else "other", one.reason if is_word else "other"] += one.count
+    return (Sample("dead_letters", labels, count) for labels, count in sorted(counts.items()))

@@ -40,7 +40,7 @@ _ON_VERSION: tuple[Action, ...] = ("activate", "pin", "shadow")
 _ON_WORKLOAD: tuple[Action, ...] = ("unpin", "pause", "resume", "refit", "promote", "stop_trial", "end_large_only")
 _NEEDING_VERSION: tuple[Action, ...] = ("activate", "shadow", "canary")
 _ON_LABELER: tuple[Action, ...] = ("believe", "compare_again")
-_ACCEPTED, _CONFLICT = 202, 409
+_ACCEPTED = 202
 _MAX_BODY_BYTES = 20_000
 _MAX_REASON_CHARS = 4_096
 #: How long an answer waits for the fit's outcome, unless asked otherwise, and at most.
@@ -54,13 +54,7 @@ _HOLD = {
     "default": True,
     "description": "Whether the version stays in force until the workload is unpinned; else a refit may replace it.",
 }
-_REASON_IN_ADDRESS = {
-    "name": "reason",
-    "in": "query",
-    "required": False,
-    "description": _REASON_MEANING,
-    "schema": _REASON,
-}
+_IN_ADDRESS = {"name": "reason", "in": "query", "required": False, "description": _REASON_MEANING, "schema": _REASON}
 
 
 class CommandAnswer(Command):
@@ -108,8 +102,7 @@ class CommandRoutes:
         BrokerUnreachable.
         """
         self._context.require_workload(workload)
-        action, version = order.action, order.version
-        content = None
+        action, version, content = order.action, order.version, dict[str, Any]()
         if action == "promote":
             self._require_trial(workload)
         if version is None and action in _NEEDING_VERSION:
@@ -118,14 +111,14 @@ class CommandRoutes:
             record = self._context.cache.version_json(workload, version)
             if record is None:
                 raise unknown_version(workload, version)
-            content = CalibrationVersion.from_json(record)
+            known = CalibrationVersion.from_json(record)
+            # The history holds more versions than the fit keeps.
+            content = {"map": known.map, "uncertainty_threshold": known.uncertainty_threshold}
+            content |= {"signal": known.signal.kind, "basis": known.basis}
         command = Command(
             workload=workload,
             **order._asdict(),
-            # The history holds more versions than the fit keeps.
-            map=None if content is None else content.map,
-            uncertainty_threshold=None if content is None else content.uncertainty_threshold,
-            **({} if content is None else {"signal": content.signal.kind, "basis": content.basis}),
+            **content,
             issued_by=caller,
             issued_at=self._context.clock.now(),
             reason=reason,
@@ -133,8 +126,7 @@ class CommandRoutes:
         )
         await self._context.producer.send(self._topic, workload.encode(), command.to_json())
         self._context.metrics.count("commands", action=action)
-        outcome = await self._outcome(command, wait_s)
-        return CommandAnswer.model_validate(command.model_dump() | {"outcome": outcome})
+        return CommandAnswer(**command.model_dump(), outcome=await self._outcome(command, wait_s))
 
     async def _outcome(self, command: Command, wait_s: float) -> CommandOutcome | None:
         """Return what the status says of a command, once it does; at once where no fit is known to run."""
@@ -155,7 +147,7 @@ class CommandRoutes:
         trial = None if status is None else status.trial
         if trial is None or trial.ended_at is not None:
             message = f"no version of {workload} is on trial: start one with :shadow or :canary, or :activate a version"
-            raise RequestRefused(_CONFLICT, "no_trial", message)
+            raise RequestRefused(409, "no_trial", message)
 
     async def canary(
         self,
@@ -191,18 +183,14 @@ class CommandRoutes:
             order = Order(action, version_number(version), hold=hold)
             return _answer(await self.issue(workload, order, caller, reason, wait_s))
 
-        act.__doc__ = f"Command the fit to {action} this version."
-        act.__name__ = f"{action}_version"
-        return act
+        return _named(act, f"{action}_version", f"{action} this version")
 
     def _on_workload(self, action: Action) -> Any:
         async def act(request: Request, workload: str, wait_s: WaitSeconds = DEFAULT_WAIT_S) -> Response:
             caller, reason, _ = await self._given(request)
             return _answer(await self.issue(workload, Order(action), caller, reason, wait_s))
 
-        act.__doc__ = f"Command the fit to {action.replace('_', ' ')} this workload."
-        act.__name__ = f"{action}_workload"
-        return act
+        return _named(act, f"{action}_workload", f"{action.replace('_', ' ')} this workload")
 
     def _on_labeler(self, action: Action) -> Any:
         async def act(
@@ -216,9 +204,7 @@ class CommandRoutes:
             return _answer(await self.issue(workload, order, caller, reason, wait_s))
 
         what = "count all labels of this labeler" if action == "believe" else "compare this labeler with others again"
-        act.__doc__ = f"Command the fit to {what}."
-        act.__name__ = f"{action}_labeler"
-        return act
+        return _named(act, f"{action}_labeler", what)
 
     async def _given(self, request: Request) -> tuple[str, str, dict[str, Any]]:
         """Return the caller, the reason and the body of a request."""
@@ -226,13 +212,14 @@ class CommandRoutes:
         require_type(request, JSON_TYPES)
         data = await read_body(request, _MAX_BODY_BYTES)
         body = parse_object(data) if data else {}
-        inside = body.get("reason")
-        given = [*request.query_params.getlist("reason"), *([] if inside is None else [inside])]
+        given = [one for one in (*request.query_params.getlist("reason"), body.get("reason")) if one is not None]
         if len(given) > 1:
             raise invalid_field("reason", "is given more than once: send it in the body or in the address")
         return caller, checked_reason(given[0] if given else ""), body
 
     def _add(self, path: str, endpoint: Any) -> None:
+        properties = {"reason": _REASON} | ({"hold": _HOLD} if path.endswith(":activate") else {})
+        content = {"application/json": {"schema": {"type": "object", "properties": properties}}}
         self.router.add_api_route(
             path,
             endpoint,
@@ -240,14 +227,13 @@ class CommandRoutes:
             status_code=_ACCEPTED,
             response_model=CommandAnswer,
             responses=documented(400, 401, 403, 404, 408, 409, 413, 415, 422, 503),
-            openapi_extra=_optional_body(holds=path.endswith(":activate")),
+            openapi_extra={"requestBody": {"required": False, "content": content}, "parameters": [_IN_ADDRESS]},
         )
 
 
-def _optional_body(*, holds: bool) -> dict[str, Any]:
-    properties = {"reason": _REASON} | ({"hold": _HOLD} if holds else {})
-    content = {"application/json": {"schema": {"type": "object", "properties": properties}}}
-    return {"requestBody": {"required": False, "content": content}, "parameters": [_REASON_IN_ADDRESS]}
+def _named(act: Any, name: str, what: str) -> Any:
+    act.__name__, act.__doc__ = name, f"Command the fit to {what}."
+    return act
 
 
 def checked_hold(given: object) -> bool:

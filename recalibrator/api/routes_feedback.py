@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable, Sequence
-from dataclasses import dataclass
-from typing import Any
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple
 
 from fastapi import APIRouter
 from fastapi.responses import JSONResponse
@@ -58,9 +58,12 @@ RETRY_AFTER_S = 5
 #: Label Studio gives up after 1.0 s.
 HOOK_TIMEOUT_S = 0.9
 
+#: Lines after which the batch waits for the broker, and other requests have their turn: some 40 ms.
+MAX_UNSETTLED = 1_000
+
 _MAX_SOURCES = 64
 _MAX_PROJECT_DIGITS = 9
-_ACCEPTED, _MULTI_STATUS, _STALE, _TOO_LARGE, _UNPROCESSABLE, _UNAVAILABLE = 202, 207, 409, 413, 422, 503
+_ACCEPTED, _UNAVAILABLE = 202, 503
 
 
 class FeedbackRoutes:
@@ -89,8 +92,8 @@ class FeedbackRoutes:
         require_type(request, JSON_TYPES)
         key = _idempotency_key(request)
         event, warnings = await self.take(await read_body(request, self._limit), caller, key)
-        answer: dict[str, Any] = {"query_id": event.query_id, "feedback_id": event.identity()}
-        return json_answer(answer | _warned(warnings), _ACCEPTED)
+        taken = {"query_id": event.query_id, "feedback_id": event.identity()} | _warned(warnings)
+        return json_answer(taken, _ACCEPTED)
 
     async def take(
         self, data: bytes, caller: str, key: str | None = None
@@ -115,17 +118,16 @@ class FeedbackRoutes:
         require_type(request, JSONL_TYPES)
         key = _idempotency_key(request)
         self._context.spend(caller, 0)
-        batch = FeedbackBatch(self._note_taken)
+        batch = _Batch(self._note_taken)
         try:
             await self._take_lines(request, batch, caller, key)
         finally:
             # What was taken before a refusal of the whole is in the topic all the same.
             await batch.settle()
-            self._context.owe(caller, max(batch.lines, 1))
-        if batch.none_acknowledged:
+            self._context.keys.quotas.owe(caller, max(batch.lines, 1), self._context.clock.monotonic())
+        if batch.statuses == {_UNAVAILABLE}:
             raise _broker_away("no line was acknowledged by the broker: send the batch again")
-        status = _ACCEPTED if batch.all_taken else _MULTI_STATUS
-        return JsonLines(batch.answer(), status)
+        return JsonLines(bytes(batch.answer), 202 if batch.statuses <= {_ACCEPTED} else 207)
 
     async def take_hook(self, request: Request) -> Response:
         """Take one webhook of Label Studio; what is not about an annotation is acknowledged and left.
@@ -139,7 +141,7 @@ class FeedbackRoutes:
         try:
             created, deleted = reader.feedback(hook), reader.deleted(hook)
         except InvalidAnnotation as fault:
-            raise RequestRefused(_UNPROCESSABLE, fault.reason, str(fault), fault.field) from None
+            raise RequestRefused(422, fault.reason, str(fault), fault.field) from None
         now = self._context.clock.now()
         if created is not None:
             require_past(created, now)
@@ -155,7 +157,7 @@ class FeedbackRoutes:
         if len(known) < len(deleted):
             self._context.metrics.count("deletions_unknown", len(deleted) - len(known))
         about = {} if created is None else {"query_id": created.query_id}
-        return json_answer({"taken": len(events), **about}, _ACCEPTED)
+        return json_answer({"taken": len(events)} | about, _ACCEPTED)
 
     def _default_project(self, request: Request) -> int | None:
         """Return the project of annotations that name none: as the address says, or any where only one is possible.
@@ -172,50 +174,41 @@ class FeedbackRoutes:
         is_clear = workload is not None or self._context.settings.only_workload is not None
         return UNKNOWN_PROJECT if is_clear else None
 
-    async def _take_lines(self, request: Request, batch: FeedbackBatch, caller: str, key: str | None) -> None:
-        limit, number = self._limit * BATCH_FACTOR, 0
+    async def _take_lines(self, request: Request, batch: _Batch, caller: str, key: str | None) -> None:
+        limit = self._limit * BATCH_FACTOR
         async for lines in body_lines(request, LineLimits(limit, self._limit, limit // SMALLEST_EVENT_BYTES)):
             for line in lines:
-                number += 1
-                batch.take(number, self._begun(line, caller, key and f"{key}:{number}"))
-                if batch.is_full:
+                batch.lines += 1
+                if line.strip():
+                    batch.unsettled.append((batch.lines, self._begun(line, caller, key and f"{key}:{batch.lines}")))
+                if len(batch.unsettled) >= MAX_UNSETTLED:
                     await batch.settle()
 
-    def _begun(self, line: bytes, caller: str, key: str | None) -> RequestRefused | _Waiting | None:
-        """Hand a line to the producer; return why it is not taken, or None where it is empty."""
-        if not line.strip():
-            return None
+    def _begun(self, line: bytes, caller: str, key: str | None) -> RequestRefused | _Waiting:
+        """Hand a line to the producer, or return why it is not taken."""
         try:
             event, warnings = self._checked(line, caller, key)
             return _Waiting(event, self._queue(event), warnings)
         except RequestRefused as error:
             return error
 
-    def _warnings(self, event: FeedbackEvent) -> list[FeedbackWarning]:
-        """Return what is probably not meant; what is not requested is known once the requests have been read."""
-        queue = None if self._context.missing() else self._context.queue
-        return feedback_warnings(event, self._fields, queue)
-
     def _checked(self, data: bytes, caller: str, key: str | None) -> tuple[FeedbackEvent, list[FeedbackWarning]]:
         """Return the event of a body or line, under its idempotency key, by a labeler that the caller may name.
 
         One without a revision becomes its labeler's newest.
         """
-        event, now = parse_feedback(data), self._context.clock.now()
-        require_past(event, now)
-        completed: dict[str, Any] = {}
-        if key is not None and event.feedback_id is None:
-            completed["feedback_id"] = key
+        event = parse_feedback(data)
+        require_past(event, self._context.clock.now())
         labeler = self._context.keys.labeler(caller, event.labeler)
-        if labeler != event.labeler:
-            completed["labeler"] = labeler
-        is_numbered, warnings = "revision" in event.model_fields_set, self._warnings(event)
-        event = event.model_copy(update=completed)
+        # What is not requested is known once the requests have been read.
+        warnings = feedback_warnings(event, self._fields, None if self._context.missing() else self._context.queue)
+        is_numbered = "revision" in event.model_fields_set
+        event = event.model_copy(update={"feedback_id": event.feedback_id or key, "labeler": labeler})
         if not is_numbered:
             event = event.model_copy(update={"revision": self._revisions.following(event)})
         elif (newer := self._revisions.newer(event)) is not None:
             message = f"revision: {event.revision} is older than {newer}, already taken: send a higher one, or none"
-            raise RequestRefused(_STALE, "stale_revision", message, "revision")
+            raise RequestRefused(409, "stale_revision", message, "revision")
         return event, warnings
 
     def _queue(self, event: FeedbackEvent) -> asyncio.Future[None]:
@@ -226,7 +219,7 @@ class FeedbackRoutes:
         """
         key, value = event.query_id.encode(), event.to_json()
         if len(key) + len(value) > MAX_RECORD_BYTES:
-            raise RequestRefused(_TOO_LARGE, "too_large", f"a record of more than {MAX_RECORD_BYTES} bytes: send less")
+            raise RequestRefused(413, "too_large", f"a record of more than {MAX_RECORD_BYTES} bytes: send less")
         return self._context.producer.queue(self._topic, key, value)
 
     async def _queue_in_time(self, events: Sequence[FeedbackEvent]) -> None:
@@ -241,8 +234,7 @@ class FeedbackRoutes:
         ended, late = await asyncio.wait(queued, timeout=HOOK_TIMEOUT_S, return_when=asyncio.FIRST_EXCEPTION)
         for one in late:
             one.cancel()
-        failures = [error for one in ended if (error := one.exception()) is not None]
-        if failures:
+        if failures := [error for one in ended if (error := one.exception()) is not None]:
             raise failures[0]
         if late:
             raise _broker_away("the broker did not acknowledge in Label Studio's time; reconcile later")
@@ -261,7 +253,7 @@ class FeedbackRoutes:
         endpoint: Callable[[Request], Awaitable[Response]],
         answer: type[BaseModel] | None,
         body: dict[str, Any],
-        answers: dict[int | str, dict[str, Any]] | None = None,
+        answers: dict[int | str, dict[str, Any]],
     ) -> None:
         self.router.add_api_route(
             path,
@@ -270,7 +262,7 @@ class FeedbackRoutes:
             status_code=_ACCEPTED,
             response_model=answer,
             response_class=JsonLines if answer is None else JSONResponse,
-            responses=documented(400, 401, 403, 408, 413, 415, 422, 429, 503) | (answers or {}),
+            responses=documented(400, 401, 403, 408, 413, 415, 422, 429, 503) | answers,
             openapi_extra=body,
         )
 
@@ -295,78 +287,49 @@ def unavailable(error: BrokerUnreachable) -> RequestRefused:
     return _broker_away(f"the broker is away: {error}; nothing was taken for sure, send it again")
 
 
-#: Lines after which the batch waits for the broker, and other requests have their turn: some 40 ms.
-MAX_UNSETTLED = 1_000
-
-_ACCEPTED, _UNAVAILABLE = 202, 503
-
-
-@dataclass(frozen=True, slots=True)
-class _Waiting:
+class _Waiting(NamedTuple):
     event: FeedbackEvent
     acknowledged: asyncio.Future[None]
     warnings: list[FeedbackWarning]
 
 
-class FeedbackBatch:
-    """The lines of one batch. ``on_taken``: called with each event that the broker has acknowledged."""
+@dataclass(slots=True)
+class _Batch:
+    """The lines of one batch."""
 
-    def __init__(self, on_taken: Callable[[FeedbackEvent], None]) -> None:
-        self._on_taken = on_taken
-        self._unsettled: list[tuple[int, RequestRefused | _Waiting]] = []
-        self._answer = bytearray()
-        self._statuses: set[int] = set()
-        self.lines = 0
-
-    def take(self, number: int, line: RequestRefused | _Waiting | None) -> None:
-        """Note what becomes of the next line: refused, on its way to the broker, or None for an empty one."""
-        self.lines = number
-        if line is not None:
-            self._unsettled.append((number, line))
-
-    @property
-    def is_full(self) -> bool:
-        """Whether it is time to settle."""
-        return len(self._unsettled) >= MAX_UNSETTLED
+    #: Called with each event that the broker has acknowledged.
+    on_taken: Callable[[FeedbackEvent], None]
+    #: How many have come, empty ones included.
+    lines: int = 0
+    #: Those without an answer, by number: refused, or on their way to the broker.
+    unsettled: list[tuple[int, RequestRefused | _Waiting]] = field(default_factory=list)
+    #: ``{"line", "status", "error"}`` a line, in the lines' order; ``warnings`` where there are some.
+    answer: bytearray = field(default_factory=bytearray)
+    statuses: set[int] = field(default_factory=set)
 
     async def settle(self) -> None:
         """Wait until the broker has answered for every line so far."""
-        waiting = [one for _, one in self._unsettled if isinstance(one, _Waiting)]
-        if waiting:
-            await asyncio.wait([one.acknowledged for one in waiting])
+        if waiting := [one.acknowledged for _, one in self.unsettled if isinstance(one, _Waiting)]:
+            await asyncio.wait(waiting)
         else:
             await asyncio.sleep(0)
-        for number, one in self._unsettled:
+        for number, one in self.unsettled:
             if isinstance(one, RequestRefused):
                 self._add(number, one.status, error_body(one.code, str(one), one.field)["error"])
             elif (failure := one.acknowledged.exception()) is not None:
                 self._add(number, _UNAVAILABLE, error_body("broker_away", str(failure))["error"])
             else:
-                self._on_taken(one.event)
+                self.on_taken(one.event)
                 self._add(number, _ACCEPTED, None, one.warnings)
-        self._unsettled.clear()
-
-    @property
-    def all_taken(self) -> bool:
-        """Whether every line is in the topic."""
-        return self._statuses <= {_ACCEPTED}
-
-    @property
-    def none_acknowledged(self) -> bool:
-        """Whether the broker was the only reason for every line that is not taken, and none is."""
-        return self._statuses == {_UNAVAILABLE}
-
-    def answer(self) -> bytes:
-        """Return ``{"line", "status", "error"}`` a line, in the lines' order; ``warnings`` where there are some."""
-        return bytes(self._answer)
+        self.unsettled.clear()
 
     def _add(
         self, number: int, status: int, error: dict[str, Any] | None, warnings: Sequence[FeedbackWarning] = ()
     ) -> None:
-        self._statuses.add(status)
+        self.statuses.add(status)
         content = {"line": number, "status": status, "error": error} | _warned(warnings)
         # Clients that split text into lines know more ends of a line than this one, in what a warning quotes.
-        self._answer += to_json(content, ensure_ascii=True) + b"\n"
+        self.answer += to_json(content, ensure_ascii=True) + b"\n"
 
 
 def _warned(warnings: Sequence[FeedbackWarning]) -> dict[str, Any]:

@@ -14,7 +14,8 @@ from urllib.parse import quote, urlencode
 
 from fastapi import APIRouter, Query
 from markupsafe import Markup
-from pydantic_core import from_json, to_json
+from pydantic import TypeAdapter
+from pydantic_core import to_json
 from starlette.requests import Request
 from starlette.responses import HTMLResponse, RedirectResponse, Response
 
@@ -40,9 +41,11 @@ _ENCODED = 3
 #: Requests that a person is given at a time, the most telling of them first: so few that they are all answered, since
 #: answers to the most telling ones alone would not be like all traffic.
 FEW = 6
-_SEE_OTHER, _UNPROCESSABLE = 303, 422
 _MAX_CURSOR_CHARS = 40 + MAX_ID_CHARS
 _MAX_BATCH_CHARS = FEW * (MAX_ID_CHARS + 40)
+
+_IDS = TypeAdapter(list[str])
+_ANSWER: TypeAdapter[dict[str, Any]] = TypeAdapter(dict[str, Any])
 
 Id = Annotated[str, Query(max_length=MAX_ID_CHARS)]
 Name = Annotated[str, Query(max_length=MAX_NAME_CHARS)]
@@ -100,15 +103,11 @@ class LabelFormRoutes:
         said: Said | None = None,
     ) -> Response:
         """Return the form of the next open request, with a note of what was just said of another one."""
-        caller = self._context.authorise(request, "read")
-        self._context.require_workload(workload)
-        may_label = self._context.keys.grants(caller, "feedback")
-        batch = _ids(request.query_params.get("batch", "")[:_MAX_BATCH_CHARS])
-        place = _Place(workload, reason or None, cursor, batch, labeler)
-        said = said if done else None
-        return await self._html(
-            place, caller if may_label else "", done=done, said=said, unasked="unasked" in request.query_params
-        )
+        caller, asked = self._context.authorise(request, "read", workload), request.query_params
+        if not self._context.keys.grants(caller, "feedback"):
+            caller = ""
+        place = _Place(workload, reason or None, cursor, _ids(asked.get("batch", "")[:_MAX_BATCH_CHARS]), labeler)
+        return await self._html(place, caller, done=done, said=said if done else None, unasked="unasked" in asked)
 
     async def take(self, request: Request, workload: str) -> Response:
         """Take what a person has filled in, and go on to the next request."""
@@ -117,32 +116,29 @@ class LabelFormRoutes:
         reason: Any = form.get("reason") if form.get("reason") in ("exploration", "monitoring", "audit") else None
         labeler = form.get("labeler", "")[:MAX_NAME_CHARS]
         place = _Place(workload, reason, form.get("cursor", ""), _ids(form.get("batch", "")), labeler)
-        key, caller = form.get("key", ""), ""
+        caller = ""
         try:
-            headers = form_credentials(request, key) if key else request.headers
+            headers = form_credentials(request, form["key"]) if form.get("key") else request.headers
             caller = self._context.keys.authorise(headers, "feedback")
             said = _said(form)
             self._require_meant(form, place, caller)
             unasked = said != "withdrawn" and self._context.queue.workload_of(form.get("query_id", "")) != workload
             event, _ = await self._feedback.take(to_json(self._event(form, workload, said)), caller)
-        except BrokerUnreachable as error:
-            return await self._html(place, caller, problem=unavailable(error), form=form)
-        except RequestRefused as error:
-            return await self._html(place, caller, problem=error, form=form)
+        except (BrokerUnreachable, RequestRefused) as error:
+            problem = unavailable(error) if isinstance(error, BrokerUnreachable) else error
+            return await self._html(place, caller, problem=problem, form=form)
         kept = place.parameters("" if said == "withdrawn" else event.query_id)
-        kept |= {"done": event.query_id, "said": said} | ({"unasked": "1"} if unasked else {})
-        query = urlencode(kept)
-        return RedirectResponse(f"/workloads/{quote(workload, safe='')}/label?{query}", _SEE_OTHER)
+        query = urlencode(kept | {"done": event.query_id, "said": said} | ({"unasked": "1"} if unasked else {}))
+        return RedirectResponse(f"/workloads/{quote(workload, safe='')}/label?{query}", 303)
 
     def _require_meant(self, form: Mapping[str, str], place: _Place, caller: str) -> None:
         """Refuse what nobody has put a name to, and ask once whether what is not in the text is meant."""
         if not place.labeler and not self._context.keys.speaks_for(caller):
             message = "give your name, so that your labels can be compared with those of others"
-            raise RequestRefused(_UNPROCESSABLE, "missing_field", message, "labeler")
+            raise RequestRefused(422, "missing_field", message, "labeler")
         strange = "" if form.get("answer") or form.get("act", "label") != "label" else self._strange(form, place)
         if strange and strange != form.get("sure"):
-            message = f"not in the text: {strange}. Save again if that is meant"
-            raise RequestRefused(_UNPROCESSABLE, "not_in_text", message)
+            raise RequestRefused(422, "not_in_text", f"not in the text: {strange}. Save again if that is meant")
 
     def _strange(self, form: Mapping[str, str], place: _Place) -> str:
         """Return the values of a form that stand neither in the text nor in an answer to it, as one line."""
@@ -216,19 +212,14 @@ class LabelFormRoutes:
 def _ids(batch: str) -> list[str]:
     """Return the ids of a batch as addresses and forms write it. Raises RequestRefused."""
     try:
-        ids = from_json(batch) if batch else []
+        return _IDS.validate_json(batch or "[]")
     except ValueError:
-        ids = None
-    if not (isinstance(ids, list) and all(isinstance(one, str) for one in ids)):
-        raise invalid_field("batch", f"{batch[:60]!r} is no list of queries")
-    return ids
+        raise invalid_field("batch", f"{batch[:60]!r} is no list of queries") from None
 
 
 def _said(form: Mapping[str, str]) -> Said:
-    act = form.get("act", "label")
-    if act not in DONE:
-        known = ", ".join(DONE)
-        raise invalid_field("act", f"{act[:60]!r} is none of {known}")
+    if (act := form.get("act", "label")) not in DONE:
+        raise invalid_field("act", f"{act[:60]!r} is none of {', '.join(DONE)}")
     return DONE[act]
 
 
@@ -237,22 +228,15 @@ def _entities(form: Mapping[str, str], fields: Sequence[str]) -> dict[str, Entit
     if form.get("act") == NAMES_NONE:
         return dict.fromkeys(fields)
     if "answer" in form:
-        return _accepted(form["answer"])
+        # Accepted as it is, by its button.
+        try:
+            return _ANSWER.validate_json(form["answer"])
+        except ValueError:
+            raise invalid_field("answer", "is no answer of this form") from None
     entities = filled_in(form, fields)
     if not any(entities.values()):
         message = "every field is empty: fill one in, or, if the query names none of them, press Names none"
-        raise RequestRefused(_UNPROCESSABLE, "empty_label", message)
-    return entities
-
-
-def _accepted(answer: str) -> dict[str, EntityValue]:
-    """Return an answer that was accepted as it is, from its button."""
-    try:
-        entities = from_json(answer)
-    except ValueError:
-        entities = None
-    if not isinstance(entities, dict):
-        raise invalid_field("answer", "is no answer of this form")
+        raise RequestRefused(422, "empty_label", message)
     return entities
 
 

@@ -30,7 +30,6 @@ MOST_READ = 20_000
 MOST_COMPARED = 2_000
 
 _READ_S, _POLL_S, _RETRY_S = 30.0, 0.1, 5
-_CONFLICT, _TOO_MANY = 409, 429
 _EPOCH = datetime.fromtimestamp(0, UTC)
 
 
@@ -42,36 +41,23 @@ class MovementRoutes:
         self._comparing = Lock()
         self._template = environment().get_template("what_moved.html")
         self.router = APIRouter(tags=["status"])
-        self.router.add_api_route(
-            "/workloads/{workload:segment}/what-moved", self.page, methods=["GET"], include_in_schema=False
-        )
-        self.router.add_api_route(
-            "/v1/workloads/{workload:segment}/what-moved",
-            self.what_moved,
-            methods=["GET"],
-            responses=UNCHANGED | documented(401, 403, 404, 409, 422, 429, 503),
-        )
+        path, answers = "/workloads/{workload:segment}/what-moved", documented(401, 403, 404, 409, 422, 429, 503)
+        self.router.add_api_route(path, self.page, methods=["GET"], include_in_schema=False)
+        self.router.add_api_route(f"/v1{path}", self.what_moved, methods=["GET"], responses=UNCHANGED | answers)
 
     async def page(self, request: Request, workload: str, since: Annotated[str, Query(max_length=64)]) -> Response:
         """Show the same to people; the page's button leads here, with the time of the alarm."""
-        self._context.authorise(request, "read")
-        self._context.require_workload(workload)
-        status = 200
+        self._context.authorise(request, "read", workload)
         try:
-            found = await self._asked(workload, since, None)
+            found, status = await self._asked(workload, since, None), 200
         except RequestRefused as refusal:
-            status, said = refusal.status, [str(refusal)]
+            said, status = [str(refusal)], refusal.status
         else:
             from recalibrator.movement import lines
 
             said = lines(found)
-        content = self._template.render(
-            now=self._context.clock.now(),
-            workloads=self._context.cache.workloads,
-            workload=workload,
-            since=since,
-            lines=said,
-        )
+        around = {"now": self._context.clock.now(), "workloads": self._context.cache.workloads}
+        content = self._template.render(around, workload=workload, since=since, lines=said)
         return HTMLResponse(content, status, headers=PAGE_HEADERS)
 
     async def what_moved(
@@ -85,8 +71,7 @@ class MovementRoutes:
 
         ``until`` is now at the latest, and by default; as long a span before is compared, as far as that is read.
         """
-        self._context.authorise(request, "read")
-        self._context.require_workload(workload)
+        self._context.authorise(request, "read", workload)
         return tagged(request, to_json(await self._asked(workload, since, until)))
 
     async def _asked(self, workload: str, since: str, until: str | None) -> dict[str, Any]:
@@ -102,7 +87,7 @@ class MovementRoutes:
         """Return the document; blocks some seconds, in a thread of its own."""
         if not self._comparing.acquire(blocking=False):
             message = f"what moved is being compared for somebody else; try again in {_RETRY_S} s"
-            raise RequestRefused(_TOO_MANY, "busy", message, retry_after_s=_RETRY_S)
+            raise RequestRefused(429, "busy", message, retry_after_s=_RETRY_S)
         try:
             return self._read_and_compared(workload, since, until)
         finally:
@@ -111,7 +96,7 @@ class MovementRoutes:
     def _read_and_compared(self, workload: str, since: datetime, until: datetime) -> dict[str, Any]:
         if find_spec("scipy") is None:
             message = 'what-moved needs scipy where the API runs: pip install "ucci-stream[what-moved]"'
-            raise RequestRefused(_CONFLICT, "not_installed", message)
+            raise RequestRefused(409, "not_installed", message)
         from recalibrator.file_languages import language_identifier
         from recalibrator.movement import Sides, TooFewQueries
 
@@ -136,9 +121,8 @@ class MovementRoutes:
 
     def _latest(self) -> Iterator[Record]:
         """Yield the latest results of all workloads, up to the end of the topic. Raises BrokerUnreachable."""
-        context = self._context
+        context, reader = self._context, self._context.results()
         deadline_s = context.clock.monotonic() + _READ_S
-        reader = context.results()
         try:
             while not reader.has_reached_ends:
                 if context.clock.monotonic() > deadline_s or "closing" in context.missing():

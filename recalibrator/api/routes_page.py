@@ -22,7 +22,6 @@ from schemas.event import MAX_NAME_CHARS
 from ucci_runtime.refusals import RequestRefused
 
 _MAX_FORM_BYTES = 10_000
-_SEE_OTHER = 303
 _FILES = {"page.css": "text/css", "page.js": "text/javascript", "label.js": "text/javascript"}
 
 
@@ -33,14 +32,13 @@ class PageRoutes:
         self._context = context
         self._commands = commands
         self._page = Page(context.settings, context.cache, context.letters, context.documents, context.queue)
-        folder = files("recalibrator.api.pages") / "static"
-        self._files = {name: (folder / name).read_bytes() for name in _FILES}
         self.router = APIRouter(include_in_schema=False)
         self.router.add_api_route("/", self.overview, methods=["GET"])
         self.router.add_api_route("/workloads/{workload:segment}", self.workload, methods=["GET"])
         self.router.add_api_route("/workloads/{workload:segment}/versions", self.versions, methods=["GET"])
-        for name in _FILES:
-            self.router.add_api_route(f"/{name}", self._serve(name), methods=["GET"])
+        for name, media_type in _FILES.items():
+            content = (files("recalibrator.api.pages") / "static" / name).read_bytes()
+            self.router.add_api_route(f"/{name}", _serving(content, media_type), methods=["GET"])
         self.router.add_api_route("/confirm", self.confirm, methods=["GET"])
         self.router.add_api_route("/confirm", self.act, methods=["POST"])
 
@@ -57,29 +55,18 @@ class PageRoutes:
         version: Annotated[str, Query(max_length=20)] = "",
     ) -> Response:
         """Return the page of one workload, with a note of what was just asked for."""
-        self._context.authorise(request, "read")
-        self._context.require_workload(workload)
-        requested = asked if asked in ACTIONS else ""
-        number = version_number(version) if version else None
-        now = self._context.clock.now()
-        return await self._html(self._page.workload, workload, now, requested, number)
+        self._context.authorise(request, "read", workload)
+        requested, number = asked if asked in ACTIONS else "", version_number(version) if version else None
+        return await self._html(self._page.workload, workload, self._context.clock.now(), requested, number)
 
     async def versions(self, request: Request, workload: str) -> Response:
         """Return the page of all versions of a workload."""
-        self._context.authorise(request, "read")
-        self._context.require_workload(workload)
+        self._context.authorise(request, "read", workload)
         return await self._html(self._page.versions, workload, self._context.clock.now())
 
     async def _html(self, make: Callable[..., str], *arguments: object) -> Response:
         # It takes tens of milliseconds; other requests do not wait for it.
         return HTMLResponse(await asyncio.to_thread(make, *arguments), headers=PAGE_HEADERS)
-
-    def _serve(self, name: str) -> Callable[[Request], Coroutine[None, None, Response]]:
-        async def serve(request: Request) -> Response:
-            # Open: a browser asks for it without the page's credentials, and it reveals nothing.
-            return tagged(request, self._files[name], _FILES[name])
-
-        return serve
 
     async def confirm(
         self,
@@ -104,13 +91,12 @@ class PageRoutes:
             share = checked_share(form.get("share", "")) if action == "canary" else None
             until = moment_in_query("until", form["until"]) if action == "large_only" and form.get("until") else None
             hold = form.get("hold") != UNTIL_REFIT if action == "activate" else None
-            reason = checked_reason(form.get("reason", ""))
-            labeler = checked_labeler(action, form.get("labeler", ""))
+            reason, labeler = checked_reason(form.get("reason", "")), checked_labeler(action, form.get("labeler", ""))
             await self._commands.issue(workload, Order(action, number, share, hold, until, labeler), caller, reason)
         except RequestRefused as error:
             return self._form(form, str(error), error.status)
         query = urlencode({"asked": action} | ({} if number is None else {"version": number}))
-        return RedirectResponse(f"/workloads/{quote(workload, safe='')}?{query}", _SEE_OTHER)
+        return RedirectResponse(f"/workloads/{quote(workload, safe='')}?{query}", 303)
 
     def _form(self, given: Mapping[str, str], problem: str = "", status: int = 200) -> Response:
         workload, version = given.get("workload", ""), given.get("version", "")
@@ -125,6 +111,14 @@ class PageRoutes:
             labeler=checked_labeler(action, given.get("labeler", "")),
         )
         return HTMLResponse(markup, status, headers=PAGE_HEADERS)
+
+
+def _serving(content: bytes, media_type: str) -> Callable[[Request], Coroutine[None, None, Response]]:
+    async def serve(request: Request) -> Response:
+        # Open: a browser asks for it without the page's credentials, and it reveals nothing.
+        return tagged(request, content, media_type)
+
+    return serve
 
 
 def _action(given: str) -> Action:

@@ -14,12 +14,7 @@ from starlette.responses import Response, StreamingResponse
 
 from recalibrator.api.http_answers import UNCHANGED, documented, tagged
 from recalibrator.api.http_context import Context
-from recalibrator.api.http_requests import (
-    VersionInPath,
-    moment_in_query,
-    unknown_version,
-    version_number,
-)
+from recalibrator.api.http_requests import VersionInPath, moment_in_query, unknown_version, version_number
 from recalibrator.api.read_model.history import since as since_time
 from recalibrator.api.read_model.version_lines import VersionLine, changes
 from recalibrator.labelling.queue import label_budget, queue_document
@@ -75,16 +70,14 @@ class StatusRoutes:
 
     async def one_status(self, request: Request, workload: str) -> Response:
         """Return one workload's latest status."""
-        self._context.authorise(request, "read")
-        self._context.require_workload(workload)
+        self._context.authorise(request, "read", workload)
         return tagged(request, self._context.documents.workload_json(workload, self._context.clock.now()))
 
     async def history(
         self, request: Request, workload: str, since: Annotated[str | None, Query(max_length=64)] = None
     ) -> Response:
         """Return how the workload stood, oldest first, from a time on."""
-        self._context.authorise(request, "read")
-        self._context.require_workload(workload)
+        self._context.authorise(request, "read", workload)
         start = None if since is None else moment_in_query("since", since)
         points = since_time(self._context.cache.points(workload), start)
         listed = b",".join(point.encoded for point in points)
@@ -92,8 +85,7 @@ class StatusRoutes:
 
     async def versions(self, request: Request, workload: str) -> Response:
         """Return a workload's versions, newest first."""
-        self._context.authorise(request, "read")
-        self._context.require_workload(workload)
+        self._context.authorise(request, "read", workload)
         cache = self._context.cache
         found = cache.versions(workload)
         known, key = self._listed.get(workload), (len(found), found[:1])
@@ -104,8 +96,7 @@ class StatusRoutes:
 
     async def version(self, request: Request, workload: str, version: VersionInPath) -> Response:
         """Return one version as it was published."""
-        self._context.authorise(request, "read")
-        self._context.require_workload(workload)
+        self._context.authorise(request, "read", workload)
         found = self._context.cache.version_json(workload, version_number(version))
         if found is None:
             raise unknown_version(workload, version)
@@ -145,39 +136,29 @@ def _line(line: VersionLine, parent: VersionLine | None) -> dict[str, Any]:
     return {"version": line.version, "created_at": rfc3339(line.created_at), **shown, "changed": changes(line, parent)}
 
 
-DEFAULT_LIMIT, MAX_LIMIT = 50, 500
-
-_MAX_CURSOR_CHARS = MAX_ID_CHARS + 20
-
-
 class LabelRoutes:
     """The routes for labelers."""
 
     def __init__(self, context: Context) -> None:
         self._context = context
         self.router = APIRouter(tags=["labels"])
-        self.router.add_api_route(
-            "/v1/label-requests/{workload:segment}",
-            self.requests,
-            methods=["GET"],
-            responses=documented(401, 403, 404, 422),
-        )
+        path, refusals = "/v1/label-requests/{workload:segment}", documented(401, 403, 404, 422)
+        self.router.add_api_route(path, self.requests, methods=["GET"], responses=refusals)
 
     async def requests(
         self,
         request: Request,
         workload: str,
-        limit: Annotated[int, Query(ge=1, le=MAX_LIMIT)] = DEFAULT_LIMIT,
+        limit: Annotated[int, Query(ge=1, le=500)] = 50,
         reason: RequestReason | None = None,
-        cursor: Annotated[str | None, Query(max_length=_MAX_CURSOR_CHARS)] = None,
+        cursor: Annotated[str | None, Query(max_length=MAX_ID_CHARS + 20)] = None,
     ) -> Response:
         """Return what to label next, newest first, and the label budget; ``cursor`` is ``next`` of the page before.
 
         Requests of the reason ``audit`` are for trusted labelers alone; ``audits`` says who they are.
         """
         context = self._context
-        context.authorise(request, "read")
-        context.require_workload(workload)
+        context.authorise(request, "read", workload)
         page = context.page(workload, limit, reason, cursor)
         configured = context.settings.workloads[workload]
         budget = label_budget(context.cache.status(workload) or WorkloadStatus.cold_start(workload, configured.target))

@@ -90,9 +90,8 @@ class InForce(NamedTuple):
 
 def in_force(status: WorkloadStatus, facts: Facts) -> InForce:
     """Return what the version in force does: to today's mix of queries where that is known, else as it was fitted."""
-    rate = facts.expected_rate
+    rate, curve = facts.expected_rate, status.frontier
     cost = None if facts.expected_cost is None else facts.expected_cost.sequential
-    curve = status.frontier
     if curve is not None and curve.chosen is not None and curve.chosen < len(curve.escalation_rate):
         rate = curve.escalation_rate[curve.chosen]
         cost = curve.sequential_cost[curve.chosen] if curve.chosen < len(curve.sequential_cost) else cost
@@ -108,24 +107,20 @@ class Moved(NamedTuple):
     error: float
 
     @property
-    def grown(self) -> float:
-        """By how much the share has grown."""
-        return self.since - self.before
-
-    @property
     def is_worse(self) -> bool:
         """Whether it has grown by more than chance would have it."""
-        return self.grown > _NORMAL * self.error
+        return self.since - self.before > _NORMAL * self.error
 
     @property
     def is_better(self) -> bool:
         """Whether it has fallen by as much."""
-        return -self.grown > _NORMAL * self.error
+        return self.before - self.since > _NORMAL * self.error
 
     def is_spared(self, other: Moved) -> bool:
         """Whether labels find it as good as ever, which labels that are wrong about the other would not."""
-        mistaken = other.grown / max(1.0 - other.before, 1e-9) * (1.0 - self.before)
-        return not (self.is_worse or self.is_better) and mistaken - self.grown > _NORMAL * self.error
+        mistaken = (other.since - other.before) / max(1.0 - other.before, 1e-9) * (1.0 - self.before)
+        grown = self.since - self.before
+        return not (self.is_worse or self.is_better) and mistaken - grown > _NORMAL * self.error
 
 
 class Change(NamedTuple):

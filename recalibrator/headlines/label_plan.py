@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from itertools import islice
+
 from schemas.status import LabelEffect, LabelOutlook, LabelPlan
 
 _NOTHING = 0.0005
@@ -24,19 +26,15 @@ would cost 5.0% less.
     now, found = plan.outlooks[plan.now], plan.outlooks[plan.now].found_after
     known = f"micro-F1 comes to be known to ±{now.half_width:.4f} (95%), while traffic stays as it is"
     lines = [f"{_at(now)} {known}." if now.per_query > 0.0 else f"Without labels {known}."]
-    if found is None:
-        lines.append("No fall that labels alone show is found: u and agreement must show it.")
-    else:
+    fall = "No fall that labels alone show is found: u and agreement must show it."
+    if found is not None:
         fall = f"A fall of 2 points that labels alone show is found after {found:,} queries"
-        lines.append(f"{fall}, by an alarm or by the estimate.")
-    lines += [] if (more := _more(plan)) is None else [_would(now, more)]
+        fall += ", by an alarm or by the estimate."
+    lines.append(fall)
+    # The next rate that is at least twice the present one.
+    larger = (one for one in plan.outlooks if one.per_query > 0.0 and one.per_query >= 2.0 * now.per_query)
+    lines += [_would(now, more) for more in islice(larger, 1)]
     return lines + ([] if plan.latest is None else [effect_line(plan.latest)])
-
-
-def _more(plan: LabelPlan) -> LabelOutlook | None:
-    """Return the next rate that is at least twice the present one; None where there is none."""
-    now = plan.outlooks[plan.now]
-    return next((one for one in plan.outlooks if one.per_query > 0.0 and one.per_query >= 2.0 * now.per_query), None)
 
 
 def _labels(one: LabelOutlook) -> str:

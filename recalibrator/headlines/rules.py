@@ -92,13 +92,10 @@ def _say(
     assert since is None or isinstance(since, datetime)
     # Kafka's silence is a matter of seconds.
     when = "" if since is None else f" since {f'{since:%d %b %H:%M:%S} UTC' if kind == 'kafka' else _at(since)}"
-    severity = _SEVERITIES[kind]
     link = more.get("link", _section(status, "service", "Service") if kind in OBSERVED else None)
     said = f"{cause}{when}{f': {effect}' if effect else ''}."
-    return Headline.model_validate(
-        {"kind": kind, "severity": severity, "cause": cause, "since": since, "effect": effect, "sentence": said}
-        | {"act": f"{act}." if act else "", "link": link}
-    )
+    content = {"kind": kind, "severity": _SEVERITIES[kind], "cause": cause, "since": since, "effect": effect}
+    return Headline.model_validate(content | {"sentence": said, "act": f"{act}." if act else "", "link": link})
 
 
 def _kafka(status: WorkloadStatus, facts: Facts) -> Headline | None:
@@ -116,18 +113,15 @@ def _silent(status: WorkloadStatus, facts: Facts) -> Headline | None:
     known = facts.recalibrators
     if known is None or not facts.may_be_silent or (not known and status.updated_at is None):
         return None
-    for stage, effect in (
-        ("fit", f"what follows is as of then, and nothing is refitted; {_deciding(status)}"),
-        ("join", f"labels and traffic no longer reach the fit; {_deciding(status)}"),
-    ):
+    effects = {"fit": "what follows is as of then, and nothing is refitted"}
+    for stage, effect in (effects | {"join": "labels and traffic no longer reach the fit"}).items():
         heard = [one.updated_at for one in known if stage in one.stages]
         # What the fit says of a workload is a report as well, on another topic.
         heard += [status.updated_at] if stage == "fit" and status.updated_at is not None else []
         if any(facts.heard_until - at <= SILENT_AFTER for at in heard) or (not heard and stage == "join"):
             continue
-        last = max(heard)
-        act = "Start the recalibrator again, or read its log"
-        return _say(status, f"{stage}_silent", f"The {stage} has been silent", effect, act, since=last)
+        cause, act = f"The {stage} has been silent", "Start the recalibrator again, or read its log"
+        return _say(status, f"{stage}_silent", cause, f"{effect}; {_deciding(status)}", act, since=max(heard))
     return None
 
 
@@ -135,14 +129,14 @@ def _no_room(status: WorkloadStatus, facts: Facts) -> Headline | None:
     """Speak of a stage that waits for room on its disk, or soon will: queries are answered all the same."""
     live = [one for one in facts.recalibrators or () if facts.heard_until - one.updated_at <= SILENT_AFTER]
     troubled = [(it.ready, name, it.trouble) for one in live for name, it in one.stages.items() if it.trouble]
-    for is_ready, name, trouble in sorted(troubled):
-        then = "labels and traffic no longer reach the fit"
-        if is_ready:
-            effect = f"{trouble}; once it is full, {then}"
-            return _say(status, "disk_low", f"The {name}'s disk is nearly full", effect, "Free space on its disk")
-        effect = f"{then}; {_deciding(status)}"
-        return _say(status, "disk_full", f"The {name} waits: {trouble}", effect, "Free space on its disk")
-    return None
+    if not troubled:
+        return None
+    (is_ready, name, trouble), then = min(troubled), "labels and traffic no longer reach the fit"
+    act, effect = "Free space on its disk", f"{then}; {_deciding(status)}"
+    if is_ready:
+        effect = f"{trouble}; once it is full, {then}"
+        return _say(status, "disk_low", f"The {name}'s disk is nearly full", effect, act)
+    return _say(status, "disk_full", f"The {name} waits: {trouble}", effect, act)
 
 
 def _routers_silent(status: WorkloadStatus, facts: Facts) -> Headline | None:
@@ -176,7 +170,7 @@ def _outage(status: WorkloadStatus, facts: Facts) -> Headline | None:
         return None
     out = status.outage or OutageStatus()
     failing = {"small": out.small_failing, "large": out.large_failing}
-    role = min(down) if len(down) == 1 else max(failing, key=lambda one: failing[one])
+    role = min(down) if len(down) == 1 else max(failing, key=failing.__getitem__)
     if not down and role in _overloaded(status):
         # The cause of calls that time out: to restore a server that answers helps nobody.
         return None
@@ -214,12 +208,11 @@ def _overloaded(status: WorkloadStatus) -> set[str]:
 
 
 def _overload(status: WorkloadStatus, facts: Facts) -> Headline | None:
-    live = [(role, it) for one in status.routers if not one.silent for role, it in one.models.items()]
     if not (crowded := _overloaded(status)):
         return None
     role = "large" if "large" in crowded else "small"
-    queued = sum(it.queued for name, it in live if name == role)
-    slowest = max((it.latency_s.get("p99", 0.0) for name, it in live if name == role), default=0.0)
+    seen = [it for one in status.routers if not one.silent for name, it in one.models.items() if name == role]
+    queued, slowest = sum(it.queued for it in seen), max(it.latency_s.get("p99", 0.0) for it in seen)
     slow = f", and one call in a hundred takes {slowest:.1f} s or longer" if slowest else ""
     cause = f"The {role} model is overloaded, and {queued} calls queue for it{slow}"
     effect = "some escalated queries are served the small answer" if role == "large" else "every query waits for it"
@@ -289,21 +282,20 @@ def _bad_labels(status: WorkloadStatus, facts: Facts) -> Headline | None:
     if status.state != "bad_labels_suspected":
         return None
     audit = details(status, "label_audit")
-    since = moment(audit.get("since")) or facts.state_since
+    since, held = moment(audit.get("since")) or facts.state_since, audit.get("quarantined")
     what = "contradict what was known of the models"
     if audit.get("suspected") == "errors_where_answers_agree":
         what = "call answers wrong on which both models agree more often than before"
     elif audit.get("suspected") == "few_errors_where_answers_differ":
         what = "call the small model right where the large one differs more often than before"
-    held = audit.get("quarantined")
     some = isinstance(held, int) and held
     effect = f"some {held} of them are taken for slips" if some else "they are believed until refuted"
     trusted = () if facts.workload is None else facts.workload.trusted_labelers
     who = _listed(trusted) if trusted else "Somebody who gave none of these labels (no trusted_labelers are named)"
     act = f"{who} should answer the audits: that decides whether labels or models have gone wrong"
-    link = _labelling(status, "Answer the audits", reason="audit")
-    cause = f"Labels {what}"
-    return _say(status, "bad_labels", cause, f"{effect}{_price(status, facts)}", act, since=since, link=link)
+    link = _labelling(status, "Answer the audits", "?reason=audit")
+    effect += _price(status, facts)
+    return _say(status, "bad_labels", f"Labels {what}", effect, act, since=since, link=link)
 
 
 def _one_sided(status: WorkloadStatus, facts: Facts) -> Headline | None:
@@ -312,18 +304,17 @@ def _one_sided(status: WorkloadStatus, facts: Facts) -> Headline | None:
     silent = "kept" if status.details.get("silent_side") == "kept" else "escalated"
     cause = f"Labels come from {'escalated' if silent == 'kept' else 'kept'} queries only"
     effect = f"nothing shows how good {silent} answers are, and a wider margin is kept{_price(status, facts)}"
-    act, link = "Ask people for labels of all queries asked for", _labelling(status, "Label now")
+    act, link = "Ask people for labels of all queries asked for", _labelling(status)
     return _say(status, "labels_one_sided", cause, effect, act, since=facts.state_since, link=link)
 
 
 def _label_free(status: WorkloadStatus, facts: Facts) -> Headline | None:
     if status.state != "label_free":
         return None
-    cause = "No labels are asked for"
-    effect = "u and how often both models agree show that traffic changes, not how good "
-    effect += f"answers are{_price(status, facts)}"
+    effect = "u and how often both models agree show that traffic changes, not how good answers are"
+    effect += _price(status, facts)
     act = "Set labels.per_day of the workload to have some answers judged"
-    return _say(status, "label_free", cause, effect, act, since=facts.state_since)
+    return _say(status, "label_free", "No labels are asked for", effect, act, since=facts.state_since)
 
 
 def _drifted(status: WorkloadStatus, facts: Facts) -> Headline | None:
@@ -341,7 +332,7 @@ def _drifted(status: WorkloadStatus, facts: Facts) -> Headline | None:
         act = f"Was {facts.server('small')} or {facts.server('large')} deployed anew? Labels will tell which"
         return _say(status, "agreement_moved", cause, _price(status, facts)[2:], act, since=since, link=link)
     what = f" in {_listed([one.watches for one in alarms])}" if alarms else ""
-    act, link = "Label what is requested", _labelling(status, "Label now")
+    act, link = "Label what is requested", _labelling(status)
     if status.drift.state == "suspected" or _is_open(status, facts):
         cause, effect = f"A change is suspected{what}", _price(status, facts)[2:]
         return _say(status, "suspected", cause, effect, f"{act}: that settles it", since=since, link=link)
@@ -361,13 +352,10 @@ def _dear(status: WorkloadStatus, facts: Facts) -> Headline | None:
     large_only = _large_only(status, facts)
     version = f"Version {status.calibration_version}"
     if cost is not None and large_only is not None and cost >= large_only:
-        effect = (
-            f"by it a query costs {_paid(cost, facts)}, against {_amount(large_only, facts)}, because it escalates "
-            f"{rate:.1%}{past}"
-        )
+        effect = f"by it a query costs {_paid(cost, facts)}, against {_amount(large_only, facts)}"
+        effect += f", because it escalates {rate:.1%}{past}"
         cause = f"{version} costs more than the large model alone"
-        act = "Let the large model answer alone until the cascade costs less again"
-        link = Link(label="Large only", href=_confirm(status, "large_only"))
+        act, link = "Let the large model answer alone until the cascade costs less again", _button(status, "large_only")
         return _say(status, "dear", cause, effect, act, since=since, link=link)
     if seen is not None and rate - seen > ESCALATION_JUMP:
         act, link = _cheaper(status, facts, rate)
@@ -381,18 +369,15 @@ def _cheaper(status: WorkloadStatus, facts: Facts, rate: float) -> tuple[str, Li
     """Return what to do about a version that escalates too much: its parent where that is sound and escalated less."""
     version = status.version
     if in_doubt(status):
-        return f"{_WAIT}: label what is requested", _labelling(status, "Label now")
+        return f"{_WAIT}: label what is requested", _labelling(status)
     if status.state == "infeasible":
         return _out_of_reach(status, facts)
     if version is not None and version.parent_version is not None and facts.may_return:
         before = version.changed.get("escalation_rate", (None, None))[0]
         if isinstance(before, float) and before < rate:
-            link = Link(
-                label=f"Roll back to version {version.parent_version}",
-                href=_confirm(status, "activate", version.parent_version),
-            )
-            act = f"Roll back to version {version.parent_version}, which escalated {before:.1%}"
-            return f"If queries have not changed, {act[0].lower()}{act[1:]}", link
+            back = f"back to version {version.parent_version}"
+            link = _button(status, f"activate&version={version.parent_version}", f"Roll {back}")
+            return f"If queries have not changed, roll {back}, which escalated {before:.1%}", link
     act = "See what cheaper thresholds would give, or compare with an earlier version"
     return act, _section(status, "versions", "Versions")
 
@@ -408,7 +393,7 @@ def _large_alone(status: WorkloadStatus, facts: Facts) -> Headline | None:
     until = "the cascade costs less again" if alone.until is None else _at(alone.until)
     by = f"by order of {alone.issued_by}, " if alone.issued_by else ""
     effect = f"{by}until {until}; the small model is asked of {alone.small_probability:.0%} of queries"
-    link = Link(label="Back to the cascade", href=_confirm(status, "end_large_only"))
+    link = _button(status, "end_large_only", "Back to the cascade")
     cause, act = "The large model has answered alone", "This ends by itself"
     return _say(status, "large_only", cause, f"{effect}{_price(status, facts)}", act, since=alone.since, link=link)
 
@@ -418,7 +403,7 @@ def _out_of_reach(status: WorkloadStatus, facts: Facts) -> tuple[str, Link]:
     target, key, since = status.target, f"workloads.{status.workload}.target", _unreached_since(status)
     which = "" if target.fields else ".micro_f1"
     if in_doubt(status):
-        return f"{_WAIT}: label what is requested", _labelling(status, "Label now")
+        return f"{_WAIT}: label what is requested", _labelling(status)
     link = _section(status, "plots", "Quality for cost")
     if since is None or facts.now - since < _HOUR:
         act = "Change no target before it has been out of reach for an hour: look at what has changed"
@@ -431,10 +416,9 @@ def _out_of_reach(status: WorkloadStatus, facts: Facts) -> tuple[str, Link]:
 def _infeasible(status: WorkloadStatus, facts: Facts) -> Headline | None:
     if status.state != "infeasible":
         return None
-    best = max(status.frontier.micro_f1, default=None) if status.frontier is not None else None
-    if status.target.cost is not None or status.target.fields:
-        best = None
-    reached = "" if best is None else f"the best reaches {best:.3f}"
+    is_plain = status.target.cost is None and not status.target.fields
+    curve = status.frontier.micro_f1 if status.frontier is not None and is_plain else ()
+    reached = f"the best reaches {max(curve):.3f}" if curve else ""
     effect = f"{reached}{_price(status, facts)}".removeprefix("; ")
     act, link = _out_of_reach(status, facts)
     cause = f"No threshold has {'kept to' if status.target.cost is not None else 'reached'} {status.target}"
@@ -463,10 +447,9 @@ def _below_target(status: WorkloadStatus, facts: Facts) -> Headline | None:
     goal = "" if target.micro_f1 is None else f" for a target of {target.micro_f1:g}"
     fields = of_fields(target, status.standing)
     effect = f"micro-F1 {estimated(quality)}{goal}{'; ' if fields else ''}{fields}{_price(status, facts)}"
-    act, link = "The next fit moves the threshold; a refit does so at once", "Refit"
     cause = f"Version {status.calibration_version} is below its target"
-    button = Link(label=link, href=_confirm(status, "refit"))
-    return _say(status, "below_target", cause, effect, act, link=button)
+    act = "The next fit moves the threshold; a refit does so at once"
+    return _say(status, "below_target", cause, effect, act, link=_button(status, "refit"))
 
 
 def _alarms(status: WorkloadStatus, *states: str) -> list[DetectorStatus]:
@@ -482,7 +465,7 @@ def _starved(status: WorkloadStatus, facts: Facts) -> Headline | None:
         since = moment(status.details.get("last_label_at")) or since
         cause = "No requested label has come in, so that the threshold stands still"
     effect = f"{status.labels.pending} requests wait{_needed(status)}{_price(status, facts)}"
-    act, link = "Label what is requested", _labelling(status, "Label now")
+    act, link = "Label what is requested", _labelling(status)
     return _say(status, "label_starvation", cause, effect, act, since=since, link=link)
 
 
@@ -497,9 +480,8 @@ def _labeler(status: WorkloadStatus, facts: Facts) -> Headline | None:
     lost = sum(count for v in aside.values() if isinstance(count := v.get("labels"), int))
     cause, effect = f"Labels of {who} differ from everybody else's", f"{lost} are set aside{_price(status, facts)}"
     act = f"Ask {who} how they label; if their labels are right, believe them"
-    link = _section(status, "labels", "Labels")
-    if len(aside) == 1:
-        link = Link(label="Believe", href=f"{_confirm(status, 'believe')}&labeler={quote(who, safe='')}")
+    believe = _button(status, f"believe&labeler={quote(who, safe='')}", "Believe")
+    link = believe if len(aside) == 1 else _section(status, "labels", "Labels")
     return _say(status, "labeler_set_aside", cause, effect, act, since=since, link=link)
 
 
@@ -521,34 +503,29 @@ def _cold_start(status: WorkloadStatus, facts: Facts) -> Headline | None:
     if not status.queries:
         waits, begin = "No query has come in yet", "Send queries"
         if facts.recalibrators is not None and not facts.routers:
-            waits, begin = f"No router has reported yet, and {waits[0].lower()}{waits[1:]}", "Start a router and send"
+            waits, begin = "No router has reported yet, and no query has come in yet", "Start a router and send"
         effect = f"until a first version is fitted, both models will answer every query{_needed(status)}"
         return _say(status, "cold_start", waits, effect, f"{begin}, or fit one offline: ucci-stream calibrate")
-    effect = (
-        f"there is no version yet; {status.labels.received} labels are in and {status.labels.pending} requests "
-        f"wait{_needed(status)}{_price(status, facts)}"
-    )
-    cause, link = "Both models have answered every query", _labelling(status, "Label now")
-    act = "Label what is requested"
+    cause, link = "Both models have answered every query", _labelling(status)
     if facts.workload is not None and not any(facts.workload.label_shares):
         effect = f"there is no version yet, and no label is asked for that would lead to one{_price(status, facts)}"
         return _say(status, "cold_start", cause, effect, "Fit a first version offline: ucci-stream calibrate")
-    return _say(status, "cold_start", cause, effect, act, since=status.labels.since, link=link)
+    labels = f"{status.labels.received} labels are in and {status.labels.pending} requests wait{_needed(status)}"
+    effect, since = f"there is no version yet; {labels}{_price(status, facts)}", status.labels.since
+    return _say(status, "cold_start", cause, effect, "Label what is requested", since=since, link=link)
 
 
 def _held(status: WorkloadStatus, facts: Facts) -> Headline | None:
     if status.state not in ("pinned", "paused"):
         return None
-    acts = ("pin", "activate") if status.state == "pinned" else ("pause",)
+    acts, release, what = ["pause"], "resume", "New versions are held back"
+    if status.state == "pinned":
+        acts, release, what = ["pin", "activate"], "unpin", f"Version {status.calibration_version} is held"
     held_by = next((one for one in reversed(status.commands) if one.action in acts and not one.is_refused), None)
-    since = held_by.issued_at if held_by is not None else facts.state_since
-    who = "" if held_by is None else f" by {held_by.issued_by}"
-    what = f"Version {status.calibration_version} is held" if status.state == "pinned" else "New versions are held back"
-    release = "unpin" if status.state == "pinned" else "resume"
-    effect = f"later labels change nothing{_price(status, facts)}"
-    link = Link(label=release.capitalize(), href=_confirm(status, release))
-    act = f"Once the reason is gone, {release}"
-    return _say(status, "held", f"{what}{who}", effect, act, since=since, link=link)
+    since = facts.state_since if held_by is None else held_by.issued_at
+    cause = what if held_by is None else f"{what} by {held_by.issued_by}"
+    effect, link = f"later labels change nothing{_price(status, facts)}", _button(status, release)
+    return _say(status, "held", cause, effect, f"Once the reason is gone, {release}", since=since, link=link)
 
 
 def _quiet(status: WorkloadStatus, facts: Facts) -> Headline | None:
@@ -670,9 +647,10 @@ def _at(moment: datetime) -> str:
     return f"{moment:%d %b %H:%M} UTC"
 
 
-def _confirm(status: WorkloadStatus, action: str, version: int | None = None) -> str:
-    number = "" if version is None else f"&version={version}"
-    return f"/confirm?workload={quote(status.workload, safe='')}&action={action}{number}"
+def _button(status: WorkloadStatus, action: str, label: str = "") -> Link:
+    """Return the link to an act, and what it is done with."""
+    href = f"/confirm?workload={quote(status.workload, safe='')}&action={action}"
+    return Link(label=label or action.replace("_", " ").capitalize(), href=href)
 
 
 def _what_moved(status: WorkloadStatus, since: datetime | None) -> Link | None:
@@ -684,6 +662,5 @@ def _section(status: WorkloadStatus, name: str, label: str) -> Link:
     return Link(label=label, href=f"/workloads/{quote(status.workload, safe='')}#{name}")
 
 
-def _labelling(status: WorkloadStatus, label: str, reason: str = "") -> Link:
-    where = f"/workloads/{quote(status.workload, safe='')}/label{f'?reason={reason}' if reason else ''}"
-    return Link(label=label, href=where)
+def _labelling(status: WorkloadStatus, label: str = "Label now", query: str = "") -> Link:
+    return Link(label=label, href=f"/workloads/{quote(status.workload, safe='')}/label{query}")

@@ -6,7 +6,6 @@ queries without a label request.
 
 from __future__ import annotations
 
-from collections import OrderedDict
 from collections.abc import Collection, Mapping
 from typing import NamedTuple
 
@@ -52,25 +51,19 @@ def feedback_warnings(
 def _unknown_fields(event: FeedbackEvent, fields: Mapping[str, Collection[str]]) -> list[FeedbackWarning]:
     known = {name for names in fields.values() for name in names}
     unknown = [name for name in event.entities or () if name not in known]
-    configured = ", ".join(sorted(known))
-    ignored = (
-        "and no other is one: the label becomes a dead letter" if len(unknown) == len(event.entities or ()) else ""
-    )
-    return [
-        FeedbackWarning(
-            "unknown_field",
-            f"entities.{name[:_SHOWN_CHARS]}: no such field, {ignored or 'and ignored'}; the fields are {configured}",
-            f"entities.{name[:_SHOWN_CHARS]}",
-        )
-        for name in unknown[:_MOST_UNKNOWN]
-    ]
+    is_lost = len(unknown) == len(event.entities or ())
+    what = "and no other is one: the label becomes a dead letter" if is_lost else "and ignored"
+    what = f"no such field, {what}; the fields are {', '.join(sorted(known))}"
+    places = [f"entities.{name[:_SHOWN_CHARS]}" for name in unknown[:_MOST_UNKNOWN]]
+    return [FeedbackWarning("unknown_field", f"{place}: {what}", place) for place in places]
 
 
 class RecentRevisions:
     """The highest revision of each labeler's latest feedback on a query; bounded, and of this process alone."""
 
     def __init__(self) -> None:
-        self._taken: OrderedDict[tuple[str, str | None], tuple[int, tuple[str, ...]]] = OrderedDict()
+        #: The longest untouched first.
+        self._taken: dict[tuple[str, str | None], tuple[int, tuple[str, ...]]] = {}
 
     def following(self, event: FeedbackEvent) -> int:
         """Return the revision that makes an event the newest of its labeler on its query: 1 where none is known."""
@@ -85,10 +78,10 @@ class RecentRevisions:
         """Remember an event that was taken."""
         known, ids = self._known(event)
         key = (event.query_id, event.labeler)
+        self._taken.pop(key, None)
         self._taken[key] = (max(known, event.revision), (*ids, event.identity())[-_MOST_IDS:])
-        self._taken.move_to_end(key)
         if len(self._taken) > MAX_REMEMBERED:
-            self._taken.popitem(last=False)
+            del self._taken[next(iter(self._taken))]
 
     def _known(self, event: FeedbackEvent) -> tuple[int, tuple[str, ...]]:
         return self._taken.get((event.query_id, event.labeler), (0, ()))

@@ -8,7 +8,6 @@ stands, and ``ucci-stream label-studio sync`` compares the full times.
 
 from __future__ import annotations
 
-from collections import OrderedDict
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any
@@ -77,9 +76,8 @@ class LabelStudioReader:
 
     def task(self, document: JsonDocument) -> Task:
         """Return one task as Label Studio lists it."""
-        data = document.get("data")
+        data, annotations, faults = document.get("data"), [], []
         query_id = query_id_in(data)
-        annotations, faults = [], []
         listed = [] if query_id is None else document.get("annotations") or []
         for annotation in listed:
             try:
@@ -104,10 +102,12 @@ class LabelStudioReader:
     def _event(self, annotation: JsonDocument, task: JsonDocument, project: int) -> Annotation:
         changed_at = _moment(annotation)
         key = _key(project, _number(annotation.get("id"), "annotation.id"))
-        skipped = annotation.get("was_cancelled") is True
+        query_id = query_id_in(task.get("data"), task.get("meta"))
+        if query_id is None:
+            raise invalid("task.data.query_id", "is missing: push tasks with the query's id in their data")
         event = event_of(
-            query_id=_query_id(task),
-            entities=None if skipped else _entities(annotation.get("result")),
+            query_id=query_id,
+            entities=None if annotation.get("was_cancelled") is True else _entities(annotation.get("result")),
             labeler=f"{SOURCE}:{_author(annotation.get('completed_by'))}",
             labelled_at=changed_at,
             source=SOURCE,
@@ -136,19 +136,16 @@ class RecentAnnotations:
 
     def __init__(self, most: int = MAX_REMEMBERED) -> None:
         self._most = most
-        self._sent: OrderedDict[AnnotationKey, FeedbackEvent] = OrderedDict()
+        self._sent: dict[AnnotationKey, FeedbackEvent] = {}
 
     def remember(self, event: FeedbackEvent) -> None:
         """Remember what was sent of an annotation; the label itself is not kept."""
-        key = annotation_of(event, SOURCE)
-        if key is None:
+        if (key := annotation_of(event, SOURCE)) is None:
             return
-        known = self._sent.get(key)
-        if known is None or event.revision >= known.revision:
-            self._sent[key] = event.model_copy(update={"entities": None})
-        self._sent.move_to_end(key)
+        known = self._sent.pop(key, event)
+        self._sent[key] = event.model_copy(update={"entities": None}) if event.revision >= known.revision else known
         if len(self._sent) > self._most:
-            self._sent.popitem(last=False)
+            del self._sent[next(iter(self._sent))]
 
     def retraction(self, key: AnnotationKey, at: datetime) -> FeedbackEvent | None:
         """Return the withdrawal of a deleted annotation's label; None where the annotation is not known."""
@@ -157,8 +154,7 @@ class RecentAnnotations:
 
     def forget(self, event: FeedbackEvent) -> None:
         """Forget the annotation of a retraction that was sent."""
-        key = annotation_of(event, SOURCE)
-        if key is not None:
+        if (key := annotation_of(event, SOURCE)) is not None:
             self._sent.pop(key, None)
 
 
@@ -167,12 +163,6 @@ def _action(hook: JsonDocument) -> str:
     if not isinstance(action, str):
         raise invalid("action", "is required and must be text such as ANNOTATION_CREATED")
     return action
-
-
-def _query_id(task: JsonDocument) -> str:
-    if (found := query_id_in(task.get("data"), task.get("meta"))) is not None:
-        return found
-    raise invalid("task.data.query_id", "is missing: push tasks with the query's id in their data")
 
 
 def _author(completed_by: object) -> str:
@@ -211,9 +201,7 @@ def _region(region: object, place: str) -> tuple[str | None, list[str]]:
     """Return the field that a region names and its texts; no field for regions of other kinds."""
     if not isinstance(region, dict) or not isinstance(region.get("value"), dict):
         raise invalid(place, "must be an object with a value")
-    value = region["value"]
-    text = value.get("text")
-    labels = value.get("labels")
+    text, labels = region["value"].get("text"), region["value"].get("labels")
     if isinstance(labels, list) and labels and isinstance(labels[0], str):
         if not isinstance(text, str):
             raise invalid(f"{place}.value.text", "is required: turn on saving the text of a region")

@@ -27,7 +27,6 @@ JsonDocument = Mapping[str, Any]
 #: What a tool calls one of its tasks.
 TaskId = str
 
-_RETRACTED = "retracted"
 _ID_PARTS = 4
 
 
@@ -102,12 +101,6 @@ class AnnotationReader(Protocol):
     @property
     def source(self) -> str:
         """The tool's name: ``source`` of its feedback, and the beginning of each ``feedback_id``."""
-
-    def feedback(self, hook: JsonDocument) -> FeedbackEvent | None:
-        """Return the feedback of one message of the tool, None where it says nothing of a query.
-
-        Raises InvalidAnnotation.
-        """
 
     def task(self, document: JsonDocument) -> Task:
         """Return one task as :meth:`LabelTool.tasks` lists it, with what its annotations say."""
@@ -184,7 +177,7 @@ def retraction_of(sent: FeedbackEvent, key: AnnotationKey, at: datetime) -> Feed
         labeler=sent.labeler,
         labelled_at=at,
         source=sent.source,
-        feedback_id=f"{feedback_id(sent.source or '', key, revision)}:{_RETRACTED}",
+        feedback_id=f"{feedback_id(sent.source or '', key, revision)}:retracted",
         revision=revision,
         retracted=True,
     )
@@ -192,7 +185,5 @@ def retraction_of(sent: FeedbackEvent, key: AnnotationKey, at: datetime) -> Feed
 
 def reissued(event: FeedbackEvent, key: AnnotationKey, above: int) -> FeedbackEvent:
     """Return an annotation's event under a revision above another, so that it takes that one's place."""
-    revision = above + 1
-    return event.model_copy(
-        update={"revision": revision, "feedback_id": feedback_id(event.source or "", key, revision)}
-    )
+    changed = {"revision": above + 1, "feedback_id": feedback_id(event.source or "", key, above + 1)}
+    return event.model_copy(update=changed)

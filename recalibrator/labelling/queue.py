@@ -12,6 +12,7 @@ from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
+from itertools import islice
 from threading import Lock
 from typing import NamedTuple, Self
 
@@ -87,7 +88,8 @@ class LabelQueue:
         self._max_bytes = max_bytes
         self._lines = {name: _Line() for name in sorted(workloads)}
         self._held: dict[str, _Held] = {}
-        self._has_records = False
+        #: Whether any request has been read: without one, the topic may be missing.
+        self.has_records = False
 
     @classmethod
     def configured(cls, settings: Settings) -> Self:
@@ -107,16 +109,11 @@ class LabelQueue:
         if request is not None and request.query_id != query_id:
             return False
         with self._lock:
-            self._has_records = True
+            self.has_records = True
             self._drop(query_id)
             if request is not None and value is not None and request.workload in self._lines:
                 self._hold(request, value)
         return True
-
-    @property
-    def has_records(self) -> bool:
-        """Whether any request has been read: without one, the topic may be missing."""
-        return self._has_records
 
     def workload_of(self, query_id: str) -> str | None:
         """Return the workload of an open request, None where there is none."""
@@ -155,7 +152,7 @@ class LabelQueue:
                 for _, query_id in reversed(line.places[:end])
                 if reason is None or self._held[query_id].reason == reason
             )
-            found = [held for held, _ in zip(matching, range(limit + 1), strict=False)]
+            found = list(islice(matching, limit + 1))
             counts = +line.reasons
         shown = found[:limit]
         return QueuePage(
@@ -211,13 +208,10 @@ class Audits(NamedTuple):
 
 def audits_of(page: QueuePage, trusted_labelers: Sequence[str]) -> Audits:
     """Return what a page of the queue says of audits."""
-    if trusted_labelers:
-        note = f"only {', '.join(trusted_labelers)} should answer audits; all others leave them"
-    else:
-        note = (
-            "only people who gave none of the suspected labels should answer audits; "
-            f"workloads.{page.workload}.trusted_labelers can name them"
-        )
+    note = f"only {', '.join(trusted_labelers)} should answer audits; all others leave them"
+    if not trusted_labelers:
+        note = "only people who gave none of the suspected labels should answer audits; "
+        note += f"workloads.{page.workload}.trusted_labelers can name them"
     return Audits(page.by_reason.get("audit", 0), tuple(trusted_labelers), note)
 
 

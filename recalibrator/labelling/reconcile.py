@@ -91,10 +91,8 @@ def plan(
     remove = {*_over(known, wanted, over_before), *_doubled(known)}
     waiting = sum(task.is_untouched and task.task_id not in remove for task in known)
     having = {task.query_id for task in known if task.task_id is not None}
-    missing = [request for request in requests if request.query_id not in having]
-    return Plan(
-        tuple(missing[: max(0, most - waiting)]), tuple(sorted(remove, key=_order)), tuple(send), tuple(if_gone)
-    )
+    push = [request for request in requests if request.query_id not in having][: max(0, most - waiting)]
+    return Plan(tuple(push), tuple(sorted(remove, key=_order)), tuple(send), tuple(if_gone))
 
 
 def _over(tasks: Iterable[Task], wanted: set[str], over_before: datetime) -> list[TaskId]:
@@ -112,13 +110,13 @@ def _labels(
     for task in tasks:
         for annotation in task.annotations:
             annotations[annotation.event.query_id, annotation.event.labeler].append(annotation)
-    having = {task.query_id for task in tasks}
-    send: list[FeedbackEvent] = []
+    having, send = {task.query_id for task in tasks}, list[FeedbackEvent]()
     if_gone: list[tuple[AnnotationKey, FeedbackEvent]] = []
     for author, own in annotations.items():
         current, last = max(own, key=_age), sent.get(author)
         if last is None:
-            if _is_worth_sending(current.event, forgotten_before):
+            labelled_at = current.event.labelled_at or forgotten_before
+            if not current.event.retracted and labelled_at >= forgotten_before:
                 send.append(current.event)
         # A later annotation of the same author was deleted: this one stands again.
         elif current.event.revision <= last.event.revision and last.key not in {one.key for one in own}:
@@ -130,11 +128,6 @@ def _labels(
         if author not in annotations and author[0] in having and not last.event.retracted:
             if_gone.append((last.key, retraction_of(last.event, last.key, now)))
     return send, if_gone
-
-
-def _is_worth_sending(event: FeedbackEvent, forgotten_before: datetime) -> bool:
-    is_forgotten = event.labelled_at is not None and event.labelled_at < forgotten_before
-    return not event.retracted and not is_forgotten
 
 
 def _correction(current: Annotation, last: Sent) -> list[FeedbackEvent]:
@@ -171,8 +164,5 @@ def _doubled(tasks: Iterable[Task]) -> list[TaskId]:
     for task in tasks:
         if task.task_id is not None:
             by_query[task.query_id].append((task.is_untouched, _order(task.task_id)))
-    surplus = []
-    for same in by_query.values():
-        kept = min(same)
-        surplus += [order[1] for is_untouched, order in same if is_untouched and (is_untouched, order) != kept]
-    return surplus
+    surplus = (one for same in by_query.values() for one in sorted(set(same))[1:])
+    return [order[1] for is_untouched, order in surplus if is_untouched]

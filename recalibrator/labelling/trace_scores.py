@@ -66,16 +66,9 @@ class TraceScoreReader:
     project: str
     name: str
 
-    def feedback(self, hook: JsonDocument) -> FeedbackEvent | None:
-        """Return None: scores are polled."""
-        del hook
-        return None
-
     def task(self, document: JsonDocument) -> Task:
         """Return one trace, a :class:`ScoredTrace` under ``trace``, as a task."""
-        trace: ScoredTrace = document["trace"]
-        found: list[Annotation] = []
-        faults = []
+        trace, found, faults = document["trace"], list[Annotation](), list[str]()
         for score in trace.scores if trace.query_id else ():
             try:
                 found += self._annotations(trace, score)

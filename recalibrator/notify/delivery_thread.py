@@ -7,6 +7,7 @@ import os
 from collections import deque
 from collections.abc import Mapping
 from contextlib import suppress
+from functools import partial
 from pathlib import Path
 from threading import Lock, Thread
 
@@ -41,7 +42,7 @@ class OutboxFile:
         """Replace what is stored; where the disk refuses, logged once, a restart may repeat or miss a notification."""
         temporary = self._path.with_suffix(".tmp")
         try:
-            with open(temporary, "wb", opener=_open_private) as file:
+            with open(temporary, "wb", opener=partial(os.open, mode=0o600)) as file:
                 file.write(outbox.state())
                 file.flush()
                 os.fsync(file.fileno())
@@ -54,10 +55,6 @@ class OutboxFile:
             self._is_failing = True
         else:
             self._is_failing = False
-
-
-def _open_private(path: str, flags: int) -> int:
-    return os.open(path, flags, 0o600)
 
 
 _log = structlog.get_logger()
@@ -173,16 +170,10 @@ class DeliveryThread(Thread):
 
     async def _send(self, session: aiohttp.ClientSession, name: str, webhook: Webhook, notice: Notice) -> bool:
         """Send one notice until it is delivered, refused for good, or too old; False where the end came first."""
-        settings, began_s = self._settings, self._clock.monotonic()
-        facts = {
-            "webhook": name,
-            "workload": notice.workload,
-            "kind": notice.headline.kind,
-            "notice_id": notice.notice_id,
-        }
-        wait_s = FIRST_RETRY_S
+        wait_s, began_s, kind = FIRST_RETRY_S, self._clock.monotonic(), notice.headline.kind
+        facts = {"webhook": name, "workload": notice.workload, "kind": kind, "notice_id": notice.notice_id}
         while not self._is_closing.is_set():
-            attempt = await post(session, webhook, notice, settings.page_url, self._clock.now())
+            attempt = await post(session, webhook, notice, self._settings.page_url, self._clock.now())
             is_late = self._clock.monotonic() - began_s + wait_s > RETRY_FOR_S
             outcome = "given_up" if attempt.outcome == "retried" and is_late else attempt.outcome
             self._count("notifications", webhook=name, outcome=outcome)

@@ -6,6 +6,7 @@ import asyncio
 import base64
 import hmac
 from collections.abc import Sequence
+from contextlib import suppress
 from datetime import datetime
 from hashlib import sha256
 from typing import Literal, NamedTuple
@@ -71,10 +72,8 @@ def headers_of(notice: Notice, body: bytes, secret: str | None, now_s: int) -> d
 def _key(secret: str) -> bytes:
     """Return the bytes of a secret: base64 after its prefix, else the text itself."""
     if secret.startswith(_SECRET_PREFIX):
-        try:
+        with suppress(ValueError):
             return base64.b64decode(secret.removeprefix(_SECRET_PREFIX), validate=True)
-        except ValueError:
-            pass
     return secret.encode()
 
 
@@ -82,7 +81,7 @@ Outcome = Literal["delivered", "retried", "refused"]
 #: Between two attempts, whatever a receiver asks for.
 LONGEST_WAIT_S = 300.0
 
-_OK, _REDIRECTED, _CLIENT, _SERVER = 200, 300, 400, 500
+_OK, _REDIRECTED, _SERVER = 200, 300, 500
 _PASSING = frozenset({408, 425, 429})
 _ANSWER_BYTES = 300
 #: Longest time for one attempt.
@@ -103,15 +102,12 @@ async def post(
     session: aiohttp.ClientSession, webhook: Webhook, notice: Notice, page_url: str | None, now: datetime
 ) -> Attempt:
     """Send a notice once; takes no longer than ``ATTEMPT_S``, and raises nothing."""
-    body = body_of(notice, page_url)
+    url, body = webhook.url.get_secret_value(), body_of(notice, page_url)
     secret = None if webhook.secret is None else webhook.secret.get_secret_value()
-    headers = headers_of(notice, body, secret, int(now.timestamp()))
-    limit = aiohttp.ClientTimeout(total=ATTEMPT_S)
+    headers, limit = headers_of(notice, body, secret, int(now.timestamp())), aiohttp.ClientTimeout(total=ATTEMPT_S)
     try:
         # A redirect would carry the notice to an address that nobody has configured.
-        async with session.post(
-            webhook.url.get_secret_value(), data=body, headers=headers, timeout=limit, allow_redirects=False
-        ) as answer:
+        async with session.post(url, data=body, headers=headers, timeout=limit, allow_redirects=False) as answer:
             said = (await answer.content.read(_ANSWER_BYTES)).decode("utf-8", "replace").strip()
             return _judged(answer.status, said, answer.headers.get("Retry-After"))
     except TimeoutError:

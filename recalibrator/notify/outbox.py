@@ -17,13 +17,12 @@ from typing import Literal, NamedTuple
 
 from pydantic import TypeAdapter
 
-from recalibrator.headlines.facts import Facts
+from recalibrator.headlines.facts import Facts, details
 from recalibrator.headlines.rules import headline
 from schemas.event import rfc3339
 from schemas.settings import NoticeKind, Webhook, WorkloadSettings
 from schemas.status import BAD_STATES, Headline, WorkloadStatus
 
-_ALARMED = frozenset({"suspected", "drifted"})
 #: The value of a condition of which there is nothing to say.
 FINE = "ok"
 
@@ -91,15 +90,10 @@ class Leaning:
 
 def conditions(status: WorkloadStatus, at: datetime) -> dict[NoticeKind, Condition]:
     """Return how a workload stands in each respect."""
-    since = rfc3339(at)
-    alarm = status.drift.state if status.drift.state in _ALARMED else FINE
-    labels, failing = _labels(status), _failing(status)
-    return {
-        "state": Condition(status.state, status.state in BAD_STATES, since),
-        "drift": Condition(alarm, alarm != FINE, since),
-        "labels": Condition(labels, labels != FINE, since),
-        "outage": Condition(failing, failing != FINE, since),
-    }
+    alarm, since = status.drift.state if status.drift.state in ("suspected", "drifted") else FINE, rfc3339(at)
+    seen: dict[NoticeKind, str] = {"drift": alarm, "labels": _labels(status), "outage": _failing(status)}
+    found = {kind: Condition(value, value != FINE, since) for kind, value in seen.items()}
+    return {"state": Condition(status.state, status.state in BAD_STATES, since), **found}
 
 
 def leaning(before: Leaning | None, known: Condition | None, found: Condition, now: datetime) -> Leaning | None:
@@ -127,11 +121,9 @@ def trial_notice(at: datetime, workload: str) -> Notice:
 
 def _labels(status: WorkloadStatus) -> str:
     """Return what is wrong with labels: suspected by an audit, or set aside with their labelers."""
-    audit, people = status.details.get("label_audit"), status.details.get("labelers_set_aside")
-    if isinstance(audit, dict) and isinstance(suspected := audit.get("suspected"), str):
+    if isinstance(suspected := details(status, "label_audit").get("suspected"), str):
         return f"suspected: {suspected}"
-    if isinstance(people, dict) and people:
-        names = sorted(people)
+    if names := sorted(details(status, "labelers_set_aside")):
         more = f" and {len(names) - _MOST_NAMED} more" if len(names) > _MOST_NAMED else ""
         return f"set aside: {', '.join(names[:_MOST_NAMED])}{more}"
     return FINE
@@ -196,9 +188,8 @@ class Outbox:
             are_bad = any(one.now.is_bad for one in due)
             told = {k: one for k, one in leanings.items() if one in due or (are_bad and one.since and one.now.is_bad)}
             known = self._known[workload]
-            self._announce(
-                workload, [Change(kind, known.get(kind), one.now) for kind, one in told.items()], now, dropped
-            )
+            changes = [Change(kind, known.get(kind), one.now) for kind, one in told.items()]
+            self._announce(workload, changes, now, dropped)
             known |= {kind: one.now for kind, one in told.items()}
             self._leaning[workload] = {kind: one for kind, one in leanings.items() if kind not in told}
             is_changed = True
@@ -219,8 +210,7 @@ class Outbox:
 
     def next(self, webhook: str) -> Notice | None:
         """Return the notice to send next, or None."""
-        waiting = self._pending[webhook]
-        return waiting[0] if waiting else None
+        return next(iter(self._pending[webhook]), None)
 
     def done(self, webhook: str, notice: Notice) -> None:
         """Forget a notice that was delivered, or never will be."""

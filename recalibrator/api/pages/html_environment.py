@@ -21,16 +21,8 @@ def environment(**values: object) -> Environment:
         trim_blocks=True,
         lstrip_blocks=True,
     )
-    made.filters |= {
-        "time": _time,
-        "minute": _minute,
-        "iso": _iso,
-        "percent": percent,
-        "number": number,
-        "rate": rate,
-        "words": words,
-        "segment": _segment,
-    }
+    made.filters |= {"time": _time, "minute": _minute, "iso": _iso, "segment": _segment}
+    made.filters |= {"percent": percent, "number": number, "rate": rate, "words": words}
     made.globals |= values
     return made
 

@@ -2,22 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from datetime import datetime, timedelta
 
+from pydantic import JsonValue
+
 from recalibrator.api.pages.html_environment import environment, number, percent, words
-from recalibrator.api.pages.panels import (
-    deciding,
-    letter_groups,
-    strip,
-    traffic,
-    version_groups,
-)
+from recalibrator.api.pages.panels import deciding, letter_groups, strip, traffic, version_groups
 from recalibrator.api.pages.svg_plots import SPAN, FigureStore, sparklines
 from recalibrator.api.read_model.dead_letter_log import MOST_KEPT, DeadLetterLog
 from recalibrator.api.read_model.status_documents import StatusDocuments
 from recalibrator.api.read_model.topic_cache import TopicCache
-from recalibrator.api.read_model.version_lines import VersionLine, changes, last_that_held, visible_moves
+from recalibrator.api.read_model.version_lines import changes, last_that_held, visible_moves
 from recalibrator.headlines.facts import details, in_force, traffic_span
 from recalibrator.headlines.label_plan import plan_lines
 from recalibrator.headlines.rules import alarm_since, urgency
@@ -128,31 +124,19 @@ class Page:
         """Return the page of all workloads; that of the workload, with its charts, where there is but one."""
         if len(self._cache.workloads) == 1:
             return self.workload(self._cache.workloads[0], now)
-        statuses = [self._documents.workload(name, now) for name in self._cache.workloads]
-        about = self._documents.headlines
-        rows = [
-            (
-                one,
-                _said(one),
-                in_force(one, about.facts(one, now)),
-                traffic(self._cache.points(one.workload), now),
-                deciding(one),
-            )
-            for one in statuses
-        ]
+        rows = []
+        for name in self._cache.workloads:
+            status = self._documents.workload(name, now)
+            does = in_force(status, self._documents.headlines.facts(status, now))
+            rows.append((status, _said(status), does, traffic(self._cache.points(name), now), deciding(status)))
         rows.sort(key=lambda row: urgency(row[1]))
-        return self._render(
-            "overview.html",
-            now,
-            rows=rows,
-            troubled=sum(row[1].severity in ("bad", "warn") for row in rows),
-            letters=letter_groups(self._letters.status(None, now), self._letters.latest(None, MOST_KEPT)),
-        )
+        troubled = sum(row[1].severity in ("bad", "warn") for row in rows)
+        letters = letter_groups(self._letters.status(None, now), self._letters.latest(None, MOST_KEPT))
+        return self._render("overview.html", now, rows=rows, troubled=troubled, letters=letters)
 
     def workload(self, workload: str, now: datetime, asked: str = "", version: int | None = None) -> str:
         """Return the page of one workload. ``asked``: the act that was just requested, to be confirmed on the page."""
-        panel = self._panel(workload, now)
-        return self._render("workload.html", now, panel=panel, asked=asked, asked_version=version)
+        return self._render("workload.html", now, panel=self._panel(workload, now), asked=asked, asked_version=version)
 
     def versions(self, workload: str, now: datetime) -> str:
         """Return the page of all versions of a workload."""
@@ -172,16 +156,8 @@ class Page:
         current = self._cache.line(workload, deciding(self._documents.workload(workload, now)))
         wanted = self._cache.line(workload, version)
         changed = [] if wanted is None or wanted is current else _changed(changes(wanted, current))
-        return self._render(
-            "confirm.html",
-            now,
-            workload=workload,
-            action=action,
-            version=version,
-            changed=changed,
-            current=current,
-            **shown,
-        )
+        asked = {"workload": workload, "action": action, "version": version}
+        return self._render("confirm.html", now, **asked, changed=changed, current=current, **shown)
 
     def _render(self, template: str, now: datetime, **content: object) -> str:
         heard = self._documents.headlines.heard()
@@ -199,9 +175,12 @@ class Page:
         """Return what the template shows of one workload."""
         status = self._documents.workload(workload, now)
         facts, current = self._documents.headlines.facts(status, now), deciding(status)
-        first = _said(status)
+        first, happened = _said(status), self._cache.happened(workload)
         lines, points = self._cache.versions(workload), self._cache.points(workload)
-        happened, moves = self._cache.happened(workload), visible_moves(lines)
+        moved = {
+            one.created_at: f"Version {one.version} escalates {percent(one.escalation_rate, 0)}"
+            for one in visible_moves(lines)
+        }
         in_doubt = first.severity in ("bad", "warn") and first.kind not in ("dear", "escalation_jump", "dead_letters")
         return {
             "status": status,
@@ -216,7 +195,7 @@ class Page:
             "prices_tokens": facts.prices_tokens,
             "versions": len(lines),
             "figures": self._figures.of(status),
-            "sparklines": sparklines(points, status.target.micro_f1, now, happened, _moved(moves)),
+            "sparklines": sparklines(points, status.target.micro_f1, now, happened, moved),
             "happened": happened[: -SHOWN_HAPPENINGS - 1 : -1],
             "aside": _set_aside(status, happened),
             "believed": status.details.get("labelers_believed") or (),
@@ -234,24 +213,19 @@ def _said(status: WorkloadStatus) -> Headline:
     return status.headline
 
 
-def _moved(moves: Iterable[VersionLine]) -> dict[datetime, str]:
-    return {one.created_at: f"Version {one.version} escalates {percent(one.escalation_rate, 0)}" for one in moves}
-
-
-def _latest_by_labeler(status: WorkloadStatus) -> dict[str, Sequence[int]]:
+def _latest_by_labeler(status: WorkloadStatus) -> dict[str, JsonValue]:
     """Return, of each labeler's latest labels, how many agree with both models, and of how many."""
-    found: dict[str, Sequence[int]] = {}
-    for name, counted in details(status, "labelers_latest").items():
-        if isinstance(counted, list) and [type(one) for one in counted] == [int, int]:
-            found[name] = [int(str(one)) for one in counted]
-    return found
+    return {
+        name: counted
+        for name, counted in details(status, "labelers_latest").items()
+        if isinstance(counted, list) and [type(one) for one in counted] == [int, int]
+    }
 
 
 def _set_aside(status: WorkloadStatus, happened: Sequence[HappeningEvent]) -> dict[str | None, datetime | None]:
     """Return the labelers who are set aside, and since when as far as that was kept."""
-    people = status.details.get("labelers_set_aside")
     began = {one.labeler: one.at for one in happened if one.kind == "set_aside"}
-    return {name: began.get(name) for name in people} if isinstance(people, dict) else {}
+    return {name: began.get(name) for name in details(status, "labelers_set_aside")}
 
 
 def _changed(changed: Mapping[str, tuple[object, object]]) -> list[tuple[str, str, str]]:

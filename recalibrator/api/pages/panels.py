@@ -6,6 +6,7 @@ dead letters to their reasons.
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
@@ -71,8 +72,7 @@ def _model(role: str, seen: Sequence[ModelHealth]) -> Chip:
     """Return a model as the router that sees it worst reports it."""
     states = {one.state for one in seen}
     state = next(one for one in (*reversed(_TONES), "up") if one in states)
-    slowest = max((one.latency_s.get("p99", 0.0) for one in seen), default=0.0)
-    usual = max((one.latency_s.get("p50", 0.0) for one in seen), default=0.0)
+    slowest, usual = (max(one.latency_s.get(name, 0.0) for one in seen) for name in ("p99", "p50"))
     speed = f", half within {usual:.2g} s, nearly all within {slowest:.2g} s" if slowest else ""
     if state == "up" and any(one.overloaded for one in seen):
         return Chip(f"{role} model", f"overloaded, {sum(one.queued for one in seen)} calls wait{speed}", "bad")
@@ -110,15 +110,14 @@ def traffic(points: Sequence[HistoryPoint], now: datetime) -> Traffic:
     known = [(point.at, point.served) for point in points if point.served is not None]
     if not known:
         return Traffic(None, None)
-    since = now - SPAN
+    since, latest = now - SPAN, known[-1][1]
     start_at, start = _last_before(known, since)
     _, earlier = _last_before(known, now - _HOUR)
     # A status comes when something has changed: where the last one before is old, nothing came in until the span began.
-    span_s = (now - max(start_at, since)).total_seconds()
-    grown = known[-1][1].queries - start.queries
-    rate = max(0, grown) / span_s if span_s > 0.0 else None
-    lately = known[-1][1].degraded - earlier.degraded, known[-1][1].queries - earlier.queries
-    return Traffic(rate if grown >= 0 else None, last_growth(points), *(lately if min(lately) >= 0 else (None, None)))
+    span_s, grown = (now - max(start_at, since)).total_seconds(), latest.queries - start.queries
+    rate = grown / span_s if span_s > 0.0 and grown >= 0 else None
+    lately = latest.degraded - earlier.degraded, latest.queries - earlier.queries
+    return Traffic(rate, last_growth(points), *(lately if min(lately) >= 0 else (None, None)))
 
 
 def _last_before(known: Sequence[tuple[datetime, Served]], moment: datetime) -> tuple[datetime, Served]:
@@ -132,16 +131,14 @@ SHOWN_OF_RUN, SHOWN_EXAMPLES = 6, 3
 _COMMANDED = frozenset(get_args(Action))
 
 
-@dataclass(frozen=True, slots=True)
-class VersionRow:
+class VersionRow(NamedTuple):
     """A line of the versions' table and what it changed: name, value before, value after, by name."""
 
     line: VersionLine
     changed: Mapping[str, tuple[object, object]]
 
 
-@dataclass(frozen=True, slots=True)
-class VersionGroup:
+class VersionGroup(NamedTuple):
     """Some versions in a row, newest first: single ones, or a run of refits."""
 
     #: Whether they are refits of the fit's own accord, none of which changed the state.
@@ -175,9 +172,8 @@ def version_groups(lines: Sequence[VersionLine], apart: Collection[int | None], 
 
     ``lines``: newest first. ``apart``: numbers that are never folded: the versions in force and on trial.
     """
-    by_number = {line.version: line for line in lines}
-    found = (_group(run, by_number, is_run=is_run) for is_run, run in _runs(lines, apart))
-    return list(islice(found, most))
+    by_number: dict[int | None, VersionLine] = {line.version: line for line in lines}
+    return [_group(run, by_number, is_run=is_run) for is_run, run in islice(_runs(lines, apart), most)]
 
 
 def letter_groups(status: DeadLetterStatus | None, letters: Sequence[DeadLetter]) -> list[LetterGroup]:
@@ -185,13 +181,11 @@ def letter_groups(status: DeadLetterStatus | None, letters: Sequence[DeadLetter]
 
     ``letters``: newest first.
     """
-    examples: dict[tuple[str, str], list[DeadLetter]] = {}
+    examples = defaultdict[tuple[str, str], list[DeadLetter]](list)
     for letter in letters:
-        known = examples.setdefault((letter.stage, letter.reason), [])
-        if len(known) < SHOWN_EXAMPLES:
-            known.append(letter)
+        examples[letter.stage, letter.reason].append(letter)
     return [
-        LetterGroup(one.stage, one.reason, one.count, one.last_at, examples.get((one.stage, one.reason), ()))
+        LetterGroup(one.stage, one.reason, one.count, one.last_at, examples[one.stage, one.reason][:SHOWN_EXAMPLES])
         for one in (() if status is None else status.by_reason)
     ]
 
@@ -199,28 +193,25 @@ def letter_groups(status: DeadLetterStatus | None, letters: Sequence[DeadLetter]
 def _runs(lines: Sequence[VersionLine], apart: Collection[int | None]) -> Iterator[tuple[bool, list[VersionLine]]]:
     """Yield runs of at least :data:`LEAST_RUN` refits, and what stands between them as one list each."""
     single: list[VersionLine] = []
-    for (is_refit, _), some in groupby(lines, key=lambda line: (_is_refit(line, apart), line.state)):
+
+    def kind(line: VersionLine) -> tuple[bool, str]:
+        return line.trigger not in _COMMANDED and line.version not in apart, line.state
+
+    for (is_refit, _), some in groupby(lines, kind):
         run = list(some)
-        if is_refit and len(run) >= LEAST_RUN:
-            if single:
-                yield False, single
-            single = []
-            yield True, run
-        else:
-            single = [*single, *run]
+        if not is_refit or len(run) < LEAST_RUN:
+            single += run
+            continue
+        if single:
+            yield False, single
+        single = []
+        yield True, run
     if single:
         yield False, single
 
 
-def _is_refit(line: VersionLine, apart: Collection[int | None]) -> bool:
-    return line.trigger not in _COMMANDED and line.version not in apart
-
-
-def _group(run: Sequence[VersionLine], by_number: Mapping[int, VersionLine], *, is_run: bool) -> VersionGroup:
+def _group(run: Sequence[VersionLine], by_number: Mapping[int | None, VersionLine], *, is_run: bool) -> VersionGroup:
     thresholds = [line.uncertainty_threshold for line in run]
-    rows = [
-        VersionRow(line, changes(line, None if line.parent_version is None else by_number.get(line.parent_version)))
-        for line in run[:SHOWN_OF_RUN]
-    ]
+    rows = [VersionRow(line, changes(line, by_number.get(line.parent_version))) for line in run[:SHOWN_OF_RUN]]
     since, oldest = run[-1].created_at, run[-1].version
     return VersionGroup(is_run, len(run), min(thresholds), max(thresholds), since, oldest, rows)

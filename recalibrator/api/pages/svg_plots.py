@@ -6,7 +6,7 @@ measures are Grafana's. Where nothing was reported a line has a gap: a line acro
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from datetime import datetime, timedelta
 from functools import lru_cache
 from html import escape
@@ -128,11 +128,8 @@ def _numbered_bins(bins: Sequence[ReliabilityBin], most: float) -> list[Reliabil
     """Return the bins whose numbers do not lie on each other."""
     shown: list[ReliabilityBin] = []
     for one in reversed(bins):
-        near = (
-            abs(one.predicted - other.predicted) < 0.1 * most and abs(one.observed - other.observed) < 0.1 * most
-            for other in shown
-        )
-        if not any(near):
+        apart = (max(abs(one.predicted - it.predicted), abs(one.observed - it.observed)) for it in shown)
+        if min(apart, default=most) >= 0.1 * most:
             shown.append(one)
     return shown
 
@@ -147,7 +144,10 @@ def uncertainty_plot(
     if threshold is not None:
         above = sum(share for share, low in zip(now.share, now.edges, strict=False) if low >= threshold)
         description = f"{description} About {above:.0%} lie above the threshold {threshold:.3f} now."
-    edges = _logits(now.edges)
+    inner = [_logit(edge) for edge in now.edges[1:-1]]
+    # The outermost, 0 and 1, are drawn one bin's width beyond the next.
+    width = inner[1] - inner[0]
+    edges = [inner[0] - width, *inner, inner[-1] + width]
     filled = [k for k, share in enumerate(now.share) if share > _LEAST_SHARE]
     fitted = at_fit.share if at_fit is not None and len(at_fit.share) == len(now.share) else ()
     chart = _Chart(edges[filled[0]], edges[filled[-1] + 1], 0.0, 1.3 * max([*now.share, *fitted]))
@@ -164,16 +164,8 @@ def uncertainty_plot(
         parts.append(chart.line([(at, 0.0), (at, chart.top)], "goal"))
         parts.append(chart.text(at, 0.88 * chart.top, "&#160;escalates →", "start"))
     ticks = [(_logit(u), text) for u, text in _TICKS_OF_U if chart.left <= _logit(u) <= chart.right]
-    return chart.drawn(
-        description, parts, ("u, logit scale", "share of queries"), (ticks, _round_ticks(0.0, chart.top, " %"))
-    )
-
-
-def _logits(edges: Sequence[float]) -> list[float]:
-    """Return edges on the logit scale; the outermost, 0 and 1, are drawn one bin's width beyond the next."""
-    inner = [_logit(edge) for edge in edges[1:-1]]
-    width = inner[1] - inner[0]
-    return [inner[0] - width, *inner, inner[-1] + width]
+    names = "u, logit scale", "share of queries"
+    return chart.drawn(description, parts, names, (ticks, _round_ticks(0.0, chart.top, " %")))
 
 
 def _logit(u: float) -> float:
@@ -191,37 +183,29 @@ def frontier_plot(
     wanted = "" if target is None else f" for a target of {target:g}"
     description = f"{description} The best reaches {max(now.micro_f1):.3f}{wanted}."
     has_cost = bool(now.sequential_cost)
-    across = _across(now, has_cost=has_cost)
+    large_only = large_only if has_cost else None
+    across, before = (
+        () if one is None else one.sequential_cost if has_cost else one.escalation_rate for one in (now, at_fit)
+    )
     heights = [*now.micro_f1, *([] if target is None else [target])]
-    right = max([*across, *([large_only] if has_cost and large_only is not None else [])])
+    right = max([*across, *([] if large_only is None else [large_only])])
     chart = _Chart(min(across), right, min(heights) - 0.01, max(heights) + 0.01)
-    ticks = _round_ticks(chart.left, chart.right, "" if has_cost else " %"), _round_ticks(chart.bottom, chart.top)
-    what = "cost of a query, sequential" if has_cost else "share escalated"
-    parts = _frontier_parts(chart, now, at_fit, target, large_only if has_cost else None)
-    return chart.drawn(description, parts, (what, "expected micro-F1"), ticks)
-
-
-def _frontier_parts(
-    chart: _Chart,
-    now: CostQualityCurve,
-    at_fit: CostQualityCurve | None,
-    target: float | None,
-    large_only: float | None,
-) -> Iterator[str]:
-    has_cost = bool(now.sequential_cost)
-    across = _across(now, has_cost=has_cost)
-    if at_fit is not None and len(_across(at_fit, has_cost=has_cost)) == len(at_fit.micro_f1):
-        yield chart.line(list(zip(_across(at_fit, has_cost=has_cost), at_fit.micro_f1, strict=True)), "second")
-    yield chart.line(list(zip(across, now.micro_f1, strict=True)), "main")
+    parts = []
+    if at_fit is not None and len(before) == len(at_fit.micro_f1):
+        parts.append(chart.line(list(zip(before, at_fit.micro_f1, strict=True)), "second"))
+    parts.append(chart.line(list(zip(across, now.micro_f1, strict=True)), "main"))
     if target is not None:
-        yield chart.line([(chart.left, target), (chart.right, target)], "goal")
+        parts.append(chart.line([(chart.left, target), (chart.right, target)], "goal"))
     if large_only is not None:
-        yield chart.line([(large_only, chart.bottom), (large_only, chart.top)], "thin")
-        yield chart.text(large_only, chart.bottom, "large alone&#160;", "end")
+        parts.append(chart.line([(large_only, chart.bottom), (large_only, chart.top)], "thin"))
+        parts.append(chart.text(large_only, chart.bottom, "large alone&#160;", "end"))
     if now.chosen is not None:
         place = across[now.chosen], now.micro_f1[now.chosen]
-        yield chart.dot(*place, 5.0)
-        yield chart.text(*place, "in force", "start" if place[0] < (chart.left + chart.right) / 2.0 else "end")
+        side = "start" if place[0] < (chart.left + chart.right) / 2.0 else "end"
+        parts += [chart.dot(*place, 5.0), chart.text(*place, "in force", side)]
+    ticks = _round_ticks(chart.left, chart.right, "" if has_cost else " %"), _round_ticks(chart.bottom, chart.top)
+    what = "cost of a query, sequential" if has_cost else "share escalated"
+    return chart.drawn(description, parts, (what, "expected micro-F1"), ticks)
 
 
 def label_plan_plot(plan: LabelPlan | None) -> Markup:
@@ -243,14 +227,6 @@ def _place(one: LabelOutlook) -> tuple[float, float]:
     return log10(one.per_day or one.per_query), one.cost or 0.0
 
 
-def _across(frontier: CostQualityCurve, *, has_cost: bool) -> tuple[float, ...]:
-    return frontier.sequential_cost if has_cost else frontier.escalation_rate
-
-
-#: Versions whose record is kept read: one of each workload is asked for again and again.
-_MOST_READ = 64
-
-
 class Figures(NamedTuple):
     """The drawings of one workload."""
 
@@ -265,7 +241,8 @@ class FigureStore:
 
     def __init__(self, cache: TopicCache) -> None:
         self._cache = cache
-        self._at_fit = lru_cache(_MOST_READ)(self._read)
+        # One version of each workload is asked for again and again.
+        self._at_fit = lru_cache(64)(self._read)
 
     def of(self, status: WorkloadStatus) -> Figures:
         """Return the drawings that belong to a status."""
@@ -286,10 +263,8 @@ class FigureStore:
             return None, None
         details = CalibrationVersion.from_json(record).evidence.details
         try:
-            return (
-                CostQualityCurve.model_validate(details["frontier"]),
-                UncertaintyHistogram.model_validate(details["uncertainty"]),
-            )
+            frontier = CostQualityCurve.model_validate(details["frontier"])
+            return frontier, UncertaintyHistogram.model_validate(details["uncertainty"])
         except (KeyError, ValidationError):
             # A version made of a bare map.
             return None, None
@@ -351,10 +326,8 @@ def sparklines(
     """
     seen = [point for point in points if now - SPAN <= point.at <= now]
     if len(seen) < _LEAST_POINTS or seen[0].at == seen[-1].at:
-        return tuple(
-            Sparkline(name, "–", "nothing to draw yet", Markup())
-            for name in ("micro-F1", "escalated", "cost of a query", "queries a second")
-        )
+        names = ("micro-F1", "escalated", "cost of a query", "queries a second")
+        return tuple(Sparkline(name, "–", "nothing to draw yet", Markup()) for name in names)
     begin, end = seen[0].at.timestamp(), now.timestamp()
     drift = [(a.at.timestamp(), b.at.timestamp()) for a, b in pairwise(seen) if a.drift in _DRIFT]
     marks = [(one.at.timestamp(), one.is_bad, one.sentence) for one in happened]
@@ -392,10 +365,10 @@ def throughput(points: Sequence[HistoryPoint]) -> list[tuple[float, float]]:
 
 def _gaps(points: Sequence[HistoryPoint], end: float) -> list[tuple[float, float]]:
     """Return the times, in Unix seconds, in which nothing was reported."""
-    times = [point.at.timestamp() for point in points]
-    usual = _SELDOM * median(b - a for a, b in pairwise(times))
+    spans = list(pairwise(point.at.timestamp() for point in points))
+    usual = _SELDOM * median(b - a for a, b in spans)
     recent_s, often, seldom = _OFTEN_S
-    return [(a, b) for a, b in pairwise(times) if b - a > max(usual, often if end - a <= recent_s else seldom)]
+    return [(a, b) for a, b in spans if b - a > max(usual, often if end - a <= recent_s else seldom)]
 
 
 def _sparkline(name: str, values: _Points, texts: Sequence[str], frame: Frame, goal: float | None = None) -> Sparkline:

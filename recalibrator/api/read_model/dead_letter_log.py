@@ -89,14 +89,11 @@ class DeadLetterLog:
             names = (None,) if workload is None else (workload, _UNKNOWN)
             counts = sum((self._counts[name] for name in names), Counter())
             last = {key: max(self._last[n, *key] for n in names if (n, *key) in self._last) for key in counts}
-        return DeadLetterStatus(
-            since=since,
-            total=counts.total(),
-            by_reason=tuple(
-                DeadLetterCount(stage=stage, reason=reason, count=count, last_at=last[stage, reason])
-                for (stage, reason), count in sorted(counts.items(), key=lambda item: (-item[1], item[0]))
-            ),
+        by_reason = tuple(
+            DeadLetterCount(stage=stage, reason=reason, count=count, last_at=last[stage, reason])
+            for (stage, reason), count in sorted(counts.items(), key=lambda item: (-item[1], item[0]))
         )
+        return DeadLetterStatus(since=since, total=counts.total(), by_reason=by_reason)
 
     def _count(self, minute: datetime) -> None:
         self._since = minute - WINDOW
@@ -104,11 +101,9 @@ class DeadLetterLog:
             self._since = max(self._since, self._letters[0].at)
         self._counts.clear()
         self._last.clear()
-        for letter in self._letters:
-            if letter.at < self._since:
-                continue
+        for letter in (one for one in self._letters if one.at >= self._since):
+            key = letter.stage, letter.reason
             for name in (None, letter.workload or _UNKNOWN):
-                key = letter.stage, letter.reason
                 self._counts[name][key] += 1
                 self._last[name, *key] = max(letter.at, self._last.get((name, *key), letter.at))
 

@@ -35,14 +35,13 @@ class Shown(NamedTuple):
     @property
     def headline(self) -> Headline:
         """What to show: of what is over, that it is, and no act."""
-        one, over_at = self.found, self.over_at
-        if over_at is None:
+        one = self.found
+        if self.over_at is None:
             return one
-        effect = f"this is over since {over_at:%H:%M:%S} UTC"
-        return one.model_copy(
-            update={"severity": "calm", "effect": effect, "act": "", "link": None}
-            | {"sentence": f"{one.sentence.removesuffix('.').removesuffix(f': {one.effect}')}: {effect}."}
-        )
+        effect = f"this is over since {self.over_at:%H:%M:%S} UTC"
+        said = f"{one.sentence.removesuffix('.').removesuffix(f': {one.effect}')}: {effect}."
+        calm = {"severity": "calm", "effect": effect, "act": "", "link": None, "sentence": said}
+        return one.model_copy(update=calm)
 
 
 def shown(before: Shown | None, found: Headline, now: datetime) -> Shown:
@@ -103,6 +102,11 @@ class Headlines:
         line = self._cache.line(workload, status.calibration_version)
         before = None if line is None else self._cache.line(workload, line.parent_version)
         expected = None if line is None else line.escalation_rate
+        jumped_since = None
+        if expected is not None and status.escalation_rate is not None:
+            rate = status.escalation_rate + ESCALATION_JUMP
+            # All versions are sorted for it: only where the one in force escalates that much.
+            jumped_since = escalating_since(self._cache.versions(workload), rate) if expected > rate else None
         return Facts(
             now=now,
             recalibrators=[one.status for one in self._cache.recalibrators()],
@@ -113,18 +117,11 @@ class Headlines:
             letters_last_hour=self._letters.count_since(workload, now - _HOUR),
             expected_rate=expected,
             expected_cost=None if line is None else line.cost,
-            jumped_since=self._jumped_since(status, expected),
+            jumped_since=jumped_since,
             may_return=line is not None and before is not None and has_held(before, line.created_at),
             workload=self._settings.workloads[workload],
             kafka=self.heard(),
         )
-
-    def _jumped_since(self, status: WorkloadStatus, expected: float | None) -> datetime | None:
-        if expected is None or status.escalation_rate is None:
-            return None
-        rate = status.escalation_rate + ESCALATION_JUMP
-        # All versions are sorted for it: only where the one in force escalates that much.
-        return None if expected <= rate else escalating_since(self._cache.versions(status.workload), rate)
 
 
 def _last_outage(happened: Sequence[HappeningEvent]) -> datetime | None:

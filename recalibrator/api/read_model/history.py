@@ -11,8 +11,9 @@ from __future__ import annotations
 
 from bisect import bisect_left, insort
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field, fields, replace
+from dataclasses import dataclass, fields
 from datetime import UTC, datetime, timedelta
+from functools import cached_property
 from itertools import takewhile
 from typing import Literal
 
@@ -26,6 +27,9 @@ from schemas.event import rfc3339
 from schemas.status import WorkloadStatus
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+
+#: Of a series; beyond it the older points are merged.
+MAX_POINTS = 720
 
 Source = Literal["status", "version"]
 
@@ -51,7 +55,7 @@ class Served:
         return self.small + self.large + self.degraded
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class HistoryPoint:
     """How a workload stood at one time."""
 
@@ -72,8 +76,23 @@ class HistoryPoint:
     has_outage: bool = False
     #: Null for versions whose evidence is older than they are.
     served: Served | None = None
-    #: The same as JSON: a history is asked for oftener than it changes.
-    encoded: bytes = field(default=b"", compare=False, repr=False)
+
+    @cached_property
+    def encoded(self) -> bytes:
+        """The same as JSON: a history is asked for oftener than it changes."""
+        content = {
+            "at": rfc3339(self.at),
+            "state": self.state,
+            "calibration_version": self.version,
+            "micro_f1": self.micro_f1,
+            "escalation_rate": self.escalation_rate,
+            "sequential_cost": None if self.cost is None else self.cost.sequential,
+            "cost": self.cost,
+            "drift": self.drift,
+            "source": self.source,
+            "served": self.served,
+        }
+        return to_json(content)
 
 
 class History:
@@ -88,27 +107,25 @@ class History:
         at = status.updated_at
         if at is None or (self._statuses and at <= self._statuses[-1].at):
             return
-        self._statuses.append(
-            _encoded(
-                HistoryPoint(
-                    at=at,
-                    source="status",
-                    state=status.state,
-                    version=status.calibration_version,
-                    micro_f1=status.micro_f1,
-                    escalation_rate=status.escalation_rate,
-                    cost=status.cost,
-                    drift=status.drift.state,
-                    has_outage=status.outage is not None,
-                    served=_served(status.details),
-                )
-            )
+        point = HistoryPoint(
+            at=at,
+            source="status",
+            state=status.state,
+            version=status.calibration_version,
+            micro_f1=status.micro_f1,
+            escalation_rate=status.escalation_rate,
+            cost=status.cost,
+            drift=status.drift.state,
+            has_outage=status.outage is not None,
+            served=_served(status.details),
         )
-        self._statuses = _bounded(self._statuses)
+        self._statuses = _bounded([*self._statuses, point])
 
     def add_version(self, version: CalibrationVersion, published_at: datetime) -> None:
         """Take a version's evidence, as of when it was published."""
         evidence = version.evidence
+        # One of an earlier version says what that one served.
+        is_former = "content_of" in evidence.details or evidence.trigger == "handoff_off"
         point = HistoryPoint(
             at=published_at,
             source="version",
@@ -118,9 +135,9 @@ class History:
             escalation_rate=evidence.escalation_rate,
             cost=evidence.expected_cost,
             drift=evidence.drift_state or "ok",
-            served=None if _has_former_evidence(version) else _served(evidence.details),
+            served=None if is_former else _served(evidence.details),
         )
-        insort(self._versions, _encoded(point), key=lambda known: (known.at, known.version or 0))
+        insort(self._versions, point, key=lambda known: (known.at, known.version or 0))
         self._versions = _bounded(self._versions)
 
     def points(self) -> tuple[HistoryPoint, ...]:
@@ -131,35 +148,13 @@ class History:
         return (*self._versions[:before], *self._statuses)
 
 
-def _encoded(point: HistoryPoint) -> HistoryPoint:
-    content = {
-        "at": rfc3339(point.at),
-        "state": point.state,
-        "calibration_version": point.version,
-        "micro_f1": point.micro_f1,
-        "escalation_rate": point.escalation_rate,
-        "sequential_cost": None if point.cost is None else point.cost.sequential,
-        "cost": point.cost,
-        "drift": point.drift,
-        "source": point.source,
-        "served": point.served,
-    }
-    return replace(point, encoded=to_json(content))
-
-
-def _has_former_evidence(version: CalibrationVersion) -> bool:
-    """Return whether a version was published with the evidence of an earlier one."""
-    return "content_of" in version.evidence.details or version.evidence.trigger == "handoff_off"
-
-
 def _served(details: Mapping[str, JsonValue]) -> Served | None:
     found = details.get("served")
-    if not isinstance(found, dict):
-        return None
-    values = [found.get(one.name) for one in fields(Served)]
+    values = [found.get(one.name) for one in fields(Served)] if isinstance(found, dict) else [None]
     if not all(isinstance(value, int | float) and value >= 0 for value in values):
         return None
-    return Served(*values)  # type: ignore[arg-type]  # just checked; counts are whole, since JSON keeps integers
+    # Just checked; counts are whole, since JSON keeps integers.
+    return Served(*values)
 
 
 def _bounded(points: list[HistoryPoint]) -> list[HistoryPoint]:
@@ -188,9 +183,6 @@ def since(points: Sequence[HistoryPoint], start: datetime | None) -> Sequence[Hi
     return points if start is None else points[bisect_left(points, start, key=lambda point: point.at) :]
 
 
-#: Of a series; beyond it the older points are merged.
-MAX_POINTS = 720
-
 #: Up to which age points are merged to one for how long a time.
 _STEPS = (
     (timedelta(hours=1), timedelta(seconds=30)),
@@ -216,8 +208,7 @@ def aged(points: Sequence[HistoryPoint]) -> list[HistoryPoint]:
     >>> len(kept), kept[0] is days[0], kept[-1] is days[-1]
     (364, True, True)
     """
-    first, *between, last = points
-    longest = _STEPS[-1][1]
+    (first, *between, last), longest = points, _STEPS[-1][1]
     while (last.at - first.at) / longest > _OLDER:
         # Doubled, so that what was merged before is merged on and never split again.
         longest *= 2

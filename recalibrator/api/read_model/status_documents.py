@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
-from typing import Any, NamedTuple
+from typing import Any
 
 from pydantic_core import to_json
 
@@ -31,27 +31,14 @@ _MOST_LABELERS = 50
 _COMPLETED = frozenset({"labels", "lag", "version", "routers", "dead_letters", "headline"})
 
 
-class RouterNow(NamedTuple):
-    """A router's status, typed and as JSON values, and whether it has stopped sending."""
-
-    status: RouterStatus
-    document: dict[str, Any]
-    is_silent: bool
-
-    @property
-    def versions(self) -> dict[str, Any]:
-        """The version in use by workload."""
-        versions: dict[str, Any] = self.document.get("versions", {})
-        return versions
-
-
 @dataclass(frozen=True, slots=True, eq=False)
 class _Around:
     """What every workload's document rests on."""
 
     key: object
     now: datetime
-    routers: Sequence[RouterNow]
+    #: As JSON values, each with whether it has stopped sending.
+    routers: Sequence[tuple[dict[str, Any], bool]]
     labelers: Sequence[dict[str, Any]]
     lag: dict[str, Any]
     instances: bytes
@@ -88,29 +75,23 @@ class StatusDocuments:
         """Return all workloads and instances as JSON."""
         around = self._surroundings(now)
         workloads = b",".join(self._json(name, around, now) for name in self._cache.workloads)
-        return b'{"workloads":[' + workloads + b"]," + around.instances + b"}"
+        return b'{"workloads":[' + workloads + b"]," + around.instances
 
     def has_running(self, stage: str, now: datetime) -> bool:
         """Return whether a recalibrator that still reports runs a stage that is ready."""
         until = heard_until(self.headlines.heard(), now)
-        return any(
-            (found := one.status.stages.get(stage)) is not None
-            and found.ready
-            and until - one.status.updated_at <= SILENT_AFTER
-            for one in self._cache.recalibrators()
-        )
+        known = (one.status for one in self._cache.recalibrators() if until - one.status.updated_at <= SILENT_AFTER)
+        return any(stage in one.stages and one.stages[stage].ready for one in known)
 
     def _json(self, workload: str, around: _Around, now: datetime) -> bytes:
-        heard = self.headlines.heard()
-        begun = self._completed(workload, around)
+        heard, begun = self.headlines.heard(), self._completed(workload, around)
         key = (begun, now.replace(microsecond=0), heard is not None and heard.is_away)
         known = self._whole.get(workload)
-        if known is not None and known[0] == key:
-            return known[1]
-        said = self.headlines.of(WorkloadStatus.model_validate_json(begun + b"}"), now)
-        made = b"".join((begun, b',"headline":', said.model_dump_json().encode(), b"}"))
-        self._whole[workload] = (key, made)
-        return made
+        if known is None or known[0] != key:
+            said = self.headlines.of(WorkloadStatus.model_validate_json(begun + b"}"), now)
+            known = key, b"".join((begun, b',"headline":', said.model_dump_json().encode(), b"}"))
+            self._whole[workload] = known
+        return known[1]
 
     def _completed(self, workload: str, around: _Around) -> bytes:
         """Return the workload's own status with what other topics add to it, left open for the headline."""
@@ -125,12 +106,13 @@ class StatusDocuments:
         line = self._cache.line(workload, document["calibration_version"])
         parent = None if line is None else self._cache.line(workload, line.parent_version)
         labels = {name: value for name, value in document.get("labels", {}).items() if name != "by_labeler"}
+        routers = [(one, is_silent) for one, is_silent in around.routers if workload in one.get("versions", ())]
         completed = {
             **{name: value for name, value in document.items() if name not in _COMPLETED},
             "labels": labels | {"by_labeler": labelers(around.labelers, workload)},
             "lag": (document.get("lag") or {}) | around.lag,
             "version": None if line is None else _summary(line, parent),
-            "routers": [_of_workload(one, workload) for one in around.routers if workload in one.versions],
+            "routers": [_of_workload(one, workload, is_silent=is_silent) for one, is_silent in routers],
             "dead_letters": self._letters.status(workload, around.now),
         }
         begun = to_json(completed)[:-1]
@@ -144,46 +126,42 @@ class StatusDocuments:
         last_seen = [*(one.status.updated_at for one in routers), *(one.status.updated_at for one in recalibrators)]
         quiet = tuple((until - at > SILENT_AFTER) + (now - at > GONE_AFTER) for at in last_seen)
         key = (self._cache.instances_revision, self._letters.revision, now.replace(second=0, microsecond=0), quiet)
-        known = self._around
-        if known is not None and known.key == key:
-            return known
-        known_routers = [
-            RouterNow(one.status, one.document, is_silent=until - one.status.updated_at > SILENT_AFTER)
+        if self._around is not None and self._around.key == key:
+            return self._around
+        known = [
+            (one, until - one.status.updated_at > SILENT_AFTER)
             for one in routers
             if now - one.status.updated_at <= GONE_AFTER
         ]
         live = [one for one in recalibrators if until - one.status.updated_at <= SILENT_AFTER]
+        instances = {
+            "routers": [one.document for one in routers],
+            "recalibrators": [one.document for one in recalibrators],
+            "dead_letters": self._letters.status(None, now),
+        }
         self._around = _Around(
             key=key,
             now=now,
-            routers=known_routers,
+            routers=[(one.document, is_silent) for one, is_silent in known],
             labelers=[one.document for one in _joining(live) or _joining(recalibrators)],
-            lag=self._lag([one.status for one in known_routers if not one.is_silent], [one.status for one in live]),
-            instances=b",".join(
-                (
-                    b'"routers":' + to_json([one.document for one in routers]),
-                    b'"recalibrators":' + to_json([one.document for one in recalibrators]),
-                    b'"dead_letters":' + to_json(self._letters.status(None, now)),
-                )
-            ),
+            lag=self._lag([one.status for one, is_silent in known if not is_silent], [one.status for one in live]),
+            instances=to_json(instances)[1:],
         )
         return self._around
 
     def _lag(self, routers: Sequence[RouterStatus], recalibrators: Sequence[RecalibratorStatus]) -> dict[str, Any]:
         """Return lag by topic: records summed over readers, seconds of the one furthest behind."""
-        records: dict[str, int] = {}
-        seconds: dict[str, float] = {}
+        records, seconds = dict[str, int](), dict[str, float]()
         for router in routers:
             records[QUERIES.suffix] = records.get(QUERIES.suffix, 0) + sum(router.lag.values())
             if router.lag_s:
                 seconds[QUERIES.suffix] = max(seconds.get(QUERIES.suffix, 0.0), *router.lag_s.values())
-        for one in recalibrators:
-            for stage in one.stages.values():
-                for topic, behind in stage.lag.items():
-                    name = topic.removeprefix(self._prefix)
-                    records[name] = records.get(name, 0) + behind.records
-                    if behind.seconds is not None:
-                        seconds[name] = max(seconds.get(name, 0.0), behind.seconds)
+        lags = (lag for one in recalibrators for stage in one.stages.values() for lag in stage.lag.items())
+        for topic, behind in lags:
+            name = topic.removeprefix(self._prefix)
+            records[name] = records.get(name, 0) + behind.records
+            if behind.seconds is not None:
+                seconds[name] = max(seconds.get(name, 0.0), behind.seconds)
         return {"records": records, "seconds": {name: round(value, 3) for name, value in seconds.items()}}
 
 
@@ -214,14 +192,14 @@ def _summary(line: VersionLine, parent: VersionLine | None) -> VersionSummary:
     return VersionSummary(**shown, changed=changes(line, parent))
 
 
-def _of_workload(router: RouterNow, workload: str) -> dict[str, Any]:
+def _of_workload(document: dict[str, Any], workload: str, *, is_silent: bool) -> dict[str, Any]:
     """Return what one router does for one workload: a :class:`~schemas.status.WorkloadRouter` as JSON values."""
-    document, in_use = router.document, router.versions[workload]
+    in_use = document["versions"][workload]
     return {
         "instance_id": document["instance_id"],
         "serves": document.get("serves", "topic"),
-        "ready": document["ready"] and not router.is_silent,
-        "silent": router.is_silent,
+        "ready": document["ready"] and not is_silent,
+        "silent": is_silent,
         "version": in_use.get("version"),
         "since": in_use.get("since"),
         "trial": in_use.get("trial"),

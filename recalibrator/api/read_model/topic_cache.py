@@ -83,7 +83,7 @@ class TopicCache:
             with self._lock:
                 taker(key.decode(), value, timestamp_ms)
                 self.revision += 1
-        except (DecodeError, UnicodeDecodeError, ValueError):
+        except (DecodeError, ValueError):
             return False
         return True
 
@@ -147,13 +147,11 @@ class TopicCache:
             return [known[name] for name in sorted(known)]
 
     def _take_status(self, workload: str, value: bytes | None, _timestamp_ms: int | None) -> None:
-        entry = self._workloads[workload] if workload in self._workloads else _Workload()
-        if value is None:
-            entry.status = entry.document = None
-        else:
-            status = WorkloadStatus.from_json(value)
-            entry.status, entry.document = status, from_json(value)
-            entry.history.add_status(status)
+        entry = self._workloads.get(workload, _Workload())
+        entry.status = None if value is None else WorkloadStatus.from_json(value)
+        entry.document = None if value is None else from_json(value)
+        if entry.status is not None:
+            entry.history.add_status(entry.status)
         entry.revision += 1
 
     def _take_instance(
@@ -165,11 +163,11 @@ class TopicCache:
         _timestamp_ms: int | None,
     ) -> None:
         latest = None if value is None else Instance(kind.from_json(value), from_json(value))
+        # Taken out and put in again with every record, the first is the longest silent.
         known.pop(instance_id, None)
         if latest is not None:
             known[instance_id] = latest
-        while len(known) > MOST_INSTANCES:
-            # Taken out and put in again with every record, the first is the longest silent.
+        if len(known) > MOST_INSTANCES:
             del known[next(iter(known))]
         self.instances_revision += 1
 

@@ -63,9 +63,9 @@ class VersionLine:
 
 def version_line(version: CalibrationVersion) -> VersionLine:
     """Return a version's line."""
-    evidence = version.evidence
-    content_of = evidence.details.get("content_of")
-    knots = version.map.uncertainty
+    evidence, knots = version.evidence, version.map.uncertainty
+    content_of, audit = evidence.details.get("content_of"), evidence.details.get("label_audit")
+    is_audited = version.audit_probability > 0.0 or (isinstance(audit, dict) and audit.get("suspected") is not None)
     sampled = np.interp(_SAMPLED_U, knots, version.map.error_probability) if knots else np.zeros(0)
     return VersionLine(
         version=version.version,
@@ -82,7 +82,7 @@ def version_line(version: CalibrationVersion) -> VersionLine:
         labels=evidence.labels,
         parent_version=version.parent_version,
         content_of=content_of if isinstance(content_of, int) else None,
-        is_sound=version.state == "active" and evidence.drift_state in (None, "ok") and not _audited(version),
+        is_sound=version.state == "active" and evidence.drift_state in (None, "ok") and not is_audited,
         sampled=tuple(sampled.tolist()),
         micro_f1_95=interval_95(version),
     )
@@ -96,9 +96,12 @@ def interval_95(version: CalibrationVersion) -> Interval | None:
         return version.evidence.micro_f1
 
 
-def _audited(version: CalibrationVersion) -> bool:
-    audit = version.evidence.details.get("label_audit")
-    return version.audit_probability > 0.0 or (isinstance(audit, dict) and audit.get("suspected") is not None)
+def _comparable(line: VersionLine) -> dict[str, JsonValue]:
+    names = ("state", "target", "uncertainty_threshold", "threshold", "escalation_rate", "exploration")
+    return {name: getattr(line, name) for name in names} | {
+        "micro_f1": None if line.micro_f1 is None else line.micro_f1.estimate,
+        "sequential_cost": None if line.cost is None else line.cost.sequential,
+    }
 
 
 def changes(line: VersionLine, parent: VersionLine | None) -> dict[str, tuple[JsonValue, JsonValue]]:
@@ -108,19 +111,8 @@ def changes(line: VersionLine, parent: VersionLine | None) -> dict[str, tuple[Js
     """
     if parent is None:
         return {}
-    pairs: dict[str, tuple[JsonValue, JsonValue]] = {
-        name: (getattr(parent, name), getattr(line, name))
-        for name in ("state", "target", "uncertainty_threshold", "threshold", "escalation_rate", "exploration")
-    }
-    pairs["micro_f1"] = (
-        None if parent.micro_f1 is None else parent.micro_f1.estimate,
-        None if line.micro_f1 is None else line.micro_f1.estimate,
-    )
-    pairs["sequential_cost"] = (
-        None if parent.cost is None else parent.cost.sequential,
-        None if line.cost is None else line.cost.sequential,
-    )
-    found = {name: pair for name, pair in pairs.items() if pair[0] != pair[1]}
+    before, after = _comparable(parent), _comparable(line)
+    found = {name: (before[name], value) for name, value in after.items() if before[name] != value}
     if line.sampled and parent.sampled:
         moved = np.abs(np.subtract(line.sampled, parent.sampled))
         place = int(np.argmax(moved))
@@ -142,15 +134,9 @@ def last_that_held(lines: Sequence[VersionLine], current: int | None) -> Version
 
     ``lines``: newest first.
     """
-    decided = [line for line in lines if line.trigger not in _TRIALS]
-    return next(
-        (
-            line
-            for after, line in pairwise(decided)
-            if has_held(line, after.created_at) and (current is None or line.version < current)
-        ),
-        None,
-    )
+    decided = (line for line in lines if line.trigger not in _TRIALS)
+    held = (line for after, line in pairwise(decided) if has_held(line, after.created_at))
+    return next((line for line in held if current is None or line.version < current), None)
 
 
 def escalating_since(lines: Sequence[VersionLine], rate: float) -> datetime | None:
@@ -170,10 +156,8 @@ def visible_moves(lines: Sequence[VersionLine]) -> Iterator[VersionLine]:
     """
     shown: float | None = None
     for line in reversed(lines):
-        rate = line.escalation_rate
-        if rate is None or line.trigger in _TRIALS:
-            continue
-        if shown is not None and abs(rate - shown) < VISIBLE:
+        rate = None if line.trigger in _TRIALS else line.escalation_rate
+        if rate is None or (shown is not None and abs(rate - shown) < VISIBLE):
             continue
         if shown is not None:
             yield line

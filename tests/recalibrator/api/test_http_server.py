@@ -7,6 +7,7 @@ import json
 import socket
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack, closing, contextmanager
 from threading import Event
 from typing import Any
 
@@ -16,10 +17,10 @@ from fastapi import FastAPI
 from recalibrator.api import http_requests as bodies
 from recalibrator.api import http_server as server
 from recalibrator.api.http_server import HttpServer
-from recalibrator.api.http_stage import create_waiting_app
+from recalibrator.api.http_stage import Shared, waiting_server
 from recalibrator.prometheus_metrics import Metrics
-from tests.support.api import Api, make_api
-from ucci_runtime.refusals import RequestHosts
+from tests.support.api import Api, make_api, make_settings
+from tests.support.clocks import ManualClock
 
 PATIENCE_S = 30.0
 HEAD = (
@@ -32,33 +33,34 @@ def api() -> Api:
     return make_api(max_body_bytes=100_000)
 
 
+@contextmanager
+def started(running: HttpServer) -> Iterator[HttpServer]:
+    running.start()
+    try:
+        yield running
+    finally:
+        running.close()
+
+
 @pytest.fixture
 def port(api: Api) -> Iterator[int]:
-    running = HttpServer(api.client.app, "127.0.0.1", 0)
-    running.start()
-    yield running.port
-    running.close()
+    with started(HttpServer(api.client.app, "127.0.0.1", 0)) as running:
+        yield running.port
 
 
 def test_one_server_waits_for_the_broker_and_then_serves(api: Api) -> None:
     """Until there is a broker the probes answer, and whatever else is asked is 503 with when to ask again."""
     missing = ["waiting for the broker: no broker answers"]
-    running = HttpServer(
-        create_waiting_app(lambda: missing, Metrics(), RequestHosts.of("127.0.0.1", ())), "127.0.0.1", 0
-    )
-    running.start()
-    try:
+    waiting = waiting_server(make_settings(http_port=0), Shared(Metrics(), ManualClock(), lambda: missing))
+    with started(waiting) as running:
         assert _get(running.port, "/healthz")[0] == 200
         code, _, body = _get(running.port, "/readyz")
         assert (code, json.loads(body)["missing"]) == (503, missing)
         code, retry_after, body = _get(running.port, "/v1/status")
-        assert (code, json.loads(body)["error"]["code"]) == (503, "broker_away")
-        assert retry_after
+        assert (code, json.loads(body)["error"]["code"], bool(retry_after)) == (503, "broker_away", True)
         running.use(api.client.app)
         running.start()
         assert _get(running.port, "/v1/status")[0] == _get(running.port, "/readyz")[0] == 200
-    finally:
-        running.close()
 
 
 def test_making_the_description_kept_all_others_waiting(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -71,31 +73,27 @@ def test_making_the_description_kept_all_others_waiting(monkeypatch: pytest.Monk
         return make(app)
 
     monkeypatch.setattr(FastAPI, "openapi", make_slowly)
-    running = HttpServer(make_api().client.app, "127.0.0.1", 0)
-    running.start()
-    try:
-        with ThreadPoolExecutor(2) as pool:
-            asked = [pool.submit(_get, running.port, "/openapi.json") for _ in range(2)]
-            try:
-                assert begun.wait(PATIENCE_S)
-                assert _get(running.port, "/healthz")[0] == 200
-                assert not any(one.done() for one in asked)
-            finally:
-                release.set()
-            codes = {one.result(PATIENCE_S)[0] for one in asked}
-    finally:
-        running.close()
+    with started(HttpServer(make_api().client.app, "127.0.0.1", 0)) as running, ThreadPoolExecutor(2) as pool:
+        asked = [pool.submit(_get, running.port, "/openapi.json") for _ in range(2)]
+        try:
+            assert begun.wait(PATIENCE_S)
+            assert _get(running.port, "/healthz")[0] == 200
+            assert not any(one.done() for one in asked)
+        finally:
+            release.set()
+        codes = {one.result(PATIENCE_S)[0] for one in asked}
     assert (codes, made) == ({200}, [True])
 
 
+def _connection(port: int) -> closing[http.client.HTTPConnection]:
+    return closing(http.client.HTTPConnection("127.0.0.1", port, timeout=PATIENCE_S))
+
+
 def _get(port: int, path: str) -> tuple[int, str | None, bytes]:
-    connection = http.client.HTTPConnection("127.0.0.1", port, timeout=PATIENCE_S)
-    try:
+    with _connection(port) as connection:
         connection.request("GET", path)
         answer = connection.getresponse()
         return answer.status, answer.getheader("Retry-After"), answer.read()
-    finally:
-        connection.close()
 
 
 def _answer_and_end(port: int, sent: bytes) -> bytes:
@@ -132,24 +130,22 @@ def test_a_declared_length_above_the_limit_is_413_at_once(port: int) -> None:
 @pytest.mark.parametrize("path", ["/v1/feedback", "/v1/feedback:batch"])
 def test_a_chunked_body_is_413_at_the_limit(port: int, path: str) -> None:
     """A body of no declared length is refused at the limit and the sender sees it."""
-    connection = http.client.HTTPConnection("127.0.0.1", port, timeout=PATIENCE_S)
     pieces = (b"x" * 50_000 for _ in range(40))
     media_type = "application/jsonl" if path.endswith("batch") else "application/json"
 
-    connection.request("POST", path, pieces, {"Content-Type": media_type}, encode_chunked=True)
+    with _connection(port) as connection:
+        connection.request("POST", path, pieces, {"Content-Type": media_type}, encode_chunked=True)
 
-    assert connection.getresponse().status == 413
-    connection.close()
+        assert connection.getresponse().status == 413
 
 
 def test_a_kept_connection_serves_one_request_after_another(port: int) -> None:
-    connection = http.client.HTTPConnection("127.0.0.1", port, timeout=PATIENCE_S)
-    for number in range(3):
-        body = json.dumps({"query_id": f"q-{number}", "entities": None})
-        connection.request("POST", "/v1/feedback", body, {"Content-Type": "application/json"})
-        answer = connection.getresponse()
-        assert (answer.status, answer.read()[:11]) == (202, b'{"query_id"')
-    connection.close()
+    with _connection(port) as connection:
+        for number in range(3):
+            body = json.dumps({"query_id": f"q-{number}", "entities": None})
+            connection.request("POST", "/v1/feedback", body, {"Content-Type": "application/json"})
+            answer = connection.getresponse()
+            assert (answer.status, answer.read()[:11]) == (202, b'{"query_id"')
 
 
 @pytest.mark.parametrize("path", ["/v1/feedback", "/v1/feedback:batch"])
@@ -193,15 +189,11 @@ def test_silent_connections_without_a_key_use_up_the_files(port: int, monkeypatc
     """Beyond the limit the connection that has waited longest without a request makes room."""
     monkeypatch.setattr(server, "STRAY_TIMEOUT_S", PATIENCE_S)
     monkeypatch.setattr(server, "MAX_CONNECTIONS", 5)
-    silent = [socket.create_connection(("127.0.0.1", port), PATIENCE_S) for _ in range(12)]
-    try:
+    with ExitStack() as opened:
+        silent = [opened.enter_context(socket.create_connection(("127.0.0.1", port), PATIENCE_S)) for _ in range(12)]
         # Accepted in order: once these have ended, all twelve have been seen.
         assert [connection.recv(1) for connection in silent[:7]] == [b""] * 7
-        asking = http.client.HTTPConnection("127.0.0.1", port, timeout=PATIENCE_S)
+        asking = opened.enter_context(_connection(port))
         asking.request("GET", "/healthz")
         assert asking.getresponse().status == 200
         assert silent[7].recv(1) == b""
-        asking.close()
-    finally:
-        for connection in silent:
-            connection.close()
