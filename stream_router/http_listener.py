@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import OrderedDict
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Iterable
 from typing import Final, NamedTuple
 
 import structlog
@@ -171,9 +171,20 @@ class HttpListener:
                 self._await_request(connection, KEPT_S)
 
 
-def guarded(hosts: RequestHosts, setting: str, error: ErrorShape) -> Middleware:
-    """Return a middleware that refuses foreign names, and answers a fault of ours with nothing of its insides."""
+def application(
+    hosts: RequestHosts, setting: str, error: ErrorShape, routes: Iterable[web.RouteDef]
+) -> web.Application:
+    """Return an application that refuses foreign names, and answers a fault of ours with nothing of its insides.
 
+    ``setting`` is where names are allowed. Each answer has the headers that browsers obey.
+    """
+    app = web.Application(middlewares=[_guarded(hosts, setting, error)])
+    app.on_response_prepare.append(_add_headers)
+    app.add_routes(routes)
+    return app
+
+
+def _guarded(hosts: RequestHosts, setting: str, error: ErrorShape) -> Middleware:
     @web.middleware
     async def guard(request: web.Request, handler: Handler) -> web.StreamResponse:
         host = request.headers.get("Host")
@@ -193,8 +204,7 @@ def guarded(hosts: RequestHosts, setting: str, error: ErrorShape) -> Middleware:
     return guard
 
 
-async def add_headers(_request: web.Request, response: web.StreamResponse) -> None:
-    """Add the headers that browsers obey; for an application's ``on_response_prepare``."""
+async def _add_headers(_request: web.Request, response: web.StreamResponse) -> None:
     for name, value in SECURITY_HEADERS.items():
         response.headers.setdefault(name, value)
     # The library would name itself and Python, with their versions.
@@ -231,9 +241,7 @@ def status_routes(
 
 def status_listener(host: str, port: int, hosts: RequestHosts, routes: list[web.RouteDef]) -> HttpListener:
     """Return what serves the status of a router that takes its queries from the topic."""
-    app = web.Application(middlewares=[guarded(hosts, "router.allowed_hosts", _error)])
-    app.on_response_prepare.append(add_headers)
-    app.add_routes(routes)
+    app = application(hosts, "router.allowed_hosts", _error, routes)
     return HttpListener(app, host, port, Bounds(MAX_CONNECTIONS, LIFETIME_S, spares_answers=False))
 
 

@@ -27,7 +27,7 @@ from stream_router.gateway import openai_protocol
 from stream_router.gateway.admission import BROKER_RETRY_AFTER_S, RETRY_AFTER_S, Admission
 from stream_router.gateway.openai_protocol import ID_HEADER, Call, Endpoint, Workloads, read_call
 from stream_router.gateway.verdicts import RecentCallers, read_verdict
-from stream_router.http_listener import NOWHERE, Bounds, HttpListener, add_headers, guarded
+from stream_router.http_listener import NOWHERE, Bounds, HttpListener, application
 from stream_router.otel_tracing import TRACEPARENT, TRACESTATE, Trace, Tracing, as_headers
 from stream_router.ports import Answerer
 from stream_router.prometheus_metrics import Metrics
@@ -126,17 +126,14 @@ class GatewayApi:
         """Return what serves this, and the status of the process, at the configured address."""
         options = self._options
         hosts = RequestHosts.of(options.http_host, options.allowed_hosts)
-        app = web.Application(middlewares=[guarded(hosts, "gateway.allowed_hosts", _foreign)])
-        app.on_response_prepare.append(add_headers)
-        app.add_routes(
-            [
-                *(web.post(path, partial(self._complete, endpoint)) for path, endpoint in _PATHS.items()),
-                web.post(_FEEDBACK, self._judge),
-                web.get(_MODELS, self._models),
-                web.get(f"{_MODELS}/{{model:.+}}", self._models),
-                *status,
-            ]
-        )
+        routes = [
+            *(web.post(path, partial(self._complete, endpoint)) for path, endpoint in _PATHS.items()),
+            web.post(_FEEDBACK, self._judge),
+            web.get(_MODELS, self._models),
+            web.get(f"{_MODELS}/{{model:.+}}", self._models),
+            *status,
+        ]
+        app = application(hosts, "gateway.allowed_hosts", _foreign, routes)
         bounds = Bounds(options.max_connections, STRAY_TIMEOUT_S, spares_answers=True)
         return HttpListener(app, options.http_host, options.http_port, bounds)
 

@@ -34,26 +34,20 @@ def read_reply(body: bytes, signal: UncertaintySignal) -> Reply:
         choice = document["choices"][0]
         text = choice["message"]["content"] if "message" in choice else choice["text"]
         tokens = list(_tokens(choice.get("logprobs")))
-        uncertainty = signal.of(tokens)
-        usage = document.get("usage") or {}
-        counts = usage.get("completion_tokens"), usage.get("prompt_tokens")
+        uncertainty, usage = signal.of(tokens), document.get("usage") or {}
         reason = choice.get("finish_reason")
+        # A word by the protocol; whatever else a server sends goes into every result.
+        reason = reason[:_MAX_REASON_CHARS] if isinstance(reason, str) else None
+        return _reply(text if isinstance(text, str) else "", reason, uncertainty, usage, len(tokens))
     except _MISSHAPEN as error:
         raise MalformedReplyError(f"not a completion: {type(error).__name__}: {error}") from None
-    # A word by the protocol; whatever else a server sends goes into every result.
-    reason = reason[:_MAX_REASON_CHARS] if isinstance(reason, str) else None
-    return _reply(text if isinstance(text, str) else "", reason, uncertainty, counts, len(tokens))
 
 
 def _reply(
-    text: str,
-    reason: str | None,
-    uncertainty: float | None,
-    counts: tuple[Any, Any],
-    seen: int,
-    marks: tuple[TokenMark, ...] = (),
+    text: str, reason: str | None, uncertainty: float | None, usage: Any, seen: int, marks: tuple[TokenMark, ...] = ()
 ) -> Reply:
-    """Return a reply; ``counts`` are the tokens written and read as the server says, ``seen`` those that came."""
+    """Return a reply; ``usage`` has the tokens written and read as the server says, ``seen`` are those that came."""
+    counts = usage.get("completion_tokens"), usage.get("prompt_tokens")
     written, read = (count if _is_count(count) else None for count in counts)
     return Reply(text, reason, seen if written is None else written, uncertainty, read or 0, marks)
 
@@ -131,10 +125,9 @@ class StreamedReply:
         if self._finish_reason is None:
             raise MalformedReplyError("the stream ended before the answer did")
         usage = self._usage if isinstance(self._usage, dict) else {}
-        counts = usage.get("completion_tokens"), usage.get("prompt_tokens")
         uncertainty = uncertainty_of(self._certainties)
         seen, marks = len(self._certainties), tuple(self._marks)
-        return _reply("".join(self._texts), self._finish_reason, uncertainty, counts, seen, marks)
+        return _reply("".join(self._texts), self._finish_reason, uncertainty, usage, seen, marks)
 
 
 #: What reading something that is no completion as one gives.
