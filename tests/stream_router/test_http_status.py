@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator, Callable
-from contextlib import asynccontextmanager, suppress
+from contextlib import asynccontextmanager
 from datetime import UTC, datetime
 
 import aiohttp
@@ -14,10 +14,10 @@ from prometheus_client import CollectorRegistry
 from schemas.status import RouterStatus
 from stream_router import http_listener
 from stream_router.http_listener import HttpListener, status_listener, status_routes
+from tests.stream_router.gateway.test_http_api import PATIENCE_S, connected, ends_unanswered, status_of
 from ucci_runtime.refusals import RequestHosts
 
 NOW = datetime(2026, 1, 31, 12, tzinfo=UTC)
-PATIENCE_S = 30.0
 PATHS = ("/healthz", "/readyz", "/metrics", "/v1/status", "/nowhere")
 ASK = b"GET /v1/status HTTP/1.1\r\nHost: 127.0.0.1\r\n\r\n"
 
@@ -53,18 +53,6 @@ async def asked(server: HttpListener, path: str, host: str = "127.0.0.1") -> Asy
         yield answer
 
 
-async def until_ended(port: int, sent: bytes = b"") -> bytes:
-    """Send, and read until the server ends the connection."""
-    reader, writer = await asyncio.open_connection("127.0.0.1", port)
-    writer.write(sent)
-    try:
-        return await asyncio.wait_for(reader.read(), PATIENCE_S)
-    except ConnectionError:
-        return b""
-    finally:
-        writer.close()
-
-
 @pytest.mark.parametrize("path", ["/metrics", "/v1/status"])
 async def test_a_fault_of_the_service_shows_nothing_of_its_insides(path: str) -> None:
     async with serving(failing) as server, asked(server, path) as answer:
@@ -87,17 +75,15 @@ async def test_dns_rebinding_is_refused_on_loopback(path: str) -> None:
 @pytest.mark.parametrize("sent", [b"", b"GET /healthz HTT", b"GET /healthz HTTP/1.1\r\nHost: 127.0.0.1\r\nX: "])
 async def test_a_request_that_never_ends_keeps_its_connection(sent: bytes, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(http_listener, "LIFETIME_S", 0.2)
-    async with serving() as server:
-        assert await until_ended(server.port, sent) == b""
+    async with serving() as server, connected(server.port, sent) as ((reader, _),):
+        assert await ends_unanswered(reader)
 
 
 async def test_an_answer_that_nobody_reads_keeps_its_connection(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(http_listener, "LIFETIME_S", 0.3)
-    async with serving() as server:
-        _, writer = await asyncio.open_connection("127.0.0.1", server.port, limit=1_024)
+    async with serving() as server, connected(server.port) as ((_, writer),):
         with pytest.raises(ConnectionError):
             await send_for_ever(writer)
-        writer.close()
 
 
 async def send_for_ever(writer: asyncio.StreamWriter) -> None:
@@ -109,12 +95,6 @@ async def send_for_ever(writer: asyncio.StreamWriter) -> None:
 async def test_silent_connections_shut_out_the_next_caller(monkeypatch: pytest.MonkeyPatch) -> None:
     """Beyond the limit the oldest connection makes room."""
     monkeypatch.setattr(http_listener, "MAX_CONNECTIONS", 4)
-    async with serving() as server:
-        silent = [await asyncio.open_connection("127.0.0.1", server.port) for _ in range(4)]
-        reader, writer = await asyncio.open_connection("127.0.0.1", server.port)
-        writer.write(ASK)
-        assert (await asyncio.wait_for(reader.readline(), PATIENCE_S)).startswith(b"HTTP/1.1 200")
-        with suppress(ConnectionError):
-            assert await asyncio.wait_for(silent[0][0].read(), PATIENCE_S) == b""
-        for _, other in (*silent, (reader, writer)):
-            other.close()
+    async with serving() as server, connected(server.port, count=4) as silent, connected(server.port, ASK) as new:
+        assert await status_of(new[0][0]) == 200
+        assert await ends_unanswered(silent[0][0])

@@ -91,7 +91,6 @@ def context_of(headers: Mapping[str, Any]) -> dict[str, str]:
 
 
 async def test_context_passes_through_without_a_tracer() -> None:
-    """Without a tracer, a query's context reaches both models and the result unchanged."""
     async with routing(Tracing()) as r:
         outcome = await r.route(GIVEN)
         given = {"traceparent": PARENT, "tracestate": "vendor=1"}

@@ -144,7 +144,6 @@ async def test_rejecting_large_server_stays_up_with_fewer_calls() -> None:
 
 
 async def test_status_separates_overload_from_outage() -> None:
-    """The status distinguishes an overloaded server from one that is down, and the router stays ready."""
     async with bench(KEEPS, small_timeout_s=0.5) as b:
         b.small.saturate(places=2, latency_s=0.1)
         calls = [asyncio.create_task(b.answer(f"q{n}")) for n in range(60)]
@@ -160,7 +159,6 @@ async def test_status_separates_overload_from_outage() -> None:
 
 
 async def test_hung_server_recovers_with_one_call() -> None:
-    """A server that hangs is down until it answers a probe, and then starts with one call at a time."""
     async with bench(KEEPS, small_timeout_s=0.2) as b:
         b.small.play(Fault("hang"))
         calls = [asyncio.create_task(b.answer(f"q{n}")) for n in range(20)]

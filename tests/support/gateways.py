@@ -60,8 +60,12 @@ class RunningGateway:
     session: aiohttp.ClientSession
 
     @property
+    def port(self) -> int:
+        return self.service.http_port
+
+    @property
     def url(self) -> str:
-        return f"http://127.0.0.1:{self.service.http_port}"
+        return f"http://127.0.0.1:{self.port}"
 
     async def post(self, path: str, body: Any, **headers: str) -> Answered:
         """Send a request; a body that is no bytes goes as JSON."""

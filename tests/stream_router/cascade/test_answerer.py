@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import math
+import re
 from base64 import b64encode
 from collections.abc import Callable, Mapping
 from dataclasses import replace
@@ -79,34 +80,27 @@ async def test_version_at_the_small_answer_decides() -> None:
         (Fault("status", status=400), "HTTP 400"),
         (Fault("status", status=500), "HTTP 500"),
         (Fault("abort"), "abort"),
+        (None, "Cannot connect|Disconnected"),
     ],
 )
-async def test_a_small_model_that_fails_escalates(fault: Fault, error: str) -> None:
+async def test_a_small_model_that_fails_or_is_down_escalates(fault: Fault | None, error: str) -> None:
     async with bench(KEEPS) as b:
-        b.small.play(replace(fault, containing="canon"))
+        if fault is None:
+            await b.small.stop()
+        else:
+            b.small.play(replace(fault, containing="canon"))
         event = await b.answer()
+        assert b.answerer.can_answer
+        assert b.outages == (set() if fault else {"small"})
     assert (event.answered_by, event.decision.reason) == ("large", "small_failed")
     assert (event.decision.uncertainty, event.decision.large_probability) == (None, 1.0)
     assert event.small is not None
     assert (event.small.valid, event.small.uncertainty) == (False, None)
-    assert error in str(event.small.error)
-
-
-async def test_a_small_server_that_is_down_escalates() -> None:
-    async with bench(KEEPS) as b:
-        await b.small.stop()
-        event = await b.answer()
-        assert event.answered_by == "large"
-        assert event.small is not None
-        assert "Cannot connect" in str(event.small.error) or "Disconnected" in str(event.small.error)
-        assert b.answerer.can_answer
-        assert b.outages == {"small"}
-        assert b.answerer.health()["photo"]["small"].state != "up"
+    assert re.search(error, str(event.small.error))
 
 
 @pytest.mark.parametrize("down", [False, True], ids=["fails_on_this_query", "is_down"])
 async def test_large_failure_degrades_and_still_costs(down: bool) -> None:
-    """If the large model fails, the small answer is served, and the failed call counts in the cost."""
     async with bench(ESCALATES, cost={"small": 1.0, "large": 3.0}) as b:
         if down:
             await b.large.stop()
@@ -121,7 +115,6 @@ async def test_large_failure_degrades_and_still_costs(down: bool) -> None:
 
 
 async def test_large_outage_wait_holds_the_query() -> None:
-    """If so configured, an escalated query waits for the large server."""
     async with bench(ESCALATES, large_outage="wait") as b:
         await b.large.stop()
         call = asyncio.create_task(b.answer())
@@ -302,7 +295,6 @@ async def test_the_two_models_have_places_of_their_own() -> None:
 
 
 async def test_hung_large_server_does_not_block_the_small() -> None:
-    """The small model goes on answering while hung calls occupy every slot of the large one."""
     async with bench(ESCALATES, large_max_concurrency=1) as b:
         b.large.play(Fault("hang"))
         stuck = [asyncio.create_task(b.answer(f"q{n}")) for n in range(10)]

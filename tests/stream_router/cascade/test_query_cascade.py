@@ -179,7 +179,6 @@ def test_what_becomes_of_a_query_that_both_were_down_for(
 
 @pytest.mark.parametrize("kind", ["kept", "threshold", "none"])
 def test_recovered_small_model_decides_as_usual(kind: Kind) -> None:
-    """If the small model comes back first, its answer is decided on as if there had been no outage."""
     life, later = cascade(), NOW + timedelta(minutes=5)
     run_both(life, "threshold", DOWN, DOWN)
     if go_on(life, kind, ("small", VALID), now=later) != Serve("small"):

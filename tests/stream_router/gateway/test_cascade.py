@@ -9,7 +9,7 @@ from contextlib import asynccontextmanager
 from schemas.draws import uniform
 from tests.support.gateways import RunningGateway, cascade, cluster, gateway, gateway_settings
 from tests.support.memory_broker.broker import MemoryCluster
-from tests.support.scripted_model_server import Fault, ScriptedModelServer
+from tests.support.scripted_model_server import ScriptedModelServer
 from tests.support.versions import sealed_version
 
 
@@ -66,17 +66,3 @@ async def test_ids_searched_offline_win_no_labels_at_a_gateway() -> None:
         found = [(await running.complete("canon", name)).json for name in searched]
     assert [one["id"] for one in found] == searched
     assert sum(one["ucci"]["label_requested"] for one in found) < len(searched) / 2
-
-
-async def test_a_query_that_both_models_refuse_is_a_dead_letter() -> None:
-    """Its caller learns nothing of the servers behind; the letter says what they said."""
-    topics = cluster()
-    async with between(topics) as (running, small, large):
-        for server in (small, large):
-            server.play(Fault("status", status=400, containing="bad"))
-        found = await running.complete("bad query", "q-1")
-        assert (found.status, found.code) == (502, "models_failed")
-        assert b"scripted" not in found.body
-        assert (await running.complete("good query")).status == 200
-    (letter,) = topics.records("ucci.dead-letters")
-    assert b"as scripted" in (dict(letter.headers)["dlq.error"] or b"")

@@ -32,6 +32,9 @@ def chat(content: Any, **more: Any) -> dict[str, Any]:
     return {"model": "photo", "messages": [{"role": "user", "content": content}]} | more
 
 
+CHAT: dict[str, Any] = {"endpoint": "chat"}
+
+
 def refusal(document: Any, endpoint: Endpoint = "completions", **how: Any) -> RequestRefused:
     with pytest.raises(RequestRefused) as raised:
         read(document, endpoint, **how)
@@ -138,46 +141,36 @@ def test_the_caller_may_name_the_query(metadata: Any, header: str | None, expect
 
 
 @pytest.mark.parametrize(
-    ("metadata", "header", "param"),
+    ("document", "how", "param"),
     [
-        ({"query_id": "m"}, "h", "metadata.query_id"),
-        ({"query_id": 7}, None, "metadata.query_id"),
-        ({"query_id": ""}, None, "metadata.query_id"),
-        ({"query_id": "x" * 513}, None, "metadata.query_id"),
-        (None, "x" * 513, "X-Query-Id"),
-        (None, "", "X-Query-Id"),
-        (None, "\xe9", "X-Query-Id"),
-        ("m", None, "metadata"),
+        (asked(metadata={"query_id": "m"}), {"given_id": "h"}, "metadata.query_id"),
+        (asked(metadata={"query_id": 7}), {}, "metadata.query_id"),
+        (asked(metadata={"query_id": ""}), {}, "metadata.query_id"),
+        (asked(metadata={"query_id": "x" * 513}), {}, "metadata.query_id"),
+        (asked(), {"given_id": "x" * 513}, "X-Query-Id"),
+        (asked(), {"given_id": ""}, "X-Query-Id"),
+        (asked(), {"given_id": "\xe9"}, "X-Query-Id"),
+        (asked(metadata="m"), {}, "metadata"),
+        (asked(metadata={"deep": "x" * 70_000}), {}, "metadata"),
+        ({"model": "photo"}, {}, "prompt"),
+        (asked(prompt=["a", "b"]), {}, "prompt"),
+        (asked(prompt=[1, 2]), {}, "prompt"),
+        (asked(prompt=""), {}, "prompt"),
+        (asked(prompt="x" * 32_769), {}, "prompt"),
+        ({"model": "photo"}, CHAT, "messages"),
+        ({"model": "photo", "messages": "canon"}, CHAT, "messages"),
+        ({"model": "photo", "messages": []}, CHAT, "messages"),
+        ({"model": "photo", "messages": [{"role": "system", "content": "x"}]}, CHAT, "messages"),
+        ({"model": "photo", "messages": ["canon"]}, CHAT, "messages[0]"),
+        (chat(""), CHAT, "messages[0].content"),
+        (chat(None), CHAT, "messages[0].content"),
+        (chat([{"type": "image_url", "image_url": {}}]), CHAT, "messages[0].content[0].type"),
     ],
 )
-def test_a_bad_query_id_names_where_it_stands(metadata: Any, header: str | None, param: str) -> None:
-    found = refusal(asked(metadata=metadata), given_id=header)
+def test_a_bad_field_is_named_where_it_stands(document: Any, how: dict[str, Any], param: str) -> None:
+    found = refusal(document, **how)
     assert (found.status, found.field) == (400, param)
     assert str(found).startswith(param)
-
-
-@pytest.mark.parametrize(
-    ("document", "endpoint", "param"),
-    [
-        ({"model": "photo"}, "completions", "prompt"),
-        (asked(prompt=["a", "b"]), "completions", "prompt"),
-        (asked(prompt=[1, 2]), "completions", "prompt"),
-        (asked(prompt=""), "completions", "prompt"),
-        (asked(prompt="x" * 32_769), "completions", "prompt"),
-        ({"model": "photo"}, "chat", "messages"),
-        ({"model": "photo", "messages": "canon"}, "chat", "messages"),
-        ({"model": "photo", "messages": []}, "chat", "messages"),
-        ({"model": "photo", "messages": [{"role": "system", "content": "x"}]}, "chat", "messages"),
-        ({"model": "photo", "messages": ["canon"]}, "chat", "messages[0]"),
-        (chat(""), "chat", "messages[0].content"),
-        (chat(None), "chat", "messages[0].content"),
-        (chat([{"type": "image_url", "image_url": {}}]), "chat", "messages[0].content[0].type"),
-        (asked(metadata={"deep": "x" * 70_000}), "completions", "metadata"),
-    ],
-)
-def test_a_bad_field_is_named(document: Any, endpoint: Endpoint, param: str) -> None:
-    found = refusal(document, endpoint)
-    assert (found.status, found.field) == (400, param)
 
 
 @pytest.mark.parametrize(

@@ -38,7 +38,6 @@ def test_without_a_default_the_dead_letter_says_what_to_set() -> None:
 
 
 def test_unconfigured_workload_gets_no_default() -> None:
-    """A query of a workload that is not configured is refused instead of joining the default one."""
     with pytest.raises(DecodeError) as refused:
         decode_query(record(workload="audio"), BOTH, "photo")
     assert refused.value.reason == "unknown_workload"

@@ -145,7 +145,6 @@ def test_a_healthy_server_with_a_heavy_tail_keeps_its_calls(share: float) -> Non
 
 
 def test_slow_uncongested_server_keeps_its_limit() -> None:
-    """A server that takes most of the time-out without any load keeps its full limit."""
     random = Random(7)
     callers = Callers(256)
     callers.ask(lambda _: random.uniform(5.0, 7.0), 5_000)
@@ -207,7 +206,6 @@ async def settle() -> None:
 
 
 async def test_slots_are_granted_in_order() -> None:
-    """Slots are granted at once while any are free, and then in order of arrival."""
     slots, order = CallSlots(2), list[int]()
     assert [await slots.acquire() for _ in range(2)] == [True, True]
 
@@ -225,7 +223,6 @@ async def test_slots_are_granted_in_order() -> None:
 
 
 async def test_cancelled_handover_passes_to_the_next() -> None:
-    """A slot handed to a caller at the moment of its cancellation goes to the next."""
     slots = CallSlots(1)
     assert await slots.acquire()
     first, second = asyncio.create_task(slots.acquire()), asyncio.create_task(slots.acquire())
@@ -280,7 +277,6 @@ async def test_who_waits_too_long_leaves_the_queue_without_a_place() -> None:
 
 
 async def test_resize_grows_at_once_and_shrinks_on_release() -> None:
-    """More slots are granted at once; fewer take effect as slots are released."""
     slots = CallSlots(1)
     waiting = [asyncio.create_task(slots.acquire()) for _ in range(5)]
     await settle()
@@ -300,7 +296,6 @@ async def test_resize_grows_at_once_and_shrinks_on_release() -> None:
 
 @given(st.lists(st.booleans(), max_size=500))
 def test_retries_stay_within_the_budget(events: list[bool]) -> None:
-    """Retries never exceed the savings plus the share earned by successes."""
     budget, successes, retries = RetryBudget(), 0, 0
     for is_success in events:
         if is_success:

@@ -36,10 +36,6 @@ def lines(probed: tuple[Probed, ...]) -> list[tuple[str, str]]:
     return [(finding.kind, finding.line) for one in probed for finding in one.findings]
 
 
-async def test_two_good_servers_leave_nothing_to_say(servers: Servers) -> None:
-    assert lines(await probe_workload(asking(servers))) == []
-
-
 @pytest.mark.parametrize(
     ("faults", "changes", "kind", "line", "remedy"),
     [

@@ -57,12 +57,8 @@ def test_both_reply_shapes_give_the_papers_u(tokens: list[list[float]]) -> None:
 
 
 def test_chosen_token_outside_the_list_counts() -> None:
-    """A chosen token that chat leaves out of its list of alternatives still counts."""
-    entry = {
-        "token": "token_id:1",
-        "logprob": math.log(0.2),
-        "top_logprobs": [{"token": "token_id:2", "logprob": math.log(0.6)}],
-    }
+    listed = [{"token": "token_id:2", "logprob": math.log(0.6)}]
+    entry = {"token": "token_id:1", "logprob": math.log(0.2), "top_logprobs": listed}
     assert read_reply(with_logprobs({"content": [entry]}), TOKEN_MARGIN).uncertainty == pytest.approx(0.6)
 
 
@@ -89,6 +85,10 @@ def test_a_bad_usage_count_ends_in_no_internal_error(counted: Any) -> None:
     assert parse_answer("small", reply, ("iso",), 0.1).completion_tokens == 3
 
 
+#: What is no mapping of tokens to log-probabilities.
+WRONG: tuple[Any, ...] = ([1], {"a": "b"}, {"a": True}, {"a": math.nan})
+
+
 @pytest.mark.parametrize(
     "body",
     [
@@ -101,13 +101,10 @@ def test_a_bad_usage_count_ends_in_no_internal_error(counted: Any) -> None:
         b'{"choices": [{}]}',
         b'{"choices": [null]}',
         b'{"choices": [{"message": null}]}',
-        b'{"choices": [{"text": "x", "logprobs": {"top_logprobs": [[1]]}}]}',
-        b'{"choices": [{"text": "x", "logprobs": {"top_logprobs": [{"a": "b"}]}}]}',
-        b'{"choices": [{"text": "x", "logprobs": {"top_logprobs": [{"a": true}]}}]}',
-        b'{"choices": [{"text": "x", "logprobs": {"top_logprobs": [{"a": NaN}]}}]}',
-        b'{"choices": [{"text": "x", "logprobs": {"content": [{"top_logprobs": [{}]}]}}]}',
-        b'{"choices": [{"text": "x", "logprobs": {"content": [3]}}]}',
-        b'{"choices": [{"text": "x", "logprobs": 3}]}',
+        with_logprobs(3),
+        with_logprobs({"content": [3]}),
+        with_logprobs({"content": [{"top_logprobs": [{}]}]}),
+        *(with_logprobs({"top_logprobs": [alternatives]}) for alternatives in WRONG),
         b'{"choices": [{"text": "x"}], "usage": 3}',
         b'{"choices": [{"text": "half a pair: \\ud83d"}]}',
         b"\xff\xfe",

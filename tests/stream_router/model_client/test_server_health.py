@@ -65,7 +65,6 @@ def test_failed_calls_alone_never_open_it_however_many() -> None:
 
 @pytest.mark.parametrize("event", [HealthEvent.UNREACHABLE, HealthEvent.PROBE_FAILED])
 def test_consecutive_failures_open_the_breaker(event: HealthEvent) -> None:
-    """Failed probes and refused connections open the breaker unless something is answered in between."""
     breaker = in_state(HealthState.SUSPECT)
     for each in [event] * 2 + [HealthEvent.SUCCESS] + [event] * 2:
         breaker.advance(each, 0.0)
@@ -74,7 +73,6 @@ def test_consecutive_failures_open_the_breaker(event: HealthEvent) -> None:
 
 
 def test_delayed_probes_open_after_the_patience() -> None:
-    """Probes that a busy server delays open the breaker only once its patience has run out."""
     breaker = in_state(HealthState.SUSPECT)
     began_s = breaker.since_s
     assert breaker.advance(HealthEvent.PROBE_SENT, began_s) is HealthState.SUSPECT
@@ -85,7 +83,6 @@ def test_delayed_probes_open_after_the_patience() -> None:
 
 
 def test_earlier_failures_do_not_reopen_it() -> None:
-    """Failures from before the recovery do not open the breaker again at once."""
     breaker = in_state(HealthState.OPEN)
     for _ in range(10):
         breaker.advance(HealthEvent.PROBE_FAILED, 2.0)
@@ -94,7 +91,6 @@ def test_earlier_failures_do_not_reopen_it() -> None:
 
 
 def test_probe_pauses_grow_to_a_second() -> None:
-    """Probes come soon at first and never more than a second apart."""
     breaker = Breaker(PATIENCE_S)
     breaker.advance(HealthEvent.OUTAGE, 100.0)
     now, pauses = 100.0, []
@@ -117,7 +113,6 @@ def test_a_new_outage_is_probed_soon_again() -> None:
 
 @given(st.lists(st.sampled_from(HealthEvent)))
 def test_only_successes_count_as_evidence(events: list[HealthEvent]) -> None:
-    """After a success, calls go through, and only successes count as evidence."""
     breaker = Breaker(PATIENCE_S)
     for now, event in enumerate(events):
         if event is HealthEvent.PROBE_SENT and breaker.is_closed:
