@@ -12,6 +12,7 @@ import os
 from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -28,6 +29,7 @@ from stream_router.errors import RefusedError, ServerDownError
 from stream_router.model_client.answer import parse_answer
 from stream_router.model_client.http_client import ModelClient
 from stream_router.model_client.request import build_probe, build_request
+from stream_router.model_client.uncertainty import TOKEN_MARGIN
 from stream_router.ports import Reply, ServerName
 from tests.support.demo_models import FIELDS, SCHEMA, generate, ids, workload
 from ucci_demo.model_server import PROMPT
@@ -36,9 +38,9 @@ from ucci_runtime.process import SystemClock
 from ucci_stream.local.stack import recorded_servers, vllm_servers
 
 ROLES: tuple[ModelRole, ...] = ("small", "large")
-URL_VARIABLES = {"small": "UCCI_VLLM_SMALL_URL", "large": "UCCI_VLLM_LARGE_URL"}
+URL_VARIABLES = ("UCCI_VLLM_SMALL_URL", "UCCI_VLLM_LARGE_URL")
 #: Of u in float32: sums in another order. Seen between two engines on 400 answers: 3.3e-7.
-UNCERTAINTY_TOLERANCE = 1e-5
+near = partial(pytest.approx, abs=1e-5)
 
 #: Of both servers together; vLLM starts in half a minute on an idle machine, in ten where others are at work.
 READY_S = 850.0
@@ -71,11 +73,11 @@ def servers(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFac
     """Servers of one kind, started unless they run already."""
     if request.param == "vllm" and "vllm" not in request.config.option.markexpr:
         pytest.skip("real vLLM servers are asked for by -m vllm")
-    running = {role: os.environ.get(variable) for role, variable in URL_VARIABLES.items()}
-    if request.param == "vllm" and (url := running["small"]) and (other := running["large"]):
-        yield Servers(url, other)
-        return
-    yield from _started(request.param, tmp_path_factory.mktemp("models"))
+    small, large = map(os.environ.get, URL_VARIABLES)
+    if request.param == "vllm" and small and large:
+        yield Servers(small, large)
+    else:
+        yield from _started(request.param, tmp_path_factory.mktemp("models"))
 
 
 def _started(kind: str, logs: Path) -> Iterator[Servers]:
@@ -95,12 +97,9 @@ def _started(kind: str, logs: Path) -> Iterator[Servers]:
 
 @asynccontextmanager
 async def client(settings: WorkloadSettings, role: ModelRole) -> AsyncIterator[ModelClient]:
-    endpoint = settings.small if role == "small" else settings.large
-    assert endpoint is not None
+    endpoint, name = getattr(settings, role), ServerName(settings.name, role)
     probe = build_probe(settings, endpoint)
-    server = ModelClient(
-        ServerName(settings.name, role), endpoint, probe, max_tokens=settings.max_tokens, clock=SystemClock()
-    )
+    server = ModelClient(name, endpoint, probe, max_tokens=settings.max_tokens, clock=SystemClock())
     await server.start()
     try:
         yield server
@@ -110,8 +109,7 @@ async def client(settings: WorkloadSettings, role: ModelRole) -> AsyncIterator[M
 
 async def runs(settings: WorkloadSettings, role: ModelRole, texts: list[str]) -> list[ModelRun]:
     """Ask about all texts at once, as the router does."""
-    endpoint = settings.small if role == "small" else settings.large
-    assert endpoint is not None
+    endpoint = getattr(settings, role)
     async with client(settings, role) as server:
         answers = await asyncio.gather(*(server.call(build_request(settings, endpoint, text)) for text in texts))
     return [parse_answer(endpoint.model, answered.reply, settings.fields, answered.latency_s) for answered in answers]
@@ -138,7 +136,7 @@ async def test_known_prompts_get_the_recorded_answers(servers: Servers, role: Mo
         assert run.valid == recorded.valid
         if run.valid:
             assert run.finish_reason == "stop"
-            assert run.uncertainty == pytest.approx(recorded.uncertainty, abs=UNCERTAINTY_TOLERANCE)
+            assert run.uncertainty == near(recorded.uncertainty)
             counts = count_pairs(run.entities, query.gold)
             assert (counts.true_positives, counts.predicted) == (recorded.true_positives, recorded.predicted)
 
@@ -151,15 +149,8 @@ async def test_unseen_prompts_get_the_engines_answers(servers: Servers, role: Mo
         assert run.completion_tokens == len(generation.tokens)
         assert run.finish_reason == generation.finish_reason
         if run.valid:
-            assert run.uncertainty == pytest.approx(uncertainty(generation), abs=UNCERTAINTY_TOLERANCE)
-
-
-def uncertainty(generation: Any) -> float:
-    from stream_router.model_client.uncertainty import TOKEN_MARGIN
-
-    value = TOKEN_MARGIN.of([token.top_logprobs[:2].tolist() for token in generation.tokens])
-    assert value is not None
-    return value
+            value = TOKEN_MARGIN.of([token.top_logprobs[:2].tolist() for token in generation.tokens])
+            assert run.uncertainty == near(value)
 
 
 @guided
@@ -171,8 +162,7 @@ async def test_an_answer_held_to_the_schema_fits_it(servers: Servers, api: str) 
             assert run.raw is not None
             jsonschema.validate(json.loads(run.raw), SCHEMA)
             assert run.valid
-            assert run.entities is not None
-            assert set(run.entities) == set(FIELDS)
+            assert set(run.entities or ()) == set(FIELDS)
             assert run.uncertainty is not None
             assert 0.0 <= run.uncertainty <= 1.0
         else:
@@ -245,10 +235,8 @@ async def test_the_models_and_the_health_page_answer(servers: Servers) -> None:
 
 async def asked(settings: WorkloadSettings, role: ModelRole, text: str, **how: Any) -> Reply:
     """Ask one model once, as the cascade does under a handoff."""
-    endpoint = settings.small if role == "small" else settings.large
-    assert endpoint is not None
     async with client(settings, role) as server:
-        return (await server.call(build_request(settings, endpoint, text, **how))).reply
+        return (await server.call(build_request(settings, getattr(settings, role), text, **how))).reply
 
 
 @pytest.mark.parametrize("api", ["completions", "chat"])
@@ -259,7 +247,7 @@ async def test_a_stream_says_what_the_whole_reply_does(servers: Servers, api: st
     whole, streamed = await asked(settings, "small", text), await asked(settings, "small", text, marked=True)
     assert (streamed.text, streamed.finish_reason) == (whole.text, whole.finish_reason)
     assert (streamed.completion_tokens, streamed.prompt_tokens) == (whole.completion_tokens, whole.prompt_tokens)
-    assert streamed.uncertainty == pytest.approx(whole.uncertainty, abs=UNCERTAINTY_TOLERANCE)
+    assert streamed.uncertainty == near(whole.uncertainty)
     assert len(streamed.marks) == streamed.completion_tokens
     starts = [mark.start for mark in streamed.marks]
     assert starts == sorted(starts)

@@ -5,9 +5,10 @@ from __future__ import annotations
 import asyncio
 import json
 from dataclasses import dataclass
+from typing import Any
 
 import pytest
-from confluent_kafka import Consumer, ConsumerGroupTopicPartitions, Producer, TopicPartition
+from confluent_kafka import Consumer, ConsumerGroupTopicPartitions, Message, Producer, TopicPartition
 from confluent_kafka.admin import (
     AdminClient,
     AlterConfigOpType,
@@ -48,6 +49,21 @@ class Topics:
     bootstrap: str
     prefix: str
 
+    @classmethod
+    def fresh(cls, broker: LocalBroker, **results: str) -> Topics:
+        topics = cls(broker.bootstrap, unique_prefix())
+        create_topics(topics.bootstrap, topics.prefix, 4, **results)
+        return topics
+
+    def settings(self, **router: Any) -> Settings:
+        return router_settings(self.bootstrap, self.prefix, **router)
+
+    def read(self, topic: str) -> list[Message]:
+        return read_all(self.bootstrap, f"{self.prefix}.{topic}")
+
+    def result_ids(self) -> list[str]:
+        return result_ids(self.bootstrap, self.prefix)
+
     def send(self, *records: tuple[str | None, bytes | None]) -> None:
         produce(self.bootstrap, f"{self.prefix}.queries", records)
 
@@ -70,31 +86,28 @@ class Topics:
 
 @pytest.fixture
 def topics(broker: LocalBroker) -> Topics:
-    prefix = unique_prefix()
-    create_topics(broker.bootstrap, prefix)
-    return Topics(broker.bootstrap, prefix)
+    return Topics.fresh(broker)
 
 
 async def test_queries_that_name_no_workload_are_the_defaults(
     topics: Topics, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """Of two configured workloads; what is dead-lettered all the same is counted in the log by reason."""
-    one = router_settings(topics.bootstrap, topics.prefix)
-    tables = one.model_dump(exclude={"workloads"}) | {"workloads": {"photo": WORKLOAD, "reviews": WORKLOAD}}
+    tables = topics.settings().model_dump() | {"workloads": dict.fromkeys(("photo", "reviews"), WORKLOAD)}
     settings = Settings.model_validate(tables | {"default_workload": "reviews"})
     topics.send(query("none"), query("named", workload="photo"), query("wrong", workload="audio"))
     async with running(settings) as router:
         await router.until_committed(2, 1)
         await router.until(lambda: "{'unknown_workload': 1}" in capsys.readouterr().out, "a line about the dead letter")
-    found = [json.loads(value_of(message)) for message in read_all(topics.bootstrap, f"{topics.prefix}.results")]
+    found = [json.loads(value_of(message)) for message in topics.read("results")]
     assert {result["query_id"]: result["workload"] for result in found} == {"none": "reviews", "named": "photo"}
 
 
 async def test_every_query_gets_one_result_and_the_lag_ends_at_zero(topics: Topics) -> None:
     topics.send(*(query(f"q{n}") for n in range(500)))
-    async with running(router_settings(topics.bootstrap, topics.prefix)) as router:
+    async with running(topics.settings()) as router:
         await router.until_committed(500)
-    assert result_ids(topics.bootstrap, topics.prefix) == sorted(f"q{n}" for n in range(500))
+    assert topics.result_ids() == sorted(f"q{n}" for n in range(500))
     assert {p: offset for p, (offset, _) in topics.committed().items()} == topics.ends()
 
 
@@ -106,10 +119,10 @@ async def test_lag_ends_at_zero_behind_a_producers_own_transactions(topics: Topi
         for n in range(20):
             producer.produce(f"{topics.prefix}.queries", query(f"{end.__name__}-{n}")[1], partition=n % 4)
         end(DEADLINE_S)
-    async with running(router_settings(topics.bootstrap, topics.prefix)) as router:
+    async with running(topics.settings()) as router:
         await router.until_committed(40)
         await router.until(lambda: topics.committed().get(0, (0,))[0] == topics.ends()[0], "lag 0")
-    assert not any("abort" in found for found in result_ids(topics.bootstrap, topics.prefix))
+    assert not any("abort" in found for found in topics.result_ids())
 
 
 async def test_bad_input_becomes_dead_letters(topics: Topics) -> None:
@@ -126,18 +139,17 @@ async def test_bad_input_becomes_dead_letters(topics: Topics) -> None:
         "internal_error": b'{"query_id": "x", "text": "break"}',
     }
     topics.send(*((reason, value) for reason, value in bad.items()), query("good"))
-    async with running(router_settings(topics.bootstrap, topics.prefix)) as router:
+    async with running(topics.settings()) as router:
         await router.until_committed(1, len(bad))
-    letters = {m.key(): m for m in read_all(topics.bootstrap, f"{topics.prefix}.dead-letters")}
+    letters = {m.key(): m for m in topics.read("dead-letters")}
     for reason, value in bad.items():
         letter = letters[reason.encode()]
         headers = dict(letter.headers() or ())
         assert letter.value() == value
-        assert headers["dlq.reason"] == reason.encode()
-        assert headers["dlq.topic"] == f"{topics.prefix}.queries".encode()
-        assert headers["dlq.stage"] == b"route"
+        told = (headers["dlq.reason"], headers["dlq.topic"], headers["dlq.stage"])
+        assert told == (reason.encode(), f"{topics.prefix}.queries".encode(), b"route")
         assert headers["dlq.error"]
-    assert result_ids(topics.bootstrap, topics.prefix) == ["good"]
+    assert topics.result_ids() == ["good"]
 
 
 async def test_straggler_delays_no_other_query(topics: Topics) -> None:
@@ -149,13 +161,12 @@ async def test_straggler_delays_no_other_query(topics: Topics) -> None:
             await release.wait()
 
     topics.send(query("slow"), *(query(f"q{n}") for n in range(400)))
-    settings = router_settings(topics.bootstrap, topics.prefix)
+    settings = topics.settings()
     async with running(settings, hold) as router:
         await router.until_committed(400)
         assert router.service.status().in_flight == 1
-        beyond = [ranges for _, ranges in topics.committed().values() if ranges]
-        assert len(beyond) == 1, "the done offsets beyond the slow query are in the metadata"
-        assert len(beyond[0]) == 1
+        beyond = [len(ranges) for _, ranges in topics.committed().values() if ranges]
+        assert beyond == [1], "the done offsets beyond the slow query are in the metadata"
         value = router.service.metrics.registry.get_sample_value
 
         def straggles() -> bool:
@@ -164,36 +175,33 @@ async def test_straggler_delays_no_other_query(topics: Topics) -> None:
         await router.until(straggles, "a lag of many, and a backlog of one query")
         release.set()
         await router.until_committed(401)
-    assert len(result_ids(topics.bootstrap, topics.prefix)) == 401
+    assert len(topics.result_ids()) == 401
 
 
 async def test_a_restart_answers_only_what_was_not_committed(topics: Topics, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(service, "MAX_DRAIN_S", 0.1)
 
     async def hold(event: QueryEvent) -> None:
-        if event.query_id.startswith("slow"):
+        if event.query_id in slow:
             await forever(event)
 
     slow = {f"slow{n}" for n in range(7)}
     topics.send(*(query(name) for pair in zip(sorted(slow), (f"q{n}" for n in range(7)), strict=True) for name in pair))
     topics.send(*(query(f"r{n}") for n in range(200)))
-    settings = router_settings(topics.bootstrap, topics.prefix)
+    settings = topics.settings()
     async with running(settings, hold) as router:
         await router.until_committed(207)
     async with running(settings) as router:
         await router.until_committed(7)
         assert set(router.answerer.asked) == slow
         assert router.count("skipped") > 0
-    assert (
-        len(result_ids(topics.bootstrap, topics.prefix)) == len(set(result_ids(topics.bootstrap, topics.prefix))) == 214
-    )
+    assert len(topics.result_ids()) == len(set(topics.result_ids())) == 214
 
 
 async def test_rebalance_between_routers_is_exactly_once(topics: Topics) -> None:
     """Partitions move between routers, and no result is lost or duplicated."""
     topics.send(*(query(f"a{n}") for n in range(300)))
-    first = router_settings(topics.bootstrap, topics.prefix, instance_id="first")
-    second = router_settings(topics.bootstrap, topics.prefix, instance_id="second")
+    first, second = (topics.settings(instance_id=name) for name in ("first", "second"))
 
     async def hold(event: QueryEvent) -> None:
         await asyncio.sleep(0.001 * (hash(event.query_id) % 20))
@@ -205,7 +213,7 @@ async def test_rebalance_between_routers_is_exactly_once(topics: Topics) -> None
             topics.send(*(query(f"b{n}") for n in range(300)))
             await two.until(lambda: one.count("results") + two.count("results") >= 600, "600 results")
             assert two.count("results") > 0
-    assert result_ids(topics.bootstrap, topics.prefix) == sorted(f"{x}{n}" for x in "ab" for n in range(300))
+    assert topics.result_ids() == sorted(f"{x}{n}" for x in "ab" for n in range(300))
 
 
 async def test_a_slow_call_kept_partitions_from_the_next_router(
@@ -213,7 +221,7 @@ async def test_a_slow_call_kept_partitions_from_the_next_router(
 ) -> None:
     """On SIGTERM a router waited for its calls though others could have taken its queries over."""
     monkeypatch.setattr(service, "MAX_DRAIN_S", 90.0)
-    first, second = (router_settings(topics.bootstrap, topics.prefix, instance_id=name) for name in ("first", "second"))
+    first, second = (topics.settings(instance_id=name) for name in ("first", "second"))
     async with running(first, forever) as one:
         await one.until_ready()
         async with running(second) as two:
@@ -223,12 +231,12 @@ async def test_a_slow_call_kept_partitions_from_the_next_router(
             await one.until(lambda: one.service.status().in_flight > 0, "queries in flight")
             await asyncio.wait_for(one.end(), 60)
             await two.until_committed(40)
-    assert result_ids(topics.bootstrap, topics.prefix) == sorted(f"q{n}" for n in range(40))
+    assert topics.result_ids() == sorted(f"q{n}" for n in range(40))
 
 
 async def test_duplicate_instance_id_fences_the_first_router(topics: Topics) -> None:
     """A second router with the same instance id ends the first with one clear line."""
-    settings = router_settings(topics.bootstrap, topics.prefix)
+    settings = topics.settings()
     async with running(settings) as older:
         await older.until_ready()
         async with running(settings) as newer:
@@ -239,17 +247,13 @@ async def test_duplicate_instance_id_fences_the_first_router(topics: Topics) -> 
             assert "\n" not in str(raised.value)
             topics.send(query("after"))
             await newer.until_committed(1)
-    assert result_ids(topics.bootstrap, topics.prefix) == ["after"]
+    assert topics.result_ids() == ["after"]
 
 
 async def test_a_full_router_takes_no_more_and_loses_nothing(topics: Topics) -> None:
     release = asyncio.Event()
-
-    async def hold(_event: QueryEvent) -> None:
-        await release.wait()
-
     topics.send(*(query(f"q{n}") for n in range(300)))
-    async with running(router_settings(topics.bootstrap, topics.prefix, max_in_flight=10), hold) as router:
+    async with running(topics.settings(max_in_flight=10), lambda _: release.wait()) as router:
         await router.until(lambda: router.service.status().in_flight >= 10, "full")
         router.answerer.can_answer = False
         assert not router.service.status().ready
@@ -257,28 +261,26 @@ async def test_a_full_router_takes_no_more_and_loses_nothing(topics: Topics) -> 
         assert router.service.status().in_flight <= 11, "one may slip in before the pause takes effect"
         release.set()
         await router.until_committed(300)
-    assert len(set(result_ids(topics.bootstrap, topics.prefix))) == 300
+    assert len(set(topics.result_ids())) == 300
 
 
 async def test_oversized_result_becomes_a_dead_letter(broker: LocalBroker) -> None:
-    prefix = unique_prefix()
-    create_topics(broker.bootstrap, prefix, 4, **{"max.message.bytes": "10000"})
-    topics = Topics(broker.bootstrap, prefix)
+    topics = Topics.fresh(broker, **{"max.message.bytes": "10000"})
     topics.send(*(query(f"q{n}") for n in range(50)), query("large", "x" * 5_000), query("larger", "y" * 30_000))
-    async with running(router_settings(broker.bootstrap, prefix)) as router:
+    async with running(topics.settings()) as router:
         await router.until_committed(50, 2)
-    letters = {m.key(): m for m in read_all(broker.bootstrap, f"{prefix}.dead-letters")}
+    letters = {m.key(): m for m in topics.read("dead-letters")}
     assert {dict(m.headers() or ())["dlq.reason"] for m in letters.values()} == {b"too_large"}
     assert json.loads(value_of(letters[b"large"]))["text"] == "x" * 5_000
     truncated = dict(letters[b"larger"].headers() or ())["dlq.truncated"]
     assert isinstance(truncated, bytes)
     assert b"value of 30" in truncated
     assert len(value_of(letters[b"larger"])) > 7_000
-    assert len(result_ids(broker.bootstrap, prefix)) == 50
+    assert len(topics.result_ids()) == 50
 
 
 async def test_a_limit_lowered_under_way_spoils_no_other_query(topics: Topics) -> None:
-    async with running(router_settings(topics.bootstrap, topics.prefix)) as router:
+    async with running(topics.settings()) as router:
         topics.send(query("before"))
         await router.until_committed(1)
         lower = ConfigEntry("max.message.bytes", "9000", incremental_operation=AlterConfigOpType.SET)
@@ -288,7 +290,7 @@ async def test_a_limit_lowered_under_way_spoils_no_other_query(topics: Topics) -
             future.result(20)
         topics.send(query("large", "x" * 20_000), *(query(f"q{n}") for n in range(20)))
         await router.until_committed(21, 1)
-    assert sorted(set(result_ids(topics.bootstrap, topics.prefix))) == sorted(["before", *(f"q{n}" for n in range(20))])
+    assert sorted(set(topics.result_ids())) == sorted(["before", *(f"q{n}" for n in range(20))])
 
 
 async def test_missing_topics_are_named_before_anything_starts(broker: LocalBroker) -> None:
@@ -304,15 +306,13 @@ async def test_foreign_offset_metadata_counts_as_none(topics: Topics) -> None:
     consumer.commit(offsets=foreign, asynchronous=False)
     consumer.close()
     expected = sum(end - 1 for end in topics.ends().values())
-    async with running(router_settings(topics.bootstrap, topics.prefix)) as router:
+    async with running(topics.settings()) as router:
         await router.until_committed(expected)
         assert router.count("foreign_offset_metadata") == 4
-    assert len(set(result_ids(topics.bootstrap, topics.prefix))) == expected
+    assert len(set(topics.result_ids())) == expected
 
 
-async def test_trace_context_is_validated_on_results(
-    topics: Topics,
-) -> None:
+async def test_trace_context_is_validated_on_results(topics: Topics) -> None:
     """A valid trace context is on the result; an invalid one is only on the dead letter."""
     valid: list[tuple[str, str | bytes | None]] = [
         ("traceparent", f"00-{'a' * 32}-{'b' * 16}-01".encode()),
@@ -320,18 +320,14 @@ async def test_trace_context_is_validated_on_results(
     ]
     invalid: list[tuple[str, str | bytes | None]] = [("traceparent", b"00-not-one-01"), ("tracestate", b"vendor=1")]
     producer = Producer({"bootstrap.servers": topics.bootstrap})
-    for name, value, headers in (
-        ("valid", query("valid")[1], valid),
-        ("invalid", query("invalid")[1], invalid),
-        ("broken", b"{", invalid),
-    ):
+    for (name, value), headers in ((query("valid"), valid), (query("invalid"), invalid), (("broken", b"{"), invalid)):
         producer.produce(f"{topics.prefix}.queries", value, name, headers=headers)
     producer.flush(20)
-    async with running(router_settings(topics.bootstrap, topics.prefix)) as router:
+    async with running(topics.settings()) as router:
         await router.until_committed(2, 1)
-    results = read_all(topics.bootstrap, f"{topics.prefix}.results")
+    results = topics.read("results")
     assert {message.key(): message.headers() for message in results} == {b"valid": valid, b"invalid": None}
-    (letter,) = read_all(topics.bootstrap, f"{topics.prefix}.dead-letters")
+    (letter,) = topics.read("dead-letters")
     kept = letter.headers()
     assert isinstance(kept, list)
     assert kept[:2] == invalid

@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 from confluent_kafka.admin import AdminClient
 
+from schemas.settings import Settings
 from stream_router import process
 from tests.support.broker import create, produce, unique_prefix
 from tests.support.router_processes import publish_calibration
@@ -44,15 +45,22 @@ def version_of(router: RunningRouter) -> tuple[int | None, str | None]:
     return found.version, found.source
 
 
-async def test_a_lost_calibration_topic_starts_a_router_cold(broker: LocalBroker, tmp_path: Path) -> None:
-    """With a state directory it decides by the version that it had, until the topic brings one again."""
+@pytest.fixture
+async def settings(broker: LocalBroker, tmp_path: Path) -> Settings:
+    """Return those of a router that has kept a version from fresh topics."""
     prefix = unique_prefix()
     create_topics(broker.bootstrap, prefix)
     publish_calibration(broker.bootstrap, prefix)
-    settings = router_settings(broker.bootstrap, prefix, state_dir=str(tmp_path / "state"))
-    async with running(settings) as router:
+    found = router_settings(broker.bootstrap, prefix, state_dir=str(tmp_path / "state"))
+    async with running(found) as router:
         await router.until_ready()
         assert version_of(router) == (1, "topic")
+    return found
+
+
+async def test_a_lost_calibration_topic_starts_a_router_cold(broker: LocalBroker, settings: Settings) -> None:
+    """With a state directory it decides by the version that it had, until the topic brings one again."""
+    prefix = settings.topics.prefix
     empty_calibration(broker.bootstrap, prefix)
     async with running(settings) as router:
         await router.until_ready()
@@ -65,15 +73,10 @@ async def test_a_lost_calibration_topic_starts_a_router_cold(broker: LocalBroker
 
 
 async def test_a_calibration_topic_that_does_not_come_stops_the_start(
-    broker: LocalBroker, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    broker: LocalBroker, settings: Settings, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """With a version from disk for every workload it waits for a while only, and then answers queries."""
-    prefix = unique_prefix()
-    create_topics(broker.bootstrap, prefix)
-    publish_calibration(broker.bootstrap, prefix)
-    settings = router_settings(broker.bootstrap, prefix, state_dir=str(tmp_path / "state"))
-    async with running(settings) as router:
-        await router.until_ready()
+    prefix = settings.topics.prefix
     monkeypatch.setattr(process, "TOPIC_PATIENCE_S", 0.1)
     monkeypatch.setattr(KafkaTopicReader, "has_reached_ends", property(lambda _: False))
     monkeypatch.setattr(KafkaTopicReader, "poll", nothing)

@@ -46,9 +46,9 @@ async def test_metrics_count_every_call_and_result(broker: LocalBroker, router: 
     escalated = float(found['ucci_router_model_calls_total{outcome="answered",role="large",workload="photo"}'])
     assert 0 < escalated < QUERIES
     assert found['ucci_router_model_call_seconds_count{role="small",workload="photo"}'] == "20.0"
-    assert {found[f'ucci_router_model_up{{role="{role}",workload="photo"}}'] for role in ("small", "large")} == {"1.0"}
     for role in ("small", "large"):
         labels = f'{{role="{role}",workload="photo"}}'
+        assert found[f"ucci_router_model_up{labels}"] == "1.0"
         assert float(found[f"ucci_router_model_concurrency_limit{labels}"]) >= 1.0
         for name in ("overloaded", "in_flight", "queued"):
             assert found[f"ucci_router_model_{name}{labels}"] == "0.0"

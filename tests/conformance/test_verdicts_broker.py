@@ -7,7 +7,6 @@ import json
 from collections.abc import Iterator
 from contextlib import closing
 from pathlib import Path
-from typing import Any
 
 import pytest
 from confluent_kafka import Message
@@ -47,11 +46,6 @@ def first(bootstrap: str, topic: str, count: int) -> list[Message]:
     return found
 
 
-def document(message: Message) -> dict[str, Any]:
-    found: dict[str, Any] = json.loads(message.value() or b"")
-    return found
-
-
 async def test_verdicts_of_gateway_and_topic_are_joined(broker: LocalBroker, prefix: str) -> None:
     """The label that follows one supersedes it, and carries it along."""
     bootstrap = broker.bootstrap
@@ -61,19 +55,19 @@ async def test_verdicts_of_gateway_and_topic_are_joined(broker: LocalBroker, pre
             assert (await running.complete(query_id=query_id)).status == 200
         taken = await running.post("/v1/feedback", {"verdict": "wrong"}, X_Query_Id="by-gateway")
     assert taken.status == 202
-    feedback, said = f"{prefix}.feedback", {"query_id": "by-topic", "labeler": "ann", "labelled_at": None}
-    both = {**said, "entities": {"camera": "canon"}, "verdict": "right"}
-    produce(
-        bootstrap, feedback, [("by-topic", json.dumps(one).encode()) for one in (both, {**said, "verdict": "right"})]
-    )
-    joined = await asyncio.to_thread(first, bootstrap, f"{prefix}.observations", 2)
-    assert {one["query_id"]: (one["verdict"], one["labeler"], one["small"]) for one in map(document, joined)} == {
+    feedback, entities = f"{prefix}.feedback", {"camera": "canon"}
+    said = {"query_id": "by-topic", "labeler": "ann", "labelled_at": None, "verdict": "right"}
+    both = ({**said, "entities": entities}, said)
+    produce(bootstrap, feedback, [("by-topic", json.dumps(one).encode()) for one in both])
+    observations = f"{prefix}.observations"
+    joined = [json.loads(one.value() or b"") for one in await asyncio.to_thread(first, bootstrap, observations, 2)]
+    assert {one["query_id"]: (one["verdict"], one["labeler"], one["small"]) for one in joined} == {
         "by-gateway": ("wrong", "gateway", None),
         "by-topic": ("right", "ann", None),
     }
-    label = {"query_id": "by-gateway", "entities": {"camera": "canon"}, "labeler": "ann"}
+    label = {"query_id": "by-gateway", "entities": entities, "labeler": "ann"}
     produce(bootstrap, feedback, [("by-gateway", json.dumps(label).encode())])
-    last = document((await asyncio.to_thread(first, bootstrap, f"{prefix}.observations", 3))[-1])
+    last = json.loads((await asyncio.to_thread(first, bootstrap, observations, 3))[-1].value() or b"")
     assert (last["labeler"], last["verdict"], last["gold_count"]) == ("ann", "wrong", 1)
     (letter,) = await asyncio.to_thread(first, bootstrap, f"{prefix}.dead-letters", 1)
     headers = dict(letter.headers() or ())
