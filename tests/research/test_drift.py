@@ -32,7 +32,7 @@ def columns(drawn: Stream) -> list[np.ndarray]:
 
 @pytest.mark.parametrize("family", list(BY_NAME))
 def test_a_stream_repeats_by_seed_and_differs_by_seed(family: str) -> None:
-    first, again, other = stream(family, 5, 2 * BLOCK), stream(family, 5, 2 * BLOCK), stream(family, 6, 2 * BLOCK)
+    first, again, other = (stream(family, seed, 2 * BLOCK) for seed in (5, 5, 6))
     assert all(np.array_equal(a, b) for a, b in zip(columns(first), columns(again), strict=True))
     assert not np.array_equal(first.u, other.u)
 
@@ -117,8 +117,7 @@ def test_calibration_error_of_hand_made_forecasts() -> None:
 
 
 def test_runs_alarms_and_delays_of_hand_made_histories() -> None:
-    assert longest_run(np.array([False, True, True, False, True])) == 2
-    assert longest_run(np.zeros(3, dtype=bool)) == 0
+    assert [longest_run(np.array(one)) for one in ([False, True, True, False, True], [False] * 3)] == [2, 0]
     drawn = stream("infeasible", 0, 5 * BLOCK)  # changes at .35 and .6: queries 3,500 and 6,000
     alarms = [Alarm(1_000, "u", False), Alarm(4_000, "errors", True), Alarm(5_500, "u", False)]
     assert before_change(drawn, alarms) == (3_500, {"u": 1})
@@ -164,8 +163,7 @@ def test_scan_crosses_gaps_in_feasibility() -> None:
 def test_audits_are_true_at_their_propensity() -> None:
     """Trusted labelers report the truth about audited queries, and the propensity states how often they are asked."""
     drawn = stream("label_noise", 5, 20 * BLOCK)
-    plain, audited = FixedPolicy(0.02), FixedPolicy(0.02)
-    audited.audit = 0.3
+    plain, audited = FixedPolicy(0.02), FixedPolicy(0.02, audit=0.3)
     without, routed = walk(drawn, offline(5), plain), walk(drawn, offline(5), audited)
     np.testing.assert_array_equal(routed.escalated, without.escalated)
     np.testing.assert_array_equal(routed.large_ran, without.large_ran)
@@ -208,8 +206,7 @@ def test_a_row_of_the_run_names_its_walk_and_equals_the_score() -> None:
     drawn = stream("prior", 12, 2 * BLOCK)
     found = score(drawn, walk(drawn, offline(12), POLICIES["static"]()), oracle(drawn))
     assert (row["family"], row["seed"], row["policy"]) == ("prior", 12, "static")
-    assert row["pol"] == found.pol
-    assert row["regret"] == found.regret
+    assert (row["pol"], row["regret"]) == (found.pol, found.regret)
 
 
 def test_no_stream_is_begun_once_the_time_is_used_up() -> None:
@@ -222,8 +219,7 @@ def test_means_are_over_families_and_intervals_over_seeds() -> None:
     rows = [{"seed": seed, "pol": pol} for seed, pol in ((1, 0.8), (1, 1.0), (2, 1.0), (2, 1.0))]
     found = by_seed(rows, lambda row: row["pol"])
     assert found is not None
-    assert found.mean == pytest.approx(0.95)
-    assert found.half == pytest.approx(12.706 * 0.05, rel=1e-3)
+    assert (found.mean, found.half) == pytest.approx((0.95, 12.706 * 0.05), rel=1e-3)
 
 
 def test_the_floor_is_lower_where_labels_lie() -> None:
@@ -276,7 +272,6 @@ def test_every_part_is_measured_somewhere() -> None:
 
 
 def test_an_unknown_policy_or_a_ragged_length_is_refused_by_name(capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["--quick", "--policies", "magic"]) == 2
-    assert "unknown magic" in capsys.readouterr().err
-    assert main(["--quick", "--queries", "2500"]) == 2
-    assert "multiple of 2000" in capsys.readouterr().err
+    for asked, words in (("--policies magic", "unknown magic"), ("--queries 2500", "multiple of 2000")):
+        assert main(["--quick", *asked.split()]) == 2
+        assert words in capsys.readouterr().err
