@@ -76,7 +76,6 @@ class Live:
         assert producer.flush(DEADLINE_S) == 0
 
     def get(self, path: str, address: str = "") -> Any:
-        """Return what the API, or the service at an address, answers."""
         with urllib.request.urlopen(f"{address or self.url}{path}") as answer:
             return json.load(answer)
 
@@ -85,7 +84,6 @@ class Live:
         return [one["query_id"] for one in self.get(f"/v1/label-requests/{WORKLOAD}")["requests"]]
 
     def request(self, query_id: str) -> LabelRequested:
-        """Return one open request."""
         found = self.get(f"/v1/label-requests/{WORKLOAD}?limit=500")["requests"]
         return LabelRequested.model_validate(next(one for one in found if one["query_id"] == query_id))
 
@@ -95,7 +93,6 @@ class Live:
         return dict(next(found, {"labels": 0, "skipped": 0}))
 
     def status(self) -> dict[str, Any]:
-        """Return the workload's status over HTTP."""
         return dict(self.get(f"/v1/status/{WORKLOAD}"))
 
     def versions(self) -> list[int]:
@@ -119,16 +116,9 @@ def live(chromium: Browser, broker: LocalBroker, tmp_path_factory: pytest.TempPa
     """The demo's stack on the session's broker, calibrated offline, with some traffic and labels behind it."""
     del chromium  # asked for first: without a browser nothing else need start
     directory: Path = tmp_path_factory.mktemp("stack")
-    options = StackOptions(
-        directory=directory,
-        broker=broker.bootstrap,
-        prefix=unique_prefix(),
-        exploration=0.05,
-        label_kept=0.5,
-        label_escalated=0.5,
-    )
-    console = Console(quiet=True)
-    traffic = load_traffic()
+    shares: Any = {"exploration": 0.05, "label_kept": 0.5, "label_escalated": 0.5}
+    options = StackOptions(directory=directory, broker=broker.bootstrap, prefix=unique_prefix(), **shares)
+    console, traffic = Console(quiet=True), load_traffic()
     scenario = Scenario(queries=4 * QUERIES_SENT, label_delay=5.0, late_share=0.0)
     stream = plan_stream(traffic, scenario)
     with Stack(options, console) as stack, Watcher(stack.settings, stream, scenario) as watcher:

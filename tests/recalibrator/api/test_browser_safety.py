@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from typing import Any
 
 import pytest
@@ -31,23 +32,12 @@ def answers(api: Api) -> dict[str, Any]:
     }
 
 
-@pytest.mark.parametrize(
-    ("name", "value"),
-    [
-        ("X-Content-Type-Options", "nosniff"),
-        ("Referrer-Policy", "same-origin"),
-        ("X-Frame-Options", "DENY"),
-        ("Cross-Origin-Resource-Policy", "same-origin"),
-    ],
-)
-def test_every_answer_carries_the_headers_browsers_go_by(name: str, value: str) -> None:
-    found = {kind: answer.headers.get(name) for kind, answer in answers(make_api()).items()}
-    assert found == dict.fromkeys(found, value)
-
-
-def test_no_answer_may_be_framed_or_run_scripts_of_others() -> None:
-    for answer in answers(make_api()).values():
+def test_every_answer_carries_the_headers_browsers_go_by() -> None:
+    wanted = {"x-content-type-options": "nosniff", "referrer-policy": "same-origin", "x-frame-options": "DENY"}
+    wanted |= {"cross-origin-resource-policy": "same-origin"}
+    for kind, answer in answers(make_api()).items():
         policy = answer.headers["Content-Security-Policy"]
+        assert wanted.items() <= dict(answer.headers).items(), kind
         assert "frame-ancestors 'none'" in policy
         assert "default-src 'none'" in policy
         assert "script-src 'unsafe" not in policy
@@ -61,29 +51,26 @@ def test_a_fault_of_the_service_shows_nothing_of_its_insides(monkeypatch: pytest
 
     monkeypatch.setattr("recalibrator.api.read_model.status_documents.StatusDocuments.all_json", fail)
     answer = api.client.get("/v1/status")
-    assert answer.status_code == 500
-    assert answer.json()["error"]["code"] == "internal"
-    assert "secret" not in answer.text
-    assert "Traceback" not in answer.text
+    assert (answer.status_code, answer.json()["error"]["code"]) == (500, "internal")
+    assert not re.search("secret|Traceback", answer.text)
     assert answer.headers["X-Content-Type-Options"] == "nosniff"
 
 
-@pytest.mark.parametrize("path", ["/", "/metrics", "/healthz", "/v1/status", "/page.css", "/nowhere"])
 @pytest.mark.parametrize("keys", [{}, KEYS])
-def test_dns_rebinding_is_refused_on_loopback(path: str, keys: dict[str, Any]) -> None:
+def test_dns_rebinding_is_refused_on_loopback(keys: dict[str, Any]) -> None:
     """With keys too: a browser may hold the operator's as the password of 127.0.0.1."""
     api = make_api(api_keys=keys)
-    answer = api.client.get(path, headers={"Host": "rebound.example:8080", **BEARER})
-    assert answer.status_code == 403
-    error = answer.json()["error"]
-    assert (error["code"], error["field"]) == ("foreign_host", "Host")
-    assert "recalibrator.allowed_hosts" in error["message"]
+    for path in ("/", "/metrics", "/healthz", "/v1/status", "/page.css", "/nowhere"):
+        answer = api.client.get(path, headers={"Host": "rebound.example:8080", **BEARER})
+        error = answer.json()["error"]
+        assert (answer.status_code, error["code"], error["field"]) == (403, "foreign_host", "Host"), path
+        assert "recalibrator.allowed_hosts" in error["message"]
 
 
-@pytest.mark.parametrize("host", ["127.0.0.1:8080", "localhost", "LocalHost.:1", "[::1]:8080", "desk.example:443"])
-def test_names_of_loopback_and_configured_ones_are_served(host: str) -> None:
+def test_names_of_loopback_and_configured_ones_are_served() -> None:
     api = make_api(api_keys=KEYS, allowed_hosts=["Desk.example"])
-    assert api.client.get("/v1/status", headers={"Host": host, **BEARER}).status_code == 200
+    for host in ("127.0.0.1:8080", "localhost", "LocalHost.:1", "[::1]:8080", "desk.example:443"):
+        assert api.client.get("/v1/status", headers={"Host": host, **BEARER}).status_code == 200, host
 
 
 @pytest.mark.parametrize(
@@ -103,9 +90,9 @@ def test_an_open_address_is_served_under_any_name(http_host: str, allowed: list[
     assert RequestHosts.of(http_host, allowed).allows("api.example:8080") is served
 
 
-@pytest.mark.parametrize("header", ["[", "127.0.0.1@evil.example", "evil.example/127.0.0.1", "localhost evil", "a:b:c"])
-def test_a_host_header_that_is_no_host_is_refused(header: str) -> None:
-    assert not RequestHosts.of("127.0.0.1", []).allows(header)
+def test_a_host_header_that_is_no_host_is_refused() -> None:
+    for header in ("[", "127.0.0.1@evil.example", "evil.example/127.0.0.1", "localhost evil", "a:b:c"):
+        assert not RequestHosts.of("127.0.0.1", []).allows(header), header
 
 
 @pytest.mark.parametrize(

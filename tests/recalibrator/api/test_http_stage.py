@@ -16,7 +16,6 @@ from confluent_kafka import Producer
 
 from recalibrator.api.http_stage import ApiStage, Shared
 from recalibrator.prometheus_metrics import Metrics
-from schemas.calibration import CalibrationMap, Evidence, Interval
 from schemas.event import rfc3339
 from schemas.settings import Settings
 from schemas.status import LabelerStatus, RecalibratorStatus, StageStatus
@@ -88,21 +87,11 @@ def settings(broker: LocalBroker, topic_prefix: str) -> Settings:
 def write_topics(settings: Settings) -> None:
     """Write what fit, routers and joins would."""
     bootstrap, prefix = str(settings.kafka["bootstrap.servers"]), settings.topics.prefix
-    versions = [
-        sealed_version(
-            workload=PHOTO,
-            version=number,
-            created_at=NOW,
-            map=CalibrationMap(uncertainty=(0.1, 0.9), error_probability=(0.05, 0.8)),
-            uncertainty_threshold=0.1 * number,
-            parent_version=number - 1 or None,
-            evidence=Evidence(
-                trigger="threshold_moved", micro_f1=Interval(estimate=0.91, lower=0.9, upper=0.92), escalation_rate=0.3
-            ),
-        )
-        for number in (1, 2, 3)
-    ]
-    history = [(f"{PHOTO}:{version.version}", version.to_json()) for version in versions]
+    history = []
+    for number in (1, 2, 3):
+        parts = {"version": number, "uncertainty_threshold": 0.1 * number, "parent_version": number - 1 or None}
+        version = sealed_version(workload=PHOTO, created_at=NOW, **parts)
+        history.append((f"{PHOTO}:{number}", version.to_json()))
     produce(bootstrap, f"{prefix}.calibration-history", history)
     now = SystemClock().now()
     status = plain_status(workload=PHOTO, calibration_version=3, updated_at=now + timedelta(seconds=1))

@@ -34,6 +34,27 @@ def status(**changed: Any) -> WorkloadStatus:
     return plain_status(calibration_version=2, **changed)
 
 
+def post(api: Api, act: str, body: dict[str, Any] | None = None, **query: str) -> Any:
+    return api.client.post(f"/v1/calibrations/{WORKLOAD}{act}", json=body, params=query or None)
+
+
+def confirm(api: Api, **form: str) -> Any:
+    return api.client.post("/confirm", data={"workload": WORKLOAD} | form, follow_redirects=False)
+
+
+def shown(api: Api, **form: str) -> str:
+    return api.client.get("/confirm", params={"workload": WORKLOAD} | form).text
+
+
+def commands(api: Api) -> list[Command]:
+    return [Command.from_json(value) for _, _, value in api.producer.records]
+
+
+def refused(api: Api, answer: Any, field: str) -> bool:
+    """Whether it is refused by the name of this field, and nothing became of it."""
+    return (answer.status_code, answer.json()["error"]["field"], commands(api)) == (422, field, [])
+
+
 @pytest.mark.parametrize(
     ("path", "action", "version", "share"),
     [
@@ -48,8 +69,7 @@ def test_an_act_becomes_a_command_with_who_when_and_why(
     api: Api, path: str, action: str, version: int | None, share: float | None
 ) -> None:
     api.tell(status(trial=canary()))
-    answer = api.client.post(f"/v1/calibrations/{WORKLOAD}{path}", json={"reason": "to see"})
-    assert answer.status_code == 202
+    assert post(api, path, {"reason": "to see"}).status_code == 202
     ((topic, key, value),) = api.producer.records
     command = Command.from_json(value)
     assert (topic, key) == ("ucci.observations", WORKLOAD.encode())
@@ -62,51 +82,47 @@ def test_an_act_becomes_a_command_with_who_when_and_why(
 
 @pytest.mark.parametrize(("body", "hold"), [({}, True), ({"hold": True}, True), ({"hold": False}, False)])
 def test_a_roll_back_holds_unless_asked_not_to(api: Api, body: dict[str, Any], hold: bool) -> None:
-    answer = api.client.post(f"/v1/calibrations/{WORKLOAD}/1:activate", json=body)
+    answer = post(api, "/1:activate", body)
     assert (answer.status_code, answer.json()["outcome"]) == (202, None)
-    assert Command.from_json(api.producer.records[0][2]).hold is hold
-
-
-def test_a_hold_that_is_no_truth_value_is_refused(api: Api) -> None:
-    answer = api.client.post(f"/v1/calibrations/{WORKLOAD}/1:activate", json={"hold": "no"})
-    assert (answer.status_code, answer.json()["error"]["field"]) == (422, "hold")
-    assert not api.producer.records
-
-
-def test_the_form_of_a_roll_back_says_that_it_holds(api: Api) -> None:
-    form = {"workload": WORKLOAD, "action": "activate", "version": "1"}
-    assert "Until the workload is unpinned" in api.client.get("/confirm", params=form).text
-    for more in ({}, {"hold": "until_refit"}):
-        api.client.post("/confirm", data=form | more, follow_redirects=False)
-    assert [Command.from_json(value).hold for _, _, value in api.producer.records] == [True, False]
+    assert commands(api)[0].hold is hold
 
 
 @pytest.mark.parametrize(
-    "share", ["", "?share=", "?share=0", "?share=1.01", "?share=nan", "?share=1e400", "?share=half"]
+    ("act", "body", "field"),
+    [
+        ("/1:activate", {"hold": "no"}, "hold"),
+        *((f"/1:canary?share={share}", {}, "share") for share in ("", "0", "1.01", "nan", "1e400", "half")),
+        ("/1:canary", {}, "share"),
+        (":large-only?until=tomorrow", {}, "until"),
+        # A reason is one line, given once.
+        (":pause?reason=a", {"reason": "b"}, "reason"),
+        (":pause?reason=a%0Ab", {}, "reason"),
+        (":pause?reason=a&reason=b", {}, "reason"),
+    ],
 )
-def test_a_share_that_is_none_is_refused_by_name(api: Api, share: str) -> None:
-    answer = api.client.post(f"/v1/calibrations/{WORKLOAD}/1:canary{share}")
-    assert (answer.status_code, answer.json()["error"]["field"]) == (422, "share")
-    assert not api.producer.records
+def test_a_faulty_argument_is_refused_by_name(api: Api, act: str, body: dict[str, str], field: str) -> None:
+    assert refused(api, api.client.post(f"/v1/calibrations/{WORKLOAD}{act}", json=body), field)
+
+
+def test_the_form_of_a_roll_back_says_that_it_holds(api: Api) -> None:
+    assert "Until the workload is unpinned" in shown(api, action="activate", version="1")
+    confirm(api, action="activate", version="1")
+    confirm(api, action="activate", version="1", hold="until_refit")
+    assert [one.hold for one in commands(api)] == [True, False]
 
 
 def test_large_only_takes_the_time_until_when(api: Api) -> None:
-    path = f"/v1/calibrations/{WORKLOAD}:large-only"
-    assert api.client.post(path).status_code == 202
-    assert api.client.post(path, params={"until": "2026-01-31T18:00:00Z"}).status_code == 202
-    refused = api.client.post(path, params={"until": "tomorrow"})
-    assert (refused.status_code, refused.json()["error"]["field"]) == (422, "until")
-    form = {"workload": WORKLOAD, "action": "large_only"}
-    assert '<label for="until">' in api.client.get("/confirm", params=form).text
-    assert api.client.post("/confirm", data=form, follow_redirects=False).status_code == 303
-    commands = [Command.from_json(value) for _, _, value in api.producer.records]
-    assert [one.action for one in commands] == ["large_only"] * 3
-    assert [one.until is not None for one in commands] == [False, True, False]
+    assert post(api, ":large-only").status_code == 202
+    assert post(api, ":large-only", until="2026-01-31T18:00:00Z").status_code == 202
+    assert '<label for="until">' in shown(api, action="large_only")
+    assert confirm(api, action="large_only").status_code == 303
+    known = [(one.action, one.until is not None) for one in commands(api)]
+    assert known == [("large_only", False), ("large_only", True), ("large_only", False)]
 
 
 def test_a_version_that_is_not_in_the_history_cannot_be_tried(api: Api) -> None:
-    for act in ("9:shadow", "99:activate", "-1:activate", "nine:activate"):
-        assert api.client.post(f"/v1/calibrations/{WORKLOAD}/{act}").status_code in (404, 422)
+    for act in ("/9:shadow", "/99:activate", "/-1:activate", "/nine:activate"):
+        assert post(api, act).status_code in (404, 422)
     assert api.producer.records == []
 
 
@@ -119,20 +135,14 @@ def test_acts_need_the_scope_admin(path: str) -> None:
 
 @pytest.mark.parametrize("action", ["activate", "shadow", "canary"])
 def test_a_form_without_a_version_is_refused_and_no_fault(api: Api, action: str) -> None:
-    form = {"workload": WORKLOAD, "action": action, "share": "0.1"}
-    answer = api.client.post("/confirm", data=form)
-    assert answer.status_code == 422
-    assert "version: is required" in answer.text
+    answer = confirm(api, action=action, share="0.1")
+    assert (answer.status_code, "version: is required" in answer.text) == (422, True)
 
 
 def test_the_form_of_a_canary_asks_for_the_share(api: Api) -> None:
-    shown = api.client.get("/confirm", params={"workload": WORKLOAD, "action": "canary", "version": "1"}).text
-    assert '<label for="share">' in shown
-    form = {"workload": WORKLOAD, "action": "canary", "version": "1"}
-    assert api.client.post("/confirm", data={**form, "share": "2"}).status_code == 422
-    answer = api.client.post("/confirm", data={**form, "share": "0.3"}, follow_redirects=False)
-    assert answer.status_code == 303
-    assert Command.from_json(api.producer.records[0][2]).share == 0.3
+    assert '<label for="share">' in shown(api, action="canary", version="1")
+    answers = [confirm(api, action="canary", version="1", share=share).status_code for share in ("2", "0.3")]
+    assert (answers, [one.share for one in commands(api)]) == ([422, 303], [0.3])
 
 
 def test_the_page_compares_both_versions_and_offers_acts(api: Api) -> None:
@@ -140,8 +150,8 @@ def test_the_page_compares_both_versions_and_offers_acts(api: Api) -> None:
     base = canary().base.model_copy(update={"escalation_rate": 0.22, "labels": 0, "micro_f1": None})
     api.tell(status(trial=canary(issued_by="ada <admin>", base=base)))
     page = api.client.get(f"/workloads/{WORKLOAD}").text
-    for shown in ("ada &lt;admin&gt;", "25.0% of queries", "87.5% of 800", "31.0%", "22.0%", "1.93", "0.912"):
-        assert shown in page, shown
+    for words in ("ada &lt;admin&gt;", "25.0% of queries", "87.5% of 800", "31.0%", "22.0%", "1.93", "0.912"):
+        assert words in page, words
     assert "action=promote" in page
     assert "action=stop_trial" in page
     assert "on trial</span>" in api.client.get(f"/workloads/{WORKLOAD}/versions").text
@@ -171,8 +181,7 @@ def test_promote_without_a_trial_is_202(api: Api, ended: datetime | None) -> Non
     trial = None if ended is None else canary(ended_at=ended, ended_by="stop_trial")
     api.tell(status(trial=trial))
 
-    answer = api.client.post(f"/v1/calibrations/{WORKLOAD}:promote")
-    form = api.client.post("/confirm", data={"workload": WORKLOAD, "action": "promote"})
+    answer, form = post(api, ":promote"), confirm(api, action="promote")
 
     error = answer.json()["error"]
     assert (answer.status_code, error["code"], form.status_code) == (409, "no_trial", 409)
@@ -181,42 +190,26 @@ def test_promote_without_a_trial_is_202(api: Api, ended: datetime | None) -> Non
 
 
 def test_a_reason_in_the_address_is_ignored(api: Api) -> None:
-    assert api.client.post(f"/v1/calibrations/{WORKLOAD}:pause?reason=night%20shift").status_code == 202
-    assert Command.from_json(api.producer.records[0][2]).reason == "night shift"
-
-
-@pytest.mark.parametrize(
-    ("query", "body"), [("reason=a", {"reason": "b"}), ("reason=a%0Ab", {}), ("reason=a&reason=b", {})]
-)
-def test_a_reason_that_is_not_one_line_given_once_is_refused(api: Api, query: str, body: dict[str, str]) -> None:
-    answer = api.client.post(f"/v1/calibrations/{WORKLOAD}:pause?{query}", json=body)
-
-    assert (answer.status_code, answer.json()["error"]["field"]) == (422, "reason")
-    assert not api.producer.records
+    assert post(api, ":pause", reason="night shift").status_code == 202
+    assert commands(api)[0].reason == "night shift"
 
 
 @pytest.mark.parametrize("action", ["believe", "compare_again"])
 @pytest.mark.parametrize("name", ["cleo", """<i>"o'neil" & co</i>""", "x" * 255, "ab\u202ecd", "a/b?c=d#e"])
 def test_a_labeler_of_any_name_is_believed(api: Api, action: str, name: str) -> None:
-    form = {"workload": WORKLOAD, "action": action, "labeler": name}
-    shown = api.client.get("/confirm", params=form).text
-    assert f'name="labeler" value="{escape(name)}"' in shown
-    assert "<i>" not in shown
-    assert api.client.post("/confirm", data=form, follow_redirects=False).status_code == 303
-    path = f"/v1/calibrations/{WORKLOAD}:{action.replace('_', '-')}"
-    assert api.client.post(path, params={"labeler": name}).status_code == 202
-    commands = [Command.from_json(value) for _, _, value in api.producer.records]
-    assert [(one.action, one.labeler) for one in commands] == [(action, name)] * 2
+    page = shown(api, action=action, labeler=name)
+    assert f'name="labeler" value="{escape(name)}"' in page
+    assert "<i>" not in page
+    assert confirm(api, action=action, labeler=name).status_code == 303
+    assert post(api, f":{action.replace('_', '-')}", labeler=name).status_code == 202
+    assert [(one.action, one.labeler) for one in commands(api)] == [(action, name)] * 2
 
 
 @pytest.mark.parametrize("name", ["", "x" * 256])
 def test_a_belief_without_a_fit_name_is_refused(api: Api, name: str) -> None:
-    form = {"workload": WORKLOAD, "action": "believe", "labeler": name}
-    answers = [
-        api.client.get("/confirm", params=form),
-        api.client.post("/confirm", data=form),
-        api.client.post(f"/v1/calibrations/{WORKLOAD}:believe", params={"labeler": name}),
-    ]
+    form = {"action": "believe", "labeler": name}
+    asked = api.client.get("/confirm", params={"workload": WORKLOAD} | form)
+    answers = [asked, confirm(api, **form), post(api, ":believe", labeler=name)]
     assert [answer.status_code for answer in answers] == [422] * 3
     assert all("labeler" in answer.text for answer in answers)
     assert not api.producer.records

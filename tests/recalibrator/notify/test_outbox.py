@@ -8,6 +8,7 @@ from typing import Any
 from recalibrator.notify.outbox import Notice, Outbox
 from schemas.settings import Webhook
 from schemas.status import WorkloadStatus
+from tests.support.api import plain_status
 
 NOW = datetime(2026, 1, 31, 12, tzinfo=UTC)
 ALL = Webhook.model_validate({"url": "http://127.0.0.1/all"})
@@ -15,15 +16,8 @@ ONLY_DRIFT = Webhook.model_validate({"url": "http://127.0.0.1/drift", "kinds": [
 
 
 def status(state: str = "active", drift: str = "ok", seconds: float = 0.0, **more: Any) -> WorkloadStatus:
-    content = {
-        "workload": "photo",
-        "state": state,
-        "sentence": "As it stands.",
-        "target": {"micro_f1": 0.9},
-        "drift": {"state": drift},
-        "updated_at": NOW + timedelta(seconds=seconds),
-    }
-    return WorkloadStatus.model_validate(content | more)
+    stands = {"workload": "photo", "state": state, "drift": {"state": drift}}
+    return plain_status(**stands | {"updated_at": NOW + timedelta(seconds=seconds)} | more)
 
 
 def waiting(outbox: Outbox, webhook: str = "all") -> list[Notice]:
@@ -54,9 +48,15 @@ def said(notice: Notice) -> tuple[str, ...]:
     return tuple(one.now.value for one in notice.changes)
 
 
-def test_a_change_is_announced_once_and_its_end_too() -> None:
+def box_of(*stood: tuple[float, str, str], **more: Any) -> Outbox:
+    """An outbox that was told so."""
     box = outbox()
-    told(box, (0.0, "active", "ok"), (1.0, "stale", "ok"), (100.0, "active", "ok"))
+    told(box, *stood, **more)
+    return box
+
+
+def test_a_change_is_announced_once_and_its_end_too() -> None:
+    box = box_of((0.0, "active", "ok"), (1.0, "stale", "ok"), (100.0, "active", "ok"))
     first, second = waiting(box)
     (began,), (ended,) = first.changes, second.changes
     assert (began.before and began.before.value, began.now.value, began.now.is_bad) == ("active", "stale", True)
@@ -67,42 +67,33 @@ def test_a_change_is_announced_once_and_its_end_too() -> None:
 
 def test_what_lasts_under_a_minute_was_announced() -> None:
     """Twice within 12 seconds, and then that it was over."""
-    box = outbox()
-    told(box, (0.0, "active", "ok"), (5.0, "active", "suspected"), (17.0, "active", "ok"))
-    assert not waiting(box)
+    assert not waiting(box_of((0.0, "active", "ok"), (5.0, "active", "suspected"), (17.0, "active", "ok")))
 
 
 def test_what_comes_and_goes_is_one_notice() -> None:
-    box = outbox()
     flaps = [(20.0 * n, "active", "suspected" if n % 2 else "ok") for n in range(10)]
-    told(box, *flaps, (200.0, "active", "ok"))
+    box = box_of(*flaps, (200.0, "active", "ok"))
     assert [said(one) for one in waiting(box)] == [("suspected",), ("ok",)]
 
 
 def test_several_changes_at_once_are_one_notice() -> None:
     """A red "drift ok → suspected" was followed by two changes of state within 12 seconds."""
-    box = outbox()
-    told(box, (0.0, "active", "ok"), (5.0, "active", "drifted"), (12.0, "infeasible", "drifted"))
-    (notice,) = waiting(box)
-    assert said(notice) == ("infeasible", "drifted")
+    box = box_of((0.0, "active", "ok"), (5.0, "active", "drifted"), (12.0, "infeasible", "drifted"))
+    assert [said(one) for one in waiting(box)] == [("infeasible", "drifted")]
 
 
 def test_the_notice_said_that_all_was_well_of_a_drift() -> None:
     """A red "drift ok → suspected" came with "Version 246 holds its target"."""
-    box = outbox()
-    told(box, (0.0, "active", "ok"), (1.0, "active", "suspected"))
-    (notice,) = waiting(box)
-    assert notice.headline.kind == "suspected"
-    assert notice.headline.act == "Label what is requested: that settles it."
+    (notice,) = waiting(box_of((0.0, "active", "ok"), (1.0, "active", "suspected")))
+    said_first = notice.headline
+    assert (said_first.kind, said_first.act) == ("suspected", "Label what is requested: that settles it.")
 
 
 def test_nothing_is_said_at_the_first_sight_of_what_is_well() -> None:
     """A start is no news; one that finds labels suspected is."""
-    box = outbox()
-    told(box, (0.0, "cold_start", "ok"))
-    assert not waiting(box)
-    told(box := outbox(), (0.0, "active", "ok"), details={"label_audit": {"suspected": "errors_where_answers_agree"}})
-    (notice,) = waiting(box)
+    assert not waiting(box_of((0.0, "cold_start", "ok")))
+    audit = {"suspected": "errors_where_answers_agree"}
+    (notice,) = waiting(box_of((0.0, "active", "ok"), details={"label_audit": audit}))
     assert (notice.changes[0].kind, notice.changes[0].before) == ("labels", None)
 
 
@@ -115,17 +106,14 @@ def test_each_webhook_gets_the_kinds_and_workloads_it_wants() -> None:
 
 
 def test_what_waits_outlives_a_restart_under_its_id() -> None:
-    before = outbox()
-    told(before, (0.0, "active", "ok"), (1.0, "stale", "ok"))
-    after = outbox()
+    before, after = box_of((0.0, "active", "ok"), (1.0, "stale", "ok")), outbox()
     after.load(before.state())
     told(after, (70.0, "stale", "ok"))
     assert [one.notice_id for one in waiting(after)] == [one.notice_id for one in waiting(before)]
 
 
 def test_a_change_while_the_process_was_away_is_announced() -> None:
-    before, after = outbox(), outbox()
-    told(before, (0.0, "active", "ok"))
+    before, after = box_of((0.0, "active", "ok")), outbox()
     after.load(before.state())
     told(after, (60.0, "infeasible", "ok"))
     assert [said(one) for one in waiting(after)] == [("infeasible",)]
@@ -139,12 +127,9 @@ def test_the_queue_of_a_webhook_is_bounded() -> None:
 
 def test_all_is_well_was_announced_while_nothing_was_heard() -> None:
     """Of a fit that says nothing, since both models are down; once it speaks again and all is well, it is said."""
-    box = outbox()
-    told(box, (0.0, "active", "ok"), (1.0, "stale", "ok"))
+    box = box_of((0.0, "active", "ok"), (1.0, "stale", "ok"))
     assert len(waiting(box)) == 1
-    box.take(status("active", "ok", 70.0), NOW + timedelta(seconds=70.0))
-    box.settle(NOW + timedelta(seconds=140.0))
-    assert not waiting(box)
-    box.take(status("active", "ok", 141.0), NOW + timedelta(seconds=141.0))
-    box.settle(NOW + timedelta(seconds=141.0))
-    assert [said(one) for one in waiting(box)] == [("active",)]
+    for heard, settled, values in ((70.0, 140.0, []), (141.0, 141.0, [("active",)])):
+        box.take(status("active", "ok", heard), NOW + timedelta(seconds=heard))
+        box.settle(NOW + timedelta(seconds=settled))
+        assert [said(one) for one in waiting(box)] == values

@@ -25,9 +25,12 @@ def line(version: int, trigger: str = "threshold_moved", **changes: Any) -> Vers
     return version_line(sealed_version(**content | changes))
 
 
+def refits(count: int) -> list[VersionLine]:
+    return [line(number) for number in range(count, 0, -1)]
+
+
 def test_a_run_of_refits_is_one_line_with_its_span() -> None:
-    lines = [line(number) for number in range(20, 0, -1)]
-    current, run = version_groups(lines, (20,), most=10)
+    current, run = version_groups(refits(20), (20,), most=10)
 
     assert (current.is_run, [row.line.version for row in current.rows]) == (False, [20])
     assert (run.is_run, run.size, run.oldest) == (True, 19, 1)
@@ -38,16 +41,15 @@ def test_a_run_of_refits_is_one_line_with_its_span() -> None:
 
 def test_commands_and_changes_of_state_end_a_run() -> None:
     """What a person did, and what became infeasible, stays in sight between the runs around it."""
-    lines = [line(number) for number in range(12, 0, -1)]
-    lines[4] = line(8, "activate")
-    lines[8] = line(4, state="infeasible")
+    lines = refits(12)
+    lines[4], lines[8] = line(8, "activate"), line(4, state="infeasible")
     groups = version_groups(lines, (), most=10)
 
     assert [(group.is_run, group.size) for group in groups] == [(True, 4), (False, 1), (True, 3), (False, 1), (True, 3)]
 
 
 def test_a_long_run_shows_its_latest_only() -> None:
-    (run,) = version_groups([line(number) for number in range(500, 0, -1)], (), most=10)
+    (run,) = version_groups(refits(500), (), most=10)
 
     assert (run.size, len(run.rows)) == (500, SHOWN_OF_RUN)
 

@@ -9,8 +9,7 @@ import pytest
 from recalibrator.api.pages.panels import traffic
 from recalibrator.api.pages.svg_plots import SPAN, sparklines, throughput
 from recalibrator.api.read_model.history import History, HistoryPoint, Served
-from schemas.calibration import Interval
-from schemas.status import DriftState, DriftStatus, HappeningEvent
+from schemas.status import HappeningEvent
 from tests.support.workload_statuses import status
 
 NOW = datetime(2026, 3, 1, 12, tzinfo=UTC)
@@ -34,17 +33,13 @@ def answered(rates: list[tuple[float, float]]) -> float:
     return sum(rate for _, rate in rates[1:]) * 1_800.0
 
 
-def test_throughput_adds_up_to_the_queries_answered() -> None:
-    rates = throughput(points((60, counts(1_000)), (30, counts(1_500)), (0, counts(4_000))))
-
-    assert answered(rates) == pytest.approx(3_000)
-
-
-def test_counts_that_begin_anew_are_no_negative_traffic() -> None:
-    rates = throughput(points((60, counts(9_000)), (30, counts(60)), (0, counts(90))))
+@pytest.mark.parametrize(("known", "queries"), [((1_000, 1_500, 4_000), 3_000), ((9_000, 60, 90), 90)])
+def test_throughput_adds_up_to_the_queries_answered(known: tuple[int, ...], queries: int) -> None:
+    """Where counts begin anew, traffic is not negative."""
+    rates = throughput(points(*zip((60, 30, 0), map(counts, known), strict=True)))
 
     assert min(rate for _, rate in rates) >= 0.0
-    assert answered(rates) == pytest.approx(90)
+    assert answered(rates) == pytest.approx(queries)
 
 
 def test_no_line_runs_across_two_minutes_without_a_report() -> None:
@@ -66,14 +61,11 @@ def test_a_line_ends_where_reports_end() -> None:
 
 
 def test_what_happened_is_marked_on_every_line() -> None:
-    outage = HappeningEvent(
-        workload="photo", at=NOW - timedelta(minutes=20), kind="outage", sentence="The <large> fails", is_bad=True
-    )
-    before = outage.model_copy(update={"at": NOW - timedelta(hours=9)})
+    content = {"workload": "photo", "kind": "outage", "sentence": "The <large> fails", "is_bad": True}
+    happened = [HappeningEvent(at=NOW - timedelta(minutes=minutes), **content) for minutes in (540, 20)]
     moved = {NOW - timedelta(minutes=5): "Version 9 escalates 60 %"}
-    for line in sparklines(
-        points((60, counts(1)), (30, counts(9)), (0, counts(20))), None, NOW, [before, outage], moved
-    ):
+    seen = points((60, counts(1)), (30, counts(9)), (0, counts(20)))
+    for line in sparklines(seen, None, NOW, happened, moved):
         assert line.drawing.count('class="mark') == 2
         assert 'class="mark fault"' in line.drawing
         assert "<title>The &lt;large&gt; fails</title>" in line.drawing
@@ -81,15 +73,9 @@ def test_what_happened_is_marked_on_every_line() -> None:
 
 def test_a_line_says_in_words_what_it_shows() -> None:
     history = History()
-    stood: list[tuple[int, float, DriftState]] = [
-        (600, 0.5, "ok"),
-        (120, 0.93, "drifted"),
-        (60, 0.9, "drifted"),
-        (0, 0.92, "ok"),
-    ]
-    for minutes, f1, drift in stood:
-        at, quality = NOW - timedelta(minutes=minutes), Interval(estimate=f1, lower=f1 - 0.01, upper=f1 + 0.01)
-        history.add_status(status(updated_at=at, micro_f1=quality, drift=DriftStatus(state=drift)))
+    for minutes, f1, drift in ((600, 0.5, "ok"), (120, 0.93, "drifted"), (60, 0.9, "drifted"), (0, 0.92, "ok")):
+        at, quality = NOW - timedelta(minutes=minutes), {"estimate": f1, "lower": f1 - 0.01, "upper": f1 + 0.01}
+        history.add_status(status(updated_at=at, micro_f1=quality, drift={"state": drift}))
     line, *_ = sparklines(history.points(), 0.91, NOW)
 
     assert (line.latest, line.between) == ("0.920", "0.900 to 0.930"), "what is older than six hours is left out"

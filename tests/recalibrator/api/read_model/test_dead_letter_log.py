@@ -14,14 +14,8 @@ NOW_MS = int(NOW.timestamp() * 1_000)
 
 
 def headers(reason: str = "not_json") -> dict[str, bytes | None]:
-    return {
-        "dlq.topic": b"ucci.feedback",
-        "dlq.partition": b"3",
-        "dlq.offset": b"17",
-        "dlq.stage": b"join",
-        "dlq.error": b"not valid JSON: expected value",
-        "dlq.reason": reason.encode(),
-    }
+    place = {"dlq.topic": b"ucci.feedback", "dlq.partition": b"3", "dlq.offset": b"17", "dlq.stage": b"join"}
+    return {**place, "dlq.error": b"not valid JSON: expected value", "dlq.reason": reason.encode()}
 
 
 def test_letters_are_counted_by_stage_and_reason() -> None:
@@ -30,11 +24,8 @@ def test_letters_are_counted_by_stage_and_reason() -> None:
         log.take(None, b"x", headers(reason), NOW_MS)
     status = log.status("photo", NOW)
 
-    assert [(one.stage, one.reason, one.count) for one in status.by_reason] == [
-        ("join", "not_json", 2),
-        ("join", "missing_field", 1),
-    ]
-    assert status.total == 3
+    counts = [(one.stage, one.reason, one.count) for one in status.by_reason]
+    assert (counts, status.total) == ([("join", "not_json", 2), ("join", "missing_field", 1)], 3)
     assert log.latest("photo", 1)[0].source == "ucci.feedback/3/17"
 
 

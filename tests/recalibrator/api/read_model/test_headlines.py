@@ -64,9 +64,7 @@ def test_what_a_person_commands_shows_at_once() -> None:
 
 
 def test_numbers_of_a_conclusion_stand_still_for_a_minute_too() -> None:
-    steps = over(
-        [(0.0, found("dear", text="3.98")), (9.0, found("dear", text="3.99")), (60.0, found("dear", text="4"))]
-    )
+    steps = over((at, found("dear", text=cost)) for at, cost in ((0.0, "3.98"), (9.0, "3.99"), (60.0, "4")))
     assert [one.headline.cause for one in steps] == ["3.98", "3.98", "4"]
 
 

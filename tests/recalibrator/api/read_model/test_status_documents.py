@@ -3,57 +3,39 @@
 from __future__ import annotations
 
 from datetime import timedelta
+from typing import Any
 
 import pytest
 
 from recalibrator.api.read_model.status_documents import GONE_AFTER
 from recalibrator.headlines.facts import SILENT_AFTER
 from schemas.calibration import CalibrationMap, Evidence, Interval
-from schemas.status import (
-    LabelerStatus,
-    ModelHealth,
-    RecalibratorStatus,
-    StageStatus,
-    TopicLag,
-    VersionInUse,
-    WorkloadStatus,
-)
+from schemas.status import LabelerStatus, ModelHealth, StageStatus, TopicLag, VersionInUse, WorkloadStatus
 from tests.support.api import START, WORKLOAD, Api, make_api, plain_router, plain_status
 from tests.support.versions import sealed_version
+from tests.support.workload_statuses import recalibrator
 
 URL = f"/v1/status/{WORKLOAD}"
 
 
 def publish(api: Api, number: int, threshold: float, parent: int | None) -> None:
-    version = sealed_version(
-        workload=WORKLOAD,
-        version=number,
-        created_at=START,
-        map=CalibrationMap(uncertainty=(0.1, 0.9), error_probability=(0.05, 0.4 + 0.1 * number)),
-        uncertainty_threshold=threshold,
-        parent_version=parent,
-        evidence=Evidence(trigger="threshold_moved", micro_f1=Interval(estimate=0.91, lower=0.9, upper=0.92)),
-    )
-    api.tell(version)
+    knots = CalibrationMap(uncertainty=(0.1, 0.9), error_probability=(0.05, 0.4 + 0.1 * number))
+    evidence = Evidence(trigger="threshold_moved", micro_f1=Interval(estimate=0.91, lower=0.9, upper=0.92))
+    content = {"version": number, "uncertainty_threshold": threshold, "parent_version": parent}
+    api.tell(sealed_version(workload=WORKLOAD, created_at=START, map=knots, evidence=evidence, **content))
 
 
 def tell_router(api: Api, name: str, *, silent_for: timedelta = timedelta()) -> None:
     in_use = {WORKLOAD: VersionInUse(version=2), "other": VersionInUse(version=9)}
     models = {WORKLOAD: {"small": ModelHealth(state="up", latency_s={"p50": 0.1})}}
-    lags = {"0": 2.5, "1": 0.5}
-    router = plain_router(name, updated_at=START - silent_for, versions=in_use, models=models)
-    api.tell(router.model_copy(update={"lag": {"0": 4, "1": 1}, "lag_s": lags}))
+    lags: dict[str, Any] = {"lag": {"0": 4, "1": 1}, "lag_s": {"0": 2.5, "1": 0.5}}
+    api.tell(plain_router(name, updated_at=START - silent_for, versions=in_use, models=models, **lags))
 
 
 def tell_recalibrator(api: Api, name: str, *labelers: LabelerStatus, silent_for: timedelta = timedelta()) -> None:
-    status = RecalibratorStatus(
-        instance_id=name,
-        started_at=START,
-        updated_at=START - silent_for,
-        stages={"join": StageStatus(ready=True, lag={"ucci.results": TopicLag(records=7, seconds=1.5)})},
-        labelers={WORKLOAD: labelers},
-    )
-    api.tell(status)
+    stages = {"join": StageStatus(ready=True, lag={"ucci.results": TopicLag(records=7, seconds=1.5)})}
+    said = {"instance_id": name, "stages": stages, "labelers": {WORKLOAD: labelers}}
+    api.tell(recalibrator(START - silent_for).model_copy(update=said))
 
 
 @pytest.fixture
@@ -113,20 +95,15 @@ def test_a_router_that_falls_silent_is_told_without_any_news(api: Api) -> None:
 
 
 def test_labelers_are_summed_over_the_joins_that_are_alive(api: Api) -> None:
+    # Its partitions went to the others, who have counted its labels again; until then its counts are all there is.
+    tell_recalibrator(api, "gone/join", LabelerStatus(labeler="ann", labels=6), silent_for=timedelta(days=3))
+    assert api.client.get(URL).json()["labels"]["by_labeler"][0]["labels"] == 6
     tell_recalibrator(api, "a/join", LabelerStatus(labeler="ann", labels=5, compared=2, agreeing=1))
     tell_recalibrator(api, "b/join", LabelerStatus(labeler="ann", labels=3), LabelerStatus(labeler="bob", labels=9))
-    # Its partitions went to the others, who have counted its labels again.
-    tell_recalibrator(api, "gone/join", LabelerStatus(labeler="ann", labels=8), silent_for=timedelta(days=3))
     listed = api.client.get(URL).json()["labels"]["by_labeler"]
 
     assert [(one["labeler"], one["labels"]) for one in listed] == [("bob", 9), ("ann", 8)]
     assert (listed[1]["compared"], listed[1]["agreeing"]) == (2, 1)
-
-
-def test_while_no_join_is_alive_the_last_known_labelers_are_told(api: Api) -> None:
-    tell_recalibrator(api, "a/join", LabelerStatus(labeler="ann", labels=5), silent_for=timedelta(days=3))
-
-    assert api.client.get(URL).json()["labels"]["by_labeler"][0]["labels"] == 5
 
 
 def test_dead_letters_are_told_by_reason(api: Api) -> None:
