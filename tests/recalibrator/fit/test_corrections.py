@@ -8,16 +8,18 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Sequence
 from functools import cache
+from operator import itemgetter
 from typing import Any
 
 import numpy as np
 import pytest
 
 from recalibrator.core import Recalibrator
-from schemas import Command, LabelledExample, OutcomeCounts, TrafficSummary
+from schemas import Command, LabelledExample, TrafficSummary
 from schemas.draws import uniform
 from tests.recalibrator.fit.test_recalibrator import recording
 from tests.support.cascade_stream import FIELDS, settings, typo_world
+from tests.support.cores import detail, in_force, present, restarted
 from tests.support.orders import note, order
 
 QUERIES = 6_000
@@ -39,43 +41,28 @@ def recorded() -> tuple[Event, ...]:
     return tuple(recording(WORLD, QUERIES))
 
 
-def said(example: LabelledExample, small: int, large: int | None, **changed: object) -> LabelledExample:
+def said(example: LabelledExample, small: int, large: int | None) -> LabelledExample:
     """Return a label by which the answers hold so many right pairs."""
-    larger = None
+    changed = {"small": present(example.small).model_copy(update={"true_positives": small})}
     if example.large is not None:
-        larger = OutcomeCounts(true_positives=min(FIELDS, large or 0), predicted=example.large.predicted)
-    assert example.small is not None
-    return example.model_copy(
-        update={
-            "small": OutcomeCounts(true_positives=small, predicted=example.small.predicted),
-            "large": larger,
-            "small_exact": small == FIELDS,
-            **changed,
-        }
-    )
+        changed["large"] = example.large.model_copy(update={"true_positives": min(FIELDS, large or 0)})
+    return example.model_copy(update=changed | {"small_exact": small == FIELDS})
 
 
 def careless(example: LabelledExample) -> LabelledExample:
     """Misname one pair, which every answer then lacks."""
     large = None if example.large is None else max(0, example.large.true_positives - 1)
-    assert example.small is not None
-    return said(example, max(0, example.small.true_positives - 1), large)
+    return said(example, max(0, present(example.small).true_positives - 1), large)
 
 
 def with_later(events: Sequence[Event], change: Change) -> list[Event]:
     """Let some labels come as one thing first, and as another some hundred events later."""
-    made: list[Event] = []
-    later: list[tuple[int, LabelledExample]] = []
+    made: list[tuple[int, Event]] = []
     for number, event in enumerate(events):
-        while later and later[0][0] <= number:
-            made.append(later.pop(0)[1])
         changed = change(event) if isinstance(event, LabelledExample) else None
-        if changed is None:
-            made.append(event)
-        else:
-            made.append(changed[0])
-            later.append((number + LATER, changed[1]))
-    return made + [event for _, event in later]
+        first, *later = (event,) if changed is None else changed
+        made += [(2 * number + 1, first), *((2 * (number + LATER), one) for one in later)]
+    return [event for _, event in sorted(made, key=itemgetter(0))]
 
 
 def corrected(share: float) -> list[Event]:
@@ -91,8 +78,7 @@ def run(events: Sequence[Event], core: Recalibrator | None = None) -> tuple[Reca
     """Feed events and count the triggers of versions, and alarms of detectors."""
     core, counted = core or Recalibrator(settings()), Counter[str]()
     for event in events:
-        version = core.observe(event)
-        if version is not None:
+        if (version := core.observe(event)) is not None:
             counted[version.evidence.trigger] += 1
     counted["alarms"] = sum(detector.alarms for detector in core.status().drift.detectors)
     return core, counted
@@ -126,16 +112,12 @@ def test_corrections_raise_no_more_alarms_than_none() -> None:
 @pytest.mark.parametrize("share", [0.05, 0.2])
 def test_no_label_is_set_aside_because_others_are_corrected(share: float) -> None:
     core, counted = after_corrections(share)
-    audit = core.status().details["label_audit"]
-    assert isinstance(audit, dict)
-    assert (audit["quarantined"], counted["labels_refuted"]) == (0, 0)
+    assert (detail(core, "label_audit")["quarantined"], counted["labels_refuted"]) == (0, 0)
 
 
 def test_a_corrected_stream_ends_in_the_right_estimates() -> None:
-    right, _ = after_true_labels()
-    later, _ = after_corrections(0.05)
-    one, other = right.evaluate().policies.micro_f1, later.evaluate().policies.micro_f1
-    np.testing.assert_allclose(one, other, atol=5e-3)
+    right, later = (one.evaluate().policies.micro_f1 for one, _ in (after_true_labels(), after_corrections(0.05)))
+    np.testing.assert_allclose(right, later, atol=5e-3)
 
 
 @pytest.mark.parametrize(("of", "share"), [("any", 0.05), ("slips", 0.15), ("errors", 0.05)])
@@ -164,9 +146,21 @@ def named(events: Sequence[Event]) -> list[Event]:
     ]
 
 
+def by_eve(says: Says, first: int = 0) -> list[Event]:
+    """Let one of these five say something else, from some event on."""
+    return [
+        says(event) if isinstance(event, LabelledExample) and event.labeler == "eve" and number >= first else event
+        for number, event in enumerate(named(recorded()))
+    ]
+
+
+def aside(core: Recalibrator) -> dict[str, Any]:
+    found: dict[str, Any] = detail(core, "labelers_set_aside")
+    return found
+
+
 def escalation(core: Recalibrator) -> float:
-    assert core.current is not None
-    return float((WORLD.uncertainty > core.current.uncertainty_threshold).mean())
+    return float((WORLD.uncertainty > in_force(core).uncertainty_threshold).mean())
 
 
 def relabelled(events: Sequence[Event], share: float, says: Says) -> list[Event]:
@@ -193,9 +187,8 @@ def small_right(label: LabelledExample) -> LabelledExample:
 @pytest.mark.parametrize("share", [0.33, 1.0])
 def test_one_relabelling_labeler_does_not_move_the_threshold(says: Says, share: float) -> None:
     """Escalation went from 25 to 77 % where a third was called wrong, and to 0 where all was called right."""
-    honest = after_honest_labelers()
     core, _ = run(relabelled(named(recorded()), share, says))
-    assert escalation(core) == pytest.approx(escalation(honest), abs=0.03)
+    assert escalation(core) == pytest.approx(escalation(after_honest_labelers()), abs=0.03)
     assert list(aside(core)) == ["eve"]
     assert aside(core)["eve"]["labels"] > 0
     assert "eve" in core.status().sentence
@@ -203,18 +196,12 @@ def test_one_relabelling_labeler_does_not_move_the_threshold(says: Says, share: 
 
 @pytest.mark.parametrize("says", [small_wrong, small_right])
 def test_a_liar_among_five_labelers_does_not_move_the_threshold(says: Says) -> None:
-    honest = after_honest_labelers()
-    events = [
-        says(event) if isinstance(event, LabelledExample) and event.labeler == "eve" else event
-        for event in named(recorded())
-    ]
-    core, _ = run(events)
-    assert escalation(core) == pytest.approx(escalation(honest), abs=0.03)
+    core, _ = run(by_eve(says))
+    assert escalation(core) == pytest.approx(escalation(after_honest_labelers()), abs=0.03)
 
 
 def test_honest_labelers_are_all_believed() -> None:
-    core = after_honest_labelers()
-    assert core.status().details["labelers_set_aside"] == {}
+    assert aside(after_honest_labelers()) == {}
 
 
 def test_two_contradicting_labelers_are_both_believed() -> None:
@@ -225,55 +212,29 @@ def test_two_contradicting_labelers_are_both_believed() -> None:
         return (small_right(event) if by_eve else event).model_copy(update={"labeler": "eve" if by_eve else "ann"})
 
     events = [two(event) for event in recorded()]
-    core, _ = run(events)
-    assert core.status().details["labelers_set_aside"] == {}
-    core, _ = run(events, Recalibrator(settings(trusted_labelers=("ann",))))
-    assert list(core.status().details["labelers_set_aside"]) == ["eve"]
+    assert aside(run(events)[0]) == {}
+    assert list(aside(run(events, Recalibrator(settings(trusted_labelers=("ann",))))[0])) == ["eve"]
 
 
 def test_a_snapshot_in_the_middle_of_an_attack_continues_exactly() -> None:
     events = relabelled(named(recorded()), 0.5, small_wrong)
     cut = 2 * len(recorded()) // 3 + 700
     whole, _ = run(events[:cut])
-    restored = Recalibrator.restore(settings(), whole.snapshot())
+    restored = restarted(whole)
     for event in events[cut:]:
-        first, second = whole.observe(event), restored.observe(event)
-        assert (first is None) is (second is None)
-        assert first is None or second is None or first.to_json() == second.to_json()
+        assert whole.observe(event) == restored.observe(event)
     assert whole.snapshot() == restored.snapshot()
 
 
-def liar_of_five() -> Recalibrator:
-    """Return a core that has set eve aside, who has misnamed a pair in every label for half of the stream."""
-    half = len(recorded()) // 2
-    events = [
-        careless(event) if isinstance(event, LabelledExample) and event.labeler == "eve" and number > half else event
-        for number, event in enumerate(named(recorded()))
-    ]
-    return run(events)[0]
-
-
-def aside(core: Recalibrator) -> dict[str, Any]:
-    found = core.status().details["labelers_set_aside"]
-    assert isinstance(found, dict)
-    return found
-
-
 def test_believing_a_labeler_set_aside_took_a_restart() -> None:
-    """Who is right after all had to be named in the configuration."""
-    core = liar_of_five()
-    before, version = aside(core), core.current
+    """Who is right after all, having misnamed a pair in every label for half of the stream, had to be configured."""
+    core, _ = run(by_eve(careless, len(recorded()) // 2 + 1))
+    before, version = aside(core), in_force(core)
     assert list(before) == ["eve"]
-    assert version is not None
-
-    made = order(core, "believe", labeler="eve")
-
-    assert note(core) == "eve is believed"
-    assert aside(core) == {}
-    assert made is not None
-    assert made.evidence.trigger == "labelers_judged"
+    made = present(order(core, "believe", labeler="eve"))
+    assert (note(core), aside(core), made.evidence.trigger) == ("eve is believed", {}, "labelers_judged")
     assert made.evidence.labels >= version.evidence.labels + before["eve"]["labels"]
-    again = Recalibrator.restore(settings(), core.snapshot())
+    again = restarted(core)
     assert again.status() == core.status()
     assert again.status().details["labelers_believed"] == ["eve"]
     for one in (core, again):

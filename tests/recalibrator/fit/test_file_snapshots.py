@@ -12,15 +12,15 @@ import pytest
 
 from recalibrator.fit.file_snapshots import SnapshotFiles
 from recalibrator.fit.stage import FitState
-from schemas.settings import WorkloadSettings
-from tests.support.recalibrator_events import FIELDS
-
-SETTINGS = {"photo": WorkloadSettings.model_validate({"name": "photo", "fields": FIELDS, "target": {"micro_f1": 0.9}})}
+from tests.support.cores import present
+from tests.support.recalibrator_events import PHOTO
 
 
 @pytest.fixture
 def snapshots(tmp_path: Path) -> SnapshotFiles:
-    return SnapshotFiles(tmp_path, SETTINGS)
+    files = SnapshotFiles(tmp_path, {"photo": PHOTO})
+    assert files.save(0, FitState(7, {"photo": files.new("photo")}, {}))
+    return files
 
 
 def refuse(*_: object, **__: object) -> int:
@@ -31,14 +31,11 @@ def test_too_many_open_files_keep_the_former_snapshot(
     snapshots: SnapshotFiles, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """Logged once until a snapshot is stored again."""
-    assert snapshots.save(0, FitState(7, {}, {}))
     with monkeypatch.context() as patched:
         patched.setattr(os, "open", refuse)
         assert not snapshots.save(0, FitState(8, {}, {}))
         assert not snapshots.save(0, FitState(9, {}, {}))
-    found = snapshots.load(0)
-    assert found is not None
-    assert found.offset == 7
+    assert present(snapshots.load(0)).offset == 7
     assert capsys.readouterr().out.count("Too many open files") == 1
     assert snapshots.save(0, FitState(9, {}, {}))
     assert "stored again" in capsys.readouterr().out
@@ -49,37 +46,31 @@ def test_unreadable_snapshot_is_not_taken_for_lost(snapshots: SnapshotFiles, mon
 
     Folded anew from what the topic still holds, it would be replaced by less.
     """
-    snapshots.save(0, FitState(7, {}, {}))
     monkeypatch.setattr(Path, "read_bytes", refuse)
     with pytest.raises(OSError, match=r"fit-0.snapshot: Too many open files; .*start again"):
         snapshots.load(0)
 
 
 def test_a_torn_snapshot_counts_as_none(snapshots: SnapshotFiles, tmp_path: Path) -> None:
-    snapshots.save(0, FitState(7, {}, {}))
     (tmp_path / "fit-0.snapshot").write_bytes(b"torn")
     assert snapshots.load(0) is None
     assert snapshots.load(1) is None
 
 
-def test_snapshots_are_readable_by_their_owner_alone(snapshots: SnapshotFiles, tmp_path: Path) -> None:
-    snapshots.save(0, FitState(7, {}, {}))
+@pytest.mark.usefixtures("snapshots")
+def test_snapshots_are_readable_by_their_owner_alone(tmp_path: Path) -> None:
     assert stat.S_IMODE((tmp_path / "fit-0.snapshot").stat().st_mode) == 0o600
 
 
 @pytest.mark.parametrize("text", ["AAAA", "eJz7", "!", 7, None, [], {}])
-def test_a_column_that_is_damaged_stops_the_start(tmp_path: Path, text: object) -> None:
+def test_a_column_that_is_damaged_stops_the_start(snapshots: SnapshotFiles, tmp_path: Path, text: object) -> None:
     """Under a checksum that fits, as after a fault: the log says it all again."""
-    files = SnapshotFiles(tmp_path, SETTINGS)
-    files.save(0, FitState(7, {"photo": files.new("photo")}, {}))
     path = tmp_path / "fit-0.snapshot"
-    head, _, body = path.read_bytes().partition(b"\n")[2].partition(b"\n")
-    state = json.loads(body)
-    traffic = state["state"]["_traffic"]
-    state["state"]["_traffic"] = dict.fromkeys(traffic, text)
+    _, head, body = path.read_bytes().split(b"\n")
+    document, state = json.loads(head), json.loads(body)
+    state["state"]["_traffic"] = dict.fromkeys(state["state"]["_traffic"], text)
     body = json.dumps(state).encode()
-    document = json.loads(head)
     document["workloads"][0]["bytes"] = len(body)
     content = json.dumps(document).encode() + b"\n" + body
     path.write_bytes(sha256(content).hexdigest().encode() + b"\n" + content)
-    assert files.load(0) is None
+    assert snapshots.load(0) is None

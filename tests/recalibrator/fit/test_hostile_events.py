@@ -16,6 +16,7 @@ from schemas import Command, LabelledExample, OutcomeCounts, TrafficSummary, Ver
 from schemas.event import MAX_INTEGER
 from schemas.traffic import GridSpec
 from tests.support.cascade_stream import START, drive, settings, typo_world
+from tests.support.cores import driven, in_force
 
 HUGE = MAX_INTEGER
 WORLD = typo_world(1_200, 600, seed=16)
@@ -25,6 +26,8 @@ instants = st.one_of(
         [datetime(1970, 1, 1, tzinfo=UTC), START, START + timedelta(days=9_000), datetime(2999, 12, 31, tzinfo=UTC)]
     ),
 )
+COUNTED = ("queries", "escalated", "small_failed", "degraded", "labels_requested", "small_calls", "large_calls")
+SUMMED = ("cost_sequential", "cost_paper", "small_latency_s", "large_latency_s")
 counts = st.one_of(st.integers(0, 12), st.just(HUGE))
 units = st.one_of(st.sampled_from([0.0, 1.0, 5e-324, 1.0 - 2**-53]), st.floats(0.0, 1.0))
 grids = st.sampled_from([GridSpec(), GridSpec(cells=2), GridSpec(cells=4_096, low=1e-300, high=0.6)])
@@ -68,50 +71,40 @@ def summaries(draw: st.DrawFn) -> TrafficSummary:
     cells = sorted(draw(st.sets(st.integers(0, grid.cells - 1), max_size=6)))
     agreeing = [draw(counts) for _ in cells]
     pairs = [min(HUGE, a + draw(counts)) for a in agreeing]
-    sums = st.one_of(st.floats(0.0, 1e3), st.just(float(HUGE)), st.just(5e-324))
+    amounts = st.one_of(st.floats(0.0, 1e3), st.just(float(HUGE)), st.just(5e-324))
     part = VersionTraffic(
         calibration_version=draw(st.none() | st.integers(1, 5)),
-        queries=draw(counts),
         cell=tuple(cells),
         count=tuple(min(HUGE, p + draw(counts)) for p in pairs),
         pairs=tuple(pairs),
         agreeing=tuple(agreeing),
-        pairs_explored=tuple(0 for _ in cells),
-        escalated=draw(counts),
-        small_failed=draw(counts),
-        degraded=draw(counts),
-        labels_requested=draw(counts),
-        small_calls=draw(counts),
-        large_calls=draw(counts),
-        cost_sequential=draw(sums),
-        cost_paper=draw(sums),
-        small_latency_s=draw(sums),
-        large_latency_s=draw(sums),
+        pairs_explored=(0,) * len(cells),
+        **{name: draw(counts) for name in COUNTED},
+        **{name: draw(amounts) for name in SUMMED},
     )
     return TrafficSummary(
         workload="w", first_routed_at=draw(instants), last_routed_at=draw(instants), grid=grid, versions=(part,)
     )
 
 
-@st.composite
-def commands(draw: st.DrawFn) -> Command:
-    return Command(
-        workload="w",
-        action=draw(st.sampled_from(["bootstrap", "activate", "pin", "unpin", "pause", "resume", "refit"])),
-        version=draw(st.sampled_from([1, 2, HUGE])),
-        issued_by="x",
-        issued_at=draw(instants),
-    )
+REFIT = Command(workload="w", action="refit", issued_by="x", issued_at=START)
+commands = st.builds(
+    Command,
+    workload=st.just("w"),
+    action=st.sampled_from(["bootstrap", "activate", "pin", "unpin", "pause", "resume", "refit"]),
+    version=st.sampled_from([1, 2, HUGE]),
+    issued_by=st.just("x"),
+    issued_at=instants,
+)
 
 
 @hypothesis_settings(max_examples=25, suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large])
-@given(st.lists(st.one_of(labels(), labels(), summaries(), commands()), max_size=80), st.booleans())
+@given(st.lists(st.one_of(labels(), labels(), summaries(), commands), max_size=80), st.booleans())
 def test_no_valid_event_breaks_the_core(events: list[LabelledExample | TrafficSummary | Command], cost: bool) -> None:
     """Versions and status validate themselves: neither holds a number that is not finite."""
     core = Recalibrator(settings() if cost else settings(cost=None))
-    for event in events:
+    for event in (*events, REFIT):
         core.observe(event)
-    core.observe(Command(workload="w", action="refit", issued_by="x", issued_at=START))
     core.status()
     state = core.snapshot()
     assert all(math.isfinite(value) for value in _numbers(json.loads(state)["state"]["_traffic"]))
@@ -122,24 +115,17 @@ def test_no_valid_event_breaks_the_core(events: list[LabelledExample | TrafficSu
 @given(st.lists(st.one_of(labels(), summaries()), min_size=1, max_size=15))
 def test_a_running_core_takes_hostile_events_and_goes_on(events: list[LabelledExample | TrafficSummary]) -> None:
     core = Recalibrator.restore(settings(), _running())
-    for event in events:
+    for event in (*events, REFIT):
         core.observe(event)
-    core.observe(Command(workload="w", action="refit", issued_by="x", issued_at=START))
     drive(core, WORLD.draw, 300, first=900)
-    assert core.current is not None
-    assert core.current.decide(0.5, "q").error_probability is not None
+    assert in_force(core).decide(0.5, "q").error_probability is not None
 
 
 @cache
 def _running() -> bytes:
-    core = Recalibrator(settings())
-    drive(core, WORLD.draw, 900)
-    return core.snapshot()
+    return driven(WORLD, 900).snapshot()
 
 
 def _numbers(value: object) -> list[float]:
-    if isinstance(value, dict):
-        return [number for part in value.values() for number in _numbers(part)]
-    if isinstance(value, list):
-        return [number for part in value for number in _numbers(part)]
-    return [float(value)] if isinstance(value, int | float) else []
+    parts = value.values() if isinstance(value, dict) else value if isinstance(value, list) else ()
+    return [float(value)] if isinstance(value, int | float) else [one for part in parts for one in _numbers(part)]

@@ -5,16 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from recalibrator.fit.data.label_columns import (
-    ERROR,
-    HITS_LARGE,
-    HITS_SMALL,
-    ONE,
-    OUTCOMES,
-    PAIR,
-    SIZE_LARGE,
-    SIZE_SMALL,
-)
+from recalibrator.fit.data import label_columns as at
 from recalibrator.fit.estimate.agreement import Shift, Tilt, shift_by
 from recalibrator.fit.estimate.outcome_curves import CellSums, smooth_outcomes
 from recalibrator.fit.method_constants import DEFAULT
@@ -30,15 +21,15 @@ GAIN = (1.0 - TARGET) * SIZE - (WRONG - TARGET * SIZE)
 
 def labelled() -> CellSums:
     """Return so many labels that nothing is shrunk: equal answers are right, of different ones one is wrong."""
-    by_relation = np.zeros((3, CELLS, OUTCOMES))
+    by_relation = np.zeros((3, CELLS, at.OUTCOMES))
     for relation, small_wrong, large_wrong in ((1, BLAMED, 1.0 - BLAMED), (2, 0.0, 0.0)):
         part = by_relation[relation]
-        part[:, [ONE, PAIR]] = LABELS
-        part[:, [SIZE_SMALL, SIZE_LARGE]] = LABELS * SIZE
-        part[:, HITS_SMALL] = LABELS * (small_wrong * WRONG + (1.0 - small_wrong) * RIGHT)
-        part[:, HITS_LARGE] = LABELS * (large_wrong * WRONG + (1.0 - large_wrong) * RIGHT)
-        part[:, ERROR] = LABELS * small_wrong
-    return CellSums(by_relation, by_relation.sum(axis=0), np.zeros(OUTCOMES), np.full((3, CELLS), LABELS), 0.0)
+        part[:, [at.ONE, at.PAIR]] = LABELS
+        part[:, [at.SIZE_SMALL, at.SIZE_LARGE]] = LABELS * SIZE
+        part[:, at.HITS_SMALL] = LABELS * (small_wrong * WRONG + (1.0 - small_wrong) * RIGHT)
+        part[:, at.HITS_LARGE] = LABELS * (large_wrong * WRONG + (1.0 - large_wrong) * RIGHT)
+        part[:, at.ERROR] = LABELS * small_wrong
+    return CellSums(by_relation, by_relation.sum(axis=0), np.zeros(at.OUTCOMES), np.full((3, CELLS), LABELS), 0.0)
 
 
 def moved(level: float, unlabelled: float) -> tuple[Shift, float]:

@@ -16,11 +16,8 @@ from tests.support.cascade_stream import START, World, example, settings, typo_w
 
 WINDOWS, QUERIES, SERVING = 1_000, 20_000, 0.25
 EXPLORED, KEPT, ESCALATED = 0.03, 0.05, 0.10
-SAMPLING = {
-    "exploration_probability": EXPLORED,
-    "label_probability_kept": KEPT,
-    "label_probability_escalated": ESCALATED,
-}
+SAMPLING = {"exploration_probability": EXPLORED}
+SAMPLING |= {"label_probability_kept": KEPT, "label_probability_escalated": ESCALATED}
 THRESHOLDS = (0.05, 0.2, SERVING, 0.4, 0.6)
 
 

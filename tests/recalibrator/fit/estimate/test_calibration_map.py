@@ -11,12 +11,12 @@ from hypothesis.extra.numpy import arrays
 from sklearn.isotonic import IsotonicRegression
 from sklearn.linear_model import LogisticRegression
 
-from recalibrator.core import Recalibrator
 from recalibrator.fit.estimate.calibration_map import ErrorCells, IsotonicMap, MapFitter, PlattMap, map_fitter, pool
 from recalibrator.grid import Grid
 from schemas.calibration import CalibrationMap
 from schemas.traffic import GridSpec
-from tests.support.cascade_stream import drive, settings, typo_world
+from tests.support.cascade_stream import typo_world
+from tests.support.cores import driven, in_force
 
 GRID = Grid(GridSpec())
 CELLS = 64
@@ -108,10 +108,7 @@ def test_falling_errors_make_the_platt_map_flat() -> None:
 def test_a_workload_chooses_its_map_by_name() -> None:
     maps = {}
     for name in ("isotonic", "platt"):
-        core = Recalibrator(settings(calibration_map=name))
-        drive(core, typo_world(2_500, 9_999, seed=13).draw, 2_500)
-        version = core.current
-        assert version is not None
+        version = in_force(driven(typo_world(2_500, 9_999, seed=13), 2_500, calibration_map=name))
         assert map_fitter(name, 200.0).name == name
         assert version.evidence.details.get("calibration_map", "isotonic") == name
         maps[name] = np.asarray(version.error_probability(GRID.centres))

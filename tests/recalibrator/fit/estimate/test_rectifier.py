@@ -69,9 +69,9 @@ def test_labels_that_stop_coming_leave_all_of_a_change_unknown() -> None:
 def test_only_labels_since_the_tilt_can_cancel_it() -> None:
     """Labels from before the tilt do not cancel it and later ones that agree with it confirm it."""
     tilt = -0.2
-    before = rectified(recent_labels(0.0, 0.8, 500), shift=tilt, shifted=0.0)
-    assert before.small[0] == pytest.approx(0.0)
-    confirming = rectified(recent_labels(tilt, 0.8, 500), shift=tilt, shifted=500.0)
-    assert confirming.small[0] == pytest.approx(0.0)
-    denying = rectified(recent_labels(0.0, 0.8, 500), shift=tilt, shifted=500.0)
-    assert denying.small[0] > 0.05
+    before, confirming, denying = (
+        rectified(recent_labels(score, 0.8, 500), shift=tilt, shifted=shifted).small[0]
+        for score, shifted in ((0.0, 0.0), (tilt, 500.0), (0.0, 500.0))
+    )
+    assert (before, confirming) == pytest.approx((0.0, 0.0))
+    assert denying > 0.05
