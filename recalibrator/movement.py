@@ -388,8 +388,7 @@ def _words(rows: Sequence[RoutedEvent], size: int) -> _Column | None:
 def _ordered(moved: list[_Column], rows: Sequence[RoutedEvent], size: int) -> list[Movement]:
     """Return movements by effect, those that follow another one behind the others."""
     found = sorted(moved, key=lambda one: (-round(one.effect, 2), one.stage))
-    pairs = permutations(found, 2)
-    explained = {(of.name, by.name): _explained(of.codes, by.codes, size) for of, by in pairs}
+    explained = {(of.name, by.name): _explained(of.codes, by.codes, size) for of, by in permutations(found, 2)}
     ordered = []
     for one in found:
         causes = [

@@ -100,8 +100,7 @@ class Service:
     @property
     def hangs(self) -> bool:
         """Whether a broker call may never return: end the process without clean-up then."""
-        threads = (*self._threads, self._heartbeat)
-        is_any_alive = any(thread is not None and thread.is_alive() for thread in threads)
+        is_any_alive = any(one is not None and one.is_alive() for one in (*self._threads, self._heartbeat))
         return is_any_alive or any(session.hangs for session in self._sessions)
 
     def take_over(self, found: Settings) -> Reread:

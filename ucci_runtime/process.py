@@ -264,9 +264,8 @@ class Hangup:
 
 def log_settings_warnings(settings: Settings) -> None:
     """Log what an operator should look at in the settings, a line each."""
-    log = structlog.get_logger()
     for warning in settings_warnings(settings, at_start=True):
-        log.warning(warning)
+        structlog.get_logger().warning(warning)
 
 
 def end_on_signals(end: Callable[[signal.Signals], None], loop: asyncio.AbstractEventLoop | None = None) -> None:

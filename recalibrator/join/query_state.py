@@ -16,7 +16,7 @@ import zlib
 from collections.abc import Iterable, Mapping, Sequence
 from datetime import datetime
 from hashlib import sha256
-from typing import Annotated, NamedTuple
+from typing import Annotated, NamedTuple, cast
 
 from pydantic import Field
 
@@ -470,5 +470,4 @@ def decoded(stored: bytes) -> QueryState:
     content = unpacker.decompress(stored, _MAX_BYTES)
     if unpacker.unconsumed_tail:
         raise zlib.error(f"the row unpacks to more than {_MAX_BYTES} bytes")
-    state: QueryState = validated(QueryState.__pydantic_validator__, content)
-    return state
+    return cast(QueryState, validated(QueryState.__pydantic_validator__, content))

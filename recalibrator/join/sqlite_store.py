@@ -387,8 +387,7 @@ def _unusable(path: Path, error: sqlite3.DatabaseError) -> Exception:
         return error
     if code == sqlite3.SQLITE_FULL:
         return DiskFull(f"{path}: {error}; nothing in it is lost: free space on its disk")
-    remedy = _REMEDIES.get(code, "check its disk")
-    return OSError(f"{path}: {error}; nothing in it is lost: {remedy} and start again")
+    return OSError(f"{path}: {error}; nothing in it is lost: {_REMEDIES.get(code, 'check its disk')} and start again")
 
 
 def _open(path: Path) -> sqlite3.Connection:

@@ -26,6 +26,11 @@ _NOTHING = {"queries": 0} | {
 _NO_TRIAL = dict.fromkeys(("queries", "escalated", "base_escalated", "agreeing", "acted"), 0)
 
 
+#: What is summed of either model's runs; as constants, since every query is counted.
+_SMALL_SUMS = ("small_calls", "small_latency_s", "small_tokens", "small_prompt_tokens")
+_LARGE_SUMS = ("large_calls", "large_latency_s", "large_tokens", "large_prompt_tokens")
+
+
 class _Tally(NamedTuple):
     """Counts of the queries that one version routed; of each cell queries with u, pairs, agreeing and drawn ones."""
 
@@ -38,9 +43,6 @@ class _Tally(NamedTuple):
         return cls(_NOTHING.copy(), defaultdict(lambda: [0, 0, 0, 0]))
 
 
-_OF_RUNS = tuple(
-    tuple(f"{role}_{what}" for what in ("calls", "latency_s", "tokens", "prompt_tokens")) for role in ("small", "large")
-)
 #: Version, signal, handoff and basis that queries were routed under.
 _Key = tuple[int | None, str, str | None, str | None]
 
@@ -106,7 +108,7 @@ class TrafficSummarizer:
     def _add_runs(self, tally: _Tally, routed: RoutedEvent) -> None:
         small, large, uncertainty = routed.small, routed.large, routed.decision.uncertainty
         sums = tally.sums
-        for run, (calls, latency_s, tokens, prompt_tokens) in zip((small, large), _OF_RUNS, strict=True):
+        for run, (calls, latency_s, tokens, prompt_tokens) in ((small, _SMALL_SUMS), (large, _LARGE_SUMS)):
             if run is not None:
                 sums[calls] += 1
                 sums[latency_s] += run.latency_s if run.valid else 0.0
