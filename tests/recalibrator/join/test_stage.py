@@ -8,6 +8,7 @@ import shutil
 from collections import Counter
 from collections.abc import Callable, Iterator
 from datetime import timedelta
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -103,14 +104,10 @@ class Join:
             self.crash()
 
     def disturb(self) -> None:
-        event = self.draw.choice(["revoke", "lose", "crash", "lose_state"])
+        lose_disk = partial(self.crash, lose_state=True)
+        happenings: list[Callable[[], None]] = [self.log.revoke, self.log.lose, self.crash, lose_disk]
         try:
-            if event == "revoke":
-                self.log.revoke()
-            elif event == "lose":
-                self.log.lose()
-            else:
-                self.crash(lose_state=event == "lose_state")
+            self.draw.choice(happenings)()
         except Crash:
             self.crash()
 
@@ -182,10 +179,7 @@ def plan(draw: random.Random) -> list[tuple[str, int, bytes | None]]:
 
 def final(examples: list[LabelledExample]) -> dict[str, LabelledExample]:
     """What the fit counts at last: of each query the highest revision, unless withdrawn."""
-    last: dict[str, LabelledExample] = {}
-    for example in examples:
-        if example.query_id not in last or example.revision > last[example.query_id].revision:
-            last[example.query_id] = example
+    last = {example.query_id: example for example in sorted(examples, key=lambda one: one.revision)}
     return {key: one.model_copy(update={"revision": 1}) for key, one in last.items() if not one.retracted}
 
 
@@ -194,7 +188,6 @@ def test_every_output_comes_exactly_once_whatever_fails(make_join: MakeJoin, see
     """Each example, dead letter and counted query."""
     sent = plan(random.Random(seed))
     quiet = make_join(seed=seed)
-    quiet.budget.clear()
     for record in sent:
         quiet.append(*record)
     quiet.settle()
@@ -314,13 +307,14 @@ def test_untouched_rows_expire_after_the_retention(make_join: MakeJoin) -> None:
 
 
 def test_a_withdrawal_opens_the_label_request_again(join: Join) -> None:
-    join.settle(routed(1))
-    first = join.open_requests()
-    assert first == {"q-1": LabelRequested.from_result(routed(1))}
-    join.settle(feedback(1))
-    assert join.requests() == {"q-1": None}
-    join.settle(feedback(1, revision=2, retracted=True))
-    assert join.open_requests() == first
+    asked = {"q-1": LabelRequested.from_result(routed(1))}
+    for event, open_requests in (
+        (routed(1), asked),
+        (feedback(1), {}),
+        (feedback(1, revision=2, retracted=True), asked),
+    ):
+        join.settle(event)
+        assert join.open_requests() == open_requests
 
 
 def test_requests_end_by_age_and_by_number(make_join: MakeJoin) -> None:
