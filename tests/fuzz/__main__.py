@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import platform
 import sys
+from dataclasses import asdict
 from pathlib import Path
 from typing import Annotated
 
@@ -46,12 +47,9 @@ def fuzz(
         task = progress.add_task("fuzzing", total=cases)
         report = run(targets, seed, cases, lambda done: progress.advance(task, done), giant_share=giants)
     if json_file is not None:
-        machine = {
-            "python": platform.python_version(),
-            "machine": platform.machine(),
-            "command": " ".join(sys.argv[1:]),
-        }
-        json_file.write_text(json.dumps(machine | report.document(), indent=1) + "\n", encoding="utf-8")
+        machine = {"python": platform.python_version(), "machine": platform.machine()}
+        document = machine | {"command": " ".join(sys.argv[1:])} | asdict(report)
+        json_file.write_text(json.dumps(document, indent=1) + "\n", encoding="utf-8")
     _show(report)
     raise typer.Exit(1 if report.findings else 0)
 
@@ -76,10 +74,9 @@ def _show(report: Report) -> None:
         lines.append(
             f"| {name} | {one.cases:,} | {one.outcomes:,} | {one.lines:,} | {one.seconds:g} | {slowest} | {one.slow} |"
         )
-    lines.append("")
     before, peak = report.peak_memory_mb_before, report.peak_memory_mb
     lines.append(
-        f"{report.cases:,} cases, seed {report.seed}, {report.seconds:,.0f} s; peak memory {peak:g} MB "
+        f"\n{report.cases:,} cases, seed {report.seed}, {report.seconds:,.0f} s; peak memory {peak:g} MB "
         f"({before:g} MB before the first case); findings: {len(report.findings)}"
     )
     lines += [

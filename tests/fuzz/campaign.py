@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import gc
 import random
+import re
 import resource
 import sys
 import time
@@ -17,11 +18,11 @@ from base64 import b64decode, b64encode
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field
+from functools import cache
 from itertools import accumulate
 from pathlib import Path
 from types import CodeType, FrameType
-from typing import Any
 
 from tests.fuzz.mutations import GIANT_BYTES, GIANT_SHARE, mutated
 from tests.fuzz.targets import Target
@@ -78,9 +79,6 @@ class Report:
     peak_memory_mb_before: float = 0.0
     targets: dict[str, TargetReport] = field(default_factory=dict)
     findings: list[Finding] = field(default_factory=list)
-
-    def document(self) -> dict[str, Any]:
-        return asdict(self)
 
 
 @dataclass(slots=True)
@@ -151,8 +149,7 @@ def _case(one: _Progressed, data: bytes, *, traced: bool) -> Finding | None:
     trace = LineTrace() if traced else None
     outcome, finding, took_s = "", None, time.thread_time()
     try:
-        if trace is not None:
-            sys.settrace(trace)
+        sys.settrace(trace)
         outcome = one.target.run(data)
     except Exception as error:  # noqa: BLE001 whatever it is, it is a finding
         finding = _finding(one.target, data, error)
@@ -163,10 +160,12 @@ def _case(one: _Progressed, data: bytes, *, traced: bool) -> Finding | None:
     if took_s > SLOW_S and trace is None:
         # What others do meanwhile slows a reader down, too.
         took_s = min(took_s, _again_s(one.target, data))
-    _note(one, data, outcome, None if traced else took_s)
+    one.report.cases += 1
     is_new = outcome not in one.outcomes
     one.outcomes[outcome] += 1
-    if trace is not None and not trace.lines <= one.lines:
+    if trace is None:
+        _note_time(one.report, data, took_s)
+    elif not trace.lines <= one.lines:
         one.lines |= trace.lines
         is_new = True
     if is_new and len(data) <= _MOST_KEPT_BYTES:
@@ -184,11 +183,7 @@ def _again_s(target: Target, data: bytes) -> float:
     return time.thread_time() - began_s
 
 
-def _note(one: _Progressed, data: bytes, outcome: str, took_s: float | None) -> None:
-    report = one.report
-    report.cases += 1
-    if took_s is None:
-        return
+def _note_time(report: TargetReport, data: bytes, took_s: float) -> None:
     report.seconds += took_s
     if took_s * 1_000 > report.slowest_ms:
         report.slowest_ms, report.slowest_bytes = round(took_s * 1_000, _DIGITS), len(data)
@@ -198,20 +193,13 @@ def _note(one: _Progressed, data: bytes, outcome: str, took_s: float | None) -> 
 
 def _finding(target: Target, data: bytes, error: Exception) -> Finding:
     own = [frame for frame in traceback.extract_tb(error.__traceback__) if "/tests/fuzz/campaign" not in frame.filename]
-    last = own[-1]
+    last, kind = own[-1], type(error).__name__
+    if last.name.startswith("require"):
+        # The message of a violation says which promise is broken; its numbers do not.
+        kind += f" {re.sub(r'[0-9]', '', str(error))[:40]}"
     place = f"{Path(last.filename).name}:{last.name}:{last.lineno}"
     kept = b64encode(data[:_KEPT_INPUT_BYTES]).decode()
-    # The message of a violation says which promise is broken; its numbers do not.
-    kind = (
-        f"{type(error).__name__} {_without_digits(str(error))[:40]}"
-        if last.name.startswith("require")
-        else type(error).__name__
-    )
     return Finding(target.name, kind, place, f"{error}"[:500], kept, len(data))
-
-
-def _without_digits(text: str) -> str:
-    return "".join(one for one in text if not one.isdigit())
 
 
 def _peak_memory_mb() -> float:
@@ -233,16 +221,10 @@ class LineTrace:
         return self
 
 
-_OURS: dict[str, bool] = {}
-
-
+@cache
 def _is_ours(filename: str) -> bool:
     """Return whether a file is the project's and no test."""
-    known = _OURS.get(filename)
-    if known is None:
-        known = filename.startswith(_ROOT) and "/.venv/" not in filename and "/tests/" not in filename
-        _OURS[filename] = known
-    return known
+    return filename.startswith(_ROOT) and "/.venv/" not in filename and "/tests/" not in filename
 
 
 def repeated(findings: Sequence[Finding], targets: Sequence[Target]) -> Iterator[tuple[Finding, str | None]]:

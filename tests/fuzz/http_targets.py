@@ -48,17 +48,10 @@ def _completion(**changed: object) -> bytes:
     return json.dumps({"choices": [choice | changed], "usage": {"completion_tokens": 2}}).encode()
 
 
+_LIKELY = {"token": "{", "logprob": -0.1}
 _CHAT = {
     "message": {"role": "assistant", "content": '{"camera": null, "lens": "", "iso": "1e3"}'},
-    "logprobs": {
-        "content": [
-            {
-                "token": "{",
-                "logprob": -0.1,
-                "top_logprobs": [{"token": "{", "logprob": -0.1}, {"token": "a", "logprob": -3}],
-            }
-        ]
-    },
+    "logprobs": {"content": [_LIKELY | {"top_logprobs": [_LIKELY, {"token": "a", "logprob": -3}]}]},
 }
 _REPLIES = (_completion(), _completion(**_CHAT), _completion(logprobs=None, finish_reason="length"), b'{"choices":[]}')
 

@@ -10,7 +10,6 @@ import json
 import random
 import re
 from collections.abc import Callable, Mapping, Sequence
-from types import MappingProxyType
 from typing import Any
 
 from tests.support.hostile_values import HOSTILE_VALUES, places
@@ -28,19 +27,8 @@ HOSTILE_NUMBERS: tuple[str, ...] = (
     *("0.0000000001", "1.0000000000000002", "true", '"1"', "2147483648", "-1", "1e308", "4294967296"),
 )
 HOSTILE_PIECES: tuple[bytes, ...] = (
-    *(
-        b"\x00",
-        b"\r",
-        b"\n",
-        b"\r\n",
-        b"\x1b[2J",
-        b"\x7f",
-        b"\xff",
-        b"\xfe\xff",
-        b"\xef\xbb\xbf",
-        b"\xc0\x80",
-        b"\xe2\x80",
-    ),
+    *(b"\x00", b"\r", b"\n", b"\r\n", b"\x1b[2J", b"\x7f"),
+    *(b"\xff", b"\xfe\xff", b"\xef\xbb\xbf", b"\xc0\x80", b"\xe2\x80"),
     *("\u2028".encode(), "\u0085".encode(), "\u202e".encode(), b"\xed\xa0\x80", b"\xf4\x90\x80\x80"),
     *("\U0001f4f7".encode(), b"\\ud800", b"\\u0000", b"\\udc00\\ud800", b"\\u2028", b"\\n", b"\\u001b[2J"),
     *(b'"', b"{", b"}", b"[", b"]", b",", b":"),
@@ -82,7 +70,7 @@ def _document(data: bytes) -> Any:
 
 def _with_value(draw: random.Random, data: bytes, value: str) -> bytes:
     document = _document(data)
-    found = list(places(document)) if isinstance(document, dict | list) else []
+    found = list(places(document))
     if not found:
         return _insert(draw, data, encoded(value))
     holder, key = draw.choice(found)
@@ -115,9 +103,7 @@ def _number(draw: random.Random, data: bytes, others: Sequence[bytes]) -> bytes:
 def _key(draw: random.Random, data: bytes, others: Sequence[bytes]) -> bytes:
     """Give an object a further member: an unknown one, or one that it has already, with any value."""
     document = _document(data)
-    objects = [document] if isinstance(document, dict) else []
-    if isinstance(document, dict | list):
-        objects += [one[key] for one, key in places(document) if isinstance(one[key], dict)]
+    objects = [one for one in (document, *(one[key] for one, key in places(document))) if isinstance(one, dict)]
     if not objects:
         return _insert(draw, data, encoded(json.dumps(draw.choice(HOSTILE_KEYS))))
     chosen = draw.choice(objects)
@@ -133,7 +119,7 @@ def _key(draw: random.Random, data: bytes, others: Sequence[bytes]) -> bytes:
 
 def _without(draw: random.Random, data: bytes, others: Sequence[bytes]) -> bytes:
     document = _document(data)
-    found = list(places(document)) if isinstance(document, dict | list) else []
+    found = list(places(document))
     if not found:
         return _cut(draw, data, others)
     holder, key = draw.choice(found)
@@ -149,8 +135,7 @@ def _nested(draw: random.Random, data: bytes, others: Sequence[bytes]) -> bytes:
 
 def _borrowed(draw: random.Random, data: bytes, others: Sequence[bytes]) -> bytes:
     """Take a value from another input of the same kind."""
-    other = _document(draw.choice(others)) if others else None
-    found = list(places(other)) if isinstance(other, dict | list) else []
+    found = list(places(_document(draw.choice(others)))) if others else []
     if not found:
         return _spliced(draw, data, others)
     holder, key = draw.choice(found)
@@ -227,17 +212,11 @@ def _deep_value(draw: random.Random, size: int) -> str:
     return opening * depth + closing * depth
 
 
-#: Values of about a given size, as JSON.
-GIANTS: Mapping[str, Callable[[random.Random, int], str]] = MappingProxyType(
-    {
-        "many keys": _many_keys,
-        "many values": _many_values,
-        "long text": _long_text,
-        "long key": _long_key,
-        "long number": _long_number,
-        "deep value": _deep_value,
-    }
-)
+#: Values of about a given size, as JSON, by name.
+GIANTS: Mapping[str, Callable[[random.Random, int], str]] = {
+    make.__name__.strip("_").replace("_", " "): make
+    for make in (_many_keys, _many_values, _long_text, _long_key, _long_number, _deep_value)
+}
 
 
 def giant(draw: random.Random, data: bytes, kind: str, size: int) -> bytes:

@@ -28,7 +28,7 @@ from stream_router.commit.done_offsets import OffsetRange, decode, encode
 from stream_router.intake_thread import decode_query
 from stream_router.otel_tracing import as_headers, trace_context
 from tests.fuzz.targets import PART, Target, Violation, parts_of, refused, require_line
-from tests.support.recalibrator_events import FIELDS, feedback, routed
+from tests.support.recalibrator_events import feedback, routed, workload
 from tests.support.strategies import EVENTS, labelled_examples
 from tests.support.versions import sealed_version
 from ucci_runtime.broker.dead_letters import cut_to, dead_letter, reason_of
@@ -42,9 +42,7 @@ _KEYS = (b"one signing key of thirty-two characters", b"a former signing key, as
 _RECORD_BYTES = 1_048_576
 _ERROR_HEADER_BYTES = 4_000
 _TOPICS = JoinTopics("ucci.results", "ucci.feedback", "ucci.observations", "ucci.dead-letters", "ucci.label-requests")
-SETTINGS = WorkloadSettings.model_validate(
-    {"name": WORKLOAD, "fields": list(FIELDS), "target": {"micro_f1": 0.9}, "cost": {"small": 1.0, "large": 3.0}}
-)
+SETTINGS = workload(cost={"small": 1.0, "large": 3.0})
 WORKLOADS: Mapping[str, WorkloadSettings] = MappingProxyType({WORKLOAD: SETTINGS})
 
 

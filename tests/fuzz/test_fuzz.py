@@ -62,18 +62,15 @@ def test_time_and_memory_grow_as_the_input_does(kind: str) -> None:
     steep = {}
     for name, target in targets().items():
         small, large = (giant(random.Random(SEED), target.seeds[0], kind, size) for size in (SMALL_BYTES, LARGE_BYTES))
-        if _ratio(target.run, small, large) > MOST_RATIO:
-            steep[name] = _ratio(target.run, small, large)
+        ratio = _seconds(target.run, large) / max(_seconds(target.run, small), LEAST_S)
+        if ratio > MOST_RATIO:
+            steep[name] = ratio
         tracemalloc.start()
         target.run(large)
         _, peak = tracemalloc.get_traced_memory()
         tracemalloc.stop()
         assert peak <= MOST_BYTES_A_BYTE * len(large), name
     assert steep == {}
-
-
-def _ratio(read: Callable[[bytes], str], small: bytes, large: bytes) -> float:
-    return _seconds(read, large) / max(_seconds(read, small), LEAST_S)
 
 
 def _seconds(read: Callable[[bytes], str], data: bytes) -> float:

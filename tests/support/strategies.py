@@ -40,7 +40,9 @@ from tests.support.value_strategies import (
     choices,
     cost_rates,
     counts,
+    each,
     entities,
+    few,
     increasing,
     intervals,
     json_objects,
@@ -83,46 +85,38 @@ def calibration_versions(draw: st.DrawFn, /, **fixed: Any) -> CalibrationVersion
     """Draw sealed versions of every state; ``fixed`` holds fields that are given."""
     state = fixed.get("state") or draw(st.sampled_from(["active", "cold_start", "infeasible"]))
     explored, *labelled = sorted(draw(st.lists(probabilities, min_size=3, max_size=3)))
-    content: dict[str, Any] = {
-        "workload": draw(names),
-        "version": draw(ordinals),
-        "created_at": draw(timestamps),
-        "map": draw(calibration_maps(min_knots=0 if state == "cold_start" else 1)),
-        "uncertainty_threshold": draw(st.floats(-1.0, 1.0)),
-        "threshold": draw(optional(probabilities)),
-        "exploration_probability": explored,
-        "label_probability_kept": labelled[0],
-        "label_probability_escalated": labelled[1],
-        "target": draw(targets),
-        "state": state,
-        "signal": draw(signals),
-        "costs": draw(optional(model_costs)),
-        "evidence": draw(evidences),
-        "parent_version": draw(optional(counts)),
+    fields = {
+        "workload": names,
+        "version": ordinals,
+        "created_at": timestamps,
+        "map": calibration_maps(min_knots=0 if state == "cold_start" else 1),
+        "uncertainty_threshold": st.floats(-1.0, 1.0),
+        "threshold": optional(probabilities),
+        "target": targets,
+        "signal": signals,
+        "costs": optional(model_costs),
+        "evidence": evidences,
+        "parent_version": optional(counts),
     }
+    shares = {"label_probability_kept": labelled[0], "label_probability_escalated": labelled[1]}
+    content = draw(st.fixed_dictionaries(fields)) | shares | {"exploration_probability": explored, "state": state}
     return CalibrationVersion.sealed(**content | fixed)
 
 
+trial_decisions = st.builds(
+    TrialDecision,
+    mode=choices(TrialMode),
+    **each(ordinals, "version base_version"),
+    **each(st.booleans(), "escalated base_escalated acted"),
+)
 decisions = st.builds(
     Decision,
     escalated=st.booleans(),
     reason=choices(DecisionReason),
-    uncertainty=optional(probabilities),
-    error_probability=optional(probabilities),
-    threshold=optional(probabilities),
     calibration_version=optional(counts),
     large_probability=probabilities,
-    trial=optional(
-        st.builds(
-            TrialDecision,
-            version=ordinals,
-            mode=choices(TrialMode),
-            escalated=st.booleans(),
-            base_version=ordinals,
-            base_escalated=st.booleans(),
-            acted=st.booleans(),
-        )
-    ),
+    trial=optional(trial_decisions),
+    **each(optional(probabilities), "uncertainty error_probability threshold"),
 )
 label_requests = st.builds(
     LabelRequest, requested=st.booleans(), probability=probabilities, reason=optional(choices(LabelReason))
@@ -133,24 +127,20 @@ def model_runs(valid: st.SearchStrategy[bool]) -> st.SearchStrategy[ModelRun]:
     return st.builds(
         ModelRun,
         model=texts,
-        raw=optional(texts),
         entities=optional(entities),
         valid=valid,
         uncertainty=optional(probabilities),
         completion_tokens=counts,
-        finish_reason=optional(texts),
         latency_s=amounts,
-        error=optional(texts),
+        **each(optional(texts), "raw finish_reason error"),
     )
 
 
 handoffs = st.builds(
     QueryHandoff,
     name=names,
-    characters=counts,
-    tokens=counts,
-    asked_again=st.booleans(),
-    guarded=st.booleans(),
+    **each(counts, "characters tokens"),
+    **each(st.booleans(), "asked_again guarded"),
     alone=optional(model_runs(st.booleans())),
 )
 queries = st.builds(
@@ -166,26 +156,22 @@ queries = st.builds(
 @st.composite
 def routed_events(draw: st.DrawFn, /, **fixed: Any) -> RoutedEvent:
     """Draw results whose answer comes from a side that ran and was valid; ``fixed`` holds fields that are given."""
-    served = draw(st.sampled_from(["small", "large"]))
-    other = draw(optional(model_runs(st.booleans())))
-    answer = draw(model_runs(st.just(value=True)))
-    content: dict[str, Any] = {
-        "query_id": draw(names),
-        "workload": draw(names),
-        "text": draw(texts),
-        "entities": draw(entities),
-        "answered_by": served,
-        "decision": draw(decisions),
-        "small": answer if served == "small" else other,
-        "large": answer if served == "large" else other,
-        "cost": QueryCost(sequential=draw(amounts), paper=draw(amounts)),
-        "label": draw(label_requests),
-        "routed_at": draw(timestamps),
-        "routed_by": draw(texts),
-        "metadata": draw(optional(json_objects)),
-        "handoff": draw(optional(handoffs)),
+    served, other = draw(st.permutations(["small", "large"]))
+    fields = {
+        "answered_by": st.just(served),
+        served: model_runs(st.just(value=True)),
+        other: optional(model_runs(st.booleans())),
+        "entities": entities,
+        "decision": decisions,
+        "cost": st.builds(QueryCost, sequential=amounts, paper=amounts),
+        "label": label_requests,
+        "routed_at": timestamps,
+        "metadata": optional(json_objects),
+        "handoff": optional(handoffs),
+        **each(names, "query_id workload"),
+        **each(texts, "text routed_by"),
     }
-    return RoutedEvent(**content | fixed)
+    return RoutedEvent(**draw(st.fixed_dictionaries(fields)) | fixed)
 
 
 revisions = st.integers(1, MAX_REVISION)
@@ -194,12 +180,11 @@ feedback_events = st.builds(
     FeedbackEvent,
     query_id=names,
     entities=optional(entities),
-    labeler=optional(texts),
     labelled_at=optional(timestamps),
-    source=optional(texts),
     feedback_id=optional(names),
     revision=revisions,
     retracted=st.booleans(),
+    **each(optional(texts), "labeler source"),
 )
 
 
@@ -208,36 +193,27 @@ def labelled_examples(draw: st.DrawFn, /, **fixed: Any) -> LabelledExample:
     """Draw examples whose counts agree with each other; ``fixed`` holds fields that are given."""
     gold = draw(st.integers(0, 50))
 
-    def outcome() -> OutcomeCounts:
-        right = draw(st.integers(0, gold))
-        return OutcomeCounts(true_positives=right, predicted=right + draw(st.integers(0, 50)))
-
+    right_and_more = st.tuples(st.integers(0, gold), st.integers(0, 50))
+    outcomes = right_and_more.map(lambda one: OutcomeCounts(true_positives=one[0], predicted=sum(one)))
     per_field = st.builds(FieldCounts, true_positives=counts, predicted=counts, gold=counts)
-    content: dict[str, Any] = {
-        "query_id": draw(names),
-        "workload": draw(names),
-        "uncertainty": draw(optional(probabilities)),
-        "error_probability": draw(optional(probabilities)),
-        "calibration_version": draw(optional(counts)),
-        "small_exact": draw(st.booleans()),
-        "small": outcome(),
-        "large": outcome() if draw(st.booleans()) else None,
-        "gold_count": gold,
-        "large_probability": draw(probabilities),
-        "label_probability": draw(probabilities),
-        "label_requested": draw(st.booleans()),
-        "reason": draw(choices(DecisionReason)),
-        "agree": draw(optional(st.booleans())),
-        "routed_at": draw(timestamps),
-        "labelled_at": draw(timestamps),
-        "revision": draw(ordinals),
-        "retracted": draw(st.booleans()),
-        "disputed": draw(counts),
-        "per_field": draw(optional(st.dictionaries(texts, per_field, max_size=2))),
-        "handoff": draw(optional(names)),
-        "large_alone": outcome() if draw(st.booleans()) else None,
+    fields = {
+        "gold_count": st.just(gold),
+        "small": outcomes,
+        "calibration_version": optional(counts),
+        "reason": choices(DecisionReason),
+        "agree": optional(st.booleans()),
+        "revision": ordinals,
+        "disputed": counts,
+        "per_field": optional(st.dictionaries(texts, per_field, max_size=2)),
+        "handoff": optional(names),
+        **each(names, "query_id workload"),
+        **each(optional(outcomes), "large large_alone"),
+        **each(optional(probabilities), "uncertainty error_probability"),
+        **each(probabilities, "large_probability label_probability"),
+        **each(st.booleans(), "small_exact label_requested retracted"),
+        **each(timestamps, "routed_at labelled_at"),
     }
-    return LabelledExample(**content | fixed)
+    return LabelledExample(**draw(st.fixed_dictionaries(fields)) | fixed)
 
 
 @st.composite
@@ -271,9 +247,7 @@ def traffic_summaries(draw: st.DrawFn) -> TrafficSummary:
         last_routed_at=last,
         grid=grid,
         versions=tuple(draw(st.lists(version_traffics(grid.cells), min_size=1, max_size=2))),
-        trials=tuple(
-            draw(st.lists(st.builds(TrialTraffic, version=ordinals, queries=counts, acted=counts), max_size=2))
-        ),
+        trials=draw(few(st.builds(TrialTraffic, version=ordinals, queries=counts, acted=counts))),
     )
 
 
@@ -328,10 +302,9 @@ happenings = st.builds(
 
 label_requested = st.builds(
     LabelRequested,
-    query_id=names,
-    workload=names,
     text=texts,
     entities=entities,
+    **each(names, "query_id workload"),
     answered_by=st.sampled_from(["small", "large"]),
     reason=st.sampled_from(["exploration", "monitoring", "audit"]),
     probability=probabilities,

@@ -35,6 +35,15 @@ def optional(strategy: st.SearchStrategy[Any]) -> st.SearchStrategy[Any]:
     return st.none() | strategy
 
 
+def each(strategy: st.SearchStrategy[Any], fields: str) -> dict[str, st.SearchStrategy[Any]]:
+    """Return the strategy by each of these names."""
+    return dict.fromkeys(fields.split(), strategy)
+
+
+def few(strategy: st.SearchStrategy[Any], most: int = 2) -> st.SearchStrategy[tuple[Any, ...]]:
+    return st.lists(strategy, max_size=most).map(tuple)
+
+
 def choices(literal: Any) -> st.SearchStrategy[Any]:
     return st.sampled_from(get_args(literal))
 
@@ -45,18 +54,15 @@ def increasing(values: st.SearchStrategy[Any], size: int) -> st.SearchStrategy[t
 
 intervals = st.builds(Interval, estimate=reals, lower=reals, upper=reals)
 cost_rates = st.builds(CostRate, sequential=amounts, paper=amounts, large_only=amounts)
+_prices = st.floats(0.0, float(MAX_INTEGER), exclude_min=True)
 _inside = st.floats(0.0, 1.0, exclude_min=True, exclude_max=True)
 targets = st.builds(
     Target,
     micro_f1=st.none() | _inside,
     safety=st.floats(0.0, 10.0),
     max_escalation=st.none() | _inside,
-    cost=st.none() | st.floats(0.0, float(MAX_INTEGER), exclude_min=True),
+    cost=st.none() | _prices,
     fields=st.dictionaries(texts, _inside, max_size=2),
 )
 signals = st.builds(Signal, small_model=texts, decoding=st.sampled_from(["free", "json_schema"]))
-model_costs = st.builds(
-    ModelCosts,
-    small=st.floats(0.0, float(MAX_INTEGER), exclude_min=True),
-    large=st.floats(0.0, float(MAX_INTEGER), exclude_min=True),
-)
+model_costs = st.builds(ModelCosts, small=_prices, large=_prices)
