@@ -20,6 +20,7 @@ from typing import Annotated
 import typer
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TaskID, TextColumn, TimeElapsedColumn
+from typer import Option
 
 from schemas.errors import UcciError
 from tests.faults.arena import RATE
@@ -33,37 +34,24 @@ from ucci_stream.local.kafka_node import LocalBroker
 _CONSOLE = Console(stderr=True)
 #: So many of a kind's findings are shown while the campaign goes on; the report has all.
 _FIRST = 5
+_KINDS = "Kinds or groups to run, by how they begin; may be repeated. Default: all."
+_SOAK = "Soak for so many minutes instead: a drawn fault every 10 s."
+_WARM_UP = "Seconds of a process's life before its memory counts, in a soak."
 
 app = typer.Typer(add_completion=False, pretty_exceptions_enable=False)
-
-SeedOption = Annotated[int, typer.Option(help="Of the schedule: the same seed draws the same faults.")]
-KindsOption = Annotated[
-    list[str] | None, typer.Option(help="Kinds or groups to run, by how they begin; may be repeated. Default: all.")
-]
-RoundsOption = Annotated[int, typer.Option(min=1, help="How often to go through the schedule.")]
-TimesOption = Annotated[int | None, typer.Option(min=1, help="Faults of each kind, instead of the schedule's.")]
-SoakOption = Annotated[
-    float | None, typer.Option("--soak", min=0.5, help="Soak for so many minutes instead: a drawn fault every 10 s.")
-]
-RateOption = Annotated[float, typer.Option(min=1.0, help="Queries a second of a soak.")]
-WarmUpOption = Annotated[
-    float, typer.Option("--warm-up", min=0.0, help="Seconds of a process's life before its memory counts, in a soak.")
-]
-JsonOption = Annotated[Path | None, typer.Option("--json", help="Write the report to this file.")]
-ListOption = Annotated[bool, typer.Option("--list", help="Name the kinds, and end.")]
 
 
 @app.command()
 def chaos(
-    seed: SeedOption = 7,
-    kinds: KindsOption = None,
-    rounds: RoundsOption = 1,
-    times: TimesOption = None,
-    soak_minutes: SoakOption = None,
-    rate: RateOption = RATE,
-    warm_up_s: WarmUpOption = WARM_UP_S,
-    json_file: JsonOption = None,
-    names: ListOption = False,
+    seed: Annotated[int, Option(help="Of the schedule: the same seed draws the same faults.")] = 7,
+    kinds: Annotated[list[str] | None, Option(help=_KINDS)] = None,
+    rounds: Annotated[int, Option(min=1, help="How often to go through the schedule.")] = 1,
+    times: Annotated[int | None, Option(min=1, help="Faults of each kind, instead of the schedule's.")] = None,
+    soak_minutes: Annotated[float | None, Option("--soak", min=0.5, help=_SOAK)] = None,
+    rate: Annotated[float, Option(min=1.0, help="Queries a second of a soak.")] = RATE,
+    warm_up_s: Annotated[float, Option("--warm-up", min=0.0, help=_WARM_UP)] = WARM_UP_S,
+    json_file: Annotated[Path | None, Option("--json", help="Write the report to this file.")] = None,
+    names: Annotated[bool, Option("--list", help="Name the kinds, and end.")] = False,
 ) -> None:
     """Let faults befall the whole service on a real broker, and report what was lost, doubled or contradicted.
 

@@ -68,8 +68,6 @@ class NotRecovered(AssertionError):
 
 
 class Ended(NamedTuple):
-    """A process that ended by itself, and how."""
-
     name: str
     how: str
 

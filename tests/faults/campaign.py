@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import random
 import time
+from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
@@ -27,8 +28,6 @@ from ucci_stream.local.processes import StackFailed
 
 @dataclass(frozen=True, slots=True)
 class Entry:
-    """One kind of fault in the schedule."""
-
     name: str
     #: Kinds of one group share an arena.
     group: str
@@ -67,8 +66,6 @@ ENTRIES: tuple[Entry, ...] = (
 
 @dataclass
 class Row:
-    """One kind of fault in the report."""
-
     kind: str
     episodes: list[Episode]
     #: Promises broken.
@@ -84,12 +81,10 @@ class Row:
 
     @property
     def recoveries_s(self) -> list[float]:
-        """Seconds from each fault to the next commit, where there was one."""
         return [episode.recovery_s for episode in self.episodes if episode.recovery_s is not None]
 
     @property
     def unrecovered(self) -> list[Episode]:
-        """Faults after which nothing was committed in time."""
         return [episode for episode in self.episodes if episode.recovery_s is None]
 
 
@@ -144,10 +139,9 @@ def run(
     broker: LocalBroker, directory: Path, entries: Iterable[Entry], seed: int, watching: Watching = _NOBODY
 ) -> list[Row]:
     """Let all kinds befall the service; call it in the thread that started the broker."""
-    groups: dict[str, list[Entry]] = {}
+    groups, rows = defaultdict[str, list[Entry]](list), []
     for entry in entries:
-        groups.setdefault(entry.group, []).append(entry)
-    rows = []
+        groups[entry.group].append(entry)
     for group, members in groups.items():
         with arena(broker, directory / group, seed) as stage:
             stage.start()
@@ -158,8 +152,7 @@ def run(
 def _run_group(stage: Arena, members: list[Entry], seed: int, watching: Watching) -> list[Row]:
     judgement, rows = _Judgement(), []
     beside = [entry for entry in members if entry.area is not None]
-    alone = [[entry] for entry in members if entry.area is None]
-    for together in [*([beside] if beside else []), *alone]:
+    for together in filter(None, [beside, *([entry] for entry in members if entry.area is None)]):
         done = _run_beside(stage, together, seed, watching)
         evidence, found = stage.judge()
         for row in judgement.rows(done, evidence, found, stage.ended):
@@ -171,18 +164,18 @@ def _run_group(stage: Arena, members: list[Entry], seed: int, watching: Watching
 
 
 def _run_beside(stage: Arena, entries: list[Entry], seed: int, watching: Watching) -> list[tuple[Entry, list[Episode]]]:
-    def one(entry: Entry) -> list[Episode]:
+    def one(entry: Entry) -> tuple[Entry, list[Episode]]:
         watching.on_kind(entry.name, entry.times)
         found = []
         for episode in entry.kind(stage, random.Random(f"{seed} {entry.name}"), entry.times):
             found.append(episode)
             watching.on_episode(episode)
-        return found
+        return entry, found
 
     if len(entries) == 1:
-        return [(entries[0], one(entries[0]))]
+        return [one(entries[0])]
     with ThreadPoolExecutor(len(entries)) as pool:
-        return list(zip(entries, pool.map(one, entries), strict=True))
+        return list(pool.map(one, entries))
 
 
 # --- soak ---

@@ -92,10 +92,9 @@ def _answer_faults(routed: Mapping[str, Any], evidence: Evidence) -> Iterator[st
         said = evidence.answer(side, routed["text"])
         if _stated(run["entities"]) != _stated(said.entities):
             yield f"the {side} model did not say {run['entities']}"
-        if run["uncertainty"] is not None and not math.isclose(
-            run["uncertainty"], said.uncertainty, rel_tol=0.0, abs_tol=_CLOSE
-        ):
-            yield f"u of the {side} model is {said.uncertainty}, not {run['uncertainty']}"
+        u = run["uncertainty"]
+        if u is not None and not math.isclose(u, said.uncertainty, rel_tol=0.0, abs_tol=_CLOSE):
+            yield f"u of the {side} model is {said.uncertainty}, not {u}"
     served = routed[routed["answered_by"]]
     if served is None or not served["valid"] or _stated(served["entities"]) != _stated(routed["entities"]):
         yield f"what is served is not what the {routed['answered_by']} model said"
@@ -166,7 +165,7 @@ def _examples(evidence: Evidence) -> Iterator[Finding]:
         states = _states(_json(result), _distinct(records))
         last = max(examples.get(query_id, ()), key=lambda one: int(one["revision"]), default=None)
         stands = last is not None and not last["retracted"]
-        if stands == states[-1].retracted or (stands and last is not None and last["revision"] != len(states)):
+        if stands == states[-1].retracted or (last and stands and last["revision"] != len(states)):
             yield Finding("labels", "lost", f"{query_id}: its last label is not the one that counts")
 
 
@@ -179,11 +178,9 @@ def _example_faults(
             yield Finding("labels", "doubled", f"{query_id}: revision {revision}, {count} times, of {len(states)}")
     if any(later < earlier for earlier, later in pairwise(revisions)):
         yield Finding("labels", "reordered", f"{query_id}: revisions {revisions}")
-    for one in found:
-        if one["revision"] <= len(states) and _contribution(one) != states[one["revision"] - 1]:
-            yield Finding(
-                "labels", "altered", f"{query_id}: revision {one['revision']} does not say what its label says"
-            )
+    for one, revision in zip(found, revisions, strict=True):
+        if revision <= len(states) and _contribution(one) != states[revision - 1]:
+            yield Finding("labels", "altered", f"{query_id}: revision {revision} does not say what its label says")
 
 
 def _examples_by_query(evidence: Evidence) -> Mapping[str, list[Mapping[str, Any]]]:
@@ -197,36 +194,32 @@ def _examples_by_query(evidence: Evidence) -> Mapping[str, list[Mapping[str, Any
 
 def _distinct(records: Sequence[Kept]) -> list[Mapping[str, Any]]:
     """Return a query's feedback without repetitions, in order."""
-    events = {event["feedback_id"]: event for event in reversed([_json(record) for record in records])}
-    order = dict.fromkeys(_json(record)["feedback_id"] for record in records)
-    return [events[feedback_id] for feedback_id in order]
+    first: dict[str, Mapping[str, Any]] = {}
+    for event in map(_json, records):
+        first.setdefault(event["feedback_id"], event)
+    return list(first.values())
 
 
 def _states(routed: Mapping[str, Any], events: Sequence[Mapping[str, Any]]) -> list[_Contribution]:
     """Return what counts after each event of one labeler."""
     found: list[_Contribution] = []
     for event in events:
-        is_out = bool(event.get("retracted")) or event["entities"] is None
-        # A withdrawal keeps the numbers of what it takes out; only that it does counts.
-        gold = {} if is_out else event["entities"]
-        found.append(
-            _Contribution(True, 0, None, None)
-            if is_out
-            else _Contribution(
-                False, len(_stated(gold)), _counts(routed["small"], gold), _counts(routed["large"], gold)
-            )
-        )
+        gold = event["entities"]
+        if event.get("retracted") or gold is None:
+            # A withdrawal keeps the numbers of what it takes out; only that it does counts.
+            found.append(_Contribution(True, 0, None, None))
+        else:
+            sides = (_counts(routed[side], gold) for side in ("small", "large"))
+            found.append(_Contribution(False, len(_stated(gold)), *sides))
     return found
 
 
 def _contribution(example: Mapping[str, Any]) -> _Contribution:
     if example["retracted"]:
         return _Contribution(True, 0, None, None)
-    sides = [
-        None if side is None else (int(side["true_positives"]), int(side["predicted"]))
-        for side in (example["small"], example["large"])
-    ]
-    return _Contribution(False, int(example["gold_count"]), *sides)
+    sides = (example["small"], example["large"])
+    counts = (side and (int(side["true_positives"]), int(side["predicted"])) for side in sides)
+    return _Contribution(False, int(example["gold_count"]), *counts)
 
 
 def _counts(run: Mapping[str, Any] | None, gold: Entities) -> tuple[int, int] | None:

@@ -43,8 +43,6 @@ class ClockJump:
 
 @dataclass(frozen=True)
 class Orders:
-    """How to run one process."""
-
     service: Literal["router", "recalibrator"]
     config: Path
     log: Path
@@ -86,14 +84,14 @@ def serve(orders: Orders) -> None:
 
 def end_with_parent() -> None:
     """Have this forked process end as soon as the process that ordered it has."""
-    threading.Thread(target=_end_with_parent, daemon=True).start()
 
+    def wait() -> None:
+        parent = multiprocessing.process.parent_process()
+        if parent is not None:
+            parent.join()
+            os._exit(1)
 
-def _end_with_parent() -> None:
-    parent = multiprocessing.process.parent_process()
-    if parent is not None:
-        parent.join()
-        os._exit(1)
+    threading.Thread(target=wait, daemon=True).start()
 
 
 def _jump(jump: ClockJump) -> None:
@@ -107,26 +105,18 @@ def _jump(jump: ClockJump) -> None:
     clocks.now = now
 
 
-class _Header(ctypes.Structure):
-    _fields_ = (("version", ctypes.c_uint32), ("pid", ctypes.c_int))
-
-
-class _Capabilities(ctypes.Structure):
-    _fields_ = (("effective", ctypes.c_uint32), ("permitted", ctypes.c_uint32), ("inheritable", ctypes.c_uint32))
-
-
 def _obey_modes() -> None:
     """Drop the capabilities by which root ignores the modes of files; for this thread and those that it starts."""
     if os.geteuid() != 0:
         return
     libc = ctypes.CDLL(None, use_errno=True)
-    header, sets = _Header(_CAPABILITY_VERSION_3, 0), (_Capabilities * 2)()
-    if libc.capget(ctypes.byref(header), sets) != 0:
+    # Version and process, then twice the effective, the permitted and the inheritable ones.
+    header, sets = (ctypes.c_uint32 * 2)(_CAPABILITY_VERSION_3, 0), (ctypes.c_uint32 * 6)()
+    if libc.capget(header, sets) != 0:
         raise OSError(ctypes.get_errno(), "capget")
     kept = ~(1 << _CAP_DAC_OVERRIDE | 1 << _CAP_DAC_READ_SEARCH) & 0xFFFFFFFF
-    for each in ("effective", "permitted"):
-        setattr(sets[0], each, getattr(sets[0], each) & kept)
-    if libc.capset(ctypes.byref(header), sets) != 0:
+    sets[0], sets[1] = sets[0] & kept, sets[1] & kept
+    if libc.capset(header, sets) != 0:
         raise OSError(ctypes.get_errno(), "capset")
 
 
@@ -168,7 +158,6 @@ class Child:
         os.kill(self.pid, number)
 
     def kill(self) -> None:
-        """SIGKILL, and wait for its end."""
         if self.is_alive:
             self.process.kill()
             self.process.join()

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
@@ -36,8 +36,6 @@ class Answer(NamedTuple):
 
 @dataclass(frozen=True)
 class Evidence:
-    """All that the checker judges by."""
-
     #: Committed records of all topics.
     records: Mapping[Place, Kept]
     #: Text of each query sent, by id.
@@ -56,12 +54,7 @@ class Evidence:
             yield self.records[place]
 
     def by_key(self, topic: str) -> Mapping[str, list[Kept]]:
-        return by_key(self.of(topic))
-
-
-def by_key(records: Iterable[Kept]) -> Mapping[str, list[Kept]]:
-    """Return records by key, in the order in which they come."""
-    found: dict[str, list[Kept]] = defaultdict(list)
-    for record in records:
-        found[record.key].append(record)
-    return found
+        found: dict[str, list[Kept]] = defaultdict(list)
+        for record in self.of(topic):
+            found[record.key].append(record)
+        return found

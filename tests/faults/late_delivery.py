@@ -58,8 +58,6 @@ class NotDrained(AssertionError):
 
 @dataclass
 class Outcome:
-    """One schedule, what became of it and what it cost."""
-
     schedule: Schedule
     played: Played
     findings: list[Finding]

@@ -43,8 +43,6 @@ _ALL = 1_000
 
 @dataclass(frozen=True, slots=True)
 class Schedule:
-    """See the module."""
-
     #: Kind of the late request.
     late: str
     #: Kind of B's request that is held back until the late one was answered.
@@ -246,11 +244,8 @@ class Player:
 
     def _when(self, kind: str, *, after: Event | None = None, answered: bool = False) -> Event:
         def fits(passage: Passage) -> bool:
-            return (
-                passage.request.kind == kind
-                and self._id in passage.request.transactional_id
-                and (passage.error == 0 if answered else passage.error is None)
-                and (after is None or after.is_set())
-            )
+            is_mine = passage.request.kind == kind and self._id in passage.request.transactional_id
+            is_so_far = passage.error == (0 if answered else None)
+            return is_mine and is_so_far and (after is None or after.is_set())
 
         return self._proxy.when(fits)

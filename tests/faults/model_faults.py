@@ -8,11 +8,11 @@ from random import Random
 
 from tests.faults.arena import Arena
 from tests.faults.episodes import Episode, Kind, recovered
-from tests.faults.model_pair import ModelPair, Side
+from tests.faults.model_pair import SIDES, ModelPair, Side
 from tests.support.scripted_model_server import Fault
 
 FAULT_S = (2.0, 5.0)
-_SIDES: tuple[tuple[Side, ...], ...] = (("small",), ("large",), ("small", "large"))
+_SIDES: tuple[tuple[Side, ...], ...] = (("small",), ("large",), SIDES)
 
 FAULTS: Mapping[str, Callable[[ModelPair, Side], None]] = {
     "down": ModelPair.down,

@@ -10,6 +10,7 @@ from typing import Any, Literal, Self
 from tests.support.scripted_model_server import Fault, ScriptedModelServer
 
 Side = Literal["small", "large"]
+SIDES: tuple[Side, ...] = ("small", "large")
 LATENCY_S = 0.01
 _PLACES = 64
 
@@ -21,8 +22,7 @@ class ModelPair:
         self._loop = asyncio.new_event_loop()
         self._thread = Thread(target=self._loop.run_forever, name="models", daemon=True)
         self._servers: dict[Side, ScriptedModelServer] = {
-            side: ScriptedModelServer(side, latency_s=LATENCY_S, drops_abandoned=True, record=False)
-            for side in ("small", "large")
+            side: ScriptedModelServer(side, latency_s=LATENCY_S, drops_abandoned=True, record=False) for side in SIDES
         }
 
     def __enter__(self) -> Self:
@@ -37,10 +37,6 @@ class ModelPair:
         self._loop.call_soon_threadsafe(self._loop.stop)
         self._thread.join()
         self._loop.close()
-
-    @property
-    def sides(self) -> tuple[Side, ...]:
-        return tuple(self._servers)
 
     def base_url(self, side: Side) -> str:
         return self._servers[side].base_url

@@ -123,6 +123,7 @@ STORIES: Mapping[str, Story] = {
 }
 
 
+_HARMS = ("lost", "doubled", "contradictory", "other", "not recovered")
 _HOW = """\
 Two routers, a join and a fit run as processes under 40 queries a second, labels (repeated, corrected and withdrawn ones
 too) and refits. After each kind of fault an independent checker (`tests/faults/checker.py`) reads all topics with
@@ -137,7 +138,6 @@ each process's lives without their first 30 s, or what `--warm-up` says. `router
 
 
 def page(campaign: Mapping[str, Any], soak: Mapping[str, Any] | None = None) -> str:
-    """Return the page of a campaign, and of a soak where there is one."""
     total = campaign["total"]
     parts = [
         "# Faults",
@@ -157,8 +157,7 @@ def page(campaign: Mapping[str, Any], soak: Mapping[str, Any] | None = None) -> 
 
 
 def _harm(total: Mapping[str, Any]) -> str:
-    counts = [f"{total[name]} {name}" for name in ("lost", "doubled", "contradictory", "other", "not recovered")]
-    return ", ".join(counts)
+    return ", ".join(f"{total[name]} {name}" for name in _HARMS)
 
 
 def _receipt(made: Mapping[str, Any]) -> str:
@@ -169,17 +168,7 @@ def _receipt(made: Mapping[str, Any]) -> str:
 
 
 def _kinds(kinds: Iterable[Mapping[str, Any]]) -> str:
-    columns = (
-        "faults",
-        "lost",
-        "doubled",
-        "contradictory",
-        "other",
-        "not recovered",
-        "ended",
-        "queries",
-        "dead_letters",
-    )
+    columns = ("faults", *_HARMS, "ended", "queries", "dead_letters")
     heads = ("kind", *(column.replace("_", " ") for column in columns), "recovery p50", "p99")
     rows = [[one["kind"], *(str(one[column]) for column in columns), *_seconds(one["recovery_s"])] for one in kinds]
     return _table(heads, rows)
@@ -192,9 +181,8 @@ def _seconds(recovery: Mapping[str, float]) -> list[str]:
 def _stories(kinds: Iterable[Mapping[str, Any]]) -> str:
     rows = []
     for one in kinds:
-        story = STORIES[one["kind"]]
-        tests = ", ".join(f"`{path}`" for path in story.tests.split(", "))
-        rows.append([one["kind"], story.what, tests, _seconds(one["recovery_s"])[0]])
+        what, tests = STORIES[one["kind"]]
+        rows.append([one["kind"], what, f"`{tests.replace(', ', '`, `')}`", _seconds(one["recovery_s"])[0]])
     return _table(("fault", "what happens", "also shown by", "recovery p50"), rows)
 
 
@@ -206,15 +194,10 @@ def _findings(made: Mapping[str, Any]) -> list[str]:
 
 def _steps(steps: Mapping[str, int]) -> str:
     moments = ("before", "during", "after")
-    found: dict[str, dict[str, int]] = {}
-    other = []
-    for name, count in steps.items():
-        step, _, moment = name.rpartition(", ")
-        if moment in moments:
-            found.setdefault(step, {})[moment] = count
-        else:
-            other.append([name, "", "", str(count)])
-    rows = [[step, *(str(counts.get(moment, "–")) for moment in moments)] for step, counts in found.items()]
+    split = {name: name.rpartition(", ") for name in steps}
+    struck = dict.fromkeys(step for step, _, moment in split.values() if moment in moments)
+    rows = [[step, *(str(steps.get(f"{step}, {moment}", "–")) for moment in moments)] for step in struck]
+    other = [[name, "", "", str(count)] for name, count in steps.items() if split[name][2] not in moments]
     return _table(("step", *moments), [*rows, *other])
 
 
@@ -232,10 +215,9 @@ def _soak(soak: Mapping[str, Any]) -> list[str]:
 
 def _memory(memory: Mapping[str, Any]) -> str:
     rows = []
-    for name, slope in memory.items():
-        rise = slope["mib_per_minute"]
-        shown = "too short" if rise is None else f"{rise:+.2f}"
-        rows.append([name, shown, f"{slope['minutes']:.1f}", str(slope["lives"]), f"{slope['last_mib']:.0f}"])
+    for name, one in memory.items():
+        shown = "too short" if one["mib_per_minute"] is None else f"{one['mib_per_minute']:+.2f}"
+        rows.append([name, shown, f"{one['minutes']:.1f}", str(one["lives"]), f"{one['last_mib']:.0f}"])
     return _table(("process", "MiB a minute", "minutes", "lives", "last MiB"), rows)
 
 
@@ -248,8 +230,7 @@ def summary(made: Mapping[str, Any]) -> str:
 
 def _table(heads: Iterable[str], rows: Iterable[Iterable[str]]) -> str:
     first = list(heads)
-    lines = [first, ["---"] * len(first), *rows]
-    return "\n".join(f"| {' | '.join(line)} |" for line in lines)
+    return "\n".join(f"| {' | '.join(line)} |" for line in (first, ["---"] * len(first), *rows))
 
 
 if __name__ == "__main__":

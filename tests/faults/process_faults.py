@@ -61,7 +61,6 @@ def _killed_at(arena: Arena, name: str, point: FaultPoint, number: int, draw: Ra
 
 
 def killed_anywhere(arena: Arena, name: str) -> Episode:
-    """Kill a process wherever it stands, and start it again."""
     child = arena.child(name)
     child.kill()
     child.start()

@@ -7,6 +7,7 @@ import platform
 import subprocess
 from collections import Counter
 from collections.abc import Iterable, Sequence
+from dataclasses import asdict
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -40,17 +41,12 @@ def document(rows: Sequence[Row], command: str, seed: int, began_at: datetime) -
         "findings": [f"{row.kind}: {one.harm} {one.what}" for row in rows for one in row.findings[:_SHOWN_FINDINGS]],
         "not_recovered": [f"{row.kind}: {one.what}" for row in rows for one in row.unrecovered],
         "ended": [f"{row.kind}: {how}" for row in rows for how in row.ended],
-        "episodes": [
-            {
-                "kind": one.kind,
-                "what": one.what,
-                "fault_s": round(one.fault_s, 3),
-                "recovery_s": None if one.recovery_s is None else round(one.recovery_s, 3),
-            }
-            for row in rows
-            for one in row.episodes
-        ],
+        "episodes": [_rounded(asdict(one)) for row in rows for one in row.episodes],
     }
+
+
+def _rounded(episode: dict[str, Any]) -> dict[str, Any]:
+    return {name: round(one, 3) if isinstance(one, float) else one for name, one in episode.items()}
 
 
 def is_harmless(rows: Iterable[Row]) -> bool:
@@ -60,9 +56,7 @@ def is_harmless(rows: Iterable[Row]) -> bool:
 
 def _figures(name: str, rows: Sequence[Row]) -> dict[str, Any]:
     recoveries_s = [one for row in rows for one in row.recoveries_s]
-    quantiles = (
-        {} if not recoveries_s else dict(zip(("p50", "p99"), np.percentile(recoveries_s, (50, 99)), strict=True))
-    )
+    quantiles = np.percentile(recoveries_s, (50, 99)) if recoveries_s else ()
     known = ("lost", "doubled", "contradictory")
     return {
         "kind": name,
@@ -71,7 +65,7 @@ def _figures(name: str, rows: Sequence[Row]) -> dict[str, Any]:
         "other": sum(len(row.findings) - row.count(*known) for row in rows),
         "not recovered": sum(len(row.unrecovered) for row in rows),
         "ended": sum(len(row.ended) for row in rows),
-        "recovery_s": {quantile: round(float(value), 2) for quantile, value in quantiles.items()},
+        "recovery_s": {name: round(float(one), 2) for name, one in zip(("p50", "p99"), quantiles, strict=False)},
         "queries": sum({id(row): row.queries for row in rows}.values()),
         "dead_letters": sum(row.dead_letters for row in rows),
     }
@@ -93,7 +87,6 @@ def soak_document(found: Soak, command: str, seed: int, began_at: datetime) -> d
 
 
 def commit() -> str:
-    done = subprocess.run(
-        ["git", "rev-parse", "--short", "HEAD"], capture_output=True, text=True, check=False, cwd=ROOT
-    )
+    argv = ["git", "rev-parse", "--short", "HEAD"]
+    done = subprocess.run(argv, capture_output=True, text=True, check=False, cwd=ROOT)
     return done.stdout.strip() or "unknown"

@@ -81,7 +81,6 @@ class Senders(Worker):
                 self._ask()
 
     def refit(self) -> None:
-        """Ask for a refit, whatever is due."""
         with self._lock:
             self._refit()
 

@@ -6,6 +6,7 @@ import inspect
 import multiprocessing
 import signal
 import sqlite3
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -37,17 +38,19 @@ def test_a_process_without_a_strike_runs_the_product_as_it_is() -> None:
     assert not any(hasattr(getattr(*resolved(point.target)), "__wrapped__") for point in FAULT_POINTS)
 
 
+def assert_dies(target: Callable[..., None], *arguments: object) -> None:
+    process = multiprocessing.get_context("spawn").Process(target=target, args=arguments)
+    process.start()
+    process.join(60.0)
+    assert process.exitcode == -signal.SIGKILL
+
+
 @pytest.mark.parametrize(("moment", "stored"), [("before", 1), ("after", 2)])
 def test_the_second_armed_pass_is_struck(tmp_path: Path, moment: str, stored: int) -> None:
     """Passes before it was armed do not count; the one that is struck is done or not done, by the moment's name."""
     armed = tmp_path / "armed"
     strike = Strike(point_named(f"store rows, {moment}"), 2, armed)
-    process = multiprocessing.get_context("spawn").Process(
-        target=_commit_four, args=(strike, tmp_path / "join.sqlite3")
-    )
-    process.start()
-    process.join(60.0)
-    assert process.exitcode == -signal.SIGKILL
+    assert_dies(_commit_four, strike, tmp_path / "join.sqlite3")
     with sqlite3.connect(tmp_path / "join.sqlite3") as database:
         assert database.execute("SELECT next_offset FROM offsets").fetchone() == (1 + stored,)
 
@@ -66,10 +69,7 @@ def test_a_strike_on_one_client_call_spares_the_others(tmp_path: Path) -> None:
     """Calls into the client library pass through one function; only the one that is named is struck."""
     strike = Strike(point_named("commit transaction, before"), 1, tmp_path / "armed")
     strike.armed.touch()
-    process = multiprocessing.get_context("spawn").Process(target=_make_calls, args=(strike, tmp_path))
-    process.start()
-    process.join(60.0)
-    assert process.exitcode == -signal.SIGKILL
+    assert_dies(_make_calls, strike, tmp_path)
     assert sorted(path.name for path in tmp_path.iterdir()) == ["armed", "began"]
 
 

@@ -19,6 +19,7 @@ from tests.faults.checker import Area, Harm
 from tests.faults.child import Orders
 from tests.faults.episodes import await_stopped, thaw
 from tests.faults.fault_points import Strike, point_named
+from tests.faults.model_pair import SIDES
 from tests.faults.process_faults import PAST_SESSION_S
 from tests.support.scripted_model_server import Fault
 from ucci_stream.local.kafka_node import LocalBroker
@@ -56,14 +57,14 @@ def test_answers_beyond_a_slow_query_survive_a_kill(broker: LocalBroker, tmp_pat
     """Without the offsets done beyond the committed one, a restart answers again what was answered already."""
     with arena(broker, tmp_path, SEED, ("router-0",)) as stage:
         stage.listen()
-        for side in stage.models.sides:
+        for side in SIDES:
             stage.models.play(side, Fault("hang", containing="photo 0 of"))
         router = stage.child("router-0")
         router.start(orders(stage, "router-0", off))
         stage.senders.ask(QUERIES)
         stage.await_results(QUERIES - 1)
         router.kill()
-        for side in stage.models.sides:
+        for side in SIDES:
             stage.models.recover(side)
         router.start(orders(stage, "router-0", off))
         # Once these are answered, whatever stands before them is answered again, if anything is.

@@ -31,7 +31,7 @@ from schemas.calibration import CalibrationMap
 from schemas.command import Command
 from schemas.feedback import FeedbackEvent
 from schemas.routed import ModelRun, QueryHandoff
-from schemas.settings import HandoffSettings, WorkloadSettings
+from schemas.settings import HandoffSettings
 from schemas.topics import (
     CALIBRATION,
     CALIBRATION_HISTORY,
@@ -46,7 +46,7 @@ from schemas.topics import (
 from tests.support.lives import Life, count_nothing
 from tests.support.memory_broker.broker import MemoryCluster, MemoryTransactionSession
 from tests.support.memory_broker.logs import TransactionEnd
-from tests.support.recalibrator_events import FIELDS, START, drawn_inputs
+from tests.support.recalibrator_events import PHOTO, START, drawn_inputs
 from ucci_runtime.broker.ports import Aborted, CommitEnd, Committed, Unknown
 from ucci_runtime.broker.records import Input, OutputRecord, Record
 
@@ -54,7 +54,6 @@ PREFIX = "ucci"
 JOIN_TOPICS = JoinTopics(*(t.name(PREFIX) for t in (RESULTS, FEEDBACK, OBSERVATIONS, DEAD_LETTERS, LABEL_REQUESTS)))
 FOLDED = (OBSERVATIONS, CALIBRATION, CALIBRATION_HISTORY, STATUS, DEAD_LETTERS, CALIBRATION_TRIAL)
 FIT_TOPICS = FitTopics(*(topic.name(PREFIX) for topic in FOLDED))
-PHOTO = WorkloadSettings.model_validate({"name": "photo", "fields": FIELDS, "target": {"micro_f1": 0.9}})
 HANDING = PHOTO.model_copy(update={"handoff": HandoffSettings()})
 WORKLOADS = {"photo": PHOTO}
 #: Of every result.

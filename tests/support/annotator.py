@@ -51,7 +51,6 @@ class Annotator:
 
 
 def regions(entities: dict[str, str]) -> list[dict[str, Any]]:
-    """Return what the page sends of filled-in fields."""
     return [
         {"from_name": field, "to_name": "query", "type": "textarea", "value": {"text": [value]}}
         for field, value in entities.items()

@@ -39,10 +39,7 @@ def routed(query: QueryEvent, workload: str, routed_by: str = "test") -> RoutedE
 
 
 class EchoAnswerer:
-    """Answers each query with its own text, after whatever ``hold`` waits for.
-
-    ``hold``: awaited with each query before it is answered.
-    """
+    """Answers each query with its own text, after whatever ``hold`` waits for with it."""
 
     def __init__(
         self,

@@ -62,16 +62,15 @@ class KeepingProducer:
     def queue(
         self, topic: str, key: bytes, value: bytes, headers: Mapping[str, bytes] | None = None
     ) -> asyncio.Future[None]:
-        del headers
         future: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         if self.is_away:
             future.set_exception(BrokerUnreachable("not acknowledged"))
+            return future
+        self.records.append((topic, key, value))
+        if self.takes_s:
+            future.get_loop().call_later(self.takes_s, future.set_result, None)
         else:
-            self.records.append((topic, key, value))
-            if self.takes_s:
-                future.get_loop().call_later(self.takes_s, future.set_result, None)
-            else:
-                future.set_result(None)
+            future.set_result(None)
         return future
 
 

@@ -81,7 +81,6 @@ class MemoryLab(Faults):
         return end
 
     def unseen(self, *, is_committed: bool) -> None:
-        """Let the end of the next transaction be unseen."""
         self._fates.append(Fate.UNSEEN_COMMIT if is_committed else Fate.UNSEEN_ABORT)
 
     def compact(self, topic: Topic) -> None:
@@ -91,7 +90,6 @@ class MemoryLab(Faults):
         self.cluster.logs[source].cut(before)
 
     def make_sessions_endless(self) -> None:
-        """Let no member be given up for its silence, from the next process on."""
         self._monkeypatch.setattr(memory_groups, "SESSION_S", math.inf)
 
     def members(self, group: str) -> list[str]:

@@ -37,8 +37,6 @@ FIELDS = 6
 
 @dataclass(frozen=True, slots=True)
 class Answers:
-    """What both models would answer to one query."""
-
     uncertainty: float
     small: tuple[int, int]
     large: tuple[int, int]
@@ -144,7 +142,6 @@ def example(
     version: CalibrationVersion | None = None,
     labelled_at: datetime | None = None,
 ) -> tuple[Decision, LabelledExample]:
-    """Route one query by a version and return the decision and its label."""
     routed = route(answers, query_id, workload, routed_at, version=version)
     return routed.decision, routed.label(labelled_at or routed_at)
 

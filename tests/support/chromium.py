@@ -33,10 +33,7 @@ class ChromiumNotInstalled(Exception):
 
 
 def chromium_path() -> str:
-    """Return the browser's path, after installing Debian's where root may and no other is there.
-
-    Raises ChromiumNotInstalled.
-    """
+    """Return the browser's path; Debian's is installed where root may and no other is there."""
     found = _found()
     if found is None and os.geteuid() == 0 and shutil.which("apt-get"):
         _install()

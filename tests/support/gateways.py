@@ -68,7 +68,6 @@ class RunningGateway:
         return f"http://127.0.0.1:{self.port}"
 
     async def post(self, path: str, body: Any, **headers: str) -> Answered:
-        """Send a request; a body that is no bytes goes as JSON."""
         data = body if isinstance(body, bytes) else json.dumps(body).encode()
         named = {"Content-Type": "application/json"} | {k.replace("_", "-"): v for k, v in headers.items()}
         async with self.session.post(f"{self.url}{path}", data=data, headers=named) as answer:
@@ -96,7 +95,6 @@ class RunningGateway:
         await self.until(lambda: self.service.status().ready, "ready")
 
     def metric(self, name: str, **labels: str) -> float:
-        """Return a sample's value; 0 where there is none."""
         return self.service.metrics.registry.get_sample_value(name, labels) or 0.0
 
 
@@ -115,7 +113,6 @@ def cluster() -> MemoryCluster:
 
 
 def cascade(settings: Settings, calibrations: Calibrations, clock: Clock, metrics: Metrics) -> Answerer:
-    """Build the cascade as the command does."""
     return CascadeAnswerer(settings, calibrations, clock, settings.gateway.instance_id, metrics, waits=False)
 
 

@@ -31,17 +31,13 @@ class Process(Protocol):
 
     instance_id: str
 
-    def step(self) -> None:
-        """Go on by a little."""
-        ...
+    def step(self) -> None: ...
 
     def stop(self) -> None:
         """Leave in good order, as on SIGTERM."""
-        ...
 
     def kill(self) -> None:
         """Let go of what a dead process holds no longer: tasks, files, locks."""
-        ...
 
 
 class Life:

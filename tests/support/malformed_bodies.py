@@ -113,18 +113,8 @@ def _giant(draw: random.Random, path: str) -> bytes:
 def _prefixed(draw: random.Random, path: str) -> bytes:
     data = _good(path)
     text = data.decode()
-    return draw.choice(
-        (
-            b"\xef\xbb\xbf" + data,
-            text.encode("utf-16"),
-            text.encode("utf-32"),
-            data + b"\xe9",
-            b")]}',\n" + data,
-            data + data,
-            b"[" + data + b"]",
-            json.dumps(text).encode(),
-        )
-    )
+    others = (text.encode("utf-16"), text.encode("utf-32"), json.dumps(text).encode(), data + data, data + b"\xe9")
+    return draw.choice((*others, b"\xef\xbb\xbf" + data, b")]}',\n" + data, b"[" + data + b"]"))
 
 
 def _lines(draw: random.Random, path: str) -> bytes:
@@ -135,9 +125,8 @@ def _lines(draw: random.Random, path: str) -> bytes:
 
 def _compressed(draw: random.Random, path: str) -> bytes:
     data = _good(path)
-    return draw.choice(
-        (data, gzip.compress(data, mtime=0), gzip.compress(data, mtime=0)[:-5], gzip.compress(b" " * 10**6, mtime=0))
-    )
+    packed = gzip.compress(data, mtime=0)
+    return draw.choice((data, packed, packed[:-5], gzip.compress(b" " * 10**6, mtime=0)))
 
 
 _KINDS: dict[str, Callable[[random.Random, str], bytes]] = {

@@ -64,15 +64,9 @@ def request(settings: WorkloadSettings, text: str = "iso 100") -> ModelRequest:
 @asynccontextmanager
 async def client(settings: WorkloadSettings, counts: CallCounts | None = None) -> AsyncIterator[ModelClient]:
     """A started client of the small model's server; closed at the end."""
-    small = endpoint(settings)
-    server = ModelClient(
-        ServerName(settings.name, "small"),
-        small,
-        build_probe(settings, small),
-        max_tokens=settings.max_tokens,
-        clock=SystemClock(),
-        metrics=counts,
-    )
+    small, limit = endpoint(settings), settings.max_tokens
+    name, probe = ServerName(settings.name, "small"), build_probe(settings, small)
+    server = ModelClient(name, small, probe, max_tokens=limit, clock=SystemClock(), metrics=counts)
     await server.start()
     try:
         yield server

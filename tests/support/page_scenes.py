@@ -99,8 +99,6 @@ class State:
 
 @dataclass(frozen=True)
 class Scene:
-    """Some workloads and the page to look at."""
-
     workloads: Mapping[str, State]
     path: str = "/"
 

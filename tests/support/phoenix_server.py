@@ -51,7 +51,6 @@ class PhoenixServer(RunsInBlock):
         self.call("POST", "/v1/projects/default/spans", {"data": [span]})
 
     def annotate(self, kind: str, place: str, **content: Any) -> None:
-        """Annotate a ``trace`` or a ``span``."""
         annotation = {"name": "correctness", "annotator_kind": "HUMAN", f"{kind}_id": place} | content
         self.call("POST", f"/v1/{kind}_annotations?sync=true", {"data": [annotation]})
 

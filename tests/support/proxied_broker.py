@@ -18,8 +18,6 @@ Local = TypeVar("Local", bound=LocalBroker)
 
 @dataclass(frozen=True)
 class Proxied:
-    """What runs."""
-
     #: Its ``bootstrap`` leads past the proxy: for the test itself, and for the brokers among themselves.
     broker: LocalBroker
 
@@ -30,7 +28,6 @@ class Proxied:
 
 @contextmanager
 def proxied_broker(directory: Path) -> Iterator[Proxied]:
-    """Run one broker behind a proxy for the length of a block."""
     routes: dict[int, int] = {}
     with running_broker(_behind(LocalBroker, routes)(directory)) as broker, KafkaProxy(routes) as proxy:
         yield Proxied(broker, proxy, _address(routes))
@@ -38,7 +35,6 @@ def proxied_broker(directory: Path) -> Iterator[Proxied]:
 
 @contextmanager
 def proxied_cluster(directory: Path) -> Iterator[Proxied]:
-    """Run three brokers behind a proxy for the length of a block."""
     routes: dict[int, int] = {}
     with three_brokers(directory, _behind(Node, routes)) as cluster, KafkaProxy(routes) as proxy:
         yield Proxied(cluster.nodes[0], proxy, _address(routes))

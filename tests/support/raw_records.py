@@ -13,8 +13,6 @@ _POLYNOMIAL = 0x82F63B78
 
 
 class RawRecord(NamedTuple):
-    """Key, value and headers, all of them bytes."""
-
     key: bytes
     value: bytes
     headers: Sequence[tuple[bytes, bytes]] = ()

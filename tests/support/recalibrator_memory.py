@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from recalibrator.prometheus_metrics import Metrics
-from tests.support import clocks
+from tests.support.clocks import ManualClock
 from tests.support.lives import count_nothing
 from tests.support.memory_broker.broker import (
     FAULTS,
@@ -25,7 +25,6 @@ from tests.support.memory_broker.broker import (
     ProcessCrashed,
 )
 from tests.support.memory_broker.logs import TopicConfig
-from tests.support.recalibrator_events import START
 from ucci_runtime.broker.ports import MAX_POLLED
 from ucci_runtime.broker.records import EndReached, Header, Input, OutputRecord, Record
 
@@ -43,13 +42,6 @@ OUTPUT_TOPICS = (
     "happenings",
 )
 _GROUP, _INSTANCE = "stage", "test"
-
-
-class ManualClock(clocks.ManualClock):
-    """Time that passes when advanced, from where the events of tests begin."""
-
-    def __init__(self) -> None:
-        super().__init__(START)
 
 
 class Counts:
@@ -90,9 +82,8 @@ class OrderedCluster(MemoryCluster):
 
     def outputs(self) -> list[OutputRecord]:
         """Return what is committed to the stages' output topics, in the order of writing."""
-        found = {
-            (r.source, r.offset): r for topic in OUTPUT_TOPICS if topic in self.configs for r in self.records(topic)
-        }
+        topics = self.configs.keys() & set(OUTPUT_TOPICS)
+        found = {(record.source, record.offset): record for topic in topics for record in self.records(topic)}
         records = [found[place] for place in self._written if place in found]
         return [OutputRecord(r.source.topic, r.key, r.value, r.headers) for r in records]
 
@@ -128,7 +119,6 @@ class MemoryBroker:
         self.cluster.logs[source].mark()
 
     def publish(self, topic: str, key: bytes, value: bytes) -> None:
-        """Commit one record of a foreign writer."""
         self.cluster.append(Input(topic, 0), key, value)
 
     @property

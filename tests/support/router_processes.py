@@ -64,7 +64,6 @@ class HashedModels:
 
 @asynccontextmanager
 async def hashed_models(models: HashedModels | None = None) -> AsyncIterator[tuple[str, HashedModels]]:
-    """Serve both models; yields the base URL."""
     models = models or HashedModels()
     app = web.Application()
     app.router.add_post("/v1/completions", models.complete)

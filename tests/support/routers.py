@@ -17,7 +17,7 @@ from stream_router.ports import Calibrations
 from stream_router.prometheus_metrics import Metrics
 from stream_router.service import Service
 from tests.support.answerers import EchoAnswerer
-from tests.support.broker import create, read_all
+from tests.support.broker import create, documents
 from ucci_runtime.broker.kafka_broker import kafka_connect
 from ucci_runtime.clock import Clock
 
@@ -53,8 +53,7 @@ def query(query_id: str, text: str = "a query", **more: Any) -> tuple[str, bytes
 
 
 def result_ids(bootstrap: str, prefix: str) -> list[str]:
-    """Return the query_id of every committed result, sorted."""
-    return sorted(json.loads(value_of(message))["query_id"] for message in read_all(bootstrap, f"{prefix}.results"))
+    return sorted(result["query_id"] for result in documents(bootstrap, f"{prefix}.results"))
 
 
 def value_of(message: Message) -> bytes:

@@ -54,9 +54,9 @@ class ScriptedLabelStudio:
 
     def delete(self, annotation: int) -> None:
         for task in self.tasks.values():
-            if any(one["id"] == annotation for one in task["annotations"]):
-                task["annotations"] = [one for one in task["annotations"] if one["id"] != annotation]
-                task["updated_at"] = self.now()
+            left = [one for one in task["annotations"] if one["id"] != annotation]
+            if left != task["annotations"]:
+                task |= {"annotations": left, "updated_at": self.now()}
 
     def expire_access(self) -> None:
         self.access_tokens += 1
@@ -84,9 +84,9 @@ class ScriptedLabelStudio:
         found = [one for one in self.projects.values() if request.query["title"] in one["title"]]
         return web.json_response({"count": len(found), "results": found})
 
-    async def create_project(self, request: web.Request) -> web.Response:
+    async def create(self, request: web.Request) -> web.Response:
         content = {"id": self.make(), **await request.json()}
-        self.projects[content["id"]] = content
+        (self.projects if "projects" in request.path else self.webhooks)[content["id"]] = content
         return web.json_response(content, status=201)
 
     async def project(self, request: web.Request) -> web.Response:
@@ -100,11 +100,6 @@ class ScriptedLabelStudio:
     async def list_webhooks(self, request: web.Request) -> web.Response:
         number = int(request.query["project"])
         return web.json_response([one for one in self.webhooks.values() if one["project"] == number])
-
-    async def create_webhook(self, request: web.Request) -> web.Response:
-        content = {"id": self.make(), **await request.json()}
-        self.webhooks[content["id"]] = content
-        return web.json_response(content, status=201)
 
     async def change_webhook(self, request: web.Request) -> web.Response:
         hook = self.webhooks[int(request.match_info["number"])]
@@ -120,13 +115,8 @@ class ScriptedLabelStudio:
                 # As strict as the real one, which answers any other form with 500.
                 changed_after = datetime.strptime(condition["value"], "%Y-%m-%dT%H:%M:%S.%fZ").replace(tzinfo=UTC)
         project, size = int(request.query["project"]), int(request.query["page_size"])
-        found = [
-            task
-            for number, task in sorted(self.tasks.items())
-            if task["project"] == project
-            and number > least_id
-            and datetime.fromisoformat(task["updated_at"]) > changed_after
-        ][:size]
+        new = [task for number, task in sorted(self.tasks.items()) if task["project"] == project and number > least_id]
+        found = [task for task in new if datetime.fromisoformat(task["updated_at"]) > changed_after][:size]
         self.listed.append(len(found))
         return web.json_response({"tasks": found, "total": len(found)})
 
@@ -147,11 +137,9 @@ class ScriptedLabelStudio:
 
     async def annotation(self, request: web.Request) -> web.Response:
         number = int(request.match_info["number"])
-        for task in self.tasks.values():
-            for one in task["annotations"]:
-                if one["id"] == number:
-                    return web.json_response(one)
-        return web.json_response({"detail": "No Annotation matches the given query."}, status=404)
+        known = {one["id"]: one for task in self.tasks.values() for one in task["annotations"]}
+        missing = {"detail": "No Annotation matches the given query."}
+        return web.json_response(known.get(number, missing), status=200 if number in known else 404)
 
 
 @asynccontextmanager
@@ -162,11 +150,11 @@ async def scripted_label_studio() -> AsyncIterator[ScriptedLabelStudio]:
         [
             web.post("/api/token/refresh/", studio.refresh),
             web.get("/api/projects/", studio.list_projects),
-            web.post("/api/projects/", studio.create_project),
+            web.post("/api/projects/", studio.create),
             web.route("*", "/api/projects/{number}/", studio.project),
             web.post("/api/projects/{number}/import", studio.create_tasks),
             web.get("/api/webhooks/", studio.list_webhooks),
-            web.post("/api/webhooks/", studio.create_webhook),
+            web.post("/api/webhooks/", studio.create),
             web.patch("/api/webhooks/{number}/", studio.change_webhook),
             web.get("/api/tasks", studio.list_tasks),
             web.post("/api/dm/actions", studio.act),

@@ -95,7 +95,6 @@ class SecuredBroker(LocalBroker):
         return AdminClient({"bootstrap.servers": self.bootstrap})
 
     def add_users(self, users: Iterable[User]) -> None:
-        """Make users who may do nothing yet."""
         mechanism = ScramCredentialInfo(ScramMechanism.SCRAM_SHA_256, 4096)
         changes: list[UserScramCredentialAlteration] = [
             UserScramCredentialUpsertion(user.name, mechanism, user.password.encode()) for user in users

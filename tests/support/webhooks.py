@@ -32,7 +32,6 @@ class Receiver:
 
 @contextmanager
 def receiving(*answers: int) -> Iterator[Receiver]:
-    """Listen until the block ends."""
     receiver = Receiver(answers=deque(answers))
 
     class Handler(Silent):

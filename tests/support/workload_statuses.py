@@ -44,25 +44,16 @@ SETTINGS = WorkloadSettings.model_validate(
 def curve(rate: float, micro_f1: float = 0.91) -> CostQualityCurve:
     """What thresholds give, the one in force escalating this share of queries."""
     cost = expected_cost(COSTS, rate).sequential
+    costs, rates = (4.0, cost, 1.0), (1.0, rate, 0.0)
+    scores, thresholds = (0.93, micro_f1, 0.7), (-1.0, 0.3, 1.0)
     return CostQualityCurve(
-        threshold=(-1.0, 0.3, 1.0),
-        escalation_rate=(1.0, rate, 0.0),
-        micro_f1=(0.93, micro_f1, 0.7),
-        sequential_cost=(4.0, cost, 1.0),
-        chosen=1,
+        threshold=thresholds, escalation_rate=rates, micro_f1=scores, sequential_cost=costs, chosen=1
     )
 
 
 def router(name: str = "router-1", *, silent: bool = False, **models: ModelHealth) -> WorkloadRouter:
-    heard = BEGAN if silent else NOW
-    return WorkloadRouter(
-        instance_id=name,
-        ready=not silent,
-        silent=silent,
-        version=7,
-        models=models,
-        updated_at=heard,
-    )
+    said: dict[str, Any] = {"ready": not silent, "silent": silent, "updated_at": BEGAN if silent else NOW}
+    return WorkloadRouter(instance_id=name, version=7, models=models, **said)
 
 
 def status(**changes: Any) -> WorkloadStatus:
@@ -116,8 +107,8 @@ def held(action: str) -> tuple[CommandOutcome, ...]:
 def canary(base_version: int = 2, **changes: Any) -> TrialStatus:
     """A canary of the version after the one in force."""
     rates = CostRate(sequential=1.93, paper=1.62, large_only=3.0)
-    arm = TrialArm(version=base_version + 1, escalation_rate=0.31, cost=rates)
     scores = Interval(estimate=0.912, lower=0.871, upper=0.953)
+    arm = TrialArm(version=base_version + 1, escalation_rate=0.31, cost=rates, micro_f1=scores)
     content: dict[str, Any] = {
         "mode": "canary",
         "share": 0.25,
@@ -128,30 +119,16 @@ def canary(base_version: int = 2, **changes: Any) -> TrialStatus:
         "issued_by": "ada",
         "compared": 800,
         "agreement": 0.875,
-        "trial": arm.model_copy(update={"queries": 203, "labels": 41, "micro_f1": scores}),
-        "base": arm.model_copy(
-            update={"version": base_version, "queries": 597, "labels": 120, "micro_f1": scores},
-        ),
+        "trial": arm.model_copy(update={"queries": 203, "labels": 41}),
+        "base": arm.model_copy(update={"version": base_version, "queries": 597, "labels": 120}),
     }
     return TrialStatus(**content | changes)
 
 
-DRIFTED = DriftStatus(
-    state="drifted",
-    detectors=(
-        DetectorStatus(
-            name="uncertainty",
-            watches="the mix of u",
-            needs_labels=False,
-            state="drifted",
-            statistic=9.0,
-            bound=4.0,
-            since=BEGAN,
-        ),
-    ),
-)
-DEAR = VersionSummary(
-    version=7, created_at=BEGAN, trigger="drift", parent_version=6, changed={"escalation_rate": (0.31, 0.994)}
-)
+_ALARM: dict[str, Any] = {"needs_labels": False, "state": "drifted", "statistic": 9.0, "bound": 4.0, "since": BEGAN}
+_DETECTORS = (DetectorStatus(name="uncertainty", watches="the mix of u", **_ALARM),)
+DRIFTED = DriftStatus(state="drifted", detectors=_DETECTORS)
+_CHANGED = {"escalation_rate": (0.31, 0.994)}
+DEAR = VersionSummary(version=7, created_at=BEGAN, trigger="drift", parent_version=6, changed=_CHANGED)
 DOWN, BUSY = ModelHealth(state="down"), ModelHealth(state="up", overloaded=True, queued=42, latency_s={"p99": 7.5})
 UP = ModelHealth(state="up")
