@@ -196,10 +196,8 @@ def has_settings(config: Path | None) -> bool:
 
 
 def _path(config: Path | None) -> Path:
-    if config is not None:
-        return config
     started = STACK_DIRECTORY / "ucci.toml"
-    return started if not Path("ucci.toml").exists() and started.exists() else Path("ucci.toml")
+    return config or (started if not has_settings(config) and started.exists() else Path("ucci.toml"))
 
 
 def workload_of(settings: Settings, name: str | None) -> str:

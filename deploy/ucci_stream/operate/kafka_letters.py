@@ -11,10 +11,11 @@ from __future__ import annotations
 
 import time
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import suppress
 from datetime import UTC, datetime, timedelta
 from itertools import chain
+from operator import attrgetter
 from typing import Any, NamedTuple
 
 from confluent_kafka import KafkaException, Producer
@@ -132,6 +133,9 @@ class Selection(NamedTuple):
         )
 
 
+_moment = attrgetter("at")
+
+
 def grouped(letters: Iterable[Letter]) -> list[dict[str, Any]]:
     """Count letters by stage, reason and topic, the most frequent first; keeps two a group in memory."""
     groups: dict[tuple[str, str, str], tuple[int, Letter, Letter]] = {}
@@ -154,10 +158,6 @@ def grouped(letters: Iterable[Letter]) -> list[dict[str, Any]]:
             groups.items(), key=lambda group: (-group[1][0], group[0])
         )
     ]
-
-
-def _moment(letter: Letter) -> datetime:
-    return letter.at
 
 
 class Past(NamedTuple):
@@ -314,6 +314,8 @@ def _write(settings: Settings, producer: Producer, batch: Sequence[Letter], done
     try:
         for letter in batch:
             record = letter.record
+            # The one that the record had, so that a query's result and feedback stay side by side.
+            places = {str(number): number for number in range(counts[letter.topic])}
             producer.produce(
                 letter.topic,
                 key=record.key,
@@ -321,7 +323,7 @@ def _write(settings: Settings, producer: Producer, batch: Sequence[Letter], done
                 headers=replay_headers(letter),
                 # Never before the letter: a later replay looks for it from the letter's time on.
                 timestamp=max(now_ms, record.timestamp_ms),
-                partition=_partition_of(letter, counts),
+                partition=places.get(letter.partition, _BY_KEY),
             )
         producer.commit_transaction(ANSWER_TIMEOUT_S)
     except BaseException as error:
@@ -334,12 +336,6 @@ def _write(settings: Settings, producer: Producer, batch: Sequence[Letter], done
             f"stopped after {done} records ({error}), which stay replayed; run this again: it finds what was "
             "committed, and goes on with the rest"
         ) from None
-
-
-def _partition_of(letter: Letter, counts: Mapping[str, int]) -> int:
-    """Return the partition that the record had, so that a query's result and feedback stay side by side."""
-    known = {str(number): number for number in range(counts[letter.topic])}
-    return known.get(letter.partition, _BY_KEY)
 
 
 def _past(settings: Settings, letters: Sequence[Letter]) -> Past:

@@ -110,18 +110,9 @@ def create_topics(settings: Settings) -> Created:
         )
         for topic in missing
     ]
-    if requests:
-        _create(settings, requests)
-    _await_topics(settings)
-    check_topics(settings)
-    existing = (topic for topic in TOPICS if topic not in missing)
-    return Created(*(tuple(topic.name(prefix) for topic in topics) for topics in (missing, existing)))
-
-
-def _create(settings: Settings, requests: list[NewTopic]) -> None:
-    admin = AdminClient(admin_properties(settings))
-    faults = []
-    for name, future in admin.create_topics(requests, request_timeout=ANSWER_TIMEOUT_S).items():
+    admin, faults = AdminClient(admin_properties(settings)), []
+    created = admin.create_topics(requests, request_timeout=ANSWER_TIMEOUT_S) if requests else {}
+    for name, future in created.items():
         try:
             future.result()
         except KafkaException as error:
@@ -129,6 +120,10 @@ def _create(settings: Settings, requests: list[NewTopic]) -> None:
                 faults.append(f"{name}: the broker did not create it: {error.args[0].str()}")
     if faults:
         raise TopicsUnusable(tuple(faults))
+    _await_topics(settings)
+    check_topics(settings)
+    existing = (topic for topic in TOPICS if topic not in missing)
+    return Created(*(tuple(topic.name(prefix) for topic in topics) for topics in (missing, existing)))
 
 
 def check_topics(settings: Settings) -> tuple[str, ...]:

@@ -13,7 +13,7 @@ import uuid
 from collections.abc import Iterator
 from typing import Any, NamedTuple
 
-from confluent_kafka import KafkaError, Message, Producer
+from confluent_kafka import KafkaError, Producer
 from pydantic import ValidationError
 from rich.table import Table
 from rich.text import Text
@@ -29,6 +29,7 @@ from stream_router.model_client.answer import failed_run, parse_answer
 from stream_router.model_client.http_client import ModelClient
 from stream_router.model_client.request import build_probe, build_request
 from stream_router.ports import ServerName
+from ucci_runtime.broker.records import Record
 from ucci_runtime.process import SystemClock
 from ucci_stream.options import Outcome
 from ucci_stream.topics.access import asking_group
@@ -75,9 +76,9 @@ def ask(settings: Settings, text: str, workload: str | None, timeout_s: float) -
         sent = time.monotonic()
         _send(producer, QUERIES.name(prefix), query, timeout_s)
         while (left := sent + timeout_s - time.monotonic()) > 0:
-            for message in follower.messages(min(left, 0.5)):
-                if message.key() == query.query_id.encode():
-                    return Asked(_result(message, query.query_id), time.monotonic() - sent)
+            for record in follower.records(min(left, 0.5)):
+                if record.key == query.query_id.encode():
+                    return Asked(_result(record, query.query_id), time.monotonic() - sent)
     raise NoAnswer(
         f"no result within {timeout_s:g} s: is a router running on {settings.kafka['bootstrap.servers']} with prefix "
         f"{prefix!r}, and is it ready (GET /readyz)? The query stays in the topic and will be answered"
@@ -101,9 +102,9 @@ def _send(producer: Producer, topic: str, query: QueryEvent, timeout_s: float) -
         )
 
 
-def _result(message: Message, query_id: str) -> RoutedEvent:
+def _result(record: Record, query_id: str) -> RoutedEvent:
     try:
-        return RoutedEvent.from_record(message.value() or b"")
+        return RoutedEvent.from_record(record.value or b"")
     except DecodeError as error:
         raise NoAnswer(f"the result of {query_id} cannot be read: {error}") from None
 

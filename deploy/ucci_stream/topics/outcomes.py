@@ -14,16 +14,16 @@ from collections.abc import Set as AbstractSet
 from contextlib import contextmanager
 from typing import NamedTuple
 
-from confluent_kafka import OFFSET_END, Consumer, KafkaError, KafkaException, Message, TopicPartition
+from confluent_kafka import OFFSET_END, Consumer, KafkaError, KafkaException, TopicPartition
 from rich.markup import escape
 
-from schemas.errors import DecodeError
 from schemas.labelled import LabelledExample
 from schemas.routed import RoutedEvent
 from schemas.settings import Settings
-from schemas.topics import DEAD_LETTERS, OBSERVATIONS, RESULTS, Topic
+from schemas.topics import DEAD_LETTERS, DLQ_REASON, OBSERVATIONS, RESULTS, Topic
 from ucci_runtime.broker.kafka_errors import kafka_error
 from ucci_runtime.broker.kafka_records import record_of
+from ucci_runtime.broker.records import Record
 from ucci_stream.topics import admin
 from ucci_stream.topics.admin import broker_failures, client_properties
 from ucci_stream.topics.feed import Fed
@@ -38,8 +38,8 @@ _ELECTING = frozenset(
 _MOST = 500
 _LABELLED = b'"kind":"labelled"'
 
-#: Makes of a record's value a query id and how it ended; None where it is about something else. Raises DecodeError.
-Read = Callable[[bytes], tuple[str, str] | None]
+#: Makes of a record a query id and how it ended; None where it is about something else, or cannot be read.
+Read = Callable[[Record], tuple[str, str] | None]
 
 
 class Outcomes(NamedTuple):
@@ -58,18 +58,18 @@ class Follower(NamedTuple):
     #: Name of their topic.
     dead_letters: str
 
-    def messages(self, timeout_s: float) -> list[Message]:
+    def records(self, timeout_s: float) -> list[Record]:
         """Return what came, waiting for the first at most so long."""
         found = self.consumer.consume(num_messages=_MOST, timeout=timeout_s)
-        return [message for message in found if message.error() is None and message.value() is not None]
+        return [record_of(message) for message in found if message.error() is None and message.value() is not None]
 
     def await_all(self, query_ids: AbstractSet[str], timeout_s: float, read: Read) -> Outcomes:
         """Wait for an outcome of each query. ``timeout_s``: ends the wait, restarted by each outcome."""
         outcomes = Outcomes(Counter(), set(query_ids))
         deadline = time.monotonic() + timeout_s
         while outcomes.waiting and time.monotonic() < deadline:
-            for message in self.messages(_POLL_S):
-                found = _set_aside(message) if message.topic() == self.dead_letters else _read(message, read)
+            for record in self.records(_POLL_S):
+                found = _set_aside(record) if record.source.topic == self.dead_letters else read(record)
                 if found is not None and found[0] in outcomes.waiting:
                     outcomes.waiting.discard(found[0])
                     outcomes.done[found[1]] += 1
@@ -77,42 +77,29 @@ class Follower(NamedTuple):
         return outcomes
 
 
-def _set_aside(message: Message) -> tuple[str, str] | None:
+def _set_aside(record: Record) -> tuple[str, str] | None:
     """Return the query of a dead letter and why it is one; None for a letter without a key."""
-    record = record_of(message)
-    reason = dict(record.headers).get("dlq.reason")
+    reason = dict(record.headers).get(DLQ_REASON)
     if record.key is None or reason is None:
         return None
     return record.key.decode(errors="replace"), f"set aside: {reason.decode(errors='replace')}"
 
 
-def _read(message: Message, read: Read) -> tuple[str, str] | None:
-    try:
-        return read(message.value() or b"")
-    except DecodeError:
-        return None  # not ours to judge: the services count what they cannot read
+def outcome_of_result(record: Record) -> tuple[str, str] | None:
+    """Return a result's query id, and which model answered and why."""
+    routed = event_of(record, RoutedEvent)
+    return None if routed is None else (routed.query_id, f"{routed.answered_by}: {routed.decision.reason}")
 
 
-def outcome_of_result(value: bytes) -> tuple[str, str]:
-    """Return a result's query id, and which model answered and why. Raises DecodeError."""
-    routed = RoutedEvent.from_record(value)
-    return routed.query_id, f"{routed.answered_by}: {routed.decision.reason}"
-
-
-def outcome_of_label(value: bytes) -> tuple[str, str] | None:
-    """Return a joined label's query id, and whether the label counts; None for other observations.
-
-    Raises DecodeError.
-    """
-    if _LABELLED not in value:
+def outcome_of_label(record: Record) -> tuple[str, str] | None:
+    """Return a joined label's query id, and whether the label counts; None for other observations."""
+    example = event_of(record, LabelledExample) if _LABELLED in (record.value or b"") else None
+    if example is None:
         return None
-    example = LabelledExample.from_json(value)
-    if example.retracted:
-        return example.query_id, "withdrawn or skipped"
+    how = "joined" if example.label_requested else "joined, but was not asked for: shown, not counted"
     if not example.is_counted:
-        return example.query_id, f"a verdict alone, {example.verdict}: shown, and moves no estimate"
-    joined = "joined" if example.label_requested else "joined, but was not asked for: shown, not counted"
-    return example.query_id, joined
+        how = f"a verdict alone, {example.verdict}: shown, and moves no estimate"
+    return example.query_id, "withdrawn or skipped" if example.retracted else how
 
 
 @contextmanager
@@ -180,9 +167,9 @@ def latest_results(settings: Settings, last: int, *, endless: bool) -> Iterator[
     with follow(settings, [RESULTS], last) as follower:
         quiet_since = time.monotonic()
         while endless or time.monotonic() - quiet_since < _QUIET_S:
-            for message in follower.messages(_POLL_S):
+            for record in follower.records(_POLL_S):
                 quiet_since = time.monotonic()
-                if (routed := event_of(record_of(message), RoutedEvent)) is not None:
+                if (routed := event_of(record, RoutedEvent)) is not None:
                     yield routed
 
 
