@@ -8,7 +8,7 @@ from contextlib import suppress
 from datetime import UTC, datetime
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 from pydantic_core import to_json
@@ -24,7 +24,7 @@ from schemas.topics import OBSERVATIONS
 from ucci_runtime.cli import require_extra, version_option
 from ucci_runtime.process import LogFormat, configure_logging
 from ucci_stream.label_tools.commands import scores_app, studio_app
-from ucci_stream.operate.commands import Api, add_commands
+from ucci_stream.operate.commands import Api, acts_app, letters_app, notify_app
 from ucci_stream.options import (
     STACK_DIRECTORY,
     Chosen,
@@ -189,9 +189,8 @@ def init(
     out_path.write_text(made.text, encoding="utf-8")
     config = "" if out_path == Path("ucci.toml") else f" --config {out_path}"
     following = ("topics create", f"calibrate {gold or 'gold.jsonl'} --workload {workload}")
-    services = (f"{one} --config {out_path}" for one in ("stream-router run", "recalibrator run"))
     say(f"written: {out_path}", *(f"next: ucci-stream {one}{config}" for one in following))
-    say(*(f"then: {one}" for one in services))
+    say(*(f"then: {one} --config {out_path}" for one in ("stream-router run", "recalibrator run")))
 
 
 def _ask_at_terminal(option: str, question: str, default: str | None) -> str:
@@ -347,16 +346,15 @@ def _fed(fed: Fed, outcomes: Outcomes | None) -> Outcome:
     """Return what was sent and what became of it; exit code 1 where something is still without an outcome."""
     for name, count in fed.unknown_fields.most_common():
         warn(f"warning: {name}: is a field of no configured workload, ignored on {count} lines")
-    document, lines = {"topic": fed.topic, "acknowledged": fed.records}, []
+    document: dict[str, Any] = {"topic": fed.topic, "acknowledged": fed.records}
+    lines = [f"{fed.records} records acknowledged by {fed.topic}"]
     if outcomes is None:
-        return Outcome(document, [f"{fed.records} records acknowledged by {fed.topic}"])
-    lines = [f"{count:>8}  {words}" for words, count in outcomes.done.most_common()]
+        return Outcome(document, lines)
     if outcomes.waiting:
         warn(f"{len(outcomes.waiting)} without an outcome in time, {min(outcomes.waiting)} among them", style="red")
+    lines += [f"{count:>8}  {words}" for words, count in outcomes.done.most_common()]
     document |= {"outcomes": dict(outcomes.done), "waiting": sorted(outcomes.waiting)}
-    return Outcome(
-        document, [f"{fed.records} records acknowledged by {fed.topic}", *lines], int(bool(outcomes.waiting))
-    )
+    return Outcome(document, lines, int(bool(outcomes.waiting)))
 
 
 @command(app, "replay")
@@ -378,10 +376,9 @@ def replay(
     versions = []
     for line, version in replay_file(chosen.workload, file):
         versions.append((line, version))
+        table.add_row(str(line), *_version_row(version))
         if as_json:
             print_json(version.to_json())
-        else:
-            table.add_row(str(line), *_version_row(version))
     if not as_json:
         out.print(table)
     if picture is not None and versions:
@@ -534,20 +531,15 @@ def check_config(
 
 
 # Last, so that `--help` lists what one begins with first.
-add_commands(app)
+app.add_typer(letters_app, name="dead-letters")
+app.add_typer(notify_app, name="notify")
+app.registered_commands += acts_app.registered_commands
 
 
 def main() -> None:
     """Run the command; every failure is one line (or one a fault) on standard error."""
     try:
         app()
-    except ConfigError as error:
-        warn(*error.faults, style="red")
-        sys.exit(error.exit_code)
     except UcciError as error:
-        warn(str(error), style="red")
+        warn(*(error.faults if isinstance(error, ConfigError) else [str(error)]), style="red")
         sys.exit(error.exit_code)
-
-
-if __name__ == "__main__":
-    main()

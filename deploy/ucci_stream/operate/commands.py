@@ -46,13 +46,6 @@ letters_app = typer.Typer(
 )
 
 
-def add_commands(app: typer.Typer) -> None:
-    """Add all of these to the operator's command."""
-    app.add_typer(letters_app, name="dead-letters")
-    app.add_typer(notify_app, name="notify")
-    app.registered_commands += acts_app.registered_commands
-
-
 # Over the API
 
 
@@ -73,19 +66,13 @@ class Api(NamedTuple):
         api = api_of(settings, self.url, self.key)
 
         async def run() -> Any:
-            return await use(api, await self._workload_meant(api, settings))
+            meant = self.workload if settings is None else workload_of(settings, self.workload)
+            known = await api.workloads() if meant is None else [meant]
+            if len(known) != 1:
+                raise ConfigError([f"--workload: several are configured; give one of {', '.join(known)}"])
+            return await use(api, known[0])
 
         return asyncio.run(run())
-
-    async def _workload_meant(self, api: RecalibratorApi, settings: Settings | None) -> str:
-        if settings is not None:
-            return workload_of(settings, self.workload)
-        if self.workload is not None:
-            return self.workload
-        known = await api.workloads()
-        if len(known) != 1:
-            raise ConfigError([f"--workload: several are configured; give one of {', '.join(known)}"])
-        return known[0]
 
 
 class Acting(NamedTuple):
@@ -503,7 +490,7 @@ CODES = {"good": 0, "calm": 0, "warn": 3, "bad": 4}
 def stands(status: Mapping[str, Any], url: str) -> Outcome:
     """Return what an API says of a workload, with the address of the act."""
     one = status["headline"]
-    act = " ".join(part for part in (one["act"], f"{url}{one['link']['href']}" if one["link"] else "") if part)
+    act = " ".join(filter(None, (one["act"], one["link"] and f"{url}{one['link']['href']}")))
     numbers = _numbers(status)
     table = Table(*numbers, box=None, pad_edge=False)
     table.add_row(*numbers.values())

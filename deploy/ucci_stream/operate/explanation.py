@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any, Literal, NamedTuple
 
@@ -39,15 +38,14 @@ class Said(NamedTuple):
     arrived_at: datetime | None = None
 
 
-@dataclass(slots=True)
-class Traces:
+class Traces(NamedTuple):
     """The records that name a query."""
 
     #: In the order of their topic; the first one is what the join keeps.
-    results: list[RoutedEvent] = field(default_factory=list)
+    results: Sequence[RoutedEvent] = ()
 
-    feedback: list[Said] = field(default_factory=list)
-    examples: list[LabelledExample] = field(default_factory=list)
+    feedback: Sequence[Said] = ()
+    examples: Sequence[LabelledExample] = ()
     #: Whether people are asked for its label at this moment.
     is_open: bool = False
     #: That decided, where the history still has it.
@@ -55,7 +53,7 @@ class Traces:
 
     status: WorkloadStatus | None = None
     #: Records of this query that were set aside.
-    letters: list[Letter] = field(default_factory=list)
+    letters: Sequence[Letter] = ()
 
 
 def explanation(

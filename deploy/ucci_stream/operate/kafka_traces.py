@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Iterator
 from datetime import datetime, timedelta
 from typing import Any
@@ -32,7 +33,6 @@ from ucci_stream.operate.kafka_letters import letter_of, query_id
 from ucci_stream.topics.admin import broker_failures
 from ucci_stream.topics.kafka_reading import event_of, records_since
 
-_EVER = from_ms(0)
 _CLOCKS_DIFFER = timedelta(hours=1)
 
 
@@ -58,29 +58,26 @@ def explain(settings: Settings, wanted: str, since: datetime) -> dict[str, Any]:
 
 
 def _traces(settings: Settings, wanted: str, since: datetime) -> Traces:
-    traces, key = Traces(), wanted.encode()
-    traces.results = [
-        routed for record in _of_key(settings, RESULTS, since, key) if (routed := event_of(record, RoutedEvent))
-    ]
-    traces.letters = [
+    key = wanted.encode()
+    results = [routed for record in _of_key(settings, RESULTS, since, key) if (routed := event_of(record, RoutedEvent))]
+    letters = [
         letter_of(record)
         for record in _scan(settings, DEAD_LETTERS, since)
         if record.key == key or query_id(record.value) == wanted
     ]
-    if traces.results:
-        _read_label(settings, traces, traces.results[0])
-        _read_workload(settings, traces, traces.results[0])
-    return traces
+    traces = Traces(results, letters=letters)
+    return _with_label(settings, traces, results[0]) if results else traces
 
 
-def _read_label(settings: Settings, traces: Traces, routed: RoutedEvent) -> None:
+def _with_label(settings: Settings, traces: Traces, routed: RoutedEvent) -> Traces:
+    """Return the same with what came of a result's label, and with the version and the workload behind it."""
     key, after = routed.query_id.encode(), routed.routed_at - _CLOCKS_DIFFER
-    traces.feedback = [
+    feedback = [
         Said(event, from_ms(record.timestamp_ms) if record.timestamp_ms > 0 else None)
         for record in _of_key(settings, FEEDBACK, after, key)
         if (event := event_of(record, FeedbackEvent))
     ]
-    traces.examples = [
+    examples = [
         example
         for record in _scan(settings, OBSERVATIONS, after)
         # Most observations are of other queries, and parsing them most of the work.
@@ -88,16 +85,21 @@ def _read_label(settings: Settings, traces: Traces, routed: RoutedEvent) -> None
         if (example := event_of(record, LabelledExample))
         if (example.query_id, example.workload) == (routed.query_id, routed.workload)
     ]
-    for record in _of_key(settings, LABEL_REQUESTS, _EVER, key):
-        traces.is_open = record.value is not None
-
-
-def _read_workload(settings: Settings, traces: Traces, routed: RoutedEvent) -> None:
+    request = _last_of_key(settings, LABEL_REQUESTS, key)
     version_key = f"{routed.workload}:{routed.decision.calibration_version}".encode()
-    for record in _of_key(settings, CALIBRATION_HISTORY, _EVER, version_key):
-        traces.version = event_of(record, CalibrationVersion)
-    for record in _of_key(settings, STATUS, _EVER, routed.workload.encode()):
-        traces.status = event_of(record, WorkloadStatus)
+    version = _last_of_key(settings, CALIBRATION_HISTORY, version_key)
+    status = _last_of_key(settings, STATUS, routed.workload.encode())
+    return traces._replace(
+        feedback=feedback,
+        examples=examples,
+        is_open=request is not None and request.value is not None,
+        version=version and event_of(version, CalibrationVersion),
+        status=status and event_of(status, WorkloadStatus),
+    )
+
+
+def _last_of_key(settings: Settings, topic: Topic, key: bytes) -> Record | None:
+    return next(iter(deque(_of_key(settings, topic, from_ms(0), key), maxlen=1)), None)
 
 
 def _of_key(settings: Settings, topic: Topic, since: datetime, key: bytes) -> Iterator[Record]:
