@@ -13,7 +13,7 @@ from typing import Literal
 
 import aiohttp
 import pytest
-from confluent_kafka import KafkaError, Message, Producer
+from confluent_kafka import KafkaError, Producer
 
 from recalibrator import service as recalibrator_service
 from recalibrator.stage import ReaderName, StageName
@@ -24,18 +24,18 @@ from stream_router import service as router_service
 from stream_router.gateway import service as gateway_service
 from stream_router.ports import CALIBRATION_READER, GROUP
 from tests.support.broker import read_all, running_broker
+from tests.support.broker_labs import Notes
 from tests.support.gateway_processes import GatewayProcess
 from tests.support.gateway_processes import ask as gateway_ask
 from tests.support.live_recalibrator import wait_until
 from tests.support.probes import until_ready
-from tests.support.recalibrator_processes import RecalibratorProcess, create_all_topics
-from tests.support.router_processes import RouterProcess, hashed_models
+from tests.support.recalibrator_processes import RecalibratorProcess, create_all_topics, recalibrator_settings
+from tests.support.router_processes import RouterProcess, hashed_models, write_config
 from tests.support.secured_broker import SecuredBroker, User
 from ucci_runtime.broker.errors import BrokerError
 from ucci_runtime.broker.kafka_broker import KafkaBroker
 from ucci_runtime.broker.kafka_properties import ClientNames, publisher_properties
-from ucci_runtime.broker.ports import GroupOffsets
-from ucci_runtime.broker.records import Input
+from ucci_runtime.broker.ports import CheckedTopics, GroupReader, TopicReader
 from ucci_stream.label_tools.label_queue import read_queue
 from ucci_stream.label_tools.sync import SyncTopics
 from ucci_stream.local.kafka_node import pick_port
@@ -69,20 +69,16 @@ def granted(secured: SecuredBroker, topic_prefix: str) -> SecuredBroker:
 
 
 def settings_as(broker: SecuredBroker, name: str, prefix: str) -> Settings:
-    photo = {"fields": ["camera", "lens"], "target": {"micro_f1": 0.9}, "cost": {"large": 3.0}}
-    return Settings.model_validate(
-        {"kafka": broker.properties(USERS[name]), "topics": {"prefix": prefix}, "workloads": {"photo": photo}}
-    )
+    kafka = broker.properties(USERS[name])
+    return recalibrator_settings(broker.bootstrap, prefix).model_copy(update={"kafka": kafka})
 
 
-def write_settings(path: Path, broker: SecuredBroker, name: str, prefix: str, models: str, http_port: int) -> Path:
+def write_settings(path: Path, broker: SecuredBroker, name: str, prefix: str, models: str, http_port: int = 0) -> Path:
+    more = ["[gateway]", "http_port = 0", "[recalibrator]", f"http_port = {http_port}"]
+    more += [f'state_dir = "{path.parent / "state"}"']
+    text = write_config(path, "", prefix, models, more).read_text()
     kafka = [f'"{key}" = "{value}"' for key, value in broker.properties(USERS[name]).items()]
-    lines = ["[kafka]", *kafka, "[topics]", f'prefix = "{prefix}"']
-    lines += ["[router]", "http_port = 0", "[gateway]", "http_port = 0"]
-    lines += ["[recalibrator]", f"http_port = {http_port}", f'state_dir = "{path.parent / "state"}"']
-    lines += ["[workloads.photo]", 'prompt = "find {text}"', 'fields = ["camera", "lens"]']
-    lines += [f'{size} = {{ base_url = "{models}", model = "{size}" }}' for size in ("small", "large")]
-    path.write_text("\n".join([*lines, "target = { micro_f1 = 0.9 }", "cost = { large = 3.0 }"]))
+    path.write_text(text.replace('"bootstrap.servers" = ""', "\n".join(kafka)))
     return path
 
 
@@ -90,19 +86,15 @@ async def test_printed_access_is_enough_end_to_end(granted: SecuredBroker, topic
     """A query gets its result, its label reaches the fit, and the label queue can be read."""
     port = pick_port()
     async with hashed_models() as (models, _):
-        router_toml = write_settings(tmp_path / "r.toml", granted, "router", topic_prefix, models, 0)
+        router_toml = write_settings(tmp_path / "r.toml", granted, "router", topic_prefix, models)
         recalibrator_toml = write_settings(tmp_path / "c.toml", granted, "recalibrator", topic_prefix, models, port)
-        stages = tuple(StageName)
-        with (
-            RouterProcess(router_toml, "router-0", tmp_path / "r.log") as router,
-            RecalibratorProcess(recalibrator_toml, "recalibrator", tmp_path / "c.log", stages=stages) as recalibrator,
-        ):
+        fit = RecalibratorProcess(recalibrator_toml, "recalibrator", tmp_path / "c.log", stages=tuple(StageName))
+        with RouterProcess(router_toml, "router-0", tmp_path / "r.log") as router, fit as recalibrator:
             await router.until_logged("assigned")
             await recalibrator.until_logged("assigned", 2)
             await asyncio.to_thread(until_ready, port)
-            asked = await asyncio.to_thread(
-                ask, settings_as(granted, "producer", topic_prefix), "canon", "photo", DEADLINE_S
-            )
+            producer = settings_as(granted, "producer", topic_prefix)
+            asked = await asyncio.to_thread(ask, producer, "canon", "photo", DEADLINE_S)
             assert asked.routed.answered_by == "large"
             await asyncio.to_thread(label, granted, topic_prefix, asked.routed.query_id, tmp_path)
             for process in (router, recalibrator):
@@ -117,22 +109,11 @@ def label(broker: SecuredBroker, prefix: str, query_id: str, folder: Path) -> No
     file.write_text(f'{{"query_id": "{query_id}", "entities": {{"camera": "canon", "lens": null}}, "labeler": "ada"}}')
     assert send_feedback(settings, file).records == 1
     read_queue(settings, "photo", 10, None)
-    deadline_s = time.monotonic() + DEADLINE_S
-    while not any(b'"labelled"' in (m.value() or b"") for m in read_all(broker.bootstrap, f"{prefix}.observations")):
-        assert time.monotonic() < deadline_s, "the example did not reach the fit"
 
+    def is_joined() -> bool:
+        return any(b'"labelled"' in (m.value() or b"") for m in read_all(broker.bootstrap, f"{prefix}.observations"))
 
-class TakesNothing:
-    """An assignee that is never given anything."""
-
-    def assigned(self, committed: GroupOffsets) -> dict[Input, int]:
-        return dict.fromkeys(committed, 0)
-
-    def revoked(self) -> None:
-        """Nothing to commit."""
-
-    def lost(self) -> None:
-        """Nothing to let go of."""
+    wait_until(is_joined, "the example reaches the fit")
 
 
 class Acting:
@@ -141,8 +122,8 @@ class Acting:
     def __init__(self, settings: Settings, service: Service) -> None:
         self._prefix = settings.topics.prefix
         self._settings = settings
-        self._is_router = service != "recalibrator"
-        self._names = ClientNames("router" if self._is_router else "recalibrator", self._prefix, "a")
+        role: Literal["router", "recalibrator"] = "recalibrator" if service == "recalibrator" else "router"
+        self._names = ClientNames(role, self._prefix, "a")
         self._failed: list[BrokerError] = []
         self._broker = KafkaBroker(
             settings, self._names, count=lambda *_, **__: None, on_final=self._failed.append, closing=Event()
@@ -152,6 +133,15 @@ class Acting:
             "gateway": (gateway_service.GatewayService.needed, gateway_service.GatewayService.optional),
             "recalibrator": (recalibrator_service._TOUCHED, tuple(recalibrator_service._OPTIONAL)),
         }[service]
+        #: By the names of clients; of groups with the topic that each reads.
+        self._readers: tuple[str, ...] = tuple(ReaderName) if role == "recalibrator" else (CALIBRATION_READER,)
+        self._groups: dict[str, str] = {GROUP: "queries"}
+        if role == "recalibrator":
+            self._groups = {StageName.JOIN: "results", StageName.FIT: "observations"}
+
+    def check(self) -> CheckedTopics:
+        """Do what a service does at its start."""
+        return self._broker.check(self._touched, self._touched, self._optional)
 
     def refused(self, grant: Grant) -> str | None:
         """Use a grant; return by which error that failed."""
@@ -170,10 +160,8 @@ class Acting:
             return str(error)
 
     def _check(self, grant: Grant) -> str | None:
-        """Do what a service does at its start; return the warning where it goes on without a topic."""
-        checked = self._broker.check(self._touched, self._touched, self._optional)
-        hidden = [line for line in checked.warnings if f" {grant.name} " in line]
-        return hidden[0] if hidden else None
+        """Return the warning where the start goes on without a topic."""
+        return next((line for line in self.check().warnings if f" {grant.name} " in line), None)
 
     def _start_and_read(self, grant: Grant) -> str | None:
         # A client that reads a topic which it may not describe hears nothing at all: the start finds that.
@@ -182,66 +170,44 @@ class Acting:
             self._read(grant)
         return refused
 
-    def _read(self, grant: Grant, name: str | None = None) -> None:
-        own = CALIBRATION_READER if self._is_router else ReaderName.VIEW.value
+    def _read(self, grant: Grant) -> None:
         topic = next(t for t in TOPICS if t.name(self._prefix) == grant.name)
-        if name is None and topic.partitions is None:
-            reader = self._broker.topic_reader(own, [grant.name], tail=1)
-        else:
-            reader = self._broker.topic_reader(name or own, [grant.name])
-        try:
-            deadline_s = time.monotonic() + DEADLINE_S
-            while not reader.has_reached_ends:
-                for _ in reader.poll(0.05):
-                    continue
-                if self._failed:
-                    raise self._failed[0]
-                assert time.monotonic() < deadline_s, f"{grant}: neither read nor refused"
-        finally:
-            reader.close()
+        own = ReaderName.VIEW if ReaderName.VIEW in self._readers else CALIBRATION_READER
+        reader = self._broker.topic_reader(own, [grant.name], tail=1 if topic.partitions is None else None)
+        self._poll(reader, lambda: reader.has_reached_ends, grant)
 
     def _read_in_group(self, grant: Grant) -> None:
-        readers = (CALIBRATION_READER,) if self._is_router else tuple(name.value for name in ReaderName)
-        (name,) = [name for name in readers if self._names.reader_group_id(name).startswith(grant.name)]
-        self._read(Grant("topic", f"{self._prefix}.calibration", False, "Read"), name)
+        (name,) = [name for name in self._readers if self._names.reader_group_id(name).startswith(grant.name)]
+        reader = self._broker.topic_reader(name, [f"{self._prefix}.calibration"])
+        self._poll(reader, lambda: reader.has_reached_ends, grant)
 
-    def _write(self, grant: Grant) -> str | None:
-        errors: list[str] = []
-
-        def reported(error: KafkaError | None, _message: Message) -> None:
-            if error is not None:
-                errors.append(error.name())
-
-        producer = Producer(publisher_properties(self._settings))
-        producer.produce(grant.name, b"{}", b"k", on_delivery=reported)
-        assert producer.flush(DEADLINE_S) == 0
-        return errors[0] if errors else None
-
-    def _join(self, grant: Grant) -> None:
-        names = (GROUP,) if self._is_router else (StageName.JOIN.value, StageName.FIT.value)
-        (name,) = [name for name in names if self._names.group_id(name) == grant.name]
-        topic = {GROUP: "queries", "join": "results", "fit": "observations"}[name]
-        reader = self._broker.group_reader(name, [f"{self._prefix}.{topic}"])
-        reader.subscribe(TakesNothing())
-        try:
-            deadline_s = time.monotonic() + DEADLINE_S
-            while not reader.lag():
-                reader.poll(0.05)
+    def _poll(self, reader: TopicReader | GroupReader, is_done: Callable[[], object], grant: Grant) -> None:
+        deadline_s = time.monotonic() + DEADLINE_S
+        with closing(reader):
+            while not is_done():
+                list(reader.poll(0.05))
                 if self._failed:
                     raise self._failed[0]
-                assert time.monotonic() < deadline_s, f"{grant}: neither joined nor refused"
-        finally:
-            reader.close()
+                assert time.monotonic() < deadline_s, f"{grant}: neither used nor refused"
+
+    def _write(self, grant: Grant) -> str | None:
+        reports: list[KafkaError | None] = []
+        producer = Producer(publisher_properties(self._settings))
+        producer.produce(grant.name, b"{}", b"k", on_delivery=lambda error, _message: reports.append(error))
+        assert producer.flush(DEADLINE_S) == 0
+        return None if reports[0] is None else reports[0].name()
+
+    def _join(self, grant: Grant) -> None:
+        (name,) = [name for name in self._groups if self._names.group_id(name) == grant.name]
+        reader = self._broker.group_reader(name, [f"{self._prefix}.{self._groups[name]}"])
+        reader.subscribe(Notes())
+        self._poll(reader, reader.lag, grant)
 
     def _begin(self, grant: Grant) -> None:
-        names = (GROUP,) if self._is_router else (StageName.JOIN.value, StageName.FIT.value)
-        (name,) = [name for name in names if self._names.transactional_id(name).startswith(grant.name)]
+        (name,) = [name for name in self._groups if self._names.transactional_id(name).startswith(grant.name)]
         self._check(grant)
-        session = self._broker.session(name)
-        try:
+        with closing(self._broker.session(name)) as session:
             session.start()
-        finally:
-            session.close()
 
 
 @pytest.mark.parametrize("service", ["router", "gateway", pytest.param("recalibrator", marks=pytest.mark.thorough)])
@@ -253,11 +219,9 @@ def test_without_any_grant_a_service_is_refused(granted: SecuredBroker, topic_pr
         wait_until(lambda grant=grant: acting.refused(grant) is None, f"{grant}: as granted")  # type: ignore[misc]
     for grant in everything:
         granted.forbid(USERS[service], [grant])
-        found: list[str] = []
 
-        def is_refused(grant: Grant = grant, found: list[str] = found) -> bool:
-            found.append(acting.refused(grant) or "")
-            return "AUTHORIZATION_FAILED" in found[-1]
+        def is_refused(grant: Grant = grant) -> bool:
+            return "AUTHORIZATION_FAILED" in (acting.refused(grant) or "")
 
         wait_until(is_refused, f"{grant}: needed")
         granted.allow(USERS[service], [grant])
@@ -266,7 +230,7 @@ def test_without_any_grant_a_service_is_refused(granted: SecuredBroker, topic_pr
 async def test_a_gateway_answers_with_its_own_access(granted: SecuredBroker, topic_prefix: str, tmp_path: Path) -> None:
     """There was no access to print for it: it had to be given a router's, and could have fenced one."""
     async with hashed_models() as (models, _), aiohttp.ClientSession() as http:
-        config = write_settings(tmp_path / "g.toml", granted, "gateway", topic_prefix, models, 0)
+        config = write_settings(tmp_path / "g.toml", granted, "gateway", topic_prefix, models)
         with GatewayProcess(config, "gateway-0", tmp_path / "g.log") as process:
             status, answer = await gateway_ask(http, await process.until_ready(http), "q-1")
             process.terminate()
@@ -281,10 +245,8 @@ def test_missing_describe_said_the_topic_is_not_there(granted: SecuredBroker, to
     acting = Acting(settings_as(granted, "router", topic_prefix), "router")
     granted.forbid(USERS["router"], hidden)
     check = Grant("topic", "any", False, "DescribeConfigs")
-    wait_until(lambda: acting.refused(check) is not None, "refused")
-    line = acting.refused(check)
-    assert line is not None
-    assert line.startswith(f"the broker refuses Describe on {topic_prefix}.queries (TOPIC_AUTHORIZATION_FAILED)")
+    line = f"the broker refuses Describe on {topic_prefix}.queries (TOPIC_AUTHORIZATION_FAILED)"
+    wait_until(lambda: (acting.refused(check) or "").startswith(line), line)
 
 
 def test_missing_describe_configs_named_no_topic(granted: SecuredBroker, topic_prefix: str) -> None:
@@ -292,26 +254,20 @@ def test_missing_describe_configs_named_no_topic(granted: SecuredBroker, topic_p
     taken = [g for g in grants("router", topic_prefix) if g.operation == "DescribeConfigs"][:2]
     acting = Acting(settings_as(granted, "router", topic_prefix), "router")
     granted.forbid(USERS["router"], taken)
-    names = ", ".join(sorted(grant.name for grant in taken))
-    wait_until(
-        lambda: f"the broker refuses DescribeConfigs on {names} " in (acting.refused(taken[0]) or ""), "both named"
-    )
+    line = f"the broker refuses DescribeConfigs on {', '.join(sorted(grant.name for grant in taken))} "
+    wait_until(lambda: line in (acting.refused(taken[0]) or ""), "both named")
 
 
 def test_topics_that_may_be_missing_are_warned_of(granted: SecuredBroker, topic_prefix: str) -> None:
     """Access lists older than a topic that services can do without stop no service; the log names the grant."""
     trial = CALIBRATION_TRIAL.name(topic_prefix)
     granted.forbid(USERS["router"], [Grant("topic", trial, False, "Read")])
-    settings = settings_as(granted, "router", topic_prefix)
-    names = ClientNames("router", topic_prefix, "a")
-    broker = KafkaBroker(settings, names, count=lambda *_, **__: None, on_final=lambda _: None, closing=Event())
-    touched = router_service.Service.needed
+    acting = Acting(settings_as(granted, "router", topic_prefix), "router")
+    line = f"the broker refuses Describe on {trial} "
 
     def is_missing() -> bool:
-        checked = broker.check(touched, touched, [CALIBRATION_TRIAL])
-        return checked.missing == {CALIBRATION_TRIAL} and any(
-            line.startswith(f"the broker refuses Describe on {trial} ") for line in checked.warnings
-        )
+        checked = acting.check()
+        return checked.missing == {CALIBRATION_TRIAL} and any(found.startswith(line) for found in checked.warnings)
 
     wait_until(is_missing, "missed")
 
@@ -336,10 +292,8 @@ def test_an_operator_may_diagnose_and_no_more(granted: SecuredBroker, topic_pref
 
 def test_a_label_tool_had_no_access_of_its_own(granted: SecuredBroker, topic_prefix: str) -> None:
     """`label-studio sync` needs what neither a labeler nor an operator has: to read feedback, under its own groups."""
-    topics = SyncTopics(settings_as(granted, "label-tool", topic_prefix), "photo", "label-studio", "3")
-    with closing(topics):
+    said = FeedbackEvent(query_id="q-1", entities=None, source="label-studio", feedback_id="label-studio:3:7:1")
+    with closing(SyncTopics(settings_as(granted, "label-tool", topic_prefix), "photo", "label-studio", "3")) as topics:
         assert topics.requests(datetime.now(UTC), 10) == ()
-        topics.send(
-            [FeedbackEvent(query_id="q-1", entities=None, source="label-studio", feedback_id="label-studio:3:7:1")]
-        )
+        topics.send([said])
         assert len(topics.sent()) == 1
