@@ -86,7 +86,9 @@ def test_every_act_of_the_page_is_a_command(live: LiveRecalibrator) -> None:
     call(live, "pause")
     assert stands(live).state == "paused"
     call(live, "resume")
-    assert call(live, "pin")["outcome"]["version"] == current(live)
+    in_force = current(live)
+    pinned = call(live, "pin")["outcome"]
+    assert (pinned["note"], pinned["version"]) == (f"pin of version {in_force}", current(live))
     assert stands(live).state == "pinned"
     call(live, "unpin")
     tried = call(live, "shadow", "1")["outcome"]["version"]
