@@ -9,6 +9,7 @@ from typing import Any
 
 from typer.testing import CliRunner, Result
 
+from schemas.errors import ConfigError
 from ucci_stream.cli import app
 
 
@@ -21,6 +22,12 @@ def said(done: Result) -> Any:
     """Return what a command that ended well has printed as JSON."""
     assert done.exit_code == 0, (done.output, done.exception)
     return json.loads(done.stdout)
+
+
+def refused(done: Result, kind: type[Exception] = ConfigError) -> str:
+    """Return the line by which a command was refused for such a reason."""
+    assert isinstance(done.exception, kind), (done.output, done.exception)
+    return str(done.exception)
 
 
 def program(path: Path, text: str) -> Path:

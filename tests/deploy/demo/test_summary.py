@@ -78,9 +78,7 @@ def test_a_dead_router_is_not_charged_for_late_versions() -> None:
         first = {f"router-{n}": published_s + delay for n, delay in enumerate(delays)}
         seen.versions.append(SeenVersion(sealed_version(), published_s, first))
     found = first_use(seen)
-    assert found["p50"] == pytest.approx(0.04)
-    assert found["p99"] == pytest.approx(0.06)
-    assert found["samples"] == 5
+    assert found == pytest.approx({"p50": 0.04, "p99": 0.06, "samples": 5})
 
 
 @pytest.mark.parametrize(
@@ -119,13 +117,12 @@ def answered(index: int, *, small: int, large: int | None, handed: int = 0) -> A
     event = routed(index)
     assert event.small is not None
     assert event.large is not None
-    used = {"generated": float(small)}
     calls = [] if large is None else [TokenUse(generated=large)]
     changes = {
         "small": event.small.model_copy(update={"completion_tokens": small}),
         "large": None if large is None else event.large.model_copy(update={"completion_tokens": large}),
         "decision": Decision(escalated=large is not None, reason="threshold", large_probability=1.0),
-        "cost": query_cost(COSTS, escalated=large is not None, small=TokenUse(**used), large=calls),
+        "cost": query_cost(COSTS, escalated=large is not None, small=TokenUse(generated=small), large=calls),
         "handoff": QueryHandoff(name="token@0.9", characters=handed, tokens=handed),
     }
     return query, event.model_copy(update=changes)
@@ -157,14 +154,14 @@ def test_summary_says_what_was_saved_and_static_calls_are_whole() -> None:
     results = {query.query_id: SeenResult(routed, 1.0) for query, routed in pairs}
     stream, seen = [query for query, _ in pairs], Observations(results=results, status=STATUS)
     found = summarise(stream, seen, Scenario(queries=20), Terms(0.91, COSTS, static_thresholds={0.0: -1.0}))
-    whole = found.levers.whole_calls["whole stream"] if found.levers is not None else None
-    assert whole is not None
+    assert found.levers is not None
+    whole, static = found.levers.whole_calls["whole stream"], found.rivals["static calibration"]["whole stream"]
     assert found.service["whole stream"].cost_sequential == pytest.approx(80.0)
-    assert found.rivals["static calibration"]["whole stream"].cost_sequential == pytest.approx(whole.sequential)
-    assert found.rivals["static calibration"]["whole stream"].cost_paper == pytest.approx(found.large_only_cost)
+    assert static.cost_sequential == pytest.approx(whole.sequential)
+    assert static.cost_paper == pytest.approx(found.large_only_cost)
     document = json.loads(json.dumps(found.to_document()))
     assert document["levers"]["handoff"]["saved"]["paper"] > 0.0
-    console = Console(width=200, record=True, quiet=False, file=io.StringIO())
+    console = Console(width=200, record=True, file=io.StringIO())
     print_summary(found, console)
     text = console.export_text()
     assert "by whole calls" in text
@@ -174,11 +171,9 @@ def test_summary_says_what_was_saved_and_static_calls_are_whole() -> None:
 @pytest.mark.parametrize("handoff", [False, True])
 def test_the_first_version_rests_on_labels_of_its_handoff(tmp_path: Path, handoff: bool) -> None:
     settings = workload(tmp_path, handoff=handoff)
-    offline = offline_set(load_traffic())
-    offline = with_handoff(offline) if handoff else offline
+    offline = with_handoff(offline_set(load_traffic())) if handoff else offline_set(load_traffic())
     fitted, threshold = offline_calibration(offline, 0.91)
-    moment = datetime(2026, 1, 31, tzinfo=UTC)
-    core = Recalibrator(settings)
+    core, moment = Recalibrator(settings), datetime(2026, 1, 31, tzinfo=UTC)
     command = {"workload": WORKLOAD, "action": "bootstrap", "map": fitted, "uncertainty_threshold": threshold}
     first = core.observe(Command(**command, issued_by="test", issued_at=moment))
     for example in offline_examples(offline, WORKLOAD, moment, handoff_name(settings.offered_handoff)):

@@ -4,19 +4,20 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
 import aiohttp
 import pytest
-from typer.testing import CliRunner
 
+from schemas.feedback import FeedbackEvent
+from schemas.routed import RoutedEvent
 from tests.support.broker import produce, read_all
+from tests.support.commands import invoke, said
 from tests.support.recalibrator_events import feedback, routed
 from tests.support.recalibrator_processes import RecalibratorProcess, create_all_topics, write_recalibrator_config
-from ucci_stream.cli import app
 from ucci_stream.local.kafka_node import LocalBroker
 from ucci_stream.local.processes import free_port
 
@@ -31,24 +32,23 @@ class Stack:
     def __init__(self, bootstrap: str, prefix: str, directory: Path) -> None:
         self.bootstrap, self.prefix = bootstrap, prefix
         self.port = free_port()
-        parts = {"joiner": ("join", "fit"), "replica": ("api",)}
-        self.processes = {}
-        for name, stages in parts.items():
+        self.processes = []
+        for name, stages in (("joiner", ("join", "fit")), ("replica", ("api",))):
             path = directory / f"{name}.toml"
             self.config = write_recalibrator_config(path, bootstrap, prefix, directory / name)
             text = path.read_text().replace("http_port = 0", f"http_port = {self.port}")
             path.write_text(text.replace("[workloads.photo]", "label_requests_max = 3\n[workloads.photo]"))
             process = RecalibratorProcess(path, name, directory / f"{name}.log", forked=True)
             process.stages = stages
-            self.processes[name] = process
+            self.processes.append(process)
 
     def start(self) -> None:
-        for process in self.processes.values():
+        for process in self.processes:
             process.start()
 
-    def close(self) -> None:
-        for process in self.processes.values():
-            process.close()
+    async def send(self, topic: str, events: Sequence[RoutedEvent | FeedbackEvent]) -> None:
+        records = [(one.query_id, one.to_json()) for one in events]
+        await asyncio.to_thread(produce, self.bootstrap, f"{self.prefix}.{topic}", records)
 
     async def until(self, holds: Callable[[dict[str, Any]], bool]) -> dict[str, Any]:
         """Ask the replica until its answer is as wanted."""
@@ -74,7 +74,8 @@ def stack(broker: LocalBroker, topic_prefix: str, tmp_path: Path) -> Iterator[St
     create_all_topics(broker.bootstrap, topic_prefix)
     made = Stack(broker.bootstrap, topic_prefix, tmp_path)
     yield made
-    made.close()
+    for process in made.processes:
+        process.close()
 
 
 def ids(document: dict[str, Any]) -> list[str]:
@@ -84,9 +85,7 @@ def ids(document: dict[str, Any]) -> list[str]:
 async def test_replica_and_command_list_requests_until_labelled(stack: Stack) -> None:
     now = datetime.now(UTC)
     results = [routed(number, routed_at=now.replace(microsecond=number)) for number in range(3)]
-    await asyncio.to_thread(
-        produce, stack.bootstrap, f"{stack.prefix}.results", [(one.query_id, one.to_json()) for one in results]
-    )
+    await stack.send("results", results)
     stack.start()
     first = await stack.until(lambda document: document["open"] == 3)
     assert ids(first) == ["q-2", "q-1", "q-0"]
@@ -94,17 +93,15 @@ async def test_replica_and_command_list_requests_until_labelled(stack: Stack) ->
     assert first["requests"][0]["entities"] == json.loads(results[2].to_json())["entities"]
 
     label = feedback(1, labelled_at=now)
-    produce(stack.bootstrap, f"{stack.prefix}.feedback", [("q-1", label.to_json())])
+    await stack.send("feedback", [label])
     assert ids(await stack.until(lambda document: document["open"] == 2)) == ["q-2", "q-0"]
 
-    withdrawal = label.model_copy(update={"revision": 2, "retracted": True})
-    produce(stack.bootstrap, f"{stack.prefix}.feedback", [("q-1", withdrawal.to_json())])
+    await stack.send("feedback", [label.model_copy(update={"revision": 2, "retracted": True})])
     again = await stack.until(lambda document: document["open"] == 3)
     assert again["requests"] == first["requests"]
     budgeted = await stack.until(lambda document: document["budget"]["requested"] == 3)
 
-    shown = await asyncio.to_thread(CliRunner().invoke, app, ["label-queue", "--config", str(stack.config), "--json"])
-    document = json.loads(shown.stdout)
+    document = said(await invoke("label-queue", "--config", stack.config, "--json"))
     assert document["requests"] == budgeted["requests"]
     assert document["budget"]["requested"] == 3
 
@@ -115,8 +112,7 @@ async def test_the_oldest_beyond_the_bound_leave_the_topic(stack: Stack) -> None
     results = [routed(number, routed_at=now.replace(microsecond=number)) for number in range(8)]
     # Age goes by the broker's clock: what is acknowledged before the rest is sent is older.
     for part in (results[:5], results[5:]):
-        records = [(one.query_id, one.to_json()) for one in part]
-        await asyncio.to_thread(produce, stack.bootstrap, f"{stack.prefix}.results", records)
+        await stack.send("results", part)
     stack.start()
     open_requests: set[bytes | None] = set()
     async with asyncio.timeout(DEADLINE_S):

@@ -3,27 +3,15 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator
 from datetime import datetime
 
 import pytest
 
 from recalibrator.labelling.label_tool import Interrupted
 from schemas.errors import ConfigError
-from tests.support.scripted_label_studio import (
-    LEGACY_TOKEN,
-    PERSONAL_TOKEN,
-    ScriptedLabelStudio,
-    scripted_label_studio,
-)
+from tests.support.scripted_label_studio import LEGACY_TOKEN, PERSONAL_TOKEN, ScriptedLabelStudio
 from ucci_stream.label_tools.label_studio_client import PAGE_SIZE, LabelStudio, LabelStudioFailed
 from ucci_stream.local.processes import free_port
-
-
-@pytest.fixture
-async def server() -> AsyncIterator[ScriptedLabelStudio]:
-    async with scripted_label_studio() as running:
-        yield running
 
 
 async def test_a_personal_token_is_exchanged_again_after_it_expired(server: ScriptedLabelStudio) -> None:
@@ -51,17 +39,16 @@ async def test_a_refused_token_is_one_line_that_says_what_to_check(server: Scrip
             await studio.projects("x")
 
 
-async def test_a_listing_is_whole_however_many_tasks_there_are(server: ScriptedLabelStudio) -> None:
-    count = 2 * PAGE_SIZE + 1
-    async with LabelStudio(server.url, LEGACY_TOKEN) as studio:
-        project = int((await studio.call("POST", "/api/projects/", {"title": "x"}))["id"])
-        tasks = [{"data": {"query_id": f"q-{n}"}} for n in range(count)]
-        assert (await studio.call("POST", f"/api/projects/{project}/import", tasks))["task_count"] == count
-        listed = [task["id"] async for task in studio.tasks(project)]
-        changed_at = datetime.fromisoformat(server.tasks[listed[-2]]["updated_at"])
-        changed = [task["id"] async for task in studio.tasks(project, changed_at)]
+async def test_a_listing_is_whole_however_many_tasks_there_are(
+    server: ScriptedLabelStudio, studio: LabelStudio
+) -> None:
+    project = int((await studio.call("POST", "/api/projects/", {"title": "x"}))["id"])
+    tasks = [{"data": {"query_id": f"q-{n}"}} for n in range(2 * PAGE_SIZE + 1)]
+    assert (await studio.call("POST", f"/api/projects/{project}/import", tasks))["task_count"] == len(tasks)
+    listed = [task["id"] async for task in studio.tasks(project)]
     assert listed == sorted(server.tasks)
-    assert changed == listed[-1:]
+    changed_at = datetime.fromisoformat(server.tasks[listed[-2]]["updated_at"])
+    assert [task["id"] async for task in studio.tasks(project, changed_at)] == listed[-1:]
 
 
 @pytest.mark.parametrize(
@@ -73,12 +60,11 @@ async def test_a_listing_is_whole_however_many_tasks_there_are(server: ScriptedL
     ],
 )
 async def test_an_answer_that_is_none_is_one_line(
-    server: ScriptedLabelStudio, status: int, text: str, said: str
+    server: ScriptedLabelStudio, studio: LabelStudio, status: int, text: str, said: str
 ) -> None:
     server.answer = (status, text)
-    async with LabelStudio(server.url, LEGACY_TOKEN) as studio:
-        with pytest.raises(LabelStudioFailed, match=said) as caught:
-            await studio.call("GET", "/api/projects/1/")
+    with pytest.raises(LabelStudioFailed, match=said) as caught:
+        await studio.call("GET", "/api/projects/1/")
     assert "\n" not in str(caught.value)
 
 

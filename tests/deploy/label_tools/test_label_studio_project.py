@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
 from xml.etree import ElementTree as ET
 
 import pytest
@@ -14,7 +13,7 @@ from schemas.errors import ConfigError
 from schemas.label_requested import LabelRequested
 from schemas.settings import Settings, WorkloadSettings
 from tests.support.recalibrator_events import FIELDS, routed
-from tests.support.scripted_label_studio import LEGACY_TOKEN, ScriptedLabelStudio, scripted_label_studio
+from tests.support.scripted_label_studio import ScriptedLabelStudio
 from ucci_stream.label_tools.label_studio_client import LabelStudio, LabelStudioFailed
 from ucci_stream.label_tools.label_studio_project import (
     SetUp,
@@ -31,18 +30,6 @@ PHOTO = WorkloadSettings.model_validate({"name": "photo", "fields": FIELDS, "tar
 HOOK = ("http://127.0.0.1:8080/v1/hooks/label-studio", {"X-Api-Key": "k"})
 
 
-@pytest.fixture
-async def server() -> AsyncIterator[ScriptedLabelStudio]:
-    async with scripted_label_studio() as running:
-        yield running
-
-
-@pytest.fixture
-async def studio(server: ScriptedLabelStudio) -> AsyncIterator[LabelStudio]:
-    async with LabelStudio(server.url, LEGACY_TOKEN) as client:
-        yield client
-
-
 async def test_it_is_made_once_and_repeated_changes_nothing(server: ScriptedLabelStudio, studio: LabelStudio) -> None:
     first = await set_up(studio, PHOTO, hook=HOOK)
     assert first == SetUp(1, "ucci-stream: photo", created=True, config="generated", webhook="created")
@@ -52,8 +39,7 @@ async def test_it_is_made_once_and_repeated_changes_nothing(server: ScriptedLabe
     assert (repr(server.projects), repr(server.webhooks)) == before
     assert server.projects[1]["label_config"] == labeling_config(FIELDS)
     (hook,) = server.webhooks.values()
-    assert hook["headers"] == {"X-Api-Key": "k"}
-    assert hook["send_payload"]
+    assert (hook["headers"], hook["send_payload"]) == ({"X-Api-Key": "k"}, True)
     assert hook["actions"] == ["ANNOTATIONS_DELETED", "ANNOTATION_CREATED", "ANNOTATION_UPDATED"]
     assert await require_project(studio, "photo", None) == 1
 
@@ -76,9 +62,7 @@ async def test_a_new_key_or_a_hook_that_was_switched_off_is_mended(
     (hook,) = server.webhooks.values()
     hook["is_active"] = False
     assert (await set_up(studio, PHOTO, hook=(HOOK[0], {"X-Api-Key": "new"}))).webhook == "changed"
-    assert hook["is_active"]
-    assert hook["headers"] == {"X-Api-Key": "new"}
-    assert len(server.webhooks) == 1
+    assert (hook["is_active"], hook["headers"], len(server.webhooks)) == (True, {"X-Api-Key": "new"}, 1)
 
 
 async def test_an_existing_project_can_be_used(server: ScriptedLabelStudio, studio: LabelStudio) -> None:
@@ -171,13 +155,8 @@ def test_an_unchanged_prefilled_task_labels_what_was_served() -> None:
     request = LabelRequested.from_result(routed(1, entities=served))
     task = task_of(request, (*FIELDS, "iso"), prefill=True)
     (prediction,) = task["predictions"]
-    submitted = {
-        "id": 1,
-        "project": 1,
-        "updated_at": "2026-01-01T00:00:00Z",
-        "completed_by": 1,
-        "result": prediction["result"],
-    }
+    submitted = {"id": 1, "project": 1, "updated_at": "2026-01-01T00:00:00Z", "completed_by": 1}
+    submitted["result"] = prediction["result"]
     event = LabelStudioReader().feedback({"action": "ANNOTATION_CREATED", "annotation": submitted, "task": task})
     assert event is not None
     assert event.query_id == request.query_id

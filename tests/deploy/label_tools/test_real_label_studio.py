@@ -59,6 +59,9 @@ class Site:
     def annotator(self) -> Annotator:
         return Annotator(self.server.url, self.server.account.token)
 
+    async def sync(self) -> dict[str, Any]:
+        return await asyncio.to_thread(self.studio, "sync")
+
     def studio(self, *words: str) -> dict[str, Any]:
         """Run a command of ``ucci-stream label-studio`` and return what it says."""
         command = self.command(*words)
@@ -130,8 +133,7 @@ def site(broker: LocalBroker, server: LabelStudioServer, tmp_path: Path) -> Iter
     keys = f"""http_port = {port}
 api_keys = {{ studio = {{ key = "{HOOK_KEY}", scopes = ["relay"] }}, tool = {{ key = "{READ_KEY}" }} }}"""
     # The project is named after the workload: another prefix is another workload here.
-    text = config.read_text().replace("http_port = 0", keys)
-    config.write_text(text)
+    config.write_text(config.read_text().replace("http_port = 0", keys))
     process = RecalibratorProcess(config, "recalibrator", tmp_path / "recalibrator.log")
     process.stages = ("join", "fit", "api")
     made = Site(broker.bootstrap, prefix, config, port, server, process, server.account.token)
@@ -155,7 +157,7 @@ async def test_a_label_made_in_label_studio_moves_a_new_version(site: Site) -> N
     await site.queue(lambda document: document["open"] == 75 and document["budget"]["requested"] == 320)
     assert site.versions() == []
 
-    assert (await asyncio.to_thread(site.studio, "sync"))["pushed"] == 75
+    assert (await site.sync())["pushed"] == 75
     tasks = site.annotator.tasks(project)
     shown = site.annotator.next_task(project)
     query_id = shown["data"]["query_id"]
@@ -175,7 +177,7 @@ async def test_a_label_made_in_label_studio_moves_a_new_version(site: Site) -> N
     assert published[0].evidence.labels > 245
     sent = await asyncio.to_thread(site.sent)
     assert len({event.query_id for event in sent}) == len(sent) >= published[0].evidence.labels - 245
-    assert (await asyncio.to_thread(site.studio, "sync"))["new"] == 0
+    assert (await site.sync())["new"] == 0
     assert await asyncio.to_thread(site.sent) == sent
 
 
@@ -185,7 +187,7 @@ async def test_sync_fetches_fifty_missed_annotations_exactly_once(site: Site) ->
     await asyncio.to_thread(site.route, 60)
     site.recalibrator.start()
     await site.queue(lambda document: document["open"] == 60)
-    assert (await asyncio.to_thread(site.studio, "sync"))["pushed"] == 60
+    assert (await site.sync())["pushed"] == 60
     tasks = sorted(site.annotator.tasks(project).items())
     for query_id, task in tasks[:5]:
         site.annotator.annotate(task["id"], entities(query_id))
@@ -198,8 +200,8 @@ async def test_sync_fetches_fifty_missed_annotations_exactly_once(site: Site) ->
     assert await asyncio.to_thread(site.sent) == seen
 
     # One round after another, and one more process of them beside it, as an operator who is in a hurry.
-    assert (await asyncio.to_thread(site.studio, "sync"))["new"] == 50
-    assert (await asyncio.to_thread(site.studio, "sync"))["new"] == 0
+    assert (await site.sync())["new"] == 50
+    assert (await site.sync())["new"] == 0
     sent = await asyncio.to_thread(site.sent)
     assert Counter(event.query_id for event in sent) == {query_id: 1 for query_id, _ in tasks[:55]}
     assert all(event.entities == entities(event.query_id) for event in sent)
@@ -207,7 +209,7 @@ async def test_sync_fetches_fifty_missed_annotations_exactly_once(site: Site) ->
     site.recalibrator.start()
     left = await site.queue(lambda document: document["open"] == 5)
     assert {one["query_id"] for one in left["requests"]} == {query_id for query_id, _ in tasks[55:]}
-    again = await asyncio.to_thread(site.studio, "sync")
+    again = await site.sync()
     assert (again["pushed"], again["new"], again["waiting"]) == (0, 0, 5)
 
 
@@ -217,7 +219,7 @@ async def test_hook_or_sync_brings_corrections_skips_and_deletions(site: Site) -
     await asyncio.to_thread(site.route, 5)
     site.recalibrator.start()
     await site.queue(lambda document: document["open"] == 5)
-    assert (await asyncio.to_thread(site.studio, "sync"))["pushed"] == 5
+    assert (await site.sync())["pushed"] == 5
     tasks = site.annotator.tasks(project)
     numbers = {query: site.annotator.annotate(task["id"], entities(query, wrong=True)) for query, task in tasks.items()}
     await site.until_sent(5)
@@ -236,16 +238,11 @@ async def test_hook_or_sync_brings_corrections_skips_and_deletions(site: Site) -
     site.annotator.delete(numbers["q-3"])
     site.annotator.delete(numbers["q-4"])
     site.annotator.skip(tasks["q-4"]["id"])
-    done = await asyncio.to_thread(site.studio, "sync")
-    assert {key: done[key] for key in ("new", "revised", "skipped", "retracted")} == {
-        "new": 0,
-        "revised": 1,
-        "skipped": 1,
-        "retracted": 1,
-    }
+    done = await site.sync()
+    assert [done[key] for key in ("new", "revised", "skipped", "retracted")] == [0, 1, 1, 1]
     site.recalibrator.start()
     await site.queue(lambda document: {one["query_id"] for one in document["requests"]} == {"q-1", "q-3"})
-    quiet = await asyncio.to_thread(site.studio, "sync")
+    quiet = await site.sync()
     assert not any(quiet[key] for key in ("pushed", "removed", "new", "revised", "skipped", "retracted", "faults"))
 
 
@@ -258,19 +255,23 @@ async def test_rounds_repeat_until_sigterm_and_remove_closed_tasks(site: Site) -
     running = await asyncio.to_thread(
         subprocess.Popen, command, stdout=subprocess.PIPE, text=True, env=site.environment(), cwd=ROOT
     )
-    assert running.stdout is not None
+    output = running.stdout
+    assert output is not None
+
+    async def said() -> dict[str, Any]:
+        return dict(json.loads(await asyncio.to_thread(output.readline)))
+
     try:
         async with asyncio.timeout(DEADLINE_S):
-            assert json.loads(await asyncio.to_thread(running.stdout.readline))["pushed"] == 3
+            assert (await said())["pushed"] == 3
             for _ in range(3):
                 # The first listing is whole, those after it are of what has changed.
-                assert json.loads(await asyncio.to_thread(running.stdout.readline))["waiting"] == 3
+                assert (await said())["waiting"] == 3
             await asyncio.to_thread(site.label, range(1))
-            removed = 0
-            while not removed:
-                removed = json.loads(await asyncio.to_thread(running.stdout.readline))["removed"]
+            while not (await said())["removed"]:
+                continue
             site.annotator.annotate(site.annotator.tasks(project)["q-1"]["id"], entities("q-1"))
-            while json.loads(await asyncio.to_thread(running.stdout.readline))["waiting"] != 1:
+            while (await said())["waiting"] != 1:
                 continue
         assert set(site.annotator.tasks(project)) == {"q-1", "q-2"}
         running.send_signal(signal.SIGTERM)
@@ -278,4 +279,4 @@ async def test_rounds_repeat_until_sigterm_and_remove_closed_tasks(site: Site) -
     finally:
         running.kill()
         running.wait()
-        running.stdout.close()
+        output.close()

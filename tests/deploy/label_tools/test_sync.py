@@ -18,14 +18,10 @@ from schemas.label_requested import LabelRequested
 from schemas.settings import Settings
 from tests.support.broker import produce, read_all
 from tests.support.recalibrator_events import routed
-from tests.support.recalibrator_processes import (
-    create_all_topics,
-    recalibrator_settings,
-    write_recalibrator_config,
-)
+from tests.support.recalibrator_processes import create_all_topics, recalibrator_settings, write_recalibrator_config
 from tests.support.router_processes import ROOT
 from tests.support.routers import value_of
-from tests.support.scripted_label_studio import LEGACY_TOKEN, ScriptedLabelStudio, scripted_label_studio
+from tests.support.scripted_label_studio import LEGACY_TOKEN, ScriptedLabelStudio
 from ucci_stream.cli import app
 from ucci_stream.label_tools.label_studio_client import LabelStudio
 from ucci_stream.label_tools.label_studio_project import LabelStudioProject, set_up
@@ -54,10 +50,8 @@ class Site:
 
     def ask(self, *numbers: int) -> None:
         now = datetime.now(UTC)
-        requests = [
-            LabelRequested.from_result(routed(number, routed_at=now.replace(microsecond=number))) for number in numbers
-        ]
-        records = [(one.query_id, one.to_json()) for one in requests]
+        results = (routed(number, routed_at=now.replace(microsecond=number)) for number in numbers)
+        records = [(one.query_id, LabelRequested.from_result(one).to_json()) for one in results]
         produce(self.bootstrap, f"{self.prefix}.label-requests", records)
 
     def end(self, *numbers: int) -> None:
@@ -78,12 +72,10 @@ def settings(broker: LocalBroker, topic_prefix: str) -> Settings:
 
 
 @pytest.fixture
-async def site(settings: Settings) -> AsyncIterator[Site]:
-    async with scripted_label_studio() as server, LabelStudio(server.url, LEGACY_TOKEN) as studio:
-        project = (await set_up(studio, settings.workloads["photo"])).project
-        made = Site(settings, server, studio, project)
-        yield made
-        made.topics.close()
+async def site(settings: Settings, server: ScriptedLabelStudio, studio: LabelStudio) -> AsyncIterator[Site]:
+    made = Site(settings, server, studio, (await set_up(studio, settings.workloads["photo"])).project)
+    yield made
+    made.topics.close()
 
 
 async def test_requests_become_tasks_once_and_leave_when_closed(site: Site) -> None:
@@ -167,12 +159,9 @@ async def test_an_unclear_annotation_is_reported_until_corrected(site: Site) -> 
 
 async def test_rounds_outlast_an_outage_and_exit_0_on_sigterm(site: Site, tmp_path: Path) -> None:
     site.ask(0)
+    config = str(write_recalibrator_config(tmp_path / "ucci.toml", site.bootstrap, site.prefix, tmp_path))
     command = [sys.executable, "-m", "ucci_stream", "label-studio", "sync", "--every", "1", "--json"]
-    command += [
-        "--config",
-        str(write_recalibrator_config(tmp_path / "ucci.toml", site.bootstrap, site.prefix, tmp_path)),
-    ]
-    command += ["--url", site.server.url, "--token", LEGACY_TOKEN]
+    command += ["--config", config, "--url", site.server.url, "--token", LEGACY_TOKEN]
     running = await asyncio.create_subprocess_exec(
         *command, cwd=ROOT, stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.PIPE
     )
@@ -187,9 +176,8 @@ async def test_rounds_outlast_an_outage_and_exit_0_on_sigterm(site: Site, tmp_pa
             assert said.endswith(b"trying again\n")
             site.server.annotate(site.tasks()["q-0"], 1, "canon")
             site.server.answer = None
-            sent = 0
-            while not sent:
-                sent = json.loads(await running.stdout.readline())["new"]
+            while not json.loads(await running.stdout.readline())["new"]:
+                continue
             running.terminate()
             assert await running.wait() == 0
     finally:
@@ -200,10 +188,8 @@ async def test_rounds_outlast_an_outage_and_exit_0_on_sigterm(site: Site, tmp_pa
 
 
 def test_one_round_without_a_server_exits_1_with_one_line(settings: Settings, tmp_path: Path) -> None:
-    config = tmp_path / "ucci.toml"
-    workload = '[workloads.photo]\nfields = ["camera"]\ntarget = { micro_f1 = 0.9 }\n'
-    config.write_text(f'[kafka]\n"bootstrap.servers" = {json.dumps(settings.kafka["bootstrap.servers"])}\n{workload}')
-    url = f"http://127.0.0.1:{free_port()}"
+    bootstrap, url = str(settings.kafka["bootstrap.servers"]), f"http://127.0.0.1:{free_port()}"
+    config = write_recalibrator_config(tmp_path / "ucci.toml", bootstrap, settings.topics.prefix, tmp_path)
     words = ["label-studio", "sync", "--config", str(config), "--url", url, "--token", "t"]
     done = CliRunner().invoke(app, words)
     assert type(done.exception).__name__ == "LabelStudioFailed"

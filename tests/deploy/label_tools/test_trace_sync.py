@@ -89,8 +89,9 @@ class MemoryTraceTopics:
 
 
 class Site:
-    def __init__(self) -> None:
+    def __init__(self, *traces: ScoredTrace) -> None:
         self.service, self.topics = MemoryService(), MemoryTraceTopics()
+        self.service.traces = {one.trace_id: one for one in traces}
 
     async def round(self) -> Round:
         topics, options = cast(TraceTopics, self.topics), SyncOptions(most=1_000)
@@ -102,8 +103,7 @@ class Site:
 
 async def test_each_score_is_sent_once_and_again_when_it_changes() -> None:
     """Also a change within the same second, which has the same time and another content."""
-    site = Site()
-    site.service.traces[TRACE] = ScoredTrace(TRACE, "q-1", [score(1)])
+    site = Site(ScoredTrace(TRACE, "q-1", [score(1)]))
     first, again = await site.round(), await site.round()
     site.service.traces[TRACE] = ScoredTrace(TRACE, "q-1", [score(1, value="incorrect")])
     changed = await site.round()
@@ -114,11 +114,9 @@ async def test_each_score_is_sent_once_and_again_when_it_changes() -> None:
 
 
 async def test_a_trace_without_a_name_is_joined_by_its_result() -> None:
-    site = Site()
+    named = ScoredTrace("e" * 32, "q-8", [score(3, metadata={"query_id": "q-9"})])
+    site = Site(ScoredTrace(TRACE, None, [score(1)]), ScoredTrace("f" * 32, None, [score(2)]), named)
     site.topics.traces.take(result("q-7"))
-    site.service.traces[TRACE] = ScoredTrace(TRACE, None, [score(1)])
-    site.service.traces["f" * 32] = ScoredTrace("f" * 32, None, [score(2)])
-    site.service.traces["e" * 32] = ScoredTrace("e" * 32, "q-8", [score(3, metadata={"query_id": "q-9"})])
 
     assert (await site.round()).new == 2
     assert [one[0] for one in site.said()] == ["q-7", "q-9"]
@@ -138,8 +136,7 @@ def test_a_trace_of_several_queries_is_joined_to_none() -> None:
 
 async def test_a_deleted_score_withdraws_its_verdict() -> None:
     """Even the last one of its trace, as long as the process runs."""
-    site = Site()
-    site.service.traces[TRACE] = ScoredTrace(TRACE, "q-1", [score(1)])
+    site = Site(ScoredTrace(TRACE, "q-1", [score(1)]))
     await site.round()
     site.service.traces.clear()
 
@@ -195,8 +192,7 @@ class RecordedLangfuse:
             held = [one for one in held if one["id"] == asked["id"]]
         else:
             assert (asked["fields"], asked["limit"]) == ("details,subject,annotation", "100")
-        start = int(asked.get("cursor", 0))
-        end = start + 2
+        end = (start := int(asked.get("cursor", 0))) + 2
         meta = {"limit": 100} | ({"cursor": str(end)} if end < len(held) else {})
         data = [one | {"updatedAt": "2026-03-01T12:00:00.000Z"} for one in held[start:end]]
         return web.json_response({"data": data, "meta": meta})
@@ -205,8 +201,8 @@ class RecordedLangfuse:
 @asynccontextmanager
 async def serving(langfuse: RecordedLangfuse) -> AsyncIterator[str]:
     app = web.Application()
-    app.router.add_route("*", "/api/public/v3/scores", langfuse.answer)
-    app.router.add_route("*", "/api/public/scores", langfuse.answer)
+    for path in ("/api/public/v3/scores", "/api/public/scores"):
+        app.router.add_route("*", path, langfuse.answer)
     runner = web.AppRunner(app)
     await runner.setup()
     await web.TCPSite(runner, "127.0.0.1", 0).start()
@@ -224,18 +220,12 @@ async def test_langfuse_scores_of_people_are_read() -> None:
         found = {one.trace_id: one.scores async for one in langfuse.scored(NOW)}
         known = [await langfuse.has(AnnotationKey("pk", one)) for one in ("a", "z")]
 
-    assert {trace: [one.score_id for one in scores] for trace, scores in found.items()} == {
-        "t-1": ["a"],
-        "t-2": ["b"],
-        "t-3": ["d"],
-    }
-    assert (found["t-1"][0].value, found["t-1"][0].author) == (True, "u-1")
-    assert (found["t-2"][0].value, found["t-2"][0].author, found["t-2"][0].metadata["query_id"]) == (
-        "incorrect",
-        None,
-        "q-2",
-    )
-    assert found["t-3"][0].comment == '{"camera": "leica"}'
+    ((first,), (second,), (third,)) = (found[trace] for trace in ("t-1", "t-2", "t-3"))
+    assert len(found) == 3
+    assert (first.score_id, first.value, first.author) == ("a", True, "u-1")
+    assert (second.score_id, second.value, second.author) == ("b", "incorrect", None)
+    assert second.metadata["query_id"] == "q-2"
+    assert (third.score_id, third.comment) == ("d", '{"camera": "leica"}')
     assert known == [True, False]
 
 

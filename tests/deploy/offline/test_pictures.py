@@ -5,14 +5,13 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from typer.testing import CliRunner
 
 from recalibrator.core import Recalibrator
 from schemas import LabelledExample, TrafficSummary
 from schemas.command import Command
 from schemas.status import CostQualityCurve
 from tests.support.cascade_stream import START, drive, example, settings, typo_world
-from ucci_stream.cli import app
+from tests.support.commands import invoke, refused
 from ucci_stream.offline.bootstrap import preview
 from ucci_stream.offline.pictures import plot_calibration
 from ucci_stream.topics.feed import FeedStopped
@@ -50,11 +49,9 @@ def folder(tmp_path: Path) -> Path:
     return tmp_path
 
 
-def test_replay_draws_its_versions_and_still_prints_them(folder: Path) -> None:
-    config, picture = str(folder / "ucci.toml"), folder / "versions.png"
-    done = CliRunner().invoke(
-        app, ["replay", str(folder / "stream.jsonl"), "--config", config, "--plot", str(picture), "--json"]
-    )
+async def test_replay_draws_its_versions_and_still_prints_them(folder: Path) -> None:
+    picture, arguments = folder / "versions.png", ("replay", folder / "stream.jsonl", "--config", folder / "ucci.toml")
+    done = await invoke(*arguments, "--plot", picture, "--json")
     assert done.exit_code == 0, done.output
     assert '"version":1' in done.stdout
     assert picture.read_bytes().startswith(PNG)
@@ -77,11 +74,8 @@ def test_too_few_labels_are_refused_with_the_least_number(folder: Path) -> None:
 
 
 @pytest.mark.parametrize(("name", "fault"), [("out.gif", "must end in"), ("none/out.png", "does not exist")])
-def test_where_nothing_can_be_drawn_is_said_before_the_work(folder: Path, name: str, fault: str) -> None:
-    from schemas.errors import ConfigError
-
-    arguments = ["replay", str(folder / "stream.jsonl"), "--config", str(folder / "ucci.toml")]
-    done = CliRunner().invoke(app, [*arguments, "--plot", str(folder / name)])
-    assert isinstance(done.exception, ConfigError)
-    assert fault in str(done.exception)
+async def test_where_nothing_can_be_drawn_is_said_before_the_work(folder: Path, name: str, fault: str) -> None:
+    arguments = ("replay", folder / "stream.jsonl", "--config", folder / "ucci.toml")
+    done = await invoke(*arguments, "--plot", folder / name)
+    assert fault in refused(done)
     assert not done.stdout

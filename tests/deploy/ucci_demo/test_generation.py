@@ -12,6 +12,11 @@ from ucci_demo.recorded.traffic import load_traffic
 TEXTS = [query.text for query in load_traffic()[2_000 : 2_000 + 3 * SLOTS]]
 
 
+def run(batch: ContinuousBatch) -> None:
+    while batch.step():
+        pass
+
+
 def test_joining_and_leaving_a_batch_disturbs_no_neighbour() -> None:
     expected = [ids(generation) for generation in generate("small", TEXTS)]
     opened = checkpoint("small")
@@ -22,8 +27,7 @@ def test_joining_and_leaving_a_batch_disturbs_no_neighbour() -> None:
         batch.submit(generation)
         batch.step()
         assert batch.load[0] <= SLOTS
-    while batch.step():
-        pass
+    run(batch)
     assert [ids(generation) for generation in late] == expected
     assert len(finished) == len(late)
     assert all(ids(generation).count(opened.model.shape.eos_id) == 1 for generation in late)
@@ -38,8 +42,7 @@ def test_generation_ends_at_max_tokens_or_a_full_context() -> None:
     context = opened.model.shape.context
     full = Generation([opened.encode("x")[0]] * (context - 3), 256, lambda _: None)
     batch.submit(full)
-    while batch.step():
-        pass
+    run(batch)
     assert len(full.tokens) <= 3
 
 
@@ -61,8 +64,7 @@ def test_cancelling_frees_a_slot_or_leaves_the_queue() -> None:
         batch.submit(generation)
     batch.step()
     running.cancelled = waiting.cancelled = True
-    while batch.step():
-        pass
+    run(batch)
     assert len(running.tokens) <= 3
     assert waiting.tokens == []
     assert last.finish_reason == "stop"

@@ -30,18 +30,15 @@ async def answers(api: str, texts: Sequence[str] = TEXTS, *, remembers: bool = F
         serving_model("small", "small", memos["small"]) as small,
         serving_model("large", "large", memos["large"]) as large,
     ):
-        photo = {
-            "prompt": PROMPT,
-            "fields": list(FIELDS),
-            "api": api,
-            "small": {"base_url": f"http://127.0.0.1:{small.addresses[0][1]}/v1", "model": "small"},
-            "large": {"base_url": f"http://127.0.0.1:{large.addresses[0][1]}/v1", "model": "large"},
-            "target": {"micro_f1": 0.9},
-            "handoff": {"margin": 0.9, "granularity": "token", "guard_share": 1.0},
+        models = {
+            role: {"base_url": f"http://127.0.0.1:{runner.addresses[0][1]}/v1", "model": role}
+            for role, runner in (("small", small), ("large", large))
         }
+        handoff = {"handoff": {"margin": 0.9, "granularity": "token", "guard_share": 1.0}}
+        photo = {"prompt": PROMPT, "fields": list(FIELDS), "api": api, "target": {"micro_f1": 0.9}} | models | handoff
         settings = Settings.model_validate({"workloads": {"photo": photo}})
-        handoff = Handoff.model_validate({"margin": 0.9, "granularity": "token"})
-        version = InForce(sealed_version(uncertainty_threshold=-1.0, handoff=handoff))
+        offered = Handoff(margin=0.9, granularity="token")
+        version = InForce(sealed_version(uncertainty_threshold=-1.0, handoff=offered))
         answerer = CascadeAnswerer(settings, version, SystemClock(), "router-0")
         await answerer.start()
         try:
@@ -54,19 +51,16 @@ async def answers(api: str, texts: Sequence[str] = TEXTS, *, remembers: bool = F
 async def test_real_models_go_on_from_each_other(api: str) -> None:
     """Valid answers of both parts, fewer tokens than alone, and a whole text that the large model would write too."""
     for routed in await answers(api):
-        assert routed.large is not None
-        assert routed.small is not None
-        assert routed.handoff is not None
-        assert routed.handoff.alone is not None
-        assert routed.answered_by == "large"
-        assert routed.handoff.characters > 0
-        assert not routed.handoff.asked_again
-        part = (routed.small.raw or "")[: routed.handoff.characters]
-        assert (routed.large.raw or "").startswith(part)
-        saved = routed.handoff.alone.completion_tokens - routed.large.completion_tokens
-        assert saved == routed.handoff.tokens > 0
-        assert routed.large.prompt_tokens == routed.handoff.alone.prompt_tokens + routed.handoff.tokens
-        assert routed.handoff.alone.raw == routed.large.raw
+        small, large, handoff = routed.small, routed.large, routed.handoff
+        assert small is not None
+        assert large is not None
+        assert handoff is not None
+        assert handoff.alone is not None
+        assert (routed.answered_by, handoff.asked_again, handoff.alone.raw) == ("large", False, large.raw)
+        assert handoff.characters > 0
+        assert (large.raw or "").startswith((small.raw or "")[: handoff.characters])
+        assert handoff.alone.completion_tokens - large.completion_tokens == handoff.tokens > 0
+        assert large.prompt_tokens == handoff.alone.prompt_tokens + handoff.tokens
 
 
 async def test_a_handoff_of_recorded_queries_is_answered_as_if_live() -> None:
@@ -79,5 +73,5 @@ async def test_a_handoff_of_recorded_queries_is_answered_as_if_live() -> None:
         assert one.handoff is not None
         assert one.handoff.characters > 0
         assert (one.large.raw, one.entities) == (other.large.raw, other.entities)
-        paid = [(run.prompt_tokens, run.completion_tokens) for run in (one.large, other.large)]
-        assert paid[0] == paid[1]
+        assert one.large.prompt_tokens == other.large.prompt_tokens
+        assert one.large.completion_tokens == other.large.completion_tokens

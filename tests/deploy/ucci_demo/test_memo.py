@@ -19,9 +19,14 @@ LOGPROB_TOLERANCE = 2e-3
 MARGIN_TOLERANCE = 1e-5
 
 
-def sample(role: str) -> list[RecordedQuery]:
+def memo_of(role: str) -> Memo:
     memo = Memo.of(role)
     assert memo is not None
+    return memo
+
+
+def sample(role: str) -> list[RecordedQuery]:
+    memo = memo_of(role)
     known = [q for q in load_traffic() if memo.find(PROMPT.replace("{text}", q.text)) is not None]
     assert len(known) > 1_000
     return known[:: len(known) // ROLES[role]][: ROLES[role]]
@@ -29,8 +34,7 @@ def sample(role: str) -> list[RecordedQuery]:
 
 @pytest.mark.parametrize("role", ROLES)
 def test_memo_and_live_answers_are_equal_token_by_token(role: str) -> None:
-    memo, queries = Memo.of(role), sample(role)
-    assert memo is not None
+    memo, queries = memo_of(role), sample(role)
     for query, live in zip(queries, generate(role, [one.text for one in queries]), strict=True):
         remembered = memo.find(PROMPT.replace("{text}", query.text))
         assert remembered is not None
@@ -50,8 +54,7 @@ def margins(
 
 def test_other_tokens_of_the_same_text_are_not_recorded_ones() -> None:
     """A beginning that the server cuts otherwise than the model wrote it may be gone on with otherwise."""
-    memo, opened = Memo.of("small"), checkpoint("small")
-    assert memo is not None
+    memo, opened = memo_of("small"), checkpoint("small")
     text = sample("small")[0].text
     prompt = PROMPT.replace("{text}", text)
     recorded = memo.find(prompt)

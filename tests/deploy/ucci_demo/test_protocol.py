@@ -6,6 +6,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from pydantic_core import to_json
 
 from stream_router.model_client.reply import read_reply
 from stream_router.model_client.uncertainty import TOKEN_MARGIN
@@ -65,8 +66,6 @@ def test_chat_lists_its_alternatives_so_that_none_is_lost() -> None:
 
 @pytest.mark.parametrize("api", ["completions", "chat"])
 def test_the_router_reads_the_same_uncertainty_from_either_shape(api: Api) -> None:
-    from pydantic_core import to_json
-
     asked: dict[str, Any] = {"logprobs": True, "top_logprobs": 2} if api == "chat" else {"logprobs": 2}
     seen = read_reply(to_json(answered(api, return_tokens_as_token_ids=True, **asked)), TOKEN_MARGIN)
     margins = [np.exp(-0.25) - np.exp(-2.0), np.exp(-0.5) - np.exp(-1.0), 1.0]
@@ -86,9 +85,8 @@ def test_default_max_tokens_differ_for_completions_and_chat() -> None:
 
 
 def test_text_as_the_format_means_what_none_means() -> None:
-    assert read_request("chat", CHAT | {"response_format": {"type": "text"}}, "tiny") == read_request(
-        "chat", CHAT, "tiny"
-    )
+    as_text = CHAT | {"response_format": {"type": "text"}}
+    assert read_request("chat", as_text, "tiny") == read_request("chat", CHAT, "tiny")
 
 
 @pytest.mark.parametrize(
