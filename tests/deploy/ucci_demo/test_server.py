@@ -36,7 +36,7 @@ class Client:
 
     async def post(self, path: str = "/v1/completions", body: object = None, **changes: Any) -> tuple[int, Any]:
         if body is None:
-            body = {"model": "tiny", "prompt": PROMPT.replace("{text}", NEW), "max_tokens": 256, "temperature": 0}
+            body = {"model": "tiny", "prompt": prompt_of(NEW), "max_tokens": 256, "temperature": 0}
             body = body | {"logprobs": 2, "return_tokens_as_token_ids": True} | changes
         data = body if isinstance(body, bytes) else json.dumps(body).encode()
         async with self.session.post(self.base_url + path, data=data) as response:
@@ -53,30 +53,32 @@ async def serving(memo: Memo | None = None) -> AsyncIterator[tuple[Client, web.A
         yield Client(session, f"http://127.0.0.1:{runner.addresses[0][1]}"), runner
 
 
-def without_identity(document: dict[str, Any]) -> dict[str, Any]:
-    return {key: value for key, value in document.items() if key not in ("id", "created")}
+def assert_alike(one: dict[str, Any], other: dict[str, Any]) -> None:
+    """Two replies or events say the same but for their ids; log-probabilities differ by the order of sums alone."""
+    logprobs = [document["choices"][0].pop("logprobs") for document in (one, other)]
+    assert {**one, "id": "", "created": 0} == {**other, "id": "", "created": 0}
+    assert leaves(logprobs[0], str) == leaves(logprobs[1], str)
+    np.testing.assert_allclose(leaves(logprobs[0], float), leaves(logprobs[1], float), atol=2e-3)
+
+
+def prompt_of(text: str) -> str:
+    return PROMPT.replace("{text}", text)
 
 
 async def test_a_remembered_and_a_computed_answer_are_the_same_reply() -> None:
-    memo = Memo.of("small")
-    assert memo is not None
-    prompt = PROMPT.replace("{text}", RECORDED)
-    assert memo.find(prompt) is not None
-    async with serving(memo) as (client, _), serving() as (live, _):
+    prompt = prompt_of(RECORDED)
+    async with serving(Memo.of("small")) as (client, _), serving() as (live, _):
         (_, remembered), (_, computed) = await client.post(prompt=prompt), await live.post(prompt=prompt)
-    logprobs = [document["choices"][0].pop("logprobs") for document in (remembered, computed)]
-    assert without_identity(remembered) == without_identity(computed)
-    first, second = logprobs
-    assert first["tokens"] == second["tokens"]
+        assert await generated(client) == 0
+    first, second = (document["choices"][0]["logprobs"] for document in (remembered, computed))
     np.testing.assert_allclose(first["token_logprobs"], second["token_logprobs"], atol=1e-4)
-    for one, other in zip(first["top_logprobs"], second["top_logprobs"], strict=True):
-        assert list(one) == list(other)
+    assert_alike(remembered, computed)
 
 
 async def test_chat_answers_as_completions_do() -> None:
     async with serving() as (client, _):
         _, completed = await client.post()
-        messages = [{"role": "user", "content": PROMPT.replace("{text}", NEW)}]
+        messages = [{"role": "user", "content": prompt_of(NEW)}]
         chat = {"model": "tiny", "messages": messages, "temperature": 0, "logprobs": True, "top_logprobs": 2}
         _, chatted = await client.post("/v1/chat/completions", chat | {"return_tokens_as_token_ids": True})
     assert chatted["choices"][0]["message"]["content"] == completed["choices"][0]["text"]
@@ -104,11 +106,11 @@ async def test_what_is_refused_says_why_in_vllms_error_object(body: object, name
 
 
 async def test_more_queries_than_slots_are_answered_as_if_alone() -> None:
-    texts = [query.text for query in load_traffic()[3_000 : 3_000 + 3 * SLOTS]]
+    prompts = [prompt_of(query.text) for query in load_traffic()[3_000 : 3_000 + 3 * SLOTS]]
     async with serving() as (client, _):
-        together = await asyncio.gather(*(client.post(prompt=PROMPT.replace("{text}", text)) for text in texts))
-        for text, (_, document) in zip(texts[::4], together[::4], strict=True):
-            _, alone = await client.post(prompt=PROMPT.replace("{text}", text))
+        together = await asyncio.gather(*(client.post(prompt=prompt) for prompt in prompts))
+        for prompt, (_, document) in zip(prompts[::4], together[::4], strict=True):
+            _, alone = await client.post(prompt=prompt)
             assert alone["choices"][0]["text"] == document["choices"][0]["text"]
         _, metrics = await client.get("/metrics")
     assert 'vllm:request_success_total{finished_reason="stop"}' in metrics or "vllm_request_success_total" in metrics
@@ -136,7 +138,7 @@ async def test_stopped_server_sends_partial_answers_with_abort(monkeypatch: pyte
     monkeypatch.setattr(ContinuousBatch, "step", step_and_wait)
     monkeypatch.setattr(Generation, "finish", finish_and_tell)
     async with serving() as (client, runner):
-        calls = [asyncio.create_task(client.post(prompt=PROMPT.replace("{text}", f"{NEW} {n}"))) for n in range(24)]
+        calls = [asyncio.create_task(client.post(prompt=prompt_of(f"{NEW} {n}"))) for n in range(24)]
         while "vllm_num_requests_waiting 24.0" not in (await client.get("/metrics"))[1]:
             pass
         came.set()
@@ -154,7 +156,7 @@ async def test_stopped_server_sends_partial_answers_with_abort(monkeypatch: pyte
 
 async def test_a_client_that_goes_away_gives_its_slot_back() -> None:
     async with serving() as (client, _):
-        calls = [asyncio.create_task(client.post(prompt=PROMPT.replace("{text}", f"{NEW} {n}"))) for n in range(8)]
+        calls = [asyncio.create_task(client.post(prompt=prompt_of(f"{NEW} {n}"))) for n in range(8)]
         await asyncio.wait(calls, return_when=asyncio.FIRST_COMPLETED)
         for call in calls:
             call.cancel()
@@ -183,7 +185,7 @@ def asking(path: str, prompt: str, role: str) -> dict[str, Any]:
 @pytest.mark.parametrize("text", [RECORDED, NEW], ids=["recorded", "new"])
 async def test_a_stream_says_token_by_token_what_the_reply_says(path: str, text: str) -> None:
     """Remembered answers and computed ones stream alike, in both protocols."""
-    is_chat, body = "chat" in path, asking(path, PROMPT.replace("{text}", text), "user")
+    is_chat, body = "chat" in path, asking(path, prompt_of(text), "user")
     async with serving(Memo.of("small")) as (client, _):
         _, whole = await client.post(path, body)
         *documents, last = await events(client, path, body | {"stream_options": {"include_usage": True}})
@@ -198,7 +200,7 @@ async def test_a_stream_says_token_by_token_what_the_reply_says(path: str, text:
 
 def begun_answers() -> dict[str, str]:
     """Return the recorded prompt with beginnings of its answer: as the model wrote it, and otherwise."""
-    memo, prompt = Memo.of("small"), PROMPT.replace("{text}", RECORDED)
+    memo, prompt = Memo.of("small"), prompt_of(RECORDED)
     assert memo is not None
     recorded = memo.find(prompt)
     assert recorded is not None
@@ -218,10 +220,7 @@ async def test_a_recorded_answer_is_gone_on_with_as_if_computed(path: str, begun
         streamed, live_streamed = await events(client, path, body), await events(live, path, body)
         assert (await generated(client) == 0) == (begun != "another one")
     for one, other in ((remembered, computed), *zip(streamed, live_streamed, strict=True)):
-        logprobs = [document["choices"][0].pop("logprobs") for document in (one, other)]
-        assert without_identity(one) == without_identity(other)
-        assert leaves(logprobs[0], str) == leaves(logprobs[1], str)
-        np.testing.assert_allclose(leaves(logprobs[0], float), leaves(logprobs[1], float), atol=2e-3)
+        assert_alike(one, other)
 
 
 async def test_max_tokens_hold_for_the_rest_of_an_answer() -> None:
@@ -256,8 +255,7 @@ async def test_a_client_that_leaves_a_stream_ends_its_generation(monkeypatch: py
         assert next(steps) == 0 or gone.wait(PATIENCE_S)
         return step(batch)
 
-    prompt = PROMPT.replace("{text}", NEW)
-    body = {"model": "tiny", "prompt": prompt, "max_tokens": 256, "temperature": 0, "stream": True}
+    body = {"model": "tiny", "prompt": prompt_of(NEW), "max_tokens": 256, "temperature": 0, "stream": True}
     async with serving() as (client, runner), asyncio.timeout(PATIENCE_S):
         _, whole = await client.post()
         tokens = before = whole["usage"]["completion_tokens"]
