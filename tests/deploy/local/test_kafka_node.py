@@ -80,12 +80,11 @@ def test_killed_broker_restarts_on_its_address_with_its_data(second: LocalBroker
             some.set()
 
     keys = [f"k-{i}" for i in range(2_000)]
-    for key in keys[:1_000]:
-        producer.produce(topic, key=key, value=b"v" * 200, on_delivery=report)
-    while not some.is_set():
-        producer.poll(0.1)
-    for key in keys[1_000:]:
-        producer.produce(topic, key=key, value=b"v" * 200, on_delivery=report)
+    for part in (keys[:1_000], keys[1_000:]):
+        for key in part:
+            producer.produce(topic, key=key, value=b"v" * 200, on_delivery=report)
+        while not some.is_set():
+            producer.poll(0.1)
     second.kill()
     second.restart()
     assert second.bootstrap == bootstrap
