@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 from dataclasses import dataclass
 from pathlib import Path
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -48,8 +49,7 @@ class Shape:
         )
 
 
-@dataclass(frozen=True, slots=True)
-class _Layer:
+class _Layer(NamedTuple):
     attention_norm: Floats
     qkv: Floats
     output: Floats

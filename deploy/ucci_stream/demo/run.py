@@ -10,10 +10,9 @@ import json
 import threading
 import time
 from collections.abc import Sequence
-from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
-from typing import Self
+from typing import NamedTuple, Self
 
 import numpy as np
 from confluent_kafka import Producer
@@ -121,8 +120,7 @@ _KILLED_ROUTER = 1
 _TICK_S = 0.25
 
 
-@dataclass(frozen=True, slots=True)
-class DemoOptions:
+class DemoOptions(NamedTuple):
     """What ``ucci-stream demo`` was asked for."""
 
     seconds: int
@@ -145,20 +143,20 @@ _MARGINS = tuple(0.0025 * step for step in range(13))
 
 def run_demo(options: DemoOptions, console: Console) -> int:
     """Run the demo and return its exit code: 0 when nothing was lost and the target was held again."""
+    usual, explored, kept, up = Sampling(), *_SAMPLING
     stack_options = StackOptions(
         directory=options.directory,
         broker=options.broker,
         models=options.models,
-        exploration=_SAMPLING[0],
-        label_kept=_SAMPLING[1],
-        label_escalated=_SAMPLING[2],
+        exploration=explored,
+        label_kept=kept,
+        label_escalated=up,
         trusted_labelers=(TRUSTED_LABELER,),
         handoff=options.handoff,
     )
     scenario = Scenario(queries=options.queries or options.seconds * QUERIES_PER_SECOND, seed=options.seed)
     traffic = load_traffic()
     stream = plan_stream(traffic, scenario)
-    usual, explored, kept, up = Sampling(), *_SAMPLING
     console.print(
         f"Other than by default, for a stream of minutes: exploration {explored:g} instead of "
         f"{usual.exploration_probability:g}, labels for {kept:g} of kept and {up:g} of escalated queries instead of "

@@ -83,8 +83,7 @@ class PlannedQuery:
     recorded: RecordedQuery
 
 
-@dataclass(frozen=True, slots=True)
-class LabelPlan:
+class LabelPlan(NamedTuple):
     """Who gives a label, how many queries after its own it comes, and what is wrong with it."""
 
     labeler: str
@@ -126,8 +125,8 @@ def plan_label(query_id: str, scenario: Scenario, *, is_audit: bool) -> LabelPla
 
 def wrong_gold(gold: dict[str, str | None]) -> dict[str, str | None]:
     """Return the gold entities with the first one left out, as a hurried labeler would."""
-    present = [name for name, value in gold.items() if value]
-    return {**gold, present[0]: None} if present else {**gold, next(iter(gold)): "unknown"}
+    first = next((name for name, value in gold.items() if value), None)
+    return gold | ({next(iter(gold)): "unknown"} if first is None else {first: None})
 
 
 def offline_calibration(queries: Sequence[RecordedQuery], target: float) -> tuple[CalibrationMap, float]:

@@ -90,7 +90,7 @@ def levers_of(
 def _whole_cost(query: PlannedQuery, routed: RoutedEvent, costs: ModelCosts) -> tuple[float, float]:
     """Return what the query costs with the same decision and whole calls, sequential and as in the paper."""
     small, large = whole_calls(query.recorded)
-    calls = [large] if routed.large is not None else []
+    calls = [large] * (routed.large is not None)
     cost = query_cost(costs, escalated=routed.decision.escalated, small=small, large=calls)
     return cost.sequential, cost.paper
 
@@ -108,8 +108,7 @@ class SeenVersion:
     first_use_s: dict[str, float] = field(default_factory=dict)
 
 
-@dataclass(frozen=True, slots=True)
-class SeenResult:
+class SeenResult(NamedTuple):
     """A committed result as the demo read it; times in seconds since the stream began."""
 
     routed: RoutedEvent
@@ -134,8 +133,7 @@ class Observations:
     status: WorkloadStatus | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class Terms:
+class Terms(NamedTuple):
     """What a run is judged by."""
 
     target: float

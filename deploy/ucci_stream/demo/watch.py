@@ -150,10 +150,9 @@ class Watcher(threading.Thread):
             self.seen.dead_letters += 1
 
     def _take_result(self, routed: RoutedEvent) -> None:
-        planned = self._plan.get(routed.query_id)
+        planned, now = self._plan.get(routed.query_id), self._now()
         if planned is None:
             return
-        now = self._now()
         if routed.query_id in self.seen.results:
             self.seen.duplicated += 1
             return

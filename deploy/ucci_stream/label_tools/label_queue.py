@@ -5,7 +5,7 @@ The topics are read whole, as a replica of the API does; nothing but the broker 
 
 from __future__ import annotations
 
-from contextlib import closing
+from contextlib import closing, suppress
 from datetime import UTC, datetime
 from typing import NamedTuple
 
@@ -50,11 +50,8 @@ def read_queue(settings: Settings, workload: str, limit: int, reason: RequestRea
             key, value = record.key, record.value
             if queue.take(record.source.topic, key, value) or key != workload.encode() or value is None:
                 continue
-            try:
+            with suppress(DecodeError):  # written by a later release; the queue can be shown without the budget
                 status = WorkloadStatus.from_json(value)
-            except DecodeError:
-                # Written by a later release; the queue can be shown without the budget.
-                continue
     page = queue.page(workload, datetime.now(UTC), limit, reason=reason)
     return Queue(page, label_budget(status), settings.workloads[workload].trusted_labelers)
 
@@ -68,17 +65,13 @@ def outcome(queue: Queue) -> Outcome:
         moment = request.requested_at.strftime("%m-%d %H:%M:%S")
         table.add_row(moment, request.reason, request.query_id, _plain(text), _plain(_entities(request.entities)))
     reasons = ", ".join(f"{count} {reason}" for reason, count in page.by_reason.items())
+    counts = f"{page.open} open{f' ({reasons})' if reasons else ''}, {len(page.requests)} shown"
     audits = audits_of(page, trusted_labelers)
-    lines = [
-        f"{page.open} open{f' ({reasons})' if reasons else ''}, {len(page.requests)} shown",
-        *([audits.note] if audits.open else []),
-        *budget_lines(budget),
-    ]
+    lines = [counts, *([audits.note] if audits.open else []), *_budget_lines(budget)]
     return Outcome(queue_document(page, budget, trusted_labelers), [table, *lines])
 
 
-def budget_lines(budget: LabelBudget) -> list[str]:
-    """Return the label budget in plain sentences."""
+def _budget_lines(budget: LabelBudget) -> list[str]:
     lines = []
     if budget.requested_per_day is not None and budget.received_share is not None:
         lines.append(
@@ -91,9 +84,8 @@ def budget_lines(budget: LabelBudget) -> list[str]:
 
 
 def _entities(entities: Entities) -> str:
-    return ", ".join(
-        f"{field}={value if isinstance(value, str) else '|'.join(value)}" for field, value in entities.items() if value
-    )
+    given = {field: [value] if isinstance(value, str) else value for field, value in entities.items() if value}
+    return ", ".join(f"{field}={'|'.join(values)}" for field, values in given.items())
 
 
 def _plain(text: str) -> str:

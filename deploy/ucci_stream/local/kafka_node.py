@@ -82,8 +82,7 @@ def await_cluster(process: ChildProcess, bootstrap: str, cluster_id: str, timeou
     """
     deadline = time.monotonic() + timeout_s
     while time.monotonic() < deadline and process.exit_code is None:
-        found = cluster_at(bootstrap, _PROBE_TIMEOUT_S)
-        if found is not None:
+        if (found := cluster_at(bootstrap, _PROBE_TIMEOUT_S)) is not None:
             return found == cluster_id
         time.sleep(_PAUSE_S)
     return False
@@ -210,11 +209,11 @@ class LocalBroker(RunsInBlock):
         return False
 
     def _raise_not_started(self, taken: list[int]) -> None:
-        log = self.directory / "broker.log"
+        assert self._process is not None
+        log = self._process.log_path
         if taken:
             raise BrokerUnavailable(f"Kafka did not start: port {taken[0]} is in use by another process; see {log}")
-        tail = self._process.tail() if self._process is not None else ""
-        raise BrokerUnavailable(f"Kafka did not start; {log} ends:\n{tail}")
+        raise BrokerUnavailable(f"Kafka did not start; {log} ends:\n{self._process.tail()}")
 
 
 @contextmanager

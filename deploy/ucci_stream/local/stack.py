@@ -10,9 +10,8 @@ import json
 import shutil
 import sys
 from contextlib import ExitStack
-from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Self
+from typing import NamedTuple, Self
 
 from rich.console import Console
 
@@ -32,8 +31,7 @@ _RECORDED_READY_S = 60.0
 _VLLM_READY_S = 900.0
 
 
-@dataclass(frozen=True, slots=True)
-class ModelServer:
+class ModelServer(NamedTuple):
     """A model server that can be started, and how a router reaches it."""
 
     role: ModelRole
@@ -87,8 +85,7 @@ _READY_TIMEOUT_S = 180.0
 _STOP_TIMEOUT_S = 20.0
 
 
-@dataclass(frozen=True, slots=True)
-class StackOptions:
+class StackOptions(NamedTuple):
     """How to start the stack."""
 
     #: Configuration, logs, broker data and state; what a former run left there is removed.
@@ -110,10 +107,9 @@ class StackOptions:
     handoff: bool = False
 
 
-@dataclass(slots=True)
-class _Addresses:
-    recalibrator: str = ""
-    routers: list[str] = field(default_factory=list)
+class _Addresses(NamedTuple):
+    recalibrator: str
+    routers: list[str]
 
 
 class Stack:
@@ -124,7 +120,7 @@ class Stack:
         self._console = console
         self._parts = ExitStack()
         self.routers: list[ChildProcess] = []
-        self.addresses = _Addresses()
+        self.addresses = _Addresses("", [])
         self.settings = Settings()
         self.config_path = options.directory / "ucci.toml"
 
@@ -166,36 +162,24 @@ class Stack:
         self._start_services()
 
     def _start_services(self) -> None:
-        logs = self.options.directory / "logs"
-        http_port = self.settings.recalibrator.http_port
-        recalibrator = ChildProcess(
-            "recalibrator",
-            [sys.executable, "-m", "recalibrator", "run", "--config", str(self.config_path)],
-            logs / "recalibrator.log",
-            {"UCCI_RECALIBRATOR__HTTP_PORT": str(http_port)},
-        )
-        self.addresses.recalibrator = f"http://127.0.0.1:{http_port}"
-        self._services = [recalibrator, *(self._router(index, logs) for index in range(self.options.routers))]
+        http_port, ports = self.settings.recalibrator.http_port, [free_port() for _ in range(self.options.routers)]
+        recalibrator = self._service("recalibrator", "recalibrator", {"UCCI_RECALIBRATOR__HTTP_PORT": str(http_port)})
+        for name, port in ((f"router-{index}", port) for index, port in enumerate(ports)):
+            environ = {"UCCI_ROUTER__INSTANCE_ID": name, "UCCI_ROUTER__HTTP_PORT": str(port)}
+            self.routers.append(self._service("stream_router", name, environ))
+        addresses = [f"http://127.0.0.1:{port}" for port in (http_port, *ports)]
+        self.addresses = _Addresses(addresses[0], addresses[1:])
+        self._services = [recalibrator, *self.routers]
         self._parts.callback(self._stop_services)
         for child in self._services:
             child.start()
-        recalibrator.await_http(f"{self.addresses.recalibrator}/readyz", _READY_TIMEOUT_S)
-        self._say("recalibrator", self.addresses.recalibrator)
-        for child, address in zip(self.routers, self.addresses.routers, strict=True):
+        for child, address in zip(self._services, addresses, strict=True):
             child.await_http(f"{address}/readyz", _READY_TIMEOUT_S)
             self._say(child.name, address)
 
-    def _router(self, index: int, logs: Path) -> ChildProcess:
-        name, port = f"router-{index}", free_port()
-        child = ChildProcess(
-            name,
-            [sys.executable, "-m", "stream_router", "run", "--config", str(self.config_path)],
-            logs / f"{name}.log",
-            {"UCCI_ROUTER__INSTANCE_ID": name, "UCCI_ROUTER__HTTP_PORT": str(port)},
-        )
-        self.routers.append(child)
-        self.addresses.routers.append(f"http://127.0.0.1:{port}")
-        return child
+    def _service(self, module: str, name: str, environ: dict[str, str]) -> ChildProcess:
+        argv = [sys.executable, "-m", module, "run", "--config", str(self.config_path)]
+        return ChildProcess(name, argv, self.options.directory / "logs" / f"{name}.log", environ)
 
     def _stop_services(self) -> None:
         for child in reversed(self._services):

@@ -12,6 +12,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
+from typing import NamedTuple
 from urllib.parse import quote
 
 from rich.progress import MofNCompleteColumn, TextColumn, TimeElapsedColumn, TimeRemainingColumn
@@ -23,18 +24,17 @@ from schemas.feedback import FeedbackEvent
 from schemas.labelled import LabelledExample
 from schemas.routed import Decision, DecisionReason, LabelRequest, ModelRole, ModelRun, RoutedEvent
 from schemas.settings import WorkloadSettings
-from stream_router.model_client.http_probe import ROLES
+from stream_router.model_client.http_probe import ROLES, probe_workload
 from ucci_stream.offline.bootstrap import first_version
 from ucci_stream.offline.gold_lines import GoldQuery, read_gold, unknown_fields
 from ucci_stream.offline.model_answers import (
     Answer,
     AnswerFile,
-    Call,
     ask_missing,
     call_of,
+    doubts_of,
     endpoint_of,
     open_answers,
-    probe_usable,
 )
 from ucci_stream.options import err, progress, warn
 from ucci_stream.topics.feed import FeedStopped
@@ -65,8 +65,7 @@ class CalibrateFiles:
         return cls(gold, gold.with_name(f"{stem}.answers.jsonl"), made)
 
 
-@dataclass(frozen=True, slots=True)
-class Calibrated:
+class Calibrated(NamedTuple):
     """What a file of gold lines says about a workload."""
 
     #: As the fit would publish it; its number is 1.
@@ -126,11 +125,16 @@ def calibrate(workload: WorkloadSettings, files: CalibrateFiles, concurrency: in
 
 def _ask(workload: WorkloadSettings, queries: Sequence[GoldQuery], answers: AnswerFile, concurrency: int) -> None:
     calls = {role: [call_of(workload, role, query.line.text) for query in queries] for role in ROLES}
-    first = {role: text for role in ROLES if (text := _first_missing(calls[role], queries, answers)) is not None}
+    pairs = {role: zip(calls[role], queries, strict=True) for role in ROLES}
+    left = {role: [query for call, query in pairs[role] if answers.get(call.key) is None] for role in ROLES}
+    first = {role: some[0].line.text for role, some in left.items() if some}
     if not first:
         err.print(f"asking no model: all{_known(answers)}", highlight=False, soft_wrap=True)
         return
-    for one in asyncio.run(probe_usable(workload, first)):
+    # One query of each model is looked at closely before thousands follow.
+    probed = asyncio.run(probe_workload(workload, first))
+    warn(*(f"warning: {doubt}" for doubt in doubts_of(probed)))
+    for one in probed:
         if one.reply is not None and one.reply.uncertainty is not None:
             answers.add(call_of(workload, one.role, first[one.role]).key, Answer(one.reply, None, one.latency_s))
     missing = {role: sum(answers.get(call.key) is None for call in calls[role]) for role in ROLES}
@@ -141,11 +145,6 @@ def _ask(workload: WorkloadSettings, queries: Sequence[GoldQuery], answers: Answ
 def _known(answers: AnswerFile) -> str:
     dated = "" if answers.dated is None else f" by {answers.dated:%Y-%m-%d %H:%M} UTC, in {answers.path}"
     return f" answers are known{dated}"
-
-
-def _first_missing(calls: Sequence[Call], queries: Sequence[GoldQuery], answers: AnswerFile) -> str | None:
-    pairs = zip(calls, queries, strict=True)
-    return next((query.line.text for call, query in pairs if answers.get(call.key) is None), None)
 
 
 def _run(workload: WorkloadSettings, role: ModelRole, query: GoldQuery, answers: AnswerFile) -> ModelRun:

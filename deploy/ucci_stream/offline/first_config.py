@@ -13,6 +13,7 @@ from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import NamedTuple
 
 from schemas.errors import ConfigError
 from schemas.routed import ModelRole
@@ -36,8 +37,7 @@ _NEW_FILE = """\
 """
 
 
-@dataclass(frozen=True, slots=True)
-class Given:
+class Given(NamedTuple):
     """What the command line holds; None where it leaves something out."""
 
     workload: str
@@ -56,8 +56,7 @@ class Given:
     existing: str | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class FirstConfig:
+class FirstConfig(NamedTuple):
     """The text of the file, and what a person should know of it."""
 
     text: str

@@ -7,11 +7,10 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 from difflib import get_close_matches
 from hashlib import sha256
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, NamedTuple
 
 from pydantic import Field
 
@@ -33,8 +32,7 @@ class GoldLine(Event):
     entities: Entities
 
 
-@dataclass(frozen=True, slots=True)
-class GoldQuery:
+class GoldQuery(NamedTuple):
     """One query with its gold entities."""
 
     number: int

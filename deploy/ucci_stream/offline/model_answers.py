@@ -19,7 +19,7 @@ from datetime import UTC, datetime
 from errno import ENOSPC
 from hashlib import sha256
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from schemas.errors import ConfigError, UcciError
 from schemas.routed import ModelRole, ModelRun
@@ -27,11 +27,10 @@ from schemas.settings import ModelEndpoint, WorkloadSettings
 from stream_router.errors import CallError, RefusedError, ServerDownError
 from stream_router.model_client.answer import failed_run, parse_answer
 from stream_router.model_client.http_client import ModelClient
-from stream_router.model_client.http_probe import Probed, probe_workload
+from stream_router.model_client.http_probe import Probed
 from stream_router.model_client.request import ModelRequest, build_probe, build_request
 from stream_router.ports import Reply, ServerName
 from ucci_runtime.process import SystemClock
-from ucci_stream.options import warn
 
 #: How long a server may be down before the run ends; what was answered is kept.
 OUTAGE_S = 30.0
@@ -58,8 +57,7 @@ class Answer:
         return parse_answer(model, self.reply, fields, self.latency_s)
 
 
-@dataclass(frozen=True, slots=True)
-class Call:
+class Call(NamedTuple):
     """One request, and the key that its answer is kept under."""
 
     request: ModelRequest
@@ -259,16 +257,6 @@ def endpoint_of(workload: WorkloadSettings, role: ModelRole) -> ModelEndpoint:
     endpoint: ModelEndpoint | None = getattr(workload, role)
     assert endpoint is not None, "require_models() comes first"
     return endpoint
-
-
-async def probe_usable(workload: WorkloadSettings, texts: Mapping[ModelRole, str]) -> tuple[Probed, ...]:
-    """Ask each model about one query, and look at it closely before thousands follow; doubts are warned of.
-
-    Raises ConfigError with every fault.
-    """
-    probed = await probe_workload(workload, texts)
-    warn(*(f"warning: {doubt}" for doubt in doubts_of(probed)))
-    return probed
 
 
 def doubts_of(probed: Iterable[Probed]) -> list[str]:
