@@ -56,8 +56,7 @@ def refusal(error: RequestRefused) -> Response:
 
 def json_answer(content: Any, status: int = 200, headers: Mapping[str, str] | None = None) -> Response:
     """Return JSON; bytes are sent as they are."""
-    data = content if isinstance(content, bytes) else to_json(content)
-    return Response(data, status, headers, JSON)
+    return Response(content if isinstance(content, bytes) else to_json(content), status, headers, JSON)
 
 
 def tagged(request: Request, data: bytes, media_type: str = JSON) -> Response:
@@ -179,8 +178,7 @@ class JsonLines(Response):
 
 
 def _optional(name: str, place: str, meaning: str, **bounds: int) -> dict[str, Any]:
-    schema = {"type": "string"} | bounds
-    return {"name": name, "in": place, "required": False, "description": meaning, "schema": schema}
+    return {"name": name, "in": place, "required": False, "description": meaning, "schema": {"type": "string"} | bounds}
 
 
 def _idempotency_key(meaning: str) -> dict[str, Any]:

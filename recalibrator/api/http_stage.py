@@ -265,8 +265,7 @@ def _count_requests(app: ASGIApp, metrics: Metrics) -> ASGIApp:
 
     async def count(scope: Scope, receive: Receive, send: Send) -> None:
         def note(status: int) -> None:
-            route = getattr(scope.get("route"), "path_format", "none")
-            metrics.count("http_requests", route=route, status=str(status))
+            metrics.count("http_requests", route=getattr(scope.get("route"), "path_format", "none"), status=str(status))
 
         async def counted(message: Message) -> None:
             if message["type"] == "http.response.start":

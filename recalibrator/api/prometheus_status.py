@@ -189,8 +189,7 @@ def _drift(status: WorkloadStatus) -> Iterator[Sample]:
 def _labels(status: WorkloadStatus) -> Iterator[Sample]:
     for why in _NOT_COUNTED:
         yield Sample("labels_not_counted", (why,), _number(status.details.get(f"labels_{why}")))
-    people = details(status, "labelers_set_aside").values()
-    counts = [one.get("labels") for one in people if isinstance(one, dict)]
+    counts = [one.get("labels") for one in details(status, "labelers_set_aside").values() if isinstance(one, dict)]
     yield Sample("labels_set_aside", ("audit",), _number(details(status, "label_audit").get("quarantined")))
     yield Sample("labels_set_aside", ("labeler",), sum(map(_number, counts)))
     yield Sample("labelers_set_aside", (), len(counts))

@@ -92,8 +92,7 @@ class FeedbackRoutes:
         require_type(request, JSON_TYPES)
         key = _idempotency_key(request)
         event, warnings = await self.take(await read_body(request, self._limit), caller, key)
-        taken = {"query_id": event.query_id, "feedback_id": event.identity()} | _warned(warnings)
-        return json_answer(taken, _ACCEPTED)
+        return json_answer({"query_id": event.query_id, "feedback_id": event.identity()} | _warned(warnings), _ACCEPTED)
 
     async def take(
         self, data: bytes, caller: str, key: str | None = None
@@ -295,8 +294,6 @@ class _Waiting(NamedTuple):
 
 @dataclass(slots=True)
 class _Batch:
-    """The lines of one batch."""
-
     #: Called with each event that the broker has acknowledged.
     on_taken: Callable[[FeedbackEvent], None]
     #: How many have come, empty ones included.

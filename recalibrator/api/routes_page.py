@@ -25,6 +25,10 @@ _MAX_FORM_BYTES = 10_000
 _FILES = {"page.css": "text/css", "page.js": "text/javascript", "label.js": "text/javascript"}
 
 
+Word = Annotated[str, Query(max_length=20)]
+Name = Annotated[str, Query(max_length=MAX_NAME_CHARS)]
+
+
 class PageRoutes:
     """The routes that people see."""
 
@@ -47,13 +51,7 @@ class PageRoutes:
         self._context.authorise(request, "read")
         return await self._html(self._page.overview, self._context.clock.now())
 
-    async def workload(
-        self,
-        request: Request,
-        workload: str,
-        asked: Annotated[str, Query(max_length=20)] = "",
-        version: Annotated[str, Query(max_length=20)] = "",
-    ) -> Response:
+    async def workload(self, request: Request, workload: str, asked: Word = "", version: Word = "") -> Response:
         """Return the page of one workload, with a note of what was just asked for."""
         self._context.authorise(request, "read", workload)
         requested, number = asked if asked in ACTIONS else "", version_number(version) if version else None
@@ -69,12 +67,7 @@ class PageRoutes:
         return HTMLResponse(await asyncio.to_thread(make, *arguments), headers=PAGE_HEADERS)
 
     async def confirm(
-        self,
-        request: Request,
-        workload: Annotated[str, Query(max_length=255)],
-        action: Annotated[str, Query(max_length=20)],
-        version: Annotated[str, Query(max_length=20)] = "",
-        labeler: Annotated[str, Query(max_length=MAX_NAME_CHARS)] = "",
+        self, request: Request, workload: Name, action: Word, version: Word = "", labeler: Name = ""
     ) -> Response:
         """Ask a person to confirm a command."""
         self._context.authorise(request, "read")

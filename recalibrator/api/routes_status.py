@@ -79,8 +79,7 @@ class StatusRoutes:
         """Return how the workload stood, oldest first, from a time on."""
         self._context.authorise(request, "read", workload)
         start = None if since is None else moment_in_query("since", since)
-        points = since_time(self._context.cache.points(workload), start)
-        listed = b",".join(point.encoded for point in points)
+        listed = b",".join(point.encoded for point in since_time(self._context.cache.points(workload), start))
         return tagged(request, b'{"workload":' + to_json(workload) + b',"points":[' + listed + b"]}")
 
     async def versions(self, request: Request, workload: str) -> Response:
@@ -105,8 +104,7 @@ class StatusRoutes:
     async def stream(self, request: Request) -> Response:
         """Send an event whenever something changed (Server-Sent Events); the data is a revision number."""
         self._context.authorise(request, "read")
-        headers = {"Cache-Control": "no-store", "X-Accel-Buffering": "no"}
-        return _EventStream(self._changes(), headers=headers)
+        return _EventStream(self._changes(), headers={"Cache-Control": "no-store", "X-Accel-Buffering": "no"})
 
     async def _changes(self) -> AsyncIterator[bytes]:
         sent, quiet_s = -1, 0.0

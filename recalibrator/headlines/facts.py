@@ -145,8 +145,7 @@ def _moved(told: JsonValue) -> Moved | None:
     if min(labels_before, labels) < _LEAST_LABELS:
         return None
     pooled = (before * labels_before + since * labels + 1.0) / (labels_before + labels + 2.0)
-    error = sqrt(max(0.0, pooled * (1.0 - pooled)) * (1.0 / labels_before + 1.0 / labels))
-    return Moved(before, since, error)
+    return Moved(before, since, sqrt(max(0.0, pooled * (1.0 - pooled)) * (1.0 / labels_before + 1.0 / labels)))
 
 
 class TrafficSpan(NamedTuple):

@@ -257,8 +257,7 @@ def _models(status: WorkloadStatus, facts: Facts) -> Headline | None:
     small, large = told.small, told.large
     if small is None or large is None or not (is_new or is_felt):
         return None
-    is_clear = large.is_worse and small.is_spared(large)
-    return _worse(status, facts, "large_worse", cause, act, told) if is_clear else None
+    return _worse(status, facts, "large_worse", cause, act, told) if large.is_worse and small.is_spared(large) else None
 
 
 def _worse(status: WorkloadStatus, facts: Facts, kind: str, cause: str, act: str, moved: Change) -> Headline:
@@ -270,7 +269,6 @@ def _worse(status: WorkloadStatus, facts: Facts, kind: str, cause: str, act: str
 
 
 def _wrong(moved: Moved | None, name: str) -> str:
-    """Say how often one model is wrong."""
     if moved is None:
         return f"too few labels yet tell of the {name} one"
     if not moved.is_worse:

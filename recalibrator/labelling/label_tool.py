@@ -9,7 +9,6 @@ of synchronisation finds there what was sent before, by whichever process.
 from __future__ import annotations
 
 from collections.abc import AsyncIterator, Mapping, Sequence
-from dataclasses import dataclass
 from datetime import datetime
 from typing import Any, NamedTuple, Protocol
 
@@ -71,8 +70,7 @@ class Annotation(NamedTuple):
     event: FeedbackEvent
 
 
-@dataclass(frozen=True, slots=True)
-class Task:
+class Task(NamedTuple):
     """One task of a project."""
 
     #: Which document of the listing it was read from.

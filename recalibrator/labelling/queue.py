@@ -94,8 +94,7 @@ class LabelQueue:
     @classmethod
     def configured(cls, settings: Settings) -> Self:
         """Return an empty queue of all configured workloads, bounded as configured."""
-        options = settings.recalibrator
-        return cls(tuple(settings.workloads), settings.topics.prefix, most=options.label_requests_max)
+        return cls(tuple(settings.workloads), settings.topics.prefix, most=settings.recalibrator.label_requests_max)
 
     def take(self, topic: str, key: bytes | None, value: bytes | None) -> bool:
         """Take one record; returns False where it is not what the topic holds."""
@@ -253,7 +252,6 @@ def label_budget(status: WorkloadStatus) -> LabelBudget:
     days = 0.0
     if labels.since is not None and status.updated_at is not None:
         days = (status.updated_at - labels.since).total_seconds() / _SECONDS_PER_DAY
-    width = None if quality is None else quality.upper - quality.lower
     return LabelBudget(
         requested=labels.requested,
         requested_per_day=labels.requested / days if days > 0.0 else None,
@@ -262,7 +260,7 @@ def label_budget(status: WorkloadStatus) -> LabelBudget:
         delay_p50_s=labels.delay_s.p50,
         delay_p90_s=labels.delay_s.p90,
         effective=labels.effective,
-        interval_width=width,
+        interval_width=None if quality is None else quality.upper - quality.lower,
     )
 
 

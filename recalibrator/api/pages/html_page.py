@@ -172,7 +172,6 @@ class Page:
         )
 
     def _panel(self, workload: str, now: datetime) -> dict[str, object]:
-        """Return what the template shows of one workload."""
         status = self._documents.workload(workload, now)
         facts, current = self._documents.headlines.facts(status, now), deciding(status)
         first, happened = _said(status), self._cache.happened(workload)

@@ -308,8 +308,7 @@ class Frame(NamedTuple):
 
     def is_gap(self, begin: float, end: float) -> bool:
         """Return whether nothing was reported for most of the time between two moments."""
-        silent = sum(max(0.0, min(end, b) - max(begin, a)) for a, b in self.gaps)
-        return silent > 0.5 * (end - begin)
+        return sum(max(0.0, min(end, b) - max(begin, a)) for a, b in self.gaps) > 0.5 * (end - begin)
 
 
 def sparklines(

@@ -7,9 +7,9 @@ from __future__ import annotations
 
 from collections import Counter, defaultdict, deque
 from collections.abc import Collection, Mapping
-from dataclasses import dataclass
 from datetime import datetime, timedelta
 from threading import Lock
+from typing import NamedTuple
 
 from pydantic_core import from_json
 
@@ -27,8 +27,7 @@ _MAX_CHARS = 300
 _UNKNOWN = ""
 
 
-@dataclass(frozen=True, slots=True)
-class DeadLetter:
+class DeadLetter(NamedTuple):
     """One record that was set aside."""
 
     at: datetime

@@ -40,8 +40,7 @@ class Shown(NamedTuple):
             return one
         effect = f"this is over since {self.over_at:%H:%M:%S} UTC"
         said = f"{one.sentence.removesuffix('.').removesuffix(f': {one.effect}')}: {effect}."
-        calm = {"severity": "calm", "effect": effect, "act": "", "link": None, "sentence": said}
-        return one.model_copy(update=calm)
+        return one.model_copy(update={"severity": "calm", "effect": effect, "act": "", "link": None, "sentence": said})
 
 
 def shown(before: Shown | None, found: Headline, now: datetime) -> Shown:

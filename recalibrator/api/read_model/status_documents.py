@@ -33,8 +33,6 @@ _COMPLETED = frozenset({"labels", "lag", "version", "routers", "dead_letters", "
 
 @dataclass(frozen=True, slots=True, eq=False)
 class _Around:
-    """What every workload's document rests on."""
-
     key: object
     now: datetime
     #: As JSON values, each with whether it has stopped sending.
@@ -187,7 +185,6 @@ def _sum(one: dict[str, Any], other: dict[str, Any]) -> dict[str, Any]:
 
 
 def _summary(line: VersionLine, parent: VersionLine | None) -> VersionSummary:
-    """Return what the status says of the version in force."""
     shown = {name: getattr(line, name) for name in ("version", "created_at", "trigger", "parent_version")}
     return VersionSummary(**shown, changed=changes(line, parent))
 
