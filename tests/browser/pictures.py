@@ -86,8 +86,7 @@ def take(browser: Browser, scenes: Sequence[str]) -> None:
     for scene in scenes:
         with served(SCENES[scene]) as address:
             for look in LOOKS:
-                content = picture(browser, address + SCENES[scene].path, look)
-                (FOLDER / f"{scene}-{look}.png").write_bytes(content)
+                (FOLDER / f"{scene}-{look}.png").write_bytes(picture(browser, address + SCENES[scene].path, look))
 
 
 def picture(browser: Browser, address: str, look: str) -> bytes:

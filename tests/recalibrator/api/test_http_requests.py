@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from schemas.event import MAX_RECORD_BYTES
 from schemas.feedback import FeedbackEvent
-from tests.support.api import START, WORKLOAD, Api, make_api
+from tests.support.api import START, WORKLOAD, make_api
 from tests.support.malformed_bodies import MAX_BODY_BYTES, MalformedRequest, malformed_requests
 from tests.support.versions import sealed_version
 
@@ -23,14 +23,8 @@ LONGEST_MESSAGE = 1_000
 OF_THE_FORM = {303, 403, 404, 413, 415, 422}
 
 
-def _api() -> Api:
-    api = make_api(max_body_bytes=MAX_BODY_BYTES)
-    version = sealed_version(workload=WORKLOAD, version=1, created_at=START)
-    api.tell(version)
-    return api
-
-
-API = _api()
+API = make_api(max_body_bytes=MAX_BODY_BYTES)
+API.tell(sealed_version(workload=WORKLOAD, version=1, created_at=START))
 PATHS: dict[str, Any] = API.client.get("/openapi.json").json()["paths"]
 
 

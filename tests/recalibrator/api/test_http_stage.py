@@ -90,8 +90,7 @@ def write_topics(settings: Settings) -> None:
     history = []
     for number in (1, 2, 3):
         parts = {"version": number, "uncertainty_threshold": 0.1 * number, "parent_version": number - 1 or None}
-        version = sealed_version(workload=PHOTO, created_at=NOW, **parts)
-        history.append((f"{PHOTO}:{number}", version.to_json()))
+        history.append((f"{PHOTO}:{number}", sealed_version(workload=PHOTO, created_at=NOW, **parts).to_json()))
     produce(bootstrap, f"{prefix}.calibration-history", history)
     now = SystemClock().now()
     status = plain_status(workload=PHOTO, calibration_version=3, updated_at=now + timedelta(seconds=1))

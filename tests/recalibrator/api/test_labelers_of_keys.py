@@ -43,8 +43,7 @@ def _sent(api: Api) -> list[FeedbackEvent]:
 
 
 def _hook(author: int) -> dict[str, Any]:
-    moment = "2026-01-01T00:00:01Z"
-    content = {"id": 7, "project": 2, "completed_by": author, "updated_at": moment, "result": []}
+    content = {"id": 7, "project": 2, "completed_by": author, "updated_at": "2026-01-01T00:00:01Z", "result": []}
     return {"action": "ANNOTATION_CREATED", "annotation": content, "task": {"data": {"query_id": "q"}}}
 
 
@@ -52,9 +51,8 @@ def test_a_stranger_cannot_withdraw_a_labelers_label() -> None:
     keys = {name: {"key": key, "scopes": ["feedback"]} for name, key in (("alice", ALICE), ("stranger", TEAM))}
     api = make_api(api_keys=keys)
     assert _post(api, ALICE, _event()).status_code == 202
-    withdrawal = _event(labeler="alice", revision=MAX_REVISION, retracted=True)
 
-    refused = _post(api, TEAM, withdrawal)
+    refused = _post(api, TEAM, _event(labeler="alice", revision=MAX_REVISION, retracted=True))
     assert _post(api, ALICE, _event(entities={"camera": "nikon"})).status_code == 202
 
     state = NOTHING_KNOWN

@@ -129,8 +129,7 @@ def test_a_version_that_is_not_in_the_history_cannot_be_tried(api: Api) -> None:
 @pytest.mark.parametrize("path", ["/1:shadow", "/1:canary?share=0.5", ":promote", ":stop-trial", ":pause"])
 def test_acts_need_the_scope_admin(path: str) -> None:
     api = make_api(api_keys={"reader": {"key": KEY, "scopes": ["read", "feedback"]}})
-    answer = api.client.post(f"/v1/calibrations/{WORKLOAD}{path}", headers={"X-Api-Key": KEY})
-    assert answer.status_code == 403
+    assert api.client.post(f"/v1/calibrations/{WORKLOAD}{path}", headers={"X-Api-Key": KEY}).status_code == 403
 
 
 @pytest.mark.parametrize("action", ["activate", "shadow", "canary"])
@@ -159,8 +158,7 @@ def test_the_page_compares_both_versions_and_offers_acts(api: Api) -> None:
 
 
 def test_an_ended_trial_stays_shown_and_offers_no_act(api: Api) -> None:
-    ended = canary(ended_at=START + timedelta(hours=1), ended_by="stop_trial")
-    api.tell(status(trial=ended))
+    api.tell(status(trial=canary(ended_at=START + timedelta(hours=1), ended_by="stop_trial")))
     page = api.client.get(f"/workloads/{WORKLOAD}").text
     assert "by stop trial" in page
     assert "action=promote" not in page
@@ -178,8 +176,7 @@ def test_a_version_only_on_trial_is_no_point_of_the_history(api: Api) -> None:
 @pytest.mark.parametrize("ended", [None, START + timedelta(hours=1)])
 def test_promote_without_a_trial_is_202(api: Api, ended: datetime | None) -> None:
     """Nothing would come of it: the fit has no version to promote."""
-    trial = None if ended is None else canary(ended_at=ended, ended_by="stop_trial")
-    api.tell(status(trial=trial))
+    api.tell(status(trial=None if ended is None else canary(ended_at=ended, ended_by="stop_trial")))
 
     answer, form = post(api, ":promote"), confirm(api, action="promote")
 

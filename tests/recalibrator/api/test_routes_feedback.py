@@ -69,8 +69,7 @@ def test_a_verdict_is_taken_instead_of_entities(api: Api, path: str) -> None:
 
 
 def test_a_batch_that_is_sent_again_is_taken_again(api: Api) -> None:
-    lines = [_event(revision=number) for number in (1, 2)]
-    assert [_batch(api, lines).status_code for _ in range(2)] == [202, 202]
+    assert [_batch(api, [_event(revision=number) for number in (1, 2)]).status_code for _ in range(2)] == [202, 202]
     refused = _batch(api, [_event(entities=None, revision=1)])
     assert (refused.status_code, json.loads(refused.text)["status"]) == (207, 409)
 

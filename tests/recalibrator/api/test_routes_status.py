@@ -57,8 +57,7 @@ def test_a_workload_without_traffic_has_a_status_too() -> None:
 
 def test_an_entity_tag_saves_sending_it_again(api: Api) -> None:
     first = api.client.get("/v1/status")
-    again = api.client.get("/v1/status", headers={"If-None-Match": first.headers["etag"]})
-    assert again.status_code == 304
+    assert api.client.get("/v1/status", headers={"If-None-Match": first.headers["etag"]}).status_code == 304
 
     api.tell(_status(60))
     assert api.client.get("/v1/status", headers={"If-None-Match": first.headers["etag"]}).status_code == 200

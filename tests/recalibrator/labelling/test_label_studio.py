@@ -88,8 +88,7 @@ def test_a_deletion_names_annotations_that_can_be_retracted() -> None:
 
 def test_feedback_of_others_is_about_no_annotation() -> None:
     for source, named in ((None, "label-studio:1:2:3"), (SOURCE, "mine")):
-        event = FeedbackEvent(query_id="q", entities={}, source=source, feedback_id=named)
-        assert annotation_of(event, SOURCE) is None
+        assert annotation_of(FeedbackEvent(query_id="q", entities={}, source=source, feedback_id=named), SOURCE) is None
 
 
 def test_a_deletion_retracts_known_annotations_and_counts_others() -> None:
@@ -143,8 +142,7 @@ def test_only_the_annotations_told_of_lately_are_remembered() -> None:
     recent = RecentAnnotations(most=2)
     for annotation in (1, 2, 1, 3):
         recent.remember(read(_hook(id=annotation)))
-    known = [number for number in (1, 2, 3) if recent.retraction(AnnotationKey("2", str(number)), START)]
-    assert known == [1, 3]
+    assert [number for number in (1, 2, 3) if recent.retraction(AnnotationKey("2", str(number)), START)] == [1, 3]
 
 
 @pytest.mark.parametrize(
@@ -194,9 +192,7 @@ def test_a_hook_without_annotation_project_is_422(
     """It is taken wherever the project is named elsewhere, or only one workload can be meant."""
     api = make_api(workloads=workloads)
 
-    answer = _post(api, _without_project() | place, query)
-
-    assert answer.status_code == 202
+    assert _post(api, _without_project() | place, query).status_code == 202
     event = FeedbackEvent.from_json(api.producer.records[0][2])
     assert annotation_of(event, SOURCE) == AnnotationKey(expected, "7")
 

@@ -68,8 +68,7 @@ def test_a_failing_receiver_gets_the_same_id_again(tmp_path: Path) -> None:
 def test_a_dead_receiver_delays_no_other_and_no_fit(tmp_path: Path) -> None:
     """One refuses for good, one redirects, nobody listens at the third: the fourth is notified, versions go on."""
     with receiving(*[400] * 9) as refusing, receiving(*[302] * 9) as redirecting, receiving() as listening:
-        dead = Receiver(url="http://127.0.0.1:9/nobody")
-        chosen = settings(tmp_path, refusing, redirecting, dead, listening)
+        chosen = settings(tmp_path, refusing, redirecting, Receiver(url="http://127.0.0.1:9/nobody"), listening)
         with running(chosen, new_cluster()) as live:
             pause(live, tmp_path)
             wait_until(lambda: "paused" in states(listening), "the one that listens is notified")

@@ -66,8 +66,7 @@ def test_dead_letters_are_grouped_with_their_latest() -> None:
         reason = b"not_json" if number < 7 else b"models_failed"
         headers = {"dlq.stage": b"router", "dlq.reason": reason, "dlq.error": f"fault {number}".encode()}
         log.take(b"q", b"{", headers, int(START.timestamp() * 1_000) + number)
-    now = START + timedelta(minutes=5)
-    first, second = letter_groups(log.status("photo", now), log.latest("photo", 100))
+    first, second = letter_groups(log.status("photo", START + timedelta(minutes=5)), log.latest("photo", 100))
 
     assert (first.reason, first.count, len(first.examples)) == ("not_json", 7, SHOWN_EXAMPLES)
     assert [one.error for one in second.examples] == ["fault 8", "fault 7"]

@@ -64,8 +64,7 @@ def test_what_happened_is_marked_on_every_line() -> None:
     content = {"workload": "photo", "kind": "outage", "sentence": "The <large> fails", "is_bad": True}
     happened = [HappeningEvent(at=NOW - timedelta(minutes=minutes), **content) for minutes in (540, 20)]
     moved = {NOW - timedelta(minutes=5): "Version 9 escalates 60 %"}
-    seen = points((60, counts(1)), (30, counts(9)), (0, counts(20)))
-    for line in sparklines(seen, None, NOW, happened, moved):
+    for line in sparklines(points((60, counts(1)), (30, counts(9)), (0, counts(20))), None, NOW, happened, moved):
         assert line.drawing.count('class="mark') == 2
         assert 'class="mark fault"' in line.drawing
         assert "<title>The &lt;large&gt; fails</title>" in line.drawing

@@ -37,8 +37,7 @@ def test_twelve_headlines_in_two_minutes_gave_contrary_advice() -> None:
     """ "Lower the target", "roll back" and "see what cheaper thresholds would give" took turns every few seconds."""
     turns = ("dear", "infeasible", "escalation_jump", "below_target", "suspected")
     steps = over((2.0 * n, found(turns[n % 5], "bad" if n % 5 < 2 else "warn")) for n in range(60))
-    changes = sum(one.headline.kind != other.headline.kind for one, other in pairwise(steps))
-    assert changes <= 2
+    assert sum(one.headline.kind != other.headline.kind for one, other in pairwise(steps)) <= 2
 
 
 def test_a_graver_one_comes_at_once_and_a_lesser_one_waits() -> None:

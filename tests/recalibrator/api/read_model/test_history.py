@@ -20,8 +20,7 @@ NARROW = Interval(estimate=0.905, lower=0.9, upper=0.91)
 
 
 def status(second: float, **changes: Any) -> WorkloadStatus:
-    content = {"calibration_version": 7, "updated_at": START + timedelta(seconds=second)}
-    return plain_status(**content | changes)
+    return plain_status(**{"calibration_version": 7, "updated_at": START + timedelta(seconds=second)} | changes)
 
 
 def version(number: int, **details: Any) -> CalibrationVersion:
