@@ -19,6 +19,7 @@ from recalibrator.grid import Grid
 from schemas.event import to_us
 from schemas.traffic import GridSpec
 from tests.support.cascade_stream import START, Answers, drive, example, route, routed_batch, settings, typo_world
+from tests.support.cores import present
 
 GRID, BATCH, DELAY = Grid(GridSpec()), 200, 800
 
@@ -36,11 +37,7 @@ class Traffic:
     def pass_by(self, queries: int, *, place: float, errors: float = 0.1) -> int | None:
         """Let queries pass; returns after how many a world was back."""
         for number in range(BATCH, queries + 1, BATCH):
-            drawn = [self._answers(place, errors) for _ in range(BATCH)]
-            rows = [route(one, f"q-{at}", "w", _time(at)) for at, one in enumerate(drawn, start=self._number)]
-            self.worlds.on_traffic(self.window.add(routed_batch(GRID, "w", rows)))
-            self._waiting += enumerate(drawn, start=self._number)
-            self._number += BATCH
+            self.summarise(BATCH, place, errors)
             while self._waiting[0][0] < self._number - DELAY:
                 at, one = self._waiting.pop(0)
                 if at % 10 == 0:
@@ -50,10 +47,16 @@ class Traffic:
                 return number
         return None
 
+    def summarise(self, queries: int, place: float, errors: float) -> None:
+        drawn = [self._answers(place, errors) for _ in range(queries)]
+        rows = [route(one, f"q-{at}", "w", _time(at)) for at, one in enumerate(drawn, start=self._number)]
+        self.worlds.on_traffic(self.window.add(routed_batch(GRID, "w", rows)))
+        self._waiting += enumerate(drawn, start=self._number)
+        self._number += queries
+
     def _answers(self, place: float, errors: float) -> Answers:
         u, wrong = 1.0 / (1.0 + np.exp(-self._rng.normal(place))), bool(self._rng.random() < errors)
-        right = (3, 3)
-        return Answers(float(u), (2, 3) if wrong else right, right, 3, not wrong)
+        return Answers(float(u), (2, 3) if wrong else (3, 3), (3, 3), 3, not wrong)
 
     @property
     def now_us(self) -> int:
@@ -80,11 +83,8 @@ def test_what_was_known_is_found_again(drifted: Traffic, *, alarm: bool) -> None
     drift_us = to_us(_time(10_000))
     if alarm:
         drifted.worlds.begin(drifted.now_us)
-    after = drifted.pass_by(4_000, place=-3.0)
-    assert after is not None
-    assert after <= 2_000
-    spans = drifted.worlds.spans
-    assert spans is not None
+    assert present(drifted.pass_by(4_000, place=-3.0)) <= 2_000
+    spans = present(drifted.worlds.spans)
     assert spans[0][0] == 0
     assert not any(begins <= drift_us and (ends is None or drift_us < ends) for begins, ends in spans)
 
@@ -124,9 +124,7 @@ def test_bursts_count_as_scatter_and_a_change_does_not() -> None:
 def test_a_summary_of_more_queries_than_are_compared() -> None:
     """It raised: the next distances had no further summaries to add."""
     traffic = Traffic()
-    drawn = [traffic._answers(-3.0, 0.1) for _ in range(5_000)]
-    rows = [route(one, f"q-{at}", "w", _time(at)) for at, one in enumerate(drawn)]
-    traffic.worlds.on_traffic(traffic.window.add(routed_batch(GRID, "w", rows)))
+    traffic.summarise(5_000, -3.0, 0.1)
     assert not traffic.worlds.is_back(traffic.labels, traffic.window)
 
 

@@ -29,8 +29,7 @@ def made(kind: RiverName, kept_most: int = 16_384) -> RiverDetector:
 
 
 def errors(count: int, chance: float, seed: int = 1) -> list[float]:
-    drawn: list[float] = (np.random.default_rng(seed).uniform(size=count) < chance).astype(float).tolist()
-    return drawn
+    return list(map(float, np.random.default_rng(seed).uniform(size=count) < chance))
 
 
 @pytest.mark.parametrize("kind", RIVER)
@@ -70,15 +69,11 @@ def test_a_restart_continues_exactly(kind: RiverName, cut: int, chances: tuple[f
     """Also beyond the inputs that are kept: two of the bounds pass within the stream."""
     outcomes = [*errors(300, chances[0]), *errors(300, chances[1])]
     whole, restored = made(kind, kept_most=200), made(kind, kept_most=200)
-    alarms: dict[str, list[object]] = {"whole": [], "restored": []}
     for at, error in enumerate(outcomes):
         if at == cut:
             load(restored, json.loads(json.dumps(dump(whole))))
         alarm = whole.update(Outcomes(0.2, 1.0, error, at))
-        if at >= cut:
-            alarms["whole"].append(alarm)
-            alarms["restored"].append(restored.update(Outcomes(0.2, 1.0, error, at)))
-    assert alarms["whole"] == alarms["restored"]
+        assert at < cut or restored.update(Outcomes(0.2, 1.0, error, at)) == alarm
     assert dump(whole) == dump(restored)
 
 
@@ -103,9 +98,7 @@ def test_monitors_run_river_beside_our_detectors() -> None:
         second = beside.on_label(Predicted(0.1), error, None, None, at, at)
         assert [alarm for alarm in second if alarm.detector != name] == first
         fired += [alarm for alarm in second if alarm.detector == name]
-    assert fired
-    assert fired[0].channel.meaning == "outcomes"
-    assert fired[0].channel.needs_labels
+    assert (fired[0].channel.meaning, fired[0].channel.needs_labels) == ("outcomes", True)
     shown = [one.name for one in beside.status(None).detectors]
     assert shown == [*DEFAULT_DETECTORS, name]
     assert ours.status(None).detectors == beside.status(None).detectors[:-1]

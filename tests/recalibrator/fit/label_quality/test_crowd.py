@@ -40,9 +40,10 @@ from recalibrator.fit.label_quality.crowd import (
 )
 from recalibrator.fit.method_constants import DEFAULT
 from schemas import VersionTraffic
+from tests.support.cores import present
 
 
-def known(expected: list[float]) -> Chances:
+def known(expected: list[float] | Floats) -> Chances:
     error = np.array(expected)
     return Chances(np.zeros(len(error)), np.ones(len(error)), error)
 
@@ -77,7 +78,7 @@ def test_labels_tell_the_factor_by_bayes_rule(seed: int, rising: bool) -> None:
     chance, labels = rng.uniform(0.02, 0.6, 2), rng.integers(0, 40, 2)
     errors = rng.binomial(labels, rng.uniform(size=2))
     each = np.concatenate([np.arange(count) < wrong for count, wrong in zip(labels, errors, strict=True)])
-    told = odds_posterior(known(np.repeat(chance, labels).tolist()), each.astype(float), rising=rising)
+    told = odds_posterior(known(np.repeat(chance, labels)), each.astype(float), rising=rising)
     beforehand = odds_posterior(known([]), np.zeros(0), rising=rising)
     after = np.array([[raised(one, exp(factor)) for one in chance] for factor in told.log_odds])
     belief = beforehand.log_probability + binom.logpmf(errors, labels, after).sum(axis=1)
@@ -90,15 +91,12 @@ def test_labels_tell_the_factor_by_bayes_rule(seed: int, rising: bool) -> None:
 def test_answers_are_weighed_with_what_labels_leave_open(seed: int) -> None:
     """Labels and answers of one kind tell together what they tell one after the other."""
     rng = np.random.default_rng(seed)
-    expected, errors = rng.uniform(0.02, 0.6, 30), rng.uniform(size=30) < rng.uniform()
+    expected, errors = rng.uniform(0.02, 0.6, 30), (rng.uniform(size=30) < rng.uniform()).astype(float)
     beforehand = odds_posterior(known([]), np.zeros(0), rising=True)
-    first = odds_posterior(known(expected[:20].tolist()), errors[:20].astype(float), rising=True)
-
-    def ratio(part: slice, told: OddsPosterior) -> float:
-        return mixed_ratio(known(expected[part].tolist()), errors[part].astype(float), told)
-
-    together = ratio(slice(0, 20), beforehand) + ratio(slice(20, 30), first)
-    assert together == pytest.approx(ratio(slice(0, 30), beforehand), abs=1e-9)
+    first = odds_posterior(known(expected[:20]), errors[:20], rising=True)
+    apart = mixed_ratio(known(expected[:20]), errors[:20], beforehand)
+    apart += mixed_ratio(known(expected[20:]), errors[20:], first)
+    assert apart == pytest.approx(mixed_ratio(known(expected), errors, beforehand), abs=1e-9)
 
 
 def test_twice_the_odds_confirm_labels_that_looked_much_worse() -> None:
@@ -145,12 +143,13 @@ def label(labels: Labels, *, audited: bool, cell: int | None = None, error: floa
 LIES = (1,) * 20 + (0,) * 20
 TRUE = (0,) * 40
 UNSURE = (1,) * 6 + (0,) * 34
+UNANSWERED = Effects("labels_unanswered", BEGAN_US, changed=True)
+UNANSWERED = Effects("labels_unanswered", BEGAN_US, changed=True)
 
 
 def overdue(quality: LabelQuality) -> LabelQuality:
     """Return the state just before the last label that an audit waits for."""
-    assert quality.suspicion is not None
-    return replace(quality, suspicion=replace(quality.suspicion, ordinary=DEFAULT.audit_again_labels - 1))
+    return replace(quality, suspicion=replace(present(quality.suspicion), ordinary=DEFAULT.audit_again_labels - 1))
 
 
 @pytest.mark.parametrize(
@@ -159,12 +158,7 @@ def overdue(quality: LabelQuality) -> LabelQuality:
         (ASKED, label(Labels(LIES, TRUE), audited=True), Effects("labels_refuted", BEGAN_US), False),
         (ASKED, label(Labels(LIES, LIES), audited=True), Effects("labels_confirmed", BEGAN_US, changed=True), True),
         (ASKED, label(Labels(LIES, (1,) * 9), audited=True), Effects(), False),
-        (
-            overdue(ASKED),
-            label(Labels(LIES), audited=False),
-            Effects("labels_unanswered", BEGAN_US, changed=True),
-            True,
-        ),
+        (overdue(ASKED), label(Labels(LIES), audited=False), UNANSWERED, True),
         (overdue(ASKED), label(Labels(LIES, UNSURE), audited=False), Effects(), False),
         (ASKED, None, Effects(from_us=BEGAN_US, retract=True), True),
         (REFUTED, None, Effects(from_us=BEGAN_US, retract=True), True),
@@ -193,9 +187,7 @@ def test_answers_move_what_labels_count_for() -> None:
     """Ten answers are needed; then slips are the likelier, the fewer errors trusted people find."""
 
     def slipping(answers: tuple[int, ...]) -> float:
-        quality, _ = take_label(ASKED, label(Labels(LIES, answers), audited=True), DEFAULT)
-        assert quality.suspicion is not None
-        return quality.suspicion.slipping
+        return present(take_label(ASKED, label(Labels(LIES, answers), audited=True), DEFAULT)[0].suspicion).slipping
 
     assert slipping(TRUE[:9]) == 0.0
     assert slipping((1, 1, *TRUE[:8])) < slipping((1, 1, *TRUE[:10])) < 0.5 < slipping(TRUE[:10])
@@ -209,10 +201,10 @@ def test_an_alarm_asks_and_people_are_asked_again_later() -> None:
 
 
 def test_an_undecided_audit_asks_on_at_once() -> None:
-    quality, _ = take_label(overdue(ASKED), label(Labels(LIES, UNSURE), audited=False), DEFAULT)
-    assert quality.audit is None
-    quality, _ = take_label(quality, label(Labels(LIES, UNSURE), audited=False), DEFAULT)
-    assert quality.audit is not None
+    quality = overdue(ASKED)
+    for is_open in (False, True):
+        quality, _ = take_label(quality, label(Labels(LIES, UNSURE), audited=False), DEFAULT)
+        assert (quality.audit is not None) is is_open
 
 
 @pytest.mark.parametrize(
@@ -232,8 +224,7 @@ def test_corrected_labels_stayed_suspected(quality: LabelQuality, labels: Labels
 
 
 def test_labels_count_again_from_when_they_were_right() -> None:
-    assert REFUTED.suspicion is not None
-    nearly = replace(REFUTED.suspicion, release=DEFAULT.audit_release_bound - 0.01, release_since_us=28)
+    nearly = replace(present(REFUTED.suspicion), release=DEFAULT.audit_release_bound - 0.01, release_since_us=28)
     quality, effects = take_label(LabelQuality(nearly), label(Labels(LIES), audited=False, cell=0), DEFAULT)
     assert (quality.is_trusting, effects) == (True, Effects("labels_released", 28))
 
@@ -256,8 +247,7 @@ def test_audits_drawn_are_counted_until_enough_are_asked_for() -> None:
     )
     assert ASKED.audit_probability(DEFAULT) == 0.25
     quality = count_audits(ASKED, [part], {7: 0.125})
-    assert quality.audit is not None
-    assert quality.audit.asked == pytest.approx(90.0)
+    assert present(quality.audit).asked == pytest.approx(90.0)
     quality = count_audits(quality, [part], {7: 0.125})
     assert quality.audit_probability(DEFAULT) == 0.0
     assert count_audits(REFUTED, [part], {7: 0.125}).audit is None
