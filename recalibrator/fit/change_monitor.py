@@ -69,9 +69,8 @@ class OutcomeChange(Change):
 
     def is_new(self, began_us: int) -> bool:
         """Whether an alarm reports another change: soon after the last, it is the same one seen once more."""
-        return (self.began_us is None or self._fresh >= _FRESH_LABELS_BETWEEN_CHANGES) and began_us > (
-            self.began_us or 0
-        )
+        is_past = self.began_us is None or self._fresh >= _FRESH_LABELS_BETWEEN_CHANGES
+        return is_past and began_us > (self.began_us or 0)
 
     def note(self, began_us: int, fresh: int, now_us: int, *, by_labels: bool, settled: bool) -> None:
         """Take a change in, with the labels known of queries routed since, and when it was reported.

@@ -27,7 +27,6 @@ from schemas.calibration import CalibrationState, CalibrationVersion, LargeOnly
 from schemas.event import from_us, to_us
 from schemas.made_for import outdated
 from schemas.settings import WorkloadSettings
-from schemas.status import SilentSide
 
 _DEFAULT_MAP = "isotonic"
 
@@ -118,28 +117,16 @@ class Fitting:
 
     def _view(self) -> View:
         current = self.current
-        circumstances = self._monitor.circumstances(None if current is None else current.uncertainty_threshold)
+        threshold = None if current is None else current.uncertainty_threshold
+        circumstances = self._monitor.circumstances(threshold)
         if not any(self.settings.label_shares):
             circumstances = circumstances._replace(is_label_free=True)
-        if (silent := self._silent_side) is not None:
+        shares = (self.settings if current is None else current).label_shares
+        if (silent := silent_side(self._labels, self._traffic, shares, threshold)) is not None:
             # Explored queries may be looked at.
             circumstances = circumstances._replace(is_quiet=False, silent_side=silent)
-        return View(
-            self.settings,
-            self.constants,
-            self._labels,
-            self._traffic,
-            self._map_fitter,
-            circumstances,
-            current,
-            costs(self.settings, self._traffic),
-        )
-
-    @property
-    def _silent_side(self) -> SilentSide | None:
-        threshold = None if self.current is None else self.current.uncertainty_threshold
-        shares = self.settings.label_shares if self.current is None else self.current.label_shares
-        return silent_side(self._labels, self._traffic, shares, threshold)
+        known = self.settings, self.constants, self._labels, self._traffic, self._map_fitter
+        return View(*known, circumstances, current, costs(self.settings, self._traffic))
 
     def _refit_in_turn(self) -> CalibrationVersion | None:
         """Refit as labels or queries are due, or leave it out where nothing moves and few were left out before."""
@@ -213,12 +200,11 @@ class Fitting:
 
     def _begins_large_only(self, candidate: Candidate) -> bool:
         """Whether the large model is to answer alone from now on, by itself."""
-        is_allowed = self.settings.large_only_when_dear and self.settings.target.max_escalation is None
-        if not is_allowed or self._published.large_only is not None:
-            return False
-        share = self._published.watched_share(candidate.label_shares)
-        is_free = self._trials.running is None and not self._published.holds
-        return is_free and share > 0.0 and is_dear(candidate, costs(self.settings, self._traffic), share)
+        published, settings = self._published, self.settings
+        is_allowed = settings.large_only_when_dear and settings.target.max_escalation is None
+        is_free = self._trials.running is None and not published.holds and published.large_only is None
+        share = published.watched_share(candidate.label_shares)
+        return is_allowed and is_free and share > 0.0 and is_dear(candidate, costs(settings, self._traffic), share)
 
     def _carry_on(self, trigger: str, *, audit: float = 0.0, **details: JsonValue) -> CalibrationVersion:
         """Publish what is in force again, for what follows from no fit."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator
 from datetime import datetime
 
 from pydantic import JsonValue
@@ -23,32 +23,22 @@ _WHATEVER_THE_FACTS = {
 }
 
 
-class PublishedVersions:
-    """The versions published since the last line, by workload: a line says how many there were and why."""
-
-    def __init__(self) -> None:
-        self._triggers: dict[str, Counter[str]] = {}
-        self._last: dict[str, CalibrationVersion] = {}
-
-    def add(self, version: CalibrationVersion) -> None:
-        """Take a version that was committed."""
-        self._triggers.setdefault(version.workload, Counter())[version.evidence.trigger] += 1
-        self._last[version.workload] = version
-
-    def take(self) -> Iterator[News]:
-        """Yield a line a workload, and begin again."""
-        counted, self._triggers = self._triggers, {}
-        for workload, triggers in counted.items():
-            last = self._last[workload]
-            yield _news(
-                "calibration published",
-                workload,
-                versions=triggers.total(),
-                last=last.version,
-                state=last.state,
-                uncertainty_threshold=last.uncertainty_threshold,
-                triggers=dict(triggers),
-            )
+def published_news(versions: Iterable[CalibrationVersion]) -> Iterator[News]:
+    """Yield a line a workload about the versions that were committed: how many there were and why."""
+    by_workload: dict[str, list[CalibrationVersion]] = {}
+    for version in versions:
+        by_workload.setdefault(version.workload, []).append(version)
+    for workload, made in by_workload.items():
+        last, triggers = made[-1], Counter(one.evidence.trigger for one in made)
+        yield _news(
+            "calibration published",
+            workload,
+            versions=len(made),
+            last=last.version,
+            state=last.state,
+            uncertainty_threshold=last.uncertainty_threshold,
+            triggers=dict(triggers),
+        )
 
 
 def _news(what: str, workload: str, *, is_bad: bool = False, **facts: JsonValue) -> News:
@@ -119,25 +109,8 @@ def happening(news: News, at: datetime) -> HappeningEvent | None:
     >>> happening(News("model outage over", {"workload": "photo"}), datetime(2026, 1, 1, tzinfo=UTC)).kind
     'outage_over'
     """
-    found = _happened(news.event, news.facts)
-    if found is None:
-        return None
-    kind, sentence = found
-    labeler = news.facts.get("labeler")
-    return HappeningEvent(
-        workload=str(news.facts["workload"]),
-        at=at,
-        kind=kind,
-        sentence=sentence,
-        is_bad=news.is_bad,
-        labeler=labeler if isinstance(labeler, str) else None,
-    )
-
-
-def _happened(event: str, facts: Mapping[str, JsonValue]) -> tuple[str, str] | None:
-    """Return kind and sentence."""
-    found = _WHATEVER_THE_FACTS.get(event)
-    match event:
+    facts, found = news.facts, _WHATEVER_THE_FACTS.get(news.event)
+    match news.event:
         case "model outage":
             failing = {role: float(str(facts[f"{role}_failing"])) for role in ("small", "large")}
             role = max(failing, key=lambda one: failing[one])
@@ -157,4 +130,14 @@ def _happened(event: str, facts: Mapping[str, JsonValue]) -> tuple[str, str] | N
         case "command applied":
             came = "" if facts["version"] is None else f", version {facts['version']}"
             found = "act", f"{facts['issued_by']}: {facts['note']}{came}"
-    return found
+    if found is None:
+        return None
+    labeler = facts.get("labeler")
+    return HappeningEvent(
+        workload=str(facts["workload"]),
+        at=at,
+        kind=found[0],
+        sentence=found[1],
+        is_bad=news.is_bad,
+        labeler=labeler if isinstance(labeler, str) else None,
+    )

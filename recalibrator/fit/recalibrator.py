@@ -55,8 +55,7 @@ def _alike(summary: TrafficSummary, signal: str, mark: str | None, handoff: str 
 
 
 def _without_pairs(part: VersionTraffic) -> VersionTraffic:
-    none = (0,) * len(part.cell)
-    return part.model_copy(update={"pairs": none, "agreeing": none, "pairs_explored": none})
+    return part.model_copy(update=dict.fromkeys(("pairs", "agreeing", "pairs_explored"), (0,) * len(part.cell)))
 
 
 class Recalibrator(Fitting):
@@ -98,7 +97,8 @@ class Recalibrator(Fitting):
         if event.workload != self.settings.name:
             raise ValueError(f"workload: is {event.workload!r}, but this core keeps {self.settings.name!r}")
         if isinstance(event, LabelledExample):
-            if not self._is_alike(event):
+            if (unlike := self._unlike(event)) is not None:
+                self._counters.count(unlike)
                 return None
             return self._observe_label(event) if event.is_counted else self._observe_verdict(event)
         if isinstance(event, Command):
@@ -106,18 +106,14 @@ class Recalibrator(Fitting):
         alike = _alike(event, self.settings.uncertainty, self._basis_mark, self._handoff.name)
         return None if alike is None else self._observe_traffic(alike)
 
-    def _is_alike(self, example: LabelledExample) -> bool:
-        """Whether u was measured, and both answers made, as they are now; counts a label of which that is not true."""
+    def _unlike(self, example: LabelledExample) -> str | None:
+        """Return in what u was measured, or the answers made, otherwise than they are now; None where in nothing."""
         # Values of u that were measured differently do not belong on one axis.
         if example.signal != self.settings.uncertainty:
-            self._counters.count("of_other_signal")
-        elif not is_of_basis(example.basis, self._basis_mark):
-            self._counters.count("of_other_basis")
-        elif example.handoff != self._handoff.name:
-            self._counters.count("of_other_handoff")
-        else:
-            return True
-        return False
+            return "of_other_signal"
+        if not is_of_basis(example.basis, self._basis_mark):
+            return "of_other_basis"
+        return None if example.handoff == self._handoff.name else "of_other_handoff"
 
     def raise_version_floor(self, version: int) -> None:
         """Give the next version a number above this one: the highest valid one on the calibration topic.
@@ -166,15 +162,10 @@ class Recalibrator(Fitting):
         self._labels_until_fit -= standing > 0 or change == "withdrawn"
         reaction = NO_REACTION
         if change == "added":
-            reaction = self._monitor.on_label(
-                example,
-                standing,
-                routed_us,
-                self._now_us,
-                may_ask=self._may_ask,
-                # Infinite where it is not known, or does not say so.
-                map_labels=inf if former is None else former.evidence.effective_labels or inf,
-            )
+            # Infinite where it is not known, or does not say so.
+            known = inf if former is None else former.evidence.effective_labels or inf
+            may_ask, now_us = self._may_ask, self._now_us
+            reaction = self._monitor.on_label(example, standing, routed_us, now_us, may_ask=may_ask, map_labels=known)
         judged = self._monitor.compare_labelers(self._now_us)
         if self._handoff.costs_too_much and self._may_ask and self._monitor.label_quality.is_trusting:
             return self._end_handoff()
@@ -205,8 +196,7 @@ class Recalibrator(Fitting):
         on_trial = self._trials.running
         act = interpret(command, self._published, None if on_trial is None else on_trial.version.version)
         if command.action == "large_only" and (because := self._large_only_refused(command)) is not None:
-            self._conclude(command, f"large only refused: {because}", is_refused=True)
-            return None
+            return self._conclude(command, f"large only refused: {because}", is_refused=True)
         self._published.holds = act.holds
         if not act.is_refused:
             share = self._published.watched_share()
@@ -217,14 +207,13 @@ class Recalibrator(Fitting):
             version = self._refit(commanded=command.action)
             least, known = self.constants.minimum_bootstrap_labels, len(self._labels)
             refusal = f"{command.action} refused: needs {least} labels, some with both models run; {known} are known"
-            self._conclude(command, refusal if version is None else act.note, is_refused=version is None)
-            return version
+            note = refusal if version is None else act.note
+            return self._conclude(command, note, version, is_refused=version is None)
         former = self._published.find(act.of)
         if former is None and on_trial is not None and act.of == on_trial.version.version:
             former = on_trial.version
         if act.what == "nothing" or (content := content_of(command, act.of, former)) is None:
-            self._conclude(command, act.note, is_refused=act.is_refused)
-            return None
+            return self._conclude(command, act.note, is_refused=act.is_refused)
         is_tried, model_costs = act.what == "try", costs(self.settings, self._traffic)
         if former is not None and act.what == "hold":
             version = self._published.hold(former, self._now_us, content.evidence)
@@ -233,22 +222,21 @@ class Recalibrator(Fitting):
         self._labels.retarget(reference(self.settings.target, self.current))
         if is_tried:
             self._trials.begin(command, version, self._now_us)
-        self._conclude(command, act.note)
-        return None if is_tried else version
+        return self._conclude(command, act.note, None if is_tried else version)
 
     def _apply_belief(self, command: Command, labeler: str) -> CalibrationVersion | None:
         is_believed = command.action == "believe"
         # A name that nobody labels by is misspelt: kept for later, it would look as if it had helped.
         if is_believed and labeler not in self._labels.labelers:
-            self._conclude(command, f"believe refused: {labeler} has given no label that is known", is_refused=True)
-            return None
+            because = f"believe refused: {labeler} has given no label that is known"
+            return self._conclude(command, because, is_refused=True)
         if not is_believed and labeler not in self._monitor.labelers.believed:
-            self._conclude(command, f"compare again refused: {labeler} is not believed by command", is_refused=True)
-            return None
+            because = f"compare again refused: {labeler} is not believed by command"
+            return self._conclude(command, because, is_refused=True)
         judged = self._monitor.compare_from_now_on(labeler, self._now_us, is_believed=is_believed)
         version = self._refit(news="labelers_judged") if judged else None
-        self._conclude(command, f"{labeler} is {'believed' if is_believed else 'compared with others again'}")
-        return version
+        note = f"{labeler} is {'believed' if is_believed else 'compared with others again'}"
+        return self._conclude(command, note, version)
 
     def _large_only_refused(self, command: Command) -> str | None:
         saving = None
@@ -256,8 +244,10 @@ class Recalibrator(Fitting):
             saving = saved(self.evaluate(), costs(self.settings, self._traffic))
         return refusal(command, self.current, self._published.watched_share(), saving)
 
-    def _conclude(self, command: Command, note: str, *, is_refused: bool = False) -> None:
-        """Note the outcome of a command, so that its sender finds it in the status."""
+    def _conclude(
+        self, command: Command, note: str, version: CalibrationVersion | None = None, *, is_refused: bool = False
+    ) -> CalibrationVersion | None:
+        """Note the outcome of a command, so that its sender finds it in the status; returns the version it led to."""
         trial = self._trials.running if command.action in ("shadow", "canary") else None
         shown = self.current if trial is None else trial.version
         self._counters.on_command(
@@ -271,6 +261,7 @@ class Recalibrator(Fitting):
                 issued_at=command.issued_at,
             )
         )
+        return version
 
     def status(self) -> WorkloadStatus:
         """Return how the workload keeps its promise, as of the events seen; costs about a refit, changes nothing."""
@@ -281,7 +272,6 @@ class Recalibrator(Fitting):
             self._monitor,
             self._counters,
             self._now_us,
-            self._silent_side,
             self._handoff.sentence(),
         )
         if not len(self._labels):
@@ -319,8 +309,6 @@ class Recalibrator(Fitting):
             Target, sampling and costs may have changed since: the next event brings a refit then. With another basis
             (prompt, fields, models, uncertainty signal) or handoff the core starts cold: of all that was learned only
             the numbers of versions go on.
-        snapshot : bytes
-            From :meth:`snapshot`.
         constants : MethodConstants, optional
             Grid and window sizes as before.
 

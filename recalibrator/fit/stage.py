@@ -18,7 +18,7 @@ from dataclasses import dataclass, field
 from typing import NamedTuple, Protocol
 
 from recalibrator.decoding import Observation, decode_observation
-from recalibrator.fit.news import PublishedVersions, happening, number_ignored, status_news
+from recalibrator.fit.news import happening, number_ignored, published_news, status_news
 from recalibrator.fit.publish.version_topics import TopicVersionLog, VersionRecords
 from recalibrator.fit.recalibrator import Recalibrator
 from recalibrator.stage import TURN_S, News, NotCommitted, Stage, commit
@@ -81,13 +81,7 @@ class SnapshotStore(Protocol):
     """Cores and the offset they stand at, stored together."""
 
     def load(self, partition: int) -> FitState | None:
-        """Return what was stored, or None where nothing is or it is damaged.
-
-        Raises
-        ------
-        OSError
-            When it cannot be read now; nobody knows what is in it.
-        """
+        """Return what was stored, or None where nothing is or it is damaged; raises OSError if unreadable now."""
         ...
 
     def save(self, partition: int, state: FitState) -> bool:
@@ -145,23 +139,16 @@ class FitStage(Stage):
         count: Count,
         signing_key: bytes | None = None,
     ) -> None:
-        self._workloads = workloads
-        self._topics = topics
+        self._workloads, self._topics, self._limits = workloads, topics, limits
         self._records = VersionRecords(topics.calibration, topics.history, topics.trial, limits.kept_versions)
-        self._limits = limits
-        self._log = ports.log
-        self._transactions = ports.transactions
-        self._snapshots = ports.snapshots
-        self._versions = ports.versions
-        self._clock = clock
-        self._count = count
-        self._signing_key = signing_key
+        self._log, self._transactions, self._snapshots, self._versions = ports
+        self._clock, self._count, self._signing_key = clock, count, signing_key
         self._folds: dict[int, _Fold] = {}
         self._outputs: list[OutputRecord] = []
         self._due_s = math.inf
         self._status_due_s: dict[str, float] = {}
         self._statuses_sent: dict[str, WorkloadStatus] = {}
-        self._published = PublishedVersions()
+        self._published: list[CalibrationVersion] = []
         self._ignored: dict[str, int] = {}
         self._news: list[News] = []
         self._committed: deque[WorkloadStatus] = deque(maxlen=_MOST_STATUSES)
@@ -179,7 +166,8 @@ class FitStage(Stage):
 
     def news(self) -> Sequence[News]:
         """Return what was published since the last call, and what has changed for the workloads."""
-        found, self._news = [*self._published.take(), *self._news], []
+        found = [*published_news(self._published), *self._news]
+        self._published, self._news = [], []
         return found
 
     def statuses(self) -> Sequence[WorkloadStatus]:
@@ -205,8 +193,7 @@ class FitStage(Stage):
             if self._due_in_s() <= 0.0:
                 self._commit()
             if self._clock.monotonic() >= self._snapshot_due_s:
-                self._commit()
-                self._store(self._folds.values())
+                self._commit_and_store()
             return
         # In no handler: see ucci_runtime.broker.errors.without_frames.
         self._drop()
@@ -215,8 +202,7 @@ class FitStage(Stage):
     def use(self, settings: Settings) -> None:
         """Fold on under these settings as a restart would: commit, store, restore; nothing is folded twice."""
         with suppress(NotCommitted):
-            self._commit()
-            self._store(self._folds.values())
+            self._commit_and_store()
         self._snapshots.use(settings.workloads)
         self._drop()
         self._log.rewind()
@@ -224,8 +210,7 @@ class FitStage(Stage):
     def close(self) -> None:
         """Commit and store the rest, and leave."""
         try:
-            self._commit()
-            self._store(self._folds.values())
+            self._commit_and_store()
         except NotCommitted:
             self._drop()
         self._log.close()
@@ -257,8 +242,7 @@ class FitStage(Stage):
     def revoked(self) -> None:
         """Commit and store while the group still takes it from us."""
         try:
-            self._commit()
-            self._store(self._folds.values())
+            self._commit_and_store()
         except NotCommitted:
             # The next owner of the partitions folds the rest.
             self._count("fit_notes", note="revoked_uncommitted")
@@ -296,7 +280,8 @@ class FitStage(Stage):
             event = decode_observation(item.value, self._workloads)
         except DecodeError as error:
             self._move(fold, item.offset + 1)
-            self._dead_letter(fold, item, error)
+            if fold.is_live:
+                self._dead_letter(item, error)
             return
         core = fold.cores.get(event.workload) or self._begin_workload(fold, event.workload)
         self._move(fold, item.offset + 1)
@@ -333,7 +318,7 @@ class FitStage(Stage):
             self._store([fold])
             if version is not None:
                 self._count("versions", workload=version.workload, trigger=version.evidence.trigger)
-                self._published.add(version)
+                self._published.append(version)
 
     def _signed(self, version: CalibrationVersion, topic: str) -> CalibrationVersion:
         return version if self._signing_key is None else signed(version, bound(self._signing_key, topic))
@@ -353,12 +338,11 @@ class FitStage(Stage):
             # Beyond the last record stand transaction markers only; committed, they show as lag no longer.
             self._move(fold, end.offset)
 
-    def _dead_letter(self, fold: _Fold, record: Record, error: DecodeError) -> None:
-        if not fold.is_live:
-            return
-        self._count("dead_letters", stage=STAGE, reason=error.reason)
-        letter = dead_letter(self._topics.dead_letters, record, stage=STAGE, reason=error.reason, error=str(error))
-        self._outputs.append(letter)
+    def _dead_letter(self, record: Record, error: DecodeError) -> None:
+        reason = error.reason
+        self._count("dead_letters", stage=STAGE, reason=reason)
+        topic = self._topics.dead_letters
+        self._outputs.append(dead_letter(topic, record, stage=STAGE, reason=reason, error=str(error)))
 
     # --- foreign versions ---
 
@@ -436,20 +420,16 @@ class FitStage(Stage):
 
     def _commit(self, *, is_urgent: bool = False) -> None:
         """Commit outputs and offsets; what is urgent does not wait for statuses to be made."""
-        offsets = {
-            fold.source: fold.position
-            for fold in self._folds.values()
-            if fold.is_live and fold.position != fold.committed
-        }
+        live = [fold for fold in self._folds.values() if fold.is_live]
+        offsets = {fold.source: fold.position for fold in live if fold.position != fold.committed}
         statuses = [] if is_urgent else self._statuses()
         sent = self._statuses_sent
         news = [(new, one) for _, one, _ in statuses for new in status_news(sent.get(one.workload, one), one)]
         records = [*self._outputs, *(record for _, _, record in statuses), *self._happenings(news)]
         if offsets or records:
             commit(self._transactions, records, offsets, self._log.group())
-        for fold in self._folds.values():
-            if fold.source in offsets:
-                fold.committed = fold.position
+        for fold in live:
+            fold.committed = fold.position
         self._news.extend(new for new, _ in news)
         for fold, status, _ in statuses:
             workload = status.workload
@@ -458,7 +438,7 @@ class FitStage(Stage):
             fold.touched.discard(workload)
             self._status_due_s[workload] = self._clock.monotonic() + STATUS_INTERVAL_S
         self._outputs = []
-        waiting = [self._status_due_s.get(w, 0.0) for f in self._folds.values() if f.is_live for w in f.touched]
+        waiting = [self._status_due_s.get(workload, 0.0) for fold in live for workload in fold.touched]
         self._due_s = min(waiting, default=math.inf)
 
     def _happenings(self, news: Iterable[tuple[News, WorkloadStatus]]) -> Iterable[OutputRecord]:
@@ -485,12 +465,15 @@ class FitStage(Stage):
                 found.append((fold, status, OutputRecord(self._topics.status, workload.encode(), status.to_json())))
         return found
 
+    def _commit_and_store(self) -> None:
+        self._commit()
+        self._store(self._folds.values())
+
     def _store(self, folds: Iterable[_Fold], *, changed: bool = False) -> None:
         for fold in folds:
             if fold.is_live and fold.position == fold.committed and (changed or fold.position != fold.stored):
-                is_stored = self._snapshots.save(
-                    fold.source.partition, FitState(fold.position, fold.cores, fold.history)
-                )
+                state = FitState(fold.position, fold.cores, fold.history)
+                is_stored = self._snapshots.save(fold.source.partition, state)
                 # What the disk refused is tried again whatever comes, since not only the position may have changed.
                 fold.stored = fold.position if is_stored else None
                 if not is_stored:

@@ -40,7 +40,6 @@ from schemas.status import (
     LabelStatus,
     OutageStatus,
     Saving,
-    SilentSide,
     WorkloadState,
     WorkloadStatus,
 )
@@ -98,7 +97,6 @@ class WorkloadFacts(NamedTuple):
     monitor: ChangeMonitor
     counters: Counters
     now_us: int
-    silent_side: SilentSide | None
     remarks: str = ""
     support: Support | None = None
     policies: Policies | None = None
@@ -184,7 +182,7 @@ def _details(facts: WorkloadFacts, state: WorkloadState) -> dict[str, JsonValue]
     labels, traffic = view.labels, view.traffic
     found: dict[str, JsonValue] = {}
     if state == "labels_one_sided":
-        found["silent_side"] = facts.silent_side
+        found["silent_side"] = view.circumstances.silent_side
     if state == "infeasible" and facts.published.unreached_us is not None:
         found["unreached_since"] = from_us(facts.published.unreached_us).isoformat()
     if state == "stale" and facts.counters.label_us is not None:
@@ -217,7 +215,7 @@ def _state(facts: WorkloadFacts) -> WorkloadState:
         ("paused" in holds, "paused"),
         ("pinned" in holds, "pinned"),
         (suspected, "bad_labels_suspected"),
-        (facts.silent_side is not None, "labels_one_sided"),
+        (facts.view.circumstances.silent_side is not None, "labels_one_sided"),
         (current is not None and current.state == "infeasible", "infeasible"),
         (not any(facts.view.settings.label_shares), "label_free"),
         (facts.effective < facts.view.constants.minimum_labels, "label_starved"),
@@ -245,9 +243,7 @@ def _labels(labels: LabelTable, traffic: TrafficWindow, counters: Counters, effe
 
 def _labels_per_hour(labels: LabelTable) -> float | None:
     """Return how many labels an hour of routed queries has brought lately; None where they share one time."""
-    table = labels.table
-    routed_us = table[table[:, at.STANDING] > 0.0, at.ROUTED_US]
-    latest = np.sort(routed_us)[-_LABELS_OF_RATE:]
+    latest = labels.by_time()[1][at.ROUTED_US, -_LABELS_OF_RATE:]
     span_s = float(latest[-1] - latest[0]) / 1e6 if len(latest) else 0.0
     return (len(latest) - 1) / span_s * _SECONDS_PER_HOUR if span_s > 0.0 else None
 
@@ -264,11 +260,8 @@ def _cost(view: View) -> CostRate | None:
     recent = view.traffic.recent
     if view.costs is None or not recent["queries"]:
         return None
-    return CostRate(
-        sequential=max(0.0, recent["cost_sequential"] / recent["queries"]),
-        paper=max(0.0, recent["cost_paper"] / recent["queries"]),
-        large_only=view.costs.alone,
-    )
+    sequential, paper = (max(0.0, recent[name] / recent["queries"]) for name in ("cost_sequential", "cost_paper"))
+    return CostRate(sequential=sequential, paper=paper, large_only=view.costs.alone)
 
 
 def _cut(view: View) -> str:

@@ -3,24 +3,27 @@
 from __future__ import annotations
 
 from enum import IntEnum
+from typing import NamedTuple
 
 ONE, HITS_SMALL, SIZE_SMALL, SQUARE_SMALL, ERROR, PAIR, HITS_LARGE, SIZE_LARGE, SQUARE_LARGE = range(9)
 OUTCOMES = 9
 """First come the outcomes: a, d and z² of the small answer, its error, whether both ran, a, d and z² of the large."""
 
-(
-    GROUP,
-    ROUTED_US,
-    LABELLED_US,
-    REVISION,
-    STANDING,
-    PREDICTED,
-    LABEL_PROBABILITY,
-    LABELER,
-    SERIAL,
-    SERVED_SMALL,
-    SERVED_LARGE,
-) = range(OUTCOMES, OUTCOMES + 11)
+
+class Answers(NamedTuple):
+    """The columns of one model's answers: whether there is one, and a, d and z²."""
+
+    answers: int
+    hits: int
+    size: int
+    squares: int
+
+
+SMALL = Answers(ONE, HITS_SMALL, SIZE_SMALL, SQUARE_SMALL)
+LARGE = Answers(PAIR, HITS_LARGE, SIZE_LARGE, SQUARE_LARGE)
+
+GROUP, ROUTED_US, LABELLED_US, REVISION, STANDING, PREDICTED = range(OUTCOMES, OUTCOMES + 6)
+LABEL_PROBABILITY, LABELER, SERIAL, SERVED_SMALL, SERVED_LARGE = range(OUTCOMES + 6, OUTCOMES + 11)
 COLUMNS = OUTCOMES + 11
 """Then the facts; all integers among them are exact in a float. ``PREDICTED`` is NaN where g(u) is unknown, ``LABELER``
 is the labeler's number (``NOBODY`` where none is named), ``SERIAL`` as which label it came, ``STANDING`` a

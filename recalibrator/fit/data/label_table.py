@@ -232,11 +232,9 @@ class LabelTable:
         if labeler is None:
             return NOBODY
         number = self._labelers.get(labeler)
-        if number is None:
-            if len(self._labelers) >= LABELERS_MOST:
-                return OTHERS
+        if number is None and len(self._labelers) < LABELERS_MOST:
             number = self._labelers[labeler] = len(self._labelers) + 1
-        return float(number)
+        return OTHERS if number is None else float(number)
 
     def _overrule(self, query_id: str, label: Contribution) -> None:
         kept = self.overruled.get(query_id)
@@ -254,10 +252,8 @@ class LabelTable:
             self.revisions.first(row.item(at.ERROR))
             return
         row[at.SERIAL] = before[at.SERIAL]
-        if heard and heard_before:
-            self.revisions.moved(row.item(at.SERIAL), row.item(at.ERROR))
-        elif heard_before:
-            self.revisions.withdrawn(row.item(at.SERIAL))
+        if heard_before:
+            self.revisions.moved(row.item(at.SERIAL), row.item(at.ERROR) if heard else None)
 
     @property
     def flips(self) -> Flips:
@@ -297,24 +293,21 @@ class LabelTable:
             if here.row[at.STANDING] != Standing.WITHDRAWN and ranks[1] > ranks[0]:
                 self.overruled[query_id] = here
                 self._table[slot], self._per_field[slot] = kept
-        self._set_standing()
+        table, self._by_time = self.table, None
+        counts, routed_us = table[:, at.STANDING], table[:, at.ROUTED_US]
+        counts[counts == Standing.DISTRUSTED] = Standing.COUNTED
+        believed = (counts > Standing.UNREQUESTED) & (counts != Standing.AUDITED)
+        for labeler, spans in distrust.items():
+            counts[believed & (table[:, at.LABELER] == labeler) & are_in(routed_us, spans)] = Standing.DISTRUSTED
 
     def _is_distrusted(self, labeler: float, routed_us: float) -> bool:
-        return bool(self.distrust) and _is_in(routed_us, self.distrust.get(int(labeler), ()))
+        spans = self.distrust.get(int(labeler), ()) if self.distrust else ()
+        return any(begins <= routed_us and (ends is None or routed_us < ends) for begins, ends in spans)
 
     def _is_believed_less(self, row: _Row | Floats, other: Floats) -> bool:
         """Whether a label's labeler is set aside, and that of another label is not."""
         mine, theirs = (self._is_distrusted(one[at.LABELER], one[at.ROUTED_US]) for one in (row, other))
         return mine and not theirs
-
-    def _set_standing(self) -> None:
-        table = self.table
-        counts, routed_us = table[:, at.STANDING], table[:, at.ROUTED_US]
-        counts[counts == Standing.DISTRUSTED] = Standing.COUNTED
-        self._by_time = None
-        believed = (counts > Standing.UNREQUESTED) & (counts != Standing.AUDITED)
-        for labeler, spans in self.distrust.items():
-            counts[believed & (table[:, at.LABELER] == labeler) & are_in(routed_us, spans)] = Standing.DISTRUSTED
 
     def worth(self, rows: Floats) -> Floats:
         """Return what each of some labels is worth, since a crowd may slip, shape (labels,)."""
@@ -374,9 +367,8 @@ class LabelTable:
         standing, routed_us, labeler = table[:, at.STANDING], table[:, at.ROUTED_US], table[:, at.LABELER]
         wanted = standing == Standing.COUNTED
         if audited:
-            suspects = labeler[
-                wanted & (routed_us >= (inf if suspected_us is None else suspected_us)) & (labeler != NOBODY)
-            ]
+            since = inf if suspected_us is None else suspected_us
+            suspects = labeler[wanted & (routed_us >= since) & (labeler != NOBODY)]
             wanted = (standing == Standing.ANSWERED) & ~np.isin(labeler, suspects) | (standing == Standing.AUDITED)
         rows = wanted & (routed_us >= since_us) & (table[:, at.GROUP] < self.groups - 1)
         relation, cell = np.divmod(table[rows, at.GROUP].astype(np.intp), self.grid.cells)
@@ -466,18 +458,14 @@ class LabelTable:
 
     def _score_anew(self) -> None:
         table, self._by_time = self.table, None
-        for square, hits, size in (
-            (at.SQUARE_SMALL, at.HITS_SMALL, at.SIZE_SMALL),
-            (at.SQUARE_LARGE, at.HITS_LARGE, at.SIZE_LARGE),
-        ):
-            table[:, square] = np.square(table[:, hits] - self.target * table[:, size])
+        for model in (at.SMALL, at.LARGE):
+            table[:, model.squares] = np.square(table[:, model.hits] - self.target * table[:, model.size])
 
     def restored(self) -> None:
         """Compute what follows from the state; the target, and which counts are kept, may have changed since."""
         self._per_field = self._with_counts(self._per_field)
-        self.overruled = {
-            one: Contribution(row, self._with_counts(held)) for one, (row, held) in self.overruled.items()
-        }
+        kept = self.overruled.items()
+        self.overruled = {one: Contribution(row, self._with_counts(held)) for one, (row, held) in kept}
         self._slots = {query_id: slot for slot, query_id in enumerate(self._ids)}
         self._use_bytes()
         self._score_anew()
@@ -517,10 +505,6 @@ def _hits_and_size(answer: OutcomeCounts, gold: int) -> tuple[float, float]:
     if size > _COUNT_MOST:
         hits, size = min(hits, _COUNT_MOST), min(size, 2 * _COUNT_MOST)
     return 2.0 * hits, float(size)
-
-
-def _is_in(instant_us: float, spans: tuple[Span, ...]) -> bool:
-    return any(begins <= instant_us and (ends is None or instant_us < ends) for begins, ends in spans)
 
 
 def are_in(instants_us: Floats, spans: tuple[Span, ...]) -> NDArray[np.bool_]:

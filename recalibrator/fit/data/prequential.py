@@ -174,8 +174,7 @@ def large_worse_since(labels: LabelTable) -> int | None:
 def _ranges(cell: Floats) -> Ints:
     """Return the range of u of each query, such that as many lie in each."""
     edges = np.quantile(cell, np.arange(1, _STRATA) / _STRATA) if len(cell) else cell
-    found: Ints = np.searchsorted(edges, cell, side="right")
-    return found
+    return np.asarray(np.searchsorted(edges, cell, side="right"))
 
 
 def wrong_around(labels: LabelTable, instant_us: int) -> dict[str, list[float | int]]:

@@ -39,10 +39,8 @@ class Slips(NamedTuple):
     @property
     def reported(self) -> Floats:
         """P(the label says wrong), shape (3, cells)."""
-        found: Floats = (
-            self.error + self.share * (1.0 - self.error) if self.too_many else self.error * (1.0 - self.share)
-        )
-        return found
+        error, share = self.error, self.share
+        return np.asarray(error + share * (1.0 - error) if self.too_many else error * (1.0 - share))
 
     def truth(self, group: int, error: float) -> float:
         """Return the probability that the small answer of a group is wrong, its label being what it is."""
@@ -176,25 +174,17 @@ class Revisions:
         self._standing[place], self._turned_after[place] = error, 0.0
         self.serial += 1
 
-    def moved(self, serial: float, after: float) -> None:
-        """Take a correction: another error of a label stands now, unless it is the same."""
+    def moved(self, serial: float, after: float | None) -> None:
+        """Take a correction: another error of a label stands now, unless it is the same; None where it is withdrawn."""
         number = int(serial)
         place, delay = number % self._kept, float(self.serial - number)
-        if delay > self._kept or self._standing[place] >= _UNKNOWN or self._standing[place] == after:
+        before, is_turned = int(self._standing[place]), bool(self._turned_after[place])
+        if delay > self._kept or before >= _UNKNOWN or before == after:
             return
         # What was changed twice says again what it said first.
-        self._turned_after[place] = 0.0 if self._turned_after[place] else delay
-        self._standing[place] = after
+        self._turned_after[place] = 0.0 if is_turned or after is None else delay
+        self._standing[place] = _WITHDRAWN + (before ^ is_turned) if after is None else after
         self._delays = [*self._delays, delay][-_LATEST_DELAYS:]
-
-    def withdrawn(self, serial: float) -> None:
-        """Take a withdrawal."""
-        number = int(serial)
-        place, delay = number % self._kept, float(self.serial - number)
-        if delay <= self._kept and self._standing[place] < _UNKNOWN:
-            self._standing[place] = _WITHDRAWN + (int(self._standing[place]) ^ bool(self._turned_after[place]))
-            self._turned_after[place] = 0.0
-            self._delays = [*self._delays, delay][-_LATEST_DELAYS:]
 
     def flips(self) -> Flips:
         """Return how first labels differ from what will stand.

@@ -74,26 +74,10 @@ _SUM_MOST = 2.0**40
 """No few seconds of traffic hold more; cut there, no sum overflows whatever a join instance sends."""
 
 _SUMS = (
-    "queries",
-    "escalated",
-    "explored",
-    "small_failed",
-    "small_skipped",
-    "degraded",
-    "labels_requested",
-    "small_calls",
-    "large_calls",
-    "cost_sequential",
-    "cost_paper",
-    "small_latency_s",
-    "large_latency_s",
-    "small_tokens",
-    "small_prompt_tokens",
-    "large_tokens",
-    "large_prompt_tokens",
-    "handed_over_tokens",
-    "lost_tokens",
-    "lost_prompt_tokens",
+    *("queries", "escalated", "explored", "small_failed", "small_skipped", "degraded", "labels_requested"),
+    *("small_calls", "large_calls", "cost_sequential", "cost_paper", "small_latency_s", "large_latency_s"),
+    *("small_tokens", "small_prompt_tokens", "large_tokens", "large_prompt_tokens"),
+    *("handed_over_tokens", "lost_tokens", "lost_prompt_tokens"),
 )
 
 _SERVED = ("queries", "escalated", "degraded", "small_calls", "large_calls")
@@ -151,7 +135,7 @@ class TrafficWindow:
         self.large_failures.add(batch.sums["large_calls"], batch.sums["degraded"])
         for name, value in batch.sums.items():
             self.total[name] += value
-        if self._small_is_absent:
+        if self.small_failures.is_out and self._batches:
             # Queries that no small model could score say nothing of the mix of queries.
             return batch
         insort(self._batches, batch)
@@ -160,10 +144,6 @@ class TrafficWindow:
         while self._is_ample():
             self._count(self._batches.pop(0), -1)
         return batch
-
-    @property
-    def _small_is_absent(self) -> bool:
-        return self.small_failures.is_out and bool(self._batches)
 
     def _is_ample(self) -> bool:
         """Whether the oldest batch may go; batches that hold no query at all must not pile up either."""
@@ -259,16 +239,12 @@ class TrafficWindow:
         ``small``, ``large`` and ``degraded`` (the small answer where the large model was to answer) add up to all
         queries; latencies are sums over the calls that were answered, in seconds.
         """
-        whole = {name: min(MAX_INTEGER, int(self.total[name])) for name in _SERVED}
-        large = max(0, whole["escalated"] - whole["degraded"])
+        queries, escalated, *others = (min(MAX_INTEGER, int(self.total[name])) for name in _SERVED)
         return {
-            "small": max(0, whole["queries"] - whole["escalated"]),
-            "large": large,
-            "degraded": whole["degraded"],
-            "small_calls": whole["small_calls"],
-            "large_calls": whole["large_calls"],
-            "small_latency_s": round(self.total["small_latency_s"], _DIGITS),
-            "large_latency_s": round(self.total["large_latency_s"], _DIGITS),
+            "small": max(0, queries - escalated),
+            "large": max(0, escalated - others[0]),
+            **dict(zip(_SERVED[2:], others, strict=True)),
+            **{name: round(self.total[name], _DIGITS) for name in ("small_latency_s", "large_latency_s")},
         }
 
     def mean_latency_s(self) -> tuple[float, float] | None:
@@ -289,13 +265,11 @@ class TrafficWindow:
         """
         for sums in (self.recent, self.total):
             if min(sums[name] for name in ("small_calls", "large_calls", "small_tokens", "large_tokens")) > 0.0:
-                calls, handed = sums["large_calls"], sums["handed_over_tokens"]
+                calls, handed, of_small = sums["large_calls"], sums["handed_over_tokens"], sums["small_calls"]
                 read, generated = sums["large_prompt_tokens"], sums["large_tokens"]
                 alone = (read - sums["lost_prompt_tokens"] - handed, generated - sums["lost_tokens"] + handed)
                 return (
-                    TokenUse(
-                        sums["small_prompt_tokens"] / sums["small_calls"], sums["small_tokens"] / sums["small_calls"]
-                    ),
+                    TokenUse(sums["small_prompt_tokens"] / of_small, sums["small_tokens"] / of_small),
                     TokenUse(read / calls, generated / calls),
                     TokenUse(*(max(0.0, part) / calls for part in alone)),
                 )
@@ -310,9 +284,8 @@ def _counts(part: VersionTraffic) -> tuple[Ints, NDArray[np.int64]]:
         row[:] = np.fromiter(values, np.int64, filled)
     if 0 < part.small_skipped < part.queries:
         # Of a share of queries the small model was asked: each stands for the inverse of it.
-        counts[MIX] = np.rint(
-            np.minimum(counts[COUNT], _COUNT_MOST) * (part.queries / (part.queries - part.small_skipped))
-        )
+        stands_for = part.queries / (part.queries - part.small_skipped)
+        counts[MIX] = np.rint(np.minimum(counts[COUNT], _COUNT_MOST) * stands_for)
     return np.fromiter(part.cell, np.intp, filled), np.minimum(counts, _COUNT_MOST)
 
 
@@ -329,8 +302,7 @@ def distribution(traffic: TrafficWindow, labelled: Floats, wanted: float) -> Flo
         stood_for = counted.sum() / known if known > 0.0 else 1.0
         counted = counted + labelled * (missing * stood_for / total)
     whole = counted.sum()
-    shares: Floats = counted / whole if whole > 0.0 else counted
-    return shares
+    return np.asarray(counted / whole if whole > 0.0 else counted)
 
 
 _SLOWER = 2.0
@@ -393,9 +365,8 @@ class LateResults:
         queries = sums["queries"]
         if self._usual_share is None or queries <= 0.0:
             return False
-        self._recent_share += (sums["escalated"] / queries - self._recent_share) * _weight(
-            queries, _RECENT_HALF_LIFE_QUERIES
-        )
+        weight = _weight(queries, _RECENT_HALF_LIFE_QUERIES)
+        self._recent_share += (sums["escalated"] / queries - self._recent_share) * weight
         is_slow = self._usual_s > 0.0 and sums["large_latency_s"] > _SLOWER * self._usual_s * _answered(sums)
         return is_slow or self._recent_share < _FEWER * self._usual_share
 

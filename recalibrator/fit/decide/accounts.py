@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 from collections import deque
-from collections.abc import Iterable
 from dataclasses import replace
 
 from recalibrator.fit.codec import Kept
@@ -48,7 +47,8 @@ class Pacer(Part):
     Examples
     --------
     >>> pacer = Pacer(1.5, MethodConstants(pace_queries=1_000))
-    >>> pacer.on_traffic([VersionTraffic(calibration_version=1, queries=200, cost_sequential=350.0)])
+    >>> cost = VersionTraffic(calibration_version=1, queries=200, cost_sequential=350.0)
+    >>> pacer.take_traffic(TrafficSummary.model_construct(versions=(cost,)))
     >>> pacer.allowed
     1.45
     """
@@ -71,19 +71,8 @@ class Pacer(Part):
         self._recent = deque()
 
     def take_traffic(self, summary: TrafficSummary) -> None:
-        """Book what the queries of a summary have cost."""
-        self.on_traffic(summary.versions)
-
-    def contribute(self, candidate: Candidate, view: View) -> Candidate:
-        """Add what share of queries the large model may answer within the budget, where costs are known."""
-        if view.costs is None:
-            return replace(candidate, budget=self.standing)
-        now, ever = ((cost - view.costs.small) / view.costs.large for cost in (self.allowed, self._budget))
-        return replace(candidate, affordable=Affordable(now, ever), budget=self.standing)
-
-    def on_traffic(self, parts: Iterable[VersionTraffic]) -> None:
         """Book what queries have cost; those of a cold start, which no version decided, are outside the budget."""
-        decided = [part for part in parts if part.calibration_version is not None]
+        decided = [part for part in summary.versions if part.calibration_version is not None]
         queries = sum(part.queries for part in decided)
         if not queries:
             return
@@ -101,6 +90,13 @@ class Pacer(Part):
             self._queries = sum(queries for queries, _ in self._recent)
             self._cost = sum(cost for _, cost in self._recent)
 
+    def contribute(self, candidate: Candidate, view: View) -> Candidate:
+        """Add what share of queries the large model may answer within the budget, where costs are known."""
+        if view.costs is None:
+            return replace(candidate, budget=self.standing)
+        now, ever = ((cost - view.costs.small) / view.costs.large for cost in (self.allowed, self._budget))
+        return replace(candidate, affordable=Affordable(now, ever), budget=self.standing)
+
     def published(self, version: int) -> None:
         """Note that a version was published for what is allowed now.
 
@@ -117,9 +113,8 @@ class Pacer(Part):
 
     def _time(self, decided: list[VersionTraffic]) -> None:
         """Measure the delay of a correction, in queries, where the one that is awaited shows."""
-        if self._awaited is None:
+        if (awaited := self._awaited) is None:
             return
-        awaited = self._awaited
         self._unseen += sum(part.queries for part in decided if (part.calibration_version or 0) < awaited)
         if any((part.calibration_version or 0) >= awaited for part in decided):
             self._lags = min(_LAGS_AVERAGED, self._lags + 1)

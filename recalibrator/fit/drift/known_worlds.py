@@ -81,14 +81,8 @@ class Past(NamedTuple):
         known = int(np.searchsorted(self.ends_us, instant_us))
         if known == len(self.ends_us):
             return self
-        return Past(
-            self.begins_us[:known],
-            self.ends_us[:known],
-            self.tables[:known],
-            self.of_mix[:known],
-            self.of_outcomes[:known],
-            self.apart[: max(0, known - 1)],
-        )
+        parts = {name: getattr(self, name)[:known] for name in self._fields}
+        return Past(**parts | {"apart": self.apart[: max(0, known - 1)]})
 
 
 def past(blocks: list[Block]) -> Past:

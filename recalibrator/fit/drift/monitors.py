@@ -8,7 +8,7 @@ means bad labels, or that both models have changed alike; trusted people are ask
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from math import inf
 from typing import NamedTuple
 
@@ -164,9 +164,6 @@ class DriftMonitors:
         for detector in (*self._by_channel[ALIKE], *self._by_channel[APART]):
             detector.restart()
 
-    def _update(self, channel: Channel, seen: Outcomes) -> list[Alarm]:
-        return [alarm for one in self._by_channel[channel] if (alarm := one.update(seen)) is not None]
-
     def on_pairs(self, cell: Ints, counts: NDArray[np.int64], now_us: int) -> list[Alarm]:
         """Take in how many queries of one summary both models answered.
 
@@ -177,7 +174,7 @@ class DriftMonitors:
             return []
         bounds = None if self._bounds is None else (self._bounds[0, cell], self._bounds[1, cell])
         seen = Outcomes(self._expected[cell], pairs, agreeing, now_us, bounds=bounds, known=self._pairs)
-        return self._update(AGREEMENT, seen)
+        return _update(self._by_channel[AGREEMENT], seen)
 
     def on_mix(self, cell: Ints, queries: Floats, now_us: int) -> list[Alarm]:
         """Take in how the u of one summary's queries is distributed.
@@ -214,7 +211,7 @@ class DriftMonitors:
             bounds = min(share, cut_share), max(share, cut_share)
             hits = float(queries[cell >= cut].sum())
             seen = Outcomes(cut_share, trials, hits, now_us, bounds=bounds, known=known)
-            if alarms := self._update(channel, seen):
+            if alarms := _update(self._by_channel[channel], seen):
                 return alarms
         return []
 
@@ -228,7 +225,7 @@ class DriftMonitors:
         now_us: int,
     ) -> list[Alarm]:
         """Take one requested label in: g(u) as routed, whether the small answer erred, whether both agreed, and u."""
-        alarms = []
+        alarms = list[Alarm]()
         if predicted is not None:
             seen = self._outcome(predicted, error, now_us)
             for detector in self._by_channel[ERRORS]:
@@ -246,10 +243,7 @@ class DriftMonitors:
                 # their error stays. Too many errors are believed at once, on the safe side; too few are not.
                 behind = self._pairs if agree is None and not channel.agreeing else inf
                 given = self._given.outcome(channel, error, cell, now_us, behind, known=agree is not None)
-                for detector in detectors:
-                    alarm = detector.update(given)
-                    if alarm is not None:
-                        alarms.append(alarm)
+                alarms += _update(detectors, given)
         return alarms
 
     @property
@@ -273,6 +267,10 @@ class DriftMonitors:
         """Compute what follows from the references."""
         if self._expected is not None and self._error_given is not None:
             self.expect(self._expected, self._error_given, self._flips, bounds=self._bounds, pairs=self._pairs)
+
+
+def _update(detectors: Iterable[Detector], seen: Outcomes) -> list[Alarm]:
+    return [alarm for one in detectors if (alarm := one.update(seen)) is not None]
 
 
 def check_detectors(workloads: Mapping[str, WorkloadSettings]) -> None:

@@ -138,14 +138,8 @@ def error_given_agreement(groups: Floats, constants: MethodConstants) -> Floats:
     Shape (2, cells): in [0.005, 0.995].
     """
     sums = cell_sums(groups[SLOW], groups[SLOW_SQUARE])
-    related, wide = sums.by_relation[1:], constants.wide_bandwidth_cells
-    family = Family(
-        constants.related_bandwidth_cells,
-        related[:, :, at.PAIR],
-        sums.square[1:],
-        related[:, :, at.ERROR],
-        np.arange(2),
-    )
+    related, width, wide = sums.by_relation[1:], constants.related_bandwidth_cells, constants.wide_bandwidth_cells
+    family = Family(width, related[:, :, at.PAIR], sums.square[1:], related[:, :, at.ERROR], np.arange(2))
     return inside(shrunk_local_linear((family,), wide, constants.shrink_labels)[0].curves)
 
 

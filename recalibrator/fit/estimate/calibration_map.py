@@ -46,15 +46,10 @@ def platt(errors: Floats, weight: Floats, place: Floats) -> Floats:
     hits = errors[filled] + share * (count - known)
     prior = log(share / (1.0 - share))
     level, slope = _discriminant(basis, count, hits, prior)
+    ridge = (_RIDGE_LEVEL + _LEAST_CURVATURE, _RIDGE_SLOPE + _LEAST_CURVATURE)
     for _ in range(_NEWTON_STEPS):
-        up, tilt = newton_step(
-            basis,
-            count,
-            hits,
-            _logistic(level, slope, basis[1]),
-            (_RIDGE_LEVEL + _LEAST_CURVATURE, _RIDGE_SLOPE + _LEAST_CURVATURE),
-            (_RIDGE_LEVEL * (level - prior), _RIDGE_SLOPE * slope),
-        )[0]
+        chance, pull = _logistic(level, slope, basis[1]), (_RIDGE_LEVEL * (level - prior), _RIDGE_SLOPE * slope)
+        up, tilt = newton_step(basis, count, hits, chance, ridge, pull)[0]
         level, slope = level + min(max(up, -3.0), 3.0), slope + min(max(tilt, -3.0), 3.0)
         if abs(up) < _SETTLED and abs(tilt) < _SETTLED:
             break
@@ -149,8 +144,7 @@ class ErrorCells(NamedTuple):
     def places(self) -> Floats:
         """The logits, shifted and scaled to [-1, 1]."""
         low, high = self.logits[0], self.logits[-1]
-        scaled: Floats = (self.logits - (low + high) / 2.0) / ((high - low) / 2.0)
-        return scaled
+        return np.asarray((self.logits - (low + high) / 2.0) / ((high - low) / 2.0))
 
 
 class MapFitter(Protocol):

@@ -62,14 +62,13 @@ class Curve:
 
 @dataclass(frozen=True, slots=True)
 class Stratified:
-    """Curves of both models, of the small one's error, and of a failed small answer's replacement.
+    """Curves of both models, and of a failed small answer's replacement.
 
     ``agreement`` is P(agree | u) as the labelled pairs show it, inside (0, 1).
     """
 
     small: Curve
     large: Curve
-    error: Floats
     agreement: Floats
     failed_value: float
     failed_size: float
@@ -78,14 +77,14 @@ class Stratified:
 
 _VARIANCE_PRIOR_LABELS = 8.0
 _RELATED = [at.HITS_SMALL, at.SIZE_SMALL, at.HITS_LARGE, at.SIZE_LARGE, at.ERROR]
-_OWNERS = (np.repeat([0, 1, 2], [4, 3, 1]), np.repeat([0, 1], len(_RELATED)))
+_OWNERS = (np.repeat([0, 1, 2], [3, 3, 1]), np.repeat([0, 1], len(_RELATED)))
 
 
 class Smoothed(NamedTuple):
     """Outcomes smoothed over u."""
 
-    #: Shape (8, cells): by all labels: a, d, z² and error of the small model. By pairs: a, d and z² of the large one.
-    #: By pairs of known agreement: whether they agree.
+    #: Shape (7, cells): by all labels: a, d and z² of the small model. By pairs: those of the large one. By pairs of
+    #: known agreement: whether they agree.
     curves: Floats
     #: Shape (3, cells): Kish's effective labels behind these three.
     effective: Floats
@@ -98,8 +97,7 @@ class Smoothed(NamedTuple):
     @property
     def agreement(self) -> Floats:
         """P(agree | u) as smoothed, which may lie a little outside [0, 1]; shape (cells,)."""
-        shown: Floats = self.curves[7]
-        return shown
+        return np.asarray(self.curves[6])
 
 
 def smooth_outcomes(sums: CellSums, constants: MethodConstants) -> Smoothed:
@@ -113,13 +111,7 @@ def smooth_outcomes(sums: CellSums, constants: MethodConstants) -> Smoothed:
         constants.bandwidth_cells,
         np.array((every[at.ONE], every[at.PAIR], apart[at.ONE] + alike[at.ONE])),
         np.array((known_square + square[0], known_square + share * square[0], known_square)),
-        np.array(
-            (
-                *(every[at.HITS_SMALL], every[at.SIZE_SMALL], every[at.SQUARE_SMALL], every[at.ERROR]),
-                *(every[at.HITS_LARGE], every[at.SIZE_LARGE], every[at.SQUARE_LARGE]),
-                alike[at.ONE],
-            )
-        ),
+        np.array((*every[[*at.SMALL[1:], *at.LARGE[1:]]], alike[at.ONE])),
         _OWNERS[0],
     )
     responses = np.concatenate((apart[_RELATED], alike[_RELATED]))
@@ -137,29 +129,15 @@ def stratify(sums: CellSums, smoothed: Smoothed, target: float, constants: Metho
     """
     every, curves, effective = np.add.reduce(sums.by_cell, axis=0).tolist(), smoothed.curves, smoothed.effective
     mass = kernel_mass(curves.shape[1], constants.bandwidth_cells)
-    small = _curve(
-        curves[:3],
-        effective[0],
-        _variance(every, at.ONE, (at.HITS_SMALL, at.SIZE_SMALL, at.SQUARE_SMALL), target),
-        target,
-        mass,
-    )
-    large = _curve(
-        curves[4:7],
-        effective[1],
-        _variance(every, at.PAIR, (at.HITS_LARGE, at.SIZE_LARGE, at.SQUARE_LARGE), target),
-        target,
-        mass,
-    )
-    error = np.minimum(np.maximum(curves[3], 0.0), 1.0)
+    small = _curve(curves[:3], effective[0], _variance(every, at.SMALL, target), target, mass)
+    large = _curve(curves[3:6], effective[1], _variance(every, at.LARGE, target), target, mass)
     agreement = np.minimum(np.maximum(smoothed.agreement, 0.01), 0.99)
-    value, size, variance = _failed(sums, every, target, constants.shrink_labels)
-    return Stratified(small, large, error, agreement, value, size, variance)
+    return Stratified(small, large, agreement, *_failed(sums, every, target, constants.shrink_labels))
 
 
-def _variance(every: list[float], weight: int, columns: tuple[int, int, int], target: float) -> float:
+def _variance(every: list[float], model: at.Answers, target: float) -> float:
     """Return Var(z) over all cells, of one model's answers."""
-    hits, size, squares = (every[column] / max(every[weight], 1e-12) for column in columns)
+    hits, size, squares = (every[column] / max(every[model.answers], 1e-12) for column in model[1:])
     return max(squares - (hits - target * size) ** 2, 1e-4)
 
 
@@ -175,10 +153,11 @@ def _curve(fitted: Floats, effective: Floats, overall: float, target: float, mas
 def _failed(sums: CellSums, every: list[float], target: float, prior: float) -> tuple[float, float, float]:
     """Mean score, size and its squared standard error where the small answer failed, shrunk to all large answers."""
     whole = max(every[at.PAIR], 1e-12)
-    hits, size, squares = (every[name] / whole for name in (at.HITS_LARGE, at.SIZE_LARGE, at.SQUARE_LARGE))
-    weight = float(sums.failed[at.PAIR])
+    *means, squares = (every[column] / whole for column in at.LARGE[1:])
+    weight, *failed = sums.failed[list(at.LARGE[:3])].tolist()
     effective = weight * weight / sums.failed_square if sums.failed_square > 0.0 else 0.0
     scale = effective / weight if weight > 0.0 else 0.0
-    mean_hits = (scale * float(sums.failed[at.HITS_LARGE]) + prior * hits) / (effective + prior)
-    mean_size = (scale * float(sums.failed[at.SIZE_LARGE]) + prior * size) / (effective + prior)
+    mean_hits, mean_size = (
+        (scale * one + prior * mean) / (effective + prior) for one, mean in zip(failed, means, strict=True)
+    )
     return mean_hits - target * mean_size, mean_size, max(squares, 1e-4) / (effective + prior)

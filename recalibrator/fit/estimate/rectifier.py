@@ -47,24 +47,6 @@ class Change(NamedTuple):
     unlabelled: tuple[float, ...]
 
 
-class _Model(NamedTuple):
-    """The columns of one model's answers: how many there are, and the sums of a, d and z²."""
-
-    answers: int
-    hits: int
-    size: int
-    squares: int
-
-
-_SMALL = _Model(at.ONE, at.HITS_SMALL, at.SIZE_SMALL, at.SQUARE_SMALL)
-_LARGE = _Model(at.PAIR, at.HITS_LARGE, at.SIZE_LARGE, at.SQUARE_LARGE)
-
-
-def _sides(split: int) -> tuple[slice, slice]:
-    """Return the cells below the serving threshold, and those above it."""
-    return slice(0, split + 1), slice(split + 1, None)
-
-
 def rectify(
     recent: CellSums,
     curves: tuple[Floats, Floats],
@@ -96,22 +78,20 @@ def rectify(
     split : int
         Last cell below the serving threshold, -1 when everything escalates.
     """
-    pair_square = recent.square[1] + recent.square[2]
+    kish = recent.square.sum(axis=0), recent.square[1] + recent.square[2]
+    sides = slice(0, split + 1), slice(split + 1, None)
     corrections = np.zeros((2, len(curves[0])))
     variance, spreads, scales = np.zeros((2, 2)), np.full((2, 2), np.nan), np.zeros((2, 2))
-    for place, (model, kish) in enumerate(((_SMALL, recent.square.sum(axis=0)), (_LARGE, pair_square))):
-        curve = curves[place]
-        count = recent.by_cell[:, model.answers]
-        value = recent.by_cell[:, model.hits] - target * recent.by_cell[:, model.size]
-        squares = recent.by_cell[:, model.squares] - 2.0 * curve * value + count * curve * curve
+    for place, (model, curve) in enumerate(zip((at.SMALL, at.LARGE), curves, strict=True)):
+        count, hits, sizes, squares = recent.by_cell.T[list(model)]
+        value = hits - target * sizes
+        squares = squares - 2.0 * curve * value + count * curve * curve
         above = value - count * curve - shifted[place] * shifts[place]
-        rows = np.array((count, above, squares, kish), dtype=np.float64)
-        size = float(recent.by_cell[:, model.size].sum())
-        expected, unseen = (
-            (scale * size / max(float(count.sum()), 1e-12)) ** 2 for scale in (change.typical, change.unseen)
-        )
+        rows = np.array((count, above, squares, kish[place]), dtype=np.float64)
+        size, whole = float(sizes.sum()), max(float(count.sum()), 1e-12)
+        expected, unseen = ((scale * size / whole) ** 2 for scale in change[:2])
         scales[:, place] = expected, unseen
-        for side, (cells, absent) in enumerate(zip(_sides(split), change.unlabelled, strict=True)):
+        for side, (cells, absent) in enumerate(zip(sides, change.unlabelled, strict=True)):
             total, summed, squared, weight_square = rows[:, cells].sum(axis=1).tolist()
             if total <= _ALONE:
                 variance[place, side] = unseen

@@ -20,6 +20,9 @@ _LEAST_MASS = 1e-9
 _LEAST_SQUARE = 1e-12
 """Below these a kernel holds nothing but the rounding errors of its moving sums."""
 
+_RIDGE = 0.1
+"""Penalty on the slope, relative to a full kernel's spread; keeps lines flat where all data lie in few cells."""
+
 
 def kernel_sums(rows: Floats, width: int) -> Floats:
     """Sum each row over the cells around each cell, with triangular weights that are 1 at the centre.
@@ -35,8 +38,7 @@ def kernel_sums(rows: Floats, width: int) -> Floats:
     from scipy.ndimage import uniform_filter1d
 
     once = uniform_filter1d(rows, width, mode="constant")
-    sums: Floats = uniform_filter1d(once, width, mode="constant") * width
-    return sums
+    return np.asarray(uniform_filter1d(once, width, mode="constant") * width)
 
 
 @lru_cache(maxsize=8)
@@ -49,8 +51,7 @@ def kernel_mass(cells: int, width: int) -> Floats:
 
 def kernel_mean(row: Floats, width: int) -> Floats:
     """Return the mean of one row under the kernel around each cell; shape (cells,)."""
-    means: Floats = kernel_sums(row[None], width)[0] / kernel_mass(len(row), width)
-    return means
+    return np.asarray(kernel_sums(row[None], width)[0] / kernel_mass(len(row), width))
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,7 +76,7 @@ class Fitted(NamedTuple):
     effective: Floats
 
 
-def shrunk_local_linear(families: Sequence[Family], wide: int, prior: float, ridge: float = 0.1) -> list[Fitted]:
+def shrunk_local_linear(families: Sequence[Family], wide: int, prior: float) -> list[Fitted]:
     """Fit a line around each cell and read it there; where labels are few, lean on a wider kernel, then on the mean.
 
     Returns the fits in the order of ``families``. Each group is fitted by itself.
@@ -86,14 +87,12 @@ def shrunk_local_linear(families: Sequence[Family], wide: int, prior: float, rid
         Support of the wider kernel, in cells.
     prior : float
         Labels that the wider curve is worth under the narrower one, and the mean under the wider.
-    ridge : float
-        Penalty on the slope, relative to a full kernel's spread; keeps lines flat where all data lie in few cells.
     """
     part = _reach(families, wide)
     place = _places(families[0].weight.shape[1])[part]
     sums = _smoothed_moments(families, part, place, wide)
     widths = [family.width for family in families for _ in family.weight]
-    penalty = np.square([[wide] * len(widths), widths]) * (ridge / 6.0)
+    penalty = np.square([[wide] * len(widths), widths]) * (_RIDGE / 6.0)
     lines, near = _lines(_weights_alone(families, sums), place, penalty[:, :, None])
     # What each line counts for in the end: the narrow one first, the wide one in what that leaves, the mean last.
     share = near / (near + prior)
@@ -146,8 +145,7 @@ def _weights_alone(families: Sequence[Family], sums: Sequence[tuple[Floats, Floa
 def _means(family: Family) -> Floats:
     """Return the mean of each response over all cells, shape (responses, 1)."""
     whole = np.maximum(np.add.reduce(family.weight, axis=1, keepdims=True), 1e-12)
-    means: Floats = np.add.reduce(family.responses, axis=1, keepdims=True) / whole.take(family.owner, axis=0)
-    return means
+    return np.asarray(np.add.reduce(family.responses, axis=1, keepdims=True) / whole.take(family.owner, axis=0))
 
 
 def _reach(families: Sequence[Family], width: int) -> slice:

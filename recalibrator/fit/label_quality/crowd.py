@@ -68,8 +68,7 @@ def log_likelihood_ratios(chances: Chances, errors: Floats, log_odds: Floats) ->
     """
     before, after = chances.at(0.0), chances.at(log_odds[:, None])
     right, wrong = np.log((1.0 - after) / (1.0 - before)), np.log(after / before)
-    found: Floats = np.where(errors > 0.0, wrong, right).sum(axis=1)
-    return found
+    return np.asarray(np.where(errors > 0.0, wrong, right).sum(axis=1))
 
 
 def odds_posterior(chances: Chances, errors: Floats, *, rising: bool) -> OddsPosterior:
@@ -436,10 +435,6 @@ def details(quality: LabelQuality, labels: LabelTable) -> dict[str, JsonValue]:
         _, errors = _answers(suspicion, labels, audit.opened_us)
         shown |= {"answered": len(errors), "errors": int(errors.sum())}
     if last is not None:
-        shown["last"] = {
-            "verdict": last.verdict,
-            "answers": last.answers,
-            "errors": last.errors,
-            "at": from_us(last.at_us).isoformat(),
-        }
+        said = {name: getattr(last, name) for name in ("verdict", "answers", "errors")}
+        shown["last"] = {**said, "at": from_us(last.at_us).isoformat()}
     return shown

@@ -59,8 +59,7 @@ class Tally(NamedTuple):
     @property
     def given(self) -> Floats:
         """How many labels each has given in the longest window, shape (labelers,)."""
-        count: Floats = self.labels[-1, :, :_LARGE_APART].sum(axis=(1, 2))
-        return count
+        return np.asarray(self.labels[-1, :, :_LARGE_APART].sum(axis=(1, 2)))
 
 
 def tally(rows: Floats, cells: int, labelers: int, target: float) -> Tally:
@@ -109,8 +108,7 @@ def log_evidence(own: Tally, others: Tally) -> Floats:
     by_kind = np.concatenate((cells, cells.sum(axis=1, keepdims=True)), axis=1)
     all_of_them = np.concatenate((by_kind, by_kind.sum(axis=2, keepdims=True)), axis=2)
     alternatives = all_of_them.shape[1] * all_of_them.shape[2]
-    found: Floats = logsumexp(all_of_them, axis=(1, 2)) - np.log(alternatives)
-    return found
+    return np.asarray(logsumexp(all_of_them, axis=(1, 2)) - np.log(alternatives))
 
 
 def difference(own: Tally, others: Tally, window: int) -> float:
@@ -259,5 +257,4 @@ def _rows(labels: LabelTable) -> Floats:
         & (table[:, at.GROUP] < labels.groups - 1)
     )
     rows = table[known]
-    ordered: Floats = rows[np.argsort(rows[:, at.ROUTED_US], kind="stable")]
-    return ordered
+    return np.asarray(rows[np.argsort(rows[:, at.ROUTED_US], kind="stable")])

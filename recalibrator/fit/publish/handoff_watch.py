@@ -23,7 +23,7 @@ from schemas.labelled import LabelledExample
 from schemas.routed import DecisionReason
 from schemas.settings import HandoffSettings
 from schemas.status import HandoffStatus
-from schemas.traffic import TrafficSummary, VersionTraffic
+from schemas.traffic import TrafficSummary
 
 LOSS_MOST = 0.002
 """micro-F1 on escalated queries that handing over may cost: less than a version's estimate is certain of. Where labels
@@ -101,19 +101,8 @@ class HandoffWatch(Part):
             self._loss = self._estimated_loss()
 
     def take_traffic(self, summary: TrafficSummary) -> None:
-        """Take one summary's counts in."""
-        if self.name is not None:
-            self.on_traffic(summary.versions)
-
-    def _count(self, pair: _Pair, sign: int) -> None:
-        values = np.array(pair, dtype=np.float64)
-        self._sums += sign * values
-        self._squares += sign * np.outer(values, values)
-        self._differing += sign * (pair[:2] != pair[2:])
-
-    def on_traffic(self, parts: tuple[VersionTraffic, ...]) -> None:
         """Take the counts of what was routed under this handoff in."""
-        for part in parts:
+        for part in summary.versions if self.name is not None else ():
             if part.handoff != self.name or not part.large_calls:
                 continue
             kept = 0.5 ** (part.large_calls / _RECENT_CALLS)
@@ -122,6 +111,12 @@ class HandoffWatch(Part):
             self._asked_again = kept * self._asked_again + part.asked_again
             self._guarded = min(MAX_INTEGER, self._guarded + part.guarded)
             self._agreeing = min(MAX_INTEGER, self._agreeing + part.guard_agreeing)
+
+    def _count(self, pair: _Pair, sign: int) -> None:
+        values = np.array(pair, dtype=np.float64)
+        self._sums += sign * values
+        self._squares += sign * np.outer(values, values)
+        self._differing += sign * (pair[:2] != pair[2:])
 
     @property
     def loss(self) -> Interval | None:
@@ -148,10 +143,8 @@ class HandoffWatch(Part):
     @property
     def costs_too_much(self) -> bool:
         """Whether labels show that it costs more than it may."""
-        if self._settings is None or self._is_off:
-            return False
-        loss = self.loss
-        return loss is not None and loss.lower > self._loss_most
+        is_on = self._settings is not None and not self._is_off
+        return is_on and self._loss is not None and self._loss.lower > self._loss_most
 
     def end(self) -> None:
         """Hand nothing over from now on."""

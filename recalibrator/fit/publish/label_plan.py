@@ -53,8 +53,7 @@ def steady_noise(spread: float | Floats, per_query: float | Floats, half_life: f
     """
     rate = np.asarray(per_query, dtype=np.float64)
     noise = np.asarray(spread) * log(2.0) / (2.0 * half_life * np.where(rate > 0.0, rate, 1.0))
-    known: Floats = np.where((rate > 0.0) & ~np.isnan(noise), noise, inf)
-    return known
+    return np.asarray(np.where((rate > 0.0) & ~np.isnan(noise), noise, inf))
 
 
 def left_unknown(noise: Floats, unseen: Floats) -> Floats:

@@ -137,8 +137,7 @@ def exact_share(labels: LabelTable, since_us: int) -> float | None:
 def _of_served(labels: LabelTable, since_us: int, until_us: float = inf) -> Floats:
     """Return the rows of labels that count, of queries routed in this time."""
     table, routed_us = labels.table, labels.table[:, at.ROUTED_US]
-    rows: Floats = table[(routed_us >= since_us) & (routed_us < until_us) & (table[:, at.STANDING] > 0.0)]
-    return rows
+    return np.asarray(table[(routed_us >= since_us) & (routed_us < until_us) & (table[:, at.STANDING] > 0.0)])
 
 
 KEPT_VERDICTS = 1_000

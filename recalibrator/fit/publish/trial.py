@@ -116,27 +116,16 @@ class Trials(Part):
 
     def _keep(self, example: LabelledExample, of_this: bool) -> None:
         known = self._labels.get(example.query_id)
-        labelled_us = to_us(example.labelled_at)
         # Of one query the highest revision counts; when all else is equal, withdrawing does.
-        if known is not None and (known.revision, known.labelled_us, not known.counts) >= (
-            example.revision,
-            labelled_us,
-            example.retracted,
-        ):
+        rank = example.revision, to_us(example.labelled_at), example.retracted
+        if known is not None and (known.revision, known.labelled_us, not known.counts) >= rank:
             return
         served, gold = example.served, example.gold_count
         assert served is not None
         assert gold is not None
-        self._labels[example.query_id] = _Label(
-            example.revision,
-            labelled_us,
-            not example.retracted,
-            of_this,
-            min(served.true_positives, _PAIRS_MOST),
-            min(served.predicted + gold, _PAIRS_MOST),
-            not example.served_exact,
-            _asked(example),
-        )
+        hits, size = min(served.true_positives, _PAIRS_MOST), min(served.predicted + gold, _PAIRS_MOST)
+        counts, wrong, asked = not example.retracted, not example.served_exact, _asked(example)
+        self._labels[example.query_id] = _Label(*rank[:2], counts, of_this, hits, size, wrong, asked)
         while len(self._labels) > KEPT_LABELS:
             del self._labels[next(iter(self._labels))]
 

@@ -106,7 +106,7 @@ def test_flips_of_settled_labels_are_shares_corrected(labels: list[tuple[float, 
 def test_a_withdrawn_label_is_no_correction(labels: list[tuple[float, float]], latest: int) -> None:
     revisions = revised(labels, 1e9, latest)
     for serial in range(len(labels)):
-        revisions.withdrawn(serial)
+        revisions.moved(serial, None)
     assert revisions.flips()[:2] == (0.0, 0.0)
 
 
@@ -116,7 +116,7 @@ def test_labels_withdrawn_in_proportion_say_nothing(errors: int) -> None:
     revisions = revised([(one, one) for one in said])
     for kind in (said == 0.0, said == 1.0):
         for serial in np.flatnonzero(kind)[::10]:
-            revisions.withdrawn(serial)
+            revisions.moved(serial, None)
     assert max(revisions.flips()) < 0.02
 
 
@@ -124,7 +124,7 @@ def test_withdrawn_slips_widen_what_first_labels_may_say() -> None:
     """A tenth of right answers is called wrong at first, and each such label withdrawn: nobody knows that it was."""
     revisions = revised([(float(number % 10 == 0), float(number % 10 == 0)) for number in range(LABELS)])
     for serial in range(0, LABELS, 10):
-        revisions.withdrawn(serial)
+        revisions.moved(serial, None)
     least, most = revisions.flips().range(0.0)
     assert least == 0.0
     assert most == pytest.approx(0.1, abs=0.06)

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import math
 from collections import deque
+from collections.abc import Iterable
 from datetime import UTC, datetime, timedelta
 
 import numpy as np
@@ -24,6 +25,7 @@ from schemas.settings import LabelAllowance
 from schemas.traffic import GridSpec, TrafficSummary, VersionTraffic
 from tests.support.cascade_stream import drive, typo_world
 from tests.support.cascade_stream import settings as of_stream
+from tests.support.cores import driven, in_force, present, restarted
 from tests.support.orders import order
 from tests.support.versions import sealed_version
 
@@ -35,47 +37,46 @@ def part(cost: float, queries: int = 100, version: int | None = 1) -> VersionTra
     return VersionTraffic(calibration_version=version, queries=queries, cost_sequential=cost)
 
 
+def book(pacer: Pacer, part: VersionTraffic) -> None:
+    pacer.take_traffic(summarised(part))
+
+
+def paid(parts: Iterable[VersionTraffic]) -> Pacer:
+    """Return an account that has booked one summary after the other."""
+    pacer = Pacer(BUDGET, CONSTANTS)
+    for one in parts:
+        book(pacer, one)
+    return pacer
+
+
 def test_what_was_left_over_may_be_spent() -> None:
     """Cheap queries raise what the next ones may cost, dear ones lower it; exact ones change nothing."""
-    cheap, dear, exact = (Pacer(BUDGET, CONSTANTS) for _ in range(3))
-    cheap.on_traffic([part(160.0)])
-    dear.on_traffic([part(180.0)])
-    exact.on_traffic([part(170.0)])
+    cheap, dear, exact = (paid([part(cost)]) for cost in (160.0, 180.0, 170.0))
     assert dear.allowed < BUDGET == exact.allowed < cheap.allowed
-    assert cheap.standing.realised == 1.6
-    assert cheap.standing.queries == 100
+    assert (cheap.standing.realised, cheap.standing.queries) == (1.6, 100)
 
 
 def test_a_cold_start_is_outside_the_budget() -> None:
     """Queries that no version decided run both models, which the versions after them are not to save up."""
-    pacer = Pacer(BUDGET, CONSTANTS)
-    pacer.on_traffic([part(400.0, version=None)])
-    assert pacer.allowed == BUDGET
-    assert pacer.standing.realised is None
+    pacer = paid([part(400.0, version=None)])
+    assert (pacer.allowed, pacer.standing.realised) == (BUDGET, None)
 
 
 @given(st.lists(st.tuples(st.floats(0.0, 2.0**52), st.integers(0, 2**53 - 1)), max_size=30))
 def test_no_past_makes_corrections_unbounded(costs: list[tuple[float, int]]) -> None:
     """Whatever was spent, the next queries may cost what the budget says, give or take the largest correction."""
-    pacer = Pacer(BUDGET, CONSTANTS)
-    for cost, queries in costs:
-        pacer.on_traffic([part(cost, queries)])
     most = CONSTANTS.correction_most * BUDGET
-    assert BUDGET - most <= pacer.allowed <= BUDGET + most
+    assert BUDGET - most <= paid(part(*one) for one in costs).allowed <= BUDGET + most
 
 
 @given(st.lists(st.tuples(st.floats(100.0, 400.0), st.integers(1, 5_000)), min_size=1, max_size=30))
 def test_realised_cost_is_that_of_the_window(costs: list[tuple[float, int]]) -> None:
     """The realised cost is the mean over the latest summaries that together hold at least the window's queries."""
-    pacer = Pacer(BUDGET, CONSTANTS)
-    for cost, queries in costs:
-        pacer.on_traffic([part(cost, queries)])
     taken: list[tuple[float, int]] = []
     for one in reversed(costs):
-        if sum(queries for _, queries in taken) >= CONSTANTS.budget_queries:
-            break
-        taken.append(one)
-    standing = pacer.standing
+        if sum(queries for _, queries in taken) < CONSTANTS.budget_queries:
+            taken.append(one)
+    standing = paid(part(*one) for one in costs).standing
     assert standing.queries == sum(queries for _, queries in taken)
     assert standing.realised == pytest.approx(sum(cost for cost, _ in taken) / standing.queries)
 
@@ -95,7 +96,7 @@ def windows(lag: int, *, jump: float = 1.0, queries: int = 60_000, seed: int = 5
         costs.append(cost)
         late.append(part(float(cost.sum()), 50, version))
         if len(late) > lag:
-            pacer.on_traffic([late.popleft()])
+            book(pacer, late.popleft())
         if batch % 5 == 0:
             rate, version = (pacer.allowed - SMALL) / LARGE, version + 1
             pacer.published(version)
@@ -126,18 +127,18 @@ def test_a_late_correction_is_spread_over_more_queries() -> None:
     for version in range(2, 30):
         for pacer, unseen in ((prompt, 0), (late, 1_000)):
             pacer.published(version)
-            pacer.on_traffic([part(BUDGET * unseen, unseen, version - 1)])
-            pacer.on_traffic([part(BUDGET * 100, 100, version)])
+            book(pacer, part(BUDGET * unseen, unseen, version - 1))
+            book(pacer, part(BUDGET * 100, 100, version))
     assert prompt.horizon == CONSTANTS.pace_queries
     assert late.horizon == pytest.approx(1_000 / np.sqrt(2.0))
 
 
 def test_a_restored_account_goes_on_exactly() -> None:
     """State goes through a snapshot; of another budget only what queries have cost is carried over."""
-    pacer = Pacer(BUDGET, CONSTANTS)
+    pacer = paid(())
     pacer.published(2)
     for cost in (150.0, 190.0, 171.0):
-        pacer.on_traffic([part(cost)])
+        book(pacer, part(cost))
     same, other = Pacer(BUDGET, CONSTANTS), Pacer(2.0, CONSTANTS)
     for one in (same, other):
         load(one, dump(pacer))
@@ -153,7 +154,10 @@ FIRST = LabelShares(0.05, 0.1)
 
 
 def summary(at_s: float, queries: int, labels: int) -> TrafficSummary:
-    part = VersionTraffic(calibration_version=1, queries=queries, labels_requested=labels)
+    return summarised(VersionTraffic(calibration_version=1, queries=queries, labels_requested=labels), at_s)
+
+
+def summarised(part: VersionTraffic, at_s: float = 0.0) -> TrafficSummary:
     at = START + timedelta(seconds=at_s)
     return TrafficSummary(workload="w", first_routed_at=at, last_routed_at=at, grid=GridSpec(), versions=(part,))
 
@@ -167,12 +171,11 @@ def queries_a_second(at_s: float) -> float:
     return rate * (10.0 if 13.0 < hour < 13.3 or 20.0 < hour < 20.2 else 1.0)
 
 
-def days(spending: LabelSpending, count: int = 3) -> tuple[list[int], list[int]]:
-    """Return the labels asked for and the queries of each day."""
-    rng, shares, since = np.random.default_rng(3), FIRST, 0
-    asked, routed = [0] * count, [0] * count
-    for step in range(int(count * 86_400 / STEP_S)):
-        at_s = step * STEP_S
+def days(**allowance: float) -> tuple[list[int], list[int]]:
+    """Return the labels asked for and the queries of each of three days."""
+    rng, shares, since, spending = np.random.default_rng(3), FIRST, 0, LabelSpending(LabelAllowance(**allowance))
+    asked, routed = [0] * 3, [0] * 3
+    for at_s in np.arange(0.0, 3 * 86_400, STEP_S).tolist():
         if not (queries := rng.poisson(STEP_S * queries_a_second(at_s))):
             continue
         above = rng.binomial(queries, ESCALATED)
@@ -188,25 +191,23 @@ def days(spending: LabelSpending, count: int = 3) -> tuple[list[int], list[int]]
 
 def test_a_day_has_the_labels_of_its_budget() -> None:
     """Over nights, bursts and an outage each day has its labels within 2 %."""
-    asked, _ = days(LabelSpending(LabelAllowance(per_day=2_000)))
+    asked, _ = days(per_day=2_000)
     assert asked == [pytest.approx(2_000, rel=0.02)] * 3
 
 
 def test_a_budget_by_queries_is_kept() -> None:
-    asked, routed = days(LabelSpending(LabelAllowance(per_queries=0.02)))
+    asked, routed = days(per_queries=0.02)
     assert [a / b for a, b in zip(asked, routed, strict=True)] == [pytest.approx(0.02, rel=0.02)] * 3
 
 
 def test_after_an_outage_nobody_is_flooded() -> None:
     """What an outage of a week left over is not asked for at once: shares grow twofold at most, to four times."""
-    spending, shares = LabelSpending(LabelAllowance(per_day=864)), FIRST
+    spending = LabelSpending(LabelAllowance(per_day=864))
     for step in range(100):
         spending.take_traffic(summary(step * STEP_S, 60, 0))
-    before = spending.shares(ESCALATED, None)
-    assert before is not None
+    before = present(spending.shares(ESCALATED, None))
     spending.take_traffic(summary(7 * 86_400.0, 60, 0))
-    shares = spending.shares(ESCALATED, before) or before
-    assert shares.kept <= 2.0 * before.kept
+    assert present(spending.shares(ESCALATED, before)).kept <= 2.0 * before.kept
 
 
 @given(
@@ -243,8 +244,7 @@ def test_two_ways_to_say_how_many_labels_are_refused() -> None:
 def test_routers_ask_for_what_the_budget_says() -> None:
     """The fold publishes shares that keep the budget, from cold start on, and explores no more than is labelled."""
     world = typo_world(16_000, 20_000)
-    core = Recalibrator(of_stream(labels={"per_queries": 0.08}, sampling={"exploration_probability": 0.03}))
-    drive(core, world.draw, 6_000)
+    core = driven(world, 6_000, labels={"per_queries": 0.08}, sampling={"exploration_probability": 0.03})
     run = drive(core, world.draw, 10_000, first=6_000, mean_delay=1.0)
     assert run.labels / 10_000 == pytest.approx(0.08, rel=0.15)
     for _, version in run.versions:
@@ -256,28 +256,18 @@ def test_a_roll_back_asked_for_labels_by_the_default_shares() -> None:
     world = typo_world(8_000, 20_000)
     core = Recalibrator(of_stream(labels={"per_day": 40_000}, sampling={"exploration_probability": 0.03}))
     first = drive(core, world.draw, 8_000).versions[0][1]
-    before = core.current
-    assert before is not None
-    assert 0.0 < before.label_shares.kept < 0.05
-    version = order(core, "activate", version=first.version)
-    assert version is not None
-    assert version.label_shares == before.label_shares
+    before = in_force(core).label_shares
+    assert 0.0 < before.kept < 0.05
+    assert present(order(core, "activate", version=first.version)).label_shares == before
 
 
 def test_a_workload_without_labels_asks_for_none() -> None:
     """Labels per day of 0: the next version asks for none and explores nothing, and the state says so."""
     world = typo_world(8_000, 20_000)
-    core = Recalibrator(of_stream())
-    drive(core, world.draw, 4_000)
-    free = of_stream(labels={"per_day": 0}, sampling={"exploration_probability": 0.03})
-    core = Recalibrator.restore(free, core.snapshot())
+    core = restarted(driven(world, 4_000), labels={"per_day": 0}, sampling={"exploration_probability": 0.03})
     drive(core, world.draw, 400, first=4_000)
-    run = drive(core, world.draw, 3_600, first=4_400, mean_delay=1.0)
-    version = core.current
-    assert version is not None
-    assert not any(version.label_shares)
-    assert version.exploration_probability == 0.0
-    assert run.labels == 0
+    run, version = drive(core, world.draw, 3_600, first=4_400, mean_delay=1.0), in_force(core)
+    assert not any((*version.label_shares, version.exploration_probability, run.labels))
     assert core.status().state == "label_free"
 
 

@@ -52,7 +52,7 @@ def test_curves_are_lines_shrunk_to_wider_ones_and_the_mean(seed: int, begins: i
     rng, filled = np.random.default_rng(seed), slice(begins, begins + count)
     families = (family(rng, 9, (0, 0, 1), filled), family(rng, 13, (1, 0), filled))
 
-    for one, fit in zip(families, shrunk_local_linear(families, WIDE, PRIOR, RIDGE), strict=True):
+    for one, fit in zip(families, shrunk_local_linear(families, WIDE, PRIOR), strict=True):
         for row, owner in enumerate(one.owner):
             weight, square, response = one.weight[owner], one.weight_square[owner], one.responses[row]
             mean = response.sum() / max(weight.sum(), 1e-12)

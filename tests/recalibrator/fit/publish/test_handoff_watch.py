@@ -10,10 +10,12 @@ import pytest
 from recalibrator.fit.codec import dump
 from recalibrator.fit.decide.candidate import View
 from recalibrator.fit.publish.handoff_watch import KEPT_LABELS, LEAST_DIFFERING, HandoffWatch
-from schemas import LabelledExample, OutcomeCounts, VersionTraffic
+from schemas import LabelledExample, OutcomeCounts, TrafficSummary, VersionTraffic
 from schemas.settings import HandoffSettings
 from schemas.status import HandoffStatus
+from schemas.traffic import GridSpec
 from tests.support.cascade_stream import FIELDS, START, Answers, example
+from tests.support.cores import present
 
 NAME = "field@0.9"
 
@@ -56,10 +58,9 @@ def test_the_loss_is_that_of_counted_answers() -> None:
     """Every answer predicts all fields, so that micro-F1 is the share of right ones."""
     pairs = draws(400, 0.3, 0.8, seed=1)
     found, _ = took(pairs, limit=1.0)
-    assert found.loss is not None
-    alone, large = (sum(counts) / (FIELDS * len(pairs)) for counts in zip(*pairs, strict=True))
-    assert found.loss.estimate == pytest.approx(alone - large)
-    assert found.loss.lower < alone - large < found.loss.upper
+    loss, (alone, large) = present(found.loss), (sum(each) / (FIELDS * len(pairs)) for each in zip(*pairs, strict=True))
+    assert loss.estimate == pytest.approx(alone - large)
+    assert loss.lower < alone - large < loss.upper
 
 
 def test_a_handoff_that_costs_what_it_may_is_rarely_ended() -> None:
@@ -77,8 +78,7 @@ def test_a_costly_handoff_is_ended_within_a_thousand_labels() -> None:
 
 def test_nothing_is_concluded_from_a_handful_of_differences() -> None:
     found, ended = took([(6, 0)] * (LEAST_DIFFERING - 1), limit=0.0)
-    assert ended is None
-    assert found.loss is None
+    assert (ended, found.loss) == (None, None)
 
 
 def test_corrections_and_withdrawals_end_where_right_labels_do() -> None:
@@ -90,19 +90,14 @@ def test_corrections_and_withdrawals_end_where_right_labels_do() -> None:
         mended.take_label(label(number, alone, large, revision=2), "corrected")
     for number in range(200, 300):
         mended.take_label(label(number, 1, 1, retracted=True, revision=2), "withdrawn")
-    assert right.loss is not None
-    assert mended.loss is not None
-    assert mended.loss.model_dump() == pytest.approx(right.loss.model_dump())
+    assert present(mended.loss).model_dump() == pytest.approx(present(right.loss).model_dump())
 
 
 @pytest.mark.parametrize(
     "changes",
     [
-        {"reason": "exploration"},
-        {"reason": "cold_start"},
-        {"reason": "degraded"},
-        {"large_alone": None},
-        {"label_requested": False},
+        *({"reason": reason} for reason in ("exploration", "cold_start", "degraded")),
+        *({"large_alone": None}, {"label_requested": False}),
     ],
 )
 def test_only_escalated_queries_with_both_answers_count(changes: dict[str, Any]) -> None:
@@ -116,22 +111,19 @@ def test_the_oldest_labels_leave() -> None:
     found = watch(1.0)
     for number in range(KEPT_LABELS + 100):
         found.take_label(label(number, 5, 5 if number < 100 else 4), "added")
-    assert found.loss is not None
-    assert found.loss.estimate == pytest.approx(1 / FIELDS)
-
-
-def traffic(**changes: Any) -> VersionTraffic:
-    content = {"calibration_version": 1, "queries": 400, "large_calls": 100, "handoff": NAME}
-    content |= {"handed_over": 60, "asked_again": 3, "guarded": 10, "guard_agreeing": 9}
-    return VersionTraffic.model_validate(content | changes)
+    assert present(found.loss).estimate == pytest.approx(1 / FIELDS)
 
 
 def test_the_status_says_what_was_handed_over() -> None:
     """And how often that changed the answer. Traffic under another handoff says nothing of this one."""
-    found = watch()
-    found.on_traffic((traffic(), traffic(handoff=None), traffic(handoff="token@0.8", guard_agreeing=0)))
+    found, counted = watch(), {"handed_over": 60, "asked_again": 3, "guarded": 10, "guard_agreeing": 9}
+    ours = VersionTraffic(calibration_version=1, queries=400, large_calls=100, handoff=NAME, **counted)
+    others = ({"handoff": None}, {"handoff": "token@0.8", "guard_agreeing": 0})
+    parts = (ours, *(ours.model_copy(update=other) for other in others))
+    grid = GridSpec()
+    summary = TrafficSummary(workload="w", first_routed_at=START, last_routed_at=START, grid=grid, versions=parts)
+    found.take_traffic(summary)
     status = shown(found)
-    assert status is not None
     assert (status.name, status.active, status.guarded, status.agreement) == (NAME, True, 10, 0.9)
     assert status.handed_over_share == pytest.approx(0.6)
     assert status.asked_again_share == pytest.approx(0.03)
@@ -146,25 +138,14 @@ def test_a_handoff_that_was_ended_stays_ended_after_a_restart() -> None:
     assert (again.in_versions, again.name) == (ended.in_versions, None)
 
 
-@pytest.mark.parametrize(
-    ("was_on", "was_ended", "is_on", "same"),
-    [
-        (False, False, False, True),
-        (False, False, True, False),
-        (True, False, False, False),
-        (True, True, False, True),
-        (True, True, True, True),
-        (True, False, True, True),
-    ],
-)
-def test_labels_count_on_only_if_as_much_is_handed_over(was_on: bool, was_ended: bool, is_on: bool, same: bool) -> None:
-    former, now = (
-        HandoffWatch(HandoffSettings() if was_on else None),
-        HandoffWatch(HandoffSettings() if is_on else None),
-    )
+@pytest.mark.parametrize("is_on", [True, False])
+@pytest.mark.parametrize(("was_on", "was_ended"), [(False, False), (True, False), (True, True)])
+def test_labels_count_on_only_if_as_much_is_handed_over(was_on: bool, was_ended: bool, is_on: bool) -> None:
+    """What was ended goes on as it was, and is as good as none where none is configured any more."""
+    former, now = (HandoffWatch(HandoffSettings() if has_one else None) for has_one in (was_on, is_on))
     if was_ended:
         former.end()
-    assert now.take_back(dump(former)) is same
+    assert now.take_back(dump(former)) is (was_on == is_on or was_ended)
 
 
 def test_another_margin_begins_switched_on() -> None:
