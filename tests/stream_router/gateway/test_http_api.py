@@ -8,6 +8,8 @@ from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager, suppress
 from functools import partial
 from hashlib import sha256
+from threading import Event, current_thread
+from threading import enumerate as threads
 from typing import Any
 
 import aiohttp
@@ -17,7 +19,7 @@ from schemas.routed import QueryEvent, RoutedEvent
 from schemas.settings import GatewaySettings
 from stream_router.gateway import admission, http_api
 from stream_router.gateway import service as gateway_service
-from tests.support.gateways import RunningGateway, cluster, echo, gateway, gateway_settings
+from tests.support.gateways import DEADLINE_S, RunningGateway, cluster, echo, gateway, gateway_settings
 from tests.support.memory_broker import broker as memory
 from tests.support.memory_broker.broker import MemoryCluster, MemoryPublisher
 from ucci_runtime.broker.errors import BrokerUnreachable
@@ -464,3 +466,24 @@ async def test_the_status_names_the_gateway() -> None:
         assert (own["instance_id"], own["ready"], own["counters"]["results"]) == ("gateway-0", True, 1)
         await running.until(lambda: bool(topics.records("ucci.routers")), "a status on the topic")
     assert json.loads(topics.records("ucci.routers")[-1].value or b"")["instance_id"] == "gateway-0"
+
+
+async def test_a_last_report_under_way_aborted_the_process(monkeypatch: pytest.MonkeyPatch) -> None:
+    """On a busy machine a drained router ended with -6, as a thread does that comes back while the interpreter ends."""
+    sent = Event()
+
+    def slowly(_: MemoryPublisher, timeout_s: float = 0.0) -> None:
+        if current_thread().name == "heartbeat":
+            sent.wait(DEADLINE_S + timeout_s)
+
+    before = set(threads())
+    monkeypatch.setattr(MemoryPublisher, "close", slowly)
+    async with gateway() as asked:
+        pass
+    try:
+        assert asked.service.hangs, "the process ends without the interpreter's clean-up"
+    finally:
+        sent.set()
+        for thread in {one for one in threads() if one.name == "heartbeat"} - before:
+            thread.join(DEADLINE_S)
+    assert not asked.service.hangs
