@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import NamedTuple, Protocol
 
 from schemas.calibration import CalibrationVersion
@@ -74,8 +73,7 @@ class TokenMark(NamedTuple):
     margin: float
 
 
-@dataclass(frozen=True, slots=True)
-class Reply:
+class Reply(NamedTuple):
     """What a model said."""
 
     text: str

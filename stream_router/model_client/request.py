@@ -7,8 +7,7 @@ text is then known only from a stream, in which both come together.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 from pydantic_core import to_json
 
@@ -21,8 +20,7 @@ _PAIR = 2
 _PATHS = {"completions": "/completions", "chat": "/chat/completions"}
 
 
-@dataclass(frozen=True, slots=True)
-class ModelRequest:
+class ModelRequest(NamedTuple):
     """A request: path under the server's base URL, body, how u is measured, and whether it streams."""
 
     path: str

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Collection, Mapping
-from dataclasses import dataclass
+from typing import NamedTuple
 
 from schemas.event import SignalKind
 
@@ -22,8 +22,7 @@ _PAIR = 2
 _ENTROPY_ALTERNATIVES = 5
 
 
-@dataclass(frozen=True, slots=True)
-class UncertaintySignal:
+class UncertaintySignal(NamedTuple):
     """One way to turn an answer's token probabilities into u = 1 - mean over the tokens of their certainty.
 
     Examples
