@@ -76,6 +76,9 @@ class Member:
     def output(self, value: bytes) -> OutputRecord:
         return OutputRecord(self.topic(OUTPUT), b"k", value)
 
+    def commit(self, records: list[OutputRecord], offsets: dict[Input, OffsetCommit]) -> CommitEnd:
+        return self.session.commit(records, offsets, self.reader.group())
+
     def close(self) -> None:
         self.reader.close()
         self.session.close()
@@ -117,7 +120,7 @@ def test_a_commit_shows_records_and_offsets_together(lab: Lab, member: Member) -
     offsets = {member.input(0): OffsetCommit(3, "note"), member.input(1): OffsetCommit(0)}
     record = OutputRecord(member.topic(OUTPUT), b"k", b"v", (("h", b"1"), ("none", None)))
     lab.append(member.input(0), b"1", b"2", b"3")
-    assert member.session.commit([record], offsets, member.reader.group()) == Committed((record,))
+    assert member.commit([record], offsets) == Committed((record,))
     (found,) = lab.process("checker").topic_reader("checker", [member.topic(OUTPUT)]).up_to_end()
     assert (found.key, found.value, found.headers) == (b"k", b"v", record.headers)
     member.reader.rewind()
@@ -126,19 +129,16 @@ def test_a_commit_shows_records_and_offsets_together(lab: Lab, member: Member) -
 
 def test_an_aborted_transaction_shows_nothing(lab: Lab, member: Member) -> None:
     """Its offsets are too large for the broker; the next transaction of the same session works."""
-    group = member.reader.group()
-    refused = {member.input(): OffsetCommit(1, "x" * 6_000)}
-    refusal = member.session.commit([member.output(b"lost")], refused, group)
+    refusal = member.commit([member.output(b"lost")], {member.input(): OffsetCommit(1, "x" * 6_000)})
     assert isinstance(refusal, Aborted)
     assert refusal.is_metadata_too_long, "the same commit would be refused for ever"
-    end = member.session.commit([member.output(b"kept")], {member.input(): OffsetCommit(1)}, group)
-    assert isinstance(end, Committed)
+    assert isinstance(member.commit([member.output(b"kept")], {member.input(): OffsetCommit(1)}), Committed)
     assert values(lab, OUTPUT) == [b"kept"]
 
 
 def test_metadata_of_4000_characters_comes_back(member: Member) -> None:
     note = OffsetCommit(7, "x" * 4_000)
-    assert isinstance(member.session.commit([], {member.input(): note}, member.reader.group()), Committed)
+    assert isinstance(member.commit([], {member.input(): note}), Committed)
     member.reader.rewind()
     assert member.notes.committed[member.input()] == note
 
@@ -147,11 +147,10 @@ def test_metadata_of_4000_characters_comes_back(member: Member) -> None:
 def test_an_unseen_end_is_found_in_the_groups_offsets(lab: Lab, member: Member, *, is_committed: bool) -> None:
     lab.unseen(is_committed=is_committed)
     offset = OffsetCommit(5, "done")
-    end = member.session.commit([member.output(b"first")], {member.input(): offset}, member.reader.group())
+    end = member.commit([member.output(b"first")], {member.input(): offset})
     assert isinstance(end, Unknown)
     assert end.offsets == {member.input(): offset if is_committed else None}
-    again = member.session.commit([member.output(b"second")], {member.input(): offset}, member.reader.group())
-    assert isinstance(again, Committed)
+    assert isinstance(member.commit([member.output(b"second")], {member.input(): offset}), Committed)
     assert values(lab, OUTPUT) == [b"first", b"second"][not is_committed :]
 
 
@@ -161,9 +160,8 @@ def test_a_newer_process_of_the_same_name_fences_the_older(lab: Lab, member: Mem
     with pytest.raises(Fenced):
         drive([member.reader], lambda: False)
     with pytest.raises(Fenced):
-        member.session.commit([member.output(b"old")], {member.input(): OffsetCommit(1)}, member.reader.group())
-    end = newer.session.commit([newer.output(b"new")], {newer.input(): OffsetCommit(1)}, newer.reader.group())
-    assert isinstance(end, Committed)
+        member.commit([member.output(b"old")], {member.input(): OffsetCommit(1)})
+    assert isinstance(newer.commit([newer.output(b"new")], {newer.input(): OffsetCommit(1)}), Committed)
     assert values(lab, OUTPUT) == [b"new"]
     newer.close()
 
@@ -177,7 +175,7 @@ def test_a_record_too_large_is_written_as_what_it_names_instead(lab: Lab, member
 
     large = OutputRecord(member.topic(OUTPUT), b"k", b"x" * (MAX_BYTES + 5_000), instead=smaller)
     plain = member.output(b"plain")
-    end = member.session.commit([plain, large], {member.input(): OffsetCommit(1)}, member.reader.group())
+    end = member.commit([plain, large], {member.input(): OffsetCommit(1)})
     assert end == Committed((plain, member.output(b"small")))
     assert [MAX_BYTES - 1_000 < limit <= MAX_BYTES for limit in limits] == [True]
     assert values(lab, OUTPUT) == [b"plain", b"small"]
@@ -186,10 +184,10 @@ def test_a_record_too_large_is_written_as_what_it_names_instead(lab: Lab, member
 def test_a_record_too_large_without_another_writes_nothing(lab: Lab, member: Member) -> None:
     large = OutputRecord(member.topic(OUTPUT), b"k", b"x" * (MAX_BYTES + 5_000))
     offsets = {member.input(): OffsetCommit(1)}
-    end = member.session.commit([member.output(b"plain"), large], offsets, member.reader.group())
+    end = member.commit([member.output(b"plain"), large], offsets)
     assert isinstance(end, Unknown)
     assert end.offsets == {member.input(): None}
-    assert isinstance(member.session.commit([], offsets, member.reader.group()), Committed)
+    assert isinstance(member.commit([], offsets), Committed)
     assert values(lab, OUTPUT) == []
 
 
@@ -222,7 +220,7 @@ def test_the_end_of_a_partition_lies_behind_its_markers(lab: Lab, member: Member
         return EndReached(source, 4) in seen
 
     drive([], at_end)
-    member.session.commit([], {source: OffsetCommit(4)}, member.reader.group())
+    member.commit([], {source: OffsetCommit(4)})
     member.reader.rewind()
     assert member.notes.committed[source] == OffsetCommit(4)
     assert member.reader.lag({source: 4})[source].records == 0
@@ -269,22 +267,15 @@ def test_a_new_assignment_ends_a_pause(lab: Lab, member: Member) -> None:
 def test_a_rewind_delivers_again_what_is_not_committed(lab: Lab, member: Member) -> None:
     lab.append(member.input(), b"0", b"1", b"2")
     collect(member.reader, 3)
-    member.session.commit([], {member.input(): OffsetCommit(1)}, member.reader.group())
+    member.commit([], {member.input(): OffsetCommit(1)})
     member.reader.rewind()
     assert [record.value for record in collect(member.reader, 2)] == [b"1", b"2"]
-
-
-def test_an_offset_that_the_log_has_lost_means_its_beginning(lab: Lab, member: Member) -> None:
-    lab.append(member.input(), *(b"%d" % number for number in range(6)))
-    lab.cut(member.input(), 4)
-    member.reader.read_from({member.input(0): 1, member.input(1): 0})
-    assert [record.offset for record in collect(member.reader, 2)] == [4, 5]
 
 
 def test_log_made_anew_was_taken_again_without_a_word(lab: Lab, member: Member) -> None:
     """A group beyond the end of its log, made anew or restored, began again at the log's beginning."""
     lab.append(member.input(), *(b"%d" % number for number in range(3)))
-    member.session.commit([], {member.input(): OffsetCommit(50)}, member.reader.group())
+    member.commit([], {member.input(): OffsetCommit(50)})
     member.close()
     again = Member(lab, "a")
     with pytest.raises(OffsetsBeyondLog, match=r"input, partition 0: .* before offset 50, and the log ends at 3: .*"):
@@ -295,7 +286,7 @@ def test_records_deleted_before_they_were_taken_count(lab: Lab, member: Member) 
     """A stopped consumer that retention has overtaken went on behind the gap without a word."""
     lab.append(member.input(), *(b"%d" % number for number in range(6)))
     collect(member.reader, 6)
-    member.session.commit([], {member.input(): OffsetCommit(1)}, member.reader.group())
+    member.commit([], {member.input(): OffsetCommit(1)})
     member.close()
     lab.cut(member.input(), 4)
     again = Member(lab, "a")
@@ -305,6 +296,7 @@ def test_records_deleted_before_they_were_taken_count(lab: Lab, member: Member) 
 
 
 def test_a_pause_outlasts_what_another_partition_has_lost(lab: Lab, member: Member) -> None:
+    """An offset that the log has lost means its beginning."""
     lab.append(member.input(0), *(b"%d" % number for number in range(6)))
     lab.append(member.input(1), b"paused")
     lab.cut(member.input(0), 4)
@@ -339,7 +331,7 @@ def test_rebalance_refuses_stale_batches(lab: Lab, member: Member) -> None:
     lost = next(iter(second.notes.committed))
     offsets = {lost: OffsetCommit(9)}
     assert isinstance(member.session.commit([member.output(b"stale")], offsets, stale), Aborted)
-    assert isinstance(second.session.commit([second.output(b"new")], offsets, second.reader.group()), Committed)
+    assert isinstance(second.commit([second.output(b"new")], offsets), Committed)
     assert values(lab, OUTPUT) == [b"new"]
     second.close()
 
@@ -350,7 +342,7 @@ def test_a_revoked_member_can_still_commit_what_it_took(lab: Lab) -> None:
     class Leaving(Notes):
         def revoked(self) -> None:
             offsets = {first.input(0): OffsetCommit(4), first.input(1): OffsetCommit(4)}
-            ends.append(first.session.commit([first.output(b"in time")], offsets, first.reader.group()))
+            ends.append(first.commit([first.output(b"in time")], offsets))
             super().revoked()
 
     first = Member(lab, "a", Leaving())
@@ -413,7 +405,7 @@ def test_a_member_that_is_alone_keeps_its_place(lab: Lab, member: Member) -> Non
 
 
 def test_a_restart_finds_its_partitions_and_offsets(lab: Lab, member: Member) -> None:
-    member.session.commit([], {member.input(): OffsetCommit(2, "x")}, member.reader.group())
+    member.commit([], {member.input(): OffsetCommit(2, "x")})
     member.close()
     again = Member(lab, "a")
     assert again.notes.events == ["assigned"]
