@@ -75,9 +75,8 @@ class KafkaBroker:
 
     def health(self) -> Health:
         """Return whether this process and the broker talk; never blocks, from any thread."""
-        contacts = [reader.contact for reader in self._readers]
         busy_s = [session.busy_since_s for session in self._sessions]
-        found = health(contacts, time.monotonic(), time.time(), busy_s)
+        found = health([reader.contact for reader in self._readers], time.monotonic(), time.time(), busy_s)
         address = self._settings.kafka.get(BOOTSTRAP_KEY)
         heard = None if found.heard is None else found.heard._replace(address=str(address))
         return found._replace(reason=f"{found.reason} ({address})" if found.reason else "", heard=heard)
@@ -115,7 +114,8 @@ class KafkaBroker:
             return made | reports(label, self._count, self._on_final)
 
         offsets = properties.offsets_properties(self._settings, self._names.group_id(name))
-        clients = SessionClients(transactional, offsets, self._room)
+        assert self._ask is not None
+        clients = SessionClients(transactional, offsets, self._ask)
         session = KafkaTransactionSession(label, clients, self._max_record_bytes, self._counted(name), self._closing)
         self._sessions.append(session)
         return session
@@ -141,12 +141,7 @@ class KafkaBroker:
     def publisher(self, name: str) -> KafkaPublisher:
         """Return a publisher; the one called ``heartbeat`` drops what it cannot send soon."""
         kind = properties.heartbeat_properties if name == HEARTBEAT else properties.publisher_properties
-        made = kind(self._settings) | reports(name, self._count, self._on_final)
-        return KafkaPublisher(name, made, self._count)
-
-    def _room(self) -> int:
-        assert self._ask is not None
-        return self._ask().max_record_bytes
+        return KafkaPublisher(name, kind(self._settings) | reports(name, self._count, self._on_final), self._count)
 
     def _counted(self, group: str) -> Count:
         """Return a count that adds the labels by which the service separates the counts of its groups."""

@@ -322,10 +322,9 @@ def _faults_together(settings: Settings) -> Iterator[str]:
 
 def _clients(settings: Settings) -> Iterator[tuple[type, Properties]]:
     """Yield every kind of client that a service makes, with its properties."""
-    group = _NAMES.group_id("router")
     yield AdminClient, admin_properties(settings)
     yield Consumer, group_properties(settings, _NAMES, "router")
-    yield Consumer, reader_properties(settings, group)
+    yield Consumer, reader_properties(settings, _NAMES.group_id("router"))
     yield Producer, transactional_properties(settings, _NAMES, "router", _ANY_SIZE)
     yield Producer, publisher_properties(settings)
     yield Producer, heartbeat_properties(settings)

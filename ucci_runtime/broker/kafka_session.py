@@ -37,7 +37,7 @@ from ucci_runtime.broker.kafka_lifeline import ask_group_offsets
 from ucci_runtime.broker.kafka_producer import TransactionalProducer
 from ucci_runtime.broker.kafka_properties import Properties, outsider
 from ucci_runtime.broker.kafka_records import source_of
-from ucci_runtime.broker.ports import Aborted, CommitEnd, Committed, GroupOffsets, Unknown
+from ucci_runtime.broker.ports import Aborted, CheckedTopics, CommitEnd, Committed, GroupOffsets, Unknown
 from ucci_runtime.broker.records import Count, Input, OffsetCommit, OutputRecord, Place
 
 #: Above what another transaction may hold these partitions back: its time-out, and the coordinator's next look.
@@ -108,8 +108,8 @@ class SessionClients(NamedTuple):
     transactional: Callable[[int], Properties]
     #: Properties of the consumer that asks for the group's offsets.
     offsets: Properties
-    #: Asks the broker for the largest record again; blocks.
-    max_record_bytes: Callable[[], int]
+    #: Checks the topics again, and with them the largest record; blocks.
+    check: Callable[[], CheckedTopics]
 
 
 class _Sent(NamedTuple):
@@ -326,7 +326,7 @@ class KafkaTransactionSession:
     def _room(self) -> int:
         """Read the topics' limits again; blocks for some seconds where a broker is away."""
         try:
-            return self._clients.max_record_bytes()
+            return self._clients.check().max_record_bytes
         except AccessDenied:
             raise
         except (BrokerError, TopicsUnusable) as error:

@@ -157,8 +157,7 @@ def _ask(admin: AdminClient, names: Sequence[str]) -> tuple[str, dict[str, Topic
     present = {name: metadata.topics[name] for name in names if name in metadata.topics}
     present = {name: topic for name, topic in present.items() if topic.error is None}
     resources = [ConfigResource(ResourceType.TOPIC, name) for name in present]
-    described = admin.describe_configs(resources, request_timeout=REQUEST_TIMEOUT_S) if resources else {}
-    configs = _configs(described)
+    configs = _configs(admin.describe_configs(resources, request_timeout=REQUEST_TIMEOUT_S) if resources else {})
     facts = {
         name: TopicFacts(len(topic.partitions), {key: str(entry.value) for key, entry in configs[name].items()})
         for name, topic in present.items()

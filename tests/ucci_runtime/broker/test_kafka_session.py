@@ -20,9 +20,10 @@ from tests.support.recalibrator_memory import Counts
 from ucci_runtime.broker import kafka_producer as producer
 from ucci_runtime.broker import kafka_session
 from ucci_runtime.broker.errors import AccessDenied, BrokerUnreachable, Fenced
-from ucci_runtime.broker.kafka_session import KafkaTransactionSession, SessionClients
+from ucci_runtime.broker.kafka_session import KafkaTransactionSession as Session
+from ucci_runtime.broker.kafka_session import SessionClients
 from ucci_runtime.broker.kafka_watched_calls import CallStuck, WatchedCalls
-from ucci_runtime.broker.ports import Aborted, Committed, GroupOffsets, Unknown
+from ucci_runtime.broker.ports import Aborted, CheckedTopics, Committed, GroupOffsets, Unknown
 from ucci_runtime.broker.records import Count, Input, OffsetCommit, OutputRecord
 from ucci_runtime.broker.transaction_states import TRANSACTIONAL
 
@@ -98,10 +99,10 @@ def stage_counts() -> Count:
     return partial(Counts(), stage="join")
 
 
-def new_session(room: Callable[[], int] = lambda: LIMIT, closing: Event | None = None) -> KafkaTransactionSession:
+def new_session(room: Callable[[], int] = lambda: LIMIT, closing: Event | None = None) -> Session:
     """Return a session whose topics take records of so many bytes when they are checked again."""
-    clients = SessionClients(lambda limit: {"message.max.bytes": limit}, {}, room)
-    return KafkaTransactionSession("join", clients, LIMIT, stage_counts(), closing or Event())
+    clients = SessionClients(lambda limit: {"message.max.bytes": limit}, {}, lambda: CheckedTopics("cluster", room()))
+    return Session("join", clients, LIMIT, stage_counts(), closing or Event())
 
 
 @pytest.fixture
@@ -123,12 +124,12 @@ def impatient(script: Script, monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.fixture
-def session(script: Script) -> Iterator[KafkaTransactionSession]:
+def session(script: Script) -> Iterator[Session]:
     with closing(new_session()) as made:
         yield made
 
 
-def test_records_and_offsets_go_in_one_transaction(session: KafkaTransactionSession) -> None:
+def test_records_and_offsets_go_in_one_transaction(session: Session) -> None:
     assert session.commit([RECORD, RECORD], OFFSETS, "group") == Committed((RECORD, RECORD))
     begun = ["init_transactions", "begin_transaction", "produce", "produce"]
     assert ScriptedProducer.calls == [*begun, "send_offsets_to_transaction", "commit_transaction"]
@@ -136,7 +137,7 @@ def test_records_and_offsets_go_in_one_transaction(session: KafkaTransactionSess
 
 
 @pytest.mark.parametrize("call", ["init_transactions", "send_offsets_to_transaction", "commit_transaction"])
-def test_unfinished_call_is_repeated(script: Script, session: KafkaTransactionSession, call: str) -> None:
+def test_unfinished_call_is_repeated(script: Script, session: Session, call: str) -> None:
     script[call] = [TIMED_OUT, TIMED_OUT]
     session.commit([RECORD], OFFSETS, "group")
     assert ScriptedProducer.calls.count(call) == 3
@@ -144,9 +145,7 @@ def test_unfinished_call_is_repeated(script: Script, session: KafkaTransactionSe
 
 
 @pytest.mark.parametrize("call", ["send_offsets_to_transaction", "commit_transaction"])
-def test_stale_generation_aborts_and_keeps_the_producer(
-    script: Script, session: KafkaTransactionSession, call: str
-) -> None:
+def test_stale_generation_aborts_and_keeps_the_producer(script: Script, session: Session, call: str) -> None:
     """If the group has moved on, the transaction aborts and the same producer goes on."""
     script[call] = [GENERATION]
     assert isinstance(session.commit([RECORD], OFFSETS, "group"), Aborted)
@@ -158,7 +157,7 @@ def test_stale_generation_aborts_and_keeps_the_producer(
 @pytest.mark.parametrize("kind", sorted(TRANSACTIONAL - {"InitProducerId"}))
 @pytest.mark.parametrize("is_committed", [True, False])
 def test_a_request_without_answer_raises_the_epoch(
-    script: Script, session: KafkaTransactionSession, kind: str, *, is_committed: bool
+    script: Script, session: Session, kind: str, *, is_committed: bool
 ) -> None:
     """Sent twice and answered once: the first one could arrive in the next transaction of its producer."""
     if not is_committed:
@@ -171,9 +170,7 @@ def test_a_request_without_answer_raises_the_epoch(
     assert ScriptedProducer.made == 2
 
 
-def test_a_client_that_logs_otherwise_raises_each_epoch(
-    session: KafkaTransactionSession, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_client_that_logs_otherwise_raises_each_epoch(session: Session, monkeypatch: pytest.MonkeyPatch) -> None:
     """What the log does not show answered counts as unanswered: each commit is slow then, and none is wrong."""
     monkeypatch.setattr(ScriptedProducer, "_line", lambda *_: None)
     for _ in range(3):
@@ -181,7 +178,7 @@ def test_a_client_that_logs_otherwise_raises_each_epoch(
     assert ScriptedProducer.made == 4
 
 
-def test_a_late_start_of_our_own_fences_once(script: Script, session: KafkaTransactionSession) -> None:
+def test_a_late_start_of_our_own_fences_once(script: Script, session: Session) -> None:
     """A start that was not answered may come late: its fence is forgiven, the next one is another process's."""
     ScriptedProducer.unanswered += ["InitProducerId"]
     session.start()
@@ -207,7 +204,7 @@ def test_a_dead_broker_held_each_new_producer_for_seconds(script: Script) -> Non
 
 @pytest.mark.usefixtures("impatient")
 def test_a_slow_broker_is_waited_for_longer_in_the_end(
-    script: Script, session: KafkaTransactionSession, monkeypatch: pytest.MonkeyPatch
+    script: Script, session: Session, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A client that has lost its way is left behind soon, but not one after the other where each call takes seconds."""
     waited = list[float]()
@@ -235,7 +232,7 @@ def test_a_slow_broker_is_waited_for_longer_in_the_end(
     ids=["a spoilt producer", "a call that never succeeds", "an abort that fails"],
 )
 def test_a_hopeless_call_replaces_the_producer(
-    script: Script, session: KafkaTransactionSession, failures: dict[str, KafkaError], reason: str
+    script: Script, session: Session, failures: dict[str, KafkaError], reason: str
 ) -> None:
     script |= {call: [error] for call, error in failures.items()}
     assert session.commit([RECORD], OFFSETS, "group") == Unknown(reason, dict.fromkeys(OFFSETS))
@@ -247,7 +244,7 @@ def test_a_hopeless_call_replaces_the_producer(
 @pytest.mark.parametrize(("error", "raised"), [(FENCED, Fenced), (DENIED, AccessDenied)])
 @pytest.mark.parametrize("call", ["init_transactions", "send_offsets_to_transaction", "commit_transaction"])
 def test_what_waiting_cannot_mend_is_raised(
-    script: Script, session: KafkaTransactionSession, call: str, error: KafkaError, raised: type[Exception]
+    script: Script, session: Session, call: str, error: KafkaError, raised: type[Exception]
 ) -> None:
     script[call] = [error]
     with pytest.raises(raised):
@@ -270,7 +267,8 @@ def test_each_minute_of_an_outage_leaked_a_client(monkeypatch: pytest.MonkeyPatc
     def properties(limit: int) -> dict[str, Any]:
         return {"bootstrap.servers": "127.0.0.1:1", "transactional.id": "leak", "log_level": 0}
 
-    made = KafkaTransactionSession("join", SessionClients(properties, {}, lambda: LIMIT), LIMIT, count, end)
+    clients = SessionClients(properties, {}, lambda: CheckedTopics("cluster", LIMIT))
+    made = Session("join", clients, LIMIT, count, end)
     # What tests before left to the collector must not go meanwhile.
     gc.collect()
     gc.disable()
@@ -317,20 +315,13 @@ def test_each_outage_left_its_producer_behind(script: Script, monkeypatch: pytes
         session.close()
 
 
-def test_a_stuck_call_holds_up_no_clean_end_for_good(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_stuck_call_holds_up_no_clean_end_for_good() -> None:
     """While a call has not returned the process may not clean up; afterwards it may again."""
-    returned, returns = Event(), Event()
-
-    def stick(*_: Any) -> None:
-        returns.wait(60)
-        returned.set()
-
-    calls = WatchedCalls("stuck")
-    with pytest.raises(CallStuck, match="stick has not returned for 0 s"):
-        calls.call(0.0, stick)
+    returns, calls = Event(), WatchedCalls("stuck")
+    with pytest.raises(CallStuck, match="wait has not returned for 0 s"):
+        calls.call(0.0, returns.wait, 60)
     assert calls.is_stuck
     returns.set()
-    assert returned.wait(60)
     calls.close()
     # Its result is there as soon as the thread has taken note of it.
     while calls.is_stuck:
