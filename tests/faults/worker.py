@@ -5,18 +5,22 @@ from __future__ import annotations
 from threading import Event, Thread
 
 
-class Worker(Thread):
+class Worker:
     """To be derived from: ``work`` is to end once :attr:`closing` is set."""
 
     def __init__(self, name: str) -> None:
-        super().__init__(name=name, daemon=True)
         self.closing = Event()
         self._failure: Exception | None = None
+        self._thread = Thread(target=self.run, name=name, daemon=True)
+
+    def start(self) -> None:
+        self._thread.start()
 
     def work(self) -> None:
         raise NotImplementedError
 
     def run(self) -> None:
+        """Work in the thread."""
         try:
             self.work()
         except Exception as error:  # noqa: BLE001 raised again in whoever waits
@@ -31,4 +35,5 @@ class Worker(Thread):
     def close(self) -> None:
         """End; waits for the thread."""
         self.closing.set()
-        self.join()
+        if self._thread.ident is not None:
+            self._thread.join()
