@@ -94,7 +94,7 @@ async def run(
             spent("take", began_s)
             assert taken is not None
             began_s = time.thread_time()
-            ledger.committed(taken.batch)
+            ledger.ended(taken.batch)
             spent("committed", began_s)
         elif (first + BATCH) % TICK == 0:
             sink.clear()

@@ -97,14 +97,14 @@ class CommitThread(Thread):
         offsets = {Input(self._queries, partition): found for partition, found in batch.offsets.items()}
         end = self.session.commit([outcome.record for outcome in batch.outcomes], offsets, taken.group)
         if isinstance(end, Committed):
-            self._ledger.committed(batch)
+            self._ledger.ended(batch)
             self._count(batch.outcomes, end.written)
         elif isinstance(end, Aborted):
-            self._ledger.settled(batch, {})
+            self._ledger.ended(batch, {})
             if end.is_metadata_too_long:
                 self._shorten(max(len(found.metadata) for found in offsets.values()))
         elif end.offsets is not None:
-            self._ledger.settled(batch, committed_offsets(end.offsets, self.note_foreign))
+            self._ledger.ended(batch, committed_offsets(end.offsets, self.note_foreign))
 
     def limit_metadata(self, chars: int) -> None:
         """Write no longer commit metadata than this, which is as much as the broker takes; before the thread starts."""

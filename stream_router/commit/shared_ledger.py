@@ -119,16 +119,13 @@ class SharedLedger:
             batch = self._ledger.take(metadata_chars)
             return None if batch is None else Taken(batch, self._group)
 
-    def committed(self, batch: CommitBatch) -> None:
-        """See :meth:`Ledger.committed`."""
+    def ended(self, batch: CommitBatch, group: Mapping[int, CommittedOffsets] | None = None) -> None:
+        """Note that a batch is committed, or what the group's offsets say of it: see :meth:`Ledger.settled`."""
         with self._lock:
-            self._ledger.committed(batch)
-            self._wake()
-
-    def settled(self, batch: CommitBatch, group: Mapping[int, CommittedOffsets]) -> None:
-        """See :meth:`Ledger.settled`."""
-        with self._lock:
-            self._ledger.settled(batch, group)
+            if group is None:
+                self._ledger.committed(batch)
+            else:
+                self._ledger.settled(batch, group)
             self._wake()
 
     # --- called by anyone ---

@@ -92,7 +92,7 @@ FAULT_POINTS: tuple[FaultPoint, ...] = (
     *_around("make the result", ("router",), f"{_OUTPUTS}.result", "before", "after", most=40),
     *_around("finish a query", ("router",), f"{_LEDGER}:SharedLedger.finished", "after", most=40),
     *_around("take a batch", ("router",), f"{_LEDGER}:SharedLedger.take", "before", "after"),
-    *_around("note the commit", ("router",), f"{_LEDGER}:SharedLedger.committed", "before", "after"),
+    *_around("note the commit", ("router",), f"{_LEDGER}:SharedLedger.ended", "before", "after"),
     # Join.
     *_around("open the store", ("join",), f"{_STORE}.__init__", "before", "after", **_ONCE),
     *_around("join assigned", ("join",), f"{_JOIN}.assigned", "before", "after", **_ONCE),

@@ -79,7 +79,7 @@ def test_a_commit_frees_the_slots_of_a_full_backlog(
     taken = full.take()
     assert taken is not None
     assert not free.done()
-    full.committed(taken.batch)
+    full.ended(taken.batch)
     assert free.result(BOUND_S) == SLOTS
 
 
