@@ -14,6 +14,8 @@ from pathlib import Path
 import pytest
 from packaging.requirements import Requirement
 
+from tests.support.router_processes import write_config
+
 ROOT = Path(__file__).parents[2]
 SITE_PACKAGES = Path(sysconfig.get_path("purelib"))
 PACKAGES = ("schemas", "ucci_runtime", "stream_router", "recalibrator", "ucci_stream")
@@ -87,7 +89,7 @@ def test_bare_install_can_load_router_and_join(bare: Path) -> None:
     [
         ("ucci-stream demo", "demo"),
         ("ucci-stream up", "demo"),
-        ("ucci-stream bootstrap x.jsonl --workload w --plot x.png", "api"),
+        ("ucci-stream bootstrap x.jsonl --workload photo --plot x.png", "api"),
         ("recalibrator run", "api"),
         ("recalibrator run --stage api", "api"),
         ("recalibrator run --stage join --stage fit", "fit"),
@@ -95,24 +97,12 @@ def test_bare_install_can_load_router_and_join(bare: Path) -> None:
     ],
 )
 def test_missing_extra_is_one_line_and_exit_code_2(bare: Path, tmp_path: Path, command: str, extra: str) -> None:
-    (tmp_path / "ucci.toml").write_text(_SETTINGS, encoding="utf-8")
+    write_config(tmp_path / "ucci.toml", "127.0.0.1:1", "u", "http://127.0.0.1:2/v1")
     name, *words = command.split()
     done = _run([str(bare / name), *words], cwd=tmp_path)
     assert (done.returncode, done.stdout) == (2, "")
     (line,) = done.stderr.splitlines()
     assert line.endswith(f'pip install "ucci-stream[{extra}]"')
-
-
-_SETTINGS = """
-[kafka]
-"bootstrap.servers" = "127.0.0.1:1"
-[workloads.w]
-prompt = "{text}"
-fields = ["camera"]
-small = { base_url = "http://127.0.0.1:2/v1", model = "small" }
-large = { base_url = "http://127.0.0.1:3/v1", model = "large" }
-target = { micro_f1 = 0.9 }
-"""
 
 
 def _link_requirements(installed: Path, site: Path) -> None:
