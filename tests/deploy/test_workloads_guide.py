@@ -7,7 +7,6 @@ import json
 import os
 import re
 import shlex
-import socket
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -18,7 +17,8 @@ import pytest
 
 from tests.support.broker import read_all
 from tests.support.commands import program
-from tests.support.router_processes import hashed_models
+from tests.support.live_recalibrator import free_port
+from tests.support.router_processes import hashed_models, write_config
 from tests.support.routers import value_of
 from ucci_stream.local.kafka_node import LocalBroker
 
@@ -27,25 +27,6 @@ pytestmark = [pytest.mark.broker, pytest.mark.slow]
 PAGE = Path(__file__).parents[2] / "docs" / "workloads.md"
 GOLD_LINES = 320
 FAILS = "   # exit code 1"
-CONFIG = """
-[kafka]
-"bootstrap.servers" = "{bootstrap}"
-[topics]
-prefix = "{prefix}"
-partitions = 1
-[router]
-http_port = 0
-[recalibrator]
-http_port = {port}
-state_dir = "state"
-[workloads.photo-search]
-prompt = "find {{text}}"
-fields = ["camera", "lens"]
-small = {{ base_url = "{models}", model = "small" }}
-large = {{ base_url = "{models}", model = "large" }}
-target = {{ micro_f1 = 0.9 }}
-cost = {{ small = 1.0, large = 3.0 }}
-"""
 BEFORE = """
 ucci-stream topics create
 ucci-stream calibrate gold.jsonl --workload photo-search
@@ -103,12 +84,12 @@ def write_lines(folder: Path) -> None:
 
 async def test_every_command_of_the_page_runs(broker: LocalBroker, topic_prefix: str, tmp_path: Path) -> None:
     """A workload is added, its neighbour's prompt and then its target are changed; nothing becomes a dead letter."""
-    with socket.create_server(("127.0.0.1", 0)) as probe:
-        port = probe.getsockname()[1]
     write_lines(tmp_path)
     async with hashed_models() as (models, _):
-        settings = {"bootstrap": broker.bootstrap, "prefix": topic_prefix, "models": models, "port": port}
-        (tmp_path / "ucci.toml").write_text(CONFIG.format(**settings))
+        own = ["[recalibrator]", f"http_port = {free_port()}", 'state_dir = "state"']
+        config = write_config(tmp_path / "ucci.toml", broker.bootstrap, topic_prefix, models, own)
+        named = config.read_text().replace("workloads.photo", "workloads.photo-search")
+        config.write_text(named.replace("[topics]", "[topics]\npartitions = 1"))
         text = script().replace("http://small:8000/v1", models).replace("http://large:8000/v1", models)
         text = text.replace("small-4b", "small").replace("large-12b", "large")
         environ = {key: value for key, value in os.environ.items() if not key.startswith(("UCCI_", "KAFKA_"))}
