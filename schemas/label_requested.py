@@ -49,14 +49,14 @@ class LabelRequested(Event):
     def from_result(cls, routed: RoutedEvent) -> Self:
         """Return the request that a result carries."""
         other = routed.large if routed.answered_by == "small" else routed.small
-        differs = other is not None and other.valid and not equal(other.entities, routed.entities)
+        said = other.entities if other is not None and other.valid else None
         return cls(
             query_id=routed.query_id,
             workload=routed.workload,
             text=routed.text,
             entities=routed.entities,
             answered_by=routed.answered_by,
-            other_entities=other.entities if differs and other is not None else None,
+            other_entities=None if said is None or equal(said, routed.entities) else said,
             reason=_REASONS[routed.label.reason or "random"],
             probability=routed.label.probability,
             error_probability=routed.decision.error_probability,

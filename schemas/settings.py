@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from contextlib import suppress
-from typing import Annotated, Any, Literal, Self, get_args
+from typing import Annotated, Any, Literal, Self, TypeVar, get_args
 from urllib.parse import urlsplit
 
 from pydantic import AfterValidator, Field, JsonValue, SecretStr, ValidationInfo, field_validator, model_validator
@@ -30,7 +30,6 @@ from schemas.settings_section import (
     Section,
     Share,
     long_enough,
-    require_keys,
 )
 from schemas.settings_workload import (
     TEXT_PLACEHOLDER,
@@ -125,6 +124,25 @@ class RouterSettings(Section):
         return None if self.draw_key is None else self.draw_key.get_secret_value().encode()
 
 
+_Server = TypeVar("_Server", "GatewaySettings", "RecalibratorSettings")
+
+
+def _require_keys(server: _Server) -> _Server:
+    """Refuse to serve others without keys, be they on the network or on a page in the operator's browser."""
+    if server.api_keys:
+        return server
+    if "*" in server.allowed_hosts:
+        raise ValueError(
+            "allowed_hosts: * lets any site that points its name at this machine use the API, as api_keys is "
+            "empty: name the hosts, or add a key"
+        )
+    if server.http_host not in LOOPBACK_HOSTS:
+        raise ValueError(
+            f"http_host: {server.http_host} is reachable by others and api_keys is empty: add a key or use 127.0.0.1"
+        )
+    return server
+
+
 class GatewaySettings(Section):
     """``[gateway]``: one gateway, which answers queries over HTTP in OpenAI's protocol."""
 
@@ -146,10 +164,7 @@ class GatewaySettings(Section):
     #: Names under which requests may ask for this gateway, as ``recalibrator.allowed_hosts`` does for the API.
     allowed_hosts: tuple[HostName, ...] = ()
 
-    @model_validator(mode="after")
-    def _closed_to_others(self) -> Self:
-        require_keys(self.http_host, self.allowed_hosts, self.api_keys)
-        return self
+    _closed_to_others = model_validator(mode="after")(_require_keys)
 
     @property
     def max_connections(self) -> int:
@@ -197,10 +212,7 @@ class RecalibratorSettings(Section):
     #: allowed unless some are given.
     allowed_hosts: tuple[HostName, ...] = ()
 
-    @model_validator(mode="after")
-    def _closed_to_others(self) -> Self:
-        require_keys(self.http_host, self.allowed_hosts, self.api_keys)
-        return self
+    _closed_to_others = model_validator(mode="after")(_require_keys)
 
 
 class CalibrationSettings(Section):

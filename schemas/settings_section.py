@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping
 from hashlib import sha256
 from typing import Annotated, Any, Literal, Self
 
@@ -134,18 +133,3 @@ class ApiKey(CallerKey):
     def gives_feedback(self) -> bool:
         """Whether feedback is taken from this key."""
         return not self.scopes.isdisjoint({"feedback", "relay"})
-
-
-def require_keys(http_host: str, allowed_hosts: tuple[str, ...], api_keys: Mapping[str, CallerKey]) -> None:
-    """Refuse to serve others without keys, be they on the network or on a page in the operator's browser."""
-    if api_keys:
-        return
-    if "*" in allowed_hosts:
-        raise ValueError(
-            "allowed_hosts: * lets any site that points its name at this machine use the API, as api_keys is "
-            "empty: name the hosts, or add a key"
-        )
-    if http_host not in LOOPBACK_HOSTS:
-        raise ValueError(
-            f"http_host: {http_host} is reachable by others and api_keys is empty: add a key or use 127.0.0.1"
-        )

@@ -10,6 +10,7 @@ import json
 import re
 import tomllib
 from collections.abc import Iterator, Mapping, Sequence
+from functools import reduce
 from pathlib import Path
 from typing import Any
 
@@ -147,7 +148,8 @@ def _faults(error: ValidationError, variables: Mapping[KeyPath, str]) -> Iterato
         path = tuple(str(part) for part in found["loc"])
         where = _named(path, variables)
         if found["type"] == "extra_forbidden":
-            yield f"{where}: {_GONE.get(path[-1]) or 'unknown key' + nearest_key(path[-1], _valid_keys(path))}"
+            valid = valid_keys(reduce(value_type, path[:-1], Settings))
+            yield f"{where}: {_GONE.get(path[-1]) or 'unknown key' + nearest_key(path[-1], valid)}"
         elif found["type"] == "missing":
             yield f"{where}: is required and missing"
         else:
@@ -182,14 +184,6 @@ def _in_fault(path: KeyPath, value: Any) -> str:
         return ""
     text = _USER_INFO.sub(f"{REDACTED}@", repr(value))
     return f" (got {text if len(text) <= _SHOWN_CHARS else text[:_SHOWN_CHARS] + '…'})"
-
-
-def _valid_keys(path: KeyPath) -> list[str]:
-    """Return the keys that are valid where an unknown one stands."""
-    annotation: Any = Settings
-    for key in path[:-1]:
-        annotation = value_type(annotation, key)
-    return valid_keys(annotation)
 
 
 def settings_warnings(settings: Settings, *, at_start: bool = False) -> list[str]:

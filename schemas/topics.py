@@ -75,6 +75,12 @@ _ONE_HOUR_MS = 3600 * 1000
 _ROUTER, _GATEWAY, _JOIN, _FIT, _API = "router", "gateway", "join", "fit", "api"
 _OWNERS, _LABELERS, _PEOPLE, _TOOL = "pipeline owners", "labelers", "operators", "ucci-stream"
 
+
+def _latest(suffix: str, key: str, value: str, senders: tuple[str, ...], receivers: tuple[str, ...]) -> Topic:
+    """Return a topic of one partition that keeps the last record of each key."""
+    return Topic(suffix, key, value, "compact", partitions=1, senders=senders, receivers=receivers)
+
+
 QUERIES = Topic("queries", "query_id", "QueryEvent", "delete", senders=(_OWNERS, _TOOL), receivers=(_ROUTER,))
 RESULTS = Topic(
     "results",
@@ -106,48 +112,12 @@ OBSERVATIONS = Topic(
     senders=(_JOIN, _API, _TOOL),
     receivers=(_FIT,),
 )
-CALIBRATION = Topic(
-    "calibration",
-    "workload",
-    "CalibrationVersion",
-    "compact",
-    partitions=1,
-    senders=(_FIT,),
-    receivers=(_ROUTER, _FIT, _TOOL),
-)
-CALIBRATION_HISTORY = Topic(
-    "calibration-history",
-    "workload:version",
-    "CalibrationVersion",
-    "compact",
-    partitions=1,
-    senders=(_FIT,),
-    receivers=(_FIT, _API),
-)
-CALIBRATION_TRIAL = Topic(
-    "calibration-trial",
-    "workload",
-    "CalibrationTrial",
-    "compact",
-    partitions=1,
-    senders=(_FIT,),
-    receivers=(_ROUTER, _FIT),
-)
-STATUS = Topic(
-    "status", "workload", "WorkloadStatus", "compact", partitions=1, senders=(_FIT,), receivers=(_API, _TOOL)
-)
-ROUTERS = Topic(
-    "routers", "instance_id", "RouterStatus", "compact", partitions=1, senders=(_ROUTER,), receivers=(_API,)
-)
-RECALIBRATORS = Topic(
-    "recalibrators",
-    "instance_id",
-    "RecalibratorStatus",
-    "compact",
-    partitions=1,
-    senders=(_JOIN, _FIT, _API),
-    receivers=(_API,),
-)
+CALIBRATION = _latest("calibration", "workload", "CalibrationVersion", (_FIT,), (_ROUTER, _FIT, _TOOL))
+CALIBRATION_HISTORY = _latest("calibration-history", "workload:version", "CalibrationVersion", (_FIT,), (_FIT, _API))
+CALIBRATION_TRIAL = _latest("calibration-trial", "workload", "CalibrationTrial", (_FIT,), (_ROUTER, _FIT))
+STATUS = _latest("status", "workload", "WorkloadStatus", (_FIT,), (_API, _TOOL))
+ROUTERS = _latest("routers", "instance_id", "RouterStatus", (_ROUTER,), (_API,))
+RECALIBRATORS = _latest("recalibrators", "instance_id", "RecalibratorStatus", (_JOIN, _FIT, _API), (_API,))
 LABEL_REQUESTS = Topic(
     "label-requests",
     "query_id",
