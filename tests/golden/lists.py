@@ -5,7 +5,6 @@ Modules that may move are imported at the top and nowhere else: after a move onl
 
 from __future__ import annotations
 
-import ast
 import json
 import re
 import tomllib
@@ -25,11 +24,12 @@ import stream_router.prometheus_metrics as router_metrics
 import ucci_runtime.broker.kafka_properties as kafka
 from recalibrator.cli import app as recalibrator_app
 from recalibrator.stage import StageName
-from schemas import CalibrationMap, CalibrationVersion, Evidence, Settings, Signal, Target
+from schemas import CalibrationMap, CalibrationVersion, Settings
 from schemas.topics import TOPICS
 from stream_router.cli import app as router_app
 from tests.golden.digests import digest, rounded
 from tests.support.api import make_api
+from tests.support.versions import sealed_version
 from ucci_stream.cli import app as operator_app
 from ucci_stream.topics.access import tool_groups
 
@@ -75,10 +75,9 @@ def _decisions() -> dict[str, Any]:
 
 def _version(state: str) -> CalibrationVersion:
     knots, values = ((), ()) if state == "cold_start" else ((0.0, 0.02, 0.1, 0.4, 1.0), (0.01, 0.03, 0.2, 0.5, 0.9))
-    return CalibrationVersion.sealed(
+    return sealed_version(
         workload="golden",
         version=7,
-        created_at="2026-01-31T12:00:00Z",
         map=CalibrationMap(uncertainty=knots, error_probability=values),
         uncertainty_threshold=-1.0 if state == "cold_start" else 0.3,
         threshold=None if state == "cold_start" else 0.4,
@@ -86,10 +85,7 @@ def _version(state: str) -> CalibrationVersion:
         label_probability_kept=0.1,
         label_probability_escalated=0.2,
         audit_probability=0.1,
-        target=Target(micro_f1=0.9),
         state=state,
-        signal=Signal(small_model="small"),
-        evidence=Evidence(trigger="golden"),
     )
 
 
@@ -109,9 +105,9 @@ def _inlined(schema: Any, parts: dict[str, Any], above: tuple[str, ...], *, name
         return schema
     if isinstance(schema.get("$ref"), str) and not names:
         name = schema["$ref"].rpartition("/")[2]
-        return (
-            {"again": len(above) - above.index(name)} if name in above else _inlined(parts[name], parts, (*above, name))
-        )
+        if name in above:
+            return {"again": len(above) - above.index(name)}
+        return _inlined(parts[name], parts, (*above, name))
     silent = () if names else ("title", "description", "$defs", "$id")
     return {
         key: _inlined(inner, parts, above, names=key == "properties" and not names)
@@ -136,12 +132,9 @@ def _topics() -> dict[str, Any]:
 
 def _kafka_clients() -> dict[str, Any]:
     """Return the properties of each kind of client for given instance ids, and what reading groups are named by."""
+    properties = {"bootstrap.servers": "broker:9092", "sasl.username": "user", "linger.ms": 9}
     settings = Settings.model_validate(
-        {
-            "kafka": {"bootstrap.servers": "broker:9092", "sasl.username": "user", "linger.ms": 9},
-            "topics": {"prefix": "shop"},
-            "router": {"instance_id": "router-3"},
-        }
+        {"kafka": properties, "topics": {"prefix": "shop"}, "router": {"instance_id": "router-3"}}
     )
     router = kafka.ClientNames("router", "shop", "router-3")
     stages = kafka.ClientNames("recalibrator", "shop", "i-1")
@@ -163,7 +156,8 @@ def _kafka_clients() -> dict[str, Any]:
         clients[f"{stage}: group"] = kafka.group_properties(settings, stages, stage)
         clients[f"{stage}: transactions"] = kafka.transactional_properties(settings, stages, stage, 90_000)
     names = {name: stages.reader_group_id(name) for name in ("versions", "view", "dead-letters")}
-    texts = set(_texts())
+    paths = (path for package in _PACKAGES for path in (ROOT / package).rglob("*.py"))
+    sources = "\n".join(path.read_text(encoding="utf-8") for path in paths)
     return {
         "identities": {
             name: {key: properties[key] for key in _IDENTITY if key in properties}
@@ -171,21 +165,8 @@ def _kafka_clients() -> dict[str, Any]:
         },
         "properties": clients,
         "reading_groups": names,
-        "parts_of_reading_groups": [part for part in _IN_GROUP_NAMES if any(part in text for text in texts)],
+        "parts_of_reading_groups": [part for part in _IN_GROUP_NAMES if re.search(rf'f"[^"\n]*{part}', sources)],
     }
-
-
-def _texts() -> Iterator[str]:
-    """Yield every text constant of the services, parts of f-strings included."""
-    for package in _PACKAGES:
-        for path in sorted((ROOT / package).rglob("*.py")):
-            for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
-                if isinstance(node, ast.JoinedStr):
-                    yield from (
-                        part.value
-                        for part in node.values
-                        if isinstance(part, ast.Constant) and isinstance(part.value, str)
-                    )
 
 
 def _metrics() -> dict[str, Any]:
@@ -216,16 +197,11 @@ def _http_of_the_recalibrator() -> dict[str, Any]:
         for path, operations in document["paths"].items()
         for method, operation in operations.items()
     }
-    routes = {(path, method) for path, methods in _routes(app.routes) for method in methods}
+    paths = (route for route in app.routes if hasattr(route, "path"))
+    routes = {(route.path, method) for route in paths for method in getattr(route, "methods", None) or ["MOUNT"]}
     known = {tuple(reversed(name.split(" ", 1))) for name in described}
     others = sorted(f"{method} {path}" for path, method in routes - known)
     return {"described": dict(sorted(described.items())), "others": others}
-
-
-def _routes(routes: Any) -> Iterator[tuple[str, list[str]]]:
-    for route in routes:
-        if hasattr(route, "path"):
-            yield route.path, sorted(getattr(route, "methods", None) or ["MOUNT"])
 
 
 def _commands() -> dict[str, Any]:

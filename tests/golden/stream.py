@@ -105,12 +105,7 @@ STORIES = {
         seed=9,
     ),
     "unpriced": Story(
-        settings=_settings(
-            name="golden-unpriced",
-            target={"micro_f1": 0.9},
-            cost=None,
-            trusted_labelers=("eve",),
-        ),
+        settings=_settings(name="golden-unpriced", target={"micro_f1": 0.9}, cost=None, trusted_labelers=("eve",)),
         observations=4_000,
         drift_at=4_000,
         outage=(3_000, 3_100),
@@ -152,14 +147,8 @@ def _drawn(story: Story, number: int, rng: Random) -> _Query:
     uncertainty = 0.002 + 0.72 * difficulty**3 + 0.03 * typo + 0.05 * draws[14] * difficulty
     small_fails = draws[15] < 0.01
     large_fails = draws[16] < (0.7 if story.outage[0] <= number < story.outage[1] else 0.003)
-    return _Query(
-        number,
-        draws,
-        None if small_fails else uncertainty,
-        None if small_fails else small,
-        None if large_fails else large,
-        gold,
-    )
+    known, said = (None, None) if small_fails else (uncertainty, small)
+    return _Query(number, draws, known, said, None if large_fails else large, gold)
 
 
 def _decide(core: Recalibrator, query: _Query) -> tuple[Decision, LabelRequest]:
@@ -194,12 +183,10 @@ def _route(core: Recalibrator, query: _Query) -> RoutedEvent | None:
         uncertainty=query.uncertainty,
         latency_s=0.04 + 0.02 * query.draws[17],
     )
-    large = None
-    if decision.escalated:
-        valid = query.large is not None
-        large = ModelRun(model="large", entities=query.large, valid=valid, latency_s=0.14 + 0.02 * query.draws[18])
-    by_large = large is not None and large.valid
-    if large is not None and not by_large:
+    valid, latency_s = query.large is not None, 0.14 + 0.02 * query.draws[18]
+    large = ModelRun(model="large", entities=query.large, valid=valid, latency_s=latency_s)
+    by_large = decision.escalated and valid
+    if decision.escalated and not valid:
         decision = decision.model_copy(update={"reason": "degraded"})
     entities = query.large if by_large else query.small
     if entities is None:
@@ -212,7 +199,7 @@ def _route(core: Recalibrator, query: _Query) -> RoutedEvent | None:
         answered_by="large" if by_large else "small",
         decision=decision,
         small=small,
-        large=large,
+        large=large if decision.escalated else None,
         cost=QueryCost(sequential=1.0 + 3.02 * decision.escalated, paper=1.0 + 2.02 * decision.escalated),
         label=label,
         routed_at=START + timedelta(seconds=_EVENT_S * query.number),
@@ -234,16 +221,12 @@ def _labels(story: Story, query: _Query, routed: RoutedEvent) -> Iterator[tuple[
     due = number + 10.0 + 250.0 * draws[19] * draws[19]
 
     def said(later: float, entities: dict[str, str] | None, **more: Any) -> tuple[float, LabelledExample]:
-        disputed = more.pop("disputed", 0)
+        trusted, disputed = story.settings.trusted_labelers, more.pop("disputed", 0)
         labelled_at = START + timedelta(seconds=_EVENT_S * int(due + later))
-        feedback = FeedbackEvent.model_validate(
-            {"query_id": query.query_id, "entities": entities, "labeler": labeler, "labelled_at": labelled_at} | more
-        )
-        trusted = story.settings.trusted_labelers
-        joined = LabelledExample.from_events(
-            routed, feedback, fields=FIELDS, trusted_labelers=trusted, disputed=disputed
-        )
-        return due + later, joined
+        given = {"entities": entities, "labeler": labeler, "labelled_at": labelled_at, **more}
+        label = FeedbackEvent.model_validate({"query_id": query.query_id, **given})
+        how: dict[str, Any] = {"fields": FIELDS, "trusted_labelers": trusted, "disputed": disputed}
+        return due + later, LabelledExample.from_events(routed, label, **how)
 
     yield said(0.0, gold)
     if fate < 0.05:
