@@ -58,9 +58,8 @@ def test_a_mix_has_the_shares_that_it_says() -> None:
     drawn = np.random.default_rng(1).integers(0, 3, QUERIES).astype(np.float64)
     for mix in MIXES.values():
         weights = weights_of(pool(0.0), mix, drawn)
-        assert [weights[np.arange(QUERIES) % len(TEXTS) == text].sum() for text in range(len(TEXTS))] == pytest.approx(
-            mix
-        )
+        shares = [weights[np.arange(QUERIES) % len(TEXTS) == text].sum() for text in range(len(TEXTS))]
+        assert shares == pytest.approx(mix)
 
 
 def test_bold_margins_are_chosen_only_where_they_pay() -> None:
@@ -75,8 +74,7 @@ def test_bold_margins_are_chosen_only_where_they_pay() -> None:
 def test_a_rule_steps_back_from_what_costs_too_much() -> None:
     """Down to no handoff where every margin loses too much, up to the boldest where each gains."""
     for harm, end in ((0.05, OFF), (-0.1, f"token@{MARGINS[-1]:g}")):
-        some = pool(harm)
-        stages = [Stage(some, MIXES["clean"], "token")]
+        stages = [Stage(pool(harm), MIXES["clean"], "token")]
         walk = stepping(stages, Rule(0.1, by_bounds=False), 200_000, seed=1)
         assert walk.spent[end] > 0
         assert sum(walk.spent.values()) == 200_000

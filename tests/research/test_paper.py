@@ -40,26 +40,18 @@ def tiny(score: list[float], small: list[int], large: list[int]) -> tuple[Floats
     """Queries with one field of two pairs, all predicted; how many of them each model got right."""
     n = len(score)
     named = np.full((n, 1), 2)
-    workload = Workload(
-        "tiny",
-        Answers(np.array(small)[:, None], named),
-        Answers(np.array(large)[:, None], named),
-        gold=named,
-        error=np.array(small) < 2,
-        signals={"margin": np.array(score)},
-        target=0.8,
-    )
-    return np.array(score), workload
+    of_small, of_large = (Answers(np.array(hits)[:, None], named) for hits in (small, large))
+    error, signals = np.array(small) < 2, {"margin": np.array(score)}
+    return np.array(score), Workload("tiny", of_small, of_large, named, error, signals, target=0.8)
 
 
 def test_micro_f1_is_what_counting_query_by_query_gives(recorded: Workload) -> None:
     escalated = np.random.default_rng(0).uniform(size=len(recorded)) < 0.4
-    hits = named = gold = 0
-    queries = [query for query in load_traffic() if query.shift == "none"]
-    for query, up in zip(queries, escalated, strict=False):
-        answer = query.large if up else query.small
-        hits, named, gold = hits + answer.true_positives, named + answer.predicted, gold + query.gold_count
-    assert micro_f1(recorded, escalated) == pytest.approx(2 * hits / (named + gold), abs=1e-12)
+    queries = [query for query in load_traffic() if query.shift == "none"][: len(recorded)]
+    served = [query.large if up else query.small for query, up in zip(queries, escalated, strict=True)]
+    size = sum(answer.predicted for answer in served) + sum(query.gold_count for query in queries)
+    hits = sum(answer.true_positives for answer in served)
+    assert micro_f1(recorded, escalated) == pytest.approx(2 * hits / size, abs=1e-12)
 
 
 def test_counts_by_field_add_up_to_the_packed_traffic() -> None:
@@ -75,15 +67,11 @@ def test_counts_by_field_add_up_to_the_packed_traffic() -> None:
 def test_micro_f1_of_a_field_leaves_the_other_fields_out(recorded: Workload) -> None:
     escalated = np.arange(len(recorded)) % 2 == 0
     for place, score in enumerate(field_f1(recorded, escalated)):
-        alone = Workload(
-            "one field",
-            Answers(recorded.small.true_positives[:, [place]], recorded.small.predicted[:, [place]]),
-            Answers(recorded.large.true_positives[:, [place]], recorded.large.predicted[:, [place]]),
-            recorded.gold[:, [place]],
-            recorded.error,
-            {},
-            0.9,
+        small, large = (
+            Answers(answers.true_positives[:, [place]], answers.predicted[:, [place]])
+            for answers in (recorded.small, recorded.large)
         )
+        alone = Workload("one field", small, large, recorded.gold[:, [place]], recorded.error, {}, 0.9)
         assert score == pytest.approx(micro_f1(alone, escalated))
 
 
@@ -199,8 +187,7 @@ def test_the_synthetic_workload_has_the_papers_statistics() -> None:
     assert (count > 0).mean() == pytest.approx(0.89, abs=0.01)
     assert count.mean() == pytest.approx(2.1, abs=0.02)
     assert (np.median(count), count.max()) == (2, 4)
-    for role, mask in (("small", nothing), ("large", ~nothing)):
-        level = ("small", "large").index(role)
+    for level, mask in enumerate((nothing, ~nothing)):
         assert micro_f1(workload, mask) == pytest.approx((published.SMALL_F1, published.LARGE_F1)[level], abs=0.005)
         for field, score in zip(FIELDS, field_f1(workload, mask), strict=True):
             assert score == pytest.approx(published.FIELD_F1[field][level], abs=0.012)
@@ -238,13 +225,8 @@ def test_ucci_escalates_as_the_released_package_does(recorded: Workload) -> None
 
 def test_the_quick_run_writes_every_row_of_the_papers_tables(quick: tuple[Path, dict[str, Any]]) -> None:
     out, document = quick
-    assert {path.name for path in out.iterdir()} == {
-        "README.md",
-        "results.json",
-        "reliability.png",
-        "pareto.png",
-        "cost_at_target.png",
-    }
+    pictures = {"reliability.png", "pareto.png", "cost_at_target.png"}
+    assert {path.name for path in out.iterdir()} == {"README.md", "results.json"} | pictures
     fields = {"recorded": FIELDS, "addresses": addresses_workload(0.9).fields, "synthetic": FIELDS}
     for name, result in document["results"].items():
         assert set(published.AT_TARGET) <= {row["name"] for row in result["at_target"]}

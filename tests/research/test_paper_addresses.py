@@ -7,6 +7,7 @@ import io
 import tarfile
 from collections.abc import Sequence
 from pathlib import Path
+from unittest.mock import Mock
 
 import numpy as np
 import pytest
@@ -55,8 +56,7 @@ def test_of_equal_texts_the_first_annotation_counts(sample: list[Address]) -> No
 
 
 def test_the_archive_is_fetched_once_and_kept(registry: list[Path], sample: list[Address]) -> None:
-    assert labelled_addresses() == sample
-    assert labelled_addresses() == sample
+    assert labelled_addresses() == labelled_addresses() == sample
     assert len(registry) == 1
 
 
@@ -150,10 +150,7 @@ def test_the_command_packs_the_same_for_the_same_seed(registry: list[Path], tmp_
 def test_without_a_registry_the_command_says_why(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    def refused() -> list[Address]:
-        raise FetchFailed("no registry answers")
-
-    monkeypatch.setattr(pack_addresses, "labelled_addresses", refused)
+    monkeypatch.setattr(pack_addresses, "labelled_addresses", Mock(side_effect=FetchFailed("no registry answers")))
     assert pack_addresses.main([]) == 1
     assert "no registry answers" in capsys.readouterr().err
 
@@ -165,13 +162,8 @@ def test_the_packed_answers_are_a_whole_workload() -> None:
     assert workload.fields == ADDRESS_FIELDS
     for answers in (workload.small, workload.large):
         assert (answers.true_positives <= np.minimum(answers.predicted, workload.gold)).all()
-    wrong = [
-        row
-        for row in range(len(workload))
-        if workload.small.true_positives[row].tolist() != workload.gold[row].tolist()
-        or workload.small.predicted[row].tolist() != workload.gold[row].tolist()
-    ]
-    assert np.flatnonzero(workload.error).tolist() == wrong
+    differs = [counts != workload.gold for counts in (workload.small.true_positives, workload.small.predicted)]
+    assert np.array_equal(workload.error, np.any(differs, axis=(0, 2)))
     assert 0.0 <= workload.signals["margin"].min() <= workload.signals["margin"].max() <= 1.0
 
 

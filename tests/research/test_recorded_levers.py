@@ -16,11 +16,7 @@ from research.recorded.scoring import BLOCK, oracles, score
 from research.recorded.service import Service
 from research.recorded.simulate import Routed, simulate
 from research.recorded.stream import PHASES, Stream, all_outcomes, draw_stream
-from research.recorded.tokens import (
-    HANDOFF,
-    Levers,
-    small_call,
-)
+from research.recorded.tokens import HANDOFF, Levers, small_call
 from research.recorded.windows import Static
 from schemas import LabelledExample
 from ucci_demo.recorded.traffic import load_traffic
@@ -76,12 +72,11 @@ def test_tokens_of_a_policy_without_levers_are_the_recorded(stream: Stream) -> N
     found = simulate(Static(0.03), stream)
     blocks = score(found, stream, oracles(stream, TARGET))
     queries = [load_traffic()[row] for row in found.outcomes.recording[:BLOCK].tolist()]
-    up = found.ran[:BLOCK].tolist()
-    small = sum(query.small.tokens for query in queries)
-    large = sum(query.large.tokens for query, ran in zip(queries, up, strict=True) if ran)
-    assert blocks.sequential_tokens[0] == pytest.approx((small + 3.02 * large) / BLOCK / small_call())
-    kept = sum(query.small.tokens for query, ran in zip(queries, up, strict=True) if not ran)
-    assert blocks.paper_tokens[0] == pytest.approx((kept + 3.02 * large) / BLOCK / small_call())
+    up = found.ran[:BLOCK]
+    small, large = (np.array([getattr(query, role).tokens for query in queries]) for role in ("small", "large"))
+    paid, unit = 3.02 * large[up].sum(), BLOCK * small_call()
+    assert blocks.sequential_tokens[0] == pytest.approx((small.sum() + paid) / unit)
+    assert blocks.paper_tokens[0] == pytest.approx((small[~up].sum() + paid) / unit)
 
 
 def test_labels_name_the_handoff_and_what_the_guard_saw(stream: Stream, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -105,14 +100,8 @@ def test_labels_name_the_handoff_and_what_the_guard_saw(stream: Stream, monkeypa
 
 def made(levers_: str, safety: float, seed: int, held: float, cost: float) -> dict[str, Any]:
     """A row of the service."""
-    return {
-        "policy": "service",
-        "levers": levers_,
-        "safety": safety,
-        "seed": seed,
-        "expected_on_target": held,
-        "sequential_tokens": cost,
-    }
+    found = {"levers": levers_, "safety": safety, "seed": seed, "expected_on_target": held, "sequential_tokens": cost}
+    return {"policy": "service", **found}
 
 
 def test_costs_are_compared_where_as_many_blocks_are_on_target() -> None:
@@ -124,8 +113,7 @@ def test_costs_are_compared_where_as_many_blocks_are_on_target() -> None:
             rows.append(made("none", safety, seed, held, 2.0 * np.exp(held)))
             rows.append(made("handoff", safety, seed, held - 0.03, 1.8 * np.exp(held - 0.03)))
     ratio, (low, high) = at_equal_compliance(rows, "handoff", "sequential_tokens", 0.5)
-    assert ratio == pytest.approx(0.9, abs=1e-3)
-    assert low == pytest.approx(high, abs=1e-3)
+    assert (ratio, low) == pytest.approx((0.9, high), abs=1e-3)
 
 
 def test_the_page_of_levers_adds_the_streams_of_a_former_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
