@@ -243,7 +243,7 @@ def test_both_answers_stand_in_a_request_where_they_differ() -> None:
     small = both.small.model_copy(update={"entities": {"camera": "Leica M6"}}) if both.small else None
     differing = LabelRequested.from_result(both.model_copy(update={"small": small}))
     alike = both.model_copy(update={"small": both.large})
-    failed = both.model_copy(update={"small": ModelRun(model="small", valid=False, error="cut off")})
+    failed = both.model_copy(update={"small": ModelRun(model="small", entities={"camera": "M6"}, valid=False)})
     alone = both.model_copy(update={"answered_by": "small", "large": None})
 
     assert differing.other_entities == {"camera": "Leica M6"}
