@@ -17,10 +17,10 @@ import pytest
 
 from tests.support.broker import read_all
 from tests.support.commands import program
-from tests.support.live_recalibrator import free_port
 from tests.support.router_processes import hashed_models, write_config
 from tests.support.routers import value_of
 from ucci_stream.local.kafka_node import LocalBroker
+from ucci_stream.local.processes import free_port
 
 pytestmark = [pytest.mark.broker, pytest.mark.slow]
 
