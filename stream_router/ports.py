@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import dataclass
 from typing import NamedTuple, Protocol
 
 from schemas.calibration import CalibrationVersion
@@ -73,7 +74,8 @@ class TokenMark(NamedTuple):
     margin: float
 
 
-class Reply(NamedTuple):
+@dataclass(frozen=True, slots=True)
+class Reply:
     """What a model said."""
 
     text: str

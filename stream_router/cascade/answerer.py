@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from schemas.calibration import CalibrationVersion
 from schemas.costs import ModelCosts
@@ -238,7 +238,7 @@ class _Asking:
         return Asked(run, end, invalid=isinstance(error, RefusedError))
 
     def _answered(self, role: ModelRole, answered: Answered, begun: str) -> Asked:
-        reply = answered.reply._replace(text=begun + answered.reply.text) if begun else answered.reply
+        reply = replace(answered.reply, text=begun + answered.reply.text) if begun else answered.reply
         model, fields = self.models.endpoints[role].model, self.models.settings.fields
         run = parse_answer(model, reply, fields, answered.latency_s, with_margins=role == "small")
         end = RunEnd.VALID if run.valid else RunEnd.FAILED

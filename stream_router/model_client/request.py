@@ -7,7 +7,8 @@ text is then known only from a stream, in which both come together.
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple
+from dataclasses import dataclass
+from typing import Any
 
 from pydantic_core import to_json
 
@@ -20,7 +21,8 @@ _PAIR = 2
 _PATHS = {"completions": "/completions", "chat": "/chat/completions"}
 
 
-class ModelRequest(NamedTuple):
+@dataclass(frozen=True, slots=True)
+class ModelRequest:
     """A request: path under the server's base URL, body, how u is measured, and whether it streams."""
 
     path: str

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Collection, Mapping
-from typing import NamedTuple
+from dataclasses import dataclass
 
 from schemas.event import SignalKind
 
@@ -22,7 +22,8 @@ _PAIR = 2
 _ENTROPY_ALTERNATIVES = 5
 
 
-class UncertaintySignal(NamedTuple):
+@dataclass(frozen=True, slots=True)
+class UncertaintySignal:
     """One way to turn an answer's token probabilities into u = 1 - mean over the tokens of their certainty.
 
     Examples
