@@ -22,6 +22,7 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from contextlib import suppress
 from threading import Event
 from typing import cast
 
@@ -207,7 +208,9 @@ class KafkaGroupReader:
         close_or_leave(self._name, self._end_client)
 
     def _end_client(self) -> None:
-        self._consumer.consume(MAX_POLLED, 0)
+        # One that has ended already has nothing to answer.
+        with suppress(RuntimeError):
+            self._consumer.consume(MAX_POLLED, 0)
         self._consumer.close()
 
     def _leave(self) -> None:
