@@ -224,7 +224,7 @@ class Fitting:
         self._monitor.drift.expect(
             estimate.shift.agreement,
             estimate.error_given,
-            self._labels.flips,
+            self._labels.revisions.flips(),
             bounds=estimate.shift.bounds,
             pairs=labelled + float(self._traffic.counts[PAIRS].sum()),
         )
@@ -281,8 +281,8 @@ class Fitting:
         more: dict[str, JsonValue] = {"served": self._traffic.served()}
         if self._handoff.name is not None:
             more["handoff"] = self._handoff.name
-        if self._map_fitter.name != _DEFAULT_MAP:
-            more["calibration_map"] = self._map_fitter.name
+        if self.settings.calibration_map != _DEFAULT_MAP:
+            more["calibration_map"] = self.settings.calibration_map
         if not quality.is_trusting or self._labels.slips:
             more["label_audit"] = label_details(quality, self._labels)
         return more

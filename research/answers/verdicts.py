@@ -116,7 +116,7 @@ class VerdictShift(Part):
             said = self._said(bool(side), view)
             if said is None or not len(values[side][cells]):
                 continue
-            labels = (estimate.rectifier.small, estimate.rectifier.large)[side][cells][0]
+            labels = estimate.rectifier.value[side][cells][0]
             found = self._weighed(said, float(labels), float(variance[side, side]), view)
             if found is not None:
                 values[side][cells] += found[0] - labels

@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 from recalibrator.fit.codec import Floats, Ints, Kept, Numbers
 from recalibrator.fit.data import label_columns as at
 from recalibrator.fit.data.label_columns import COLUMNS, LEAST_PROPENSITY, NOBODY, OTHERS, OUTCOMES, Standing
-from recalibrator.fit.data.slips import Flips, Revisions, Slips
+from recalibrator.fit.data.slips import Revisions, Slips
 from recalibrator.grid import Grid
 from schemas.event import to_us
 from schemas.labelled import LabelledExample, OutcomeCounts
@@ -155,9 +155,8 @@ class LabelTable:
     def of_field(self, name: str, target: float) -> LabelTable:
         """Return the same labels with the outcomes of one field, scored by its target; as of now.
 
-        Labels that do not say what both models gave in this field do not count. Where
-        both ran it is the small model's answer that they lack, and whether both ran is drawn at any u: what is left is
-        a fair sample of either model's answers.
+        Labels that do not say what both models gave in this field do not count. Where both ran it is the small model's
+        answer that they lack, and whether both ran is drawn at any u: a fair sample of either model's answers is left.
         """
         found, place = LabelTable(self.grid, target, (name,), max(1, len(self))), self.fields.index(name)
         found._ids = self._ids  # read, never written
@@ -254,11 +253,6 @@ class LabelTable:
         row[at.SERIAL] = before[at.SERIAL]
         if heard_before:
             self.revisions.moved(row.item(at.SERIAL), row.item(at.ERROR) if heard else None)
-
-    @property
-    def flips(self) -> Flips:
-        """How first labels differ from what will stand."""
-        return self.revisions.flips()
 
     def standing(self, query_id: str) -> Standing:
         """Return as what the label of a query stands in the estimates."""

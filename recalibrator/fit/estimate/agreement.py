@@ -40,18 +40,16 @@ class Tilt:
 
 @dataclass(frozen=True, slots=True)
 class Shift:
-    """What the tilt adds to each curve, shape (cells,) each; ``jacobian`` is of the scores, shape (2, 2, cells).
+    """What the tilt adds to each curve: to ``value`` and ``size`` of small and large, (2, cells), else (cells,).
 
-    The jacobian's first axis is small and large, its second level and slope. ``error_given`` is no shift, but the two
-    curves between which the error is mixed: P(error | u, the answers differ), and where they are equal, (2, cells).
+    ``jacobian`` is of the values, shape (2, 2, cells): by model, and by level and slope. ``error_given`` is no shift,
+    but the two curves between which the error is mixed: P(error | u, the answers differ), and where they are equal.
     ``bounds`` are the least and the greatest P(agree | u) that count as expected, (2, cells): agreement is cut to where
     its logit is finite, and labels that show less or more of it do not contradict what was cut.
     """
 
-    small_value: Floats
-    small_size: Floats
-    large_value: Floats
-    large_size: Floats
+    value: Floats
+    size: Floats
     error: Floats
     agreement: Floats
     bounds: Floats
@@ -120,10 +118,8 @@ def shift_by(
         jacobian[0, 0] *= blame
     np.multiply(jacobian[:, 0], place, out=jacobian[:, 1])
     return Shift(
-        small_value=moved[0] - target * moved[1],
-        small_size=moved[1],
-        large_value=moved[2] - target * moved[3],
-        large_size=moved[3],
+        value=moved[0:4:2] - target * moved[1:4:2],
+        size=moved[1:4:2],
         error=moved[4],
         agreement=now,
         bounds=np.array((np.minimum(now, uncut), np.maximum(now, uncut))),

@@ -1,14 +1,16 @@
 """The map g, fitted to error counts by cell: knots that a router can read, non-decreasing and never NaN.
 
-Two fitters of it are offered. :class:`IsotonicMap` follows whatever shape the errors have, shrunk to a logistic map
-while labels are few; :class:`PlattMap` knows two parameters alone (Platt, 1999), and needs few labels. A further one
+Two fitters of it are offered. :func:`isotonic_map` follows whatever shape the errors have, shrunk to a logistic map
+while labels are few; :func:`platt_map` knows two parameters alone (Platt, 1999), and needs few labels. A further one
 needs a line in :func:`map_fitter`.
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from functools import partial
 from math import log
-from typing import Literal, NamedTuple, Protocol
+from typing import Literal, NamedTuple
 
 import numpy as np
 
@@ -147,61 +149,39 @@ class ErrorCells(NamedTuple):
         return np.asarray((self.logits - (low + high) / 2.0) / ((high - low) / 2.0))
 
 
-class MapFitter(Protocol):
-    """Fits the map g from scratch at every refit."""
-
-    @property
-    def name(self) -> str:
-        """As in the settings."""
-        ...
-
-    def fit(self, cells: ErrorCells) -> CalibrationMap:
-        """Return the map; a pure function of the cells."""
-        ...
+MapFitter = Callable[[ErrorCells], CalibrationMap]
+"""Fits the map g from scratch at every refit; a pure function."""
 
 
-class IsotonicMap:
-    """Isotonic regression on cells, shrunk to a logistic map.
+def isotonic_map(cells: ErrorCells, prior_labels: float) -> CalibrationMap:
+    """Return isotonic regression on cells, shrunk to a logistic map.
 
     The logistic map is worth ``prior_labels``, spread as the traffic is: with few labels it decides, with many it
     only fills the gaps. Blocks are read at their centre of mass, with straight lines between, so that g rises where
     the step function is flat (centred isotonic regression).
     """
-
-    name = "isotonic"
-
-    def __init__(self, prior_labels: float) -> None:
-        self._prior_labels = prior_labels
-
-    def fit(self, cells: ErrorCells) -> CalibrationMap:
-        """Return the map."""
-        logistic = platt(cells.errors, cells.labels, cells.places)
-        spread = 0.5 * self._prior_labels
-        pseudo = cells.traffic * (spread / max(float(np.add.reduce(cells.traffic)), 1e-12))
-        pseudo += cells.labels * (spread / max(float(np.add.reduce(cells.labels)), 1e-12))
-        mass = cells.labels + pseudo
-        used = np.flatnonzero(mass > _LEAST_MASS)
-        if not len(used):
-            return CalibrationMap(uncertainty=(0.5,), error_probability=(float(logistic[0]),))
-        mass, value = mass[used], (cells.errors + pseudo * logistic)[used] / mass[used]
-        level, first, _ = pool(value, mass)
-        centre = np.add.reduceat(mass * cells.logits[used], first) / np.add.reduceat(mass, first)
-        return _thinned(np.minimum(np.maximum(level, 0.0), 1.0), _unlogit(centre))
+    logistic = platt(cells.errors, cells.labels, cells.places)
+    spread = 0.5 * prior_labels
+    pseudo = cells.traffic * (spread / max(float(np.add.reduce(cells.traffic)), 1e-12))
+    pseudo += cells.labels * (spread / max(float(np.add.reduce(cells.labels)), 1e-12))
+    mass = cells.labels + pseudo
+    used = np.flatnonzero(mass > _LEAST_MASS)
+    if not len(used):
+        return CalibrationMap(uncertainty=(0.5,), error_probability=(float(logistic[0]),))
+    mass, value = mass[used], (cells.errors + pseudo * logistic)[used] / mass[used]
+    level, first = pool(value, mass)
+    centre = np.add.reduceat(mass * cells.logits[used], first) / np.add.reduceat(mass, first)
+    return _thinned(np.minimum(np.maximum(level, 0.0), 1.0), _unlogit(centre))
 
 
-class PlattMap:
-    """A logistic curve over the logit of u (Platt, 1999), read at the cells' centres."""
-
-    name = "platt"
-
-    def fit(self, cells: ErrorCells) -> CalibrationMap:
-        """Return the map."""
-        return _thinned(platt(cells.errors, cells.labels, cells.places), _unlogit(cells.logits))
+def platt_map(cells: ErrorCells) -> CalibrationMap:
+    """Return a logistic curve over the logit of u (Platt, 1999), read at the cells' centres."""
+    return _thinned(platt(cells.errors, cells.labels, cells.places), _unlogit(cells.logits))
 
 
 def map_fitter(name: Literal["isotonic", "platt"], prior_labels: float) -> MapFitter:
     """Return the fitter that a workload's settings name; ``prior_labels`` is of the isotonic map."""
-    return PlattMap() if name == "platt" else IsotonicMap(prior_labels)
+    return platt_map if name == "platt" else partial(isotonic_map, prior_labels=prior_labels)
 
 
 def _unlogit(logits: Floats) -> Floats:
@@ -223,30 +203,20 @@ def _thinned(level: Floats, knots: Floats) -> CalibrationMap:
     )
 
 
-def pool(value: Floats, weight: Floats) -> tuple[Floats, Ints, Ints]:
-    """Fit the non-decreasing step function that is closest to the values.
+def pool(value: Floats, weight: Floats) -> tuple[Floats, Ints]:
+    """Fit the non-decreasing step function that is closest to cell means, by their positive weights.
 
-    Parameters
-    ----------
-    value, weight : ndarray, shape (cells,)
-        Cell means and their positive weights.
-
-    Returns
-    -------
-    level : ndarray of float, shape (blocks,)
-        Increasing.
-    first, last : ndarray of int, shape (blocks,)
-        The first and last cell of each block.
+    Returns its levels, which increase, and the first cell of each block.
 
     Examples
     --------
-    >>> level, first, last = pool(np.array([0.1, 0.4, 0.2, 0.9]), np.ones(4))
-    >>> level.round(2).tolist(), first.tolist(), last.tolist()
-    ([0.1, 0.3, 0.9], [0, 1, 3], [0, 2, 3])
+    >>> level, first = pool(np.array([0.1, 0.4, 0.2, 0.9]), np.ones(4))
+    >>> level.round(2).tolist(), first.tolist()
+    ([0.1, 0.3, 0.9], [0, 1, 3])
     """
     # 140 MB that a process without the fit does without.
     from scipy.optimize import isotonic_regression
 
     result = isotonic_regression(value, weights=weight)
-    bounds = np.asarray(result.blocks, dtype=np.intp)
-    return np.asarray(result.x)[bounds[:-1]], bounds[:-1], bounds[1:] - 1
+    first = np.asarray(result.blocks, dtype=np.intp)[:-1]
+    return np.asarray(result.x)[first], first

@@ -204,7 +204,7 @@ def estimate_outcomes(
     rectifier = rectify(
         cell_sums(groups[FAST], groups[FAST_SQUARE]),
         (curves.small.value, curves.large.value),
-        (shift.small_value, shift.large_value),
+        shift.value,
         decayed.current[:, :-1].reshape(2, 3, -1).sum(axis=1),
         target=target,
         split=split,
@@ -221,7 +221,7 @@ def estimate_outcomes(
         rectifier=rectifier,
         tilt=tilt,
         shift=shift,
-        map=fitter.fit(_error_cells(grid, sums, shift.error, shares)),
+        map=fitter(_error_cells(grid, sums, shift.error, shares)),
         support=_support(decayed, groups, sums),
         error_given=inside(shift.error_given)
         if circumstances.settled or decayed.before is None
@@ -311,15 +311,13 @@ def _expected(
     """
     # A cell's mean borrows from its neighbours and lends to them: traffic is smoothed as the labels are.
     near_square = np.square(kernel_mean(shares, width))
-    kept = Expected(
-        curves.small.value + shift.small_value + rectifier.small,
-        np.maximum(curves.small.size + shift.small_size, 0.0),
-        near_square * curves.small.variance / curves.small.density,
-    )
-    escalated = Expected(
-        curves.large.value + shift.large_value + rectifier.large,
-        np.maximum(curves.large.size + shift.large_size, 0.0),
-        near_square * curves.large.variance / curves.large.density,
+    kept, escalated = (
+        Expected(
+            curve.value + shift.value[model] + rectifier.value[model],
+            np.maximum(curve.size + shift.size[model], 0.0),
+            near_square * curve.variance / curve.density,
+        )
+        for model, curve in enumerate((curves.small, curves.large))
     )
     return kept, escalated
 

@@ -22,9 +22,8 @@ _ALONE = 1.0 + 1e-9
 class Rectifier:
     """Corrections of both curves."""
 
-    #: ``small`` and ``large``, shape (cells,): what to add to E[z | u].
-    small: Floats
-    large: Floats
+    #: Shape (2, cells): what to add to E[z | u] of small and large.
+    value: Floats
     #: Shape (2, 2): squared standard errors: small and large, below and above the serving threshold.
     variance: Floats
     #: Cells up to this one lie below the serving threshold.
@@ -50,7 +49,7 @@ class Change(NamedTuple):
 def rectify(
     recent: CellSums,
     curves: tuple[Floats, Floats],
-    shifts: tuple[Floats, Floats],
+    shifts: Floats,
     shifted: Floats,
     *,
     target: float,
@@ -71,10 +70,8 @@ def rectify(
         Weighted by recency.
     curves : tuple of ndarray, shape (cells,) each
         E[z | u] of the small and of the large model, before the agreement tilt.
-    shifts : tuple of ndarray, shape (cells,) each
-        What the tilt adds to each.
-    shifted : ndarray, shape (2, cells)
-        Weight of those labels, of all and of pairs, to which the tilt applies.
+    shifts, shifted : ndarray, shape (2, cells)
+        What the tilt adds to each; weight of those labels, of all and of pairs, to which it applies.
     split : int
         Last cell below the serving threshold, -1 when everything escalates.
     """
@@ -102,4 +99,4 @@ def rectify(
             corrections[place, cells] = mean * expected / (expected + squared_error)
             known = unseen * squared_error / (unseen + squared_error)
             variance[place, side] = known + absent * (unseen - known)
-    return Rectifier(corrections[0], corrections[1], variance, split, spreads, scales)
+    return Rectifier(corrections, variance, split, spreads, scales)

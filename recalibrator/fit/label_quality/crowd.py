@@ -347,7 +347,7 @@ def _release_test(suspicion: Suspicion, label: LabelSeen, constants: MethodConst
         if posterior.support <= -SUPPORT:
             return suspicion, suspicion.began_us
         suspicion = replace(suspicion, log_odds=posterior.mean)
-    chances = suspicion.chances(label.cell, label.labels.flips)
+    chances = suspicion.chances(label.cell, label.labels.revisions.flips())
     ratios = log_likelihood_ratios(chances, np.array(label.error), np.array([suspicion.log_odds]))
     release = max(0.0, suspicion.release - float(ratios[0]))
     since_us = None if release <= 0.0 else suspicion.release_since_us or label.routed_us
@@ -402,20 +402,16 @@ def _posterior(suspicion: Suspicion, labels: LabelTable, since_us: int | None = 
     since_us = suspicion.began_us if since_us is None else since_us
     relation, cell, error = labels.errors_since(since_us, audited=False)
     # Where one model alone was asked, more errors may as well mean that fewer answers agree than before.
-    rows = relation == _kind(suspicion)
-    chances = suspicion.chances(cell[rows], labels.flips)
+    rows = relation == 1 + suspicion.agreeing
+    chances = suspicion.chances(cell[rows], labels.revisions.flips())
     return odds_posterior(chances, error[rows], rising=suspicion.agreeing)
 
 
 def _answers(suspicion: Suspicion, labels: LabelTable, since_us: int) -> tuple[Chances, Floats]:
     """Return the trusted answers since a time about queries of the suspected kind, and what was expected of them."""
     relation, cell, error = labels.errors_since(since_us, audited=True, suspected_us=suspicion.began_us)
-    rows = relation == _kind(suspicion)
+    rows = relation == 1 + suspicion.agreeing
     return suspicion.chances(cell[rows]), error[rows]
-
-
-def _kind(suspicion: Suspicion) -> int:
-    return 2 if suspicion.agreeing else 1
 
 
 def details(quality: LabelQuality, labels: LabelTable) -> dict[str, JsonValue]:

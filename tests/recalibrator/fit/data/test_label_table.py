@@ -17,7 +17,7 @@ from recalibrator.fit.data.decayed_sums import label_weights
 from recalibrator.fit.data.label_columns import HITS_LARGE, HITS_SMALL, SIZE_LARGE, SIZE_SMALL, STANDING, Standing
 from recalibrator.fit.data.label_table import Distrust, LabelTable
 from recalibrator.fit.data.traffic_window import TrafficWindow
-from recalibrator.fit.estimate.calibration_map import IsotonicMap
+from recalibrator.fit.estimate.calibration_map import map_fitter
 from recalibrator.fit.estimate.estimate import Circumstances, Estimate, estimate_outcomes
 from recalibrator.fit.method_constants import DEFAULT
 from recalibrator.grid import Grid
@@ -49,7 +49,8 @@ def label(number: int, *, draw: int | None = None, **changed: object) -> Labelle
 
 
 def estimate(labels: LabelTable) -> Estimate:
-    return estimate_outcomes(labels, TrafficWindow(GRID, 1_000), IsotonicMap(200.0), Circumstances(0.1), DEFAULT)
+    fitter = map_fitter("isotonic", 200.0)
+    return estimate_outcomes(labels, TrafficWindow(GRID, 1_000), fitter, Circumstances(0.1), DEFAULT)
 
 
 def same(one: LabelTable, other: LabelTable) -> None:

@@ -43,8 +43,8 @@ def moved(level: float, unlabelled: float) -> tuple[Shift, float]:
 def test_lost_agreement_is_shared_as_labels_show_it() -> None:
     found, change = moved(-0.7, unlabelled=0.0)
     assert change < 0.0
-    assert found.small_value == pytest.approx(np.full(CELLS, change * BLAMED * GAIN), rel=1e-4)
-    assert found.large_value == pytest.approx(np.full(CELLS, change * (1.0 - BLAMED) * GAIN), rel=1e-4)
+    assert found.value[0] == pytest.approx(np.full(CELLS, change * BLAMED * GAIN), rel=1e-4)
+    assert found.value[1] == pytest.approx(np.full(CELLS, change * (1.0 - BLAMED) * GAIN), rel=1e-4)
     assert found.error == pytest.approx(np.full(CELLS, -change * BLAMED), rel=1e-4)
 
 
@@ -52,14 +52,14 @@ def test_without_labels_the_small_model_bears_the_tilt() -> None:
     """Without labels the small model is to blame for all of it and the large one no less than before."""
     shared, change = moved(-0.7, unlabelled=0.0)
     found, _ = moved(-0.7, unlabelled=1.0)
-    assert found.small_value == pytest.approx(np.full(CELLS, change * GAIN), rel=1e-4)
+    assert found.value[0] == pytest.approx(np.full(CELLS, change * GAIN), rel=1e-4)
     assert found.error == pytest.approx(np.full(CELLS, -change), rel=1e-4)
-    assert (found.large_value == shared.large_value).all()
+    assert (found.value[1] == shared.value[1]).all()
     half, _ = moved(-0.7, unlabelled=0.5)
-    assert half.small_value == pytest.approx((shared.small_value + found.small_value) / 2.0)
+    assert half.value[0] == pytest.approx((shared.value[0] + found.value[0]) / 2.0)
 
 
 def test_more_agreement_credits_both_models() -> None:
     (shared, change), (found, _) = moved(0.7, unlabelled=0.0), moved(0.7, unlabelled=1.0)
     assert change > 0.0
-    assert (found.small_value == shared.small_value).all()
+    assert (found.value[0] == shared.value[0]).all()

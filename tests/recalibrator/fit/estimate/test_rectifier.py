@@ -32,7 +32,7 @@ def rectified(recent: CellSums, shift: float = 0.0, shifted: float = 0.0, missin
     return rectify(
         recent,
         (zero, zero),
-        (np.full(CELLS, shift), zero),
+        np.array((np.full(CELLS, shift), zero)),
         weights,
         target=TARGET,
         split=SPLIT,
@@ -46,14 +46,14 @@ def test_rectifier_is_the_posterior_of_a_normal_mean(count: int) -> None:
     score, spread, expected_change = -0.3, 0.8, DRIFT * SIZE
     found = rectified(recent_labels(score, spread, count))
     precision = 1.0 / expected_change**2 + count / spread**2
-    assert found.small[0] == pytest.approx(score * (count / spread**2) / precision)
+    assert found.value[0, 0] == pytest.approx(score * (count / spread**2) / precision)
     assert found.variance[0, 0] == pytest.approx(1.0 / (1.0 / (UNSEEN * SIZE) ** 2 + count / spread**2))
-    assert not found.small[SPLIT + 1 :].any()
+    assert not found.value[0, SPLIT + 1 :].any()
 
 
 def test_without_labels_the_rectifier_only_widens_the_margin() -> None:
     few, many = (rectified(recent_labels(0.0, 0.8, count)) for count in (1, 4_000))
-    assert not few.small.any()
+    assert not few.value[0].any()
     assert few.variance[0, 0] == pytest.approx((UNSEEN * SIZE) ** 2)
     assert many.variance[0, 0] < few.variance[0, 0] / 10.0
 
@@ -63,14 +63,14 @@ def test_labels_that_stop_coming_leave_all_of_a_change_unknown() -> None:
     known, stopped = (rectified(recent_labels(-0.3, 0.8, 4_000), missing=missing) for missing in (0.0, 1.0))
     assert stopped.variance[0, 0] == pytest.approx((UNSEEN * SIZE) ** 2)
     assert known.variance[0, 0] < stopped.variance[0, 0] / 10.0
-    np.testing.assert_array_equal(stopped.small, known.small)
+    np.testing.assert_array_equal(stopped.value[0], known.value[0])
 
 
 def test_only_labels_since_the_tilt_can_cancel_it() -> None:
     """Labels from before the tilt do not cancel it and later ones that agree with it confirm it."""
     tilt = -0.2
     before, confirming, denying = (
-        rectified(recent_labels(score, 0.8, 500), shift=tilt, shifted=shifted).small[0]
+        rectified(recent_labels(score, 0.8, 500), shift=tilt, shifted=shifted).value[0, 0]
         for score, shifted in ((0.0, 0.0), (tilt, 500.0), (0.0, 500.0))
     )
     assert (before, confirming) == pytest.approx((0.0, 0.0))
