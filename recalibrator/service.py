@@ -25,7 +25,7 @@ from recalibrator.file_state import StateDirectory
 from recalibrator.fit.drift.monitors import check_detectors
 from recalibrator.fit.file_snapshots import SnapshotFiles
 from recalibrator.fit.publish.version_topics import TopicVersionLog
-from recalibrator.fit.stage import FitLimits, FitPorts, FitStage, FitTopics
+from recalibrator.fit.stage import FitPorts, FitStage, FitTopics
 from recalibrator.http_probes import ProbeServer
 from recalibrator.join.joining import Joining, JoinTopics
 from recalibrator.join.sqlite_store import RowBounds, SqliteJoinStore
@@ -308,7 +308,6 @@ class Service:
         return FitStage(
             frozenset(settings.workloads),
             topics,
-            FitLimits(),
             FitPorts(
                 broker.group_reader(StageName.FIT.value, (topics.observations,)),
                 self._session(broker, StageName.FIT),

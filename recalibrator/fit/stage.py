@@ -34,6 +34,9 @@ from ucci_runtime.broker.records import Count, EndReached, Input, Lag, OutputRec
 from ucci_runtime.clock import Clock
 
 STAGE = "fit"
+_COMMIT_INTERVAL_S = 0.25
+"""Versions never wait for a commit."""
+
 STATUS_INTERVAL_S = 1.0
 """Shortest time between two statuses of one workload."""
 
@@ -59,14 +62,6 @@ class FitTopics:
     dead_letters: str
     trial: str | None = None
     happenings: str | None = None
-
-
-@dataclass(frozen=True, slots=True)
-class FitLimits:
-    """The fit's bounds; versions never wait for a commit, and so many of one workload stay in the history topic."""
-
-    commit_interval_s: float = 0.25
-    kept_versions: int = 1_000
 
 
 class FitState(NamedTuple):
@@ -126,21 +121,24 @@ class _Fold:
 
 
 class FitStage(Stage):
-    """The fit; driven by one thread through :meth:`turn`. With a key, bound to the cluster, it signs its outputs."""
+    """The fit; driven by one thread through :meth:`turn`. With a key, bound to the cluster, it signs its outputs.
+
+    So many versions of one workload stay in the history topic.
+    """
 
     def __init__(
         self,
         workloads: frozenset[str],
         topics: FitTopics,
-        limits: FitLimits,
         ports: FitPorts,
         *,
         clock: Clock,
         count: Count,
         signing_key: bytes | None = None,
+        kept_versions: int = 1_000,
     ) -> None:
-        self._workloads, self._topics, self._limits = workloads, topics, limits
-        self._records = VersionRecords(topics.calibration, topics.history, topics.trial, limits.kept_versions)
+        self._workloads, self._topics = workloads, topics
+        self._records = VersionRecords(topics.calibration, topics.history, topics.trial, kept_versions)
         self._log, self._transactions, self._snapshots, self._versions = ports
         self._clock, self._count, self._signing_key = clock, count, signing_key
         self._folds: dict[int, _Fold] = {}
@@ -185,7 +183,9 @@ class FitStage(Stage):
         """Take what has come and commit what is due; blocks up to 0.1 s, or for a transaction."""
         items = self._log.poll(min(self._due_in_s(), _POLL_S))
         with suppress(NotCommitted):
-            self._raise_version_floors(self._versions.news())
+            highest = self._versions.news()
+            for fold in self._folds.values():
+                self._raise_floors(fold, highest)
             self._note_ignored(self._versions.ignored())
             self._go_live()
             self._take_all(items)
@@ -289,7 +289,7 @@ class FitStage(Stage):
 
     def _move(self, fold: _Fold, position: int) -> None:
         fold.position = position
-        self._due_s = min(self._due_s, self._clock.monotonic() + self._limits.commit_interval_s)
+        self._due_s = min(self._due_s, self._clock.monotonic() + _COMMIT_INTERVAL_S)
 
     def _observe(self, fold: _Fold, core: Recalibrator, event: Observation) -> None:
         before, version = core.trial, core.observe(event)
@@ -358,11 +358,11 @@ class FitStage(Stage):
         fold.committed = fold.limit
         # A status that a crash has swallowed would otherwise wait for the next observation.
         fold.touched.update(fold.cores)
-        self._due_s = min(self._due_s, self._clock.monotonic() + self._limits.commit_interval_s)
+        self._due_s = min(self._due_s, self._clock.monotonic() + _COMMIT_INTERVAL_S)
         highest = self._versions.highest()
         for workload, core in fold.cores.items():
             self._inherit(core, workload, is_rebuilt=fold.stored is None)
-        self._raise_floors_of(fold, highest)
+        self._raise_floors(fold, highest)
 
     def _inherit(self, core: Recalibrator, workload: str, *, is_rebuilt: bool) -> None:
         """Have a core go on from the newest version where the log does not tell how that came about.
@@ -380,13 +380,8 @@ class FitStage(Stage):
         if fold.is_live:
             highest = self._versions.highest()
             self._inherit(core, workload, is_rebuilt=True)
-            self._raise_floors_of(fold, highest)
+            self._raise_floors(fold, highest)
         return core
-
-    def _raise_version_floors(self, highest: Mapping[str, int]) -> None:
-        for fold in self._folds.values() if highest else ():
-            if fold.is_live:
-                self._raise_floors_of(fold, highest)
 
     def _note_ignored(self, ignored: Mapping[str, int]) -> None:
         for workload, number in ignored.items():
@@ -396,15 +391,15 @@ class FitStage(Stage):
             for fold in self._folds.values():
                 if workload in fold.cores:
                     fold.touched.add(workload)
-                    self._due_s = min(self._due_s, self._clock.monotonic() + self._limits.commit_interval_s)
+                    self._due_s = min(self._due_s, self._clock.monotonic() + _COMMIT_INTERVAL_S)
 
-    def _raise_floors_of(self, fold: _Fold, highest: Mapping[str, int]) -> None:
+    def _raise_floors(self, fold: _Fold, highest: Mapping[str, int]) -> None:
         above = {
             core: number
             for workload, number in highest.items()
             if (core := fold.cores.get(workload)) is not None and number > core.version_floor
         }
-        if not above:
+        if not above or not fold.is_live:
             return
         # Committed before and stored after: a restart folds nothing of before under another floor.
         self._commit(is_urgent=True)

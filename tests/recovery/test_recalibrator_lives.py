@@ -22,7 +22,7 @@ from recalibrator.core import Recalibrator
 from recalibrator.decoding import decode_observation
 from recalibrator.fit.file_snapshots import SnapshotFiles
 from recalibrator.fit.publish.version_topics import TopicVersionLog
-from recalibrator.fit.stage import FitLimits, FitPorts, FitStage, FitTopics
+from recalibrator.fit.stage import FitPorts, FitStage, FitTopics
 from recalibrator.join.co_partition import CoPartition
 from recalibrator.join.joining import Joining, JoinTopics
 from recalibrator.join.sqlite_store import RowBounds, SqliteJoinStore
@@ -97,7 +97,6 @@ class RecalibratorProcess:
         self.fit = FitStage(
             frozenset(WORKLOADS),
             FIT_TOPICS,
-            FitLimits(),
             FitPorts(
                 broker.group_reader("fit", (FIT_TOPICS.observations,)),
                 broker.session("fit"),

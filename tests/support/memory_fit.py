@@ -11,7 +11,7 @@ from typing import Any
 from recalibrator.decoding import Observation
 from recalibrator.fit.file_snapshots import SnapshotFiles
 from recalibrator.fit.publish.version_topics import TopicVersionLog
-from recalibrator.fit.stage import FitLimits, FitPorts, FitStage, FitTopics
+from recalibrator.fit.stage import FitPorts, FitStage, FitTopics
 from schemas.calibration import CalibrationMap, CalibrationVersion, Evidence
 from schemas.command import Command
 from schemas.labelled import LabelledExample
@@ -55,7 +55,7 @@ class Fit:
         self.draw = random.Random(seed)
         self.key = key
         self.budget: list[Fate] = [self.draw.choice(FAULTS) for _ in range(faults)]
-        self.limits = FitLimits(kept_versions=kept_versions)
+        self.kept_versions = kept_versions
         self.settings = SETTINGS
         self.clock = ManualClock()
         self.count = Counts()
@@ -73,7 +73,7 @@ class Fit:
             TopicVersionLog(versions, TOPICS.trial, () if self.key is None else (self.key,)),
         )
         shared: dict[str, Any] = {"clock": self.clock, "count": self.count, "signing_key": self.key}
-        self.stage = FitStage(frozenset(WORKLOADS), TOPICS, self.limits, ports, **shared)
+        self.stage = FitStage(frozenset(WORKLOADS), TOPICS, ports, kept_versions=self.kept_versions, **shared)
         self.stage.start()
 
     def send(self, event: Observation) -> None:
