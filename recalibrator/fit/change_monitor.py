@@ -1,14 +1,9 @@
-"""What alarms and verdicts make obsolete: which labels are believed, since when, and whether the world has changed.
-
-Every label and every summary goes to the detectors and to label quality; what follows from an alarm or a verdict is
-carried out here.
-"""
+"""What alarms and verdicts make obsolete: which labels are believed, since when, and whether the world has changed."""
 
 from __future__ import annotations
 
 from dataclasses import replace
 from math import inf
-from typing import NamedTuple
 
 import numpy as np
 
@@ -84,12 +79,10 @@ class OutcomeChange(Change):
         """Whether labels have reported the last change, and did so since a time."""
         return self.began_us is not None and self._by_labels and self._seen_us >= since_us
 
-    def retract(self, since_us: int) -> bool:
-        """Go back to the change before, if labels have reported the last one since a time; returns whether they had."""
-        if not self.reported_by_labels(since_us):
-            return False
-        self.began_us, self._before_us = self._before_us, None
-        return True
+    def retract(self, since_us: int) -> None:
+        """Go back to the change before, if labels have reported the last one since a time."""
+        if self.reported_by_labels(since_us):
+            self.began_us, self._before_us = self._before_us, None
 
     def recount(self, fresh: int) -> None:
         """Set the labels since the change: some have been taken out, or are back."""
@@ -112,16 +105,6 @@ class MixChange(Change):
 _TRAFFIC_KEPT_LEAST = 500
 _GUARD_LABELS = 500
 """Before an alarm's beginning, among which labels may have been like those after it already."""
-
-
-class Reaction(NamedTuple):
-    """Whether an alarm calls for a refit at once, and news of suspected labels."""
-
-    refit_now: bool
-    news: News | None = None
-
-
-NO_REACTION = Reaction(refit_now=False)
 
 
 class ChangeMonitor:
@@ -155,9 +138,10 @@ class ChangeMonitor:
         *,
         may_ask: bool,
         map_labels: float = inf,
-    ) -> Reaction:
+    ) -> tuple[bool, News | None]:
         """Take the first label in that was asked for of a query; the window already counts it as ``standing``.
 
+        Returns whether an alarm calls for a refit at once, and news of suspected labels.
         ``may_ask``: whether an audit could be published. ``map_labels``: effective labels behind the map that the query
         was routed by; infinite where that is not known.
         """
@@ -178,7 +162,7 @@ class ChangeMonitor:
             self.mix.on_label(routed_us)
             refit_now = bool(alarms) and self._handle_alarms(alarms, now_us, may_ask=may_ask)
         if self.label_quality.is_trusting:
-            return Reaction(refit_now) if refit_now else NO_REACTION
+            return refit_now, None
         former = self.label_quality.suspicion
         seen = LabelSeen(routed_us, now_us, audited, cell, agree, said, self._labels, self._recent_pairs())
         self.label_quality, effects = take_label(self.label_quality, seen, self._constants)
@@ -189,7 +173,7 @@ class ChangeMonitor:
             self._labels.slips = (*ended, current.slips())
         if effects.news is not None:
             self._apply(effects, now_us)
-        return Reaction(refit_now, effects.news)
+        return refit_now, effects.news
 
     def _recent_pairs(self) -> RecentPairs:
         pairs, agreeing = (float(self._traffic.counts[name].sum()) for name in (PAIRS, AGREEING))
@@ -298,11 +282,7 @@ class ChangeMonitor:
             self.change.recount(self._labels.labels_since(self.change.began_us))
 
     def circumstances(self, serving_threshold: float | None) -> Circumstances:
-        """Return what an estimate made now has to know of changes.
-
-        A change of outcomes makes earlier labels obsolete. A change of the mix of queries does not, but what recent
-        labels add to the curves is to be measured on the current mix alone.
-        """
+        """Return what an estimate made now has to know of changes."""
         # An estimate splits labels at one instant: of both changes the later one that has enough labels since. To split
         # at a change of outcomes discounts what came before it; to split at one of the mix keeps all of it, and only
         # measures the curves on the current mix. A mix that swings back and forth is split once, not at every turn.
@@ -311,19 +291,13 @@ class ChangeMonitor:
         if mix.began_us is not None and mix.is_lone and constants.mix_split:
             enough = (change.fresh or 0) >= constants.mix_labels
             by_mix = changed_us is None or (mix.began_us > changed_us and enough)
+        is_learning = change.fresh is not None and change.fresh < constants.alert_labels
         return Circumstances(
             serving_threshold=serving_threshold,
             changed_us=mix.began_us if by_mix else changed_us,
             discounted=not by_mix,
             settled=change.settled,
-            is_quiet=self.is_quiet,
+            is_quiet=not is_learning and self.drift.worst == "ok",
             spans=self.worlds.spans,
             is_new_mix=mix.is_lone and mix.fresh is not None and mix.fresh < constants.mix_labels,
         )
-
-    @property
-    def is_quiet(self) -> bool:
-        """Whether nothing has changed lately, and nothing is suspected to."""
-        change = self.change
-        learning = change.fresh is not None and change.fresh < self._constants.alert_labels
-        return not learning and self.drift.worst == "ok"

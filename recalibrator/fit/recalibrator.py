@@ -12,7 +12,6 @@ from operator import is_
 from typing import Any, Self
 
 from recalibrator.decoding import Observation
-from recalibrator.fit.change_monitor import NO_REACTION
 from recalibrator.fit.codec import dump, load
 from recalibrator.fit.data.label_columns import Standing
 from recalibrator.fit.decide.candidate import evaluate
@@ -160,18 +159,19 @@ class Recalibrator(Fitting):
             return None
         standing = self._labels.standing(example.query_id)
         self._labels_until_fit -= standing > 0 or change == "withdrawn"
-        reaction = NO_REACTION
+        refit_now, news = False, None
         if change == "added":
             # Infinite where it is not known, or does not say so.
             known = inf if former is None else former.evidence.effective_labels or inf
             may_ask, now_us = self._may_ask, self._now_us
-            reaction = self._monitor.on_label(example, standing, routed_us, now_us, may_ask=may_ask, map_labels=known)
+            refit_now, news = self._monitor.on_label(
+                example, standing, routed_us, now_us, may_ask=may_ask, map_labels=known
+            )
         judged = self._monitor.compare_labelers(self._now_us)
         if self._handoff.costs_too_much and self._may_ask and self._monitor.label_quality.is_trusting:
             return self._end_handoff()
-        news: str | None = reaction.news or ("labelers_judged" if judged else None)
-        if reaction.refit_now or news is not None:
-            return self._refit(drifted=reaction.refit_now, news=news)
+        if refit_now or news is not None or judged:
+            return self._refit(drifted=refit_now, news=news or ("labelers_judged" if judged else None))
         return self._refit_in_turn() if self._labels_until_fit <= 0 else None
 
     def _observe_traffic(self, summary: TrafficSummary) -> CalibrationVersion | None:

@@ -86,6 +86,8 @@ class Detector(ABC):
     name: str
     """As settings and status call it."""
     channel: Channel
+    bound: float
+    """The statistic at which it fires."""
     alarms: Kept[int] = 0
     alarmed_us: Kept[int | None] = None
     since_alarm: Kept[int] = 0
@@ -95,11 +97,6 @@ class Detector(ABC):
     @abstractmethod
     def statistic(self) -> float:
         """How near an alarm is."""
-
-    @property
-    @abstractmethod
-    def bound(self) -> float:
-        """The statistic at which it fires."""
 
     @property
     def gathering_since_us(self) -> int | None:
@@ -268,12 +265,12 @@ class Cusum(Detector):
     _log_odds: float = field(init=False, repr=False)
 
     def __post_init__(self) -> None:
-        self._log_odds = log(self.rules.odds)
+        self._log_odds, self.bound = log(self.rules.odds), self.rules.bound
 
     def update(self, seen: Outcomes) -> Alarm | None:
         """Take outcomes in; return an alarm if they raise one."""
         rising, falling, observations = self._gains(seen)
-        are_counts, bound = self.channel.meaning == "traffic", self.rules.bound
+        are_counts, bound = self.channel.meaning == "traffic", self.bound
         leverage, scatter = observations / seen.known, self._scatter.factor if are_counts else 1.0
         statistic = self.up.add(rising, leverage, scatter, seen.at_us)
         if self.rules.both_ways:
@@ -321,11 +318,6 @@ class Cusum(Detector):
     def statistic(self) -> float:
         """The larger of both log likelihood ratios."""
         return max(self.up.statistic, self.down.statistic)
-
-    @property
-    def bound(self) -> float:
-        """The statistic at which it fires."""
-        return self.rules.bound
 
     @property
     def gathering_since_us(self) -> int | None:

@@ -33,6 +33,8 @@ class RiverDetector(Detector):
         If river is not installed, or refuses the arguments.
     """
 
+    bound = 1.0
+    """River does not say how close an alarm is."""
     _inputs: Kept[list[float]]
     _times_us: Kept[list[int]]
 
@@ -41,9 +43,7 @@ class RiverDetector(Detector):
     ) -> None:
         self.name, self.channel = f"river:{kind}", channel
         self._kind, self._arguments, self._kept_most = kind, _SEEDED.get(kind, {}) | arguments, kept_most
-        self._inputs = []
-        self._times_us = []
-        self._river = self._built()
+        self.restart()
 
     def _built(self) -> Any:
         """Return a detector of river's that has seen the inputs kept."""
@@ -88,11 +88,6 @@ class RiverDetector(Detector):
     def statistic(self) -> float:
         """1 while it is drifted, else 0."""
         return float(self.is_drifted)
-
-    @property
-    def bound(self) -> float:
-        """1, since river does not say how close an alarm is."""
-        return 1.0
 
     def restored(self) -> None:
         """Feed river with its inputs again."""

@@ -16,7 +16,7 @@ from recalibrator.fit.data.label_table import Change
 from recalibrator.fit.decide.candidate import Part, View
 from recalibrator.fit.decide.threshold import Policies
 from recalibrator.fit.publish.measured_quality import standard_errors
-from schemas.basis import Handoff, handoff_name
+from schemas.basis import handoff_name
 from schemas.calibration import Interval
 from schemas.event import MAX_INTEGER
 from schemas.labelled import LabelledExample
@@ -56,7 +56,7 @@ class HandoffWatch(Part):
     """
 
     _configured: Kept[str | None]
-    _is_off: Kept[bool]
+    _is_off: Kept[bool] = False
     _pairs: Kept[dict[str, _Pair]]
     _sums: Kept[Floats]
     _squares: Kept[Floats]
@@ -71,16 +71,15 @@ class HandoffWatch(Part):
     def __init__(self, settings: HandoffSettings | None, loss_most: float = LOSS_MOST) -> None:
         self._settings, self._loss_most = settings, loss_most
         self._configured = None if settings is None else handoff_name(settings.handoff)
-        self._switch(is_off=False)
+        self.restored()
         self._pairs = {}
         self._sums = np.zeros(4)
         self._squares = np.zeros((4, 4))
 
-    def _switch(self, *, is_off: bool) -> None:
-        settings, self._is_off = self._settings, is_off
-        self.in_versions: Handoff | None = (
-            None if settings is None else settings.handoff.model_copy(update={"active": not is_off})
-        )
+    def restored(self) -> None:
+        """Compute what follows from the state."""
+        settings, active = self._settings, not self._is_off
+        self.in_versions = None if settings is None else settings.handoff.model_copy(update={"active": active})
         # Every event is compared with it.
         self.name = handoff_name(self.in_versions)
 
@@ -148,7 +147,8 @@ class HandoffWatch(Part):
 
     def end(self) -> None:
         """Hand nothing over from now on."""
-        self._switch(is_off=True)
+        self._is_off = True
+        self.restored()
 
     def status(self, view: View, policies: Policies | None) -> dict[str, Any]:  # noqa: ARG002
         """Return what is known of it, for people; nothing where nothing is ever handed over."""
@@ -182,10 +182,6 @@ class HandoffWatch(Part):
             load(self, former)
             return True
         return self.name is None and bool(former["_is_off"])
-
-    def restored(self) -> None:
-        """Compute what follows from the state."""
-        self._switch(is_off=self._is_off)
 
 
 def _pair(example: LabelledExample) -> _Pair | None:

@@ -158,12 +158,12 @@ class VersionRegistry:
 
     def inherit(self, version: CalibrationVersion, *, may_decide: bool) -> None:
         """Know a version that was read back, and no other; of one that may not decide, its pause alone."""
-        self._versions = {version.version: version} if may_decide else {}
-        self.current, self.inherited = (version, version.version) if may_decide else (None, None)
         self.holds = dict(version.holds) if may_decide else version.holds | self.holds
-        self.large_only, self.unreached_us = version.large_only if may_decide else None, None
         if not may_decide:
-            self.holds.pop(PINNED, None)
+            self.forget()
+            return
+        self._versions, self.current, self.inherited = {version.version: version}, version, version.version
+        self.large_only, self.unreached_us = version.large_only, None
 
     def forget(self) -> None:
         """Know no version, only the number that the next one must exceed, and who has paused."""
@@ -226,8 +226,6 @@ def interpret(command: Command, registry: VersionRegistry, on_trial: int | None 
         return _refused(command, registry, because)
     if command.action in ("promote", "stop_trial"):
         return _conclude(command, registry, on_trial)
-    if command.action == "refit":
-        return _refit(command, registry)
     return _BY_ACTION.get(command.action, _hold)(command, registry)
 
 
@@ -311,7 +309,7 @@ def _conclude(command: Command, registry: VersionRegistry, on_trial: int | None)
 
 
 _BY_ACTION = {"bootstrap": _bootstrap, "activate": _republish, "pin": _republish, "shadow": _try, "canary": _try}
-_BY_ACTION |= dict.fromkeys(("large_only", "end_large_only"), _let_alone)
+_BY_ACTION |= {"refit": _refit, "large_only": _let_alone, "end_large_only": _let_alone}
 _ENDING = frozenset({"end_large_only", "bootstrap", "activate", "promote"})
 
 
