@@ -56,14 +56,8 @@ def decayed_sums(
 ) -> DecayedSums:
     """Return the sums by group of all that counts, older labels weighing less.
 
-    Parameters
-    ----------
-    changed_us : int or None
-        Labels of queries routed before then are added up apart.
-    spans : tuple of Span, optional
-        Labels of queries routed at other times are left out.
-    current_us : float
-        When the current traffic began.
+    Labels of queries routed before ``changed_us`` are added up apart, those of queries routed outside ``spans`` are
+    left out. The current traffic began at ``current_us``.
     """
     _, columns = labels.by_time()
     if spans is not None:

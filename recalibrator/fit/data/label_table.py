@@ -62,20 +62,10 @@ class Contribution(NamedTuple):
 class LabelTable:
     """The latest contributions, one a query, of bounded number.
 
-    Parameters
-    ----------
-    target : float
-        τ, for z².
-    capacity : int
-        Contributions kept; a quarter more are held until the oldest are dropped at once, which keeps the cost of a
-        label constant.
-    half_life : float
-        In labels: how long corrections are remembered.
-    by_model : bool
-        Whether the small answer's counts by field are kept beside those of the served one, for :meth:`of_field`.
+    Beyond ``capacity`` a quarter more are held until the oldest are dropped at once, which keeps the cost of a label
+    constant. ``target`` is τ, for z²; corrections are remembered by ``half_life``, in labels; ``by_model`` keeps the
+    small answer's counts by field beside those of the served one, for :meth:`of_field`.
 
-    Notes
-    -----
     A contribution belongs to one of ``groups`` rows of a table of counts: its cell of u when the answers' agreement
     is unknown, ``cells`` later when they disagree, twice that when they agree; the last row is for failed small
     answers, which have no u.
@@ -347,15 +337,10 @@ class LabelTable:
     ) -> tuple[Ints, Ints, Floats]:
         """Return of queries with u that were routed since a time what is known of agreement, the cell and the error.
 
-        They are labelled by answers to audits, or else by ordinary labels. ``suspected_us``: answers to audits by who
-        has given ordinary labels since then decide nothing, unless they are trusted by name.
-
-        Returns
-        -------
-        relation : ndarray of int, shape (labels,)
-            0 where only one model answered, 1 where the answers differ, 2 where they are equal.
-        error : ndarray, shape (labels,)
-            1 where the small answer is wrong.
+        Of agreement: 0 where only one model answered, 1 where the answers differ, 2 where they are equal; the error is
+        1 where the small answer is wrong. They are labelled by answers to audits, or else by ordinary labels.
+        ``suspected_us``: answers to audits by who has given ordinary labels since then decide nothing, unless they are
+        trusted by name.
         """
         table = self.table
         standing, routed_us, labeler = table[:, at.STANDING], table[:, at.ROUTED_US], table[:, at.LABELER]

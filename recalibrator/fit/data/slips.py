@@ -136,13 +136,8 @@ class Revisions:
     among those that stand, in proportion. What is withdrawn beyond that proportion may be slips or may not: the chance
     that a first label says wrong is known as a range.
 
-    Parameters
-    ----------
-    half_life : float
-        In labels, of what they count for; where corrections take longer, as many labels as come meanwhile: nobody can
-        know sooner how people slip.
-    latest : int
-        Labels remembered.
+    What they count for has a ``half_life``, in labels; where corrections take longer, as many labels as come meanwhile:
+    nobody can know sooner how people slip. So many of the ``latest`` labels are remembered.
 
     Examples
     --------

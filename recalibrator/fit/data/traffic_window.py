@@ -100,12 +100,7 @@ class Batch:
 class TrafficWindow:
     """Counts of the latest queries, and sums over all.
 
-    Parameters
-    ----------
-    grid : Grid
-        Summaries on another grid are moved to this one cell by cell.
-    queries : int
-        Batches leave while the others hold at least so many queries.
+    Batches leave while the others hold at least so many ``queries``; on another grid, they are moved cell by cell.
     """
 
     #: Shape (4, cells): queries of known u, pairs, agreeing pairs, and all queries that those of known u stand for.
@@ -222,15 +217,14 @@ class TrafficWindow:
     @property
     def escalation_rate(self) -> float | None:
         """Share of recent queries for which the large model was called; None without traffic."""
-        return self._share("escalated", "queries") if self.recent["queries"] else None
+        return self._share("escalated", self.recent["queries"]) if self.recent["queries"] else None
 
     @property
     def failed_share(self) -> float:
         """Share of recent queries whose small answer failed, in [0, 1]; 0 without traffic."""
-        return self._share("small_failed", "queries", "small_skipped")
+        return self._share("small_failed", self.recent["queries"] - self.recent["small_skipped"])
 
-    def _share(self, part: str, whole: str, without: str | None = None) -> float:
-        counted = self.recent[whole] - (0.0 if without is None else self.recent[without])
+    def _share(self, part: str, counted: float) -> float:
         return min(1.0, max(0.0, self.recent[part] / counted)) if counted > 0.0 else 0.0
 
     def served(self) -> dict[str, JsonValue]:

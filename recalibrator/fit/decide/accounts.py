@@ -39,10 +39,7 @@ class Pacer(Part):
     wrong by its own size. What an outage has left over or cost is neither spent in a rush nor does it starve the time
     after it: both the balance and a correction are bounded.
 
-    Parameters
-    ----------
-    budget : float
-        Mean sequential cost of a query, in the unit of the workload's costs.
+    ``budget`` is the mean sequential cost of a query, in the unit of the workload's costs.
 
     Examples
     --------
@@ -227,13 +224,8 @@ class LabelSpending(Part):
     def shares(self, escalation_rate: float, former: LabelShares | None = None) -> LabelShares | None:
         """Return the shares of kept and of escalated queries to ask for now; None before the rate of queries is known.
 
-        Parameters
-        ----------
-        escalation_rate : float
-            Share of recent queries, in [0, 1].
-        former : LabelShares, optional
-            In force. They stay where the change is too small to matter, and grow at most twofold at a time: after an
-            outage the rate of queries is known late.
+        ``escalation_rate`` is in [0, 1]. Shares in force, ``former``, stay where the change is too small to matter, and
+        grow at most twofold at a time: after an outage the rate of queries is known late.
         """
         if not self._income:
             return LabelShares(0.0, 0.0)

@@ -302,13 +302,9 @@ def choose_for(
 ) -> Choice:
     """Choose the threshold for a target of any form.
 
-    Parameters
-    ----------
-    promised : mapping of name to Policies
-        Under ``micro_f1`` the policies weighed for all fields together, which a budget is spent by as well; under
-        ``fields.NAME`` those weighed for the target of one field.
-    affordable : Affordable or None
-        Within the budget; None without one, and where the costs of calls are not known yet.
+    ``promised`` are, under ``micro_f1``, the policies weighed for all fields together, which a budget is spent by as
+    well, and, under ``fields.NAME``, those weighed for the target of one field. ``affordable`` is None without a
+    budget, and where the costs of calls are not known yet.
     """
     overall = promised[QUALITY]
     if target.is_plain:

@@ -237,11 +237,8 @@ def _errors(rows: Floats, groups: int) -> tuple[Floats, Floats]:
 def unlikeness(latest: Floats, known: Past, scatter: Floats) -> Floats:
     """Return by how many standard errors each block differs from the latest queries, by its G statistic.
 
-    ``latest`` has shape (distances, 3, bins); ``scatter``, shape (distances, 1), is the overdispersion of u.
-
-    Returns
-    -------
-    ndarray, shape (distances, blocks)
+    ``latest`` has shape (distances, 3, bins); ``scatter``, shape (distances, 1), is the overdispersion of u. What is
+    returned has shape (distances, blocks).
 
     Examples
     --------

@@ -114,18 +114,10 @@ class DriftMonitors:
     ) -> None:
         """Set what the next pairs and labels are compared with.
 
-        Parameters
-        ----------
-        agreement : ndarray, shape (cells,)
-            P(agree | u).
-        error_given : ndarray, shape (2, cells)
-            P(the small answer is wrong | u, the answers differ), and where they are equal, by labels as they stand.
-        flips : Flips
-            How first labels differ from those.
-        bounds : ndarray, shape (2, cells), optional
-            The least and the greatest P(agree | u) that count as expected; by default ``agreement``.
-        pairs : float
-            That ``agreement`` was estimated from, labelled and unlabelled; infinite where it is known.
+        ``agreement``, shape (cells,), is P(agree | u), estimated from so many ``pairs``, labelled and unlabelled;
+        ``bounds``, shape (2, cells), the least and the greatest that count as expected. ``error_given``, shape
+        (2, cells), is P(the small answer is wrong | u, the answers differ), and where they are equal, by labels as they
+        stand; ``flips`` say how first labels differ from those.
         """
         self._expected, self._error_given, self._flips = agreement, error_given, flips
         self._bounds, self._pairs = bounds, pairs

@@ -60,16 +60,9 @@ class Shift:
 def fit_tilt(base: Floats, pairs: Floats, agreeing: Floats, place: Floats, ridge: float) -> Tilt:
     """Fit a ridge-penalised logistic regression on two parameters with the labelled curve as offset, by Newton steps.
 
-    Parameters
-    ----------
-    base : ndarray, shape (cells,)
-        P(agree | u) behind the labels, inside (0, 1).
-    pairs, agreeing : ndarray, shape (cells,)
-        Unlabelled recent pairs, and those that agree.
-    place : ndarray, shape (cells,)
-        Standardised logit of u.
-    ridge : float
-        Penalty per squared unit of logit; in effect a number of agreeing pairs.
+    All of shape (cells,): ``base`` is P(agree | u) behind the labels, inside (0, 1); ``pairs`` and ``agreeing`` are
+    unlabelled recent pairs and those that agree; ``place`` is the standardised logit of u. ``ridge`` is the penalty per
+    squared unit of logit; in effect a number of agreeing pairs.
 
     Examples
     --------

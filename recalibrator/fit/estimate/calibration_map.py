@@ -92,23 +92,12 @@ def _logistic(level: float, slope: float, x: Floats) -> Floats:
 def newton_step(
     basis: Floats, count: Floats, hits: Floats, chance: Floats, ridge: tuple[float, float], pull: tuple[float, float]
 ) -> tuple[tuple[float, float], tuple[float, float, float]]:
-    """Return one penalised Newton step of a logistic regression on a level and a slope.
+    """Return one penalised Newton step of a logistic regression, of level and slope, and the inverse Hessian.
 
-    Parameters
-    ----------
-    basis : ndarray, shape (3, cells)
-        Where, as :func:`line_basis` gives it.
-    count, hits, chance : ndarray, shape (cells,)
-        How many trials; how many of them hit; by which chance as fitted so far.
-    ridge, pull : tuple of float
-        Second and first derivative of the penalty, by level and by slope.
-
-    Returns
-    -------
-    step : tuple of float
-        Of level and slope.
-    covariance : tuple of float
-        The inverse Hessian: variance of the level, covariance, variance of the slope; positive definite.
+    That is the variance of the level, the covariance, and the variance of the slope; positive definite. ``basis`` is of
+    :func:`line_basis`; ``count``, ``hits`` and ``chance``, shape (cells,), are how many trials, how many of them hit,
+    and by which chance as fitted so far; ``ridge`` and ``pull`` the second and the first derivative of the penalty, by
+    level and by slope.
 
     Examples
     --------

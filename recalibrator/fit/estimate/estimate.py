@@ -217,7 +217,7 @@ def estimate_outcomes(
         traffic_queries=max(traffic.recent["queries"], 1.0) if traffic.recent["queries"] else float(len(labels)),
         kept=kept,
         escalated=escalated,
-        failed=Failed(failed_share, curves.failed_value, curves.failed_size, curves.failed_variance),
+        failed=Failed(failed_share, *curves.failed),
         rectifier=rectifier,
         tilt=tilt,
         shift=shift,

@@ -62,7 +62,7 @@ class Curve:
 
 @dataclass(frozen=True, slots=True)
 class Stratified:
-    """Curves of both models, and of a failed small answer's replacement.
+    """Curves of both models, and mean score, size and squared standard error where the small answer failed.
 
     ``agreement`` is P(agree | u) as the labelled pairs show it, inside (0, 1).
     """
@@ -70,9 +70,7 @@ class Stratified:
     small: Curve
     large: Curve
     agreement: Floats
-    failed_value: float
-    failed_size: float
-    failed_variance: float
+    failed: tuple[float, float, float]
 
 
 _VARIANCE_PRIOR_LABELS = 8.0
@@ -132,7 +130,7 @@ def stratify(sums: CellSums, smoothed: Smoothed, target: float, constants: Metho
     small = _curve(curves[:3], effective[0], _variance(every, at.SMALL, target), target, mass)
     large = _curve(curves[3:6], effective[1], _variance(every, at.LARGE, target), target, mass)
     agreement = np.minimum(np.maximum(smoothed.agreement, 0.01), 0.99)
-    return Stratified(small, large, agreement, *_failed(sums, every, target, constants.shrink_labels))
+    return Stratified(small, large, agreement, _failed(sums, every, target, constants.shrink_labels))
 
 
 def _variance(every: list[float], model: at.Answers, target: float) -> float:

@@ -64,16 +64,10 @@ def rectify(
     where none come. A cut-off at one standard error instead (James and Stein's positive part) would ignore a moderate
     change on all four parts at once.
 
-    Parameters
-    ----------
-    recent : CellSums
-        Weighted by recency.
-    curves : tuple of ndarray, shape (cells,) each
-        E[z | u] of the small and of the large model, before the agreement tilt.
-    shifts, shifted : ndarray, shape (2, cells)
-        What the tilt adds to each; weight of those labels, of all and of pairs, to which it applies.
-    split : int
-        Last cell below the serving threshold, -1 when everything escalates.
+    ``recent`` is weighted by recency. ``curves`` are E[z | u] of the small and of the large model before the agreement
+    tilt, ``shifts``, shape (2, cells), what that adds to each, and ``shifted``, alike, the weight of the labels, of all
+    and of pairs, to which it applies. ``split`` is the last cell below the serving threshold, -1 when everything
+    escalates.
     """
     kish = recent.square.sum(axis=0), recent.square[1] + recent.square[2]
     sides = slice(0, split + 1), slice(split + 1, None)
