@@ -5,14 +5,15 @@ from __future__ import annotations
 from dataclasses import dataclass, field, replace
 from typing import Any, NamedTuple
 
+from recalibrator.fit.codec import Floats
 from recalibrator.fit.data.label_table import Change, LabelTable
 from recalibrator.fit.data.traffic_window import TrafficWindow
 from recalibrator.fit.decide.threshold import (
     Affordable,
     Choice,
-    Drawn,
     Policies,
-    choose_drawn,
+    atom_of,
+    choose,
     choose_for,
     escalation_rate,
     safety_of_few,
@@ -26,6 +27,9 @@ from schemas.costs import ModelCosts
 from schemas.labelled import LabelledExample
 from schemas.settings import WorkloadSettings
 from schemas.traffic import TrafficSummary
+
+_LEVELS = 40
+"""Of the keep-probability of an atom: a 40th of it is the least that is escalated for."""
 
 
 class FieldWeights(NamedTuple):
@@ -139,13 +143,41 @@ def _chosen(candidate: Candidate, view: View) -> Candidate:
         choice = replace(choice, index=policies.index(in_force.uncertainty_threshold))
     elif in_force is not None and traffic.large_failures.is_out:
         choice = replace(choice, index=max(choice.index, policies.index(in_force.uncertainty_threshold)))
+    whole = replace(candidate, choice=choice)
     if not target.is_plain:
-        return replace(candidate, choice=choice)
-    # Of a value of u that many queries share a drawn part is kept, where that meets the target at less escalation.
+        return whole
     is_out = traffic.small_failures.is_out or traffic.large_failures.is_out
-    whole, held, edges = Drawn(policies, choice, None), in_force if is_out else None, view.labels.grid.edges
-    drawn = choose_drawn(candidate.estimate, edges, candidate.exploration, candidate.safety, whole, held)
-    return replace(candidate, policies=drawn.policies, choice=drawn.choice, atom=drawn.atom)
+    return _drawn(whole, view.labels.grid.edges, in_force if is_out else None)
+
+
+def _drawn(whole: Candidate, edges: Floats, held: CalibrationVersion | None) -> Candidate:
+    """Choose the threshold and the keep-probability of an atom that together escalate least and meet the target.
+
+    Servers that report probability 1 for every token give all their answers u = 0. Keeping all of these misses the
+    target, and escalating all of them pays for far more than it takes to meet it. ``whole`` keeps or escalates an atom
+    as a whole; it stays where nothing that cuts one meets the target at less escalation. While a server is out,
+    ``held`` cuts as it did, at the threshold of ``whole``.
+    """
+    estimate, exploration, target = whole.estimate, whole.exploration, whole.policies.target
+    if held is not None:
+        kept = held.atom
+        if kept is None:
+            return whole
+        return replace(whole, policies=weigh(estimate, edges, target, exploration, kept), atom=kept)
+    best, atom = whole, atom_of(estimate.traffic, edges)
+    if atom is None or not best.choice.feasible:
+        return best
+    least = float(best.policies.escalation_rate[best.choice.index])
+    for level in range(_LEVELS):
+        cut = atom.model_copy(update={"keep_probability": level / _LEVELS})
+        policies = weigh(estimate, edges, target, exploration, cut)
+        choice = choose(policies, whole.safety)
+        secured = policies.value[choice.index] - whole.safety * policies.error[choice.index]
+        rate = float(policies.escalation_rate[choice.index])
+        # What escalates the atom as a whole cuts nothing.
+        if secured >= 0.0 and rate < least and policies.thresholds[choice.index] >= atom.most:
+            best, least = replace(whole, policies=policies, choice=choice, atom=cut), rate
+    return best
 
 
 def evaluate(view: View, parts: dict[str, Part]) -> Candidate:
