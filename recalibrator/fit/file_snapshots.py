@@ -1,8 +1,4 @@
-"""The cores of one partition in one file, with the offset that they stand at; replaced whole or not at all.
-
-A file that is torn, damaged or of another format counts as none: the cores are then folded from the log again. A
-snapshot that the disk refuses is put off: the former one stays, and the log is folded from there after a restart.
-"""
+"""The cores of one partition in one file, with the offset that they stand at; replaced whole or not at all."""
 
 from __future__ import annotations
 
@@ -38,7 +34,7 @@ class SnapshotFiles:
         return Recalibrator(self._workloads[workload])
 
     def load(self, partition: int) -> FitState | None:
-        """Return what was stored, or None where nothing is or it is damaged.
+        """Return what was stored, or None where nothing is, or it is damaged or of another format.
 
         Raises
         ------

@@ -20,7 +20,7 @@ from recalibrator.fit.decide.threshold import Policies
 from recalibrator.fit.publish.evidence import micro_f1_interval
 from schemas.calibration import Z95, CalibrationVersion, Interval
 from schemas.command import Command
-from schemas.costs import CostRate, ModelCosts, expected_cost
+from schemas.costs import expected_cost
 from schemas.event import MAX_INTEGER, from_us, to_us
 from schemas.labelled import LabelledExample
 from schemas.traffic import TrafficSummary
@@ -160,25 +160,16 @@ class Trials(Part):
             reason=trial.reason,
             compared=tally.queries,
             agreement=_share(tally.agreeing, tally.queries),
-            trial=self._arm(trial.version, tally.escalated, tally.acted, view.costs, policies, on_trial=True),
-            base=self._arm(
-                current, tally.base_escalated, max(0, tally.queries - tally.acted), view.costs, policies, on_trial=False
-            ),
+            trial=self._arm(trial.version, view, policies, on_trial=True),
+            base=self._arm(current, view, policies, on_trial=False),
         )
         return {"trial": found}
 
     def _arm(
-        self,
-        version: CalibrationVersion | None,
-        escalated: int,
-        queries: int,
-        costs: ModelCosts | None,
-        policies: Policies | None,
-        *,
-        on_trial: bool,
+        self, version: CalibrationVersion | None, view: View, policies: Policies | None, *, on_trial: bool
     ) -> TrialArm:
-        rate = _share(escalated, self._tally.queries)
-        cost: CostRate | None = None if costs is None or rate is None else expected_cost(costs, rate)
+        tally, costs = self._tally, view.costs
+        rate = _share(tally.escalated if on_trial else tally.base_escalated, tally.queries)
         estimated = None
         if policies is not None and version is not None:
             estimated = micro_f1_interval(policies, policies.index(version.uncertainty_threshold), Z95)
@@ -187,9 +178,9 @@ class Trials(Part):
         return TrialArm(
             version=None if version is None else version.version,
             escalation_rate=rate,
-            cost=cost,
+            cost=None if costs is None or rate is None else expected_cost(costs, rate),
             estimated_micro_f1=estimated,
-            queries=queries,
+            queries=tally.acted if on_trial else max(0, tally.queries - tally.acted),
             labels=len(labels),
             micro_f1=micro_f1,
             error_rate=error_rate,
