@@ -123,7 +123,7 @@ class _Fold:
 class FitStage(Stage):
     """The fit; driven by one thread through :meth:`turn`. With a key, bound to the cluster, it signs its outputs.
 
-    So many versions of one workload stay in the history topic.
+    ``kept_versions`` is how many versions of one workload stay in the history topic.
     """
 
     def __init__(

@@ -137,7 +137,7 @@ class Revisions:
     that a first label says wrong is known as a range.
 
     What they count for has a ``half_life``, in labels; where corrections take longer, as many labels as come meanwhile:
-    nobody can know sooner how people slip. So many of the ``latest`` labels are remembered.
+    nobody can know sooner how people slip. ``latest`` is how many labels are remembered.
 
     Examples
     --------
@@ -182,12 +182,7 @@ class Revisions:
         self._delays = [*self._delays, delay][-_LATEST_DELAYS:]
 
     def flips(self) -> Flips:
-        """Return how first labels differ from what will stand.
-
-        Notes
-        -----
-        Exactly 0 where none of the latest labels was corrected or withdrawn.
-        """
+        """Return how first labels differ from what will stand; exactly 0 where none was corrected or withdrawn lately."""
         slips = self._turned_after > 0.0
         # Every refit asks, and mostly there is nothing to compute.
         if not (slips.any() or (self._standing >= _WITHDRAWN).any()):

@@ -100,7 +100,8 @@ class Batch:
 class TrafficWindow:
     """Counts of the latest queries, and sums over all.
 
-    Batches leave while the others hold at least so many ``queries``; on another grid, they are moved cell by cell.
+    Summaries on another grid are moved to this one cell by cell. Batches leave while the others hold at least so many
+    ``queries``.
     """
 
     #: Shape (4, cells): queries of known u, pairs, agreeing pairs, and all queries that those of known u stand for.

@@ -80,8 +80,8 @@ def shrunk_local_linear(families: Sequence[Family], wide: int, prior: float) -> 
     """Fit a line around each cell and read it there; where labels are few, lean on a wider kernel, then on the mean.
 
     Returns the fits in the order of ``families``. Each group is fitted by itself. ``wide`` is the support of the wider
-    kernel, in cells; so many labels, ``prior``, the wider curve is worth under the narrower, and the mean under the
-    wider.
+    kernel, in cells; ``prior`` are the labels that the wider curve is worth under the narrower one, and the mean under
+    the wider.
     """
     part = _reach(families, wide)
     place = _places(families[0].weight.shape[1])[part]
