@@ -182,7 +182,7 @@ class Revisions:
         self._delays = [*self._delays, delay][-_LATEST_DELAYS:]
 
     def flips(self) -> Flips:
-        """Return how first labels differ from what will stand; exactly 0 where none was corrected or withdrawn lately."""
+        """Return how first labels differ from what will stand; exactly 0 if none was corrected or withdrawn lately."""
         slips = self._turned_after > 0.0
         # Every refit asks, and mostly there is nothing to compute.
         if not (slips.any() or (self._standing >= _WITHDRAWN).any()):
