@@ -37,6 +37,7 @@ class RiverDetector(Detector):
     """River does not say how close an alarm is."""
     _inputs: Kept[list[float]]
     _times_us: Kept[list[int]]
+    _river: Any
 
     def __init__(
         self, kind: RiverName, arguments: RiverArguments, channel: Channel, kept_most: int = KEPT_MOST
