@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import sys
+from collections.abc import Callable
 from contextlib import suppress
 from datetime import UTC, datetime
 from functools import partial
@@ -46,7 +47,7 @@ from ucci_stream.options import (
 
 if TYPE_CHECKING:
     from ucci_stream.topics.feed import Fed
-    from ucci_stream.topics.outcomes import Outcomes
+    from ucci_stream.topics.outcomes import Wanted
 
 app = typer.Typer(
     help="Stream queries through an LLM cascade that recalibrates itself. Start with: ucci-stream demo",
@@ -107,9 +108,10 @@ def demo(
     """
     require_extra("demo", "ucci-stream demo")
     from ucci_stream.demo.run import DemoOptions, run_demo
+    from ucci_stream.local.stack import StackOptions
 
-    options = DemoOptions(seconds, queries, broker, models, handoff, keep, summary, seed, directory)
-    raise typer.Exit(run_demo(options, out))
+    stack = StackOptions(directory, broker, models, handoff=handoff)
+    raise typer.Exit(run_demo(DemoOptions(seconds, queries, keep, summary, seed, stack), out))
 
 
 @app.command()
@@ -126,8 +128,7 @@ def up(
     require_extra("demo", "ucci-stream up")
     from ucci_stream.local.stack import StackOptions, run_until_interrupted
 
-    options = StackOptions(directory=directory, broker=broker, models=models, handoff=handoff)
-    run_until_interrupted(options, out)
+    run_until_interrupted(StackOptions(directory, broker, models, handoff=handoff), out)
 
 
 @app.command()
@@ -253,11 +254,9 @@ def send(
     Example: ucci-stream send queries.jsonl --wait
     """
     from ucci_stream.topics.feed import send_queries
-    from ucci_stream.topics.outcomes import OF_RESULTS, sent_and_followed
+    from ucci_stream.topics.outcomes import OF_RESULTS
 
-    return _fed(
-        *sent_and_followed(settings, partial(send_queries, settings, file), OF_RESULTS if wait else None, timeout)
-    )
+    return _fed(settings, partial(send_queries, settings, file), OF_RESULTS if wait else None, timeout)
 
 
 @command(app, "label")
@@ -272,11 +271,9 @@ def label(
     Example: ucci-stream label gold.jsonl --wait
     """
     from ucci_stream.topics.feed import send_feedback
-    from ucci_stream.topics.outcomes import OF_LABELS, sent_and_followed
+    from ucci_stream.topics.outcomes import OF_LABELS
 
-    return _fed(
-        *sent_and_followed(settings, partial(send_feedback, settings, file), OF_LABELS if wait else None, timeout)
-    )
+    return _fed(settings, partial(send_feedback, settings, file), OF_LABELS if wait else None, timeout)
 
 
 @command(app, "results")
@@ -342,8 +339,11 @@ def labels(
     return Outcome(document, plan_lines(found))
 
 
-def _fed(fed: Fed, outcomes: Outcomes | None) -> Outcome:
+def _fed(settings: Settings, send: Callable[[], Fed], wanted: Wanted | None, timeout: float) -> Outcome:
     """Return what was sent and what became of it; exit code 1 where something is still without an outcome."""
+    from ucci_stream.topics.outcomes import sent_and_followed
+
+    fed, outcomes = sent_and_followed(settings, send, wanted, timeout)
     for name, count in fed.unknown_fields.most_common():
         warn(f"warning: {name}: is a field of no configured workload, ignored on {count} lines")
     document: dict[str, Any] = {"topic": fed.topic, "acknowledged": fed.records}

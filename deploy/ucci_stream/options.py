@@ -202,13 +202,11 @@ def _path(config: Path | None) -> Path:
 
 def workload_of(settings: Settings, name: str | None) -> str:
     """Return the workload that is meant; none need be named where there is one only. Raises ConfigError."""
-    if name is None:
-        if settings.only_workload is None:
-            raise ConfigError([f"--workload: several are configured; give one of {', '.join(settings.workloads)}"])
-        return settings.only_workload
-    if name not in settings.workloads:
-        raise ConfigError([f"--workload: {name} is not configured; give one of {', '.join(settings.workloads)}"])
-    return name
+    meant = settings.only_workload if name is None else name
+    if meant is None or meant not in settings.workloads:
+        what = "several are configured" if meant is None else f"{name} is not configured"
+        raise ConfigError([f"--workload: {what}; give one of {', '.join(settings.workloads)}"])
+    return meant
 
 
 def moment_of(since: str | None, option: str = "--since") -> datetime | None:

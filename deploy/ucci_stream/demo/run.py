@@ -1,18 +1,15 @@
-"""``ucci-stream demo``: a scenario on the stack, watched from outside as any other client would.
-
-The stack, a stream of queries and three labelers run; what the topics show is recorded, drawn live, summed up and
-plotted. The demo never looks inside a service: it knows what a user of the topics knows.
-"""
+"""``ucci-stream demo``: a scenario on the stack, watched from outside: it knows what a user of the topics knows."""
 
 from __future__ import annotations
 
 import json
 import threading
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
-from typing import NamedTuple, Self
+from typing import NamedTuple
 
 import numpy as np
 from confluent_kafka import Producer
@@ -59,39 +56,32 @@ _RECENT = 1_000
 _PLAIN_EVERY = 2_000
 
 
-class LiveView:
-    """Draws on a terminal; prints a line now and then where there is none."""
+@contextmanager
+def _live_view(console: Console, watcher: Watcher, total: int, target: float) -> Iterator[Callable[[int], None]]:
+    """Yield what shows how the stream stands, by how many are sent: drawn on a terminal, else a line now and then."""
+    columns = (TextColumn("queries"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
+    bars, next_line = Progress(*columns, console=console), _PLAIN_EVERY
+    task = bars.add_task("queries", total=total)
 
-    def __init__(self, console: Console, total: int, target: float) -> None:
-        columns = (TextColumn("queries"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
-        self._progress = Progress(*columns, console=console)
-        self._task = self._progress.add_task("queries", total=total)
-        self._target = target
-        self._console = console
-        self._live = Live(console=console, refresh_per_second=4, transient=True)
-        self._next_line = _PLAIN_EVERY
+    def draw(sent: int) -> None:
+        bars.update(task, completed=watcher.answered)
+        table = Table.grid(padding=(0, 2))
+        for name, value in _rows(watcher, sent, target):
+            table.add_row(f"[bold]{name}[/]", value)
+        live.update(Group(bars, table))
 
-    def __enter__(self) -> Self:
-        if self._console.is_terminal:
-            self._live.start()
-        return self
+    def tell(sent: int) -> None:
+        nonlocal next_line
+        if watcher.answered >= next_line:
+            next_line += _PLAIN_EVERY
+            line = ", ".join(f"{name} {value}" for name, value in _rows(watcher, sent, target))
+            console.print(line, highlight=False, soft_wrap=True)
 
-    def __exit__(self, *_: object) -> None:
-        if self._console.is_terminal:
-            self._live.stop()
-
-    def update(self, watcher: Watcher, sent: int) -> None:
-        """Show what the watcher has seen by now."""
-        rows = _rows(watcher, sent, self._target)
-        if self._console.is_terminal:
-            self._progress.update(self._task, completed=watcher.answered)
-            table = Table.grid(padding=(0, 2))
-            for name, value in rows:
-                table.add_row(f"[bold]{name}[/]", value)
-            self._live.update(Group(self._progress, table))
-        elif watcher.answered >= self._next_line:
-            self._next_line += _PLAIN_EVERY
-            self._console.print(", ".join(f"{name} {value}" for name, value in rows), highlight=False, soft_wrap=True)
+    if not console.is_terminal:
+        yield tell
+        return
+    with Live(console=console, refresh_per_second=4, transient=True) as live:
+        yield draw
 
 
 def _rows(watcher: Watcher, sent: int, target: float) -> list[tuple[str, str]]:
@@ -125,13 +115,10 @@ class DemoOptions(NamedTuple):
 
     seconds: int
     queries: int | None
-    broker: str
-    models: str
-    handoff: bool
     keep: bool
     summary_path: Path | None
     seed: int
-    directory: Path
+    stack: StackOptions
 
 
 _SAMPLING = 0.05, 0.15, 0.20
@@ -144,15 +131,8 @@ _MARGINS = tuple(0.0025 * step for step in range(13))
 def run_demo(options: DemoOptions, console: Console) -> int:
     """Run the demo and return its exit code: 0 when nothing was lost and the target was held again."""
     usual, explored, kept, up = Sampling(), *_SAMPLING
-    stack_options = StackOptions(
-        directory=options.directory,
-        broker=options.broker,
-        models=options.models,
-        exploration=explored,
-        label_kept=kept,
-        label_escalated=up,
-        trusted_labelers=(TRUSTED_LABELER,),
-        handoff=options.handoff,
+    stack_options = options.stack._replace(
+        exploration=explored, label_kept=kept, label_escalated=up, trusted_labelers=(TRUSTED_LABELER,)
     )
     scenario = Scenario(queries=options.queries or options.seconds * QUERIES_PER_SECOND, seed=options.seed)
     traffic = load_traffic()
@@ -173,7 +153,7 @@ def run_demo(options: DemoOptions, console: Console) -> int:
         _stream(stack, stream, options, watcher, console)
         terms = _terms(stack, offline)
         summary = summarise(stream, watcher.seen, scenario, terms)
-        picture = plot_run(stream, watcher.seen, scenario, terms, options.directory / "demo.png")
+        picture = plot_run(stream, watcher.seen, scenario, terms, options.stack.directory / "demo.png")
         _report(summary, picture, options, console)
         if options.keep:
             line = f"left running until Ctrl-C: {stack.addresses.recalibrator}/"
@@ -230,7 +210,7 @@ def _stream(stack: Stack, stream: list[PlannedQuery], options: DemoOptions, watc
     sender = _Sender(stack, stream, options.seconds, watcher)
     sender.start()
     killed = False
-    with LiveView(console, len(stream), stack.options.micro_f1) as view:
+    with _live_view(console, watcher, len(stream), stack.options.micro_f1) as show:
         while sender.is_alive():
             time.sleep(_TICK_S)
             if not killed and sender.sent >= len(stream) // 2:
@@ -239,12 +219,12 @@ def _stream(stack: Stack, stream: list[PlannedQuery], options: DemoOptions, watc
                 watcher.router_killed(f"router-{_KILLED_ROUTER}")
                 stack.routers[_KILLED_ROUTER].start()  # as an orchestrator would; nobody waits until it is ready
             stack.require_alive()
-            view.update(watcher, sender.sent)
+            show(sender.sent)
         deadline = time.monotonic() + _DRAIN_TIMEOUT_S
         while watcher.answered < len(stream) and time.monotonic() < deadline:
             time.sleep(_TICK_S)
             stack.require_alive()
-            view.update(watcher, sender.sent)
+            show(sender.sent)
     sender.join()
     watcher.settle()
 
@@ -283,10 +263,11 @@ class _Sender(threading.Thread):
 def _report(summary: Summary, picture: Path, options: DemoOptions, console: Console) -> None:
     document = {**summary.to_document(), "finished_at": rfc3339(datetime.now(UTC)), "picture": str(picture)}
     text = json.dumps(document, indent=2) + "\n"
-    for path in filter(None, {options.directory / "summary.json", options.summary_path}):
+    kept = options.stack.directory / "summary.json"
+    for path in filter(None, {kept, options.summary_path}):
         path.write_text(text, encoding="utf-8")
     print_summary(summary, console)
-    console.print(f"summary {options.directory / 'summary.json'}, picture {picture}", highlight=False, soft_wrap=True)
+    console.print(f"summary {kept}, picture {picture}", highlight=False, soft_wrap=True)
 
 
 _WINDOW = 800
