@@ -1,7 +1,6 @@
 """What happens in the demo: its offline calibration, which queries come when, and how people label them.
 
-Pure: the same recordings and seed give the same plan. The stream drifts, comes back and drifts in another way; each
-requested label has a plan of its delay and faults.
+Pure: the same recordings and seed give the same plan.
 """
 
 from __future__ import annotations

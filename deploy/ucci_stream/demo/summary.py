@@ -1,7 +1,4 @@
-"""The demo's summary: the numbers and the verdict from what was observed, as a table and as JSON.
-
-No clock and no I/O but printing.
-"""
+"""The demo's summary: the numbers and the verdict from what was observed; no clock and no I/O but printing."""
 
 from __future__ import annotations
 
@@ -19,22 +16,11 @@ from schemas.calibration import CalibrationVersion, Interval
 from schemas.costs import ModelCosts, QueryCost, TokenUse, query_cost
 from schemas.entities import count_pairs
 from schemas.routed import RoutedEvent
-from schemas.status import HandoffStatus, MeasuredMicroF1, WorkloadStatus
+from schemas.status import HandoffStatus, MeasuredMicroF1, Saving, WorkloadStatus
 from ucci_demo.recorded.traffic import RecordedQuery
 from ucci_stream.demo.scenario import PlannedQuery, Scenario
 
 Answered = tuple[PlannedQuery, RoutedEvent]
-
-
-@dataclass(frozen=True, slots=True)
-class Saved:
-    """A share of what the same calls cost whole; what a lever itself costs is taken off."""
-
-    sequential: float
-    paper: float
-
-    def __str__(self) -> str:
-        return f"{self.sequential:.1%} / {self.paper:.1%} of the cost"
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,7 +30,8 @@ class Lever:
     #: Share of the large calls that went on from a small answer.
     used: float
 
-    saved: Saved
+    #: Of what the same calls cost whole; what the lever itself costs is taken off.
+    saved: Saving
     #: What the service itself says of it at the end.
     status: HandoffStatus
 
@@ -80,10 +67,10 @@ def levers_of(
     means = {name: (some.sum(axis=0) / max(1, len(some))).tolist() for name, some in by_phase.items()}
     large = [routed for _, routed in answered if routed.large is not None]
     begun = sum(routed.handoff is not None and routed.handoff.characters > 0 for routed in large)
-    saved = Saved(*((whole - paid).sum(axis=0) / whole.sum(axis=0)).tolist())
+    sequential, paper = ((whole - paid).sum(axis=0) / whole.sum(axis=0)).tolist()
     return Levers(
-        {name: QueryCost(sequential=sequential, paper=paper) for name, (sequential, paper) in means.items()},
-        Lever(begun / max(1, len(large)), saved, status.handoff),
+        {name: QueryCost(sequential=one, paper=other) for name, (one, other) in means.items()},
+        Lever(begun / max(1, len(large)), Saving(sequential=sequential, paper=paper), status.handoff),
     )
 
 
@@ -400,11 +387,12 @@ def _quality_facts(summary: Summary) -> list[tuple[str, str]]:
 def _lever_facts(levers: Levers | None) -> list[tuple[str, str]]:
     if levers is None:
         return []
-    lever = levers.handoff
+    lever, saved = levers.handoff, levers.handoff.saved
+    share = f"{saved.sequential:.1%} / {saved.paper:.1%} of the cost"
     compared = f"; {lever.status.guarded} compared with the large model alone"
     if lever.status.agreement is not None:
         compared += f", {lever.status.agreement:.1%} of them equal"
-    return [("handoff", f"in {lever.used:.1%} of large calls, saves {lever.saved}{compared}")]
+    return [("handoff", f"in {lever.used:.1%} of large calls, saves {share}{compared}")]
 
 
 def held_in_words(micro_f1: float, target: float, tolerance: float) -> str:

@@ -1,8 +1,4 @@
-"""The demo's observer and its labelers: reads what the services commit, and answers label requests late, as people do.
-
-It reads results, versions, status snapshots and dead letters, keeps :class:`~ucci_stream.demo.summary.Observations`
-and sends feedback events.
-"""
+"""The demo's observer and its labelers: reads what services commit, and answers label requests late, as people do."""
 
 from __future__ import annotations
 
@@ -101,8 +97,7 @@ class Watcher(threading.Thread):
 
     def await_labels(self, count: int, timeout_s: float) -> None:
         """Block until the service has taken in so many labels. Raises StackFailed when it has not in time."""
-        seen = self.seen
-        if not self._await(lambda: seen.status is not None and seen.status.labels.received >= count, timeout_s):
+        if not self._await(lambda: self._labels_taken() >= count, timeout_s):
             raise StackFailed(f"the {count} labels of the bootstrap were not taken in within {timeout_s:g} s")
 
     def settle(self) -> None:
@@ -165,14 +160,9 @@ class Watcher(threading.Thread):
             self._labels.schedule(planned, self.answered, is_audit=routed.label.reason == "audit")
 
     def _mark_kill(self, routed: RoutedEvent, now: float) -> None:
-        seen = self.seen
-        if (
-            seen.killed_s is None
-            or seen.first_commit_after_kill_s is not None
-            or routed.routed_by != seen.killed_router
-        ):
-            return
-        if routed.routed_at.timestamp() - self._began_wall > seen.killed_s:
+        seen, used_s = self.seen, routed.routed_at.timestamp() - self._began_wall
+        is_wanted = seen.first_commit_after_kill_s is None and routed.routed_by == seen.killed_router
+        if is_wanted and seen.killed_s is not None and used_s > seen.killed_s:
             seen.first_commit_after_kill_s = now
 
     def _mark_first_use(self, routed: RoutedEvent) -> None:

@@ -1,8 +1,4 @@
-"""The local stack: broker, two model servers, routers, recalibrator; started in order of need, stopped in reverse.
-
-Its ``ucci.toml`` lies in the directory of the stack. Broker and model servers start side by side, then the topics are
-made, then the services start on them.
-"""
+"""The local stack: broker, two model servers, routers, recalibrator; started in order of need, stopped in reverse."""
 
 from __future__ import annotations
 
@@ -194,6 +190,7 @@ class Stack:
 def config_text(options: StackOptions, bootstrap: str, servers: tuple[ModelServer, ModelServer], http_port: int) -> str:
     """Return the ``ucci.toml`` of a local stack; commands find the API by its port there."""
     small, large = servers
+    handoff = f"handoff = {{ margin = {HANDOFF.margin}, granularity = {json.dumps(HANDOFF.granularity)} }}\n"
     return f"""\
 # Written by the local stack; usable by every command: ucci-stream ask --config {options.directory}/ucci.toml "…"
 [kafka]
@@ -217,13 +214,7 @@ label_probability_escalated = {options.label_escalated} }}
 # 1 is a small call of {TOKENS_OF_A_CALL} tokens, about the mean; what is never generated costs nothing
 cost = {{ unit = "token", small = {1.0 / TOKENS_OF_A_CALL}, large = {LARGE_TO_SMALL / TOKENS_OF_A_CALL} }}
 trusted_labelers = {json.dumps(options.trusted_labelers)}
-{_handoff(options)}"""
-
-
-def _handoff(options: StackOptions) -> str:
-    if not options.handoff:
-        return ""
-    return f"handoff = {{ margin = {HANDOFF.margin}, granularity = {json.dumps(HANDOFF.granularity)} }}\n"
+{handoff if options.handoff else ""}"""
 
 
 def run_until_interrupted(options: StackOptions, console: Console) -> None:
