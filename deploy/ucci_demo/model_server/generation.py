@@ -72,7 +72,7 @@ class ContinuousBatch:
         return len(self._running), len(self._waiting)
 
     def submit(self, generation: Generation) -> None:
-        """Queue a request."""
+        """Queue a request; from any thread."""
         self._waiting.append(generation)
 
     def step(self) -> bool:

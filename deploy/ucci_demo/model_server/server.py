@@ -42,21 +42,14 @@ class _Generator(threading.Thread):
         super().__init__(name="generator", daemon=True)
         self._batch = checkpoint.batch
         self._wake = threading.Condition()
-        self._queue: list[Generation] = []
         self._stopping = False
         #: Called with the tokens of each step, from this thread; set before it is started.
         self.on_step: Callable[[float], object] = lambda _tokens: None
 
-    @property
-    def load(self) -> tuple[int, int]:
-        """Requests running and waiting."""
-        running, waiting = self._batch.load
-        return running, waiting + len(self._queue)
-
     def submit(self, generation: Generation) -> None:
         """Hand over a request; from any thread."""
         with self._wake:
-            self._queue.append(generation)
+            self._batch.submit(generation)
             self._wake.notify()
 
     def stop(self) -> None:
@@ -67,20 +60,16 @@ class _Generator(threading.Thread):
 
     def run(self) -> None:
         """Step until stopped."""
-        busy = False
         while True:
             with self._wake:
-                while not (busy or self._queue or self._stopping):
+                while not (any(self._batch.load) or self._stopping):
                     self._wake.wait()
-                for generation in self._queue:
-                    self._batch.submit(generation)
-                self._queue.clear()
                 if self._stopping:
-                    break
+                    self._batch.abort()
+                    return
             before = self._batch.generated
-            busy = self._batch.step()
+            self._batch.step()
             self.on_step(self._batch.generated - before)
-        self._batch.abort()
 
 
 class ModelServer:
@@ -106,8 +95,8 @@ class ModelServer:
         self._generator.on_step = tokens.inc
         running = Gauge("num_requests_running", "Requests in the batch.", **labels)  # type: ignore[arg-type]
         waiting = Gauge("num_requests_waiting", "Requests that wait for a slot.", **labels)  # type: ignore[arg-type]
-        running.set_function(lambda: self._generator.load[0])
-        waiting.set_function(lambda: self._generator.load[1])
+        running.set_function(lambda: checkpoint.batch.load[0])
+        waiting.set_function(lambda: checkpoint.batch.load[1])
 
     def application(self) -> web.Application:
         """Return the aiohttp application; it starts and stops the generating thread."""
