@@ -1,7 +1,4 @@
-"""``ucci-stream label-queue``: shows from the topics what to label next, and what labels would buy.
-
-The topics are read whole, as a replica of the API does; nothing but the broker need run.
-"""
+"""``ucci-stream label-queue``: shows what to label next, and what labels would buy; nothing but the broker need run."""
 
 from __future__ import annotations
 

@@ -28,10 +28,6 @@ _TIME_FORMAT = "%Y-%m-%dT%H:%M:%S.%fZ"
 _JWT_DOTS = 2
 
 
-class LabelStudioFailed(LabelToolFailed):
-    """Label Studio did not answer, or not as it should; the line says what to look at."""
-
-
 class LabelStudio:
     """One Label Studio server; an asynchronous context manager. Raises ConfigError when the address is none."""
 
@@ -84,7 +80,7 @@ class LabelStudio:
     async def call(self, method: str, path: str, content: Any = None, *, may_miss: bool = False) -> Any:
         """Return what the server answers, None for nothing. ``may_miss``: whether nothing may be there.
 
-        Raises LabelStudioFailed, or Interrupted once the command is to end.
+        Raises LabelToolFailed, or Interrupted once the command is to end.
         """
         if self._closing is not None and self._closing.is_set():
             raise Interrupted("ended")
@@ -97,7 +93,7 @@ class LabelStudio:
         if status == _NOT_FOUND and may_miss:
             return None
         if status >= _FAILED:
-            raise LabelStudioFailed(_refused(method, path, status, text))
+            raise LabelToolFailed(_refused(method, path, status, text))
         return _document(method, path, text) if text else None
 
     async def _refresh(self) -> None:
@@ -105,7 +101,7 @@ class LabelStudio:
         path = "/api/token/refresh/"
         status, text = await self._send("POST", path, {"refresh": self._token}, {})
         if status >= _FAILED:
-            raise LabelStudioFailed(_refused("POST", path, status, text))
+            raise LabelToolFailed(_refused("POST", path, status, text))
         self._authorization = f"Bearer {_document('POST', path, text)['access']}"
 
     async def _send(self, method: str, path: str, content: Any, headers: Mapping[str, str]) -> tuple[int, str]:
@@ -115,7 +111,7 @@ class LabelStudio:
                 return answer.status, await answer.text()
         except (aiohttp.ClientError, TimeoutError, OSError) as error:
             reason = str(error) or type(error).__name__
-            raise LabelStudioFailed(f"no answer from Label Studio at {self._url} ({reason}); check --url") from None
+            raise LabelToolFailed(f"no answer from Label Studio at {self._url} ({reason}); check --url") from None
 
 
 def _condition(field: str, kind: str, value: object) -> dict[str, Any]:
@@ -126,7 +122,7 @@ def _document(method: str, path: str, text: str) -> Any:
     try:
         return json.loads(text)
     except ValueError:
-        raise LabelStudioFailed(f"{method} {_short(path)}: Label Studio's answer is no JSON; check --url") from None
+        raise LabelToolFailed(f"{method} {_short(path)}: Label Studio's answer is no JSON; check --url") from None
 
 
 def _refused(method: str, path: str, status: int, text: str) -> str:

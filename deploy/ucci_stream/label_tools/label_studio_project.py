@@ -14,13 +14,13 @@ from xml.etree import ElementTree as ET
 
 from recalibrator.api.keys import Keys
 from recalibrator.labelling.label_studio import SOURCE, LabelStudioReader
-from recalibrator.labelling.label_tool import AnnotationKey, JsonDocument, LabelTool, TaskId
+from recalibrator.labelling.label_tool import AnnotationKey, JsonDocument, LabelTool, LabelToolFailed, TaskId
 from schemas.entities import Entities
 from schemas.errors import ConfigError
 from schemas.label_requested import LabelRequested
 from schemas.settings import Settings, WorkloadSettings
 from ucci_runtime.refusals import RequestRefused
-from ucci_stream.label_tools.label_studio_client import LabelStudio, LabelStudioFailed
+from ucci_stream.label_tools.label_studio_client import LabelStudio
 
 HOOK_PATH = "/v1/hooks/label-studio"
 ACTIONS = ("ANNOTATION_CREATED", "ANNOTATION_UPDATED", "ANNOTATIONS_DELETED")
@@ -34,12 +34,7 @@ class LabelStudioProject:
 
     def __init__(self, studio: LabelStudio, number: int, fields: Sequence[str], *, prefill: bool) -> None:
         self._studio, self._number, self._fields, self._prefill = studio, number, fields, prefill
-        self.reader = LabelStudioReader(number)
-
-    @property
-    def project(self) -> str:
-        """The project's number."""
-        return str(self._number)
+        self.reader, self.project = LabelStudioReader(number), str(number)
 
     def tasks(self, changed_since: datetime | None) -> AsyncIterator[JsonDocument]:
         """Yield the tasks that have changed since a time; None: all of them."""
@@ -138,15 +133,13 @@ async def _find_project(studio: LabelStudio, title: str) -> int | None:
 
 
 async def require_project(studio: LabelStudio, workload: str, number: int | None) -> int:
-    """Return the project of a workload. Raises LabelStudioFailed when there is none."""
+    """Return the project of a workload. Raises LabelToolFailed when there is none."""
     if number is not None:
         return int((await studio.call("GET", f"/api/projects/{number}/"))["id"])
     title = project_title(workload)
     found = await _find_project(studio, title)
     if found is None:
-        raise LabelStudioFailed(
-            f"no project is called {title!r}; run `ucci-stream label-studio setup` or give --project"
-        )
+        raise LabelToolFailed(f"no project is called {title!r}; run `ucci-stream label-studio setup` or give --project")
     return found
 
 
@@ -162,7 +155,7 @@ async def set_up(
 
     ``project``: an existing one to use; by default that of the workload's title. ``hook``: address and headers.
     ``replace_config``: whether a labeling configuration that people may have changed is replaced. Raises
-    LabelStudioFailed.
+    LabelToolFailed.
     """
     title, wanted = project_title(workload.name), labeling_config(workload.fields)
     number = project if project is not None else await _find_project(studio, title)

@@ -7,10 +7,10 @@ from datetime import datetime
 
 import pytest
 
-from recalibrator.labelling.label_tool import Interrupted
+from recalibrator.labelling.label_tool import Interrupted, LabelToolFailed
 from schemas.errors import ConfigError
 from tests.support.scripted_label_studio import LEGACY_TOKEN, PERSONAL_TOKEN, ScriptedLabelStudio
-from ucci_stream.label_tools.label_studio_client import PAGE_SIZE, LabelStudio, LabelStudioFailed
+from ucci_stream.label_tools.label_studio_client import PAGE_SIZE, LabelStudio
 from ucci_stream.local.processes import free_port
 
 
@@ -35,7 +35,7 @@ async def test_a_legacy_token_is_sent_as_it_is(server: ScriptedLabelStudio) -> N
 async def test_a_refused_token_is_one_line_that_says_what_to_check(server: ScriptedLabelStudio, token: str) -> None:
     server.allows_legacy = False
     async with LabelStudio(server.url, token) as studio:
-        with pytest.raises(LabelStudioFailed, match=r"401.*check --token"):
+        with pytest.raises(LabelToolFailed, match=r"401.*check --token"):
             await studio.projects("x")
 
 
@@ -63,7 +63,7 @@ async def test_an_answer_that_is_none_is_one_line(
     server: ScriptedLabelStudio, studio: LabelStudio, status: int, text: str, said: str
 ) -> None:
     server.answer = (status, text)
-    with pytest.raises(LabelStudioFailed, match=said) as caught:
+    with pytest.raises(LabelToolFailed, match=said) as caught:
         await studio.call("GET", "/api/projects/1/")
     assert "\n" not in str(caught.value)
 
@@ -71,7 +71,7 @@ async def test_an_answer_that_is_none_is_one_line(
 async def test_a_server_that_is_away_is_one_line_with_its_address() -> None:
     url = f"http://127.0.0.1:{free_port()}"
     async with LabelStudio(url, LEGACY_TOKEN) as studio:
-        with pytest.raises(LabelStudioFailed, match=rf"no answer from Label Studio at {url} .*check --url"):
+        with pytest.raises(LabelToolFailed, match=rf"no answer from Label Studio at {url} .*check --url"):
             await studio.projects("x")
 
 

@@ -9,12 +9,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from recalibrator.labelling.label_studio import LabelStudioReader
+from recalibrator.labelling.label_tool import LabelToolFailed
 from schemas.errors import ConfigError
 from schemas.label_requested import LabelRequested
 from schemas.settings import Settings, WorkloadSettings
 from tests.support.recalibrator_events import FIELDS, routed
 from tests.support.scripted_label_studio import ScriptedLabelStudio
-from ucci_stream.label_tools.label_studio_client import LabelStudio, LabelStudioFailed
+from ucci_stream.label_tools.label_studio_client import LabelStudio
 from ucci_stream.label_tools.label_studio_project import (
     SetUp,
     hook_address,
@@ -70,13 +71,13 @@ async def test_an_existing_project_can_be_used(server: ScriptedLabelStudio, stud
     done = await set_up(studio, PHOTO, project=mine["id"], hook=HOOK)
     assert (done.title, done.config, len(server.projects)) == ("mine", "kept", 1)
     assert await require_project(studio, "photo", mine["id"]) == mine["id"]
-    with pytest.raises(LabelStudioFailed, match="404"):
+    with pytest.raises(LabelToolFailed, match="404"):
         await set_up(studio, PHOTO, project=99)
 
 
 async def test_a_title_that_only_begins_alike_is_another_project(studio: LabelStudio) -> None:
     await studio.call("POST", "/api/projects/", {"title": "ucci-stream: photo two"})
-    with pytest.raises(LabelStudioFailed, match="label-studio setup"):
+    with pytest.raises(LabelToolFailed, match="label-studio setup"):
         await require_project(studio, "photo", None)
     assert (await set_up(studio, PHOTO)).created
 

@@ -192,5 +192,5 @@ def test_one_round_without_a_server_exits_1_with_one_line(settings: Settings, tm
     config = write_recalibrator_config(tmp_path / "ucci.toml", bootstrap, settings.topics.prefix, tmp_path)
     words = ["label-studio", "sync", "--config", str(config), "--url", url, "--token", "t"]
     done = CliRunner().invoke(app, words)
-    assert type(done.exception).__name__ == "LabelStudioFailed"
+    assert type(done.exception).__name__ == "LabelToolFailed"
     assert f"no answer from Label Studio at {url}" in str(done.exception)
