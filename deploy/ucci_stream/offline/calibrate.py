@@ -1,8 +1,4 @@
-"""``ucci-stream calibrate``: from gold lines to a workload's first version, with both models asked on the way.
-
-Each gold query goes to both models as the router would send it. What they answered, compared with the gold entities,
-makes labelled examples: a file that ``bootstrap`` reads. The same core that serves the stream then weighs thresholds.
-"""
+"""``ucci-stream calibrate``: from gold lines to a workload's first version, with both models asked on the way."""
 
 from __future__ import annotations
 
@@ -164,23 +160,19 @@ def _with_costs(
     return workload.model_copy(update={"cost": ModelCosts(small=1.0, large=round(large / small, 2))}), True
 
 
-def _tokens(run: ModelRun) -> TokenUse:
-    return TokenUse(run.prompt_tokens, run.completion_tokens)
-
-
 def _example(
     workload: WorkloadSettings, query: GoldQuery, small: ModelRun, large: ModelRun, now: datetime
 ) -> LabelledExample | None:
     """Return what the stream would have made of this query in a cold start; None where it makes a dead letter."""
     if not small.valid and not large.valid:
         return None
-    reason: DecisionReason = "cold_start"
     if not small.valid:
-        reason = "small_failed"
-    elif not large.valid:
-        reason = "degraded"
+        reason: DecisionReason = "small_failed"
+    else:
+        reason = "cold_start" if large.valid else "degraded"
     served, costs = large if large.valid else small, workload.cost or ModelCosts(large=1.0)
     uncertainty = small.uncertainty if small.valid else None
+    small_use, large_use = (TokenUse(run.prompt_tokens, run.completion_tokens) for run in (small, large))
     routed = RoutedEvent(
         query_id=query.query_id,
         workload=workload.name,
@@ -190,7 +182,7 @@ def _example(
         decision=Decision(escalated=True, reason=reason, uncertainty=uncertainty, large_probability=1.0),
         small=small,
         large=large,
-        cost=query_cost(costs, escalated=True, small=_tokens(small), large=[_tokens(large)]),
+        cost=query_cost(costs, escalated=True, small=small_use, large=[large_use]),
         label=LabelRequest(requested=True, probability=1.0, reason="random"),
         routed_at=now,
         routed_by=SOURCE,

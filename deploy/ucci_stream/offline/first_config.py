@@ -1,8 +1,4 @@
-"""``ucci-stream init``: writes a ``ucci.toml`` for two model servers, from options, answers and what the servers say.
-
-Whatever is not given is asked for, with what the servers or the gold lines suggest as the default. The file is written
-only when it passes the same check as ``check-config``, and both models have been asked once with the prompt.
-"""
+"""``ucci-stream init``: makes a ``ucci.toml`` for two model servers, from options, answers and what the servers say."""
 
 from __future__ import annotations
 

@@ -1,7 +1,4 @@
-"""What models are asked about: gold lines, ``{"text": …, "entities": {…}}``.
-
-All faults of a file of gold lines are named at once, each by line number and field, before any model is asked.
-"""
+"""What models are asked about: gold lines, ``{"text": …, "entities": {…}}``."""
 
 from __future__ import annotations
 

@@ -214,10 +214,12 @@ class _Asking:
 
     async def _work(self, client: ModelClient, left: Iterator[Call]) -> None:
         for call in left:
-            await self._settle(client, call)
+            if (answer := await self._answer(client, call)) is not None:
+                self.file.add(call.key, answer)
+                self.advance(self.role)
 
-    async def _settle(self, client: ModelClient, call: Call) -> None:
-        """Make one call until there is an answer to keep, or it has failed for good."""
+    async def _answer(self, client: ModelClient, call: Call) -> Answer | None:
+        """Make one call until there is an answer to keep; None when it has failed for good."""
         outages = 0
         while True:
             try:
@@ -226,15 +228,12 @@ class _Asking:
                 outages += error.after_attempts
                 await self._await_server(client, str(error))
             except RefusedError as error:
-                self.file.add(call.key, Answer(None, str(error), 0.0))
-                break
+                return Answer(None, str(error), 0.0)
             except CallError as error:
                 self.failed.append(f"{self.role}: {error}")
-                return
+                return None
             else:
-                self.file.add(call.key, Answer(answered.reply, None, answered.latency_s))
-                break
-        self.advance(self.role)
+                return Answer(answered.reply, None, answered.latency_s)
 
     async def _await_server(self, client: ModelClient, reason: str) -> None:
         try:
