@@ -329,7 +329,8 @@ def acls(
     principals = access.checked_principals(dict(zip(access.COMPONENTS, given, strict=True)))
     prefix = settings.topics.prefix
     if form == "strimzi":
-        lines = access.yaml_documents(access.strimzi_users(principals, prefix, strimzi_cluster)).splitlines()
+        users = (access.strimzi_user(*one, prefix, strimzi_cluster) for one in principals.items())
+        lines = access.yaml_documents(users).splitlines()
     elif form == "kafka-acls":
         lines = access.kafka_acls(principals, prefix)
     else:

@@ -216,16 +216,12 @@ def kafka_acls(principals: Mapping[str, str], prefix: str) -> list[str]:
     return lines
 
 
-def strimzi_users(principals: Mapping[str, str], prefix: str, cluster: str) -> list[dict[str, Any]]:
-    """Return one ``KafkaUser`` for each component.
+def strimzi_user(component: str, principal: str, prefix: str, cluster: str) -> dict[str, Any]:
+    """Return a component's ``KafkaUser``.
 
-    ``cluster``: name of the ``Kafka`` resource that the users belong to. Raises ConfigError when a principal is no user
+    ``cluster``: name of the ``Kafka`` resource that it belongs to. Raises ConfigError when the principal is no user
     that Strimzi could make.
     """
-    return [_strimzi_user(component, name, prefix, cluster) for component, name in principals.items()]
-
-
-def _strimzi_user(component: str, principal: str, prefix: str, cluster: str) -> dict[str, Any]:
     kind, _, user = principal.partition(":")
     name = user.removeprefix("CN=")
     if kind != "User" or not _KUBERNETES_NAME.fullmatch(name):

@@ -20,7 +20,7 @@ from ucci_stream.topics.access import (
     checked_principals,
     grants,
     kafka_acls,
-    strimzi_users,
+    strimzi_user,
     yaml_documents,
 )
 
@@ -66,7 +66,7 @@ def test_no_grant_is_listed_twice(component: str) -> None:
 def test_every_form_lists_the_same_grants() -> None:
     rows = as_rows(BOTH, "u")
     assert len(rows) == sum(len(grants(component, "u")) for component in BOTH)
-    commands, users = kafka_acls(BOTH, "u"), strimzi_users(BOTH, "u", "events")
+    commands, users = kafka_acls(BOTH, "u"), [strimzi_user(*one, "u", "events") for one in BOTH.items()]
     assert sum(line.count("--operation ") for line in commands) == len(rows)
     prefixed = [row["pattern"] == "prefixed" for row in rows]
     assert sum("--resource-pattern-type prefixed" in line for line in commands) == sum(prefixed)
@@ -81,7 +81,7 @@ def test_a_principal_with_spaces_stays_one_shell_word() -> None:
 
 
 def test_tls_users_of_strimzi_are_named_without_cn() -> None:
-    (user,) = strimzi_users({"router": "User:CN=router"}, "u", "events")
+    user = strimzi_user("router", "User:CN=router", "u", "events")
     assert user["metadata"] == {"name": "router", "labels": {"strimzi.io/cluster": "events"}}
     assert user["spec"]["authentication"] == {"type": "tls"}
 
@@ -103,7 +103,7 @@ def test_a_wrong_principal_is_one_clear_line(given: dict[str, str | None], said:
 
 def test_a_name_kubernetes_refuses_is_refused() -> None:
     with pytest.raises(ConfigError, match="cannot be a KafkaUser"):
-        strimzi_users({"router": "User:Router_1"}, "u", "events")
+        strimzi_user("router", "User:Router_1", "u", "events")
 
 
 def test_the_command_prints_the_configured_prefix(tmp_path: Path) -> None:
