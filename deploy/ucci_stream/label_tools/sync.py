@@ -1,7 +1,6 @@
 """Rounds that keep a label tool in step with the topics: label requests become tasks, annotations become feedback.
 
-A round reads what is open, what the tool's project holds and what was sent before, does what is missing, and reports
-it. Whatever happened between rounds, deletions included, comes with the next one. Nothing here knows which tool it is.
+Whatever happened between rounds, deletions included, comes with the next one. Nothing here knows which tool it is.
 """
 
 from __future__ import annotations

@@ -12,7 +12,7 @@ import base64
 import json
 from abc import ABC, abstractmethod
 from collections import defaultdict
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from typing import Any
@@ -276,21 +276,16 @@ class TraceTopics(SyncTopics):
 
     def read_results(self) -> None:
         """Read the results that have come; blocks. Raises BrokerUnreachable when it is interrupted."""
-        for record in self._latest():
-            self.traces.take(record)
+        while (records := list(self._results.poll(_POLL_S))) or not self._results.has_reached_ends:
+            if self._closing.is_set():
+                raise BrokerUnreachable("closed while results were read")
+            for record in records:
+                self.traces.take(record)
 
     def close(self) -> None:
         """Close the readers."""
         super().close()
         self._results.close()
-
-    def _latest(self) -> Iterator[Record]:
-        while not self._results.has_reached_ends:
-            if self._closing.is_set():
-                raise BrokerUnreachable("closed while results were read")
-            yield from self._results.poll(_POLL_S)
-        while records := list(self._results.poll(_POLL_S)):
-            yield from records
 
     def _note(self, value: bytes) -> None:
         super()._note(value)
