@@ -1,7 +1,4 @@
-"""The operator's command: everything that puts the system on a machine, feeds it and looks at it.
-
-It may import both services; neither imports it.
-"""
+"""The operator's command; it may import both services, and neither imports it."""
 
 from importlib.metadata import version
 

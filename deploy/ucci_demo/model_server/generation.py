@@ -53,10 +53,7 @@ class Generation:
 
 
 class ContinuousBatch:
-    """The scheduler around one model; stepped by one thread.
-
-    ``slots``: the same number that the model was made with.
-    """
+    """The scheduler around one model, which was made with as many ``slots``; stepped by one thread."""
 
     def __init__(self, model: Llama, slots: int) -> None:
         self._model = model

@@ -89,10 +89,7 @@ class Llama:
         return np.asarray(self._log_probabilities(x[-1:])[0])
 
     def decode(self, slots: Ints, ids: Ints, positions: Ints) -> Floats:
-        """Advance sequences, given by slot, newest token and its position, by one token each.
-
-        Returns log-probabilities of the tokens that follow.
-        """
+        """Advance sequences, by slot, newest token and its position. Returns log-probabilities of what follows."""
         n, longest = len(ids), int(positions.max()) + 1
         x = self._embedding[ids]
         hidden = np.arange(longest)[None, None, :] > positions[:, None, None]

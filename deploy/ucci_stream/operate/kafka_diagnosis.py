@@ -1,7 +1,4 @@
-"""``ucci-stream doctor``: looks at everything that a running service rests on, and says what to do about it.
-
-The broker is asked for topics, groups, open transactions and what services report; nothing is committed by that.
-"""
+"""``ucci-stream doctor``: looks at all that a running service rests on, and says what to do; commits nothing."""
 
 from __future__ import annotations
 

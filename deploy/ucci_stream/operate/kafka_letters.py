@@ -234,10 +234,7 @@ class ReplayFailed(UcciError):
 
 
 def read_letters(settings: Settings, selection: Selection) -> Iterator[Letter]:
-    """Yield the dead letters that are meant, partition by partition, up to the topic's end as of now; blocks.
-
-    Raises BrokerError or NotRead.
-    """
+    """Yield the dead letters that are meant, up to the topic's present end; blocks. Raises BrokerError or NotRead."""
     with broker_failures(settings):
         found = records_since(settings, DEAD_LETTERS.name(settings.topics.prefix), from_ms(0), _GROUP)
         yield from filter(selection.takes, map(letter_of, found))
@@ -345,17 +342,16 @@ def _past(settings: Settings, letters: Sequence[Letter]) -> Past:
     prefix, sources = settings.topics.prefix, sorted({letter.topic for letter in letters})
     letters_of = {letter.identity: letter for letter in letters}
     asked = {query_id(letter.record.value) for letter in letters}
-    replayed, answered = set(), set()
+    replayed: set[str] = set()
     for record in chain.from_iterable(records_since(settings, source, since, _GROUP) for source in sources):
         letter = letters_of.get(_text(dict(record.headers).get(REPLAY_OF)) or "")
         # Whoever may write to the topic may name any letter; only its own bytes there show that it was replayed.
         if letter is not None and (record.source.topic, *record[2:4]) == (letter.topic, *letter.record[2:4]):
             replayed.add(letter.identity)
-    if QUERIES.name(prefix) in sources:
-        for record in records_since(settings, RESULTS.name(prefix), since, _GROUP):
-            if (key := (record.key or b"").decode("utf-8", "replace")) in asked:
-                answered.add(key)
-    return Past(frozenset(replayed), frozenset(answered), _oldest(settings, sources))
+    has_queries = QUERIES.name(prefix) in sources
+    results = records_since(settings, RESULTS.name(prefix), since, _GROUP) if has_queries else ()
+    answered = frozenset(key for record in results if (key := _text(record.key) or "") in asked)
+    return Past(frozenset(replayed), answered, _oldest(settings, sources))
 
 
 def _oldest(settings: Settings, topics: Sequence[str]) -> datetime | None:

@@ -1,8 +1,4 @@
-"""Topics: created where they are missing, checked where they exist.
-
-:mod:`schemas.topics` holds the table. An existing topic is never altered: it is for the operator to correct a wrong
-policy, and every fault is one line.
-"""
+"""Topics: created where they are missing, checked where they exist; an existing topic is never altered."""
 
 from __future__ import annotations
 
@@ -42,10 +38,7 @@ class Created(NamedTuple):
 
 
 def client_properties(settings: Settings, **ours: str | float) -> dict[str, str | int | float]:
-    """Return the ``[kafka]`` properties with ours laid over them.
-
-    ``**ours``: librdkafka properties, ``_`` in place of ``.``.
-    """
+    """Return the ``[kafka]`` properties with ours laid over them: librdkafka's, ``_`` in place of ``.``."""
     # What the client library notes by itself would tear through progress bars; failures come as exceptions.
     quiet: dict[str, str | int | float] = {"log_level": 2}
     return quiet | user_properties(settings) | {key.replace("_", "."): value for key, value in ours.items()}

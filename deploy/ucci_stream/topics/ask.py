@@ -1,8 +1,4 @@
-"""``ucci-stream ask``: one query through the running service, and both models' answers side by side.
-
-The query goes through the queries topic like any other. Where the service kept the small answer, the large model is
-asked directly as well, for comparison only: that answer is not part of the result.
-"""
+"""``ucci-stream ask``: one query through the running service, and both models' answers side by side."""
 
 from __future__ import annotations
 

@@ -1,7 +1,4 @@
-"""``ucci-stream send`` and ``label``: send a file of events to a topic and wait until the broker acknowledges them.
-
-A bad line is named by its number. It stops queries, and the good ones before it stay sent; of labels none is sent then.
-"""
+"""``ucci-stream send`` and ``label``: send a file of events, and wait until the broker acknowledges them."""
 
 from __future__ import annotations
 
@@ -46,10 +43,7 @@ class Fed(NamedTuple):
 
 
 def send_queries(settings: Settings, path: Path) -> Fed:
-    """Send a JSONL file of :class:`QueryEvent` to the queries topic.
-
-    Raises FeedStopped, naming the bad line, or the broker's refusal.
-    """
+    """Send a JSONL file of queries. Raises FeedStopped, naming the bad line, or the broker's refusal."""
     sends = _new_sends(settings, QUERIES)
     stopped: FeedStopped | None = None
     query_ids: set[str] = set()
@@ -174,10 +168,7 @@ class Sends:
 
 @contextmanager
 def open_lines(path: Path) -> Iterator[Iterator[tuple[int, bytes]]]:
-    """Open a JSONL file, or standard input for ``-``, as numbered lines.
-
-    Raises FeedStopped when the file cannot be read.
-    """
+    """Open a JSONL file, or standard input for ``-``, as numbered lines. Raises FeedStopped if it cannot be read."""
     try:
         stream: BinaryIO = sys.stdin.buffer if str(path) == "-" else path.open("rb")
     except OSError as error:
