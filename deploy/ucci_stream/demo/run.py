@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 from confluent_kafka import Producer
@@ -290,20 +290,20 @@ def plot_run(stream: Sequence[PlannedQuery], seen: Observations, scenario: Scena
     top.set_ylabel(f"micro-F1, last {_WINDOW} queries")
     bottom.set_xlabel("query")
     bottom.set_ylim(bottom=0.0)
-    _mark(top, bottom, stream, seen, scenario)
+    _mark(top, bottom, len(stream) - 1, seen, scenario)
     top.legend(loc="lower left", frameon=False)
     top.margins(x=0.01)
     top.set_title("Traffic changes at each dotted line; each tick is a calibration version", loc="left")
     return write(figure, path)
 
 
-def _mark(top, bottom, stream, seen, scenario) -> None:  # type: ignore[no-untyped-def]  # noqa: ANN001
-    """Mark the drift, the kill and the versions; matplotlib's axes carry no useful types."""
+def _mark(top: Any, bottom: Any, last: int, seen: Observations, scenario: Scenario) -> None:
+    """Mark the drift, the kill and the versions."""
     order = np.array(sorted(result.seen_s for result in seen.results.values()))
     for axes in (top, bottom):
         for start in scenario.starts[1:]:
             axes.axvline(start, color=INK, lw=1.0, ls=":")
-    at = {"xycoords": ("data", "axes fraction"), "textcoords": "offset points"}
+    at: Any = {"xycoords": ("data", "axes fraction"), "textcoords": "offset points"}
     for start, one in zip(scenario.starts, scenario.stretches, strict=True):
         top.annotate(one.title, (start, 1.0), xytext=(6, -12), color=INK, **at)
     if seen.killed_s is not None:
@@ -313,7 +313,7 @@ def _mark(top, bottom, stream, seen, scenario) -> None:  # type: ignore[no-untyp
         top.annotate("router killed", (killed, 0.0), xytext=(6, 6), color=GOAL, **at)
     for version in seen.versions:
         came = int(np.searchsorted(order, version.published_s))
-        bottom.axvline(min(came, len(stream) - 1), ymax=0.08, color=INK, lw=1.2)
+        bottom.axvline(min(came, last), ymax=0.08, color=INK, lw=1.2)
 
 
 def _counts(rows: Sequence[Row | None]) -> Counts:
