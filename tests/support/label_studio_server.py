@@ -6,7 +6,8 @@ import secrets
 from pathlib import Path
 from typing import NamedTuple
 
-from ucci_stream.local.processes import ChildProcess, RunsInBlock, free_port
+from ucci_stream.local.kafka_node import pick_port
+from ucci_stream.local.processes import ChildProcess, RunsInBlock
 from ucci_stream.local.side_environment import ensure_side_environment
 
 LABEL_STUDIO_VERSION = "1.23.2"
@@ -34,7 +35,7 @@ class LabelStudioServer(RunsInBlock):
     """A running server that listens on the loopback interface; a context manager."""
 
     def __init__(self, directory: Path) -> None:
-        self._directory, self._port = directory, free_port()
+        self._directory, self._port = directory, pick_port()
         self._process: ChildProcess | None = None
         self.account = Account("", "", "")
 

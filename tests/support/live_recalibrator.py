@@ -18,7 +18,7 @@ from schemas.topics import OBSERVATIONS, STATUS
 from tests.support.memory_broker.broker import MemoryCluster, create_topics, memory_connect
 from tests.support.orders import MAP
 from ucci_runtime.process import SystemClock
-from ucci_stream.local.processes import free_port
+from ucci_stream.local.kafka_node import pick_port
 
 WORKLOAD = "photo"
 DEADLINE_S = 60.0
@@ -71,7 +71,7 @@ def new_cluster() -> MemoryCluster:
 
 def live_settings(state_dir: Path, recalibrator: Mapping[str, Any] | None = None, **tables: Any) -> Settings:
     """Return settings of one workload, with the API on a free port."""
-    options = {"http_port": free_port(), "state_dir": str(state_dir)} | dict(recalibrator or {})
+    options = {"http_port": pick_port(), "state_dir": str(state_dir)} | dict(recalibrator or {})
     return Settings.model_validate({"recalibrator": options, "workloads": {WORKLOAD: _FIELDS}} | tables)
 
 

@@ -8,7 +8,8 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-from ucci_stream.local.processes import ChildProcess, RunsInBlock, free_port
+from ucci_stream.local.kafka_node import pick_port
+from ucci_stream.local.processes import ChildProcess, RunsInBlock
 from ucci_stream.local.side_environment import ensure_side_environment
 
 VERSION = "20.26.1"
@@ -20,7 +21,7 @@ class PhoenixServer(RunsInBlock):
     """A running server that listens on the loopback interface; a context manager."""
 
     def __init__(self, directory: Path) -> None:
-        self._directory, self._port = directory, free_port()
+        self._directory, self._port = directory, pick_port()
         self.url = f"http://127.0.0.1:{self._port}"
         self._process: ChildProcess | None = None
 
@@ -30,7 +31,7 @@ class PhoenixServer(RunsInBlock):
             "PHOENIX_WORKING_DIR": str(self._directory),
             "PHOENIX_HOST": "127.0.0.1",
             "PHOENIX_PORT": str(self._port),
-            "PHOENIX_GRPC_PORT": str(free_port()),
+            "PHOENIX_GRPC_PORT": str(pick_port()),
             "PHOENIX_TELEMETRY_ENABLED": "false",
         }
         command = [str(python.parent / "phoenix"), "serve"]

@@ -9,7 +9,6 @@ from __future__ import annotations
 import ctypes
 import os
 import signal
-import socket
 import subprocess
 import sys
 import time
@@ -35,13 +34,6 @@ _LOOK_S = 1.0
 
 class StackFailed(UcciError):
     """A part of the stack did not start or died; the message ends with what it last said."""
-
-
-def free_port() -> int:
-    """Return a TCP port that was free on the loopback interface a moment ago."""
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])
 
 
 _ENDING = (signal.SIGTERM, signal.SIGHUP, signal.SIGINT)

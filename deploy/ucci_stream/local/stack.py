@@ -18,8 +18,8 @@ from schemas.settings import Settings
 from schemas.settings_text import load_settings
 from stream_router.model_client.http_probe import ROLES
 from ucci_demo.model_server import PROMPT
-from ucci_stream.local.kafka_node import open_broker
-from ucci_stream.local.processes import ChildProcess, await_signal, free_port, unwound_by_signals
+from ucci_stream.local.kafka_node import open_broker, pick_port
+from ucci_stream.local.processes import ChildProcess, await_signal, unwound_by_signals
 from ucci_stream.topics.admin import create_topics
 
 MODELS_DIRECTORY = Path(ucci_demo.__file__).parent / "models"
@@ -62,7 +62,7 @@ def vllm_servers(logs: Path) -> tuple[ModelServer, ModelServer]:
 def _server(
     role: ModelRole, logs: Path, argv: list[str], ready_timeout_s: float, environ: dict[str, str]
 ) -> ModelServer:
-    port = free_port()
+    port = pick_port()
     argv = [*argv, "--served-model-name", f"photo-{role}", "--host", "127.0.0.1", "--port", str(port)]
     process = ChildProcess(f"{role} model", argv, logs / f"model-{role}.log", environ)
     return ModelServer(role, process, f"http://127.0.0.1:{port}/v1", f"http://127.0.0.1:{port}/health", ready_timeout_s)
@@ -151,14 +151,14 @@ class Stack:
         for server in servers:
             server.process.await_http(server.ready_url, server.ready_timeout_s)
             self._say(f"{server.role} model", server.base_url)
-        self.config_path.write_text(config_text(self.options, bootstrap, servers, free_port()), encoding="utf-8")
+        self.config_path.write_text(config_text(self.options, bootstrap, servers, pick_port()), encoding="utf-8")
         self.settings = load_settings(self.config_path, {})
         topics = create_topics(self.settings)
         self._say("topics", f"{len(topics.created)} created, {len(topics.existing)} there before")
         self._start_services()
 
     def _start_services(self) -> None:
-        http_port, ports = self.settings.recalibrator.http_port, [free_port() for _ in range(self.options.routers)]
+        http_port, ports = self.settings.recalibrator.http_port, [pick_port() for _ in range(self.options.routers)]
         recalibrator = self._service("recalibrator", "recalibrator", {"UCCI_RECALIBRATOR__HTTP_PORT": str(http_port)})
         for name, port in ((f"router-{index}", port) for index, port in enumerate(ports)):
             environ = {"UCCI_ROUTER__INSTANCE_ID": name, "UCCI_ROUTER__HTTP_PORT": str(port)}

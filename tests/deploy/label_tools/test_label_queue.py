@@ -18,8 +18,7 @@ from tests.support.broker import produce, read_all
 from tests.support.commands import invoke, said
 from tests.support.recalibrator_events import feedback, routed
 from tests.support.recalibrator_processes import RecalibratorProcess, create_all_topics, write_recalibrator_config
-from ucci_stream.local.kafka_node import LocalBroker
-from ucci_stream.local.processes import free_port
+from ucci_stream.local.kafka_node import LocalBroker, pick_port
 
 pytestmark = pytest.mark.broker
 
@@ -31,7 +30,7 @@ class Stack:
 
     def __init__(self, bootstrap: str, prefix: str, directory: Path) -> None:
         self.bootstrap, self.prefix = bootstrap, prefix
-        self.port = free_port()
+        self.port = pick_port()
         self.processes = []
         for name, stages in (("joiner", ("join", "fit")), ("replica", ("api",))):
             path = directory / f"{name}.toml"

@@ -11,7 +11,7 @@ from recalibrator.labelling.label_tool import Interrupted, LabelToolFailed
 from schemas.errors import ConfigError
 from tests.support.scripted_label_studio import LEGACY_TOKEN, PERSONAL_TOKEN, ScriptedLabelStudio
 from ucci_stream.label_tools.label_studio_client import PAGE_SIZE, LabelStudio
-from ucci_stream.local.processes import free_port
+from ucci_stream.local.kafka_node import pick_port
 
 
 async def test_a_personal_token_is_exchanged_again_after_it_expired(server: ScriptedLabelStudio) -> None:
@@ -69,7 +69,7 @@ async def test_an_answer_that_is_none_is_one_line(
 
 
 async def test_a_server_that_is_away_is_one_line_with_its_address() -> None:
-    url = f"http://127.0.0.1:{free_port()}"
+    url = f"http://127.0.0.1:{pick_port()}"
     async with LabelStudio(url, LEGACY_TOKEN) as studio:
         with pytest.raises(LabelToolFailed, match=rf"no answer from Label Studio at {url} .*check --url"):
             await studio.projects("x")

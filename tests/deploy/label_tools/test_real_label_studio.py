@@ -27,8 +27,7 @@ from tests.support.recalibrator_events import entities, feedback, routed
 from tests.support.recalibrator_processes import RecalibratorProcess, create_all_topics, write_recalibrator_config
 from tests.support.router_processes import ROOT
 from tests.support.routers import value_of
-from ucci_stream.local.kafka_node import LocalBroker
-from ucci_stream.local.processes import free_port
+from ucci_stream.local.kafka_node import LocalBroker, pick_port
 
 pytestmark = [pytest.mark.label_studio, pytest.mark.broker]
 
@@ -127,7 +126,7 @@ class Site:
 
 @pytest.fixture
 def site(broker: LocalBroker, server: LabelStudioServer, tmp_path: Path) -> Iterator[Site]:
-    prefix, port = unique_prefix(), free_port()
+    prefix, port = unique_prefix(), pick_port()
     create_all_topics(broker.bootstrap, prefix)
     config = write_recalibrator_config(tmp_path / "ucci.toml", broker.bootstrap, prefix, tmp_path / "state")
     keys = f"""http_port = {port}

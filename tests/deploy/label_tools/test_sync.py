@@ -26,8 +26,7 @@ from ucci_stream.cli import app
 from ucci_stream.label_tools.label_studio_client import LabelStudio
 from ucci_stream.label_tools.label_studio_project import LabelStudioProject, set_up
 from ucci_stream.label_tools.sync import Synchroniser, SyncOptions, SyncTopics
-from ucci_stream.local.kafka_node import LocalBroker
-from ucci_stream.local.processes import free_port
+from ucci_stream.local.kafka_node import LocalBroker, pick_port
 
 pytestmark = pytest.mark.broker
 
@@ -188,7 +187,7 @@ async def test_rounds_outlast_an_outage_and_exit_0_on_sigterm(site: Site, tmp_pa
 
 
 def test_one_round_without_a_server_exits_1_with_one_line(settings: Settings, tmp_path: Path) -> None:
-    bootstrap, url = str(settings.kafka["bootstrap.servers"]), f"http://127.0.0.1:{free_port()}"
+    bootstrap, url = str(settings.kafka["bootstrap.servers"]), f"http://127.0.0.1:{pick_port()}"
     config = write_recalibrator_config(tmp_path / "ucci.toml", bootstrap, settings.topics.prefix, tmp_path)
     words = ["label-studio", "sync", "--config", str(config), "--url", url, "--token", "t"]
     done = CliRunner().invoke(app, words)

@@ -23,7 +23,8 @@ from typing import Any
 
 from tests.deploy.ops.manifests import Manifest
 from tests.deploy.ops.operators import go_module, run
-from ucci_stream.local.processes import ChildProcess, free_port
+from ucci_stream.local.kafka_node import pick_port
+from ucci_stream.local.processes import ChildProcess
 from ucci_stream.local.side_environment import cache_directory
 
 KUBERNETES = "1.36.3"
@@ -203,7 +204,7 @@ Start = Callable[..., ChildProcess]
 
 
 def _start_etcd(directory: Path, start: Start) -> str:
-    clients, peers = (f"http://127.0.0.1:{free_port()}" for _ in range(2))
+    clients, peers = (f"http://127.0.0.1:{pick_port()}" for _ in range(2))
     start(
         "etcd",
         f"--data-dir={directory / 'etcd'}",
@@ -220,7 +221,7 @@ def _start_etcd(directory: Path, start: Start) -> str:
 
 
 def _start_api(directory: Path, etcd: str, start: Start) -> tuple[Api, ChildProcess]:
-    port, token, key = free_port(), secrets.token_hex(16), directory / "accounts.key"
+    port, token, key = pick_port(), secrets.token_hex(16), directory / "accounts.key"
     subprocess.run(["openssl", "genrsa", "-out", str(key), "2048"], check=True, capture_output=True)
     tokens = directory / "tokens.csv"
     tokens.write_text(f"{token},admin,admin,system:masters\n", encoding="ascii")

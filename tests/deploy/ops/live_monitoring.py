@@ -32,7 +32,7 @@ import yaml
 from tests.support.webhooks import Receiver, receiving
 from tools.ops.dashboard import ROWS
 from ucci_demo.recorded.traffic import load_traffic
-from ucci_stream.local.processes import free_port
+from ucci_stream.local.kafka_node import pick_port
 
 ROOT = Path(__file__).parents[3]
 MONITORING = ROOT / "deploy" / "monitoring"
@@ -168,7 +168,7 @@ def prometheus(directory: Path, running: Demo, alertmanager: str) -> Iterator[Pr
         hosts = [address.removeprefix("http://") for name, address in running.addresses.items() if part in name]
         job["static_configs"] = [{"targets": sorted(hosts)}]
     (directory / "prometheus.yml").write_text(yaml.safe_dump(config))
-    address = f"127.0.0.1:{free_port()}"
+    address = f"127.0.0.1:{pick_port()}"
     options = (f"--config.file={directory}/prometheus.yml", f"--storage.tsdb.path={directory}/data")
     with _running(directory, "prometheus", *options, f"--web.listen-address={address}"):
         found = Prometheus(f"http://{address}")
@@ -195,7 +195,7 @@ def alertmanager(directory: Path, webhook: Receiver) -> Iterator[str]:
     config["route"] |= {"group_wait": "1s", "group_interval": "1s"}
     config["receivers"] = [{"name": "nobody", "webhook_configs": [{"url": webhook.url}]}]
     (directory / "alertmanager.yml").write_text(yaml.safe_dump(config))
-    address = f"127.0.0.1:{free_port()}"
+    address = f"127.0.0.1:{pick_port()}"
     options = (f"--config.file={directory}/alertmanager.yml", f"--storage.path={directory}/alerts")
     listen = (f"--web.listen-address={address}", "--cluster.listen-address=")
     with _running(directory, "prometheus-alertmanager", *options, *listen):

@@ -26,8 +26,7 @@ from tests.support.broker import follow, produce
 from tests.support.routers import value_of
 from tools.ops import image
 from ucci_demo.model_server import PROMPT
-from ucci_stream.local.kafka_node import LocalBroker
-from ucci_stream.local.processes import free_port
+from ucci_stream.local.kafka_node import LocalBroker, pick_port
 
 pytestmark = [pytest.mark.image, pytest.mark.timeout(1_800)]
 
@@ -149,7 +148,7 @@ async def test_images_answer_queries_and_drain(
     engine: str, volume: str, broker: LocalBroker, topic_prefix: str, tmp_path: Path
 ) -> None:
     """Stopped with queries in flight, a router ends by itself within the grace period; its successor does the rest."""
-    ports = {name: free_port() for name in ("small", "large", "router", "api")}
+    ports = {name: pick_port() for name in ("small", "large", "router", "api")}
     config = write_config(tmp_path / "ucci.toml", broker.bootstrap, topic_prefix, ports)
     Container(engine, "ucci-stream", ("topics", "create", "--config", "/etc/ucci/ucci.toml"), config).once()
     router = Container(engine, "stream-router", (), config, {"UCCI_ROUTER__HTTP_PORT": str(ports["router"])})

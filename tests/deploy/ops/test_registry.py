@@ -17,7 +17,8 @@ import pytest
 
 from schemas.topics import FEEDBACK, LABEL_REQUESTS, QUERIES, RESULTS, Topic
 from ucci_stream.local.kafka_install import java_runtime
-from ucci_stream.local.processes import ChildProcess, free_port
+from ucci_stream.local.kafka_node import pick_port
+from ucci_stream.local.processes import ChildProcess
 from ucci_stream.local.side_environment import cache_directory
 
 pytestmark = pytest.mark.ops_tools
@@ -33,7 +34,7 @@ SHARED = (QUERIES, FEEDBACK, RESULTS, LABEL_REQUESTS)
 @pytest.fixture(scope="module")
 def registry(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     """The address of a registry that is up, in memory alone."""
-    folder, port = _unpacked(), free_port()
+    folder, port = _unpacked(), pick_port()
     environ = {
         "APICURIO_STORAGE_KIND": "sql",
         "APICURIO_STORAGE_SQL_KIND": "h2",
@@ -41,7 +42,7 @@ def registry(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
         "APICURIO_COMPAT_JSON_SCHEMA_USE_APITOMY": "true",
         "QUARKUS_HTTP_HOST": "127.0.0.1",
         "QUARKUS_HTTP_PORT": str(port),
-        "QUARKUS_MANAGEMENT_PORT": str(free_port()),
+        "QUARKUS_MANAGEMENT_PORT": str(pick_port()),
     }
     argv = [str(java_runtime()), "-Xmx400m", "-jar", str(folder / "quarkus-run.jar")]
     process = ChildProcess("registry", argv, tmp_path_factory.mktemp("registry") / "log", environ)
