@@ -8,6 +8,7 @@ from __future__ import annotations
 import asyncio
 import json
 from collections.abc import AsyncIterator, Mapping
+from contextlib import AbstractAsyncContextManager
 from datetime import UTC, datetime
 from typing import Any, Self
 from urllib.parse import quote, urlsplit
@@ -106,12 +107,17 @@ class LabelStudio:
 
     async def _send(self, method: str, path: str, content: Any, headers: Mapping[str, str]) -> tuple[int, str]:
         assert self._session is not None
-        try:
-            async with self._session.request(method, self._url + path, json=content, headers=headers) as answer:
-                return answer.status, await answer.text()
-        except (aiohttp.ClientError, TimeoutError, OSError) as error:
-            reason = str(error) or type(error).__name__
-            raise LabelToolFailed(f"no answer from Label Studio at {self._url} ({reason}); check --url") from None
+        asked = self._session.request(method, self._url + path, json=content, headers=headers)
+        return await answered(asked, f"Label Studio at {self._url}")
+
+
+async def answered(asked: AbstractAsyncContextManager[aiohttp.ClientResponse], whom: str) -> tuple[int, str]:
+    """Return the status and the text of an answer. Raises LabelToolFailed, naming who was asked, when none came."""
+    try:
+        async with asked as answer:
+            return answer.status, await answer.text()
+    except (aiohttp.ClientError, TimeoutError, OSError) as error:
+        raise LabelToolFailed(f"no answer from {whom} ({str(error) or type(error).__name__}); check --url") from None
 
 
 def _condition(field: str, kind: str, value: object) -> dict[str, Any]:

@@ -19,7 +19,6 @@ from typing import TypeVar
 from recalibrator.labelling.label_tool import Interrupted, LabelTool, LabelToolFailed, Task
 from recalibrator.labelling.queue import LabelQueue
 from recalibrator.labelling.reconcile import Author, Sent, note_sent, plan
-from schemas.errors import DecodeError
 from schemas.feedback import FeedbackEvent
 from schemas.label_requested import LabelRequested
 from schemas.settings import Settings
@@ -27,11 +26,12 @@ from schemas.topics import FEEDBACK, LABEL_REQUESTS, RESULTS
 from ucci_runtime.broker.errors import AccessDenied, BrokerError
 from ucci_runtime.broker.kafka_topic_readers import KafkaTopicReader
 from ucci_runtime.broker.kafka_topics import check_topics
+from ucci_runtime.broker.records import Record
 from ucci_stream.options import print_json, say, warn
 from ucci_stream.topics.access import tool_groups
 from ucci_stream.topics.admin import partition_counts
 from ucci_stream.topics.feed import FeedStopped, send_events
-from ucci_stream.topics.kafka_reading import topic_reader
+from ucci_stream.topics.kafka_reading import event_of, topic_reader
 
 
 class SyncTopics:
@@ -65,8 +65,7 @@ class SyncTopics:
     def sent(self) -> dict[Author, Sent]:
         """Return what was sent with the highest revision, of each author and query; without the labels themselves."""
         for record in self._feedback.up_to_end():
-            if record.value is not None:
-                self._note(record.value)
+            self._note(record)
         return self._sent
 
     def send(self, events: Sequence[FeedbackEvent]) -> None:
@@ -83,16 +82,11 @@ class SyncTopics:
             self._requests.close()
         self._feedback.close()
 
-    def _note(self, value: bytes) -> None:
+    def _note(self, record: Record) -> None:
         # Feedback of others is the most of a busy topic, and parsing it the most of the work.
-        if self._source.encode() not in value:
-            return
-        try:
-            event = FeedbackEvent.from_record(value)
-        except DecodeError:
-            # The join makes it a dead letter; it says nothing here.
-            return
-        note_sent(self._sent, event, self._source, self._project)
+        is_ours = self._source.encode() in (record.value or b"")
+        if is_ours and (event := event_of(record, FeedbackEvent)) is not None:
+            note_sent(self._sent, event, self._source, self._project)
 
     def _reader(self, name: str, topic: str, partitions: int) -> KafkaTopicReader:
         client = f"{self._source}-{name}"

@@ -13,6 +13,7 @@ import json
 from abc import ABC, abstractmethod
 from collections import defaultdict
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from typing import Any
@@ -23,7 +24,7 @@ import aiohttp
 from recalibrator.labelling.label_tool import AnnotationKey, JsonDocument, LabelTool, LabelToolFailed, TaskId
 from recalibrator.labelling.reconcile import Author
 from recalibrator.labelling.trace_scores import CORRECTIONS, OURS, Score, ScoredTrace, TraceLabel, TraceScoreReader
-from schemas.errors import ConfigError, DecodeError
+from schemas.errors import ConfigError
 from schemas.event import rfc3339
 from schemas.feedback import FeedbackEvent
 from schemas.label_requested import LabelRequested
@@ -32,9 +33,10 @@ from schemas.topics import RESULTS
 from stream_router.otel_tracing import TRACEPARENT, trace_context
 from ucci_runtime.broker.errors import BrokerUnreachable
 from ucci_runtime.broker.records import Record
+from ucci_stream.label_tools.label_studio_client import answered
 from ucci_stream.label_tools.sync import Round, Rounds, Synchroniser, SyncTopics, batches
 from ucci_stream.topics.access import tool_groups
-from ucci_stream.topics.kafka_reading import tail_reader
+from ucci_stream.topics.kafka_reading import event_of, tail_reader
 
 _POLL_S = 0.1
 _TIMEOUT = aiohttp.ClientTimeout(total=60.0, connect=10.0)
@@ -112,20 +114,11 @@ class TracingProject(ABC):
 
     async def _call(self, method: str, path: str, pairs: _Pairs = (), content: Any = None) -> Any:  # type: ignore[assignment]
         address, name = f"{self._url}{path}?{urlencode(pairs)}", self.source.capitalize()
-        try:
-            async with (
-                aiohttp.ClientSession(timeout=_TIMEOUT, headers=self._headers) as session,
-                session.request(method, address, json=content) as answer,
-            ):
-                status, text = answer.status, await answer.text()
-        except (aiohttp.ClientError, TimeoutError, OSError) as error:
-            reason = str(error) or type(error).__name__
-            raise LabelToolFailed(f"no answer from {name} at {self._url} ({reason}); check --url") from None
-        try:
+        async with aiohttp.ClientSession(timeout=_TIMEOUT, headers=self._headers) as session:
+            status, text = await answered(session.request(method, address, json=content), f"{name} at {self._url}")
+        with suppress(ValueError):
             if status < _FAILED:
                 return json.loads(text or "{}")
-        except ValueError:
-            pass
         detail = " ".join(text.split())[:_DETAIL_CHARS]
         raise LabelToolFailed(f"{name} answered {method} {path} with {status}: {detail}; check --url and --key")
 
@@ -287,11 +280,9 @@ class TraceTopics(SyncTopics):
         super().close()
         self._results.close()
 
-    def _note(self, value: bytes) -> None:
-        super()._note(value)
-        try:
-            event = FeedbackEvent.from_record(value)
-        except DecodeError:
+    def _note(self, record: Record) -> None:
+        super()._note(record)
+        if (event := event_of(record, FeedbackEvent)) is None:
             return
         trace, author = self.traces.trace_of(event.query_id), (event.query_id, event.labeler)
         known = self.elsewhere.get(author)
