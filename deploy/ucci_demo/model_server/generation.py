@@ -1,8 +1,4 @@
-"""Greedy generation with continuous batching: each step adds one token to every running sequence.
-
-Sequences join the batch as slots fall free and leave it as they finish; a finished one records nothing more. What a
-sequence gets does not depend on its neighbours.
-"""
+"""Greedy generation with continuous batching: a step adds a token to every sequence, whatever its neighbours are."""
 
 from __future__ import annotations
 

@@ -1,7 +1,4 @@
-"""What happens in the demo: its offline calibration, which queries come when, and how people label them.
-
-Pure: the same recordings and seed give the same plan.
-"""
+"""What happens in the demo: calibration, queries, labels. Pure: the same recordings and seed give the same plan."""
 
 from __future__ import annotations
 
@@ -110,10 +107,7 @@ def plan_stream(traffic: Sequence[RecordedQuery], scenario: Scenario) -> list[Pl
 
 
 def plan_label(query_id: str, scenario: Scenario, *, is_audit: bool) -> LabelPlan:
-    """Draw how one label comes; the same query gets the same plan in every run.
-
-    ``is_audit``: whether the label was requested for an audit, which is left to the trusted labeler.
-    """
+    """Draw how one label comes, the same in every run. ``is_audit``: whether it is left to the trusted labeler."""
     draw = random.Random(int(uniform(query_id, f"label-{scenario.seed}") * 2**53))
     delay = draw.expovariate(1.0 / scenario.label_delay)
     if draw.random() < scenario.late_share:
@@ -164,10 +158,7 @@ def _isotonic_map(uncertainty: Sequence[float], wrong: Sequence[bool]) -> Calibr
 def offline_examples(
     queries: Sequence[RecordedQuery], workload: str, last_routed_at: datetime, handoff: HandoffName | None = None
 ) -> Iterator[LabelledExample]:
-    """Turn recorded queries into the labelled file of an offline calibration, one a second, both models run.
-
-    ``handoff``: under which the large model answered them.
-    """
+    """Yield recorded queries as labelled, one a second. ``handoff``: under which the large model answered them."""
     for index, query in enumerate(queries):
         moment = last_routed_at - timedelta(seconds=len(queries) - index)
         yield LabelledExample(

@@ -33,10 +33,7 @@ class Queue(NamedTuple):
 
 
 def read_queue(settings: Settings, workload: str, limit: int, reason: RequestReason | None) -> Queue:
-    """Read what to label next from the topics; blocks until their present ends are reached.
-
-    Raises BrokerError when the broker does not answer, or the topics are missing.
-    """
+    """Read from the topics what to label next; blocks. Raises BrokerError when none answers, or topics are missing."""
     prefix, options = settings.topics.prefix, settings.recalibrator
     check_topics(settings, (STATUS, LABEL_REQUESTS), (LABEL_REQUESTS,))
     queue = LabelQueue([workload], prefix, most=options.label_requests_max)

@@ -79,10 +79,7 @@ class LabelStudio:
             last = page[-1]["id"]
 
     async def call(self, method: str, path: str, content: Any = None, *, may_miss: bool = False) -> Any:
-        """Return what the server answers, None for nothing. ``may_miss``: whether nothing may be there.
-
-        Raises LabelToolFailed, or Interrupted once the command is to end.
-        """
+        """Return the answer, None for nothing, or for 404 if it ``may_miss``. Raises LabelToolFailed or Interrupted."""
         if self._closing is not None and self._closing.is_set():
             raise Interrupted("ended")
         if not self._authorization:

@@ -160,11 +160,7 @@ class Synchroniser:
         self._full_at: datetime | None = None
 
     async def round(self) -> Round:
-        """Do one round.
-
-        Raises LabelToolFailed, FeedStopped or BrokerError; what was done before it stays done; raises Interrupted when
-        asked to end.
-        """
+        """Do one round. Raises Interrupted when asked to end, else LabelToolFailed, FeedStopped or BrokerError."""
         now, options = self._now(), self._options
         try:
             await self._list(now)

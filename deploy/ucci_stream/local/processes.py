@@ -58,10 +58,7 @@ def _begin_child(mask: set[int]) -> None:
 
 @contextmanager
 def unwound_by_signals() -> Iterator[None]:
-    """Leave the block by :class:`SystemExit` on SIGTERM, SIGHUP or SIGINT, so that all that it started is stopped.
-
-    A second signal is ignored while that happens.
-    """
+    """Leave the block by :class:`SystemExit` on SIGTERM, SIGHUP or SIGINT; a second signal is ignored meanwhile."""
 
     def leave(number: int, _frame: FrameType | None) -> None:
         for each in former:

@@ -51,10 +51,7 @@ def ensure_side_environment(name: str, version: str, *, size: str, requirement: 
 
 
 def ensure_small_environment(name: str, version: str, *, size: str) -> Path:
-    """Return the same for a program of few wheels, which pip installs without the help of a faster installer.
-
-    Raises StackFailed with what the installer said.
-    """
+    """Return the same of a program of few wheels, by pip without a faster installer. Raises StackFailed."""
     argv = [*_PIP_INSTALL, "--only-binary", ":all:", "--require-hashes", "-r", str(LOCKS / f"{name}.lock")]
     return _made_once(name, version, size, lambda python: _run(name, [python, *argv]))
 

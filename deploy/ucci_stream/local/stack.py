@@ -45,10 +45,7 @@ def recorded_servers(logs: Path) -> tuple[ModelServer, ModelServer]:
 
 
 def vllm_servers(logs: Path) -> tuple[ModelServer, ModelServer]:
-    """Return two vLLM servers on the same checkpoints, not yet started; installs vLLM first where it is missing.
-
-    Raises StackFailed when vLLM cannot be installed.
-    """
+    """Return two vLLM servers on the same checkpoints, not yet started; installs vLLM. Raises StackFailed."""
     from ucci_stream.local.side_environment import VLLM_ENVIRONMENT, VLLM_VERSION, ensure_side_environment
 
     python = ensure_side_environment("vllm", VLLM_VERSION, size="3 GB")

@@ -50,10 +50,7 @@ class CalibrateFiles:
 
     @classmethod
     def beside(cls, gold: Path, workload: str, examples: Path | None) -> CalibrateFiles:
-        """Return the files of one workload beside its gold lines.
-
-        Raises ConfigError for standard input, which cannot be read again when a run is resumed.
-        """
+        """Return the files beside gold lines. Raises ConfigError for standard input: no later run can read it again."""
         if str(gold) == "-":
             raise ConfigError(["FILE: must be a file and not standard input, so that a killed run can go on"])
         stem = f"{gold.stem}.{quote(workload, safe='')}"

@@ -255,10 +255,7 @@ def replay_letters(
     dry_run: bool,
     wait: Callable[[float], object] = time.sleep,
 ) -> Replay:
-    """Write the records of dead letters to where they came from, but for those that have been or are answered.
-
-    Raises BrokerError, NotRead or ReplayFailed.
-    """
+    """Write dead letters' records to where they came from. Raises BrokerError, NotRead or ReplayFailed."""
     replay = Replay(Counter(), Counter())
 
     def is_taken(letter: Letter, past: Past) -> bool:

@@ -182,10 +182,7 @@ _STRIMZI_TYPES = {"topic": "topic", "group": "group", "transactional-id": "trans
 
 
 def checked_principals(given: Mapping[str, str | None]) -> dict[str, str]:
-    """Return the principals that were given, by component.
-
-    Raises ConfigError when there is none, or one that no broker would take, or that means everybody.
-    """
+    """Return the given principals by component. Raises ConfigError for none, for everybody, and for what is no name."""
     found = {component: name for component, name in given.items() if name is not None}
     faults = []
     for component, name in found.items():
@@ -217,11 +214,7 @@ def kafka_acls(principals: Mapping[str, str], prefix: str) -> list[str]:
 
 
 def strimzi_user(component: str, principal: str, prefix: str, cluster: str) -> dict[str, Any]:
-    """Return a component's ``KafkaUser``.
-
-    ``cluster``: name of the ``Kafka`` resource that it belongs to. Raises ConfigError when the principal is no user
-    that Strimzi could make.
-    """
+    """Return a component's ``KafkaUser`` in a ``Kafka`` resource. Raises ConfigError for a user that cannot be one."""
     kind, _, user = principal.partition(":")
     name = user.removeprefix("CN=")
     if kind != "User" or not _KUBERNETES_NAME.fullmatch(name):

@@ -64,11 +64,7 @@ def broker_failures(settings: Settings) -> Iterator[None]:
 
 
 def topic_config(topic: Topic, join_retention_s: float) -> dict[str, str]:
-    """Return the topic's configuration at creation.
-
-    ``join_retention_s``: what the join rebuilds its rows from is kept for so long, and no less than Kafka keeps records
-    by default.
-    """
+    """Return the topic's configuration at creation. ``join_retention_s``: how long joined ones are kept at least."""
     config = {"cleanup.policy": topic.cleanup} | (_COMPACTED if "compact" in topic.policies else {})
     if topic.roomy:
         config["max.message.bytes"] = str(ROOMY_MAX_MESSAGE_BYTES)
@@ -143,10 +139,7 @@ def require_broker(settings: Settings, topic: Topic | None = None) -> None:
 
 
 def partition_counts(settings: Settings) -> dict[str, int]:
-    """Return how many partitions each topic of the cluster has.
-
-    Raises BrokerUnreachable or AccessDenied when the broker does not answer, or not to us.
-    """
+    """Return how many partitions each topic of the cluster has. Raises BrokerUnreachable or AccessDenied."""
     reported: list[KafkaError] = []
     admin = AdminClient(admin_properties(settings) | {"error_cb": reported.append})
     try:

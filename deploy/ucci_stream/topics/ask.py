@@ -106,10 +106,7 @@ def _result(record: Record, query_id: str) -> RoutedEvent:
 
 
 async def ask_large_directly(workload: WorkloadSettings, text: str) -> ModelRun | None:
-    """Ask the workload's large model, past the service.
-
-    None where no large model is configured; a run with ``valid`` false where it did not answer.
-    """
+    """Ask the large model past the service: None where none is configured, an invalid run where it did not answer."""
     endpoint = workload.large
     if endpoint is None:
         return None

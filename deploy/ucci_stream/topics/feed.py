@@ -120,19 +120,12 @@ class Sends:
         self._reports = 0
 
     def send(self, key: str, value: bytes) -> None:
-        """Hand one record to the client, waiting for room when its queue is full.
-
-        Raises FeedStopped when the queue stays full because nothing is acknowledged.
-        """
+        """Hand one record to the client, waiting for room. Raises FeedStopped when nothing is acknowledged any more."""
         self._await(lambda: self._has_taken(key, value))
         self._producer.poll(0)
 
     def finish(self) -> None:
-        """Wait until the broker has acknowledged every record.
-
-        Raises FeedStopped when it refused one, or acknowledges nothing any more; what was not acknowledged may have
-        come in.
-        """
+        """Wait until all is acknowledged. Raises FeedStopped if one is refused, or nothing is acknowledged any more."""
         self._await(lambda: self._producer.flush(_POLL_S) == 0)
         if self._refused is not None:
             raise FeedStopped(f"{self.topic}: {self._refused}; {self.acknowledged} records were acknowledged")
@@ -178,10 +171,7 @@ def open_lines(path: Path) -> Iterator[Iterator[tuple[int, bytes]]]:
 
 
 def decoded_lines(path: Path, decode: Callable[[bytes], Decoded]) -> Iterator[tuple[int, Decoded]]:
-    """Decode the lines of a JSONL file that are not empty, each with its number.
-
-    Raises FeedStopped when the file cannot be read, or naming the line that cannot be decoded.
-    """
+    """Yield what each line that is not empty says, with its number. Raises FeedStopped, naming a line that is bad."""
     with open_lines(path) as lines:
         for number, line in lines:
             if not line.strip():

@@ -197,10 +197,7 @@ OF_LABELS: Wanted = ((OBSERVATIONS, DEAD_LETTERS), outcome_of_label)
 def sent_and_followed(
     settings: Settings, send: Callable[[], Fed], wanted: Wanted | None, timeout_s: float
 ) -> tuple[Fed, Outcomes | None]:
-    """Send records and, where outcomes are wanted, wait for that of each.
-
-    ``wanted``: with None it does not wait. Raises FeedStopped; raises NotRead, BrokerUnreachable or AccessDenied.
-    """
+    """Send records; where outcomes are ``wanted``, wait for each. Raises FeedStopped, NotRead or BrokerError."""
     if wanted is None:
         return send(), None
     topics, read = wanted
