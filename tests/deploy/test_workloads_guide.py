@@ -19,8 +19,7 @@ from tests.support.broker import read_all
 from tests.support.commands import program
 from tests.support.router_processes import hashed_models, write_config
 from tests.support.routers import value_of
-from ucci_stream.local.kafka_node import LocalBroker
-from ucci_stream.local.processes import free_port
+from ucci_stream.local.kafka_node import LocalBroker, pick_port
 
 pytestmark = [pytest.mark.broker, pytest.mark.slow]
 
@@ -86,7 +85,7 @@ async def test_every_command_of_the_page_runs(broker: LocalBroker, topic_prefix:
     """A workload is added, its neighbour's prompt and then its target are changed; nothing becomes a dead letter."""
     write_lines(tmp_path)
     async with hashed_models() as (models, _):
-        own = ["[recalibrator]", f"http_port = {free_port()}", 'state_dir = "state"']
+        own = ["[recalibrator]", f"http_port = {pick_port()}", 'state_dir = "state"']
         config = write_config(tmp_path / "ucci.toml", broker.bootstrap, topic_prefix, models, own)
         named = config.read_text().replace("workloads.photo", "workloads.photo-search")
         config.write_text(named.replace("[topics]", "[topics]\npartitions = 1"))
