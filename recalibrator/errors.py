@@ -1,12 +1,5 @@
 """What can go wrong in a recalibrator; each class says what the caller does next.
 
-::
-
-    RecalibratorError
-    ├── StateInUse             another process works on this state_dir: stop, exit non-zero
-    ├── StoreDamaged           stored state cannot be read: set it aside, rebuild it from the topics
-    └── DiskFull               close what works on that disk, say so, and begin again once there is room
-
 Errors of the broker are in :mod:`ucci_runtime.broker.errors`, refused requests in :mod:`ucci_runtime.refusals`.
 """
 
@@ -20,7 +13,7 @@ class RecalibratorError(UcciError):
 
 
 class StateInUse(RecalibratorError):
-    """Another process works on the same state directory."""
+    """Another process works on the same state directory: stop, exit non-zero."""
 
 
 class StoreDamaged(RecalibratorError):
@@ -28,7 +21,7 @@ class StoreDamaged(RecalibratorError):
 
 
 class DiskFull(RecalibratorError, OSError):
-    """The disk takes no more; nothing that is stored is lost."""
+    """The disk takes no more; nothing stored is lost: close what works on it, and begin again once there is room."""
 
 
 #: Free space of a disk below which somebody should be told, before it is full.

@@ -320,7 +320,8 @@ class Service:
         )
 
     def _waiting_server(self, listening: socket.socket) -> HttpServer:
-        from recalibrator.api.http_stage import Shared, waiting_server
+        from recalibrator.api.http_context import Shared
+        from recalibrator.api.http_stage import waiting_server
 
         shared = Shared(self.metrics, self._clock, self.missing, self.health)
         server = waiting_server(self._settings, shared, listening)
@@ -329,7 +330,8 @@ class Service:
         return server
 
     def _api_stage(self, broker: Broker, checked: CheckedTopics) -> Stage:
-        from recalibrator.api.http_stage import VIEWED, ApiStage, Shared
+        from recalibrator.api.http_context import Shared
+        from recalibrator.api.http_stage import VIEWED, ApiStage
 
         assert self._server is not None
         return ApiStage(

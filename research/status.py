@@ -157,17 +157,17 @@ def serve(pipe: Connection) -> None:
     cache, letters = TopicCache(tuple(configured.workloads), "ucci"), DeadLetterLog(tuple(configured.workloads))
     status, took_s = fill(cache, letters, configured)
     context = Context(
-        configured,
-        Keys({}),
-        cache,
-        letters,
-        StatusDocuments(configured, cache, letters),
-        LabelQueue.configured(configured),
-        cast(Publisher, None),
-        lambda: cast(TopicReader, None),
         Metrics(),
         SystemClock(),
         list,
+        settings=configured,
+        keys=Keys({}),
+        cache=cache,
+        letters=letters,
+        documents=StatusDocuments(configured, cache, letters),
+        queue=LabelQueue.configured(configured),
+        producer=cast(Publisher, None),
+        results=lambda: cast(TopicReader, None),
     )
     bare = FastAPI()
 

@@ -37,7 +37,19 @@ PAGE_HEADERS = {
 
 
 @dataclass(frozen=True, slots=True)
-class Context:
+class Shared:
+    """What the stage shares with the other stages of its process."""
+
+    metrics: Metrics
+    clock: Clock
+    #: Returns what is not ready, one word each.
+    missing: Callable[[], list[str]]
+    #: Returns whether the process and the broker talk.
+    health: Callable[[], Health] = Health
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Context(Shared):
     """The parts behind the routes."""
 
     settings: Settings
@@ -49,13 +61,6 @@ class Context:
     producer: Publisher
     #: Returns a new reader of the latest results, for one thread to read and close.
     results: Callable[[], TopicReader]
-
-    metrics: Metrics
-    clock: Clock
-    #: Returns what is not ready, one word each.
-    missing: Callable[[], list[str]]
-    #: Returns whether the process and the broker talk.
-    health: Callable[[], Health] = Health
 
     def authorise(self, request: Request, scope: Scope, workload: str | None = None) -> str:
         """Return the name of a caller who may ask, of this workload where one is named.

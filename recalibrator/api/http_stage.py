@@ -8,7 +8,6 @@ from __future__ import annotations
 import asyncio
 import socket
 from collections.abc import Awaitable, Callable, Sequence
-from dataclasses import dataclass
 from functools import partial
 from importlib.metadata import version
 
@@ -23,7 +22,7 @@ from starlette.responses import PlainTextResponse, Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from recalibrator.api.http_answers import JSON, document_of, error_body, json_answer, refusal
-from recalibrator.api.http_context import Context
+from recalibrator.api.http_context import Context, Shared
 from recalibrator.api.http_requests import drain, segmented_path
 from recalibrator.api.http_server import HttpServer
 from recalibrator.api.keys import Keys
@@ -52,10 +51,8 @@ from schemas.topics import (
     STATUS,
     Topic,
 )
-from ucci_runtime.broker.contact import Health
 from ucci_runtime.broker.errors import BrokerUnreachable
 from ucci_runtime.broker.ports import Broker
-from ucci_runtime.clock import Clock
 from ucci_runtime.refusals import SECURITY_HEADERS, RequestHosts, RequestRefused
 
 _log = structlog.get_logger()
@@ -64,18 +61,6 @@ _REQUEST_TIMEOUT, _INTERNAL = 408, 500
 
 #: The topics that the API serves whole.
 VIEWED = (STATUS, ROUTERS, RECALIBRATORS, CALIBRATION_HISTORY, HAPPENINGS, LABEL_REQUESTS)
-
-
-@dataclass(frozen=True, slots=True)
-class Shared:
-    """What the stage shares with the other stages of its process."""
-
-    metrics: Metrics
-    clock: Clock
-    #: Returns which stages are not ready, one word each.
-    missing: Callable[[], list[str]]
-    #: Returns whether the process and the broker talk.
-    health: Callable[[], Health] = Health
 
 
 def create_app(context: Context) -> FastAPI:
@@ -142,18 +127,18 @@ class ApiStage(Stage):
         """Answer the requests to come under these settings; quotas restart."""
         shared = self._shared
         context = Context(
-            settings,
-            Keys(settings.recalibrator.api_keys),
-            self._cache,
-            self._letters,
-            StatusDocuments(settings, self._cache, self._letters, lambda: shared.health().heard),
-            self._queue,
-            self._producer,
-            self._results,
             shared.metrics,
             shared.clock,
             shared.missing,
             shared.health,
+            settings=settings,
+            keys=Keys(settings.recalibrator.api_keys),
+            cache=self._cache,
+            letters=self._letters,
+            documents=StatusDocuments(settings, self._cache, self._letters, lambda: shared.health().heard),
+            queue=self._queue,
+            producer=self._producer,
+            results=self._results,
         )
         self._server.use(create_app(context))
 
@@ -290,9 +275,7 @@ def _description(app: FastAPI) -> Callable[[Request], Awaitable[Response]]:
     return openapi
 
 
-def _with_probes(
-    process: Shared | Context, routers: Sequence[APIRouter] = (), statuses: Callable[[], bytes] = bytes
-) -> FastAPI:
+def _with_probes(process: Shared, routers: Sequence[APIRouter] = (), statuses: Callable[[], bytes] = bytes) -> FastAPI:
     """Return an application of these routes that answers probes; ``statuses``: returns metrics of workloads."""
     # The interactive pages of the framework load scripts from another host.
     app = FastAPI(title="recalibrator", version=version("ucci-stream"), docs_url=None, redoc_url=None, openapi_url=None)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Iterator
-from datetime import UTC, datetime
+from datetime import datetime
 from importlib.util import find_spec
 from threading import Lock
 from typing import Annotated, Any
@@ -18,7 +18,7 @@ from recalibrator.api.http_answers import UNCHANGED, documented, tagged
 from recalibrator.api.http_context import PAGE_HEADERS, Context
 from recalibrator.api.http_requests import invalid_field, moment_in_query
 from recalibrator.api.pages.html_environment import environment
-from schemas.event import rfc3339
+from schemas.event import from_ms, rfc3339
 from ucci_runtime.broker.errors import BrokerError, BrokerUnreachable
 from ucci_runtime.broker.records import Input, Record
 from ucci_runtime.refusals import RequestRefused
@@ -30,7 +30,6 @@ MOST_READ = 20_000
 MOST_COMPARED = 2_000
 
 _READ_S, _POLL_S, _RETRY_S = 30.0, 0.1, 5
-_EPOCH = datetime.fromtimestamp(0, UTC)
 
 
 class MovementRoutes:
@@ -76,8 +75,8 @@ class MovementRoutes:
 
     async def _asked(self, workload: str, since: str, until: str | None) -> dict[str, Any]:
         now = self._context.clock.now()
-        start = max(moment_in_query("since", since), _EPOCH)
-        end = now if until is None else max(min(moment_in_query("until", until), now), _EPOCH)
+        start = max(moment_in_query("since", since), from_ms(0))
+        end = now if until is None else max(min(moment_in_query("until", until), now), from_ms(0))
         if start >= end:
             message = f"must lie before {rfc3339(end)}, until when results are compared (got {since[:60]!r})"
             raise invalid_field("since", message)
@@ -106,7 +105,7 @@ class MovementRoutes:
             sides.offer(record)
         # A partition of which more came before is whole from its first record on only.
         cut_ms = max((first.timestamp_ms for first in firsts.values() if first.offset), default=0)
-        whole = datetime.fromtimestamp(cut_ms / 1_000, UTC)
+        whole = from_ms(cut_ms)
         if since < whole:
             message = (
                 f"{rfc3339(since)} lies before {rfc3339(whole)}, where the latest {MOST_READ} results begin, which "

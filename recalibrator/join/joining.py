@@ -120,17 +120,13 @@ class Consequences(NamedTuple):
     traffic: RoutedEvent | None = None
 
 
+@dataclass(frozen=True, slots=True)
 class Joining:
     """The join's rules over all workloads; holds no state."""
 
-    def __init__(self, workloads: Mapping[str, WorkloadSettings], topics: JoinTopics, max_record_bytes: int) -> None:
-        self.workloads = workloads
-        self.topics = topics
-        self._max_record_bytes = max_record_bytes
-
-    def under(self, workloads: Mapping[str, WorkloadSettings]) -> Joining:
-        """Return the same rules for workloads under a new configuration."""
-        return Joining(workloads, self.topics, self._max_record_bytes)
+    workloads: Mapping[str, WorkloadSettings]
+    topics: JoinTopics
+    max_record_bytes: int
 
     def decode(self, record: Record) -> Event | DecodeError:
         """Return the record's event, or what is wrong with it."""
@@ -195,7 +191,7 @@ class Joining:
         outcome = "opened" if after.awaits_label else "expired" if after.conflicting else "answered"
         value = LabelRequested.from_result(routed).to_json() if after.awaits_label else None
         record = OutputRecord(topic, routed.query_id.encode(), value)
-        if value is not None and record.size_bytes > self._max_record_bytes:
+        if value is not None and record.size_bytes > self.max_record_bytes:
             outcome = "too_large"
         counted = Counted("label_requests", {"workload": routed.workload, "outcome": outcome})
         return [] if outcome == "too_large" else [record], [counted]

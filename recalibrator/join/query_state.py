@@ -394,15 +394,12 @@ def _said(state: QueryState, rules: WorkloadSettings) -> _Said:
 def _change(state: QueryState, sent: _Said, rules: WorkloadSettings, notes: tuple[str, ...]) -> Joined:
     """Return what changed for the fit, which has been sent what is in ``sent``."""
     said = _said(state, rules)
-    stands = said.opinion
-    if stands is None:
-        if sent.opinion is None:
-            return Joined(state, None, notes)
+    if said == sent:
+        return Joined(state, None, notes)
+    if (stands := said.opinion) is None:
         withdrawal = max(state.opinions, key=lambda o: o.order)
         # It carries the labeler whose opinion stood, who need not be who said the last word.
         return Joined(state, _example(state, sent, rules, withdrawn_at=withdrawal.labelled_at), notes)
-    if said == sent:
-        return Joined(state, None, notes)
     is_new = sent.opinion is None or sent.opinion.order != stands.order
     if is_new and any(name not in rules.fields for name in stands.entities or ()):
         notes = (*notes, "unknown_fields")

@@ -17,7 +17,6 @@ from collections import defaultdict
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from datetime import UTC, datetime
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any
@@ -29,6 +28,7 @@ from recalibrator.errors import DiskFull, StoreDamaged
 from recalibrator.join.broker_time import to_ms
 from recalibrator.join.ports import LABELER_COUNTS, LabelerKey, RequestKey, StoredRow
 from recalibrator.join.query_state import QueryState, decoded, encoded
+from schemas.event import from_ms
 from schemas.status import LabelerCounts, LabelerStatus
 from ucci_runtime.broker.records import Input
 
@@ -44,8 +44,6 @@ MOST_LABELERS = 2_000
 
 #: Labelers of one workload in a status.
 MOST_SHOWN = 50
-
-_MILLISECONDS = 1_000
 
 
 def _size(row: str) -> str:
@@ -253,8 +251,7 @@ class SqliteJoinStore:
         for workload, labeler, *sums, last_ms in rows:
             if len(found[workload]) < MOST_SHOWN:
                 counts = dict(zip(LABELER_COUNTS, sums, strict=True))
-                last_at = datetime.fromtimestamp(last_ms / _MILLISECONDS, UTC)
-                found[workload].append(LabelerStatus(labeler=labeler or None, last_at=last_at, **counts))
+                found[workload].append(LabelerStatus(labeler=labeler or None, last_at=from_ms(last_ms), **counts))
         return {workload: tuple(labelers) for workload, labelers in found.items()}
 
     def expire(self, before_ms: int, most: int) -> Mapping[str, int]:
@@ -428,7 +425,7 @@ def _prepare(database: sqlite3.Connection, path: Path) -> None:
 
 
 def _labeler_row(whose: LabelerKey, counts: LabelerCounts) -> tuple[Any, ...]:
-    last_ms = 0 if counts.last_at is None else int(counts.last_at.timestamp() * _MILLISECONDS)
+    last_ms = 0 if counts.last_at is None else to_ms(counts.last_at)
     said = (getattr(counts, name) for name in LABELER_COUNTS)
     return whose.partition, whose.workload, whose.labeler or "", *said, last_ms
 

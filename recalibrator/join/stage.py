@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from recalibrator.errors import DiskFull
 from recalibrator.join.co_partition import CoPartition, Uncommitted
@@ -123,7 +123,7 @@ class JoinStage(Stage):
 
     def use(self, settings: Settings) -> None:
         """Join what comes from now on under these settings: labels by who is trusted now."""
-        self._joining = self._joining.under(settings.workloads)
+        self._joining = replace(self._joining, workloads=settings.workloads)
 
     def commit(self) -> None:
         """Commit outputs and offsets in Kafka, then rows and offsets in the store."""

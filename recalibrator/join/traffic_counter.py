@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from collections import defaultdict
+from dataclasses import dataclass, field
 from datetime import datetime
-from typing import NamedTuple
 
 from recalibrator.grid import Grid
 from schemas.entities import equal
@@ -31,16 +31,12 @@ _SMALL_SUMS = ("small_calls", "small_latency_s", "small_tokens", "small_prompt_t
 _LARGE_SUMS = ("large_calls", "large_latency_s", "large_tokens", "large_prompt_tokens")
 
 
-class _Tally(NamedTuple):
+@dataclass(frozen=True, slots=True)
+class _Tally:
     """Counts of the queries that one version routed; of each cell queries with u, pairs, agreeing and drawn ones."""
 
-    sums: dict[str, float]
-    cells: defaultdict[int, list[int]]
-
-    @classmethod
-    def empty(cls) -> _Tally:
-        """Return one that has counted nothing."""
-        return cls(_NOTHING.copy(), defaultdict(lambda: [0, 0, 0, 0]))
+    sums: dict[str, float] = field(default_factory=_NOTHING.copy)
+    cells: defaultdict[int, list[int]] = field(default_factory=lambda: defaultdict(lambda: [0, 0, 0, 0]))
 
 
 #: Version, signal, handoff and basis that queries were routed under.
@@ -53,7 +49,7 @@ class TrafficSummarizer:
     def __init__(self, settings: WorkloadSettings) -> None:
         self._settings = settings
         self._grid = Grid(_GRID)
-        self._tallies: defaultdict[_Key, _Tally] = defaultdict(_Tally.empty)
+        self._tallies: defaultdict[_Key, _Tally] = defaultdict(_Tally)
         self._trials: defaultdict[int, dict[str, int]] = defaultdict(_NO_TRIAL.copy)
         self._first: datetime | None = None
         self._last: datetime | None = None

@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 import asyncio
-import os
 from collections import deque
 from collections.abc import Mapping
 from contextlib import suppress
-from functools import partial
 from pathlib import Path
 from threading import Lock, Thread
 
@@ -20,6 +18,7 @@ from schemas.settings import Settings, Webhook
 from schemas.status import WorkloadStatus
 from ucci_runtime.broker.records import Count
 from ucci_runtime.clock import Clock
+from ucci_runtime.file_replace import replace_file
 
 
 class OutboxFile:
@@ -40,16 +39,9 @@ class OutboxFile:
 
     def save(self, outbox: Outbox) -> None:
         """Replace what is stored; where the disk refuses, logged once, a restart may repeat or miss a notification."""
-        temporary = self._path.with_suffix(".tmp")
         try:
-            with open(temporary, "wb", opener=partial(os.open, mode=0o600)) as file:
-                file.write(outbox.state())
-                file.flush()
-                os.fsync(file.fileno())
-            temporary.replace(self._path)
+            replace_file(self._path, outbox.state())
         except OSError as error:
-            with suppress(OSError):
-                temporary.unlink()
             if not self._is_failing:
                 _log.warning("notifications are not stored", path=str(self._path), error=str(error))
             self._is_failing = True

@@ -134,17 +134,17 @@ def make_api(
         return kafka[-1] if len(kafka) > 1 else kafka[0]._replace(at=clock.now())
 
     context = Context(
-        settings,
-        Keys(settings.recalibrator.api_keys),
-        cache,
-        letters,
-        StatusDocuments(settings, cache, letters, heard),
-        queue,
-        cast(Publisher, producer),
-        lambda: broker.topic_reader("results", ["ucci.results"], tail=MOST_READ),
         Metrics(),
         clock,
         lambda: list(missing),
+        settings=settings,
+        keys=Keys(settings.recalibrator.api_keys),
+        cache=cache,
+        letters=letters,
+        documents=StatusDocuments(settings, cache, letters, heard),
+        queue=queue,
+        producer=cast(Publisher, producer),
+        results=lambda: broker.topic_reader("results", ["ucci.results"], tail=MOST_READ),
     )
     client = TestClient(create_app(context), base_url="http://127.0.0.1:8080", raise_server_exceptions=False)
     return Api(client, producer, cache, letters, queue, clock, settings, cluster, kafka)

@@ -16,8 +16,9 @@ from fastapi import FastAPI
 
 from recalibrator.api import http_requests as bodies
 from recalibrator.api import http_server as server
+from recalibrator.api.http_context import Shared
 from recalibrator.api.http_server import HttpServer
-from recalibrator.api.http_stage import Shared, waiting_server
+from recalibrator.api.http_stage import waiting_server
 from recalibrator.prometheus_metrics import Metrics
 from tests.support.api import Api, make_api, make_settings
 from tests.support.clocks import ManualClock

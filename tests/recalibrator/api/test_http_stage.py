@@ -14,7 +14,8 @@ from urllib.parse import quote
 import pytest
 from confluent_kafka import Producer
 
-from recalibrator.api.http_stage import ApiStage, Shared
+from recalibrator.api.http_context import Shared
+from recalibrator.api.http_stage import ApiStage
 from recalibrator.prometheus_metrics import Metrics
 from schemas.event import rfc3339
 from schemas.settings import Settings
