@@ -2,9 +2,8 @@
 
 ``state_dir/instance-id`` names the instance for good, unless the configuration does. The name follows from the machine
 and the directory, so that a directory that was lost finds its former membership again, and does not wait for its end.
-``state_dir/<cluster>/<prefix>/`` holds what belongs to one
-cluster's topics, so that state is never taken for another cluster's. Texts of queries and labels of people lie there:
-what is created is its owner's alone (directories 0700, files 0600).
+``state_dir/<cluster>/<prefix>/`` holds what belongs to one cluster's topics, so that state is never taken for another
+cluster's. Texts and labels lie there: what is created is its owner's alone (directories 0700, files 0600).
 """
 
 from __future__ import annotations
@@ -37,11 +36,7 @@ def derived_id(root: Path) -> str:
 
 
 class StateDirectory:
-    """The state directory of one process.
-
-    ``instance_id``: ``recalibrator.instance_id``; by default the one that lies in the directory. Raises ConfigError
-    when it cannot be written.
-    """
+    """One process's state directory, with its instance id by default. Raises ConfigError when it cannot be written."""
 
     def __init__(self, root: Path, instance_id: str | None = None) -> None:
         self._root = root

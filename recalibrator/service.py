@@ -1,8 +1,7 @@
 """The only place where the recalibrator's parts are built, started and ended.
 
 It serves its probes, waits for a broker where none answers, and runs the stages asked for until SIGTERM. A stage that
-dies ends the process with its error: what it had not committed
-is read again at the next start. On SIGTERM each stage commits what it has taken and leaves.
+dies ends the process with its error: what it had not committed is read again at the next start.
 """
 
 from __future__ import annotations
@@ -104,10 +103,7 @@ class Service:
         return is_any_alive or any(session.hangs for session in self._sessions)
 
     def take_over(self, found: Settings) -> Reread:
-        """Apply what may change from a reloaded file; every stage does so after its present turn.
-
-        Raises ConfigError; nothing has changed then.
-        """
+        """Apply what may change from a reloaded file, each stage after its turn. Raises ConfigError, with no effect."""
         done = Reread.of(self._settings, found, OF_RECALIBRATOR)
         self._settings = done.settings
         for thread in self._threads:

@@ -1,7 +1,4 @@
-"""What every route works with: settings, keys, read model, label queue, producer, counters, time; and pages' forms.
-
-A form is read from same-site requests only, with the key from the form before that of the browser.
-"""
+"""What every route works with: settings, keys, read model, label queue, producer, counters, time; and pages' forms."""
 
 from __future__ import annotations
 
@@ -63,10 +60,7 @@ class Context(Shared):
     results: Callable[[], TopicReader]
 
     def authorise(self, request: Request, scope: Scope, workload: str | None = None) -> str:
-        """Return the name of a caller who may ask, of this workload where one is named.
-
-        Raises RequestRefused: 401 or 403, 404 for a workload that is not configured.
-        """
+        """Return the name of a caller who may ask. Raises RequestRefused: 401 or 403, 404 for an unknown workload."""
         caller = self.keys.authorise(request.headers, scope, only_reads=request.method in ("GET", "HEAD"))
         if workload is not None:
             self.require_workload(workload)

@@ -53,10 +53,7 @@ def invalid_field(name: str, message: str, code: str = "invalid_field") -> Reque
 
 
 def moment_in_query(name: str, given: str) -> datetime:
-    """Return the time that a parameter of a query string gives, in UTC where it names no zone.
-
-    Raises RequestRefused: 422.
-    """
+    """Return the time that a query's parameter gives, in UTC where it names no zone. Raises RequestRefused: 422."""
     try:
         # In a query string an unescaped plus is a space.
         moment = datetime.fromisoformat(given.replace(" ", "+"))
@@ -80,10 +77,7 @@ def segmented_path(raw_path: bytes) -> str:
 
 
 def require_type(request: Request, allowed: tuple[str, ...]) -> None:
-    """Refuse a body of another media type, or a compressed one; no type given counts as the first.
-
-    Raises RequestRefused: 415.
-    """
+    """Refuse a body of another type or a compressed one; none given counts as the first. Raises RequestRefused: 415."""
     given = request.headers.get("content-type", allowed[0]).partition(";")[0].strip().lower()
     if given not in allowed:
         message = f"Content-Type: {given[:60]!r} is not taken here: send {allowed[0]}"
@@ -177,10 +171,7 @@ async def drain(receive: Callable[[], Awaitable[Message]]) -> None:
 
 
 def parse_feedback(data: bytes) -> FeedbackEvent:
-    """Return the feedback event of a body or line.
-
-    Raises RequestRefused: 400 for what is no JSON, 413 for what is too long, 422 for a faulty field.
-    """
+    """Return a body's or line's feedback. Raises RequestRefused: 400 for no JSON, 413 too long, 422 for a bad field."""
     try:
         event = FeedbackEvent.from_json(data)
         # What UTF-8 cannot carry, an unpaired surrogate, would fail later, after the answer.
@@ -193,20 +184,14 @@ def parse_feedback(data: bytes) -> FeedbackEvent:
 
 
 def require_past(event: FeedbackEvent, now: datetime) -> None:
-    """Refuse a label of the future: it would stand above every later one.
-
-    Raises RequestRefused: 422 for a ``labelled_at`` further ahead than clocks differ.
-    """
+    """Refuse a label dated ahead, which would stand above every later one. Raises RequestRefused: 422."""
     if event.labelled_at is not None and event.labelled_at > now + CLOCK_TOLERANCE:
         ahead = f"{rfc3339(event.labelled_at)} lies ahead of {rfc3339(now)}, now: set the sender's clock"
         raise invalid_field("labelled_at", ahead)
 
 
 def parse_object(data: bytes) -> dict[str, Any]:
-    """Return the JSON object of a body.
-
-    Raises RequestRefused: 400 for what is no JSON, 422 for what is no object or gives a key twice.
-    """
+    """Return the JSON object of a body. Raises RequestRefused: 400 for no JSON, 422 for no object or a key twice."""
     try:
         document: dict[str, Any] = decoded(_OBJECT.validator, data)
         refuse_duplicate_keys(data)

@@ -1,7 +1,4 @@
-"""The API stage: the application, the HTTP server on a thread of its own, and the loop that keeps the read model.
-
-The application is the routes put together, with every failure in the one shape of errors.
-"""
+"""The API stage: the application, the HTTP server on a thread of its own, and the loop that keeps the read model."""
 
 from __future__ import annotations
 
@@ -64,7 +61,7 @@ VIEWED = (STATUS, ROUTERS, RECALIBRATORS, CALIBRATION_HISTORY, HAPPENINGS, LABEL
 
 
 def create_app(context: Context) -> FastAPI:
-    """Return the ASGI application."""
+    """Return the ASGI application: the routes put together, with every failure in the one shape of errors."""
     commands, feedback = CommandRoutes(context), FeedbackRoutes(context)
     statuses = StatusMetrics(context.cache.workloads, context.documents, context.clock.now)
     pages = (PageRoutes(context, commands), LabelFormRoutes(context, feedback))

@@ -97,9 +97,8 @@ class CommandRoutes:
     async def issue(self, workload: str, order: Order, caller: str, reason: str, wait_s: float = 0.0) -> CommandAnswer:
         """Put a command in the log, and wait until the broker has it and, for a while, until the fit has applied it.
 
-        ``wait_s``: longest wait for the fit, in seconds. Raises RequestRefused: 404 for an unknown workload or version,
-        409 for a promotion without a trial, 422 where the action needs a version and none is given, and
-        BrokerUnreachable.
+        ``wait_s``: longest wait for the fit, in seconds. Raises BrokerUnreachable, and RequestRefused: 404 for an
+        unknown workload or version, 409 for a promotion without a trial, 422 where a version is needed.
         """
         self._context.require_workload(workload)
         action, version, content = order.action, order.version, dict[str, Any]()

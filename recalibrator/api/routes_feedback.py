@@ -211,11 +211,7 @@ class FeedbackRoutes:
         return event, warnings
 
     def _queue(self, event: FeedbackEvent) -> asyncio.Future[None]:
-        """Hand an event to the producer.
-
-        Raises RequestRefused: 413 when it would not be read again: with every field written out it is longer than as it
-        came.
-        """
+        """Hand an event to the producer. Raises RequestRefused: 413 where, with every field, it is too long."""
         key, value = event.query_id.encode(), event.to_json()
         if len(key) + len(value) > MAX_RECORD_BYTES:
             raise RequestRefused(413, "too_large", f"a record of more than {MAX_RECORD_BYTES} bytes: send less")
@@ -267,10 +263,7 @@ class FeedbackRoutes:
 
 
 def _idempotency_key(request: Request) -> str | None:
-    """Return the header of that name, None when it is absent or empty.
-
-    Raises RequestRefused: 422 when it could not serve as a ``feedback_id``.
-    """
+    """Return that header, None where it is empty. Raises RequestRefused: 422 when it could be no ``feedback_id``."""
     key = request.headers.get("idempotency-key")
     if key and len(key) > MAX_ID_CHARS:
         raise invalid_field("Idempotency-Key", f"longer than {MAX_ID_CHARS} characters")

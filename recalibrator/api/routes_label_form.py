@@ -52,10 +52,7 @@ Name = Annotated[str, Query(max_length=MAX_NAME_CHARS)]
 
 
 class _Place(NamedTuple):
-    """Where in the queue a person is, and who labels.
-
-    ``batch`` are the queries that are still to be shown of the few at hand; ``cursor`` is that of what follows them.
-    """
+    """Where a person is in the queue: ``batch`` are the queries to be shown yet, ``cursor`` is of what follows them."""
 
     workload: str
     reason: RequestReason | None

@@ -1,8 +1,4 @@
-"""The join of one event with what is known of its query: the state that follows, and all that goes out.
-
-An output is a labelled example for the fit, a label request or its end, or a dead letter. Nothing here reads a clock or
-a store: :mod:`recalibrator.join.stage` hands in the state and the time, and commits what comes back.
-"""
+"""The join of one event with what is known of its query: the state that follows, and all that goes out."""
 
 from __future__ import annotations
 
@@ -114,6 +110,7 @@ class Consequences(NamedTuple):
     #: Counts to add to those of the labelers.
     agreement: tuple[tuple[str | None, LabelerCounts], ...]
 
+    #: Labelled examples, label requests or their ends, dead letters.
     outputs: tuple[OutputRecord, ...] = ()
     counts: tuple[Counted, ...] = ()
     #: A result to count in its workload's traffic.

@@ -52,10 +52,7 @@ class JoinStore(Protocol):
         offsets: Mapping[Input, int],
         agreement: Mapping[LabelerKey, LabelerCounts],
     ) -> None:
-        """Store rows and offsets, and add to the labelers' counts, in one transaction.
-
-        A row's time of touch never moves backwards.
-        """
+        """Store rows, whose time of touch never goes back, and offsets, and add to the labelers' counts, at once."""
 
     def labelers(self, partitions: Collection[int]) -> Mapping[str, tuple[LabelerStatus, ...]]:
         """Return the busiest labelers of these partitions, by workload."""

@@ -174,10 +174,7 @@ _REMEDIES = {
 
 
 class SqliteJoinStore:
-    """The join's state on disk; used by the join's thread alone.
-
-    Raises OSError when the file is sound and cannot be used now: another process has it locked, or the disk is full.
-    """
+    """The join's state on disk, for one thread. Raises OSError when a sound file is locked, or the disk is full."""
 
     def __init__(self, path: Path, bounds: RowBounds) -> None:
         path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
@@ -225,8 +222,7 @@ class SqliteJoinStore:
     ) -> None:
         """Store rows and offsets, and add to the labelers' counts, in one transaction.
 
-        A row's time of touch never moves backwards, whatever time a late record carries. Raises StoreDamaged; raises
-        OSError when the disk takes no more.
+        A row's time of touch never moves backwards, whatever a late record carries. Raises StoreDamaged or OSError.
         """
         with self._writing():
             self._database.executemany(
@@ -281,10 +277,7 @@ class SqliteJoinStore:
             return dict(self._database.execute("SELECT workload, count(*) FROM requests GROUP BY workload").fetchall())
 
     def overdue_requests(self, partitions: Iterable[int], before_ms: int, most: int) -> list[RequestKey]:
-        """Return open label requests that should be open no longer; at most 20,000 at a time, oldest first.
-
-        ``most``: the oldest beyond so many of a workload. Raises StoreDamaged.
-        """
+        """Return 20,000 requests at most: old ones, beyond the ``most`` newest, without row. Raises StoreDamaged."""
         with self._guarded():
             arguments = (json.dumps(sorted(partitions)), before_ms, most, _EXPIRED_AT_ONCE)
             return [RequestKey(*found) for found in self._database.execute(_OVERDUE, arguments)]

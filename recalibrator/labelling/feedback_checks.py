@@ -1,8 +1,4 @@
-"""What is looked at as feedback comes in: likely mistakes, and which revision it is.
-
-The join alone decides what becomes of feedback, later; a warning says at once what it will ignore: misspelt fields,
-queries without a label request.
-"""
+"""What is looked at as feedback comes in: which revision it is, and likely mistakes, which the join will ignore."""
 
 from __future__ import annotations
 

@@ -46,11 +46,7 @@ class LabelStudioReader:
     source = SOURCE
 
     def feedback(self, hook: JsonDocument) -> FeedbackEvent | None:
-        """Return the feedback of one webhook.
-
-        None for what says nothing of a query: projects, tasks, and deletions, which name no query. Raises
-        InvalidAnnotation.
-        """
+        """Return a webhook's feedback; None where it is of no query, as a deletion. Raises InvalidAnnotation."""
         if _action(hook) not in _TAKEN:
             return None
         annotation, task = _object(hook, "annotation"), _object(hook, "task")
@@ -62,10 +58,7 @@ class LabelStudioReader:
         return self._event(annotation, task, self._project(*places)).event
 
     def deleted(self, hook: JsonDocument) -> list[AnnotationKey]:
-        """Return the annotations that a webhook says were deleted; Label Studio sends their ids and nothing more.
-
-        Raises InvalidAnnotation.
-        """
+        """Return the annotations that a webhook says were deleted: ids alone. Raises InvalidAnnotation."""
         if _action(hook) != DELETED:
             return []
         project = self._project((_id_of(hook.get("project")), "project.id"))

@@ -161,10 +161,7 @@ class Outbox:
         self._is_changed = False
 
     def take(self, status: WorkloadStatus, now: datetime) -> None:
-        """Take a status in; what has changed is announced by :meth:`settle`, once it has lasted.
-
-        ``now``: stands in for the time of a status that has none.
-        """
+        """Take a status in, of ``now`` where it has no time; :meth:`settle` announces what has changed and lasted."""
         self._latest[status.workload] = status
         known = self._known.setdefault(status.workload, {})
         before = self._leaning.get(status.workload, {})
@@ -221,10 +218,7 @@ class Outbox:
         return _STATE.dump_json(_State(_FORMAT, self._known, self._pending))
 
     def load(self, state: bytes) -> None:
-        """Take a former :meth:`state` back; webhooks that are configured no longer are left out.
-
-        Raises ValueError when it is none.
-        """
+        """Take a former :meth:`state` back, for the webhooks that are still configured. Raises ValueError for none."""
         found = _STATE.validate_json(state)
         self._known = found.known
         self._pending = {name: found.pending.get(name, []) for name in self._webhooks}

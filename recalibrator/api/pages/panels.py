@@ -1,8 +1,4 @@
-"""What the page's panels hold: what answers the queries and how many come; long lists folded to what differs. Pure.
-
-What serves a workload is one line of chips in which what is amiss stands out. Versions are folded to runs of refits,
-dead letters to their reasons.
-"""
+"""What the page's panels hold: what answers the queries and how many come; long lists folded to what differs. Pure."""
 
 from __future__ import annotations
 
@@ -177,10 +173,7 @@ def version_groups(lines: Sequence[VersionLine], apart: Collection[int | None], 
 
 
 def letter_groups(status: DeadLetterStatus | None, letters: Sequence[DeadLetter]) -> list[LetterGroup]:
-    """Return the reasons of the last day's dead letters, the most frequent first, each with the latest examples.
-
-    ``letters``: newest first.
-    """
+    """Return the last day's dead letters by reason, the most frequent first; ``letters``: newest first."""
     examples = defaultdict[tuple[str, str], list[DeadLetter]](list)
     for letter in letters:
         examples[letter.stage, letter.reason].append(letter)

@@ -1,7 +1,4 @@
-"""The latest dead letters, and their counts by reason.
-
-Bounded in number and in time; of each letter only the services' own headers are kept, not its content.
-"""
+"""The latest dead letters and their counts by reason; only the services' own headers are kept, not the contents."""
 
 from __future__ import annotations
 
@@ -42,10 +39,7 @@ class DeadLetter(NamedTuple):
 
 
 class DeadLetterLog:
-    """The latest letters; one thread writes, any read.
-
-    ``workloads``: the configured ones; with a single one, all letters are its own.
-    """
+    """The latest letters; one thread writes, any read. Where one workload is configured, all letters are its own."""
 
     def __init__(self, workloads: Collection[str]) -> None:
         self._workloads = frozenset(workloads)

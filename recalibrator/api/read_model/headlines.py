@@ -1,7 +1,4 @@
-"""The headline that is shown of each workload: what it rests on, from the topics, and how long it stands. No clock.
-
-It stands for a minute, unless something graver comes.
-"""
+"""The headline shown of each workload: what it rests on; it stands for a minute, unless something graver comes."""
 
 from __future__ import annotations
 
@@ -73,10 +70,7 @@ def shown(before: Shown | None, found: Headline, now: datetime) -> Shown:
 
 
 class Headlines:
-    """What is shown of each workload; callable from any thread.
-
-    ``heard``: returns when Kafka was last heard; None where nobody listens.
-    """
+    """What is shown of each workload, from any thread; ``heard``: when Kafka was last heard, None: nobody listens."""
 
     def __init__(
         self, settings: Settings, cache: TopicCache, letters: DeadLetterLog, heard: Callable[[], Heard | None]

@@ -119,7 +119,7 @@ class History:
             has_outage=status.outage is not None,
             served=_served(status.details),
         )
-        self._statuses = _bounded([*self._statuses, point])
+        self._statuses = aged([*self._statuses, point])
 
     def add_version(self, version: CalibrationVersion, published_at: datetime) -> None:
         """Take a version's evidence, as of when it was published."""
@@ -138,7 +138,7 @@ class History:
             served=None if is_former else _served(evidence.details),
         )
         insort(self._versions, point, key=lambda known: (known.at, known.version or 0))
-        self._versions = _bounded(self._versions)
+        self._versions = aged(self._versions)
 
     def points(self) -> tuple[HistoryPoint, ...]:
         """Return all points, oldest first: versions up to the first status, statuses from there on."""
@@ -157,15 +157,8 @@ def _served(details: Mapping[str, JsonValue]) -> Served | None:
     return Served(*values)
 
 
-def _bounded(points: list[HistoryPoint]) -> list[HistoryPoint]:
-    return points if len(points) <= MAX_POINTS else aged(points)
-
-
 def begun(points: Sequence[HistoryPoint], holds: Callable[[HistoryPoint], bool]) -> datetime | None:
-    """Return when what holds at the latest point began to hold, as far back as the points go; None where it does not.
-
-    ``points``: oldest first.
-    """
+    """Return since when, as far as the points, oldest first, go back, what holds at the last has held; else None."""
     latest = list(takewhile(holds, reversed(points)))
     return latest[-1].at if latest else None
 
@@ -195,10 +188,8 @@ _STEPS = (
 _OLDER = 120
 
 
-def aged(points: Sequence[HistoryPoint]) -> list[HistoryPoint]:
-    """Return a series with its older points merged, of which the latest stands for all; the first and last stay.
-
-    ``points``: oldest first.
+def aged(points: list[HistoryPoint]) -> list[HistoryPoint]:
+    """Return a series, oldest first; of a long one older points are merged, and the latest stands for all of them.
 
     Examples
     --------
@@ -208,6 +199,8 @@ def aged(points: Sequence[HistoryPoint]) -> list[HistoryPoint]:
     >>> len(kept), kept[0] is days[0], kept[-1] is days[-1]
     (364, True, True)
     """
+    if len(points) <= MAX_POINTS:
+        return points
     (first, *between, last), longest = points, _STEPS[-1][1]
     while (last.at - first.at) / longest > _OLDER:
         # Doubled, so that what was merged before is merged on and never split again.

@@ -1,7 +1,6 @@
 """What the compacted topics hold, kept for the API: statuses, instances, versions. A fold; no I/O, no clock.
 
-One thread adds records; any thread reads immutable documents. Versions are kept as compressed bytes, since ten thousand
-of them must fit in memory.
+One thread adds records; any thread reads immutable documents.
 """
 
 from __future__ import annotations
@@ -72,10 +71,7 @@ class TopicCache:
         self.instances_revision = 0
 
     def take(self, topic: str, key: bytes | None, value: bytes | None, timestamp_ms: int | None = None) -> bool:
-        """Take one record; returns False where it is not what the topic holds.
-
-        ``timestamp_ms``: when it was written, in Unix milliseconds.
-        """
+        """Take one record, written at ``timestamp_ms``; returns False where it is not what the topic holds."""
         taker = self._takers.get(topic)
         if taker is None or key is None:
             return False

@@ -33,10 +33,7 @@ _TRIALS = frozenset(get_args(TrialMode))
 
 @dataclass(frozen=True, slots=True)
 class VersionLine:
-    """One version as a line of a table.
-
-    ``micro_f1``, ``micro_f1_95``: with the bounds of the safety margin, and with those of 95%.
-    """
+    """One version as a line; ``micro_f1`` has the bounds of the safety margin, ``micro_f1_95`` those of 95%."""
 
     version: int
     created_at: datetime
@@ -130,30 +127,21 @@ def has_held(line: VersionLine, until: datetime) -> bool:
 
 
 def last_that_held(lines: Sequence[VersionLine], current: int | None) -> VersionLine | None:
-    """Return the newest version before the one in force that decided for :data:`HELD`, made while nothing was in doubt.
-
-    ``lines``: newest first.
-    """
+    """Return the newest version before the one in force of which :func:`has_held` holds; ``lines``: newest first."""
     decided = (line for line in lines if line.trigger not in _TRIALS)
     held = (line for after, line in pairwise(decided) if has_held(line, after.created_at))
     return next((line for line in held if current is None or line.version < current), None)
 
 
 def escalating_since(lines: Sequence[VersionLine], rate: float) -> datetime | None:
-    """Return since when every version has escalated more than ``rate``; None where the newest does not.
-
-    ``lines``: newest first.
-    """
+    """Return since when all ``lines``, newest first, escalate more than ``rate``; None where the newest does not."""
     decided = (line for line in lines if line.trigger not in _TRIALS)
     above = takewhile(lambda line: line.escalation_rate is not None and line.escalation_rate > rate, decided)
     return min((line.created_at for line in above), default=None)
 
 
 def visible_moves(lines: Sequence[VersionLine]) -> Iterator[VersionLine]:
-    """Yield the versions that escalate visibly more or less than the last one yielded, oldest first.
-
-    ``lines``: newest first.
-    """
+    """Yield, oldest first, those of ``lines``, newest first, that escalate visibly otherwise than the last yielded."""
     shown: float | None = None
     for line in reversed(lines):
         rate = None if line.trigger in _TRIALS else line.escalation_rate
