@@ -121,12 +121,15 @@ class _Server(ThreadingHTTPServer):
 
 
 def _handler(answers: dict[str, Callable[[], _Answer]], stray_timeout_s: float) -> type[BaseHTTPRequestHandler]:
+    def unknown() -> _Answer:
+        return _answer({"status": "unknown path"}, HTTPStatus.NOT_FOUND)
+
     class Handler(BaseHTTPRequestHandler):
         timeout = stray_timeout_s
 
         def do_GET(self) -> None:
             """Answer one of the three paths."""
-            status, kind, body = answers.get(self.path.partition("?")[0], _unknown)()
+            status, kind, body = answers.get(self.path.partition("?")[0], unknown)()
             self.send_response(status)
             self.send_header("Content-Type", kind)
             self.send_header("Content-Length", str(len(body)))
@@ -143,10 +146,6 @@ def _readiness(missing: list[str]) -> _Answer:
     if missing:
         return _answer({"status": "not ready", "missing": missing}, HTTPStatus.SERVICE_UNAVAILABLE)
     return _answer({"status": "ready"}, HTTPStatus.OK)
-
-
-def _unknown() -> _Answer:
-    return _answer({"status": "unknown path"}, HTTPStatus.NOT_FOUND)
 
 
 def _answer(document: Mapping[str, Any], status: HTTPStatus) -> _Answer:

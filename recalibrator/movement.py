@@ -264,9 +264,7 @@ def _capitals(text: str) -> float | None:
 
 
 def _outcome(run: ModelRun) -> str:
-    if run.valid:
-        return "valid"
-    return "invalid" if run.error is None else "failed"
+    return "valid" if run.valid else "invalid" if run.error is None else "failed"
 
 
 def _latency(run: ModelRun) -> str | None:

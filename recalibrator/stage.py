@@ -10,7 +10,6 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
 from enum import StrEnum
-from types import MappingProxyType
 from typing import Protocol
 
 from pydantic import JsonValue
@@ -125,7 +124,7 @@ def recalibrator_status(
     started_at: datetime,
     now: datetime,
     stages: Mapping[str, StageReport],
-    settings: Mapping[str, str] = MappingProxyType({}),
+    settings: Mapping[str, str],
 ) -> RecalibratorStatus:
     """Put a status together; lags are summed over the partitions of a topic, seconds are those of the worst."""
     return RecalibratorStatus(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import socket
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Callable, Sequence
 from functools import partial
 from importlib.metadata import version
 
@@ -69,8 +69,12 @@ def create_app(context: Context) -> FastAPI:
     app = _with_probes(context, [one.router for one in routes], statuses.text)
     _add_handlers(app)
     app.openapi = document_of(app, has_keys=bool(context.settings.recalibrator.api_keys))  # type: ignore[method-assign]
-    app.add_route("/openapi.json", _description(app), include_in_schema=False)
 
+    async def openapi(_request: Request) -> Response:
+        # Made at the first request, which takes .4 s; other requests do not wait for it.
+        return json_answer(await asyncio.to_thread(app.openapi))
+
+    app.add_route("/openapi.json", openapi, include_in_schema=False)
     app.add_middleware(_count_requests, metrics=context.metrics)
     app.add_middleware(_drain_refused)
     app.add_middleware(_keep_segments)
@@ -262,14 +266,6 @@ def _count_requests(app: ASGIApp, metrics: Metrics) -> ASGIApp:
             raise
 
     return count
-
-
-def _description(app: FastAPI) -> Callable[[Request], Awaitable[Response]]:
-    async def openapi(_request: Request) -> Response:
-        # Made at the first request, which takes .4 s; other requests do not wait for it.
-        return json_answer(await asyncio.to_thread(app.openapi))
-
-    return openapi
 
 
 def _with_probes(process: Shared, routers: Sequence[APIRouter] = (), statuses: Callable[[], bytes] = bytes) -> FastAPI:

@@ -171,10 +171,9 @@ def _moment(annotation: JsonDocument) -> datetime:
         raise invalid("annotation.updated_at", "is required and must be an RFC 3339 time")
     try:
         moment = datetime.fromisoformat(given)
+        return moment.replace(tzinfo=UTC) if moment.tzinfo is None else moment.astimezone(UTC)
     except ValueError:
         raise invalid("annotation.updated_at", f"{given[:60]!r} is not an RFC 3339 time") from None
-    try:
-        return moment.replace(tzinfo=UTC) if moment.tzinfo is None else moment.astimezone(UTC)
     except OverflowError:
         raise invalid("annotation.updated_at", f"{given[:60]!r} has no equivalent in UTC") from None
 

@@ -78,7 +78,6 @@ class DeliveryThread(Thread):
         self._statuses: deque[WorkloadStatus] = deque(maxlen=_MOST_STATUSES)
         self._lock = Lock()
         self._loop: asyncio.AbstractEventLoop | None = None
-        self._has_ended = False
         self._has_come, self._is_closing = asyncio.Event(), asyncio.Event()
 
     def announce(self, status: WorkloadStatus) -> None:
@@ -88,7 +87,6 @@ class DeliveryThread(Thread):
 
     def end(self) -> None:
         """Begin no further attempt; what waits is stored and sent after the next start. Callable from any thread."""
-        self._has_ended = True
         self._wake(self._is_closing)
 
     def run(self) -> None:
@@ -101,16 +99,15 @@ class DeliveryThread(Thread):
 
     def _wake(self, event: asyncio.Event) -> None:
         with self._lock:
-            if self._loop is not None:
+            if self._loop is None:
+                # Nobody waits for it, now or any more.
+                event.set()
+            else:
                 self._loop.call_soon_threadsafe(event.set)
 
     async def _deliver_all(self) -> None:
         with self._lock:
             self._loop = asyncio.get_running_loop()
-        # What came, or ended, before there was a loop to wake.
-        self._has_come.set()
-        if self._has_ended:
-            self._is_closing.set()
         wakes = {name: asyncio.Event() for name in self._settings.webhooks}
         try:
             async with aiohttp.ClientSession() as session, asyncio.TaskGroup() as tasks:

@@ -12,7 +12,6 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from hashlib import sha256
-from types import MappingProxyType
 from typing import Literal, NamedTuple
 
 from pydantic import TypeAdapter
@@ -145,12 +144,7 @@ class Taken(NamedTuple):
 class Outbox:
     """Notices on their way. ``most``: notices that wait for one webhook; beyond it the oldest is dropped."""
 
-    def __init__(
-        self,
-        webhooks: Mapping[str, Webhook],
-        most: int,
-        workloads: Mapping[str, WorkloadSettings] = MappingProxyType({}),
-    ) -> None:
+    def __init__(self, webhooks: Mapping[str, Webhook], most: int, workloads: Mapping[str, WorkloadSettings]) -> None:
         self._webhooks = webhooks
         self._most = most
         self._workloads = workloads

@@ -16,7 +16,7 @@ def test_lag_is_summed_by_topic() -> None:
     lag |= {Input("feedback", 0): Lag(0, 0.0), Input("unread", 0): Lag(9, None)}
     ann = LabelerStatus(labeler="ann", labels=2)
     stages = {"join": StageReport(is_ready=True, lag=lag, labelers={"photo": (ann,)}), "fit": StageReport()}
-    status = recalibrator_status("r/join+fit", START, START + timedelta(seconds=5), stages)
+    status = recalibrator_status("r/join+fit", START, START + timedelta(seconds=5), stages, {})
 
     summed = {topic: (one.records, one.seconds) for topic, one in status.stages["join"].lag.items()}
     assert summed == {"feedback": (0, 0.0), "results": (7, 1.5), "unread": (9, None)}

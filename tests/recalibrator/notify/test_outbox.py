@@ -29,7 +29,7 @@ def waiting(outbox: Outbox, webhook: str = "all") -> list[Notice]:
 
 
 def outbox(most: int = 100) -> Outbox:
-    return Outbox({"all": ALL, "drift": ONLY_DRIFT}, most)
+    return Outbox({"all": ALL, "drift": ONLY_DRIFT}, most, {})
 
 
 def told(box: Outbox, *stood: tuple[float, str, str], **more: Any) -> int:
