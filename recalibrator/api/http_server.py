@@ -116,8 +116,7 @@ class _Server(uvicorn.Server):
 class HttpServer:
     """Serves an application on a thread of its own; it may be followed by another, see :meth:`use`.
 
-    ``host``, ``port``: port 0 takes a free one. ``listening``: where it was bound already. Raises OSError when the
-    address is taken.
+    ``port``: 0 takes a free one. ``listening``: where it was bound already. Raises OSError when the address is taken.
     """
 
     def __init__(self, app: ASGIApp, host: str, port: int, listening: socket.socket | None = None) -> None:

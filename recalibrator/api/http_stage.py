@@ -100,8 +100,7 @@ def waiting_server(settings: Settings, shared: Shared, listening: socket.socket 
 class ApiStage(Stage):
     """Serves what the compacted topics say; driven by one thread through :meth:`turn`.
 
-    ``server``: what has answered so far, see :func:`waiting_server`; by default a new one. Raises OSError when the
-    address is taken.
+    ``server``: what has answered so far, see :func:`waiting_server`; else a new one. Raises OSError: address taken.
     """
 
     def __init__(

@@ -38,8 +38,7 @@ Place = tuple[int, str]
 class QueuePage(NamedTuple):
     """Some open requests of a workload, newest first.
 
-    ``open`` counts all of them, ``by_reason`` by why they were requested; ``next`` is the cursor of the following
-    page, None on the last.
+    ``open`` and ``by_reason`` count all of them; ``next`` is the cursor of the following page, None on the last.
     """
 
     workload: str
@@ -68,8 +67,7 @@ class _Line:
 class LabelQueue:
     """The open label requests of the configured workloads; others on the topic are left alone.
 
-    ``most``, ``max_bytes``: of one workload's requests that are held. ``retention_s``: requests older than this are not
-    shown, even if their withdrawal is missing.
+    ``most``, ``max_bytes``: held of one workload. ``retention_s``: from then on not shown, even if not withdrawn.
     """
 
     def __init__(
@@ -137,8 +135,7 @@ class LabelQueue:
     ) -> QueuePage:
         """Return what to label next, up to ``limit`` requests.
 
-        ``cursor``: ``next`` of the page before; requests that came meanwhile do not move what follows it. Raises
-        ValueError when it is none.
+        ``cursor``: ``next`` of the page before, whatever has come meanwhile. Raises ValueError when it is none.
         """
         with self._lock:
             line = self._lines[workload]
