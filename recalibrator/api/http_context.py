@@ -66,10 +66,6 @@ class Context(Shared):
             self.require_workload(workload)
         return caller
 
-    def spend(self, caller: str, amount: int) -> None:
-        """Take from the caller's quota. Raises RequestRefused: 429."""
-        self.keys.spend(caller, amount, self.clock.monotonic())
-
     def page(self, workload: str, limit: int, reason: RequestReason | None, cursor: str | None) -> QueuePage:
         """Return open label requests. Raises RequestRefused: 422 for a cursor that is none."""
         try:

@@ -134,14 +134,14 @@ def last_that_held(lines: Sequence[VersionLine], current: int | None) -> Version
 
 
 def escalating_since(lines: Sequence[VersionLine], rate: float) -> datetime | None:
-    """Return since when all ``lines``, newest first, escalate more than ``rate``; None where the newest does not."""
+    """Return since when every version has escalated more than ``rate``, if the newest has; ``lines``: newest first."""
     decided = (line for line in lines if line.trigger not in _TRIALS)
     above = takewhile(lambda line: line.escalation_rate is not None and line.escalation_rate > rate, decided)
     return min((line.created_at for line in above), default=None)
 
 
 def visible_moves(lines: Sequence[VersionLine]) -> Iterator[VersionLine]:
-    """Yield, oldest first, those of ``lines``, newest first, that escalate visibly otherwise than the last yielded."""
+    """Yield, oldest first, what escalates visibly more or less than the last yielded; ``lines``: newest first."""
     shown: float | None = None
     for line in reversed(lines):
         rate = None if line.trigger in _TRIALS else line.escalation_rate
