@@ -1,11 +1,4 @@
-"""The root of the error tree. Every error of the project is one of ours, and its class says what the caller does next.
-
-::
-
-    UcciError
-    ├── ConfigError      the settings are wrong: print each fault, exit 2
-    └── DecodeError      one record or body is wrong: dead letter or 4xx, go on
-"""
+"""The root of the errors. Every error of the project is one of ours, and its class says what the caller does next."""
 
 from __future__ import annotations
 
@@ -45,7 +38,7 @@ class UcciError(Exception):
 
 
 class ConfigError(UcciError):
-    """The configuration is wrong; nothing was started."""
+    """The configuration is wrong; nothing was started. Print each fault."""
 
     exit_code = 2
 
@@ -55,7 +48,7 @@ class ConfigError(UcciError):
 
 
 class DecodeError(UcciError):
-    """One record or body does not follow the contract.
+    """One record or body does not follow the contract: answer with a dead letter or a 4xx, and go on.
 
     ``reason``: a short machine-readable word for counters and headers, such as ``"not_json"`` or ``"invalid_field"``.
     ``message``: names the field, the value and the remedy. ``field``: dotted path of the one to blame, if it is one.

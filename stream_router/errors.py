@@ -1,23 +1,5 @@
 """What can go wrong in a router; each class says what the caller does next.
 
-::
-
-    RouterError
-    ├── ModelsFailed                both models failed on this very query: dead letter, go on
-    ├── OffsetsWentBack             the log was cut or recreated while it was read: stop, start again
-    ├── ServersDown                 no server that the query needs is up: answer 503, the caller retries
-    ├── MalformedReplyError         the body is not a model's reply: another attempt may bring one
-    └── CallError                   a model did not answer
-        ├── RefusedError            the server refused this very request: do not send it again
-        ├── MisconfiguredError      wrong address, model name or key: the server answers nobody
-        ├── TransientError          one attempt failed: make another
-        │   ├── OverloadedError     the server has too much to do: wait longer first
-        │   ├── TimedOutError       no answer in time
-        │   └── UnreachableError    no connection: the query is not at fault
-        ├── FailedError             out of attempts, while the server answers others: the query is at fault
-        ├── ServerDownError         the server is down: ask the other one, or wait
-        └── BusyError               no place at the server in time: do without the answer
-
 Errors of the broker are in :mod:`ucci_runtime.broker.errors`, refused requests in :mod:`ucci_runtime.refusals`.
 """
 
@@ -31,7 +13,7 @@ class RouterError(UcciError):
 
 
 class ModelsFailed(RouterError):
-    """Both models failed on this query while the servers answer others; says what each one's attempts ended with."""
+    """Both models failed on this query while the servers answer others: a dead letter says how their attempts ended."""
 
     reason = "models_failed"
 
@@ -40,7 +22,7 @@ class ModelsFailed(RouterError):
 
 
 class ServersDown(RouterError):
-    """No server that a query needs is up, and its caller does not wait."""
+    """No server that a query needs is up, and its caller does not wait: answer 503, the caller retries."""
 
 
 class OffsetsWentBack(RouterError):
@@ -54,7 +36,7 @@ class OffsetsWentBack(RouterError):
 
 
 class MalformedReplyError(RouterError):
-    """The reply has not the shape of the protocol; the message says where."""
+    """The reply has not the shape of the protocol; the message says where. Another attempt may bring one."""
 
     def __init__(self, message: str) -> None:
         super().__init__(one_line(message))
@@ -86,7 +68,7 @@ class TransientError(CallError):
 
 
 class OverloadedError(TransientError):
-    """The server has too much to do: by itself no sign of an outage, and none of a fault of the query."""
+    """The server has too much to do, no sign of an outage or of a fault of the query: wait longer, then try again."""
 
     outcome = "overloaded"
 
@@ -100,11 +82,11 @@ class UnreachableError(TransientError):
 
 
 class FailedError(CallError):
-    """Out of attempts on this query, while the server answers others."""
+    """Out of attempts on this query, while the server answers others: the query is at fault."""
 
 
 class ServerDownError(CallError):
-    """The server is down; nothing is known about the query.
+    """The server is down; nothing is known about the query: ask the other model, or wait.
 
     ``after_attempts``: whether an attempt of this query had reached the server before it went down.
     """
@@ -115,4 +97,4 @@ class ServerDownError(CallError):
 
 
 class BusyError(CallError):
-    """The server answers others, and had no place for this query within the caller's patience."""
+    """The server answers others, and had no place for this query within the caller's patience: do without it."""

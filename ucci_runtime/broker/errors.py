@@ -1,22 +1,4 @@
-"""What can go wrong between a service and the broker; each class says what the caller does next.
-
-::
-
-    BrokerError
-    ├── RetryCall           a call did not finish: repeat the same call until the deadline
-    ├── AbortTransaction    abort, then produce again what the transaction held
-    │   ├── Rejoin          the group moved on: abort, drop what is no longer owned, keep the rest
-    │   └── MetadataTooLong the broker takes less beside an offset: abort, then commit with less of it
-    ├── RecreateProducer    this producer is done for: make a new one under the same transactional id
-    │   └── TopicShrank     a topic takes smaller records than it did: read its limit first
-    ├── Fenced              another process runs under this instance id: stop, exit non-zero
-    ├── AccessDenied        the broker refuses us: stop, exit non-zero
-    ├── OffsetsBeyondLog    the group is ahead of its topic: stop, a person has to choose where it goes on
-    ├── CutOff              the broker answers others, and not us: stop, a restart recreates all clients
-    └── BrokerUnreachable   nothing answers: at start wait and ask again; in an API answer 503
-    TopicsUnusable          a topic is missing or has the wrong policy: stop, exit non-zero
-    IllegalTransition       a fault of this program: stop
-"""
+"""What can go wrong between a service and the broker; each class says what the caller does next."""
 
 from __future__ import annotations
 
@@ -77,11 +59,11 @@ class TopicShrank(RecreateProducer):
 
 
 class Fenced(BrokerError):
-    """Another process runs under the same instance id; this one must stop."""
+    """Another process runs under the same instance id: this one must stop, and exit non-zero."""
 
 
 class AccessDenied(BrokerError):
-    """The broker refuses these credentials, or what they ask for; waiting will not help."""
+    """The broker refuses these credentials, or what they ask for: stop, waiting will not help."""
 
 
 class OffsetsBeyondLog(BrokerError):
@@ -101,11 +83,11 @@ class OffsetsBeyondLog(BrokerError):
 
 
 class CutOff(BrokerError):
-    """The broker answers other clients, and did not answer a new one of ours either."""
+    """The broker answers other clients, and did not answer a new one of ours either: stop, a restart recreates all."""
 
 
 class BrokerUnreachable(BrokerError):
-    """No broker answers."""
+    """No broker answers: at start wait and ask again; in an API answer 503."""
 
 
 class TopicsUnusable(UcciError):
