@@ -482,19 +482,6 @@ class CalibrationVersion(Event):
         ``uncertainty``: u, in [0, 1]; NaN where the small model failed. ``draws``: :func:`schemas.draws.uniform` of
         each query's id and the workload's name, by which queries are explored; None: no query is. Raises ValueError if
         a u lies outside [0, 1].
-
-        Examples
-        --------
-        >>> version = CalibrationVersion.sealed(
-        ...     workload="w", version=1, created_at="2026-01-31T12:00:00Z", state="active",
-        ...     map=CalibrationMap(uncertainty=(0.0, 1.0), error_probability=(0.0, 0.5)),
-        ...     uncertainty_threshold=0.4, threshold=0.2, exploration_probability=0.02, label_probability_kept=0.1,
-        ...     label_probability_escalated=0.1, target=Target(micro_f1=0.9), signal=Signal(small_model="m"),
-        ...     evidence=Evidence(trigger="example"),
-        ... )
-        >>> many = version.decide_many(np.array([0.2, 0.6, np.nan]), draws=np.array([0.01, 0.5, 0.5]))
-        >>> many.escalated.tolist(), many.explored.tolist(), many.error_probability.tolist()
-        ([True, True, True], [True, False, False], [0.1, 0.3, nan])
         """
         least, most = np.fmin.reduce(uncertainty, initial=0.0), np.fmax.reduce(uncertainty, initial=0.0)
         if least < 0.0 or most > 1.0:

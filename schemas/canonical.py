@@ -30,11 +30,6 @@ def digest(document: Mapping[str, Any]) -> str:
 
     ``document``: plain JSON values. Numbers must be finite and integers at most 2**53 in size. Returns lower-case hex
     SHA-256 of the RFC 8785 form. Raises ValueError if a value has no canonical form.
-
-    Examples
-    --------
-    >>> digest({"b": 1, "a": 2.0, "digest": "x"}) == digest({"a": 2, "b": 1})
-    True
     """
     return sha256(canonical({key: value for key, value in document.items() if key != DIGEST_FIELD})).hexdigest()
 

@@ -124,13 +124,7 @@ def query_cost(costs: ModelCosts, *, escalated: bool, small: TokenUse | None, la
 
 
 def expected_cost(costs: ModelCosts, escalation_rate: float, exploration_probability: float = 0.0) -> CostRate:
-    """Return the mean costs of a policy that escalates a share of queries and explores among the rest.
-
-    Examples
-    --------
-    >>> expected_cost(ModelCosts(small=1.0, large=3.0), 0.5)
-    CostRate(sequential=2.5, paper=2.0, large_only=3.0)
-    """
+    """Return the mean costs of a policy that escalates a share of queries and explores among the rest."""
     large_rate = escalation_rate + (1.0 - escalation_rate) * exploration_probability
     return CostRate(
         sequential=costs.small + large_rate * costs.large,

@@ -113,12 +113,6 @@ def count_pairs(
 
 
 def equal(first: EntityMapping | None, second: EntityMapping | None, fields: Iterable[str] | None = None) -> bool:
-    """Return whether all fields hold the same values, by the comparison above.
-
-    Examples
-    --------
-    >>> equal({"iso": "100", "lens": None}, {"iso": "100"})
-    True
-    """
+    """Return whether all fields hold the same values, by the comparison above."""
     counts = count_pairs(first, second, fields)
     return counts.true_positives == counts.predicted == counts.gold

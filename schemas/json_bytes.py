@@ -52,13 +52,7 @@ def collector_paused() -> Iterator[None]:
 
 
 def parsed(raw: bytes) -> Any:
-    """Return JSON as Python's own values.
-
-    Examples
-    --------
-    >>> parsed(b'{"a": [1, null]}')
-    {'a': [1, None]}
-    """
+    """Return JSON as Python's own values."""
     if len(raw) <= LONG_BYTES:
         return from_json(raw)
     with collector_paused():
@@ -107,11 +101,6 @@ def unframed(value: bytes) -> bytes:
     """Return a record's JSON, whether or not it has a frame.
 
     Raises DecodeError: reason ``not_json`` where a frame is cut off, or no JSON object follows it at once.
-
-    Examples
-    --------
-    >>> unframed(framed(7, b"{}")), unframed(b"{}")
-    (b'{}', b'{}')
     """
     if value[:1] != _MAGIC:
         return value

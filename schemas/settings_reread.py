@@ -63,13 +63,7 @@ class Reread(NamedTuple):
 
 
 def is_reread(key: str) -> bool:
-    """Return whether a dotted key is taken over on SIGHUP.
-
-    Examples
-    --------
-    >>> is_reread("router.query_deadline_s"), is_reread("workloads.photo.target"), is_reread("router.http_port")
-    (True, True, False)
-    """
+    """Return whether a dotted key is taken over on SIGHUP."""
     annotation: Any = Settings
     for name in key.split("."):
         if isinstance(annotation, type) and issubclass(annotation, BaseModel):

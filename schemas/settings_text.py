@@ -95,13 +95,7 @@ def require_models(settings: Settings) -> None:
 
 
 def render_settings(settings: Settings) -> str:
-    """Return the effective settings as indented JSON, secrets redacted.
-
-    Examples
-    --------
-    >>> "hunter2" in render_settings(Settings(kafka={"sasl.password": "hunter2"}))
-    False
-    """
+    """Return the effective settings as indented JSON, secrets redacted."""
     document = settings.model_dump(mode="json", exclude_none=True)
     for workload in document["workloads"].values():
         workload.pop("name")
@@ -190,11 +184,6 @@ def settings_warnings(settings: Settings, *, at_start: bool = False) -> list[str
     """Return what an operator should look at, a line each; nothing of it keeps a service from running.
 
     ``at_start``: open draws are not warned of at each start of a service that nothing else guards either.
-
-    Examples
-    --------
-    >>> settings_warnings(Settings())
-    []
     """
     looks = (
         _voiceless_trust,

@@ -456,13 +456,7 @@ class WorkloadStatus(Event):
 
     @classmethod
     def cold_start(cls, workload: str, target: Target) -> Self:
-        """Return the status of a workload from which no event has arrived yet.
-
-        Examples
-        --------
-        >>> WorkloadStatus.cold_start("photo-search", Target(micro_f1=0.9)).state
-        'cold_start'
-        """
+        """Return the status of a workload from which no event has arrived yet."""
         return cls(
             workload=workload,
             state="cold_start",

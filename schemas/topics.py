@@ -37,35 +37,17 @@ class Topic:
 
     @property
     def policies(self) -> tuple[str, ...]:
-        """The cleanup policies, one word each.
-
-        Examples
-        --------
-        >>> LABEL_REQUESTS.policies
-        ('compact', 'delete')
-        """
+        """The cleanup policies, one word each."""
         return tuple(self.cleanup.split(","))
 
     @property
     def events(self) -> tuple[str, ...]:
-        """The types of its values; none where they are foreign bytes.
-
-        Examples
-        --------
-        >>> QUERIES.events
-        ('QueryEvent',)
-        """
+        """The types of its values; none where they are foreign bytes."""
         names = tuple(self.value.split(" | "))
         return names if all(name.isidentifier() for name in names) else ()
 
     def name(self, prefix: str) -> str:
-        """Return the full name.
-
-        Examples
-        --------
-        >>> QUERIES.name("ucci")
-        'ucci.queries'
-        """
+        """Return the full name."""
         return f"{prefix}.{self.suffix}"
 
 

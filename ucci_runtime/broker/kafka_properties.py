@@ -105,13 +105,7 @@ class ClientNames:
         return f"{self.prefix}-{name}"
 
     def transactional_id(self, name: str) -> str:
-        """Return the id that fences a former process of the same instance.
-
-        Examples
-        --------
-        >>> ClientNames("recalibrator", "ucci", "a").transactional_id("join")
-        'ucci-join-a'
-        """
+        """Return the id that fences a former process of the same instance."""
         return f"{self.prefix}-{name}-{self.instance_id}"
 
     def client_id(self, name: str) -> str:
@@ -282,13 +276,7 @@ def require_kafka(settings: Settings) -> None:
 
 
 def kafka_faults(settings: Settings) -> list[str]:
-    """Return what librdkafka refuses of the ``[kafka]`` table, a line each; connects to nothing.
-
-    Examples
-    --------
-    >>> kafka_faults(Settings(kafka={"fetch.wait": 5}))
-    ['kafka.fetch.wait: librdkafka has no such property; correct its name or remove it']
-    """
+    """Return what librdkafka refuses of the ``[kafka]`` table, a line each; connects to nothing."""
     given = user_properties(settings)
     alone = [fault for name in given if name != BOOTSTRAP_KEY for fault in _faults_alone(name, given[name])]
     return alone or list(dict.fromkeys(_faults_together(settings)))

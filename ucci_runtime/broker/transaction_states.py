@@ -129,14 +129,7 @@ _REMEDIES: tuple[tuple[type[BrokerError], Remedy], ...] = (
 
 
 class Transaction:
-    """The state of one transactional id.
-
-    Examples
-    --------
-    >>> transaction = Transaction()
-    >>> transaction.advance(Event.INITIALISED)
-    <State.READY: 'ready'>
-    """
+    """The state of one transactional id."""
 
     def __init__(self) -> None:
         self._state = State.STARTING
