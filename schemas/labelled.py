@@ -104,9 +104,7 @@ class LabelledExample(Event):
     large_alone: OutcomeCounts | None = None
     #: Of the small model's answer by field, for the fields with a target of their own; absent where the small answer
     #: was served, whose counts ``per_field`` has.
-    small_per_field: Annotated[Members[str, OutcomeCounts] | None, Field(exclude_if=lambda counts: counts is None)] = (
-        None
-    )
+    small_per_field: Annotated[Members[str, OutcomeCounts] | None, Field(exclude_if=lambda it: it is None)] = None
     #: Mark of what the answers rest on: prompt, fields, models. Labels of another one than the workload's do not count;
     #: those without one do.
     basis: BasisMark | None = None
@@ -207,12 +205,13 @@ _NO_COUNTS: dict[str, Any] = dict.fromkeys(("small_exact", "small", "large", "go
 def _counts(routed: RoutedEvent, gold: _Gold, fields: tuple[str, ...] | None) -> dict[str, Any]:
     small, large, alone = routed.small, routed.large, routed.large_alone
     counts, gold_count = _outcome(small, gold, fields)
+    named = dict.fromkeys((*routed.entities, *gold)) if fields is None else fields
     return {
         "small_exact": small is not None and small.valid and equal(small.entities, gold, fields),
         "small": counts,
         "large": None if large is None else _outcome(large, gold, fields)[0],
         "gold_count": gold_count,
-        "per_field": _per_field(routed, gold, fields),
+        "per_field": {one: FieldCounts(**count_pairs(routed.entities, gold, (one,))._asdict()) for one in named},
         # One that failed says nothing of what handing over costs.
         "large_alone": None if alone is None or not alone.valid else _outcome(alone, gold, fields)[0],
     }
@@ -222,8 +221,3 @@ def _outcome(run: ModelRun | None, gold: _Gold, fields: tuple[str, ...] | None) 
     entities = run.entities if run is not None and run.valid else None
     counts = count_pairs(entities, gold, fields)
     return OutcomeCounts(true_positives=counts.true_positives, predicted=counts.predicted), counts.gold
-
-
-def _per_field(routed: RoutedEvent, gold: _Gold, fields: tuple[str, ...] | None) -> dict[str, FieldCounts]:
-    named = dict.fromkeys((*routed.entities, *gold)) if fields is None else fields
-    return {field: FieldCounts(**count_pairs(routed.entities, gold, (field,))._asdict()) for field in named}

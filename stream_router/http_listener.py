@@ -132,17 +132,14 @@ class HttpListener:
             self._stop_waiting(gone)
         patience_s = self._bounds.patience_s
         while len(self._waiting) + len(self._answering) >= affordable_connections(self._bounds.connections):
-            if (oldest := self._oldest_idle()) is None:
+            unread = (one for one, request in self._answering.items() if not request.content.is_eof())
+            if (oldest := next(iter(self._waiting), None) or next(unread, None)) is None:
                 # Every other one is being answered: this one ends as soon as it has a transport.
                 patience_s = 0.0
                 break
             self._end(oldest)
         self._await_request(connection, patience_s)
         return connection
-
-    def _oldest_idle(self) -> RequestHandler | None:
-        unread = (one for one, request in self._answering.items() if not request.content.is_eof())
-        return next(iter(self._waiting), None) or next(unread, None)
 
     def _await_request(self, connection: RequestHandler, patience_s: float) -> None:
         self._waiting[connection] = asyncio.get_running_loop().call_later(patience_s, self._end, connection)

@@ -60,14 +60,12 @@ class CascadeAnswerer:
         self._instance_id = instance_id
         self._draw_key = settings.router.draw_with
         self._drawn_with = mark_of(self._draw_key)
-        self._large_outage = settings.router.large_outage
-        self._deadline_s = settings.router.query_deadline_s
+        self._options = settings.router
         self._models = {name: _Models(workload, clock, metrics) for name, workload in settings.workloads.items()}
 
     def use(self, settings: Settings) -> None:
         """Answer the queries to come under settings that differ in what is taken over on SIGHUP; in the event loop."""
-        self._large_outage = settings.router.large_outage
-        self._deadline_s = settings.router.query_deadline_s
+        self._options = settings.router
         for name, models in self._models.items():
             models.settings = settings.workloads[name]
 
@@ -102,9 +100,9 @@ class CascadeAnswerer:
         models = self._models[workload]
         draws_by = drawn_as(query.query_id, self._draw_key)
         levers = levers_of(draws_by, models.settings, self._calibrations)
-        cascade = QueryCascade(query, models.settings, levers, self._large_outage, draws_by)
+        cascade = QueryCascade(query, models.settings, levers, self._options.large_outage, draws_by)
         cascade.begin(self._calibrations.in_force(workload), self._clock.now())
-        time = QueryTime(self._deadline_s, reserved_s=models.endpoints["large"].timeout_s)
+        time = QueryTime(self._options.query_deadline_s, reserved_s=models.endpoints["large"].timeout_s)
         asking = _Asking(models, query.text, headers, self._clock, self._tracing, time)
         marked = models.settings.field_margins or any(lever.streams_small for lever in levers)
         while True:

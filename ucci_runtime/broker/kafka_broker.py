@@ -28,6 +28,7 @@ from ucci_runtime.broker.kafka_topic_readers import KafkaTailReader, KafkaTopicR
 from ucci_runtime.broker.kafka_topics import check_topics
 from ucci_runtime.broker.ports import CheckedTopics, Connect
 from ucci_runtime.broker.records import Count
+from ucci_runtime.process import PUBLISHER
 
 _log = structlog.get_logger()
 _ASK_TIMEOUT_S = 1.0
@@ -45,10 +46,6 @@ def has_other_members(properties: Properties, group_id: str, instance_id: str) -
         _log.info("the group's members are not known", group=group_id, error=reason)
         return True
     return any(member.group_instance_id != instance_id for member in members)
-
-
-#: The publisher whose records nobody waits for.
-HEARTBEAT = "heartbeat"
 
 
 class KafkaBroker:
@@ -140,7 +137,7 @@ class KafkaBroker:
 
     def publisher(self, name: str) -> KafkaPublisher:
         """Return a publisher; the one called ``heartbeat`` drops what it cannot send soon."""
-        kind = properties.heartbeat_properties if name == HEARTBEAT else properties.publisher_properties
+        kind = properties.heartbeat_properties if name == PUBLISHER else properties.publisher_properties
         return KafkaPublisher(name, kind(self._settings) | reports(name, self._count, self._on_final), self._count)
 
     def _counted(self, group: str) -> Count:

@@ -71,7 +71,7 @@ class KafkaGroupReader:
         self._group_id = str(properties["group.id"])
         self._count = count
         self._closing = closing
-        self._has_successors = has_successors
+        self.has_successors = has_successors
         self._properties = properties
         self._on_final = on_final
         self._session_s = float(properties["session.timeout.ms"]) / _MILLISECONDS
@@ -177,10 +177,6 @@ class KafkaGroupReader:
                 behind[source] = Lag(left, None if taken_ms is None else max(now_ms - taken_ms, 0.0) / _MILLISECONDS)
         return behind
 
-    def has_successors(self) -> bool:
-        """Return whether the group has other members, who would take the partitions over."""
-        return self._has_successors()
-
     def close(self) -> None:
         """Give up the partitions, to the other members if there are any; blocks up to some seconds.
 
@@ -189,7 +185,7 @@ class KafkaGroupReader:
         """
         self._is_leaving = True
         self.contact.closed()
-        if self._assignee is not None and self._has_successors():
+        if self._assignee is not None and self.has_successors():
             self._leave()
         if self._assigned:
             self._give_up(self._assigned)

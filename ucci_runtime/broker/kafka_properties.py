@@ -194,7 +194,7 @@ def transactional_properties(settings: Settings, names: ClientNames, name: str, 
             "acks": "all",
             "message.max.bytes": max_record_bytes,
             # A batch above the topic's limit is refused whole, the small records in it included.
-            "batch.size": _at_most(given.get("batch.size"), max_record_bytes),
+            "batch.size": _at_most(given.get("batch.size", max_record_bytes), max_record_bytes),
         }
     )
 
@@ -219,12 +219,11 @@ def _producer(settings: Settings, *, timeout_s: float, linger_ms: int) -> Proper
     return _EVERY_CLIENT | {"linger.ms": linger_ms} | _given(settings, _is_consumers, _is_transactions) | own
 
 
-def _at_most(given: str | float | None, limit: int) -> str | float:
+def _at_most(given: str | float, limit: int) -> str | float:
     """Return a size within a limit; what is no number is the client library's to refuse."""
     try:
-        return limit if given is None else min(int(given), limit)
+        return min(int(given), limit)
     except ValueError:
-        assert given is not None
         return given
 
 

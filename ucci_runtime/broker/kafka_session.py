@@ -210,7 +210,10 @@ class KafkaTransactionSession:
 
     def _has_started(self) -> bool:
         """Make a producer in place of the one before, and return whether it started."""
-        self._leave()
+        if self._producer is not None:
+            self._count("producers_abandoned")
+            self._abandoned = [one for one in (*self._abandoned, self._producer) if one.is_stuck]
+            self.close()
         self._producer = TransactionalProducer(
             self._name,
             self._clients.transactional(self._max_record_bytes),
@@ -316,12 +319,6 @@ class KafkaTransactionSession:
         if not self._transaction.forgive_fence():
             self._transaction.advance(states.Event.FENCED)
             raise fence
-
-    def _leave(self) -> None:
-        if self._producer is not None:
-            self._count("producers_abandoned")
-            self._abandoned = [one for one in (*self._abandoned, self._producer) if one.is_stuck]
-            self.close()
 
     def _room(self) -> int:
         """Read the topics' limits again; blocks for some seconds where a broker is away."""
