@@ -111,8 +111,7 @@ def _apply(tables: dict[str, Any], variable: str, raw: str) -> KeyPath:
         path = (*path, _match(name, table, annotation, path))
         annotation = value_type(annotation, path[-1])
     value = _value(raw, annotation)
-    is_dotted = path == ("kafka",) and isinstance(value, dict)
-    table[path[-1]] = dotted_properties(value) if is_dotted else value
+    table[path[-1]] = dotted_properties(value) if path == ("kafka",) and isinstance(value, dict) else value
     return path
 
 

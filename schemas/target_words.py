@@ -68,8 +68,7 @@ def of_cap(target: Target, quality: Interval | None, standing: TargetStanding | 
     if quality is None or target.micro_f1 is None or quality.estimate >= target.micro_f1:
         return f"{cap} binds{takes}"
     low, high = max(0.0, target.micro_f1 - quality.upper), target.micro_f1 - quality.lower
-    missing = target.micro_f1 - quality.estimate
-    return f"{cap} costs {missing:.3f} of micro-F1 ({low:.3f} to {high:.3f}){takes}"
+    return f"{cap} costs {target.micro_f1 - quality.estimate:.3f} of micro-F1 ({low:.3f} to {high:.3f}){takes}"
 
 
 def of_budget(target: Target, standing: TargetStanding | None) -> str:

@@ -234,8 +234,7 @@ class CalibrationFeed(Thread):
         if change is None:
             return
         trial = change.trial
-        number = 0 if trial is None else trial.version.version
-        self._metrics.gauge("trial_version", number, workload=change.workload)
+        self._metrics.gauge("trial_version", 0 if trial is None else trial.version.version, workload=change.workload)
         if change.problem is not None:
             self._metrics.count("trials_rejected")
             _log.warning("trial refused; none runs", error=change.problem, offset=record.offset)

@@ -239,8 +239,7 @@ class _Asking:
         reply = replace(answered.reply, text=begun + answered.reply.text) if begun else answered.reply
         model, fields = self.models.endpoints[role].model, self.models.settings.fields
         run = parse_answer(model, reply, fields, answered.latency_s, with_margins=role == "small")
-        end = RunEnd.VALID if run.valid else RunEnd.FAILED
-        return Asked(run, end, invalid=not run.valid, marks=reply.marks)
+        return Asked(run, RunEnd.VALID if run.valid else RunEnd.FAILED, invalid=not run.valid, marks=reply.marks)
 
 
 def _error_of(asked: Asked | None) -> str:

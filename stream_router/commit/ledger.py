@@ -197,8 +197,7 @@ class Ledger:
         """
         nothing = CommittedOffsets(None)
         for record_id in batch.ids:
-            is_committed = group.get(record_id.partition, nothing).covers(record_id.offset)
-            self._end(record_id, is_committed=is_committed)
+            self._end(record_id, is_committed=group.get(record_id.partition, nothing).covers(record_id.offset))
 
     def _ready(self, partition: int, frontier: CompletionTracker) -> list[int]:
         """Finished offsets that this assignment has delivered, increasing; those it has passed over are dropped."""

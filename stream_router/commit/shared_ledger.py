@@ -143,8 +143,7 @@ class SharedLedger:
         ledger, most = self._ledger, self.max_in_flight
         if ledger.uncommitted_bytes >= MAX_UNCOMMITTED_BYTES:
             return 0
-        free = min(most - ledger.in_flight, max(_MIN_UNCOMMITTED, 4 * most) - ledger.uncommitted)
-        return max(free, 0)
+        return max(min(most - ledger.in_flight, max(_MIN_UNCOMMITTED, 4 * most) - ledger.uncommitted), 0)
 
     def _wake(self) -> None:
         """Wake those who wait for what has changed."""

@@ -165,8 +165,7 @@ class GatewayApi:
             with self._admission.place():
                 routed = await self._routed(call, caller, _trace_headers(request))
             self._callers.note(query_id, caller)
-            answer = openai_protocol.completion(endpoint, routed, call.ignored)
-            response = _json(answer, headers=_named(query_id))
+            response = _json(openai_protocol.completion(endpoint, routed, call.ignored), headers=_named(query_id))
             status = str(_OK)
         except RequestRefused as refused:
             status, response = str(refused.status), _refusal(refused, query_id)
@@ -186,8 +185,7 @@ class GatewayApi:
         try:
             caller = self._authorise(request)
             self._admission.check()
-            given_id = request.headers.get(ID_HEADER)
-            event = read_verdict(await self._read(request), given_id, caller, self._clock.now())
+            event = read_verdict(await self._read(request), request.headers.get(ID_HEADER), caller, self._clock.now())
             query_id = event.query_id
             self._callers.check(query_id, caller)
             self._require_feedback()

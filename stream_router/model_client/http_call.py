@@ -105,8 +105,7 @@ class ModelConnection:
             status, body, streamed = await self._post(request, headers)
             if status in _MISCONFIGURED or status in _REDIRECTS:
                 at = f"{self._base_url}{request.path}"
-                line = f"HTTP {status} from {at}: {_shown(body)}; check base_url, model and api_key"
-                raise MisconfiguredError(line)
+                raise MisconfiguredError(f"HTTP {status} from {at}: {_shown(body)}; check base_url, model and api_key")
             if status != _OK:
                 raise _BY_STATUS.get(status, TransientError)(f"HTTP {status}: {_shown(body)}")
             reply = read_reply(body, request.signal) if streamed is None else streamed.reply()

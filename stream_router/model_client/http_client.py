@@ -118,8 +118,7 @@ class ModelClient:
         # Silence takes the limit back to 1 when a call has timed out. A time-out later the calls sent before that are
         # gone from the server, and another one later a probe has had its time at a server without load.
         self._breaker = Breaker(patience_s=2.0 * endpoint.timeout_s)
-        most = affordable_connections(endpoint.max_concurrency)
-        self._limit = limit or ConcurrencyLimit(most, endpoint.timeout_s)
+        self._limit = limit or ConcurrencyLimit(affordable_connections(endpoint.max_concurrency), endpoint.timeout_s)
         self._slots = CallSlots(self._limit.current)
         self._retries = RetryBudget()
         self._connection: ModelConnection | None = None
@@ -238,8 +237,7 @@ class ModelClient:
         if isinstance(error, TimedOutError):
             if self._limit.is_own(self._clock.monotonic()):
                 return False
-            is_silent = self._breaker.successes == answered
-            return is_silent or (self._limit.is_congested and self._limit.current > 1)
+            return self._breaker.successes == answered or (self._limit.is_congested and self._limit.current > 1)
         return isinstance(error, OverloadedError | UnreachableError)
 
     async def _take_place(self, attempts: _Attempts) -> None:

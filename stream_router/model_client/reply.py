@@ -63,8 +63,7 @@ def read_models(body: bytes) -> dict[str, str]:
     {}
     """
     try:
-        listed = parsed(body)["data"]
-        return {one["id"]: str(one.get("root") or "") for one in listed if isinstance(one["id"], str)}
+        return {one["id"]: str(one.get("root") or "") for one in parsed(body)["data"] if isinstance(one["id"], str)}
     except (ValueError, KeyError, TypeError, AttributeError):
         return {}
 

@@ -162,8 +162,7 @@ def _ask(admin: AdminClient, names: Sequence[str]) -> tuple[str, dict[str, Topic
         name: TopicFacts(len(topic.partitions), {key: str(entry.value) for key, entry in configs[name].items()})
         for name, topic in present.items()
     }
-    hidden = _hidden(admin, [name for name in names if name not in present])
-    return str(metadata.cluster_id or "unknown"), facts, hidden
+    return str(metadata.cluster_id or "unknown"), facts, _hidden(admin, [name for name in names if name not in present])
 
 
 def _configs(described: Mapping[ConfigResource, Future[Any]]) -> dict[str, Any]:
