@@ -396,10 +396,7 @@ class CalibrationVersion(Event):
 
     @classmethod
     def sealed(cls, **content: Any) -> Self:
-        """Construct a version from its content and put the digest on it.
-
-        Raises pydantic.ValidationError if the content contradicts itself.
-        """
+        """Construct a version, with its digest. Raises pydantic.ValidationError if the content contradicts itself."""
         return cls(**content).altered()
 
     def altered(self, **content: Any) -> Self:

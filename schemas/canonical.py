@@ -35,9 +35,7 @@ def digest(document: Mapping[str, Any]) -> str:
 
 
 def canonical(value: Any) -> bytes:
-    """Return the RFC 8785 form of a JSON value.
-
-    Raises ValueError if it has none.
+    """Return the RFC 8785 form of a JSON value. Raises ValueError if it has none.
 
     Examples
     --------

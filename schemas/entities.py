@@ -1,7 +1,6 @@
 """Entities: what a model extracts and a labeler confirms; normalised, compared and counted here and nowhere else.
 
-Comparison is after Unicode NFKC, case folding and
-white-space folding; a missing field equals null.
+Comparison is after Unicode NFKC, case folding and white-space folding; a missing field equals null.
 """
 
 from __future__ import annotations

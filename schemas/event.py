@@ -108,10 +108,7 @@ DEFAULT_SIGNAL: Final = "token_margin"
 
 
 def readable(value: dict[str, Any]) -> dict[str, Any]:
-    """Check a JSON object that is carried along.
-
-    Raises ValueError, naming the first value that a JSON reader somewhere would refuse or read as another.
-    """
+    """Check a JSON object. Raises ValueError, naming the first value that a reader would refuse or read as another."""
     level: list[Any] = [value]
     depth = 0
     while level:
@@ -238,10 +235,7 @@ class Event(Part):
 
     @classmethod
     def from_record(cls, value: bytes) -> Self:
-        """Parse the value of a record that others may have sent through a schema registry; see :mod:`.wire_format`.
-
-        Raises DecodeError as :meth:`from_json`.
-        """
+        """Parse a record that may have come through a schema registry. Raises DecodeError as :meth:`from_json`."""
         return cls.from_json(unframed(value))
 
 
@@ -301,10 +295,7 @@ def _search_long(text: str) -> None:
 
 
 def distinct_members(members: list[tuple[str, Any]]) -> dict[str, Any]:
-    """Return the members of a JSON object as a dictionary.
-
-    Raises DecodeError: reason ``duplicate_key``, naming the first key that is given twice.
-    """
+    """Return an object's members. Raises DecodeError: reason ``duplicate_key``, naming the first key given twice."""
     document = dict(members)
     if len(document) != len(members):
         counts = Counter(key for key, _ in members)

@@ -14,10 +14,8 @@ from pydantic_core import PydanticCustomError
 from schemas.entities import Entities
 from schemas.event import MAX_ID_CHARS, MAX_NAME_CHARS, Event, Flag, QueryId, Timestamp
 
-#: The highest revision that is taken.
-#:
-#: A revision outranks all lower ones. Counts of corrections and seconds stay far below this bound; a number near the
-#: end of all integers would only serve to make every later correction stale.
+#: The highest revision that is taken. A revision outranks all lower ones. Counts of corrections and seconds stay far
+#: below it; a number near the end of all integers would only serve to make every later correction stale.
 MAX_REVISION = 2**31
 
 #: What feedback from a gateway names as its source, and how its labelers begin.

@@ -54,10 +54,7 @@ def load_settings(path: Path | None, environ: Mapping[str, str]) -> Settings:
 
 
 def parse_settings(text: str, environ: Mapping[str, str], source: str = "ucci.toml") -> Settings:
-    """Parse the text of ``ucci.toml`` and lay the environment over it.
-
-    Raises ConfigError with one line for each fault.
-    """
+    """Parse the text of ``ucci.toml``, lay the environment over it. Raises ConfigError with one line for each fault."""
     try:
         tables = tomllib.loads(text)
     except tomllib.TOMLDecodeError as error:
@@ -78,10 +75,7 @@ def parse_settings(text: str, environ: Mapping[str, str], source: str = "ucci.to
 
 
 def require_models(settings: Settings) -> None:
-    """Check what only a router needs: at least one workload, and both models of each.
-
-    Raises ConfigError with one line for each fault.
-    """
+    """Check that a router has a workload, and both models of each. Raises ConfigError with one line for each fault."""
     faults = [
         f"workloads.{name}.{role}: is missing; give base_url and model of the {role} model's server"
         for name, workload in settings.workloads.items()

@@ -2,8 +2,8 @@
 
 The digest says that a version is whole; anybody can compute one. The signature covers the same canonical bytes without
 digest and signature, and the digest covers the signature too, so that whoever has no key reads signed versions as well.
-Of a trial it covers mode, share and version. The shared key is bound to the cluster and
-then to the topic, so that nothing signed counts on another of either.
+Of a trial it covers mode, share and version. The shared key is bound to the cluster and then to the topic, so that
+nothing signed counts on another of either.
 """
 
 from __future__ import annotations

@@ -27,10 +27,8 @@ POLL_S = 0.1
 #: How long a full router waits for slots before it pauses its partitions and polls on.
 SLOT_WAIT_S = 0.25
 
-#: How long queries in flight may keep partitions that another router is to have.
-#:
-#: Nobody takes queries of these partitions meanwhile, and two such waits may follow each other; what has no answer by
-#: then is asked again by the next owner.
+#: How long queries in flight may keep partitions that another router is to have. Nobody takes their queries meanwhile,
+#: and two such waits may follow each other; what has no answer by then is asked again by the next owner.
 HANDOVER_S = 0.5
 
 REVOKE_COMMIT_S = 6.0

@@ -156,10 +156,7 @@ class RouterProcess(ABC):
         return done
 
     async def run(self) -> None:
-        """Run until :meth:`end` or a failure.
-
-        Raises UcciError when something that only a person can fix ended it; raises OSError when the address is taken.
-        """
+        """Run until the end or a failure. Raises UcciError where a person must act, OSError when a port is taken."""
         self._loop = asyncio.get_running_loop()
         options = self._options
         broker = self._broker = self._connect(

@@ -144,8 +144,7 @@ class ActiveVersions:
     def offer(self, key: bytes | None, value: bytes | None, now: datetime) -> Activated | Rejected | None:
         """Put a record in force or reject it.
 
-        ``key``, ``value``: as read from the topic. None when it is the version in force once more,
-        or one too old that the topic may hold a newer one than.
+        None when it is the version in force once more, or one too old that the topic may hold a newer one than.
         """
         outcome = self._check(key, value)
         if isinstance(outcome, CalibrationVersion) and (aged := self._aged(outcome, now)) is not None:
@@ -346,10 +345,7 @@ class ActiveTrials:
         return None if found is None or self._jump(found) is not None else found
 
     def offer(self, key: bytes | None, value: bytes | None) -> TrialChange | None:
-        """Take a record, which replaces the workload's trial whatever it holds.
-
-        None when its key is of no workload configured here.
-        """
+        """Take a record, which replaces the workload's trial whatever it holds; None for a workload not known here."""
         workload = (key or b"").decode("utf-8", "replace")
         wanted = self._wanted.get(workload)
         if wanted is None:

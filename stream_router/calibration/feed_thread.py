@@ -6,9 +6,8 @@ versions in force are kept on disk, where the next start finds them: should the 
 router decides by these.
 
 The file holds records as they came from the topic, so that they are checked as if they came from there again: digest,
-signature, signal. With each goes a fingerprint of the workload's settings. A version that was fitted for another
-prompt, another model or another target is left alone, and so is a file that is damaged or of another format. A disk
-that refuses is logged once: the router goes on by the topic, as it does without a state directory.
+signature, signal. With each goes a fingerprint of the workload's settings: a version that was fitted for another
+prompt, model or target is left alone. Without a file, or a disk that takes it, the router goes on by the topic.
 """
 
 from __future__ import annotations

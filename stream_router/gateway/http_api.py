@@ -322,10 +322,7 @@ def _failed(trace: Trace, refused: RequestRefused) -> RequestRefused:
 
 
 def _require_json(request: web.Request) -> None:
-    """Refuse a body of another media type, which a page may send without asking, and a compressed one.
-
-    Raises RequestRefused: 415.
-    """
+    """Refuse (415) a body of another media type, which a page may send without asking, and a compressed one."""
     if request.content_type != "application/json":
         message = f"Content-Type: {request.content_type!r} is not taken here: send application/json"
         raise RequestRefused(415, "media_type", message, "Content-Type")

@@ -96,11 +96,7 @@ class ModelConnection:
         return read_models(body) if status == _OK else {}
 
     async def attempt(self, request: ModelRequest, headers: Mapping[str, str] | None = None) -> Reply:
-        """Make one call.
-
-        Raises RefusedError, MisconfiguredError, OverloadedError, TimedOutError, UnreachableError or TransientError; see
-        there.
-        """
+        """Make one call. Raises RefusedError, MisconfiguredError, or TransientError of whichever kind."""
         try:
             status, body, streamed = await self._post(request, headers)
             if status in _MISCONFIGURED or status in _REDIRECTS:

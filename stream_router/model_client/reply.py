@@ -22,10 +22,7 @@ _MAX_REASON_CHARS = 64
 
 
 def read_reply(body: bytes, signal: UncertaintySignal) -> Reply:
-    """Parse a reply of ``/completions`` or ``/chat/completions``.
-
-    Raises MalformedReplyError when it is not such a reply.
-    """
+    """Parse a reply of ``/completions`` or ``/chat/completions``. Raises MalformedReplyError when it is none."""
     try:
         document = parsed(body)
     except ValueError as error:
@@ -117,10 +114,7 @@ class StreamedReply:
             self._finish_reason = reason
 
     def reply(self) -> Reply:
-        """Return what has come, at the end of the stream.
-
-        Raises MalformedReplyError when the stream ended before the answer did.
-        """
+        """Return what has come. Raises MalformedReplyError when the stream ended before the answer did."""
         if self._finish_reason is None:
             raise MalformedReplyError("the stream ended before the answer did")
         usage = self._usage if isinstance(self._usage, dict) else {}

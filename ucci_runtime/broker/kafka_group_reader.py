@@ -101,10 +101,7 @@ class KafkaGroupReader:
         self._join()
 
     def poll(self, timeout_s: float, most: int = MAX_POLLED) -> Sequence[Record | EndReached]:
-        """Return what has come; blocks up to ``timeout_s`` while nothing has.
-
-        Raises Fenced, AccessDenied, OffsetsBeyondLog or CutOff.
-        """
+        """Return what has come; see the port. Raises Fenced, AccessDenied, OffsetsBeyondLog or CutOff."""
         if self._misplaced:
             self._find_places()
         if self._lifeline.is_cut(self._consumer, next(iter(self._assigned), Input(self._topics[0], 0))):
@@ -178,11 +175,7 @@ class KafkaGroupReader:
         return behind
 
     def close(self) -> None:
-        """Give up the partitions, to the other members if there are any; blocks up to some seconds.
-
-        A member that is alone keeps its membership: nobody would take over, and its restart finds the partitions at
-        once.
-        """
+        """Give up the partitions; see the port. Blocks up to some seconds."""
         self._is_leaving = True
         self.contact.closed()
         if self._assignee is not None and self.has_successors():

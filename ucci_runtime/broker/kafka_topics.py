@@ -202,10 +202,7 @@ def _metadata_limit(admin: AdminClient) -> int | None:
 def connection_error(
     settings: Settings, error: Exception, reported: Sequence[KafkaError], timeout_s: float
 ) -> BrokerError:
-    """Return why a first call failed, preferring what the client reported on the side.
-
-    A refused password reaches no call.
-    """
+    """Return why a first call failed, by what the client reported on the side too: no call sees a refused password."""
     raised = [kafka_error(error)] if isinstance(error, KafkaException) else []
     for found in (translate(each, Side.CONSUMER) for each in [*raised, *reported]):
         if isinstance(found, AccessDenied):

@@ -1,7 +1,4 @@
-"""Records as they come from a topic and go to one, and what is counted on the way.
-
-Nothing here knows which broker carries them.
-"""
+"""Records as they come from a topic and go to one, whichever broker carries them, and what is counted on the way."""
 
 from __future__ import annotations
 
