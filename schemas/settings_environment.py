@@ -29,10 +29,7 @@ KeyPath = tuple[str, ...]
 
 
 def override(tables: dict[str, Any], environ: Mapping[str, str]) -> tuple[dict[KeyPath, str], list[str]]:
-    """Lay the environment over the tables, in place.
-
-    Returns which variable set which key, and a line for each variable that could not be applied.
-    """
+    """Lay the environment over the tables; return which variable set which key, and a line for each that could not."""
     # Its keys have dots, which TOML takes for tables where they stand unquoted.
     if isinstance(tables.get("kafka"), dict):
         tables["kafka"] = dotted_properties(tables["kafka"])

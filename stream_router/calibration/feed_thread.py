@@ -77,10 +77,7 @@ class VersionFile:
         self._kept[workload] = value.decode()
 
     def save(self) -> bool:
-        """Write what was kept; blocks for the disk.
-
-        False where the disk refused, logged once; what was written before stays.
-        """
+        """Write what was kept; blocks. False where the disk refused, logged once: what was written before stays."""
         marks = self._fingerprints
         entries = {name: {"settings": marks[name], "record": record} for name, record in sorted(self._kept.items())}
         document = {"format": _FORMAT, "owner": list(self._owner), "versions": entries}

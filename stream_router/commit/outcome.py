@@ -44,10 +44,7 @@ class OutputTopics(NamedTuple):
     stage: str = STAGE
 
     def result(self, source: Record, routed: RoutedEvent, trace: tuple[Header, ...] = ()) -> OutputRecord:
-        """Return the result's record: keyed by query_id, with a trace context as its headers.
-
-        A result that is too large for its topic becomes a dead letter.
-        """
+        """Return the result's record, keyed by query_id; one that is too large for its topic becomes a dead letter."""
         value = routed.to_json()
         if self.schema_id is not None:
             value = framed(self.schema_id, value)

@@ -105,10 +105,7 @@ class TransactionalProducer:
         """The records of the latest transaction that the broker has, with where it put them."""
 
     def start(self) -> None:
-        """Fence any earlier producer of this id, and end what it left open; blocks up to ``START_BUDGET_S``.
-
-        Raises BrokerError.
-        """
+        """Fence any earlier producer of this id, end what it left open, in ``START_BUDGET_S``. Raises BrokerError."""
         self._opened_at_s = self._calls_since_s = time.monotonic()
         self._connect()
         self._call(self._producer.init_transactions, CALL_TIMEOUT_S)

@@ -177,10 +177,7 @@ def reader_properties(settings: Settings, group_id: str) -> Properties:
 
 
 def transactional_properties(settings: Settings, names: ClientNames, name: str, max_record_bytes: int) -> Properties:
-    """Return the properties of a transactional producer.
-
-    ``max_record_bytes``: largest record, and batch, that every output topic takes.
-    """
+    """Return a transactional producer's properties; every output topic takes records of ``max_record_bytes``."""
     given = _given(settings, _is_consumers)
     return (
         _EVERY_CLIENT

@@ -152,18 +152,12 @@ class TransactionSession(Protocol):
         """Whether a call may never return: the process must then end without clean-up."""
 
     def start(self) -> None:
-        """Fence the process that ran under this name before, and end what it left open; blocks until that worked.
-
-        Raises Fenced or AccessDenied.
-        """
+        """Fence the former process of this name, end what it left open; blocks. Raises Fenced or AccessDenied."""
 
     def commit(
         self, records: Sequence[OutputRecord], offsets: Mapping[Input, OffsetCommit], group: object
     ) -> CommitEnd:
-        """Write the records and commit them with the offsets, in one go; blocks up to some 20 s.
-
-        Raises Fenced or AccessDenied.
-        """
+        """Commit records and offsets in one go; blocks up to some 20 s. Raises Fenced or AccessDenied."""
 
     def serve(self) -> None:
         """Let the client report errors; never blocks."""
