@@ -12,7 +12,6 @@ import math
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from hashlib import sha256
-from types import MappingProxyType
 from urllib.parse import urlsplit
 
 from schemas.errors import UcciError, one_line
@@ -42,17 +41,15 @@ ANY = "*"
 _SHOWN_CHARS = 60
 
 #: Of every answer that does not set them itself.
-SECURITY_HEADERS: Mapping[str, str] = MappingProxyType(
-    {
-        # Of an answer that is no page: nothing in it is run, loaded or shown within another site's page.
-        "Content-Security-Policy": "default-src 'none'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'",
-        "X-Content-Type-Options": "nosniff",
-        "X-Frame-Options": "DENY",
-        # With "no-referrer" a browser would send the forms with the origin "null", which is refused as another site's.
-        "Referrer-Policy": "same-origin",
-        "Cross-Origin-Resource-Policy": "same-origin",
-    }
-)
+SECURITY_HEADERS: Mapping[str, str] = {
+    # Of an answer that is no page: nothing in it is run, loaded or shown within another site's page.
+    "Content-Security-Policy": "default-src 'none'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'",
+    "X-Content-Type-Options": "nosniff",
+    "X-Frame-Options": "DENY",
+    # With "no-referrer" a browser would send the forms with the origin "null", which is refused as another site's.
+    "Referrer-Policy": "same-origin",
+    "Cross-Origin-Resource-Policy": "same-origin",
+}
 
 
 @dataclass(frozen=True, slots=True)

@@ -123,7 +123,7 @@ class CommandRoutes:
             reason=reason,
             command_id=uuid4().hex,
         )
-        await self._context.producer.send(self._topic, workload.encode(), command.to_json())
+        await self._context.producer.queue(self._topic, workload.encode(), command.to_json())
         self._context.metrics.count("commands", action=action)
         return CommandAnswer(**command.model_dump(), outcome=await self._outcome(command, wait_s))
 

@@ -35,7 +35,7 @@ class Unwaiting:
     def __getattr__(self, name: str) -> Any:
         return getattr(self._publisher, name)
 
-    async def send(self, topic: str, key: bytes, value: bytes, headers: Mapping[str, bytes] | None = None) -> None:
+    async def queue(self, topic: str, key: bytes, value: bytes, headers: Mapping[str, bytes] | None = None) -> None:
         """Queue one record."""
         assert not headers
         assert self._publisher.post(topic, key, value), "the queue is full"

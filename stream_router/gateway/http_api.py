@@ -287,7 +287,7 @@ class GatewayApi:
         written = _fitting(record, self.output.max_record_bytes)
         headers = {name: value or b"" for name, value in written.headers}
         try:
-            await self.output.publisher.send(written.topic, written.key or b"", written.value or b"", headers)
+            await self.output.publisher.queue(written.topic, written.key or b"", written.value or b"", headers)
         except BrokerUnreachable as error:
             if self._admission.broker_away is None:
                 _log.warning("the broker takes no results; answers are withheld", error=str(error))

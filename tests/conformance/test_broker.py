@@ -462,7 +462,7 @@ def test_compaction_keeps_the_last_of_each_key_and_tombstones(lab: Lab, member: 
 
 async def test_a_published_record_is_there_when_it_is_acknowledged(lab: Lab) -> None:
     publisher = (await asyncio.to_thread(lab.process)).publisher("api-producer")
-    await publisher.send(OUTPUT.name(lab.prefix), b"k", b"v", {"h": b"1"})
+    await publisher.queue(OUTPUT.name(lab.prefix), b"k", b"v", {"h": b"1"})
     assert await asyncio.to_thread(values, lab, OUTPUT) == [b"v"]
     assert publisher.post(OUTPUT.name(lab.prefix), b"k", b"w")
     await asyncio.to_thread(publisher.close)

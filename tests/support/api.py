@@ -56,9 +56,6 @@ class KeepingProducer:
     is_away: bool = False
     takes_s: float = 0.0
 
-    async def send(self, topic: str, key: bytes, value: bytes, headers: Mapping[str, bytes] | None = None) -> None:
-        await self.queue(topic, key, value, headers)
-
     def queue(
         self, topic: str, key: bytes, value: bytes, headers: Mapping[str, bytes] | None = None
     ) -> asyncio.Future[None]:

@@ -241,14 +241,10 @@ class KafkaPublisher:
         self._poller = threading.Thread(target=self._poll, name=name, daemon=True)
         self._poller.start()
 
-    async def send(self, topic: str, key: bytes, value: bytes, headers: Mapping[str, bytes] | None = None) -> None:
-        """Send one record and wait until the broker has it; see the port."""
-        await self.queue(topic, key, value, headers)
-
     def queue(
         self, topic: str, key: bytes, value: bytes, headers: Mapping[str, bytes] | None = None
     ) -> asyncio.Future[None]:
-        """Queue one record; the future is done when the broker has it, or raises :class:`BrokerUnreachable`."""
+        """Queue one record; see the port."""
         loop = asyncio.get_running_loop()
         acknowledged: asyncio.Future[None] = loop.create_future()
 

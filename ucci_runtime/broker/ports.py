@@ -189,16 +189,13 @@ class TopicReader(Protocol):
 class Publisher(Protocol):
     """Single records, outside transactions."""
 
-    async def send(self, topic: str, key: bytes, value: bytes, headers: Mapping[str, bytes] | None = None) -> None:
-        """Send one record and wait until the broker has it.
-
-        Raises BrokerUnreachable when it was not acknowledged in time; it may have come in all the same.
-        """
-
     def queue(
         self, topic: str, key: bytes, value: bytes, headers: Mapping[str, bytes] | None = None
     ) -> asyncio.Future[None]:
-        """Queue one record; the future is done when the broker has it, or raises ``BrokerUnreachable``."""
+        """Queue one record; the future is done when the broker has it.
+
+        It raises BrokerUnreachable when the record was not acknowledged in time; it may have come in all the same.
+        """
 
     def post(self, topic: str, key: bytes, value: bytes) -> bool:
         """Queue one record that nobody waits for; False when it was dropped. Never blocks; callable from any thread."""

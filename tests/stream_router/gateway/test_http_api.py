@@ -193,7 +193,7 @@ class Refusing:
         self.is_away = True
         self.release = asyncio.Event()
         self.release.set()
-        send = MemoryPublisher.send
+        send = MemoryPublisher.queue
 
         async def refusing(
             publisher: MemoryPublisher, topic: str, key: bytes, value: bytes, headers: Mapping[str, bytes] | None = None
@@ -203,7 +203,7 @@ class Refusing:
                 raise BrokerUnreachable("not acknowledged within 5 s (_MSG_TIMED_OUT)")
             await send(publisher, topic, key, value, headers)
 
-        monkeypatch.setattr(memory.MemoryPublisher, "send", refusing)
+        monkeypatch.setattr(memory.MemoryPublisher, "queue", refusing)
 
 
 async def test_an_unacknowledged_result_withholds_the_answer(monkeypatch: pytest.MonkeyPatch) -> None:

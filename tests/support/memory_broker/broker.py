@@ -698,9 +698,6 @@ class MemoryPublisher:
     def __init__(self, cluster: MemoryCluster) -> None:
         self._cluster = cluster
 
-    async def send(self, topic: str, key: bytes, value: bytes, headers: Mapping[str, bytes] | None = None) -> None:
-        await self.queue(topic, key, value, headers)
-
     def queue(
         self, topic: str, key: bytes, value: bytes, headers: Mapping[str, bytes] | None = None
     ) -> asyncio.Future[None]:
