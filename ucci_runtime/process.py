@@ -45,8 +45,7 @@ class Tally:
     {'not_json': 7, 'empty': 1}
     """
 
-    def __init__(self, interval_s: float = INTERVAL_S) -> None:
-        self._interval_s = interval_s
+    def __init__(self) -> None:
         self._said: dict[str, int] = {}
         self._said_s = -inf
 
@@ -54,7 +53,7 @@ class Tally:
         """Return by how much each count has grown since the last line; empty while nothing has or no line is due."""
         more = {name: total - self._said.get(name, 0) for name, total in totals.items()}
         more = {name: count for name, count in more.items() if count > 0}
-        if not more or now_s < self._said_s + self._interval_s:
+        if not more or now_s < self._said_s + INTERVAL_S:
             return {}
         self._said, self._said_s = dict(totals), now_s
         return more

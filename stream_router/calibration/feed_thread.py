@@ -45,7 +45,6 @@ class VersionFile:
     """
 
     def __init__(self, root: Path, owner: tuple[str, str, str], workloads: Mapping[str, WorkloadSettings]) -> None:
-        self._root = root
         self._owner = owner
         # One name for all three: an id of the user's choice is no path.
         name = sha256(json.dumps(owner).encode()).hexdigest()[:20]
@@ -82,7 +81,7 @@ class VersionFile:
         entries = {name: {"settings": marks[name], "record": record} for name, record in sorted(self._kept.items())}
         document = {"format": _FORMAT, "owner": list(self._owner), "versions": entries}
         try:
-            self._root.mkdir(mode=0o700, parents=True, exist_ok=True)
+            self.path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
             replace_file(self.path, json.dumps(document).encode())
         except OSError as error:
             if not self._is_failing:

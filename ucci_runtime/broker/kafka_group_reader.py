@@ -68,7 +68,6 @@ class KafkaGroupReader:
     ) -> None:
         self._name = name
         self._topics = list(topics)
-        self._group_id = str(properties["group.id"])
         self._count = count
         self._closing = closing
         self.has_successors = has_successors
@@ -367,7 +366,7 @@ class KafkaGroupReader:
                 return
             taken = self._taken.get(source)
             if taken is not None and (taken > end or code == KafkaError._LOG_TRUNCATION):  # noqa: SLF001 a client-side code
-                raise OffsetsBeyondLog(self._group_id, source.topic, source.partition, taken, end)
+                raise OffsetsBeyondLog(str(self._properties["group.id"]), *source, taken, end)
             if taken is not None and taken < low:
                 self._note_lost(source, taken, low)
             starts[source] = low

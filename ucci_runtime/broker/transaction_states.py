@@ -132,23 +132,18 @@ class Transaction:
     """The state of one transactional id."""
 
     def __init__(self) -> None:
-        self._state = State.STARTING
+        self.state = State.STARTING
         self._late_starters = 0
-
-    @property
-    def state(self) -> State:
-        """Where the producer stands."""
-        return self._state
 
     def advance(self, event: Event) -> State:
         """Go to the next state. Raises IllegalTransition, and stays, when the event has no place here."""
-        following = TRANSITIONS[self._state].get(event)
+        following = TRANSITIONS[self.state].get(event)
         if following is None:
-            raise IllegalTransition(f"{event.value} cannot happen in state {self._state.value}")
-        if self._state is State.STARTING and event is Event.ABANDONED:
+            raise IllegalTransition(f"{event.value} cannot happen in state {self.state.value}")
+        if self.state is State.STARTING and event is Event.ABANDONED:
             # It was left while it started: it may finish that later, and fence its successor.
             self.expect_fences(1)
-        self._state = following
+        self.state = following
         return following
 
     def expect_fences(self, count: int) -> None:
