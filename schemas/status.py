@@ -1,7 +1,4 @@
-"""Status snapshots: of a workload, by the fit; of a router and a recalibrator, by themselves.
-
-What the page, the alerts and people read.
-"""
+"""Status snapshots for pages and alerts: of workloads by the fit, of routers and recalibrators by themselves."""
 
 from __future__ import annotations
 

@@ -52,10 +52,7 @@ class CalibrationTrial(Event):
         return self
 
     def acts_on(self, query_id: str) -> bool:
-        """Return whether a query is decided by the version on trial.
-
-        The draw is a hash of the query's id, independent of that for exploration and labels and of other trials'.
-        """
+        """Return whether the version on trial decides a query, by a hash of its id independent of other draws."""
         # The number first: only the beginning of a salt counts, and names may be long.
         salt = f"canary {self.version.version} {self.workload}"
         return self.share is not None and uniform(query_id, salt) < self.share

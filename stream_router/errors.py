@@ -43,10 +43,7 @@ class MalformedReplyError(RouterError):
 
 
 class CallError(RouterError):
-    """A model did not answer; the subclass says whose fault it is.
-
-    ``outcome``: what its attempt is counted as.
-    """
+    """A model did not answer; the subclass says whose fault it is, ``outcome`` what its attempt is counted as."""
 
     outcome = "failed"
 
@@ -86,10 +83,7 @@ class FailedError(CallError):
 
 
 class ServerDownError(CallError):
-    """The server is down; nothing is known about the query: ask the other model, or wait.
-
-    ``after_attempts``: whether an attempt of this query had reached the server before it went down.
-    """
+    """The server is down: ask the other model, or wait. ``after_attempts``: whether an attempt had reached it."""
 
     def __init__(self, message: str, *, after_attempts: bool = False) -> None:
         self.after_attempts = after_attempts

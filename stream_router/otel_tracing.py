@@ -72,10 +72,7 @@ class ModelCall(NamedTuple):
 
 
 class Trace:
-    """One query's, or one model call's, part in a trace; this one records nothing.
-
-    ``headers``: the W3C trace context for whatever it leads to; None without one.
-    """
+    """A query's or a call's part in a trace; this one records nothing. ``headers``: for what it leads to, if any."""
 
     __slots__ = ("headers",)
 

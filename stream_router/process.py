@@ -293,10 +293,7 @@ class RouterProcess(ABC):
         return False
 
     def _beat(self) -> Beat | None:
-        """Return a status made in the loop's thread, whose objects it reads; None when the loop is too busy.
-
-        Called in another thread; blocks.
-        """
+        """Return a status made in the loop's thread, whose objects it reads; None when that is too busy. Blocks."""
         assert self._loop is not None
 
         async def made() -> RouterStatus:
@@ -310,10 +307,7 @@ class RouterProcess(ABC):
 
 
 async def run_until_signalled(service: RouterProcess, read: Callable[[], Settings]) -> None:
-    """Run a service; the first SIGTERM or SIGINT drains it, the second ends the process at once.
-
-    SIGHUP has the configuration reloaded by ``read``.
-    """
+    """Run a service: the first SIGTERM or SIGINT drains it, the second ends it at once, SIGHUP reloads by ``read``."""
 
     def drain(received: Signals) -> None:
         _log.info("draining; a second signal ends at once", signal=received.name)

@@ -1,7 +1,4 @@
-"""What a process of either service stands on: time, log lines, metrics, and the broker.
-
-Nothing here knows a service.
-"""
+"""What a process of either service stands on, without knowing it: time, log lines, metrics, and the broker."""
 
 from importlib.metadata import version
 

@@ -142,10 +142,7 @@ class ActiveVersions:
         return self.trials.of(workload)
 
     def offer(self, key: bytes | None, value: bytes | None, now: datetime) -> Activated | Rejected | None:
-        """Put a record in force or reject it.
-
-        None when it is the version in force once more, or one too old that the topic may hold a newer one than.
-        """
+        """Put a record in force or reject it; None when it is in force, or too old and the topic may hold a newer."""
         outcome = self._check(key, value)
         if isinstance(outcome, CalibrationVersion) and (aged := self._aged(outcome, now)) is not None:
             if not self._is_topic_read:

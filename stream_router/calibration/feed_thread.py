@@ -54,10 +54,7 @@ class VersionFile:
         self._is_failing = False
 
     def load(self) -> dict[str, bytes]:
-        """Return what was kept for workloads that are configured as they were then; nothing where it is damaged.
-
-        Records as they came from the topic, by workload.
-        """
+        """Return the records kept for workloads configured as then, by name; nothing where the file is damaged."""
         try:
             if self.path.stat().st_size > _MAX_BYTES:
                 raise ValueError(f"is larger than {_MAX_BYTES} bytes")  # noqa: TRY301 one place says what follows
@@ -115,10 +112,7 @@ class VersionFile:
 
 
 class CalibrationFeed(Thread):
-    """The thread that reads calibration versions; ``active`` judges them.
-
-    ``caught_up`` is set once the topics were read to their ends.
-    """
+    """The thread that reads calibration versions; ``caught_up`` is set once the topics were read to their ends."""
 
     def __init__(
         self,
@@ -145,10 +139,7 @@ class CalibrationFeed(Thread):
             metrics.gauge("trial_version", 0, workload=workload)
 
     def open(self, reader: TopicReader, file: VersionFile | None = None) -> None:
-        """Take the reader of the topics of versions in force and on trial; before the thread starts.
-
-        ``file``: without it nothing is kept on disk, and nothing taken from there.
-        """
+        """Take the reader of versions and trials, before the thread starts; without a file nothing is kept on disk."""
         self._reader, self._file = reader, file
         for workload, value in ({} if file is None else file.load()).items():
             outcome = self.active.restore(workload.encode(), value, self._clock.now())

@@ -278,10 +278,7 @@ class GatewayApi:
         return routed
 
     async def _write(self, record: OutputRecord, not_acknowledged: str = _WITHHELD) -> OutputRecord:
-        """Write a record, or what stands in for one that is too large; return what was written.
-
-        Raises RequestRefused: 503 where the broker does not acknowledge it.
-        """
+        """Write a record, or its stand-in where it is too large; return which. Raises RequestRefused (503)."""
         assert self.output is not None
         assert record.key is not None
         written = _fitting(record, self.output.max_record_bytes)

@@ -40,10 +40,7 @@ class Heard(NamedTuple):
 
 
 class Health(NamedTuple):
-    """What `/healthz` says: ``waiting`` for a broker, which a restart does not bring back, or ``stuck``.
-
-    ``heard`` is None while nobody listens.
-    """
+    """What `/healthz` says: a restart ends ``stuck``, not ``waiting``. ``heard`` is None while nobody listens."""
 
     status: Literal["alive", "waiting", "stuck"] = "alive"
     reason: str = ""

@@ -43,10 +43,7 @@ _NOT_SERVING = frozenset(
 
 
 class Lifeline:
-    """Whether one consumer is to be replaced; used by its thread.
-
-    ``is_member``: whether it waits for a group to give it partitions.
-    """
+    """Whether one consumer is to be replaced; used by its thread. A member waits for a group to give it partitions."""
 
     def __init__(self, name: str, properties: Properties, *, is_member: bool = False) -> None:
         self.contact = Contact(name, time.monotonic())

@@ -31,10 +31,7 @@ _LINE = re.compile(r"(?:\[thrd:.*?\]: )?(\S+): (Sent|Received) (\w+?)Re(?:quest|
 
 
 class RequestLog:
-    """The ``logger`` of a transactional producer: takes the lines about requests, and passes on what is for people.
-
-    ``others``: the logger for all other lines.
-    """
+    """A transactional producer's ``logger``: takes the lines on requests, passes what is for people to ``others``."""
 
     def __init__(self, requests: UnansweredRequests, others: Any, least: int = logging.INFO) -> None:
         self._requests = requests
@@ -87,10 +84,7 @@ T = TypeVar("T")
 
 
 class TransactionalProducer:
-    """One client under a transactional id; used by one thread.
-
-    ``is_patient``: whether to wait longer before a call is left behind.
-    """
+    """One client under a transactional id, for one thread; a patient one waits longer before leaving a call behind."""
 
     def __init__(
         self, name: str, properties: Properties, transaction: Transaction, *, is_patient: bool = False
@@ -140,10 +134,7 @@ class TransactionalProducer:
                 return True
 
     def commit(self, offsets: Mapping[Input, OffsetCommit], group: object) -> None:
-        """Commit what was produced since :meth:`begin` together with the group's offsets, in one go.
-
-        Raises BrokerError: the state says whether the transaction is still to be aborted.
-        """
+        """Commit what was produced with the group's offsets. Raises BrokerError: the state says whether to abort."""
         positions = [TopicPartition(*source, *found) for source, found in offsets.items()]
         self._call(self._producer.send_offsets_to_transaction, positions, group, CALL_TIMEOUT_S)
         self._transaction.advance(Event.OFFSETS_SENT)

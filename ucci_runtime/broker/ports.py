@@ -60,10 +60,7 @@ class Assignee(Protocol):
 
 
 class GroupReader(Protocol):
-    """One member of a consumer group; used by one thread.
-
-    It commits nothing: offsets go into the transactions of a :class:`TransactionSession`.
-    """
+    """One member of a group, for one thread; its offsets go into transactions of a :class:`TransactionSession`."""
 
     def subscribe(self, assignee: Assignee) -> None:
         """Join the group; partitions are handed over from within :meth:`poll`."""
@@ -98,10 +95,7 @@ class GroupReader(Protocol):
         """
 
     def has_successors(self) -> bool:
-        """Return whether the group has other members, who would take the partitions over.
-
-        True where the broker does not say. Blocks up to a second or so; from any thread.
-        """
+        """Return whether others would take the partitions over, or may; blocks for a second or so, from any thread."""
 
     def close(self) -> None:
         """Give up the partitions: to the group's other members at once, to its own restart where it is alone."""
@@ -177,10 +171,7 @@ class TopicReader(Protocol):
         """Yield what has come; blocks up to ``timeout_s`` while nothing has. Raises AccessDenied."""
 
     def up_to_end(self) -> Iterator[Record]:
-        """Yield all records up to the ends as of now; blocks, with patience for a broker on its way back.
-
-        Raises AccessDenied or BrokerUnreachable.
-        """
+        """Yield all up to the ends as of now; blocks, with patience. Raises AccessDenied or BrokerUnreachable."""
 
     def close(self) -> None:
         """Close the reader."""

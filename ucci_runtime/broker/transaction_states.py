@@ -228,10 +228,7 @@ class UnansweredRequests:
         return sum(kind == INITIALISE for kind in self._waiting.values())
 
     def sent(self, kind: str, connection: str, number: int) -> None:
-        """Note a request that has left completely.
-
-        ``number``: by which its answer is known on this connection; it may be reused after the connection broke.
-        """
+        """Note a request that has left; ``number``, by which its answer is known, may be reused on a new connection."""
         if kind in TRANSACTIONAL:
             self._overtaken |= (connection, number) in self._waiting
             self._waiting[connection, number] = kind
