@@ -22,8 +22,6 @@ BROKER_RETRY_AFTER_S = 5
 #: Of all bodies still arriving, besides the longest allowed.
 COMING_BYTES = 64_000_000
 
-_TOO_MANY, _UNAVAILABLE = 429, 503
-
 
 class Admission:
     """The places for queries that are being answered; used in one event loop.
@@ -55,17 +53,16 @@ class Admission:
         takes no results.
         """
         if self.is_closed:
-            message = "this gateway is about to end: ask another"
-            raise RequestRefused(_UNAVAILABLE, "draining", message, None, RETRY_AFTER_S)
+            raise RequestRefused(503, "draining", "this gateway is about to end: ask another", None, RETRY_AFTER_S)
         if not self.is_open:
             message = "this gateway has not read the calibration yet: GET /readyz says what is missing"
-            raise RequestRefused(_UNAVAILABLE, "starting", message, None, RETRY_AFTER_S)
+            raise RequestRefused(503, "starting", message, None, RETRY_AFTER_S)
         if self.in_flight + len(self._coming) >= self._most and not self._give_way():
             message = f"{self._most} queries are being answered, as many as gateway.max_in_flight allows"
-            raise RequestRefused(_TOO_MANY, "too_many_in_flight", message, None, RETRY_AFTER_S)
+            raise RequestRefused(429, "too_many_in_flight", message, None, RETRY_AFTER_S)
         if self.broker_away is not None and self.in_flight:
             message = "the broker takes no results at present, and no answer is given without one"
-            raise RequestRefused(_UNAVAILABLE, "broker_unreachable", message, None, BROKER_RETRY_AFTER_S)
+            raise RequestRefused(503, "broker_unreachable", message, None, BROKER_RETRY_AFTER_S)
 
     @asynccontextmanager
     async def coming(self, timeout_s: float) -> AsyncIterator[Callable[[int], None]]:
