@@ -92,7 +92,7 @@ class CascadeAnswerer:
         return all(any(server.is_up for server in models.servers) for models in self._models.values())
 
     async def answer(self, query: QueryEvent, workload: str, headers: Mapping[str, str] | None = None) -> RoutedEvent:
-        """Run the cascade for one query; see the port. Servers that answer others get ``router.query_deadline_s``."""
+        """Run the cascade for one query; see the port. Its time at servers that answer others has a deadline."""
         models = self._models[workload]
         draws_by = drawn_as(query.query_id, self._draw_key)
         levers = levers_of(draws_by, models.settings, self._calibrations)

@@ -251,8 +251,7 @@ class KafkaGroupReader:
         self._count("client_errors", client=self._name, code="JOINED_ANEW")
         _log.warning("joining the group anew", client=self._name, reason=reason)
         if self._assigned:
-            self._note("lost")
-            self._assigned, self._misplaced = [], {}
+            self._rebalanced("lost")
             self._assignee.lost()
         self._close_client()
         self._is_ended = False
@@ -316,7 +315,7 @@ class KafkaGroupReader:
             # Takes nothing over. The client counts only an assignment as an answer, and leaves once it has one.
             _consumer.assign([])
             return
-        self._note("assigned")
+        self._rebalanced("assigned")
         self.contact.assigned(time.monotonic())
         self._assigned = [Input(tp.topic, tp.partition) for tp in partitions]
         self._assign(self._assigned)
@@ -396,9 +395,7 @@ class KafkaGroupReader:
 
     def _give_up(self, sources: Sequence[Input]) -> None:
         assert self._assignee is not None
-        self._note("revoked")
-        # Dropped first: a commit that fails in a revocation must not have the old partitions assigned again.
-        self._assigned, self._misplaced = [], {}
+        self._rebalanced("revoked")
         self._assignee.revoked()
         _log.info("revoked", client=self._name, partitions=sorted({source.partition for source in sources}))
 
@@ -406,14 +403,15 @@ class KafkaGroupReader:
         assert self._assignee is not None
         if self._is_ended:
             return
-        self._note("lost")
-        self._assigned, self._misplaced = [], {}
+        self._rebalanced("lost")
         self._assignee.lost()
         _log.warning("lost", client=self._name, partitions=_numbers(partitions))
 
-    def _note(self, kind: str) -> None:
+    def _rebalanced(self, kind: str) -> None:
         self._rebalances += 1
         if kind != "assigned":
+            # Dropped first: a commit that fails in a revocation must not have the old partitions assigned again.
+            self._assigned, self._misplaced = [], {}
             self.contact.joining(time.monotonic())
         self._count("rebalances", kind=kind)
 
