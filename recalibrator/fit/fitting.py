@@ -224,7 +224,7 @@ class Fitting:
         self._monitor.drift.expect(
             estimate.shift.agreement,
             estimate.error_given,
-            self._labels.revisions.flips(),
+            self._labels.flips,
             bounds=estimate.shift.bounds,
             pairs=labelled + float(self._traffic.counts[PAIRS].sum()),
         )

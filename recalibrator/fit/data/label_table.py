@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 from recalibrator.fit.codec import Floats, Ints, Kept, Numbers
 from recalibrator.fit.data import label_columns as at
 from recalibrator.fit.data.label_columns import COLUMNS, LEAST_PROPENSITY, NOBODY, OTHERS, OUTCOMES, Standing
-from recalibrator.fit.data.slips import Revisions, Slips
+from recalibrator.fit.data.slips import Flips, Revisions, Slips
 from recalibrator.grid import Grid
 from schemas.event import to_us
 from schemas.labelled import LabelledExample, OutcomeCounts
@@ -243,6 +243,11 @@ class LabelTable:
         row[at.SERIAL] = before[at.SERIAL]
         if heard_before:
             self.revisions.moved(row.item(at.SERIAL), row.item(at.ERROR) if heard else None)
+
+    @property
+    def flips(self) -> Flips:
+        """How first labels differ from what will stand."""
+        return self.revisions.flips()
 
     def standing(self, query_id: str) -> Standing:
         """Return as what the label of a query stands in the estimates."""

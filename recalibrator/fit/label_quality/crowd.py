@@ -347,7 +347,7 @@ def _release_test(suspicion: Suspicion, label: LabelSeen, constants: MethodConst
         if posterior.support <= -SUPPORT:
             return suspicion, suspicion.began_us
         suspicion = replace(suspicion, log_odds=posterior.mean)
-    chances = suspicion.chances(label.cell, label.labels.revisions.flips())
+    chances = suspicion.chances(label.cell, label.labels.flips)
     ratios = log_likelihood_ratios(chances, np.array(label.error), np.array([suspicion.log_odds]))
     release = max(0.0, suspicion.release - float(ratios[0]))
     since_us = None if release <= 0.0 else suspicion.release_since_us or label.routed_us
@@ -403,7 +403,7 @@ def _posterior(suspicion: Suspicion, labels: LabelTable, since_us: int | None = 
     relation, cell, error = labels.errors_since(since_us, audited=False)
     # Where one model alone was asked, more errors may as well mean that fewer answers agree than before.
     rows = relation == 1 + suspicion.agreeing
-    chances = suspicion.chances(cell[rows], labels.revisions.flips())
+    chances = suspicion.chances(cell[rows], labels.flips)
     return odds_posterior(chances, error[rows], rising=suspicion.agreeing)
 
 
