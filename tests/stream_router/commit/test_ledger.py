@@ -286,7 +286,7 @@ def test_answer_after_revocation_is_dropped() -> None:
     assert ledger.load() == (0, 0)
 
 
-def test_a_query_known_from_before_a_rebalance_is_not_asked_again() -> None:
+def test_a_query_known_before_a_rebalance_is_not_asked_again() -> None:
     ledger = owning(0)
     assert ledger.delivered(0, 0)
     ledger.released()
