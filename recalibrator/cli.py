@@ -82,9 +82,8 @@ def main() -> None:
     try:
         app()
     except ConfigError as error:
-        for fault in error.faults:
-            sys.stderr.write(f"{fault}\n")
-        sys.exit(ConfigError.exit_code)
+        sys.stderr.write(f"{error}\n")
+        sys.exit(error.exit_code)
 
 
 def _load(config: Path) -> Settings:

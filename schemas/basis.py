@@ -54,8 +54,18 @@ def prompt_digest(prompt: str) -> str:
 @lru_cache(maxsize=_KEPT)
 def basis_of(prompt: str, fields: tuple[str, ...], form: tuple[str, str, str, int], models: tuple[str, str]) -> Basis:
     """Return the basis of a workload's settings."""
-    in_order = (prompt_digest(prompt), fields, *form, *models)
-    return Basis.model_validate(dict(zip(Basis.model_fields, in_order, strict=True)))
+    api, decoding, uncertainty, max_tokens = form
+    small_model, large_model = models
+    return Basis(
+        prompt=prompt_digest(prompt),
+        fields=fields,
+        api=api,
+        decoding=decoding,
+        uncertainty=uncertainty,
+        max_tokens=max_tokens,
+        small_model=small_model,
+        large_model=large_model,
+    )
 
 
 def is_of_basis(mark: str | None, configured: str | None) -> bool:

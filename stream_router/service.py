@@ -89,7 +89,7 @@ class Service(RouterProcess):
         load = self._ledger.load()
         lag, not_taken = (dict(self._intake.lag), self._intake.not_taken) if self._intake else ({}, 0)
         self.metrics.gauge("uncommitted", load.uncommitted)
-        self.metrics.gauge("backlog", not_taken + sum(load))
+        self.metrics.gauge("backlog", not_taken + load.held)
         self.metrics.gauges["lag"].clear()
         for partition, behind in lag.items():
             self.metrics.gauge("lag", behind.records, partition=str(partition))
@@ -150,7 +150,8 @@ class Service(RouterProcess):
             if thread.is_alive():
                 await asyncio.to_thread(thread.join, patience_s)
         await self._router.close()
-        _log.info("ended", seconds=round(self._clock.monotonic() - began_s, 3), left_to_others=sum(self._ledger.load()))
+        seconds = round(self._clock.monotonic() - began_s, 3)
+        _log.info("ended", seconds=seconds, left_to_others=self._ledger.load().held)
 
     def _commit_the_rest(self, committer: CommitThread) -> None:
         deadline_s = self._clock.monotonic() + FINAL_COMMIT_S

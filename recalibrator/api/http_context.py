@@ -94,6 +94,7 @@ async def read_form(request: Request, limit: int) -> dict[str, str]:
         pairs = parse_qsl(body.decode("utf-8", "replace"), keep_blank_values=True, max_num_fields=_MOST_FIELDS)
     except ValueError:
         raise RequestRefused(400, "malformed_form", f"a form has at most {_MOST_FIELDS} fields") from None
+    # Of a name that is given twice the first value counts.
     return dict(reversed(pairs))
 
 

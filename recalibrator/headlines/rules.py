@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from datetime import datetime, timedelta
-from urllib.parse import quote
+from urllib.parse import quote, urlencode
 
 from recalibrator.headlines.facts import (
     LONG_SILENT,
@@ -291,7 +291,7 @@ def _bad_labels(status: WorkloadStatus, facts: Facts) -> Headline | None:
     trusted = () if facts.workload is None else facts.workload.trusted_labelers
     who = _listed(trusted) if trusted else "Somebody who gave none of these labels (no trusted_labelers are named)"
     act = f"{who} should answer the audits: that decides whether labels or models have gone wrong"
-    link = _labelling(status, "Answer the audits", "?reason=audit")
+    link = _labelling(status, "Answer the audits", reason="audit")
     effect += _price(status, facts)
     return _say(status, "bad_labels", f"Labels {what}", effect, act, since=since, link=link)
 
@@ -374,7 +374,7 @@ def _cheaper(status: WorkloadStatus, facts: Facts, rate: float) -> tuple[str, Li
         before = version.changed.get("escalation_rate", (None, None))[0]
         if isinstance(before, float) and before < rate:
             back = f"back to version {version.parent_version}"
-            link = _button(status, f"activate&version={version.parent_version}", f"Roll {back}")
+            link = _button(status, "activate", f"Roll {back}", version=version.parent_version)
             return f"If queries have not changed, roll {back}, which escalated {before:.1%}", link
     act = "See what cheaper thresholds would give, or compare with an earlier version"
     return act, _section(status, "versions", "Versions")
@@ -478,7 +478,7 @@ def _labeler(status: WorkloadStatus, facts: Facts) -> Headline | None:
     lost = sum(count for v in aside.values() if isinstance(count := v.get("labels"), int))
     cause, effect = f"Labels of {who} differ from everybody else's", f"{lost} are set aside{_price(status, facts)}"
     act = f"Ask {who} how they label; if their labels are right, believe them"
-    believe = _button(status, f"believe&labeler={quote(who, safe='')}", "Believe")
+    believe = _button(status, "believe", labeler=who)
     link = believe if len(aside) == 1 else _section(status, "labels", "Labels")
     return _say(status, "labeler_set_aside", cause, effect, act, since=since, link=link)
 
@@ -645,10 +645,10 @@ def _at(moment: datetime) -> str:
     return f"{moment:%d %b %H:%M} UTC"
 
 
-def _button(status: WorkloadStatus, action: str, label: str = "") -> Link:
-    """Return the link to an act, and what it is done with."""
-    href = f"/confirm?workload={quote(status.workload, safe='')}&action={action}"
-    return Link(label=label or action.replace("_", " ").capitalize(), href=href)
+def _button(status: WorkloadStatus, action: str, label: str = "", **more: object) -> Link:
+    """Return the link to an act; ``more`` is what it acts on."""
+    query = urlencode({"workload": status.workload, "action": action} | more, quote_via=quote, safe="")
+    return Link(label=label or action.replace("_", " ").capitalize(), href=f"/confirm?{query}")
 
 
 def _what_moved(status: WorkloadStatus, since: datetime | None) -> Link | None:
@@ -660,5 +660,6 @@ def _section(status: WorkloadStatus, name: str, label: str) -> Link:
     return Link(label=label, href=f"/workloads/{quote(status.workload, safe='')}#{name}")
 
 
-def _labelling(status: WorkloadStatus, label: str = "Label now", query: str = "") -> Link:
-    return Link(label=label, href=f"/workloads/{quote(status.workload, safe='')}/label{query}")
+def _labelling(status: WorkloadStatus, label: str = "Label now", reason: str = "") -> Link:
+    where = f"/workloads/{quote(status.workload, safe='')}/label"
+    return Link(label=label, href=f"{where}?reason={reason}" if reason else where)

@@ -40,6 +40,11 @@ class Load(NamedTuple):
     #: Queries answered and not committed.
     uncommitted: int
 
+    @property
+    def held(self) -> int:
+        """Queries that are taken and not committed."""
+        return self.in_flight + self.uncommitted
+
 
 class EntryState(Enum):
     """Where an entry is in its life."""

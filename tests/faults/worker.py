@@ -1,12 +1,13 @@
-"""A thread that works until it is closed; what ends it before is raised in whoever asks."""
+"""A thread that works until it is closed, and whose failure the caller sees."""
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from threading import Event, Thread
 
 
-class Worker:
-    """To be derived from: ``work`` is to end once :attr:`closing` is set."""
+class Worker(ABC):
+    """Derive from it, and define :meth:`work`."""
 
     def __init__(self, name: str) -> None:
         self.closing = Event()
@@ -16,18 +17,19 @@ class Worker:
     def start(self) -> None:
         self._thread.start()
 
+    @abstractmethod
     def work(self) -> None:
-        raise NotImplementedError
+        """Do the work, and return once :attr:`closing` is set."""
 
     def run(self) -> None:
         """Work in the thread."""
         try:
             self.work()
-        except Exception as error:  # noqa: BLE001 raised again in whoever waits
+        except Exception as error:  # noqa: BLE001 raised again by raise_failure
             self._failure = error
 
     def raise_failure(self) -> bool:
-        """Raise what has ended the thread; False where nothing has."""
+        """Raise the error that ended the thread; return False if none did."""
         if self._failure is not None:
             raise self._failure
         return False

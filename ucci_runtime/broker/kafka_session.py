@@ -53,6 +53,7 @@ def visible(properties: Mapping[str, Any], places: Collection[Place], closing: E
     ``places``: of records that were acknowledged. Raises BrokerError when a partition was not read up to its last place
     in time, or may not be read.
     """
+    # Of a partition that comes several times the latest entry stays: its lowest place, and its highest.
     first, last = dict(sorted(places, reverse=True)), dict(sorted(places))
     consumer = Consumer(outsider(properties) | {"enable.partition.eof": True, "auto.offset.reset": "error"})
     try:

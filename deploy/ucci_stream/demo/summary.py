@@ -77,7 +77,7 @@ def levers_of(
 def _whole_cost(query: PlannedQuery, routed: RoutedEvent, costs: ModelCosts) -> tuple[float, float]:
     """Return what the query costs with the same decision and whole calls, sequential and as in the paper."""
     small, large = whole_calls(query.recorded)
-    calls = [large] * (routed.large is not None)
+    calls = [] if routed.large is None else [large]
     cost = query_cost(costs, escalated=routed.decision.escalated, small=small, large=calls)
     return cost.sequential, cost.paper
 

@@ -157,7 +157,8 @@ class Stack:
     def _start_services(self) -> None:
         http_port, ports = self.settings.recalibrator.http_port, [pick_port() for _ in range(self.options.routers)]
         recalibrator = self._service("recalibrator", "recalibrator", {"UCCI_RECALIBRATOR__HTTP_PORT": str(http_port)})
-        for name, port in ((f"router-{index}", port) for index, port in enumerate(ports)):
+        for index, port in enumerate(ports):
+            name = f"router-{index}"
             environ = {"UCCI_ROUTER__INSTANCE_ID": name, "UCCI_ROUTER__HTTP_PORT": str(port)}
             self.routers.append(self._service("stream_router", name, environ))
         addresses = [f"http://127.0.0.1:{port}" for port in (http_port, *ports)]

@@ -162,8 +162,9 @@ _HELD = "; it holds until `ucci-stream unpin`"
 def outcome_line(answer: Mapping[str, Any]) -> str:
     """Return one sentence about an act that was done."""
     outcome, action = answer["outcome"], answer["action"]
-    now = f"version {outcome['version']} is {'on trial' if action in _ON_TRIAL else 'in force'}"
-    now = "no version is in force yet" if outcome["version"] is None else now
+    now = "no version is in force yet"
+    if outcome["version"] is not None:
+        now = f"version {outcome['version']} is {'on trial' if action in _ON_TRIAL else 'in force'}"
     held = _HELD if action == "pin" or (action == "activate" and answer.get("hold")) else ""
     return f"{answer['workload']}: {outcome['note']}: {now}{held}"
 

@@ -197,6 +197,12 @@ def kept_headers(headers: Iterable[Header]) -> list[Header]:
     return [one for one in headers if not one[0].startswith(_DLQ_PREFIX) and one[0] != REPLAY_OF]
 
 
+def is_replay(record: Record, letter: Letter) -> bool:
+    """Return whether a record is what a replay of the letter writes, key and value byte for byte."""
+    kept = letter.record
+    return (record.source.topic, record.key, record.value) == (letter.topic, kept.key, kept.value)
+
+
 def query_id(value: bytes | None) -> str | None:
     """Return a query's id, or None where there is none to be read."""
     try:
@@ -259,8 +265,8 @@ def replay_letters(
     replay = Replay(Counter(), Counter())
 
     def is_taken(letter: Letter, past: Past) -> bool:
-        why = refusal(letter, settings.topics.prefix, past)
-        replay.skipped.update(() if why is None else (why,))
+        if (why := refusal(letter, settings.topics.prefix, past)) is not None:
+            replay.skipped[why] += 1
         return why is None
 
     letters, size = [], 0
@@ -343,7 +349,7 @@ def _past(settings: Settings, letters: Sequence[Letter]) -> Past:
     for record in chain.from_iterable(records_since(settings, source, since, _GROUP) for source in sources):
         letter = letters_of.get(_text(dict(record.headers).get(REPLAY_OF)) or "")
         # Whoever may write to the topic may name any letter; only its own bytes there show that it was replayed.
-        if letter is not None and (record.source.topic, *record[2:4]) == (letter.topic, *letter.record[2:4]):
+        if letter is not None and is_replay(record, letter):
             replayed.add(letter.identity)
     has_queries = QUERIES.name(prefix) in sources
     results = records_since(settings, RESULTS.name(prefix), since, _GROUP) if has_queries else ()

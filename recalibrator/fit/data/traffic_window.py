@@ -234,11 +234,11 @@ class TrafficWindow:
         ``small``, ``large`` and ``degraded`` (the small answer where the large model was to answer) add up to all
         queries; latencies are sums over the calls that were answered, in seconds.
         """
-        queries, escalated, *others = (min(MAX_INTEGER, int(self.total[name])) for name in _SERVED)
+        whole = {name: min(MAX_INTEGER, int(self.total[name])) for name in _SERVED}
         return {
-            "small": max(0, queries - escalated),
-            "large": max(0, escalated - others[0]),
-            **dict(zip(_SERVED[2:], others, strict=True)),
+            "small": max(0, whole["queries"] - whole["escalated"]),
+            "large": max(0, whole["escalated"] - whole["degraded"]),
+            **{name: whole[name] for name in ("degraded", "small_calls", "large_calls")},
             **{name: round(self.total[name], _DIGITS) for name in ("small_latency_s", "large_latency_s")},
         }
 

@@ -117,15 +117,16 @@ class Trials(Part):
     def _keep(self, example: LabelledExample, of_this: bool) -> None:
         known = self._labels.get(example.query_id)
         # Of one query the highest revision counts; when all else is equal, withdrawing does.
-        rank = example.revision, to_us(example.labelled_at), example.retracted
+        revision, labelled_us, counts = example.revision, to_us(example.labelled_at), not example.retracted
+        rank = revision, labelled_us, not counts
         if known is not None and (known.revision, known.labelled_us, not known.counts) >= rank:
             return
         served, gold = example.served, example.gold_count
         assert served is not None
         assert gold is not None
         hits, size = min(served.true_positives, _PAIRS_MOST), min(served.predicted + gold, _PAIRS_MOST)
-        counts, wrong, asked = not example.retracted, not example.served_exact, _asked(example)
-        self._labels[example.query_id] = _Label(*rank[:2], counts, of_this, hits, size, wrong, asked)
+        wrong, asked = not example.served_exact, _asked(example)
+        self._labels[example.query_id] = _Label(revision, labelled_us, counts, of_this, hits, size, wrong, asked)
         while len(self._labels) > KEPT_LABELS:
             del self._labels[next(iter(self._labels))]
 

@@ -193,7 +193,7 @@ REFUSED = with_(commands=(*PAUSED.commands, outcome("refit", "bob", is_refused=T
 def test_each_change_is_logged_once(
     before: WorkloadStatus, after: WorkloadStatus, bad: set[str], good: set[str], facts: dict[str, Any]
 ) -> None:
-    """What is bad is told from what is good; facts are those of the lines together."""
+    """Bad news is marked as bad; the facts of all log lines together are those expected."""
     found = list(status_news(before, after))
     assert sorted((news.event, news.is_bad) for news in found) == sorted(
         [*((event, True) for event in bad), *((event, False) for event in good)]
