@@ -13,6 +13,7 @@ import tomllib
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from contextlib import closing, contextmanager, suppress
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from threading import Lock
 from typing import NamedTuple
@@ -221,8 +222,7 @@ class Arena:
         deadline_s = time.monotonic() + timeout_s
         while time.monotonic() < deadline_s:
             seen = self._counts.examples
-            self.archive.wait_for(lambda: False, SILENCE_S)
-            if self._counts.examples == seen:
+            if not self.archive.wait_for(partial(self._counts.has_more_than, seen), SILENCE_S):
                 return True
         return False
 
@@ -290,6 +290,10 @@ class Consequences:
             take = getattr(self, f"_take_{record.place.topic.replace('-', '_')}", None)
             if take is not None and record.value is not None:
                 take(record)
+
+    def has_more_than(self, examples: int) -> bool:
+        """Whether the join has written more examples than these."""
+        return self.examples > examples
 
     def are_complete(self, acknowledged: set[str], labels: set[str], excused: set[Place]) -> bool:
         """Whether every query is answered, every label is used and everything is folded, excused inputs aside."""
