@@ -37,8 +37,11 @@ def kernel_sums(rows: Floats, width: int) -> Floats:
     # 140 MB that a process without the fit does without.
     from scipy.ndimage import uniform_filter1d
 
-    once = uniform_filter1d(rows, width, mode="constant")
-    return np.asarray(uniform_filter1d(once, width, mode="constant") * width)
+    sums = np.empty_like(rows)
+    for source in (rows, sums):
+        uniform_filter1d(source, width, mode="constant", output=sums)
+    sums *= width
+    return sums
 
 
 @lru_cache(maxsize=8)
