@@ -2,28 +2,13 @@
 
 from __future__ import annotations
 
-import re
+from ucci_runtime.metrics import metric_table
 
-from ucci_runtime.metrics import MetricSpec
-
-PREFIX = "ucci_recalibrator_"
 LATENCY_BUCKETS_S = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0)
 
-_ROW = re.compile(r"(\w+)(?:\[([\w,]+)\])? (counter|gauge|histogram) ([^:]+): (.+)")
-
-
-def _table(text: str, *labels: str) -> tuple[MetricSpec, ...]:
-    """Read ``name[labels] kind unit: help`` of each line; an indented one goes on. ``labels``: those of every row."""
-    made = []
-    for row in text.strip().replace("\n    ", " ").splitlines():
-        found = _ROW.fullmatch(row)
-        assert found is not None, row
-        name, own, kind, unit, said = map(str, found.groups(""))
-        made.append(MetricSpec(name, kind, unit, said, (*labels, *filter(None, own.split(",")))))  # type: ignore[arg-type]  # matched
-    return tuple(made)
-
-
-SPECS = _table("""
+SPECS = metric_table(
+    "ucci_recalibrator_",
+    """
 results[workload] counter result: Results taken by the join.
 examples[workload,retracted] counter example: Labelled examples sent to the fit; retracted takes one back.
 join_notes[note] counter event: What the join noticed: duplicates, conflicting results, stale revisions, disagreement,
@@ -58,12 +43,12 @@ commands[action] counter command: Commands taken over HTTP and acknowledged.
 notifications[webhook,outcome] counter notification: Notifications by webhook: delivered, retried, refused for good,
     given up, or dropped from a full queue.
 view_records_ignored[topic] counter record: Records that the API could not show.
-""")
-
-WORKLOAD_PREFIX = "ucci_workload_"
+""",
+)
 
 #: What the status says of each workload, from every process that runs the API; names without prefix and ``_total``.
-WORKLOAD_SPECS = _table(
+WORKLOAD_SPECS = metric_table(
+    "ucci_workload_",
     """
 state[state] gauge bool: 1 for the state that the workload is in, 0 for the others.
 status_timestamp_seconds gauge second: When the fit wrote the status, in Unix time.
@@ -123,28 +108,15 @@ dead_letters[stage,reason] gauge record: Dead letters of the last day, at most t
     "workload",
 )
 
-SERVICE_PREFIX = "ucci_"
-
 #: How far the services are behind, over all instances.
-BACKLOG_SPECS = _table("""
+BACKLOG_SPECS = metric_table(
+    "ucci_",
+    """
 backlog_records[topic] gauge record: Records on a topic that all its readers have yet to take.
 backlog_seconds[topic] gauge second: How old the newest record taken of a topic is.
 kafka_contact_timestamp_seconds gauge second: When this API last heard Kafka, in Unix time.
-""")
+""",
+)
 
-
-def exposed_name(spec: MetricSpec, prefix: str = PREFIX) -> str:
-    """Return the name under which a metric is scraped.
-
-    Examples
-    --------
-    >>> exposed_name(SPECS[0])
-    'ucci_recalibrator_results_total'
-    """
-    return prefix + spec.name + ("_total" if spec.kind == "counter" else "")
-
-
-def status_metrics() -> dict[str, MetricSpec]:
-    """Return what is scraped of the statuses, by name."""
-    tables = ((WORKLOAD_PREFIX, WORKLOAD_SPECS), (SERVICE_PREFIX, BACKLOG_SPECS))
-    return {exposed_name(spec, prefix): spec for prefix, specs in tables for spec in specs}
+#: What is scraped of the statuses.
+STATUS_SPECS = (*WORKLOAD_SPECS, *BACKLOG_SPECS)

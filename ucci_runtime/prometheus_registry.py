@@ -13,20 +13,19 @@ from ucci_runtime.metrics import MetricSpec
 class MetricRegistry:
     """The metrics of one table, in a registry of their own, so that two services in one process share no counts."""
 
-    def __init__(self, specs: Iterable[MetricSpec], prefix: str, buckets: Sequence[float]) -> None:
+    def __init__(self, specs: Iterable[MetricSpec], buckets: Sequence[float]) -> None:
         self.registry = CollectorRegistry()
         self.counters: dict[str, Counter] = {}
         self.gauges: dict[str, Gauge] = {}
         self.histograms: dict[str, Histogram] = {}
         for spec in specs:
-            name = spec.name.removeprefix(prefix).removesuffix("_total")
-            described = (prefix + name, spec.help, spec.labels)
+            described = (spec.prefix + spec.name, spec.help, spec.labels)
             if spec.kind == "counter":
-                self.counters[name] = Counter(*described, registry=self.registry)
+                self.counters[spec.name] = Counter(*described, registry=self.registry)
             elif spec.kind == "gauge":
-                self.gauges[name] = Gauge(*described, registry=self.registry)
+                self.gauges[spec.name] = Gauge(*described, registry=self.registry)
             else:
-                self.histograms[name] = Histogram(*described, registry=self.registry, buckets=buckets)
+                self.histograms[spec.name] = Histogram(*described, registry=self.registry, buckets=buckets)
 
     def count(self, name: str, amount: float = 1.0, **labels: str) -> None:
         """Add to a counter, or observe a duration in a histogram. Raises KeyError when the table has no such metric."""

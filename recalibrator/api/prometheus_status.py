@@ -19,7 +19,7 @@ from pydantic import JsonValue
 
 from recalibrator.api.read_model.status_documents import StatusDocuments
 from recalibrator.headlines.facts import details
-from recalibrator.metrics import BACKLOG_SPECS, SERVICE_PREFIX, WORKLOAD_PREFIX, WORKLOAD_SPECS
+from recalibrator.metrics import STATUS_SPECS
 from schemas.calibration import BUDGET, CAP, FIELD_PREFIX, QUALITY, Interval
 from schemas.status import DriftState, ModelHealth, WorkloadState, WorkloadStatus, that_answer
 from schemas.topics import TOPICS
@@ -42,18 +42,17 @@ class StatusMetrics(Collector):
     def collect(self) -> Iterable[Metric]:
         """Yield every metric of the tables, with a sample for each workload of which it is known."""
         now = self._now()
-        families = {spec.name: _family(WORKLOAD_PREFIX, spec) for spec in WORKLOAD_SPECS}
-        behind = {spec.name: _family(SERVICE_PREFIX, spec) for spec in BACKLOG_SPECS}
+        families = {spec.name: _family(spec) for spec in STATUS_SPECS}
         for number, workload in enumerate(self._workloads):
             own, backlog = self._samples(workload, now)
             for sample in own:
                 families[sample.name].add_metric((workload, *sample.labels), sample.value)
             # The same in every workload's status.
             for sample in backlog if number == 0 else ():
-                behind[sample.name].add_metric(sample.labels, sample.value)
+                families[sample.name].add_metric(sample.labels, sample.value)
         if (heard := self._documents.headlines.heard()) is not None:
-            behind["kafka_contact_timestamp_seconds"].add_metric((), heard.at.timestamp())
-        yield from (*families.values(), *behind.values())
+            families["kafka_contact_timestamp_seconds"].add_metric((), heard.at.timestamp())
+        yield from families.values()
 
     def _samples(self, workload: str, now: datetime) -> tuple[list[Sample], list[Sample]]:
         """Return a workload's samples; a document that is the same bytes is not parsed again."""
@@ -65,9 +64,9 @@ class StatusMetrics(Collector):
         return known[1:]
 
 
-def _family(prefix: str, spec: MetricSpec) -> CounterMetricFamily | GaugeMetricFamily:
+def _family(spec: MetricSpec) -> CounterMetricFamily | GaugeMetricFamily:
     kind = CounterMetricFamily if spec.kind == "counter" else GaugeMetricFamily
-    return kind(prefix + spec.name, spec.help, labels=spec.labels)
+    return kind(spec.prefix + spec.name, spec.help, labels=spec.labels)
 
 
 _MOST_DETECTORS, _MOST_REASONS = 32, 20

@@ -170,11 +170,10 @@ def _kafka_clients() -> dict[str, Any]:
 
 
 def _metrics() -> dict[str, Any]:
-    router = {spec.name: spec for spec in router_metrics.SPECS}
-    fit = {recalibrator_metrics.exposed_name(spec): spec for spec in recalibrator_metrics.SPECS}
+    specs = (*router_metrics.SPECS, *recalibrator_metrics.SPECS, *recalibrator_metrics.STATUS_SPECS)
     return {
-        name: {"kind": spec.kind, "unit": spec.unit, "labels": list(spec.labels)}
-        for name, spec in sorted((router | fit | recalibrator_metrics.status_metrics()).items())
+        spec.exposed: {"kind": spec.kind, "unit": spec.unit, "labels": list(spec.labels)}
+        for spec in sorted(specs, key=lambda spec: spec.exposed)
     }
 
 

@@ -5,21 +5,24 @@ from __future__ import annotations
 import pytest
 from prometheus_client import generate_latest
 
-from ucci_runtime.metrics import MetricSpec
+from ucci_runtime.metrics import metric_table
 from ucci_runtime.prometheus_registry import MetricRegistry
 
-SPECS = (
-    MetricSpec("shop_sales_total", "counter", "sale", "Sales.", ("kind",)),
-    MetricSpec("returns", "counter", "sale", "Returns."),
-    MetricSpec("visits", "counter", "visit", "Visits.", ("shop", "day")),
-    MetricSpec("open", "gauge", "bool", "1 while open."),
-    MetricSpec("wait_seconds", "histogram", "second", "Waits."),
+SPECS = metric_table(
+    "shop_",
+    """
+sales[kind] counter sale: Sales.
+returns counter sale: Returns.
+visits[shop,day] counter visit: Visits.
+open gauge bool: 1 while open.
+wait_seconds histogram second: Waits.
+""",
 )
 
 
 @pytest.fixture
 def metrics() -> MetricRegistry:
-    return MetricRegistry(SPECS, "shop_", (1.0, 5.0))
+    return MetricRegistry(SPECS, (1.0, 5.0))
 
 
 def test_metrics_are_scraped_under_the_prefix(metrics: MetricRegistry) -> None:

@@ -52,11 +52,11 @@ def page() -> str:
     parts = (
         _INTRODUCTION,
         "## Router\n",
-        _table((spec.name, spec) for spec in router_metrics.SPECS),
+        _table(router_metrics.SPECS),
         "## Recalibrator\n",
-        _table((recalibrator_metrics.exposed_name(spec), spec) for spec in recalibrator_metrics.SPECS),
+        _table(recalibrator_metrics.SPECS),
         _STATUSES,
-        _table(recalibrator_metrics.status_metrics().items()),
+        _table(recalibrator_metrics.STATUS_SPECS),
         _ALERTS,
         _alerts(),
         _SUGGESTED,
@@ -64,11 +64,11 @@ def page() -> str:
     return "\n".join(parts)
 
 
-def _table(rows: Iterable[tuple[str, MetricSpec]]) -> str:
+def _table(specs: Iterable[MetricSpec]) -> str:
     lines = ["| Name | Kind | Unit | Labels | What it shows |", "| --- | --- | --- | --- | --- |"]
-    for name, spec in rows:
+    for spec in specs:
         labels = ", ".join(f"`{label}`" for label in spec.labels)
-        lines.append(f"| `{name}` | {spec.kind} | {spec.unit} | {labels} | {spec.help} |")
+        lines.append(f"| `{spec.exposed}` | {spec.kind} | {spec.unit} | {labels} | {spec.help} |")
     return "\n".join(lines) + "\n"
 
 

@@ -26,9 +26,8 @@ SUFFIXES = ("_bucket", "_sum", "_count")
 
 def known() -> dict[str, set[str]]:
     """Return the labels of each metric of ours, by exposed name."""
-    found = {spec.name: set(spec.labels) for spec in router_metrics.SPECS}
-    found |= {recalibrator_metrics.exposed_name(spec): set(spec.labels) for spec in recalibrator_metrics.SPECS}
-    return found | {name: set(spec.labels) for name, spec in recalibrator_metrics.status_metrics().items()}
+    specs = (*router_metrics.SPECS, *recalibrator_metrics.SPECS, *recalibrator_metrics.STATUS_SPECS)
+    return {spec.exposed: set(spec.labels) for spec in specs}
 
 
 def selectors(node: Any) -> Iterator[Any]:

@@ -101,8 +101,8 @@ def test_metrics_say_what_the_status_says(api: Api) -> None:
 def test_what_alerts_rest_on_is_scraped(api: Api) -> None:
     """Every name in an alert's expression stands in the scrape, or in the tables of what the services count."""
     api.letters.take(None, b"{}", {"dlq.stage": b"join", "dlq.reason": b"not_json"}, int(START.timestamp() * 1_000))
-    counted = {recalibrator_metrics.exposed_name(spec) for spec in recalibrator_metrics.SPECS}
-    known = counted | {spec.name for spec in router_metrics.SPECS} | {name for name, _ in scraped(api)}
+    counted = {spec.exposed for spec in (*recalibrator_metrics.SPECS, *router_metrics.SPECS)}
+    known = counted | {name for name, _ in scraped(api)}
     rules = (ROOT / "deploy/monitoring/rules.yml").read_text(encoding="utf-8")
     wanted = {name for line in rules.splitlines() if "alert:" not in line for name in re.findall(r"\bucci_\w+", line)}
     wanted.remove("ucci_workload_target_binds")  # of targets with a limit, which this one has not
