@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 from typing import Annotated
@@ -19,28 +18,23 @@ from recalibrator.service import Service, run_until_signalled
 from recalibrator.stage import StageName
 from schemas.errors import ConfigError, UcciError
 from schemas.settings import Settings
-from schemas.settings_text import load_settings, render_settings
+from schemas.settings_text import load_settings
 from ucci_runtime.broker.kafka_broker import kafka_connect
 from ucci_runtime.broker.kafka_properties import require_kafka
-from ucci_runtime.cli import echo_warnings, require_extra, version_option
+from ucci_runtime.cli import (
+    ConfigOption,
+    LogFormatOption,
+    command_app,
+    leave,
+    require_extra,
+    run_service_command,
+    show_settings,
+)
 from ucci_runtime.process import LogFormat, configure_logging, log_settings_warnings, raise_file_limit
 
-app = typer.Typer(
-    help="Keep the cascade calibrated. Start with: recalibrator run --config ucci.toml",
-    no_args_is_help=True,
-    add_completion=False,
-    pretty_exceptions_enable=False,
-)
+app = command_app("recalibrator", "Keep the cascade calibrated. Start with: recalibrator run --config ucci.toml")
 
-VersionOption = Annotated[bool, version_option("recalibrator")]
-ConfigOption = Annotated[Path, typer.Option("--config", help="Path of ucci.toml.")]
 StageOption = Annotated[list[StageName] | None, typer.Option("--stage", help="Run this stage alone; may be repeated.")]
-LogFormatOption = Annotated[LogFormat, typer.Option("--log-format", help="console for people, json for machines.")]
-
-
-@app.callback()
-def options(version: VersionOption = False) -> None:
-    """Take the options that stand before a subcommand."""
 
 
 @app.command()
@@ -63,7 +57,15 @@ def run(
     settings = _load(config)
     configure_logging(log_format)
     log_settings_warnings(settings)
-    raise typer.Exit(_run(settings, stages, partial(_load, config)))
+    raise_file_limit()
+    service = Service(settings, kafka_connect(settings, "recalibrator"), stages)
+    code = 0
+    try:
+        run_until_signalled(service, partial(_load, config))
+    except (UcciError, OSError) as error:
+        sys.stderr.write(f"{error}\n")
+        code = int(getattr(error, "exit_code", 1))
+    leave(code, hangs=service.hangs)
 
 
 @app.command("check-config")
@@ -72,18 +74,12 @@ def check_config(config: ConfigOption = Path("ucci.toml")) -> None:
 
     Example: recalibrator check-config --config ucci.toml
     """
-    settings = _load(config)
-    echo_warnings(settings)
-    sys.stdout.write(render_settings(settings))
+    show_settings(_load(config))
 
 
 def main() -> None:
     """Run the command and end the process with its exit code."""
-    try:
-        app()
-    except ConfigError as error:
-        sys.stderr.write(f"{error}\n")
-        sys.exit(error.exit_code)
+    run_service_command(app)
 
 
 def _load(config: Path) -> Settings:
@@ -92,25 +88,6 @@ def _load(config: Path) -> Settings:
         raise ConfigError(["workloads: none is configured; add a table [workloads.NAME]"])
     require_kafka(settings)
     return settings
-
-
-def _run(settings: Settings, stages: frozenset[StageName], read: Callable[[], Settings]) -> int:
-    raise_file_limit()
-    service = Service(settings, kafka_connect(settings, "recalibrator"), stages)
-    code = 0
-    try:
-        run_until_signalled(service, read)
-    except ConfigError:
-        raise
-    except (UcciError, OSError) as error:
-        sys.stderr.write(f"{error}\n")
-        code = int(getattr(error, "exit_code", 1))
-    if service.hangs:
-        # A call into the client library that never returns would also hold up the interpreter's own end.
-        sys.stdout.flush()
-        sys.stderr.flush()
-        os._exit(code)
-    return code
 
 
 if __name__ == "__main__":

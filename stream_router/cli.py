@@ -12,13 +12,13 @@ import sys
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, NoReturn
 
 import typer
 
-from schemas.errors import ConfigError, UcciError
+from schemas.errors import UcciError
 from schemas.settings import Settings
-from schemas.settings_text import load_settings, render_settings, require_models
+from schemas.settings_text import load_settings, require_models
 from stream_router.model_client.http_probe import probe_settings
 from stream_router.otel_tracing import Tracing, configured_tracing
 from stream_router.ports import Answerer, Calibrations
@@ -27,7 +27,7 @@ from stream_router.prometheus_metrics import Metrics
 from stream_router.service import Service
 from ucci_runtime.broker.kafka_broker import kafka_connect
 from ucci_runtime.broker.kafka_properties import require_kafka
-from ucci_runtime.cli import echo_warnings, version_option
+from ucci_runtime.cli import ConfigOption, LogFormatOption, command_app, leave, run_service_command, show_settings
 from ucci_runtime.clock import Clock
 from ucci_runtime.process import (
     LogFormat,
@@ -37,22 +37,11 @@ from ucci_runtime.process import (
     search_cycles_seldom,
 )
 
-app = typer.Typer(
-    help="Answer queries with a cascade of two models. Start with: stream-router run --config ucci.toml",
-    no_args_is_help=True,
-    add_completion=False,
-    pretty_exceptions_enable=False,
+app = command_app(
+    "stream-router", "Answer queries with a cascade of two models. Start with: stream-router run --config ucci.toml"
 )
 
-VersionOption = Annotated[bool, version_option("stream-router")]
-ConfigOption = Annotated[Path, typer.Option("--config", help="Path of ucci.toml.")]
 ProbeOption = Annotated[bool, typer.Option("--probe", help="Ask each model one query too; exit 1 on a fault.")]
-LogFormatOption = Annotated[LogFormat, typer.Option("--log-format", help="console for people, json for machines.")]
-
-
-@app.callback()
-def options(version: VersionOption = False) -> None:
-    """Take the options that stand before a subcommand."""
 
 
 @app.command()
@@ -63,7 +52,7 @@ def run(config: ConfigOption = Path("ucci.toml"), log_format: LogFormatOption = 
 
     Example: stream-router run --config ucci.toml --log-format json
     """
-    raise typer.Exit(_run(config, log_format))
+    _run(config, log_format)
 
 
 @app.command()
@@ -74,7 +63,7 @@ def serve(config: ConfigOption = Path("ucci.toml"), log_format: LogFormatOption 
 
     Example: stream-router serve --config ucci.toml --log-format json
     """
-    raise typer.Exit(_run(config, log_format, is_gateway=True))
+    _run(config, log_format, is_gateway=True)
 
 
 @app.command("check-config")
@@ -84,8 +73,7 @@ def check_config(config: ConfigOption = Path("ucci.toml"), probe: ProbeOption = 
     Example: stream-router check-config --config ucci.toml --probe
     """
     settings = _load(config)
-    echo_warnings(settings)
-    sys.stdout.write(render_settings(settings))
+    show_settings(settings)
     if probe:
         raise typer.Exit(int(echo_probe(settings)))
 
@@ -105,11 +93,7 @@ def echo_probe(settings: Settings) -> bool:
 
 def main() -> None:
     """Run the command and end the process with its exit code."""
-    try:
-        app()
-    except ConfigError as error:
-        sys.stderr.write(f"{error}\n")
-        sys.exit(error.exit_code)
+    run_service_command(app)
 
 
 def _load(config: Path) -> Settings:
@@ -119,17 +103,17 @@ def _load(config: Path) -> Settings:
     return settings
 
 
-def _run(config: Path, log_format: LogFormat, *, is_gateway: bool = False) -> int:
+def _run(config: Path, log_format: LogFormat, *, is_gateway: bool = False) -> NoReturn:
     settings = _load(config)
     configure_logging(log_format)
     log_settings_warnings(settings)
     raise_file_limit(settings.gateway.max_connections if is_gateway else 0)
     port = "gateway.http_port" if is_gateway else "router.http_port"
-    return _until_signalled(partial(_service, settings, is_gateway=is_gateway), partial(_load, config), port)
+    _until_signalled(partial(_service, settings, is_gateway=is_gateway), partial(_load, config), port)
 
 
-def _until_signalled(build: Callable[[Tracing], RouterProcess], read: Callable[[], Settings], port: str) -> int:
-    """Run what is built until it ends; return the exit code. ``port`` is the setting to name where it is taken."""
+def _until_signalled(build: Callable[[Tracing], RouterProcess], read: Callable[[], Settings], port: str) -> NoReturn:
+    """Run what is built until it ends, and end the process. ``port`` is the setting to name where it is taken."""
     service: RouterProcess | None = None
     code = 0
     try:
@@ -142,12 +126,7 @@ def _until_signalled(build: Callable[[Tracing], RouterProcess], read: Callable[[
     except UcciError as error:
         sys.stderr.write(f"{error}\n")
         code = error.exit_code
-    if service is not None and service.hangs:
-        # A call into the client library that never returns would also hold up the interpreter's own end.
-        sys.stdout.flush()
-        sys.stderr.flush()
-        os._exit(code)
-    return code
+    leave(code, hangs=service is not None and service.hangs)
 
 
 def _service(settings: Settings, tracing: Tracing, *, is_gateway: bool) -> RouterProcess:

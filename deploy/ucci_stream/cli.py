@@ -22,7 +22,7 @@ from schemas.settings import Settings
 from schemas.settings_text import render_settings, require_models, settings_warnings
 from schemas.status import LabelPlan
 from schemas.topics import OBSERVATIONS
-from ucci_runtime.cli import require_extra, version_option
+from ucci_runtime.cli import command_app, require_extra
 from ucci_runtime.process import LogFormat, configure_logging
 from ucci_stream.label_tools.commands import scores_app, studio_app
 from ucci_stream.operate.commands import Api, acts_app, letters_app, notify_app
@@ -49,11 +49,10 @@ if TYPE_CHECKING:
     from ucci_stream.topics.feed import Fed
     from ucci_stream.topics.outcomes import Wanted
 
-app = typer.Typer(
-    help="Stream queries through an LLM cascade that recalibrates itself. Start with: ucci-stream demo",
-    no_args_is_help=True,
-    add_completion=False,
-    pretty_exceptions_enable=False,
+app = command_app(
+    "ucci-stream",
+    "Stream queries through an LLM cascade that recalibrates itself. Start with: ucci-stream demo",
+    partial(configure_logging, LogFormat.CONSOLE),  # standard output is for the outcome
 )
 topics_app = typer.Typer(help="Create or check the topics. Example: ucci-stream topics create", no_args_is_help=True)
 app.add_typer(topics_app, name="topics")
@@ -76,14 +75,6 @@ WaitOption = Annotated[bool, typer.Option("--wait", help="Wait for the outcome o
 WaitTimeoutOption = Annotated[
     float, typer.Option(min=0.1, help="With --wait: seconds without any outcome that end the wait.")
 ]
-
-VersionOption = Annotated[bool, version_option("ucci-stream")]
-
-
-@app.callback()
-def options(_version: VersionOption = False) -> None:
-    """Take the options that stand before a subcommand."""
-    configure_logging(LogFormat.CONSOLE)  # standard output is for the outcome
 
 
 @app.command()
