@@ -32,7 +32,8 @@ from typing import Any
 import structlog
 
 from research.results_json import tell
-from schemas.settings import ModelEndpoint, WorkloadSettings
+from schemas.settings import WorkloadSettings
+from schemas.settings_workload import ModelEndpoint
 from stream_router.errors import CallError, ServerDownError
 from stream_router.model_client.concurrency_limit import ConcurrencyLimit
 from stream_router.model_client.http_client import ModelClient

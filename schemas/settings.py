@@ -32,39 +32,10 @@ from schemas.settings_section import (
     long_enough,
 )
 from schemas.settings_workload import (
-    TEXT_PLACEHOLDER,
-    HandoffSettings,
-    LabelAllowance,
-    ModelEndpoint,
-    Sampling,
     WorkloadSettings,
 )
 
-__all__ = [
-    "BOOTSTRAP_KEY",
-    "DEFAULT_BOOTSTRAP",
-    "LOOPBACK_HOSTS",
-    "REREAD",
-    "TEXT_PLACEHOLDER",
-    "ApiKey",
-    "CalibrationSettings",
-    "CallerKey",
-    "GatewaySettings",
-    "HandoffSettings",
-    "LabelAllowance",
-    "ModelEndpoint",
-    "NoticeKind",
-    "NotifySettings",
-    "RecalibratorSettings",
-    "RouterSettings",
-    "Sampling",
-    "Section",
-    "Settings",
-    "TopicSettings",
-    "Webhook",
-    "WorkloadSettings",
-    "dotted_properties",
-]
+__all__ = ["Settings", "WorkloadSettings"]
 
 BOOTSTRAP_KEY = "bootstrap.servers"
 DEFAULT_BOOTSTRAP = "127.0.0.1:9092"

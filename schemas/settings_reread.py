@@ -1,6 +1,6 @@
 """Which settings of a new file a running service takes over, which wait for a restart, and what it says it runs with.
 
-A setting that may be taken over is marked where it is defined (:data:`schemas.settings.REREAD`).
+A setting that may be taken over is marked where it is defined (:data:`schemas.settings_section.REREAD`).
 """
 
 from __future__ import annotations
@@ -14,8 +14,9 @@ from pydantic.fields import FieldInfo
 
 from schemas.basis import prompt_digest
 from schemas.errors import ConfigError
-from schemas.settings import REREAD, Section, Settings
+from schemas.settings import Settings
 from schemas.settings_environment import value_type
+from schemas.settings_section import REREAD, Section
 from schemas.settings_text import shown
 
 OF_ROUTER: tuple[str, ...] = ("kafka", "topics", "router", "calibration", "workloads", "default_workload")

@@ -15,7 +15,7 @@ from hashlib import sha256
 from urllib.parse import urlsplit
 
 from schemas.errors import UcciError, one_line
-from schemas.settings import LOOPBACK_HOSTS, CallerKey
+from schemas.settings_section import LOOPBACK_HOSTS, CallerKey
 
 _MAX_FIELD_CHARS = 100
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Literal
 
-from schemas.settings import ApiKey
+from schemas.settings_section import ApiKey
 from ucci_runtime.refusals import KeyRing, Quotas, RequestRefused, is_added_by_browsers, is_cross_site, presented_key
 
 Scope = Literal["read", "feedback", "relay", "admin"]

@@ -17,7 +17,7 @@ from research.handoff.pool import OFF, Pool
 from research.paper.intervals import interval
 from schemas import LabelledExample, OutcomeCounts
 from schemas.basis import Granularity
-from schemas.settings import HandoffSettings
+from schemas.settings_workload import HandoffSettings
 
 CHUNK = 2_000
 """Queries between two looks at the guard's labels."""

@@ -15,7 +15,8 @@ from schemas.costs import ModelCosts
 from schemas.draws import drawn_as, mark_of
 from schemas.errors import ConfigError
 from schemas.routed import ModelRole, QueryEvent, RoutedEvent
-from schemas.settings import ModelEndpoint, Settings, WorkloadSettings
+from schemas.settings import Settings, WorkloadSettings
+from schemas.settings_workload import ModelEndpoint
 from schemas.status import ModelHealth
 from stream_router.cascade.handoff import HandoffLever
 from stream_router.cascade.lever import Asked, Lever, RunEnd, TrialLever

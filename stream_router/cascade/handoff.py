@@ -18,7 +18,8 @@ from pydantic_core import from_json
 from schemas.basis import Handoff, handoff_name
 from schemas.entities import equal
 from schemas.routed import DecisionReason, QueryHandoff, RoutedEvent
-from schemas.settings import HandoffSettings, WorkloadSettings
+from schemas.settings import WorkloadSettings
+from schemas.settings_workload import HandoffSettings
 from stream_router.cascade.lever import Asked, Drawn, Lever, RunEnd
 from stream_router.ports import CascadeMetrics, TokenMark
 

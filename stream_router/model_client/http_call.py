@@ -12,7 +12,7 @@ from contextlib import asynccontextmanager
 
 import aiohttp
 
-from schemas.settings import ModelEndpoint
+from schemas.settings_workload import ModelEndpoint
 from stream_router.errors import (
     CallError,
     MalformedReplyError,

@@ -24,7 +24,7 @@ from math import inf
 
 import structlog
 
-from schemas.settings import ModelEndpoint
+from schemas.settings_workload import ModelEndpoint
 from schemas.status import ModelHealth
 from stream_router.errors import (
     BusyError,

@@ -14,8 +14,9 @@ from dataclasses import dataclass, field, replace
 from typing import Literal, NamedTuple
 
 from schemas.routed import ModelRole
-from schemas.settings import ModelEndpoint, Settings, WorkloadSettings
+from schemas.settings import Settings, WorkloadSettings
 from schemas.settings_text import doubt_of_order
+from schemas.settings_workload import ModelEndpoint
 from stream_router.errors import CallError, MisconfiguredError, RefusedError
 from stream_router.model_client.answer import parse_answer
 from stream_router.model_client.http_call import ModelConnection

@@ -12,7 +12,8 @@ from typing import Any
 
 from pydantic_core import to_json
 
-from schemas.settings import TEXT_PLACEHOLDER, ModelEndpoint, WorkloadSettings
+from schemas.settings import WorkloadSettings
+from schemas.settings_workload import TEXT_PLACEHOLDER, ModelEndpoint
 from stream_router.model_client.uncertainty import SIGNALS, UncertaintySignal
 
 #: Alternatives that a margin needs.

@@ -31,7 +31,7 @@ from schemas.calibration import CalibrationMap
 from schemas.command import Command
 from schemas.feedback import FeedbackEvent
 from schemas.routed import ModelRun, QueryHandoff
-from schemas.settings import HandoffSettings
+from schemas.settings_workload import HandoffSettings
 from schemas.topics import (
     CALIBRATION,
     CALIBRATION_HISTORY,

@@ -11,7 +11,8 @@ from typing import Any
 
 import pytest
 
-from schemas.settings import ModelEndpoint, WorkloadSettings
+from schemas.settings import WorkloadSettings
+from schemas.settings_workload import ModelEndpoint
 from stream_router.model_client.http_client import ModelClient
 from stream_router.model_client.request import ModelRequest, build_probe, build_request
 from stream_router.ports import ServerName

@@ -13,8 +13,9 @@ from typing import Any, get_args, get_origin
 from pydantic import BaseModel
 from pydantic.fields import FieldInfo
 
-from schemas.settings import BOOTSTRAP_KEY, DEFAULT_BOOTSTRAP, REREAD, Settings
+from schemas.settings import BOOTSTRAP_KEY, DEFAULT_BOOTSTRAP, Settings
 from schemas.settings_environment import BOOTSTRAP_VARIABLE, ENVIRONMENT_PREFIX, value_type
+from schemas.settings_section import REREAD
 from schemas.topics import ROOMY_MAX_MESSAGE_BYTES, TOPICS, Topic
 from tools.docs.numpydoc import parameter_texts, summary
 

@@ -13,8 +13,9 @@ from typing import NamedTuple
 
 from schemas.errors import ConfigError
 from schemas.routed import ModelRole
-from schemas.settings import TEXT_PLACEHOLDER, ModelEndpoint, Settings
+from schemas.settings import Settings
 from schemas.settings_text import parse_settings, require_models, settings_warnings
+from schemas.settings_workload import TEXT_PLACEHOLDER, ModelEndpoint
 from stream_router.errors import CallError
 from stream_router.model_client.http_call import ModelConnection
 from stream_router.model_client.http_probe import ROLES, SAMPLE_TEXT, probe_workload

@@ -23,7 +23,8 @@ from typing import Any, NamedTuple
 
 from schemas.errors import ConfigError, UcciError
 from schemas.routed import ModelRole, ModelRun
-from schemas.settings import ModelEndpoint, WorkloadSettings
+from schemas.settings import WorkloadSettings
+from schemas.settings_workload import ModelEndpoint
 from stream_router.errors import CallError, RefusedError, ServerDownError
 from stream_router.model_client.answer import failed_run, parse_answer
 from stream_router.model_client.http_client import ModelClient

@@ -12,7 +12,7 @@ from recalibrator.fit.decide.threshold import Affordable
 from recalibrator.fit.method_constants import MethodConstants
 from schemas.calibration import BudgetStanding, LabelShares
 from schemas.event import to_us
-from schemas.settings import LabelAllowance
+from schemas.settings_workload import LabelAllowance
 from schemas.traffic import TrafficSummary, VersionTraffic
 
 _LAGS_AVERAGED = 4

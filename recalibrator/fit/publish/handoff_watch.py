@@ -21,7 +21,7 @@ from schemas.calibration import Interval
 from schemas.event import MAX_INTEGER
 from schemas.labelled import LabelledExample
 from schemas.routed import DecisionReason
-from schemas.settings import HandoffSettings
+from schemas.settings_workload import HandoffSettings
 from schemas.status import HandoffStatus
 from schemas.traffic import TrafficSummary
 

@@ -11,8 +11,9 @@ import pytest
 import yaml
 
 from schemas.errors import ConfigError
-from schemas.settings import ModelEndpoint, Settings
+from schemas.settings import Settings
 from schemas.settings_text import load_settings
+from schemas.settings_workload import ModelEndpoint
 from tools.ops import image
 from ucci_demo.model_server import PROMPT
 from ucci_stream.local.kafka_install import KAFKA_VERSION, broker_properties

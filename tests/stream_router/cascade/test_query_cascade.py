@@ -13,7 +13,8 @@ from schemas.calibration import CalibrationVersion, LargeOnly, Target
 from schemas.costs import ModelCosts
 from schemas.draws import uniform
 from schemas.routed import LabelRequest, ModelRole, ModelRun, QueryEvent, RoutedEvent
-from schemas.settings import HandoffSettings, Sampling, WorkloadSettings
+from schemas.settings import WorkloadSettings
+from schemas.settings_workload import HandoffSettings, Sampling
 from stream_router.cascade.handoff import HandoffLever
 from stream_router.cascade.lever import Asked, RunEnd
 from stream_router.cascade.query_cascade import Ask, GiveUp, QueryCascade, Serve, Step, WaitFor

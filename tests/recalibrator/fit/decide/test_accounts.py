@@ -21,7 +21,7 @@ from recalibrator.fit.decide.accounts import LabelSpending, Pacer
 from recalibrator.fit.method_constants import MethodConstants
 from schemas.calibration import LabelShares
 from schemas.errors import ConfigError
-from schemas.settings import LabelAllowance
+from schemas.settings_workload import LabelAllowance
 from schemas.traffic import GridSpec, TrafficSummary, VersionTraffic
 from tests.support.cascade_stream import drive, typo_world
 from tests.support.cascade_stream import settings as of_stream

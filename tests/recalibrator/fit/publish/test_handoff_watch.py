@@ -11,7 +11,7 @@ from recalibrator.fit.codec import dump
 from recalibrator.fit.decide.candidate import View
 from recalibrator.fit.publish.handoff_watch import KEPT_LABELS, LEAST_DIFFERING, HandoffWatch
 from schemas import LabelledExample, OutcomeCounts, TrafficSummary, VersionTraffic
-from schemas.settings import HandoffSettings
+from schemas.settings_workload import HandoffSettings
 from schemas.status import HandoffStatus
 from schemas.traffic import GridSpec
 from tests.support.cascade_stream import FIELDS, START, Answers, example
