@@ -9,7 +9,7 @@ from __future__ import annotations
 import base64
 import hmac
 import math
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from hashlib import sha256
 from urllib.parse import urlsplit
@@ -100,19 +100,15 @@ class RequestHosts:
         return f"Host: {shown!r} is not served here: use 127.0.0.1, or add the name to {setting}"
 
 
-def is_cross_site(headers: Mapping[str, str]) -> bool:
-    """Return whether a page of another site made the browser send a request.
+def require_same_site(headers: Mapping[str, str]) -> None:
+    """Refuse what a page of another site made the browser send. Raises RequestRefused: 403.
 
     ``headers``: names in lower case, or looked up without regard to case.
-
-    Examples
-    --------
-    >>> is_cross_site({"host": "127.0.0.1:80", "origin": "https://evil.example"}), is_cross_site({"host": "a"})
-    (True, False)
     """
     origin, host = headers.get("origin"), headers.get("host", "")
     crossed = origin is not None and _authority(origin) != host
-    return crossed or headers.get("sec-fetch-site", "same-origin") not in {"same-origin", "none"}
+    if crossed or headers.get("sec-fetch-site", "same-origin") not in {"same-origin", "none"}:
+        raise RequestRefused(403, "cross_site", "requests from pages of other sites are refused")
 
 
 def _authority(origin: str) -> str | None:
@@ -122,55 +118,81 @@ def _authority(origin: str) -> str | None:
         return None
 
 
+def require_body_type(given: str, headers: Mapping[str, str], allowed: Sequence[str]) -> None:
+    """Refuse a compressed body, and one of another media type, which a page may send without asking.
+
+    ``given``: its type, in lower case. Raises RequestRefused: 415.
+    """
+    if given not in allowed:
+        message = f"Content-Type: {given!r} is not taken here: send {allowed[0]}"
+        raise RequestRefused(415, "media_type", message, "Content-Type")
+    coding = headers.get("content-encoding", "identity").strip().lower()
+    if coding not in {"", "identity"}:
+        message = f"Content-Encoding: {coding[:_SHOWN_CHARS]!r} is not taken here: send the body as it is"
+        raise RequestRefused(415, "content_encoding", message, "Content-Encoding")
+
+
 _SECONDS_PER_MINUTE = 60.0
 
 
 class KeyRing:
-    """The configured keys, as hashes."""
+    """The configured keys, as hashes. ``hint``: what to say of an unknown key besides that it is one."""
 
-    def __init__(self, keys: Mapping[str, CallerKey]) -> None:
+    def __init__(self, keys: Mapping[str, CallerKey], hint: str = "") -> None:
         self._hashes = {name: _hash(key) for name, key in keys.items()}
+        self._hint = hint
 
-    def owner_of(self, presented: bytes) -> str | None:
-        """Return the caller whose key this is; None where it is nobody's."""
+    def caller_of(self, headers: Mapping[str, str]) -> str:
+        """Return whose key a request presents. Raises RequestRefused: 401 where it presents none, or nobody's."""
+        presented = presented_key(headers)
+        if presented is None:
+            raise RequestRefused(401, "key_missing", "send a key: Authorization: Bearer KEY, or X-Api-Key: KEY")
         given = sha256(presented).hexdigest()
         # Every hash is compared, so that the time taken does not reveal which name was nearest.
         matches = [name for name, known in self._hashes.items() if hmac.compare_digest(known, given)]
-        return matches[0] if matches else None
+        if not matches:
+            raise RequestRefused(401, "key_unknown", f"this key is not known here{self._hint}")
+        return matches[0]
 
 
 class Quotas:
-    """Token buckets, one a caller.
+    """Token buckets, one a caller, for what is asked for: events or requests.
 
     A bucket holds a full minute's quota, so that many may come at once, and fills up evenly.
 
     Examples
     --------
-    >>> quotas = Quotas({"ada": 60})
-    >>> quotas.spend("ada", 60, now_s=0.0), quotas.spend("ada", 1, now_s=0.5), quotas.spend("ada", 1, now_s=1.5)
-    (0, 1, 0)
+    >>> quotas = Quotas({"ada": 60}, "events")
+    >>> quotas.spend("ada", 60, now_s=0.0)
+    >>> quotas.spend("ada", 1, now_s=0.5)
+    Traceback (most recent call last):
+    ucci_runtime.refusals.RequestRefused: over the quota of 60 events a minute; try again in 1 s
+    >>> quotas.spend("ada", 1, now_s=1.5)
     """
 
-    def __init__(self, per_minute: Mapping[str, int]) -> None:
+    def __init__(self, per_minute: Mapping[str, int], what: str) -> None:
         self._per_minute = dict(per_minute)
+        self._what = what
         self._left: dict[str, tuple[float, float]] = {}
 
-    def spend(self, caller: str, amount: int, now_s: float) -> int:
+    def spend(self, caller: str, amount: int, now_s: float) -> None:
         """Take from a caller's quota.
 
-        ``amount``: more than one may go into debt: refused part by part, a large batch would never get through. Returns
-        0, or how many seconds to wait: nothing was taken then.
+        ``amount``: more than one may go into debt: refused part by part, a large batch would never get through.
+        ``now_s``: on a clock that never goes back. Raises RequestRefused, having taken nothing: 429, with the time to
+        wait.
         """
         quota = self._per_minute.get(caller)
         if quota is None:
-            return 0
+            return
         rate_per_s, capacity = quota / _SECONDS_PER_MINUTE, float(quota)
         left, since_s = self._left.get(caller, (capacity, now_s))
         left = min(capacity, left + (now_s - since_s) * rate_per_s)
         if left <= 0.0 or (left < 1.0 and amount == 1):
-            return math.ceil(max((1.0 - left) / rate_per_s, 1.0))
+            wait_s = math.ceil(max((1.0 - left) / rate_per_s, 1.0))
+            message = f"over the quota of {quota} {self._what} a minute; try again in {wait_s} s"
+            raise RequestRefused(429, "over_quota", message, retry_after_s=wait_s)
         self._left[caller] = (left - amount, now_s)
-        return 0
 
     def owe(self, caller: str, amount: int, now_s: float) -> None:
         """Take from a caller's quota what was served already; never refuses, the next request may be."""

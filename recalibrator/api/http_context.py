@@ -10,7 +10,7 @@ from urllib.parse import parse_qsl
 from starlette.requests import Request
 
 from recalibrator.api.http_requests import invalid_field, read_body, require_type
-from recalibrator.api.keys import Keys, Scope, require_same_site
+from recalibrator.api.keys import Keys, Scope
 from recalibrator.api.read_model.dead_letter_log import DeadLetterLog
 from recalibrator.api.read_model.status_documents import StatusDocuments
 from recalibrator.api.read_model.topic_cache import TopicCache
@@ -21,7 +21,7 @@ from schemas.settings import Settings
 from ucci_runtime.broker.contact import Health
 from ucci_runtime.broker.ports import Publisher, TopicReader
 from ucci_runtime.clock import Clock
-from ucci_runtime.refusals import RequestRefused
+from ucci_runtime.refusals import RequestRefused, require_same_site
 
 _MOST_FIELDS = 1_000
 # The drawings carry their colours in style attributes.

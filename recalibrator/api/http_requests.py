@@ -18,7 +18,7 @@ from starlette.types import Message
 from schemas.errors import DecodeError
 from schemas.event import decoded, refuse_duplicate_keys, rfc3339
 from schemas.feedback import FeedbackEvent
-from ucci_runtime.refusals import RequestRefused
+from ucci_runtime.refusals import RequestRefused, require_body_type
 
 #: How long a body may take to come, so that slow senders do not hold connections for ever.
 BODY_TIMEOUT_S = 20.0
@@ -79,13 +79,7 @@ def segmented_path(raw_path: bytes) -> str:
 def require_type(request: Request, allowed: tuple[str, ...]) -> None:
     """Refuse a body of another type or a compressed one; none given counts as the first. Raises RequestRefused: 415."""
     given = request.headers.get("content-type", allowed[0]).partition(";")[0].strip().lower()
-    if given not in allowed:
-        message = f"Content-Type: {given[:60]!r} is not taken here: send {allowed[0]}"
-        raise RequestRefused(415, "media_type", message, "Content-Type")
-    coding = request.headers.get("content-encoding", "identity").strip().lower()
-    if coding not in {"", "identity"}:
-        message = f"Content-Encoding: {coding[:60]!r} is not taken here: send the body as it is"
-        raise RequestRefused(415, "content_encoding", message, "Content-Encoding")
+    require_body_type(given[:60], request.headers, allowed)
 
 
 async def read_body(request: Request, limit: int) -> bytes:

@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from typing import Literal
 
 from schemas.settings_section import ApiKey
-from ucci_runtime.refusals import KeyRing, Quotas, RequestRefused, is_added_by_browsers, is_cross_site, presented_key
+from ucci_runtime.refusals import KeyRing, Quotas, RequestRefused, is_added_by_browsers, require_same_site
 
 Scope = Literal["read", "feedback", "relay", "admin"]
 
@@ -25,7 +25,7 @@ class Keys:
     def __init__(self, keys: Mapping[str, ApiKey]) -> None:
         self._keys = dict(keys)
         self._ring = KeyRing(keys)
-        self.quotas = Quotas({name: key.quota_per_minute for name, key in keys.items()})
+        self.quotas = Quotas({name: key.quota_per_minute for name, key in keys.items()}, "events")
 
     def authorise(self, headers: Mapping[str, str], scope: Scope, *, only_reads: bool = False) -> str:
         """Return the caller's name.
@@ -36,12 +36,7 @@ class Keys:
         if not self._keys:
             require_same_site(headers)
             return "local"
-        presented = presented_key(headers)
-        if presented is None:
-            raise RequestRefused(401, "key_missing", "send a key: Authorization: Bearer KEY, or X-Api-Key: KEY")
-        owner = self._ring.owner_of(presented)
-        if owner is None:
-            raise RequestRefused(401, "key_unknown", "this key is not known here")
+        owner = self._ring.caller_of(headers)
         if not self.grants(owner, scope):
             message = f"this key lacks the scope {scope}: add it to recalibrator.api_keys"
             raise RequestRefused(403, "scope_missing", message)
@@ -81,26 +76,8 @@ class Keys:
             raise RequestRefused(403, "labeler_not_bound", message, "labeler")
         return bound[0] if named is None else named
 
-    def spend(self, caller: str, amount: int, now_s: float) -> None:
-        """Take from a caller's quota: a token bucket.
-
-        The bucket holds a full minute's quota, so that many events may come at once, and fills up evenly. ``now_s``: on
-        a clock that never goes back. Raises RequestRefused: 429, with the time to wait.
-        """
-        # Whole batches may go into debt: refusing line by line would never let a large one through.
-        if wait_s := self.quotas.spend(caller, amount, now_s):
-            quota = self._keys[caller].quota_per_minute
-            message = f"over the quota of {quota} events a minute; try again in {wait_s} s"
-            raise RequestRefused(429, "over_quota", message, retry_after_s=wait_s)
-
 
 def _listed(labelers: tuple[str, ...]) -> str:
     shown = ", ".join(repr(name[:_SHOWN_CHARS]) for name in labelers[:_SHOWN_LABELERS])
     more = len(labelers) - _SHOWN_LABELERS
     return f"{shown} and {more} more" if more > 0 else shown
-
-
-def require_same_site(headers: Mapping[str, str]) -> None:
-    """Refuse what a page of another site made the browser send. Raises RequestRefused: 403."""
-    if is_cross_site(headers):
-        raise RequestRefused(403, "cross_site", "requests from pages of other sites are refused")

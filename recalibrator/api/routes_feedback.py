@@ -103,7 +103,7 @@ class FeedbackRoutes:
         not the caller's, a stale revision, or a spent quota, and BrokerUnreachable.
         """
         event, warnings = self._checked(data, caller, key)
-        self._context.keys.spend(caller, 1, self._context.clock.monotonic())
+        self._context.keys.quotas.spend(caller, 1, self._context.clock.monotonic())
         await self._queue(event)
         self._note_taken(event)
         return event, warnings
@@ -116,7 +116,7 @@ class FeedbackRoutes:
         caller = self._context.authorise(request, "feedback")
         require_type(request, JSONL_TYPES)
         key = _idempotency_key(request)
-        self._context.keys.spend(caller, 0, self._context.clock.monotonic())
+        self._context.keys.quotas.spend(caller, 0, self._context.clock.monotonic())
         batch = _Batch(self._note_taken)
         try:
             await self._take_lines(request, batch, caller, key)
@@ -148,7 +148,7 @@ class FeedbackRoutes:
         events = known if created is None else [created]
         for event in events:
             self._context.keys.labeler(caller, event.labeler)
-        self._context.keys.spend(caller, len(events), self._context.clock.monotonic())
+        self._context.keys.quotas.spend(caller, len(events), self._context.clock.monotonic())
         await self._queue_in_time(events)
         for event in events:
             self._note_taken(event)

@@ -42,8 +42,8 @@ from ucci_runtime.refusals import (
     RequestHosts,
     RequestRefused,
     is_added_by_browsers,
-    is_cross_site,
-    presented_key,
+    require_body_type,
+    require_same_site,
 )
 
 STAGE = "gateway"
@@ -119,8 +119,8 @@ class GatewayApi:
         """Know callers by the keys of these settings from now on; quotas restart."""
         self._options = settings.gateway
         keys = settings.gateway.api_keys
-        self._ring = KeyRing(keys) if keys else None
-        self._quotas = Quotas({name: key.quota_per_minute for name, key in keys.items()})
+        self._ring = KeyRing(keys, ": see gateway.api_keys") if keys else None
+        self._quotas = Quotas({name: key.quota_per_minute for name, key in keys.items()}, "requests")
 
     def listener(self, status: list[web.RouteDef]) -> HttpListener:
         """Return what serves this, and the status of the process, at the configured address."""
@@ -204,26 +204,18 @@ class GatewayApi:
     def _authorise(self, request: web.Request, *, only_reads: bool = False) -> str | None:
         """Find the caller, take from its quota; return its name, if any. Raises RequestRefused: 401, 403 or 429."""
         if self._ring is None:
-            _require_same_site(request)
+            require_same_site(request.headers)
             return None
-        presented = presented_key(request.headers)
-        if presented is None:
-            raise RequestRefused(401, "key_missing", "send a key: Authorization: Bearer KEY, or X-Api-Key: KEY")
-        caller = self._ring.owner_of(presented)
-        if caller is None:
-            raise RequestRefused(401, "key_unknown", "this key is not known here: see gateway.api_keys")
+        caller = self._ring.caller_of(request.headers)
         if only_reads:
             return caller
         if is_added_by_browsers(request.headers):
-            _require_same_site(request)
-        if wait_s := self._quotas.spend(caller, 1, self._clock.monotonic()):
-            quota = self._options.api_keys[caller].quota_per_minute
-            message = f"over the quota of {quota} requests a minute; try again in {wait_s} s"
-            raise RequestRefused(429, "over_quota", message, None, wait_s)
+            require_same_site(request.headers)
+        self._quotas.spend(caller, 1, self._clock.monotonic())
         return caller
 
     async def _read(self, request: web.Request) -> bytes:
-        _require_json(request)
+        require_body_type(request.content_type, request.headers, ["application/json"])
         body = bytearray()
         try:
             async with self._admission.coming(BODY_TIMEOUT_S) as arrived:
@@ -308,25 +300,9 @@ def _fitting(record: OutputRecord, limit_bytes: int) -> OutputRecord:
     return record
 
 
-def _require_same_site(request: web.Request) -> None:
-    if is_cross_site(request.headers):
-        raise RequestRefused(403, "cross_site", "requests from pages of other sites are refused")
-
-
 def _failed(trace: Trace, refused: RequestRefused) -> RequestRefused:
     trace.failed(refused.code, str(refused))
     return refused
-
-
-def _require_json(request: web.Request) -> None:
-    """Refuse (415) a body of another media type, which a page may send without asking, and a compressed one."""
-    if request.content_type != "application/json":
-        message = f"Content-Type: {request.content_type!r} is not taken here: send application/json"
-        raise RequestRefused(415, "media_type", message, "Content-Type")
-    coding = request.headers.get("Content-Encoding", "identity").strip().lower()
-    if coding not in {"", "identity"}:
-        message = f"Content-Encoding: {coding[:60]!r} is not taken here: send the body as it is"
-        raise RequestRefused(415, "content_encoding", message, "Content-Encoding")
 
 
 def _trace_headers(request: web.Request) -> tuple[Header, ...]:
