@@ -12,6 +12,7 @@ from datetime import UTC, datetime
 from inspect import Parameter, Signature, signature
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, NamedTuple, TypeVar, get_type_hints
+from urllib.parse import urlsplit
 
 import rich.console
 import typer
@@ -207,6 +208,14 @@ def workload_of(settings: Settings, name: str | None) -> str:
         what = "several are configured" if meant is None else f"{name} is not configured"
         raise ConfigError([f"--workload: {what}; give one of {', '.join(settings.workloads)}"])
     return meant
+
+
+def address_of(option: str, given: str, example: str) -> str:
+    """Return the address of a server that an option gives, without a slash at its end. Raises ConfigError for none."""
+    parts = urlsplit(given)
+    if parts.scheme not in {"http", "https"} or not parts.hostname:
+        raise ConfigError([f"{option}: {given!r} is not an address such as {example}"])
+    return given.rstrip("/")
 
 
 def moment_of(since: str | None, option: str = "--since") -> datetime | None:

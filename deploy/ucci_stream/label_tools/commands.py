@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-from contextlib import nullcontext
 from dataclasses import asdict
 from datetime import timedelta
 from functools import partial
@@ -62,15 +61,11 @@ def setup(
     Example: ucci-stream label-studio setup --url http://127.0.0.1:8090 --hook-url http://127.0.0.1:8080
     """
     from ucci_stream.label_tools.label_studio_client import LabelStudio
-    from ucci_stream.label_tools.label_studio_project import SetUp, hook_address, hook_headers, set_up
+    from ucci_stream.label_tools.label_studio_project import hook_address, hook_headers, set_up
 
     hook = None if hook_url is None else (hook_address(hook_url), hook_headers(chosen.settings, hook_key))
-
-    async def run() -> SetUp:
-        async with LabelStudio(url, token) as studio:
-            return await set_up(studio, chosen.workload, project=project, hook=hook, replace_config=replace_config)
-
-    done = asyncio.run(run())
+    studio = LabelStudio(url, token)
+    done = asyncio.run(set_up(studio, chosen.workload, project=project, hook=hook, replace_config=replace_config))
     kept = "; it differs from the generated one, --replace-config replaces it" if done.config == "kept" else ""
     return Outcome(
         asdict(done),
@@ -102,12 +97,12 @@ def sync(
 
     Example: ucci-stream label-studio sync --url http://127.0.0.1:8090 --every 30
     """
-    from ucci_stream.label_tools.label_studio_project import connected_studio
+    from ucci_stream.label_tools.label_studio_project import open_project
     from ucci_stream.label_tools.sync import Rounds, SyncOptions
 
     options = SyncOptions(most=most, grace_s=grace, every_s=every, as_json=as_json)
-    connect = partial(connected_studio, (url, token), chosen.workload, project, prefill)
-    asyncio.run(Rounds(chosen.settings, chosen.workload.name, options).run(connect))
+    open_tool = partial(open_project, (url, token), chosen.workload, project, prefill)
+    asyncio.run(Rounds(chosen.settings, chosen.workload.name, options).run(open_tool))
 
 
 @command(scores_app, "sync")
@@ -133,13 +128,11 @@ def sync_scores(
     from ucci_stream.label_tools.trace_sync import Langfuse, Phoenix, TraceRounds
 
     settings, memory = chosen.settings, timedelta(seconds=chosen.settings.recalibrator.join_retention_s)
-    if service == "phoenix":
-        traces: Phoenix | Langfuse = Phoenix(url, project, score, memory, f"Bearer {key}" if key else None)
-    else:
-        traces = Langfuse(url, key, score, memory)
 
-    async def open_traces() -> Phoenix | Langfuse:
-        return traces
+    async def open_traces(_closing: asyncio.Event) -> Phoenix | Langfuse:
+        if service == "phoenix":
+            return Phoenix(url, project, score, memory, f"Bearer {key}" if key else None)
+        return Langfuse(url, key, score, memory)
 
     options = SyncOptions(most=results, every_s=every, as_json=as_json)
-    asyncio.run(TraceRounds(settings, chosen.workload.name, options).run(lambda _closing: nullcontext(open_traces)))
+    asyncio.run(TraceRounds(settings, chosen.workload.name, options).run(open_traces))

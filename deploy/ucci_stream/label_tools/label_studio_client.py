@@ -10,13 +10,13 @@ import json
 from collections.abc import AsyncIterator, Mapping
 from contextlib import AbstractAsyncContextManager
 from datetime import UTC, datetime
-from typing import Any, Self
-from urllib.parse import quote, urlsplit
+from typing import Any
+from urllib.parse import quote
 
 import aiohttp
 
 from recalibrator.labelling.label_tool import Interrupted, LabelToolFailed
-from schemas.errors import ConfigError
+from ucci_stream.options import address_of
 
 PAGE_SIZE = 200
 # The server picks by these names from tasks and from the annotations within them alike.
@@ -30,26 +30,15 @@ _JWT_DOTS = 2
 
 
 class LabelStudio:
-    """One Label Studio server; an asynchronous context manager. Raises ConfigError when the address is none."""
+    """One Label Studio server. Raises ConfigError when the address is none."""
 
     def __init__(self, url: str, token: str, closing: asyncio.Event | None = None) -> None:
-        if urlsplit(url).scheme not in {"http", "https"}:
-            raise ConfigError([f"--url: {url!r} is not an address such as http://127.0.0.1:8080"])
-        self._url = url.rstrip("/")
+        self._url = address_of("--url", url, "http://127.0.0.1:8080")
         self._token = token.strip()
         self._closing = closing
         # A personal access token buys short-lived access tokens; a legacy token is sent as it is.
         self._is_personal = self._token.count(".") == _JWT_DOTS
         self._authorization = "" if self._is_personal else f"Token {self._token}"
-        self._session: aiohttp.ClientSession | None = None
-
-    async def __aenter__(self) -> Self:
-        self._session = aiohttp.ClientSession(timeout=_TIMEOUT)
-        return self
-
-    async def __aexit__(self, *_: object) -> None:
-        if self._session is not None:
-            await self._session.close()
 
     async def projects(self, title: str) -> list[dict[str, Any]]:
         """Return the projects whose title holds this one."""
@@ -103,8 +92,7 @@ class LabelStudio:
         self._authorization = f"Bearer {_document('POST', path, text)['access']}"
 
     async def _send(self, method: str, path: str, content: Any, headers: Mapping[str, str]) -> tuple[int, str]:
-        assert self._session is not None
-        asked = self._session.request(method, self._url + path, json=content, headers=headers)
+        asked = aiohttp.request(method, self._url + path, json=content, headers=headers, timeout=_TIMEOUT)
         return await answered(asked, f"Label Studio at {self._url}")
 
 

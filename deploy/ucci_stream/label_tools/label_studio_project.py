@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
-from contextlib import asynccontextmanager
+from collections.abc import AsyncIterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from hashlib import sha256
@@ -21,6 +20,7 @@ from schemas.label_requested import LabelRequested
 from schemas.settings import Settings, WorkloadSettings
 from ucci_runtime.refusals import RequestRefused
 from ucci_stream.label_tools.label_studio_client import LabelStudio
+from ucci_stream.options import address_of
 
 HOOK_PATH = "/v1/hooks/label-studio"
 ACTIONS = ("ANNOTATION_CREATED", "ANNOTATION_UPDATED", "ANNOTATIONS_DELETED")
@@ -56,22 +56,17 @@ class LabelStudioProject:
         return await self._studio.call("GET", path, may_miss=True) is not None
 
 
-@asynccontextmanager
-async def connected_studio(
+async def open_project(
     server: tuple[str, str], workload: WorkloadSettings, project: int | None, prefill: bool, closing: asyncio.Event
-) -> AsyncIterator[Callable[[], Awaitable[LabelTool]]]:
-    """Yield what opens a workload's project on a server, whose address and token are given.
+) -> LabelTool:
+    """Return a workload's project on a server, whose address and token are given.
 
     ``project``: by default the one that setup made. ``prefill``: whether the served entities stand in the fields to
     begin with.
     """
-    async with LabelStudio(*server, closing) as studio:
-
-        async def open_project() -> LabelTool:
-            number = await require_project(studio, workload.name, project)
-            return LabelStudioProject(studio, number, workload.fields, prefill=prefill)
-
-        yield open_project
+    studio = LabelStudio(*server, closing)
+    number = await require_project(studio, workload.name, project)
+    return LabelStudioProject(studio, number, workload.fields, prefill=prefill)
 
 
 @dataclass(frozen=True, slots=True)
@@ -121,10 +116,8 @@ def hook_headers(settings: Settings, key: str | None) -> dict[str, str]:
 
 def hook_address(given: str) -> str:
     """Return the full address of the webhook; without a path, that of the API is meant. Raises ConfigError."""
-    parts = urlsplit(given)
-    if parts.scheme not in {"http", "https"} or not parts.hostname:
-        raise ConfigError([f"--hook-url: {given!r} is not an address such as http://recalibrator:8080{HOOK_PATH}"])
-    return given if parts.path.strip("/") else given.rstrip("/") + HOOK_PATH
+    address = address_of("--hook-url", given, f"http://recalibrator:8080{HOOK_PATH}")
+    return given if urlsplit(given).path.strip("/") else address + HOOK_PATH
 
 
 async def _find_project(studio: LabelStudio, title: str) -> int | None:

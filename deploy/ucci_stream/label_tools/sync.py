@@ -10,7 +10,7 @@ import json
 import signal
 from collections import Counter
 from collections.abc import Awaitable, Callable, Mapping, Sequence
-from contextlib import AbstractAsyncContextManager, suppress
+from contextlib import suppress
 from dataclasses import asdict, dataclass, field
 from datetime import UTC, datetime, timedelta
 from threading import Event
@@ -107,8 +107,8 @@ _AT_ONCE = 100
 _MAY_PASS = (LabelToolFailed, BrokerError, FeedStopped)
 
 
-#: Connects to a tool until an event is set; what it yields opens the project, and may be tried again.
-Connect = Callable[[asyncio.Event], AbstractAsyncContextManager[Callable[[], Awaitable[LabelTool]]]]
+#: Opens the project of a tool, which asks nothing more once the event is set; may be tried again.
+OpenTool = Callable[[asyncio.Event], Awaitable[LabelTool]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -224,7 +224,7 @@ class Rounds:
     closing: asyncio.Event = field(default_factory=asyncio.Event)
     topics: SyncTopics | None = None
 
-    async def run(self, connect: Connect) -> None:
+    async def run(self, open_tool: OpenTool) -> None:
         """Run until done, or until SIGTERM or SIGINT.
 
         Raises LabelToolFailed, BrokerError or FeedStopped where one round was asked for, or waiting cannot fix it.
@@ -232,24 +232,23 @@ class Rounds:
         loop = asyncio.get_running_loop()
         for number in (signal.SIGTERM, signal.SIGINT):
             loop.add_signal_handler(number, self._end)
-        async with connect(self.closing) as open_tool:
-            try:
-                await self._run(open_tool)
-            except Interrupted:
-                return
-            except _MAY_PASS:
-                if not self.closing.is_set():
-                    raise
-            finally:
-                if self.topics is not None:
-                    await asyncio.to_thread(self.topics.close)
+        try:
+            await self._run(open_tool)
+        except Interrupted:
+            return
+        except _MAY_PASS:
+            if not self.closing.is_set():
+                raise
+        finally:
+            if self.topics is not None:
+                await asyncio.to_thread(self.topics.close)
 
     def _end(self) -> None:
         self.closing.set()
         if self.topics is not None:
             self.topics.interrupt()
 
-    async def _run(self, open_tool: Callable[[], Awaitable[LabelTool]]) -> None:
+    async def _run(self, open_tool: OpenTool) -> None:
         keeper: Synchroniser | None = None
         while not self.closing.is_set():
             try:
@@ -264,8 +263,8 @@ class Rounds:
             with suppress(TimeoutError):
                 await asyncio.wait_for(self.closing.wait(), self.options.every_s)
 
-    async def _open(self, open_tool: Callable[[], Awaitable[LabelTool]]) -> Synchroniser:
-        tool = await open_tool()
+    async def _open(self, open_tool: OpenTool) -> Synchroniser:
+        tool = await open_tool(self.closing)
         if self.topics is None:
             names = self.workload, tool.reader.source, tool.project
             self.topics = await asyncio.to_thread(SyncTopics, self.settings, *names)

@@ -12,19 +12,18 @@ import base64
 import json
 from abc import ABC, abstractmethod
 from collections import defaultdict
-from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from typing import Any
-from urllib.parse import quote, unquote, urlencode, urlsplit
+from urllib.parse import quote, unquote, urlencode
 
 import aiohttp
 
-from recalibrator.labelling.label_tool import AnnotationKey, JsonDocument, LabelTool, LabelToolFailed, TaskId
+from recalibrator.labelling.label_tool import AnnotationKey, JsonDocument, LabelToolFailed, TaskId
 from recalibrator.labelling.reconcile import Author
 from recalibrator.labelling.trace_scores import CORRECTIONS, OURS, Score, ScoredTrace, TraceLabel, TraceScoreReader
-from schemas.errors import ConfigError
 from schemas.event import rfc3339
 from schemas.feedback import FeedbackEvent
 from schemas.label_requested import LabelRequested
@@ -34,7 +33,8 @@ from stream_router.otel_tracing import TRACEPARENT, trace_context
 from ucci_runtime.broker.errors import BrokerUnreachable
 from ucci_runtime.broker.records import Record
 from ucci_stream.label_tools.label_studio_client import answered
-from ucci_stream.label_tools.sync import Round, Rounds, Synchroniser, SyncTopics, batches
+from ucci_stream.label_tools.sync import OpenTool, Round, Rounds, Synchroniser, SyncTopics, batches
+from ucci_stream.options import address_of
 from ucci_stream.topics.access import tool_groups
 from ucci_stream.topics.kafka_reading import event_of, tail_reader
 
@@ -59,13 +59,12 @@ class TracingProject(ABC):
     source = ""
 
     def __init__(self, url: str, project: str, name: str, memory: timedelta, authorization: str | None) -> None:
-        if urlsplit(url).scheme not in {"http", "https"}:
-            raise ConfigError([f"--url: {url!r} is not an address such as http://127.0.0.1:6006"])
         self.project = quote(project, safe="")
         self.reader = TraceScoreReader(self.source, self.project, name)
         #: Which query a trace is of, where no span and no score says so.
         self.query_of: Callable[[str], str | None] = lambda _: None
-        self._url, self._memory, self._names = url.rstrip("/"), memory, (name, *CORRECTIONS)
+        self._url = address_of("--url", url, "http://127.0.0.1:6006")
+        self._memory, self._names = memory, (name, *CORRECTIONS)
         self._headers = {} if authorization is None else {"Authorization": authorization}
         self._known: dict[str, str | None] = {}
 
@@ -114,8 +113,8 @@ class TracingProject(ABC):
 
     async def _call(self, method: str, path: str, pairs: _Pairs = (), content: Any = None) -> Any:  # type: ignore[assignment]
         address, name = f"{self._url}{path}?{urlencode(pairs)}", self.source.capitalize()
-        async with aiohttp.ClientSession(timeout=_TIMEOUT, headers=self._headers) as session:
-            status, text = await answered(session.request(method, address, json=content), f"{name} at {self._url}")
+        asked = aiohttp.request(method, address, json=content, headers=self._headers, timeout=_TIMEOUT)
+        status, text = await answered(asked, f"{name} at {self._url}")
         with suppress(ValueError):
             if status < _FAILED:
                 return json.loads(text or "{}")
@@ -311,8 +310,8 @@ class TraceSynchroniser(Synchroniser):
 class TraceRounds(Rounds):
     """Rounds with a tracing project. ``most`` of the options: results that are looked at."""
 
-    async def _open(self, open_tool: Callable[[], Awaitable[LabelTool]]) -> Synchroniser:
-        project, settings, options = await open_tool(), self.settings, self.options
+    async def _open(self, open_tool: OpenTool) -> Synchroniser:
+        project, settings, options = await open_tool(self.closing), self.settings, self.options
         assert isinstance(project, TracingProject)
         if self.topics is None:
             self.topics = await asyncio.to_thread(TraceTopics, settings, self.workload, project, options.most)

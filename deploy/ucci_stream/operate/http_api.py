@@ -5,15 +5,15 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
-from urllib.parse import quote, urlencode, urlsplit
+from urllib.parse import quote, urlencode
 
 import aiohttp
 from rich.table import Table
 
 from schemas.command import Action
-from schemas.errors import ConfigError, UcciError
+from schemas.errors import UcciError
 from schemas.settings import Settings
-from ucci_stream.options import KEY_VARIABLE, Outcome
+from ucci_stream.options import KEY_VARIABLE, Outcome, address_of
 
 _KEY_HEADER = "X-Api-Key"
 #: For an answer beyond the time that it is asked to wait.
@@ -34,10 +34,8 @@ def api_of(settings: Settings | None, url: str | None, key: str | None) -> Recal
         options = Settings().recalibrator if settings is None else settings.recalibrator
         host = _ANY_ADDRESS.get(options.http_host, options.http_host)
         url = f"http://{f'[{host}]' if ':' in host else host}:{options.http_port}"
-    parts = urlsplit(url)
-    if parts.scheme not in {"http", "https"} or not parts.netloc:
-        raise ConfigError([f"--url: {url!r} is not an address such as http://127.0.0.1:8080"])
-    return RecalibratorApi(url.rstrip("/"), key or _configured_key(settings))
+    address = address_of("--url", url, "http://127.0.0.1:8080")
+    return RecalibratorApi(address, key or _configured_key(settings))
 
 
 def _configured_key(settings: Settings | None) -> str | None:
@@ -114,11 +112,9 @@ class RecalibratorApi(NamedTuple):
         url, key = self
         headers = None if key is None else {_KEY_HEADER: key}
         limit = aiohttp.ClientTimeout(total=timeout_s + _MARGIN_S, connect=_MARGIN_S)
+        asked = aiohttp.request(method, url + path, json=body, headers=headers, timeout=limit, allow_redirects=False)
         try:
-            async with (
-                aiohttp.ClientSession(headers=headers, timeout=limit) as session,
-                session.request(method, url + path, json=body, allow_redirects=False) as answer,
-            ):
+            async with asked as answer:
                 data, status = await answer.read(), answer.status
         except TimeoutError:
             raise ApiFailed(f"{url}: no answer within {timeout_s + _MARGIN_S:g} s") from None

@@ -17,6 +17,5 @@ async def server() -> AsyncIterator[ScriptedLabelStudio]:
 
 
 @pytest.fixture
-async def studio(server: ScriptedLabelStudio) -> AsyncIterator[LabelStudio]:
-    async with LabelStudio(server.url, LEGACY_TOKEN) as client:
-        yield client
+def studio(server: ScriptedLabelStudio) -> LabelStudio:
+    return LabelStudio(server.url, LEGACY_TOKEN)

@@ -17,26 +17,24 @@ from ucci_stream.local.kafka_node import pick_port
 async def test_a_personal_token_is_exchanged_again_after_it_expired(server: ScriptedLabelStudio) -> None:
     """A personal token buys access and buys it again when it has run out."""
     server.allows_legacy = False
-    async with LabelStudio(server.url, PERSONAL_TOKEN) as studio:
-        await studio.projects("x")
-        await studio.projects("x")
-        server.expire_access()
-        assert await studio.projects("x") == []
+    studio = LabelStudio(server.url, PERSONAL_TOKEN)
+    await studio.projects("x")
+    await studio.projects("x")
+    server.expire_access()
+    assert await studio.projects("x") == []
     assert server.requests.count("POST /api/token/refresh/") == 2
 
 
 async def test_a_legacy_token_is_sent_as_it_is(server: ScriptedLabelStudio) -> None:
-    async with LabelStudio(server.url + "/", LEGACY_TOKEN) as studio:
-        assert await studio.projects("x") == []
+    assert await LabelStudio(server.url + "/", LEGACY_TOKEN).projects("x") == []
     assert server.requests == ["GET /api/projects/"]
 
 
 @pytest.mark.parametrize("token", ["wrong", LEGACY_TOKEN, "a.b.c"])
 async def test_a_refused_token_is_one_line_that_says_what_to_check(server: ScriptedLabelStudio, token: str) -> None:
     server.allows_legacy = False
-    async with LabelStudio(server.url, token) as studio:
-        with pytest.raises(LabelToolFailed, match=r"401.*check --token"):
-            await studio.projects("x")
+    with pytest.raises(LabelToolFailed, match=r"401.*check --token"):
+        await LabelStudio(server.url, token).projects("x")
 
 
 async def test_a_listing_is_whole_however_many_tasks_there_are(
@@ -70,9 +68,8 @@ async def test_an_answer_that_is_none_is_one_line(
 
 async def test_a_server_that_is_away_is_one_line_with_its_address() -> None:
     url = f"http://127.0.0.1:{pick_port()}"
-    async with LabelStudio(url, LEGACY_TOKEN) as studio:
-        with pytest.raises(LabelToolFailed, match=rf"no answer from Label Studio at {url} .*check --url"):
-            await studio.projects("x")
+    with pytest.raises(LabelToolFailed, match=rf"no answer from Label Studio at {url} .*check --url"):
+        await LabelStudio(url, LEGACY_TOKEN).projects("x")
 
 
 def test_an_address_that_is_none_is_a_fault_of_the_call() -> None:
@@ -82,9 +79,9 @@ def test_an_address_that_is_none_is_a_fault_of_the_call() -> None:
 
 async def test_nothing_more_is_asked_once_the_command_is_to_end(server: ScriptedLabelStudio) -> None:
     closing = asyncio.Event()
-    async with LabelStudio(server.url, LEGACY_TOKEN, closing) as studio:
+    studio = LabelStudio(server.url, LEGACY_TOKEN, closing)
+    await studio.projects("x")
+    closing.set()
+    with pytest.raises(Interrupted):
         await studio.projects("x")
-        closing.set()
-        with pytest.raises(Interrupted):
-            await studio.projects("x")
     assert len(server.requests) == 1
