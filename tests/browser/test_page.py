@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import statistics
-import time
 import urllib.request
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
@@ -26,6 +25,7 @@ from schemas.routed import QueryEvent
 from schemas.topics import FEEDBACK, QUERIES
 from tests.support.broker import read_all, unique_prefix
 from tests.support.routers import value_of
+from tests.support.waiting import wait_until
 from ucci_demo.recorded.traffic import load_traffic
 from ucci_stream.demo.run import publish_offline
 from ucci_stream.demo.scenario import PlannedQuery, Scenario, offline_set, plan_stream
@@ -127,8 +127,8 @@ def live(chromium: Browser, broker: LocalBroker, tmp_path_factory: pytest.TempPa
         # In two parts, each seen in a status of its own: a machine that answers all in one second has one cost to draw.
         for _ in range(2):
             running.send(QUERIES_SENT // 2)
-            until(lambda: running.status()["queries"] >= running.sent)
-        until(lambda: running.status()["labels"]["by_labeler"])
+            wait_until(lambda: running.status()["queries"] >= running.sent)
+        wait_until(lambda: running.status()["labels"]["by_labeler"])
         yield running
 
 
@@ -166,14 +166,6 @@ def visit(chromium: Browser, live: Live) -> Iterator[Visitor]:
         context.close()
 
 
-def until(condition: Callable[[], Any]) -> None:
-    """Ask until it holds."""
-    deadline = time.monotonic() + DEADLINE_S
-    while not condition():
-        assert time.monotonic() < deadline, "did not come about"
-        time.sleep(0.1)
-
-
 def test_page_shows_live_data_from_its_own_host(live: Live, visit: Visitor) -> None:
     visitor = visit()
     page = visitor.page
@@ -181,7 +173,7 @@ def test_page_shows_live_data_from_its_own_host(live: Live, visit: Visitor) -> N
     expect(page.get_by_role("heading", level=1)).to_have_text(WORKLOAD)
     # Which worry stands first follows from the versions of this run; the page says what the status does.
     verdict = page.locator(".verdict .what")
-    until(lambda: verdict.text_content() == live.status()["headline"]["sentence"])
+    wait_until(lambda: verdict.text_content() == live.status()["headline"]["sentence"])
     expect(page.locator("#headline")).to_contain_text("target 0.91")
     plots = page.locator("svg[role=img]")
     expect(plots).to_have_count(PLOTS, timeout=DEADLINE_S * 1_000)
@@ -228,7 +220,7 @@ def test_a_roll_back_from_the_page_reaches_the_routers(live: Live, visit: Visito
     page.get_by_role("button", name="Roll back").click()
 
     expect(page.get_by_role("status").filter(has_text="Asked for")).to_contain_text(f"roll back to version {wanted}")
-    until(lambda: min(live.router_versions()) > before)
+    wait_until(lambda: min(live.router_versions()) > before)
     expect(page.locator("#versions")).to_contain_text(f"activate of {wanted}", timeout=DEADLINE_S * 1_000)
     assert visitor.complaints == []
 
@@ -254,7 +246,7 @@ def test_a_person_labels_by_keyboard_alone(live: Live, visit: Visitor, *, script
     """From the status to the form, a label, a skip and an undo without a pointer; the join counts all three."""
     labeler = f"keyboard-{scripts}"
     live.ask_somebody(40)
-    until(lambda: sum(name.startswith("for-people") for name in live.open_requests()) >= 3)
+    wait_until(lambda: sum(name.startswith("for-people") for name in live.open_requests()) >= 3)
     visitor = visit(java_script_enabled=scripts)
     page = visitor.page
 
@@ -274,17 +266,17 @@ def test_a_person_labels_by_keyboard_alone(live: Live, visit: Visitor, *, script
 
     said = page.get_by_role("status").filter(has_text="for-people")
     expect(said).to_contain_text("Labelled")
-    until(lambda: live.said_by(labeler)["labels"] == 1)
+    wait_until(lambda: live.said_by(labeler)["labels"] == 1)
     expect(page.locator("#query")).to_be_focused()
     tab_onto(page, page.get_by_role("button", name="Skip"))
     page.keyboard.press("Enter")
     expect(said).to_contain_text("Skipped")
-    until(lambda: live.said_by(labeler)["skipped"] == 1)
+    wait_until(lambda: live.said_by(labeler)["skipped"] == 1)
     expect(page.locator("#query")).to_be_focused()
     tab_onto(page, page.get_by_role("button", name="Undo"), "Shift+Tab")
     page.keyboard.press("Enter")
     expect(said).to_contain_text("Withdrawn")
-    until(lambda: live.said_by(labeler)["skipped"] == 2)
+    wait_until(lambda: live.said_by(labeler)["skipped"] == 2)
     # A browser reports the question as an answer of status 422.
     assert not [one for one in visitor.complaints if "422" not in one]
 
@@ -292,7 +284,7 @@ def test_a_person_labels_by_keyboard_alone(live: Live, visit: Visitor, *, script
 def test_a_label_takes_few_keys_and_reaches_the_topic(live: Live, visit: Visitor) -> None:
     """The keys that an ideal labeler needs, in a browser: each label on the topic is what is right."""
     live.ask_somebody(60, "keys")
-    until(lambda: sum(name.startswith("keys") for name in live.open_requests()) >= LABELLED)
+    wait_until(lambda: sum(name.startswith("keys") for name in live.open_requests()) >= LABELLED)
     gold = {f"keys-{n}": query.recorded.gold for n, query in enumerate(live.stream[:60])}
     page = visit(f"/workloads/{WORKLOAD}/label?labeler=fast").page
     right: dict[str, EntityMapping] = {}
@@ -323,7 +315,7 @@ def test_a_label_takes_few_keys_and_reaches_the_topic(live: Live, visit: Visitor
 def test_a_key_says_that_no_answer_is_right(live: Live, visit: Visitor) -> None:
     """The verdict is on the topic, and the query is still asked about."""
     live.ask_somebody(40, "judged")
-    until(lambda: any(name.startswith("judged") for name in live.open_requests()))
+    wait_until(lambda: any(name.startswith("judged") for name in live.open_requests()))
     page = visit(f"/workloads/{WORKLOAD}/label?labeler=thumb").page
     name = page.locator("form[data-query]").get_attribute("data-query") or ""
     page.keyboard.press("w")
@@ -337,14 +329,14 @@ def test_a_key_says_that_no_answer_is_right(live: Live, visit: Visitor) -> None:
 def test_what_is_half_typed_survives_a_reload(live: Live, visit: Visitor) -> None:
     """The same query is shown again, also when others have come meanwhile."""
     live.ask_somebody(40)
-    until(live.open_requests)
+    wait_until(live.open_requests)
     page = visit(f"/workloads/{WORKLOAD}/label").page
     asked = page.locator("form[data-query]").get_attribute("data-query")
     page.locator("#field-1").fill("half of a na")
     page.get_by_label("Your name").fill("ann")
     known = set(live.open_requests())
     live.ask_somebody(20, "more")
-    until(lambda: set(live.open_requests()) - known)
+    wait_until(lambda: set(live.open_requests()) - known)
     page.reload()
 
     assert page.locator("form[data-query]").get_attribute("data-query") == asked

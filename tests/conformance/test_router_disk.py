@@ -14,6 +14,7 @@ from stream_router import process
 from tests.support.broker import create, produce, unique_prefix
 from tests.support.router_processes import publish_calibration
 from tests.support.routers import RunningRouter, create_topics, query, result_ids, router_settings, running
+from tests.support.waiting import wait_until
 from ucci_runtime.broker.kafka_topic_readers import KafkaTopicReader
 from ucci_runtime.broker.records import Record
 from ucci_stream.local.kafka_node import LocalBroker
@@ -28,9 +29,7 @@ def empty_calibration(bootstrap: str, prefix: str) -> None:
     admin, name = AdminClient({"bootstrap.servers": bootstrap}), f"{prefix}.calibration"
     for future in admin.delete_topics([name], request_timeout=DEADLINE_S).values():
         future.result()
-    deadline = time.monotonic() + DEADLINE_S
-    while name in admin.list_topics(timeout=DEADLINE_S).topics:
-        assert time.monotonic() < deadline, f"{name} did not go"
+    wait_until(lambda: name not in admin.list_topics(timeout=DEADLINE_S).topics, f"{name} goes")
     create(bootstrap, {name: 1}, {"cleanup.policy": "compact"})
 
 

@@ -14,11 +14,11 @@ from recalibrator.stage import StageName
 from tests.faults.stalls import StalledBroker
 from tests.support.probes import asked
 from tests.support.recalibrator_processes import RecalibratorProcess, create_all_topics, write_recalibrator_config
+from tests.support.waiting import wait_until
 from ucci_stream.local.kafka_node import pick_port
 
 pytestmark = [pytest.mark.broker, pytest.mark.slow]
 
-DEADLINE_S = 90.0
 #: Long enough for a service that is heard no more to be called silent.
 AGAIN_S = 40.0
 
@@ -37,6 +37,7 @@ class Looks:
 
     def look(self) -> tuple[int, bool, str]:
         """Return `/readyz`' code, whether it names Kafka, and the kind of the headline."""
+        self.process.assert_runs()
         code, ready = self.get("/readyz")
         found, status = self.get("/v1/status/photo")
         kind = str(status["headline"]["kind"]) if found == 200 else ""
@@ -44,10 +45,7 @@ class Looks:
         return code, "kafka" in ready.get("missing", []), kind
 
     def until(self, *wanted: object) -> None:
-        deadline_s = time.monotonic() + DEADLINE_S
-        while (seen := self.look()) != wanted:
-            assert time.monotonic() < deadline_s, (seen, self.kinds, self.process.lines()[-5:])
-            time.sleep(0.2)
+        wait_until(self.look, f"{wanted}", lambda seen: seen == wanted)
 
 
 def test_a_stopped_broker_was_blamed_on_the_fit(tmp_path: Path) -> None:

@@ -34,6 +34,7 @@ from tests.support.probes import asked
 from tests.support.recalibrator_processes import RecalibratorProcess
 from tests.support.router_processes import ROOT, RouterProcess
 from tests.support.scripted_model_server import FIELDS
+from tests.support.waiting import wait_until
 from tests.support.webhooks import Receiver, receiving
 from ucci_stream.local.kafka_node import LocalBroker, pick_port
 from ucci_stream.topics.admin import create_topics
@@ -121,10 +122,7 @@ class WholeService:
         return dict(json.loads(body)) if code == 200 else {}
 
     def until(self, workload: str, holds: Callable[[dict[str, Any]], bool], within_s: float = 240.0) -> None:
-        deadline_s = time.monotonic() + within_s
-        while not ((found := self.status(workload)) and holds(found)):
-            assert time.monotonic() < deadline_s, f"{workload}: {found.get('headline')}"
-            time.sleep(0.2)
+        wait_until(lambda: self.status(workload), workload, lambda found: found and holds(found), within_s=within_s)
 
     def bootstrap(self, workload: str, rate: float) -> None:
         """Put a version in force that escalates about two queries of five, and let queries come."""

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import socket
 from collections.abc import Iterator
 from pathlib import Path
@@ -11,7 +10,7 @@ import pytest
 
 from recalibrator.http_probes import MAX_CONNECTIONS, ProbeServer
 from recalibrator.prometheus_metrics import Metrics
-from tests.support.probes import get, until_ready
+from tests.support.probes import get
 from tests.support.recalibrator_processes import RecalibratorProcess, create_all_topics, write_recalibrator_config
 from ucci_stream.local.kafka_node import LocalBroker
 
@@ -22,7 +21,7 @@ class Probes:
     def __init__(self, host: str) -> None:
         self.missing = ["join"]
         self.metrics = Metrics()
-        self.host = host
+        self.host = f"[{host}]" if ":" in host else host
         registry = self.metrics.registry
         self.server = ProbeServer(host, 0, missing=lambda: self.missing, registry=registry, stray_timeout_s=600.0)
 
@@ -77,7 +76,7 @@ async def test_join_alone_answers_probes(broker: LocalBroker, topic_prefix: str,
     process.start()
     try:
         port = (await process.until_logged("serving probes"))["port"]
-        await asyncio.to_thread(until_ready, port)
+        await process.until_ready(port)
         assert 'ucci_recalibrator_ready{stage="join"}' in get(port, "/metrics")[1]
         process.terminate()
         assert await process.exit_code() == 0

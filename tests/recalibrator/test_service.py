@@ -14,8 +14,9 @@ from recalibrator import stage_thread
 from recalibrator.errors import DiskFull
 from recalibrator.join.sqlite_store import SqliteJoinStore
 from recalibrator.service import Service
-from tests.support.live_recalibrator import WORKLOAD, live_settings, new_cluster, running, wait_until
+from tests.support.live_recalibrator import WORKLOAD, live_settings, new_cluster, running
 from tests.support.memory_broker.broker import memory_connect
+from tests.support.waiting import wait_until
 
 
 def missing(url: str) -> list[str]:

@@ -66,7 +66,7 @@ async def test_broker_away_at_start_ended_the_services(
     await asyncio.to_thread(own_broker.start)
     await started[0].until_logged("assigned")
     await started[1].until_logged("assigned", len(STAGES) - 1)
-    await asyncio.to_thread(probes.until_ready, ports[1])
+    await started[1].until_ready(ports[1])
     assert (await get(ports[1], "/v1/status"))[0] == 200
     for process in started:
         said = [datetime.fromisoformat(line["timestamp"]) for line in process.events() if line["event"] == WAITING]

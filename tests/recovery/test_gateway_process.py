@@ -13,10 +13,11 @@ from typing import Any
 import aiohttp
 import pytest
 
-from tests.support.broker import documents, eventually, produce
+from tests.support.broker import documents, produce
 from tests.support.gateway_processes import DEADLINE_S, GatewayProcess, ask
 from tests.support.recalibrator_processes import RecalibratorProcess
 from tests.support.router_processes import hashed_models, write_config
+from tests.support.waiting import eventually
 from ucci_stream.local.kafka_node import LocalBroker
 
 pytestmark = [pytest.mark.broker, pytest.mark.slow]
@@ -32,7 +33,7 @@ async def test_sigterm_answers_what_is_in_flight_and_exits_0(
         config = write_config(tmp_path / "ucci.toml", broker.bootstrap, prefix, models, GATEWAY)
         process = GatewayProcess(config, "gateway-0", tmp_path / "gateway.log")
         start(process)
-        url = await process.until_ready(http)
+        url = await process.until_serving()
         asking = [asyncio.create_task(ask(http, url, f"q-{n}", f"slow {n}")) for n in range(5)]
         await control.until_called("small", 5)
         process.terminate()
@@ -60,7 +61,7 @@ async def test_labels_of_its_queries_make_the_next_version(
         process = GatewayProcess(config, "gateway-0", tmp_path / "gateway.log")
         recalibrator = RecalibratorProcess(config, "recalibrator", tmp_path / "recalibrator.log", forked=True)
         start(process, recalibrator)
-        url = await process.until_ready(http)
+        url = await process.until_serving()
         ids = [f"q-{n}" for n in range(LABELLED)]
         found = dict(zip(ids, await asyncio.gather(*(ask(http, url, one, one) for one in ids)), strict=True))
         assert {(status, answer["ucci"]["reason"]) for status, answer in found.values()} == {(200, "cold_start")}

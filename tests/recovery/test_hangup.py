@@ -13,12 +13,13 @@ from typing import Any
 import pytest
 
 from schemas.labelled import LabelledExample
-from tests.support.broker import eventually, follow, produce, unique_prefix
+from tests.support.broker import follow, produce, unique_prefix
 from tests.support.probes import asked
 from tests.support.recalibrator_events import feedback, routed
 from tests.support.recalibrator_processes import RecalibratorProcess, create_all_topics, write_recalibrator_config
 from tests.support.router_processes import RouterProcess, hashed_models, write_config
 from tests.support.routers import create_topics, query, value_of
+from tests.support.waiting import eventually
 from ucci_stream.local.kafka_node import LocalBroker, pick_port
 
 pytestmark = [pytest.mark.broker]

@@ -5,8 +5,7 @@ from __future__ import annotations
 import asyncio
 import resource
 import subprocess
-import time
-from contextlib import closing, suppress
+from contextlib import closing
 from pathlib import Path
 from socket import create_connection
 
@@ -14,7 +13,7 @@ import pytest
 
 from tests.support.broker import follow, produce
 from tests.support.gateway_processes import GatewayProcess
-from tests.support.probes import get, until_ready
+from tests.support.probes import get
 from tests.support.recalibrator_processes import RecalibratorProcess, create_all_topics, write_recalibrator_config
 from tests.support.router_processes import RouterProcess, hashed_models, publish_calibration, write_config
 from tests.support.routers import query
@@ -38,7 +37,7 @@ async def test_idle_connections_take_every_file_of_a_service(
         process = _process(server, tmp_path, (broker.bootstrap, topic_prefix), models, port)
         with closing(follow(broker.bootstrap, f"{topic_prefix}.results")) as results, closing(process):
             _start_with_few_files(process)
-            await asyncio.to_thread(_until_ready, process, port)
+            await process.until_ready(port)
             silent = [create_connection(("127.0.0.1", port), PATIENCE_S) for _ in range(STRANGERS)]
             silent[-1].sendall(b"GET /healthz HTTP/1.1\r\nHost: 127.0.0.1\r\n")
             if server == "router":
@@ -73,11 +72,3 @@ def _start_with_few_files(process: RouterProcess) -> None:
     assert isinstance(process.running, subprocess.Popen)
     # Nor may it raise that.
     resource.prlimit(process.running.pid, resource.RLIMIT_NOFILE, (FILES, FILES))
-
-
-def _until_ready(process: RouterProcess, port: int) -> None:
-    while True:
-        with suppress(ConnectionRefusedError):
-            return until_ready(port)
-        process.assert_runs()
-        time.sleep(0.1)

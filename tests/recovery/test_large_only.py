@@ -10,8 +10,9 @@ import pytest
 
 from schemas.draws import uniform
 from tests.recovery.test_trial import MAP, QUERIES, STRICT, service
-from tests.support.broker import eventually, produce
+from tests.support.broker import produce
 from tests.support.routers import query
+from tests.support.waiting import eventually
 from ucci_stream.local.kafka_node import LocalBroker
 
 pytestmark = [pytest.mark.broker, pytest.mark.slow]

@@ -17,11 +17,12 @@ from confluent_kafka import Message
 from recalibrator.core import Recalibrator
 from recalibrator.decoding import decode_observation
 from schemas.command import Command
-from tests.support.broker import create, documents, eventually, produce, read_all, unique_prefix
+from tests.support.broker import create, documents, produce, read_all, unique_prefix
 from tests.support.progress import following
 from tests.support.recalibrator_events import START, feedback, routed
 from tests.support.recalibrator_processes import RecalibratorProcess, recalibrator_settings, write_recalibrator_config
 from tests.support.routers import value_of
+from tests.support.waiting import eventually
 from ucci_stream.local.kafka_node import LocalBroker
 
 pytestmark = [pytest.mark.broker, pytest.mark.slow]

@@ -15,11 +15,12 @@ from typing import Any
 
 import pytest
 
-from tests.support.broker import documents, eventually, produce, read_all
+from tests.support.broker import documents, produce, read_all
 from tests.support.probes import asked
 from tests.support.recalibrator_events import feedback, routed
 from tests.support.recalibrator_processes import RecalibratorProcess, write_recalibrator_config
 from tests.support.router_processes import RouterProcess, hashed_models, write_config
+from tests.support.waiting import eventually
 from ucci_stream.local.kafka_node import LocalBroker, pick_port
 
 pytestmark = [pytest.mark.broker, pytest.mark.slow]

@@ -11,10 +11,11 @@ from typing import Any
 
 import pytest
 
-from tests.support.broker import documents, eventually, produce, read_all, unique_prefix
+from tests.support.broker import documents, produce, read_all, unique_prefix
 from tests.support.progress import following
 from tests.support.router_processes import HashedModels, RouterProcess, hashed_models, publish_calibration, write_config
 from tests.support.routers import create_topics, query
+from tests.support.waiting import eventually
 from ucci_stream.local.kafka_node import LocalBroker
 
 pytestmark = [pytest.mark.broker, pytest.mark.slow]

@@ -17,10 +17,11 @@ from schemas.command import Command
 from schemas.routed import RoutedEvent
 from schemas.status import WorkloadStatus
 from schemas.trial import CalibrationTrial, TrialStatus
-from tests.support.broker import documents, eventually, produce, read_all, unique_prefix
+from tests.support.broker import documents, produce, read_all, unique_prefix
 from tests.support.recalibrator_processes import RecalibratorProcess, create_all_topics
 from tests.support.router_processes import RouterProcess, hashed_models, write_config
 from tests.support.routers import query, value_of
+from tests.support.waiting import eventually
 from ucci_stream.local.kafka_node import LocalBroker
 
 pytestmark = [pytest.mark.broker, pytest.mark.slow]

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import asyncio
 import json
 import os
 import time
 import uuid
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any, TypeVar
 
@@ -15,12 +14,12 @@ import pytest
 from confluent_kafka import OFFSET_BEGINNING, Consumer, KafkaError, Message, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, NewTopic
 
+from tests.support.waiting import wait_until
 from ucci_stream.local.kafka_install import BrokerNotInstalled, properties_text
 from ucci_stream.local.kafka_node import LocalBroker
 
 DEADLINE_S = 30.0
 Node = TypeVar("Node", bound=LocalBroker)
-Found = TypeVar("Found")
 
 
 @contextmanager
@@ -54,9 +53,7 @@ def create(bootstrap: str, topics: Mapping[str, int], config: Mapping[str, str] 
     requests = [NewTopic(name, num_partitions=n, config=dict(config or {})) for name, n in topics.items()]
     for future in admin.create_topics(requests, request_timeout=DEADLINE_S).values():
         future.result()
-    deadline = time.monotonic() + DEADLINE_S
-    while set(topics) - set(admin.list_topics(timeout=DEADLINE_S).topics):
-        assert time.monotonic() < deadline, f"{set(topics)} did not appear"
+    wait_until(lambda: set(topics) <= set(admin.list_topics(timeout=DEADLINE_S).topics), f"{set(topics)} appear")
 
 
 def produce(bootstrap: str, topic: str, records: Iterable[tuple[str | None, bytes | None]]) -> None:
@@ -134,15 +131,3 @@ def read_all(bootstrap: str, topic: str) -> list[Message]:
 def documents(bootstrap: str, topic: str) -> list[Any]:
     """Return the JSON documents of :func:`read_all`; null for a record without a value."""
     return [json.loads(message.value() or b"null") for message in read_all(bootstrap, topic)]
-
-
-async def eventually(
-    ask: Callable[[], Found], holds: Callable[[Found], object] = bool, *, within_s: float = 90.0
-) -> Found:
-    """Ask in a thread until the answer is as wanted; return it."""
-    async with asyncio.timeout(within_s):
-        while True:
-            found = await asyncio.to_thread(ask)
-            if holds(found):
-                return found
-            await asyncio.sleep(0.1)

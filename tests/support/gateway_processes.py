@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from dataclasses import dataclass
 from typing import Any
 
@@ -20,16 +19,9 @@ class GatewayProcess(RouterProcess):
     def start(self) -> None:
         self._run("stream_router", "serve")
 
-    async def until_ready(self, http: aiohttp.ClientSession) -> str:
+    async def until_serving(self) -> str:
         """Wait until it answers queries; return its URL."""
-        port = (await self.until_logged("serving"))["port"]
-        url = f"http://127.0.0.1:{port}"
-        async with asyncio.timeout(DEADLINE_S):
-            while True:
-                async with http.get(f"{url}/readyz") as answer:
-                    if answer.status == 200:
-                        return url
-                await asyncio.sleep(0.05)
+        return await self.until_ready((await self.until_logged("serving"))["port"])
 
 
 async def ask(http: aiohttp.ClientSession, url: str, query_id: str, text: str = "canon") -> tuple[int, dict[str, Any]]:

@@ -21,6 +21,7 @@ from stream_router.prometheus_metrics import Metrics
 from tests.support.answerers import EchoAnswerer
 from tests.support.memory_broker.broker import MemoryCluster, create_topics, memory_connect
 from tests.support.model_clients import workload
+from tests.support.waiting import until_served
 from ucci_runtime.broker.ports import Connect
 from ucci_runtime.clock import Clock
 from ucci_runtime.process import SystemClock
@@ -84,12 +85,7 @@ class RunningGateway:
 
     async def until(self, holds: Callable[[], bool], what: str) -> None:
         """Wait until something holds; fails when the service ends first."""
-        async with asyncio.timeout(DEADLINE_S):
-            while not holds():
-                if self.task.done():
-                    await self.task
-                    raise AssertionError(f"the service ended before: {what}")
-                await asyncio.sleep(0.01)
+        await until_served(self.task, holds, what)
 
     async def until_ready(self) -> None:
         await self.until(lambda: self.service.status().ready, "ready")

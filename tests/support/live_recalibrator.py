@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from threading import Thread
@@ -17,6 +17,7 @@ from schemas.status import WorkloadStatus
 from schemas.topics import OBSERVATIONS, STATUS
 from tests.support.memory_broker.broker import MemoryCluster, create_topics, memory_connect
 from tests.support.orders import MAP
+from tests.support.waiting import wait_until
 from ucci_runtime.process import SystemClock
 from ucci_stream.local.kafka_node import pick_port
 
@@ -54,13 +55,6 @@ class LiveRecalibrator:
     def status(self) -> WorkloadStatus | None:
         records = self.cluster.records(STATUS.name(self.cluster.prefix))
         return WorkloadStatus.from_json(records[-1].value or b"") if records else None
-
-
-def wait_until(holds: Callable[[], bool], what: str) -> None:
-    deadline = time.monotonic() + DEADLINE_S
-    while not holds():
-        assert time.monotonic() < deadline, f"not within {DEADLINE_S:g} s: {what}"
-        time.sleep(0.01)
 
 
 def new_cluster() -> MemoryCluster:

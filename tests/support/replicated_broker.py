@@ -15,6 +15,7 @@ from pathlib import Path
 from confluent_kafka import KafkaException
 from confluent_kafka.admin import AdminClient
 
+from tests.support.waiting import wait_until
 from ucci_stream.local.kafka_install import broker_properties, meta_properties, properties_text, random_kafka_id
 from ucci_stream.local.kafka_node import LocalBroker, pick_port
 
@@ -125,10 +126,8 @@ class Cluster:
 
     def await_in_sync(self) -> None:
         """Wait until every partition has all its replicas."""
-        admin, deadline = AdminClient({"bootstrap.servers": self.bootstrap}), time.monotonic() + _IN_SYNC_S
-        while behind := self._behind(admin):
-            assert time.monotonic() < deadline, f"not in sync within {_IN_SYNC_S:g} s: {behind}"
-            time.sleep(0.2)
+        admin = AdminClient({"bootstrap.servers": self.bootstrap})
+        wait_until(lambda: self._behind(admin), "nothing is behind", lambda behind: not behind, within_s=_IN_SYNC_S)
 
     def stop(self) -> None:
         for node in (*self.nodes, self._controller):

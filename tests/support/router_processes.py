@@ -22,7 +22,9 @@ from aiohttp import web
 from schemas.calibration import CalibrationMap
 from tests.support.broker import produce
 from tests.support.forked_process import ForkedProcess, Service
+from tests.support.probes import get
 from tests.support.versions import sealed_version
+from tests.support.waiting import eventually
 
 ROOT = Path(__file__).parents[2]
 EXIT_S = 25.0
@@ -175,6 +177,16 @@ class RouterProcess:
                     return found[-1]
                 self.assert_runs()
                 await asyncio.sleep(0.02)
+
+    async def until_ready(self, port: int) -> str:
+        """Wait until it says on this port that it is ready; return its URL."""
+
+        def ready() -> tuple[int, str]:
+            self.assert_runs()
+            return get(port, "/readyz")
+
+        await eventually(ready, lambda answer: answer[0] == 200)
+        return f"http://127.0.0.1:{port}"
 
     def close(self) -> None:
         """End it, whatever state it is in."""

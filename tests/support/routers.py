@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import json
-import time
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from typing import Any
@@ -18,6 +17,7 @@ from stream_router.prometheus_metrics import Metrics
 from stream_router.service import Service
 from tests.support.answerers import EchoAnswerer
 from tests.support.broker import create, documents
+from tests.support.waiting import until_served
 from ucci_runtime.broker.kafka_broker import kafka_connect
 from ucci_runtime.clock import Clock
 
@@ -79,13 +79,7 @@ class RunningRouter:
     async def until(self, holds: Callable[[], bool], what: str) -> None:
         """Wait until something holds; fails when the service ends first."""
         assert self.task is not None
-        deadline = time.monotonic() + DEADLINE_S
-        while not holds():
-            assert time.monotonic() < deadline, f"not within {DEADLINE_S} s: {what}"
-            if self.task.done():
-                await self.task
-                raise AssertionError(f"the service ended before: {what}")
-            await asyncio.sleep(0.01)
+        await until_served(self.task, holds, what)
 
     async def until_ready(self) -> None:
         await self.until(lambda: self.service.status().ready, "ready")

@@ -22,9 +22,9 @@ from schemas.settings_text import parse_settings
 from schemas.status import HandoffStatus
 from schemas.topics import QUERIES
 from tests.support.broker import unique_prefix
-from tests.support.live_recalibrator import wait_until
 from tests.support.recalibrator_events import routed
 from tests.support.versions import sealed_version
+from tests.support.waiting import wait_until
 from tests.support.workload_statuses import status
 from ucci_demo.recorded.traffic import load_traffic, with_handoff
 from ucci_stream.demo.run import publish_offline

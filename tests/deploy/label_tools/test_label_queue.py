@@ -9,20 +9,19 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-import aiohttp
 import pytest
 
 from schemas.feedback import FeedbackEvent
 from schemas.routed import RoutedEvent
-from tests.support.broker import produce, read_all
+from tests.support.broker import key_of, produce, read_all
 from tests.support.commands import invoke, said
+from tests.support.probes import get
 from tests.support.recalibrator_events import feedback, routed
 from tests.support.recalibrator_processes import RecalibratorProcess, create_all_topics, write_recalibrator_config
+from tests.support.waiting import eventually
 from ucci_stream.local.kafka_node import LocalBroker, pick_port
 
 pytestmark = pytest.mark.broker
-
-DEADLINE_S = 60.0
 
 
 class Stack:
@@ -50,22 +49,13 @@ class Stack:
         await asyncio.to_thread(produce, self.bootstrap, f"{self.prefix}.{topic}", records)
 
     async def until(self, holds: Callable[[dict[str, Any]], bool]) -> dict[str, Any]:
-        """Ask the replica until its answer is as wanted."""
-        document: dict[str, Any] = {}
-        url = f"http://127.0.0.1:{self.port}/v1/label-requests/photo"
-        async with aiohttp.ClientSession() as session:
-            try:
-                async with asyncio.timeout(DEADLINE_S):
-                    while not (document and holds(document)):
-                        try:
-                            async with session.get(url) as answer:
-                                # Until there is a broker, each path answers 503.
-                                document = await answer.json() if answer.ok else {}
-                        except aiohttp.ClientConnectorError:
-                            await asyncio.sleep(0.05)
-            except TimeoutError:
-                raise AssertionError(f"last answer: {document}") from None
-        return document
+        """Ask the replica until its answer is as wanted; until there is a broker, each path answers 503."""
+
+        def document() -> dict[str, Any]:
+            code, body = get(self.port, "/v1/label-requests/photo")
+            return dict(json.loads(body)) if code == 200 else {}
+
+        return await eventually(document, lambda found: found and holds(found))
 
 
 @pytest.fixture
@@ -113,11 +103,10 @@ async def test_the_oldest_beyond_the_bound_leave_the_topic(stack: Stack) -> None
     for part in (results[:5], results[5:]):
         await stack.send("results", part)
     stack.start()
-    open_requests: set[bytes | None] = set()
-    async with asyncio.timeout(DEADLINE_S):
-        sent = 0
-        while sent < len(results) or len(open_requests) > 3:
-            found = await asyncio.to_thread(read_all, stack.bootstrap, f"{stack.prefix}.label-requests")
-            last = {message.key(): message.value() for message in found}
-            sent, open_requests = len(last), {key for key, value in last.items() if value is not None}
-    assert open_requests == {b"q-5", b"q-6", b"q-7"}
+
+    def is_open() -> dict[str, bool]:
+        found = read_all(stack.bootstrap, f"{stack.prefix}.label-requests")
+        return {key_of(message): message.value() is not None for message in found}
+
+    last = await eventually(is_open, lambda found: len(found) == len(results) and sum(found.values()) <= 3)
+    assert {key for key, open_ in last.items() if open_} == {"q-5", "q-6", "q-7"}

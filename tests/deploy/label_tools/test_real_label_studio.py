@@ -15,7 +15,6 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
-import aiohttp
 import pytest
 
 from schemas.calibration import CalibrationVersion
@@ -23,10 +22,12 @@ from schemas.feedback import FeedbackEvent
 from tests.support.annotator import Annotator
 from tests.support.broker import produce, read_all, unique_prefix
 from tests.support.label_studio_server import LabelStudioServer
+from tests.support.probes import asked
 from tests.support.recalibrator_events import entities, feedback, routed
 from tests.support.recalibrator_processes import RecalibratorProcess, create_all_topics, write_recalibrator_config
 from tests.support.router_processes import ROOT
 from tests.support.routers import value_of
+from tests.support.waiting import eventually
 from ucci_stream.local.kafka_node import LocalBroker, pick_port
 
 pytestmark = [pytest.mark.label_studio, pytest.mark.broker]
@@ -107,21 +108,15 @@ class Site:
     async def queue(self, holds: Callable[[dict[str, Any]], bool]) -> dict[str, Any]:
         """Ask for the label queue until it is as wanted; an API that has not reached the broker yet says 503."""
         url = f"http://127.0.0.1:{self.port}/v1/label-requests/photo?limit=500"
-        document: dict[str, Any] = {}
-        async with aiohttp.ClientSession(headers={"X-Api-Key": READ_KEY}) as session, asyncio.timeout(DEADLINE_S):
-            while "open" not in document or not holds(document):
-                try:
-                    async with session.get(url) as answer:
-                        document = await answer.json()
-                except aiohttp.ClientConnectorError:
-                    await asyncio.sleep(0.05)
-        return document
+
+        def document() -> dict[str, Any]:
+            code, body = asked(url, {"X-Api-Key": READ_KEY})
+            return dict(json.loads(body)) if code == 200 else {}
+
+        return await eventually(document, lambda found: found and holds(found))
 
     async def until_sent(self, count: int) -> list[FeedbackEvent]:
-        async with asyncio.timeout(DEADLINE_S):
-            while len(sent := await asyncio.to_thread(self.sent)) < count:
-                continue
-        return sent
+        return await eventually(self.sent, lambda sent: len(sent) >= count)
 
 
 @pytest.fixture
@@ -170,9 +165,7 @@ async def test_a_label_made_in_label_studio_moves_a_new_version(site: Site) -> N
         site.annotator.annotate(task["id"], entities(query_id))
         if published := await asyncio.to_thread(site.versions):
             break
-    async with asyncio.timeout(DEADLINE_S):
-        while not published:
-            published = await asyncio.to_thread(site.versions)
+    published = published or await eventually(site.versions)
     assert published[0].evidence.labels > 245
     sent = await asyncio.to_thread(site.sent)
     assert len({event.query_id for event in sent}) == len(sent) >= published[0].evidence.labels - 245

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
-import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -20,6 +19,7 @@ from tests.support.recalibrator_events import feedback, routed
 from tests.support.recalibrator_processes import create_all_topics, write_recalibrator_config
 from tests.support.router_processes import ROOT
 from tests.support.routers import value_of
+from tests.support.waiting import wait_until
 from ucci_stream.local.kafka_node import LocalBroker
 
 pytestmark = [pytest.mark.phoenix, pytest.mark.broker]
@@ -71,9 +71,7 @@ def site(broker: LocalBroker, phoenix: PhoenixServer, tmp_path: Path) -> Site:
         # Every other trace is of a program that knows nothing of our queries.
         phoenix.trace(trace, {"ucci.query_id": one.query_id} if number % 2 else {})
     assert producer.flush(DEADLINE_S) == 0
-    deadline = time.monotonic() + DEADLINE_S
-    while phoenix.spans() < QUERIES:
-        assert time.monotonic() < deadline, "Phoenix has not taken the spans"
+    wait_until(phoenix.spans, "Phoenix takes the spans", lambda found: found >= QUERIES)
     return site
 
 
@@ -96,10 +94,7 @@ def test_annotations_become_feedback_and_labels_come_back(site: Site, phoenix: P
         "q-1": ("phoenix:api", "wrong", None),
         "q-2": ("phoenix:api", None, right),
     }
-    deadline = time.monotonic() + DEADLINE_S
-    while not (written := phoenix.annotations(trace_id(5))):
-        assert time.monotonic() < deadline, "the label has not come back"
-    (label,) = written
+    (label,) = wait_until(lambda: phoenix.annotations(trace_id(5)), "the label comes back")
     assert (label["name"], label["result"]["label"], label["metadata"]["labeler"]) == ("ucci-label", "labelled", "ada")
     assert json.loads(label["result"]["explanation"]) == feedback(5).model_dump(mode="json")["entities"]
 

@@ -13,14 +13,8 @@ from rich.console import Console
 from typer.testing import CliRunner
 
 from schemas.status import LabelOutlook, LabelPlan, WorkloadStatus
-from tests.support.live_recalibrator import (
-    WORKLOAD,
-    LiveRecalibrator,
-    live_settings,
-    new_cluster,
-    running,
-    wait_until,
-)
+from tests.support.live_recalibrator import WORKLOAD, LiveRecalibrator, live_settings, new_cluster, running
+from tests.support.waiting import wait_until
 from ucci_stream import cli, options
 from ucci_stream.cli import app
 from ucci_stream.operate.http_api import RecalibratorApi

@@ -29,6 +29,7 @@ from typing import Any
 
 import yaml
 
+from tests.support.waiting import wait_until
 from tests.support.webhooks import Receiver, receiving
 from tools.ops.dashboard import ROWS
 from ucci_demo.recorded.traffic import load_traffic
@@ -178,14 +179,12 @@ def prometheus(directory: Path, running: Demo, alertmanager: str) -> Iterator[Pr
 
 def await_alert(webhook: Receiver, name: str) -> dict[str, Any]:
     """Return the first alert of this name that fires."""
-    until_s = time.monotonic() + DEADLINE_S
-    while time.monotonic() < until_s:
-        alerts: list[dict[str, Any]] = [alert for one in webhook.received for alert in one.document["alerts"]]
-        for alert in alerts:
-            if alert["labels"]["alertname"] == name and alert["status"] == "firing":
-                return alert
-        time.sleep(0.1)
-    raise AssertionError(f"{name} was not delivered in {DEADLINE_S:.0f} s")
+
+    def firing() -> list[dict[str, Any]]:
+        alerts = [alert for one in webhook.received for alert in one.document["alerts"]]
+        return [one for one in alerts if (one["labels"]["alertname"], one["status"]) == (name, "firing")]
+
+    return wait_until(firing, f"{name} is delivered", within_s=DEADLINE_S)[0]
 
 
 @contextmanager

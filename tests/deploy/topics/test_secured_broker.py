@@ -27,11 +27,10 @@ from tests.support.broker import read_all, running_broker
 from tests.support.broker_labs import Notes
 from tests.support.gateway_processes import GatewayProcess
 from tests.support.gateway_processes import ask as gateway_ask
-from tests.support.live_recalibrator import wait_until
-from tests.support.probes import until_ready
 from tests.support.recalibrator_processes import RecalibratorProcess, create_all_topics, recalibrator_settings
 from tests.support.router_processes import RouterProcess, hashed_models, write_config
 from tests.support.secured_broker import SecuredBroker, User
+from tests.support.waiting import wait_until
 from ucci_runtime.broker.errors import BrokerError
 from ucci_runtime.broker.kafka_broker import KafkaBroker
 from ucci_runtime.broker.kafka_properties import ClientNames, publisher_properties
@@ -92,7 +91,7 @@ async def test_printed_access_is_enough_end_to_end(granted: SecuredBroker, topic
         with RouterProcess(router_toml, "router-0", tmp_path / "r.log") as router, fit as recalibrator:
             await router.until_logged("assigned")
             await recalibrator.until_logged("assigned", 2)
-            await asyncio.to_thread(until_ready, port)
+            await recalibrator.until_ready(port)
             producer = settings_as(granted, "producer", topic_prefix)
             asked = await asyncio.to_thread(ask, producer, "canon", "photo", DEADLINE_S)
             assert asked.routed.answered_by == "large"
@@ -232,7 +231,7 @@ async def test_a_gateway_answers_with_its_own_access(granted: SecuredBroker, top
     async with hashed_models() as (models, _), aiohttp.ClientSession() as http:
         config = write_settings(tmp_path / "g.toml", granted, "gateway", topic_prefix, models)
         with GatewayProcess(config, "gateway-0", tmp_path / "g.log") as process:
-            status, answer = await gateway_ask(http, await process.until_ready(http), "q-1")
+            status, answer = await gateway_ask(http, await process.until_serving(), "q-1")
             process.terminate()
             assert await process.exit_code() == 0
     assert (status, answer["ucci"]["query_id"]) == (200, "q-1")

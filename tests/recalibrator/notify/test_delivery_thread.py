@@ -9,7 +9,8 @@ import pytest
 
 from recalibrator.notify import delivery_thread, outbox
 from schemas.settings import Settings
-from tests.support.live_recalibrator import LiveRecalibrator, live_settings, new_cluster, running, wait_until
+from tests.support.live_recalibrator import LiveRecalibrator, live_settings, new_cluster, running
+from tests.support.waiting import wait_until
 from tests.support.webhooks import Receiver, receiving
 
 
