@@ -12,6 +12,7 @@ of a broker that answered everybody else at once.
 
 from __future__ import annotations
 
+import contextlib
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from threading import Event
@@ -75,11 +76,8 @@ class Lifeline:
         return True
 
     def _others_are_answered(self, source: Input) -> bool:
-        other = Consumer(self._others)
-        try:
+        with contextlib.closing(Consumer(self._others)) as other:
             return _is_told(other, source)
-        finally:
-            other.close()
 
     def _coordinator_answers(self) -> bool:
         admin = AdminClient(self._others)
@@ -130,11 +128,8 @@ def ask_group_offsets(
     asked = [TopicPartition(source.topic, source.partition) for source in sources]
     if not asked:
         return {}
-    consumer = Consumer(outsider(properties))
-    try:
+    with contextlib.closing(Consumer(outsider(properties))) as consumer:
         return _ask(consumer, asked, client, closing)
-    finally:
-        consumer.close()
 
 
 def _ask(consumer: Consumer, asked: list[TopicPartition], client: str, closing: Event) -> GroupOffsets:

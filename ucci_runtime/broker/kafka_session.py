@@ -11,9 +11,9 @@ after it.
 
 from __future__ import annotations
 
+import contextlib
 import time
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from contextlib import contextmanager
 from threading import Event
 from typing import Any, NamedTuple, cast
 
@@ -55,12 +55,10 @@ def visible(properties: Mapping[str, Any], places: Collection[Place], closing: E
     """
     # Of a partition that comes several times the latest entry stays: its lowest place, and its highest.
     first, last = dict(sorted(places, reverse=True)), dict(sorted(places))
-    consumer = Consumer(outsider(properties) | {"enable.partition.eof": True, "auto.offset.reset": "error"})
-    try:
+    reading = outsider(properties) | {"enable.partition.eof": True, "auto.offset.reset": "error"}
+    with contextlib.closing(Consumer(reading)) as consumer:
         consumer.assign([TopicPartition(*source, offset) for source, offset in first.items()])
         return frozenset(_seen(consumer, last, closing).intersection(places))
-    finally:
-        consumer.close()
 
 
 def _seen(consumer: Consumer, last: dict[Input, int], closing: Event) -> set[Place]:
@@ -200,7 +198,7 @@ class KafkaTransactionSession:
             self._producer.close()
             self._producer = None
 
-    @contextmanager
+    @contextlib.contextmanager
     def _busy(self) -> Iterator[None]:
         before_s = self.busy_since_s
         self.busy_since_s = before_s or time.monotonic()

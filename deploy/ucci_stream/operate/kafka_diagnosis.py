@@ -142,13 +142,11 @@ def _offsets(
 def _dated(settings: Settings, place: TopicPartition) -> int | None:
     """Return when the record at a place was written, in milliseconds since 1970; None where it is gone."""
     made = reader_properties(settings, diagnosing_group(settings.topics.prefix))
-    consumer = Consumer(made | {"isolation.level": "read_uncommitted", "enable.partition.eof": False})
-    try:
+    made |= {"isolation.level": "read_uncommitted", "enable.partition.eof": False}
+    with closing(Consumer(made)) as consumer:
         consumer.assign([place])
         message = consumer.poll(ANSWER_TIMEOUT_S)
-        return None if message is None or message.error() is not None else message.timestamp()[1]
-    finally:
-        consumer.close()
+    return None if message is None or message.error() is not None else message.timestamp()[1]
 
 
 def read_running(settings: Settings) -> Running:

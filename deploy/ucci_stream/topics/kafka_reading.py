@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterator, Sequence
+from contextlib import closing
 from datetime import datetime
 from threading import Event
 from typing import TypeVar
@@ -88,8 +89,7 @@ def records_since(settings: Settings, topic: str, since: datetime, group: str) -
         raise NotRead(f"{topic}: does not exist; run `ucci-stream topics create`")
     since_ms = max(0, int(since.timestamp() * _MILLISECONDS))
     places = [TopicPartition(topic, number, since_ms) for number in range(counts[topic])]
-    consumer = Consumer(properties)
-    try:
+    with closing(Consumer(properties)) as consumer:
         starts = consumer.offsets_for_times(places, timeout=ANSWER_TIMEOUT_S)
         consumer.assign(starts)
         left, seen_s = {place.partition for place in starts}, time.monotonic()
@@ -104,8 +104,6 @@ def records_since(settings: Settings, topic: str, since: datetime, group: str) -
                     left.discard(message.partition())
                 else:
                     raise KafkaException(error)
-    finally:
-        consumer.close()
 
 
 def event_of(record: Record, kind: type[Read]) -> Read | None:

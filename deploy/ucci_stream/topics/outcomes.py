@@ -11,7 +11,7 @@ import uuid
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from collections.abc import Set as AbstractSet
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from typing import NamedTuple
 
 from confluent_kafka import OFFSET_END, Consumer, KafkaError, KafkaException, TopicPartition
@@ -120,14 +120,11 @@ def follow(
         fetch_wait_max_ms=20,
         group_id=group_id or f"{prefix}-follow-{uuid.uuid4()}",
     )
-    consumer = Consumer(properties)
-    try:
+    with closing(Consumer(properties)) as consumer:
         with broker_failures(settings):
             places = [place for topic in topics for place in _ends(consumer, topic.name(prefix), last)]
             consumer.assign(places)
         yield Follower(consumer, DEAD_LETTERS.name(prefix))
-    finally:
-        consumer.close()
 
 
 def _ends(consumer: Consumer, topic: str, last: int) -> Iterator[TopicPartition]:
