@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Future
+from contextlib import contextmanager
 from typing import Any, NamedTuple
 
 from confluent_kafka import KafkaError, KafkaException, TopicCollection
@@ -15,7 +16,7 @@ from confluent_kafka.admin import AdminClient, ConfigResource, ResourceType
 
 from schemas.settings import Settings
 from schemas.topics import BROKERS_TIME, FEEDBACK, RESULTS, TIMESTAMP_TYPE, Topic
-from ucci_runtime.broker.errors import AccessDenied, BrokerError, BrokerUnreachable, TopicsUnusable
+from ucci_runtime.broker.errors import AccessDenied, BrokerUnreachable, TopicsUnusable
 from ucci_runtime.broker.kafka_errors import Side, kafka_error, translate
 from ucci_runtime.broker.kafka_properties import admin_properties
 from ucci_runtime.broker.ports import CheckedTopics
@@ -48,15 +49,10 @@ def check_topics(
     Raises TopicsUnusable, naming every fault at once; raises BrokerUnreachable or AccessDenied when the broker does not
     answer, or not to us.
     """
-    reported: list[KafkaError] = []
-    admin = AdminClient(admin_properties(settings) | {"error_cb": reported.append})
     prefix = settings.topics.prefix
-    try:
+    with asking(settings, REQUEST_TIMEOUT_S) as admin:
         cluster_id, facts, hidden = _ask(admin, [topic.name(prefix) for topic in (*touched, *optional)])
         metadata_bytes = _metadata_limit(admin)
-    except (KafkaException, TimeoutError) as error:
-        admin.poll(0)
-        raise connection_error(settings, error, reported, REQUEST_TIMEOUT_S) from None
     if denied := sorted(hidden.intersection(topic.name(prefix) for topic in touched)):
         raise AccessDenied(_refusal("Describe", denied))
     missing = frozenset(topic for topic in optional if topic.name(prefix) not in facts)
@@ -73,6 +69,30 @@ def check_topics(
         (*warnings, *(_refusal("Describe", [name]) for name in sorted(hidden)), *metadata_warnings(metadata_bytes)),
         None if metadata_bytes is None else metadata_bytes - 1,
     )
+
+
+@contextmanager
+def asking(settings: Settings, timeout_s: float) -> Iterator[AdminClient]:
+    """Yield a client for the first questions to a broker, each of which waits so long for its answer.
+
+    Raises BrokerUnreachable or AccessDenied where one has none, by what the client reported on the side too: no call
+    sees a refused password.
+    """
+    reported: list[KafkaError] = []
+    admin = AdminClient(admin_properties(settings) | {"error_cb": reported.append})
+    try:
+        yield admin
+    except (KafkaException, TimeoutError) as error:
+        admin.poll(0)
+        raised = [kafka_error(error)] if isinstance(error, KafkaException) else []
+        for found in (translate(each, Side.CONSUMER) for each in [*raised, *reported]):
+            if isinstance(found, AccessDenied):
+                raise found from None
+        address = settings.kafka.get("bootstrap.servers", "")
+        last = reported[-1].str() if reported else str(raised[0].str() if raised else "no answer")
+        raise BrokerUnreachable(
+            f'no broker answers at {address} within {timeout_s:g} s ({last}); check [kafka] "bootstrap.servers"'
+        ) from None
 
 
 def topic_faults(prefix: str, touched: Iterable[Topic], facts: Mapping[str, TopicFacts]) -> tuple[str, ...]:
@@ -197,18 +217,3 @@ def _metadata_limit(admin: AdminClient) -> int | None:
     except (KafkaException, TimeoutError, KeyError, ValueError):
         # To describe a broker takes a permission that a service need not have; a refused commit says the same.
         return None
-
-
-def connection_error(
-    settings: Settings, error: Exception, reported: Sequence[KafkaError], timeout_s: float
-) -> BrokerError:
-    """Return why a first call failed, by what the client reported on the side too: no call sees a refused password."""
-    raised = [kafka_error(error)] if isinstance(error, KafkaException) else []
-    for found in (translate(each, Side.CONSUMER) for each in [*raised, *reported]):
-        if isinstance(found, AccessDenied):
-            return found
-    address = settings.kafka.get("bootstrap.servers", "")
-    last = reported[-1].str() if reported else str(raised[0].str() if raised else "no answer")
-    return BrokerUnreachable(
-        f'no broker answers at {address} within {timeout_s:g} s ({last}); check [kafka] "bootstrap.servers"'
-    )

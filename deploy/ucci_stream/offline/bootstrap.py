@@ -8,12 +8,11 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Iterator, Sequence
-from contextlib import suppress
 from datetime import datetime
 from pathlib import Path
 from typing import Annotated, Any, Literal, NamedTuple
 
-from confluent_kafka import KafkaException, Producer
+from confluent_kafka import Producer
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from recalibrator.core import Recalibrator
@@ -28,7 +27,7 @@ from schemas.settings import Settings, WorkloadSettings
 from schemas.topics import OBSERVATIONS
 from schemas.traffic import TrafficSummary
 from ucci_stream.topics import admin
-from ucci_stream.topics.admin import broker_failures, client_properties, require_broker
+from ucci_stream.topics.admin import broker_failures, client_properties, require_broker, transaction
 from ucci_stream.topics.feed import FeedStopped, Sends, decoded_lines
 
 ISSUED_BY = "ucci-stream bootstrap"
@@ -153,14 +152,8 @@ def send_events(settings: Settings, workload: str, events: Iterable[LabelledExam
     sends = Sends(producer, topic)
     with broker_failures(settings):
         producer.init_transactions(admin.ANSWER_TIMEOUT_S)
-        producer.begin_transaction()
-        try:
+        with transaction(producer):
             examples, command = _send_all(sends, workload, events)
-            producer.commit_transaction(admin.ANSWER_TIMEOUT_S)
-        except BaseException:
-            with suppress(KafkaException):  # the broker aborts it itself when the transaction has timed out
-                producer.abort_transaction(admin.ANSWER_TIMEOUT_S)
-            raise
     return Bootstrapped(topic, examples, command)
 
 

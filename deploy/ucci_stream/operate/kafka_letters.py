@@ -12,7 +12,6 @@ from __future__ import annotations
 import time
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import suppress
 from datetime import UTC, datetime, timedelta
 from itertools import chain
 from operator import attrgetter
@@ -43,7 +42,13 @@ from schemas.topics import (
 )
 from ucci_runtime.broker.kafka_properties import admin_properties
 from ucci_runtime.broker.records import Header, Record
-from ucci_stream.topics.admin import ANSWER_TIMEOUT_S, broker_failures, client_properties, partition_counts
+from ucci_stream.topics.admin import (
+    ANSWER_TIMEOUT_S,
+    broker_failures,
+    client_properties,
+    partition_counts,
+    transaction,
+)
 from ucci_stream.topics.kafka_reading import records_since
 
 _MILLISECONDS = 1_000
@@ -310,28 +315,22 @@ def _transactional(settings: Settings) -> Producer:
 def _write(settings: Settings, producer: Producer, batch: Sequence[Letter], done: int) -> None:
     counts = partition_counts(settings)
     now_ms = int(time.time() * _MILLISECONDS)
-    producer.begin_transaction()
     try:
-        for letter in batch:
-            record = letter.record
-            # The one that the record had, so that a query's result and feedback stay side by side.
-            places = {str(number): number for number in range(counts[letter.topic])}
-            producer.produce(
-                letter.topic,
-                key=record.key,
-                value=record.value,
-                headers=replay_headers(letter),
-                # Never before the letter: a later replay looks for it from the letter's time on.
-                timestamp=max(now_ms, record.timestamp_ms),
-                partition=places.get(letter.partition, _BY_KEY),
-            )
-        producer.commit_transaction(ANSWER_TIMEOUT_S)
-    except BaseException as error:
-        # Where this fails too, the broker ends the transaction by itself, or the next replay does when it begins.
-        with suppress(KafkaException):
-            producer.abort_transaction(ANSWER_TIMEOUT_S)
-        if not isinstance(error, KafkaException | BufferError):
-            raise
+        with transaction(producer):
+            for letter in batch:
+                record = letter.record
+                # The one that the record had, so that a query's result and feedback stay side by side.
+                places = {str(number): number for number in range(counts[letter.topic])}
+                producer.produce(
+                    letter.topic,
+                    key=record.key,
+                    value=record.value,
+                    headers=replay_headers(letter),
+                    # Never before the letter: a later replay looks for it from the letter's time on.
+                    timestamp=max(now_ms, record.timestamp_ms),
+                    partition=places.get(letter.partition, _BY_KEY),
+                )
+    except (KafkaException, BufferError) as error:
         raise ReplayFailed(
             f"stopped after {done} records ({error}), which stay replayed; run this again: it finds what was "
             "committed, and goes on with the rest"

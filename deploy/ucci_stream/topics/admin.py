@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from typing import NamedTuple
 
-from confluent_kafka import KafkaError, KafkaException
+from confluent_kafka import KafkaException, Producer
 from confluent_kafka.admin import AdminClient, NewTopic
 
 from schemas.settings import Settings
@@ -16,7 +16,7 @@ from ucci_runtime.broker import kafka_topics
 from ucci_runtime.broker.errors import AccessDenied, BrokerUnreachable, Fenced, TopicsUnusable
 from ucci_runtime.broker.kafka_errors import Side, kafka_error, translate
 from ucci_runtime.broker.kafka_properties import admin_properties, require_kafka, user_properties
-from ucci_runtime.broker.kafka_topics import connection_error
+from ucci_runtime.broker.kafka_topics import asking
 
 #: How long a command waits for one answer of the broker before it ends.
 ANSWER_TIMEOUT_S = 10.0
@@ -61,6 +61,20 @@ def broker_failures(settings: Settings) -> Iterator[None]:
             f"the broker at {settings.kafka['bootstrap.servers']} did not do what was asked within "
             f"{ANSWER_TIMEOUT_S:g} s ({kafka_error(error).str()}); the cluster may be failing over: run this again"
         ) from None
+
+
+@contextmanager
+def transaction(producer: Producer) -> Iterator[None]:
+    """Commit what is produced in the block, or nothing of it where the block fails. Raises KafkaException."""
+    producer.begin_transaction()
+    try:
+        yield
+        producer.commit_transaction(ANSWER_TIMEOUT_S)
+    except BaseException:
+        # Where this fails too, the broker ends the transaction by itself, or the next one does when it begins.
+        with suppress(KafkaException):
+            producer.abort_transaction(ANSWER_TIMEOUT_S)
+        raise
 
 
 def topic_config(topic: Topic, join_retention_s: float) -> dict[str, str]:
@@ -140,13 +154,8 @@ def require_broker(settings: Settings, topic: Topic | None = None) -> None:
 
 def partition_counts(settings: Settings) -> dict[str, int]:
     """Return how many partitions each topic of the cluster has. Raises BrokerUnreachable or AccessDenied."""
-    reported: list[KafkaError] = []
-    admin = AdminClient(admin_properties(settings) | {"error_cb": reported.append})
-    try:
+    with asking(settings, ANSWER_TIMEOUT_S) as admin:
         metadata = admin.list_topics(timeout=ANSWER_TIMEOUT_S)
-    except KafkaException as error:
-        admin.poll(0)
-        raise connection_error(settings, error, reported, ANSWER_TIMEOUT_S) from None
     return {name: len(topic.partitions) for name, topic in metadata.topics.items() if topic.error is None}
 
 
