@@ -21,6 +21,7 @@ from recalibrator.api.read_model.status_documents import StatusDocuments
 from recalibrator.headlines.facts import details
 from recalibrator.metrics import STATUS_SPECS
 from schemas.calibration import BUDGET, CAP, FIELD_PREFIX, QUALITY, Interval
+from schemas.event import Part
 from schemas.status import DriftState, ModelHealth, WorkloadState, WorkloadStatus, that_answer
 from schemas.topics import TOPICS
 from ucci_runtime.metrics import MetricSpec
@@ -88,35 +89,28 @@ class Sample(NamedTuple):
     value: float
 
 
-#: Plain numbers of the status: the metric, its labels, and where the number is; what is not known has no sample.
-_NUMBERS: tuple[tuple[str, tuple[str, ...], str], ...] = (
-    ("queries", (), "queries"),
-    ("status_timestamp_seconds", (), "updated_at"),
-    ("escalation_rate", (), "escalation_rate"),
-    ("uncertainty_threshold", (), "uncertainty_threshold"),
-    ("micro_f1_target", (), "target.micro_f1"),
-    ("escalation_cap", (), "target.max_escalation"),
-    ("cost_target", (), "target.cost"),
-    ("escalation_wanted", (), "standing.wanted_escalation"),
-    ("cost_realised", (), "standing.budget.realised"),
-    ("cost", ("sequential",), "cost.sequential"),
-    ("cost", ("paper",), "cost.paper"),
-    ("cost", ("large_only",), "cost.large_only"),
-    ("saving", ("sequential",), "saving.sequential"),
-    ("saving", ("paper",), "saving.paper"),
-    ("labels_requested", (), "labels.requested"),
-    ("labels_received", (), "labels.received"),
-    ("labels_pending", (), "labels.pending"),
-    ("labels_effective", (), "labels.effective"),
-    ("labels_per_hour", (), "labels.per_hour"),
-    ("label_requested_share", (), "labels.requested_share"),
-    ("label_delay_seconds", ("p50",), "labels.delay_s.p50"),
-    ("label_delay_seconds", ("p90",), "labels.delay_s.p90"),
-    ("calibration_timestamp_seconds", (), "version.created_at"),
-)
-#: Estimates with their bounds, by metric.
-_INTERVALS = {
+#: What the status says in numbers, by metric; what is not known has no sample.
+_NUMBERS = {
+    "queries": "queries",
+    "status_timestamp_seconds": "updated_at",
+    "escalation_rate": "escalation_rate",
+    "uncertainty_threshold": "uncertainty_threshold",
     "micro_f1": "micro_f1",
+    "micro_f1_target": "target.micro_f1",
+    "escalation_cap": "target.max_escalation",
+    "cost_target": "target.cost",
+    "escalation_wanted": "standing.wanted_escalation",
+    "cost_realised": "standing.budget.realised",
+    "cost": "cost",
+    "saving": "saving",
+    "labels_requested": "labels.requested",
+    "labels_received": "labels.received",
+    "labels_pending": "labels.pending",
+    "labels_effective": "labels.effective",
+    "labels_per_hour": "labels.per_hour",
+    "label_requested_share": "labels.requested_share",
+    "label_delay_seconds": "labels.delay_s",
+    "calibration_timestamp_seconds": "version.created_at",
     "calibration_error": "calibration_error.ece",
     "brier_score": "calibration_error.brier",
 }
@@ -124,13 +118,10 @@ _INTERVALS = {
 
 def workload_samples(status: WorkloadStatus) -> Iterator[Sample]:
     """Yield what a workload's status says; what is not known has no sample."""
-    for name, labels, place in _NUMBERS:
-        if (value := _at(status, place)) is not None:
-            yield Sample(name, labels, value.timestamp() if isinstance(value, datetime) else value)
-    for name, place in _INTERVALS.items():
-        yield from _interval(name, _at(status, place))
+    for name, place in _NUMBERS.items():
+        yield from _samples_of(name, _at(status, place))
     for window, measured in status.measured.items():
-        yield from _interval("measured_micro_f1", measured, (window,))
+        yield from _samples_of("measured_micro_f1", measured, (window,))
         yield Sample("measured_labels", (window,), measured.labels)
     yield from (Sample("field_micro_f1", (field,), value) for field, value in status.per_field.items())
     yield from (Sample("field_micro_f1_target", (field,), value) for field, value in status.target.fields.items())
@@ -165,11 +156,17 @@ def backlog_samples(lag: Mapping[str, JsonValue] | None) -> Iterator[Sample]:
                 yield Sample(name, (topic,), float(value))
 
 
-def _interval(name: str, interval: Interval | None, labels: tuple[str, ...] = ()) -> Iterator[Sample]:
-    if interval is not None:
-        yield Sample(name, labels, interval.estimate)
-        yield Sample(f"{name}_lower", labels, interval.lower)
-        yield Sample(f"{name}_upper", labels, interval.upper)
+def _samples_of(name: str, value: Any, labels: tuple[str, ...] = ()) -> Iterator[Sample]:
+    """Yield a number or a time, an estimate with its bounds, or each number of a part under its name."""
+    if isinstance(value, Interval):
+        yield Sample(name, labels, value.estimate)
+        yield Sample(f"{name}_lower", labels, value.lower)
+        yield Sample(f"{name}_upper", labels, value.upper)
+    elif isinstance(value, Part):
+        for label, number in value:
+            yield from _samples_of(name, number, (label,))
+    elif value is not None:
+        yield Sample(name, labels, value.timestamp() if isinstance(value, datetime) else value)
 
 
 def _one_of(name: str, labels: tuple[str, ...], state: str, states: tuple[str, ...]) -> Iterator[Sample]:
