@@ -114,7 +114,7 @@ class Arena:
             log, stage = self.directory / f"{name}.log", stage_of(name)
             orders = Orders("recalibrator", self.config, log, ("--stage", stage))
             if stage == "router":
-                orders = Orders("router", self.config, log, environment={"UCCI_ROUTER__INSTANCE_ID": name})
+                orders = Orders("stream_router", self.config, log, environment={"UCCI_ROUTER__INSTANCE_ID": name})
             self.children[name] = Child(name, orders)
         return self.children[name]
 

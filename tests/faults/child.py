@@ -1,36 +1,27 @@
-"""The entry of a process under test: the product's own command, after what the suite has ordered for this process.
-
-Processes are forked from a server that has the services imported, since a start would otherwise take seconds of CPU. A
-forked process runs ``stream-router run`` or ``recalibrator run`` to its end, and ends with the suite's.
-"""
+"""A process under test: ``stream-router run`` or ``recalibrator run``, after what the suite has ordered for it."""
 
 from __future__ import annotations
 
 import ctypes
-import multiprocessing
-import multiprocessing.process
 import os
-import sys
-import threading
+import signal
 import time
 from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
+from functools import partial
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
-import recalibrator.cli
-import recalibrator.service
-import stream_router.cascade.answerer
-import stream_router.cli
 from tests.faults.fault_points import Strike, install
 from tests.faults.switched_off import MECHANISMS
+from tests.support.forked_process import ForkedProcess, Service
 from ucci_runtime.process import SystemClock
 
-PRELOADED = ["tests.faults.child"]
-_OURS = ("UCCI_", "KAFKA_BOOTSTRAP_SERVERS")
 _CAP_DAC_OVERRIDE, _CAP_DAC_READ_SEARCH = 1, 2
 _CAPABILITY_VERSION_3 = 0x20080522
+_KILLED_S = 60.0
 
 
 @dataclass(frozen=True)
@@ -43,7 +34,7 @@ class ClockJump:
 
 @dataclass(frozen=True)
 class Orders:
-    service: Literal["router", "recalibrator"]
+    service: Service
     config: Path
     log: Path
     #: After ``run --config …``.
@@ -60,15 +51,8 @@ class Orders:
     obeys_modes: bool = False
 
 
-def serve(orders: Orders) -> None:
-    """Run the process to its end; its exit code is the command's."""
-    log = os.open(orders.log, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
-    os.dup2(log, 1)
-    os.dup2(log, 2)
-    end_with_parent()
-    for name in [name for name in os.environ if name.startswith(_OURS)]:
-        del os.environ[name]
-    os.environ.update(orders.environment)
+def _carry_out(orders: Orders) -> None:
+    """Do what is ordered, in the process and before its command."""
     for name in orders.off:
         MECHANISMS[name]()
     if orders.clock is not None:
@@ -77,21 +61,6 @@ def serve(orders: Orders) -> None:
         install(orders.strike)
     if orders.obeys_modes:
         _obey_modes()
-    sys.argv = [orders.service, "run", "--config", str(orders.config), "--log-format", "json", *orders.arguments]
-    command = stream_router.cli if orders.service == "router" else recalibrator.cli
-    command.main()
-
-
-def end_with_parent() -> None:
-    """Have this forked process end as soon as the process that ordered it has."""
-
-    def wait() -> None:
-        parent = multiprocessing.process.parent_process()
-        if parent is not None:
-            parent.join()
-            os._exit(1)
-
-    threading.Thread(target=wait, daemon=True).start()
 
 
 def _jump(jump: ClockJump) -> None:
@@ -123,49 +92,43 @@ def _obey_modes() -> None:
 class Child:
     """One process under test, started again and again under the same orders or others."""
 
-    _context = multiprocessing.get_context("forkserver")
-
     def __init__(self, name: str, orders: Orders) -> None:
         self.name = name
         self.orders = orders
-        self._process: multiprocessing.context.ForkServerProcess | None = None
+        self._process: ForkedProcess | None = None
 
     def start(self, orders: Orders | None = None) -> None:
-        self._context.set_forkserver_preload(PRELOADED)
-        self._process = self._context.Process(target=serve, args=(orders or self.orders,), name=self.name)
-        self._process.start()
-
-    @property
-    def process(self) -> multiprocessing.context.ForkServerProcess:
-        assert self._process is not None, f"{self.name} was not started"
-        return self._process
+        ours = orders or self.orders
+        arguments = ("run", "--config", str(ours.config), "--log-format", "json", *ours.arguments)
+        self._process = ForkedProcess(ours.service, arguments, ours.environment, ours.log, partial(_carry_out, ours))
 
     @property
     def is_alive(self) -> bool:
-        return self._process is not None and self._process.is_alive()
+        return self._process is not None and self._process.poll() is None
 
     @property
     def has_ended(self) -> bool:
-        return self._process is not None and not self._process.is_alive()
+        return self._process is not None and self._process.poll() is not None
 
     @property
     def pid(self) -> int:
-        pid = self.process.pid
-        assert pid is not None
-        return pid
+        assert self._process is not None, f"{self.name} was not started"
+        return self._process.pid
 
     def signal(self, number: int) -> None:
         os.kill(self.pid, number)
 
     def kill(self) -> None:
         if self.is_alive:
-            self.process.kill()
-            self.process.join()
+            self.signal(signal.SIGKILL)
+            self.await_end(_KILLED_S)
 
     def await_end(self, timeout_s: float) -> int | None:
         """Return its exit code, negative for a signal, or None where it still runs after this time."""
-        self.process.join(timeout_s)
-        return self.process.exitcode
+        assert self._process is not None, f"{self.name} was not started"
+        with suppress(TimeoutError):
+            return self._process.wait(timeout_s)
+        return None
 
     def tail(self, lines: int = 5) -> list[str]:
         return self.orders.log.read_text().splitlines()[-lines:] if self.orders.log.exists() else []

@@ -9,15 +9,14 @@ from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import asdict
 from datetime import UTC, datetime
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from tests.faults.campaign import Row, Soak
 from tests.faults.fault_points import FAULT_POINTS
+from tests.support.checkout import ROOT
 
-ROOT = Path(__file__).parents[2]
 _SHOWN_FINDINGS = 20
 
 

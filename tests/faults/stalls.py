@@ -29,8 +29,9 @@ from rich.console import Console
 from rich.table import Table
 
 from tests.faults.arena import SESSION_S, Arena, arena
-from tests.faults.report import ROOT, commit, machine_class
+from tests.faults.report import commit, machine_class
 from tests.support.broker import add_properties
+from tests.support.checkout import ROOT
 from tests.support.probes import asked
 from tests.support.replicated_broker import three_brokers
 from ucci_stream.local.kafka_node import LocalBroker, pick_port

@@ -10,7 +10,8 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-from tests.faults.report import ROOT, commit, machine_class
+from tests.faults.report import commit, machine_class
+from tests.support.checkout import ROOT
 
 _RULES = (ROOT / "deploy" / "monitoring" / "rules.yml").read_text(encoding="utf-8")
 #: How long an expression must hold before its alert fires.

@@ -12,7 +12,8 @@ from tests.faults.checker import Finding
 from tests.faults.episodes import Episode
 from tests.faults.fault_points import FAULT_POINTS
 from tests.faults.page import STORIES, page, summary
-from tests.faults.report import ROOT, document, is_harmless
+from tests.faults.report import document, is_harmless
+from tests.support.checkout import ROOT
 
 NOW = datetime(2026, 1, 1, tzinfo=UTC)
 

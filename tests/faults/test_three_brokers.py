@@ -7,9 +7,7 @@ which it does after ``broker.session.timeout.ms``: 9 s by default, here 3 s, as 
 
 from __future__ import annotations
 
-import os
 import random
-import subprocess
 import sys
 import time
 from collections import defaultdict
@@ -26,8 +24,8 @@ from tests.faults.archive import wall_ms
 from tests.faults.arena import Arena
 from tests.faults.campaign import Entry, run
 from tests.faults.episodes import Episode, recovered
+from tests.support.checkout import run_command
 from tests.support.replicated_broker import NODES, Cluster, three_brokers
-from tests.support.router_processes import ROOT
 
 pytestmark = [pytest.mark.three_brokers, pytest.mark.timeout(900)]
 
@@ -87,15 +85,7 @@ class Failovers:
         """Ask one query after the other; at least one begins in the middle of the failover."""
         asked = []
         while not is_over.is_set():
-            argv = [sys.executable, "-m", "ucci_stream", "ask", TEXT, "--config", str(config), "--json"]
-            done = subprocess.run(
-                [*argv, "--timeout", str(ASK_S)],
-                cwd=ROOT,
-                env={key: value for key, value in os.environ.items() if not key.startswith(("UCCI_", "KAFKA_"))},
-                capture_output=True,
-                text=True,
-                check=False,
-            )
+            done = run_command("ask", TEXT, "--config", config, "--json", "--timeout", ASK_S)
             asked.append(Asked(done.returncode, done.stderr))
         return asked
 

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import json
 import subprocess
-import sys
 import time
 import tomllib
 from collections.abc import Callable, Iterator, Mapping
@@ -29,10 +28,11 @@ from schemas.topics import LABEL_REQUESTS
 from tests.faults.model_pair import ModelPair
 from tests.faults.senders import PROMPT, truth
 from tests.support.broker import follow, unique_prefix
+from tests.support.checkout import ROOT, command
 from tests.support.orders import MAP
 from tests.support.probes import asked
 from tests.support.recalibrator_processes import RecalibratorProcess
-from tests.support.router_processes import ROOT, RouterProcess
+from tests.support.router_processes import RouterProcess
 from tests.support.scripted_model_server import FIELDS
 from tests.support.waiting import wait_until
 from tests.support.webhooks import Receiver, receiving
@@ -144,7 +144,7 @@ class WholeService:
     def say(self, *words: str) -> tuple[int, str]:
         """Run ``ucci-stream`` as at a terminal; return its exit code and its output."""
         # Whoever asks is on another machine, and takes nothing from the model servers.
-        argv = ["nice", "-n", "10", sys.executable, "-m", "ucci_stream", *words, "--config", str(self.config)]
+        argv = ["nice", "-n", "10", *command(*words, "--config", self.config)]
         try:
             done = subprocess.run(argv, capture_output=True, text=True, check=False, cwd=ROOT, timeout=_COMMAND_S)
         except subprocess.TimeoutExpired:

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import json
-import subprocess
-import sys
 import urllib.parse
 import urllib.request
 from collections.abc import AsyncIterator, Callable
@@ -16,6 +14,7 @@ from typing import Any
 import pytest
 
 from tests.support.broker import documents, produce, read_all
+from tests.support.checkout import run_command
 from tests.support.probes import asked
 from tests.support.recalibrator_events import feedback, routed
 from tests.support.recalibrator_processes import RecalibratorProcess, write_recalibrator_config
@@ -63,8 +62,8 @@ class Cluster:
         urllib.request.urlopen(f"{self.url}/confirm", urllib.parse.urlencode(form).encode()).close()
 
     def from_command_line(self, *arguments: str) -> None:
-        command = [sys.executable, "-m", "ucci_stream", *arguments, "--url", self.url, "--workload", "photo"]
-        subprocess.run(command, check=True, capture_output=True, timeout=DEADLINE_S)
+        done = run_command(*arguments, "--url", self.url, "--workload", "photo")
+        assert done.returncode == 0, done.stderr
 
 
 @pytest.fixture

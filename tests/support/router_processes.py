@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import json
-import os
 import random
 import signal
 import subprocess
@@ -21,12 +20,12 @@ from aiohttp import web
 
 from schemas.calibration import CalibrationMap
 from tests.support.broker import produce
+from tests.support.checkout import ROOT, plain_environment
 from tests.support.forked_process import ForkedProcess, Service
 from tests.support.probes import get
 from tests.support.versions import sealed_version
 from tests.support.waiting import eventually
 
-ROOT = Path(__file__).parents[2]
 EXIT_S = 25.0
 
 
@@ -128,16 +127,14 @@ class RouterProcess:
         self._run("stream_router", "run", UCCI_ROUTER__INSTANCE_ID=self.instance_id)
 
     def _run(self, service: Service, *words: str, **environment: str) -> None:
-        """Run a command of a service on this configuration, with nothing in its environment that overrides it."""
-        ours = ("UCCI_", "KAFKA_BOOTSTRAP_SERVERS")
-        environment = {key: value for key, value in os.environ.items() if not key.startswith(ours)} | environment
+        """Run a command of a service on this configuration, with nothing else in its environment that overrides it."""
         arguments = [words[0], "--config", str(self.config), "--log-format", "json", *words[1:]]
         if self.forked:
             self.process = ForkedProcess(service, arguments, environment, self.log)
             return
         self._file = self.log.open("ab")
         command = [sys.executable, "-m", service, *arguments]
-        self.process = subprocess.Popen(command, cwd=ROOT, env=environment, stderr=self._file)
+        self.process = subprocess.Popen(command, cwd=ROOT, env=plain_environment(environment), stderr=self._file)
 
     @property
     def running(self) -> subprocess.Popen[bytes] | ForkedProcess:

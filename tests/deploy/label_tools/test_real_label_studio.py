@@ -4,10 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import json
-import os
 import signal
 import subprocess
-import sys
 from collections import Counter
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
@@ -21,11 +19,11 @@ from schemas.calibration import CalibrationVersion
 from schemas.feedback import FeedbackEvent
 from tests.support.annotator import Annotator
 from tests.support.broker import produce, read_all, unique_prefix
+from tests.support.checkout import ROOT, command, plain_environment, run_command
 from tests.support.label_studio_server import LabelStudioServer
 from tests.support.probes import asked
 from tests.support.recalibrator_events import entities, feedback, routed
 from tests.support.recalibrator_processes import RecalibratorProcess, create_all_topics, write_recalibrator_config
-from tests.support.router_processes import ROOT
 from tests.support.routers import value_of
 from tests.support.waiting import eventually
 from ucci_stream.local.kafka_node import LocalBroker, pick_port
@@ -64,19 +62,17 @@ class Site:
 
     def studio(self, *words: str) -> dict[str, Any]:
         """Run a command of ``ucci-stream label-studio`` and return what it says."""
-        command = self.command(*words)
-        done = subprocess.run(command, check=False, capture_output=True, text=True, env=self.environment(), cwd=ROOT)
+        done = run_command("label-studio", *words, *self.options, **self.environment)
         assert done.returncode == 0, done.stderr
         return dict(json.loads(done.stdout))
 
-    def command(self, *words: str) -> list[str]:
-        options = ["--config", str(self.config), "--json"]
-        return [sys.executable, "-m", "ucci_stream", "label-studio", *words, *options]
+    @property
+    def options(self) -> tuple[object, ...]:
+        return ("--config", self.config, "--json")
 
+    @property
     def environment(self) -> dict[str, str]:
-        ours = ("KAFKA_BOOTSTRAP_SERVERS", "UCCI_", "LABEL_STUDIO_")
-        kept = {key: value for key, value in os.environ.items() if not key.startswith(ours)}
-        return kept | {"LABEL_STUDIO_URL": self.server.url, "LABEL_STUDIO_API_KEY": self.token}
+        return {"LABEL_STUDIO_URL": self.server.url, "LABEL_STUDIO_API_KEY": self.token}
 
     def setup(self) -> int:
         """Set the project up, webhook included; returns its number."""
@@ -243,9 +239,10 @@ async def test_rounds_repeat_until_sigterm_and_remove_closed_tasks(site: Site) -
     await asyncio.to_thread(site.route, 3)
     site.recalibrator.start()
     await site.queue(lambda document: document["open"] == 3)
-    command = site.command("sync", "--every", "1", "--grace", "0")
+    argv = command("label-studio", "sync", "--every", "1", "--grace", "0", *site.options)
+    environment = plain_environment(site.environment)
     running = await asyncio.to_thread(
-        subprocess.Popen, command, stdout=subprocess.PIPE, text=True, env=site.environment(), cwd=ROOT
+        subprocess.Popen, argv, stdout=subprocess.PIPE, text=True, env=environment, cwd=ROOT
     )
     output = running.stdout
     assert output is not None

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import json
-import subprocess
-import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -14,10 +12,10 @@ from confluent_kafka import Producer
 
 from schemas.feedback import FeedbackEvent
 from tests.support.broker import produce, read_all, unique_prefix
+from tests.support.checkout import run_command
 from tests.support.phoenix_server import PhoenixServer
 from tests.support.recalibrator_events import feedback, routed
 from tests.support.recalibrator_processes import create_all_topics, write_recalibrator_config
-from tests.support.router_processes import ROOT
 from tests.support.routers import value_of
 from tests.support.waiting import wait_until
 from ucci_stream.local.kafka_node import LocalBroker
@@ -43,9 +41,8 @@ class Site:
         self.config = write_recalibrator_config(folder / "ucci.toml", bootstrap, self.prefix, folder / "state")
 
     def round(self) -> dict[str, Any]:
-        command = [sys.executable, "-m", "ucci_stream", "trace-scores", "sync", "phoenix", "--url", self.url, "--json"]
-        command += ["--config", str(self.config)]
-        done = subprocess.run(command, check=False, capture_output=True, text=True, cwd=ROOT)
+        words = ("trace-scores", "sync", "phoenix", "--url", self.url, "--json", "--config", self.config)
+        done = run_command(*words)
         assert done.returncode == 0, done.stderr
         return dict(json.loads(done.stdout))
 

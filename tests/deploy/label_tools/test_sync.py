@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import json
-import sys
 from collections.abc import AsyncIterator
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -17,9 +16,9 @@ from schemas.feedback import FeedbackEvent
 from schemas.label_requested import LabelRequested
 from schemas.settings import Settings
 from tests.support.broker import produce, read_all
+from tests.support.checkout import ROOT, command
 from tests.support.recalibrator_events import routed
 from tests.support.recalibrator_processes import create_all_topics, recalibrator_settings, write_recalibrator_config
-from tests.support.router_processes import ROOT
 from tests.support.routers import value_of
 from tests.support.scripted_label_studio import LEGACY_TOKEN, ScriptedLabelStudio
 from ucci_stream.cli import app
@@ -159,10 +158,10 @@ async def test_an_unclear_annotation_is_reported_until_corrected(site: Site) -> 
 async def test_rounds_outlast_an_outage_and_exit_0_on_sigterm(site: Site, tmp_path: Path) -> None:
     site.ask(0)
     config = str(write_recalibrator_config(tmp_path / "ucci.toml", site.bootstrap, site.prefix, tmp_path))
-    command = [sys.executable, "-m", "ucci_stream", "label-studio", "sync", "--every", "1", "--json"]
-    command += ["--config", config, "--url", site.server.url, "--token", LEGACY_TOKEN]
+    argv = command("label-studio", "sync", "--every", "1", "--json", "--config", config, "--url", site.server.url)
+    argv += ["--token", LEGACY_TOKEN]
     running = await asyncio.create_subprocess_exec(
-        *command, cwd=ROOT, stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.PIPE
+        *argv, cwd=ROOT, stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.PIPE
     )
     assert running.stdout is not None
     assert running.stderr is not None

@@ -15,7 +15,6 @@ import re
 import shutil
 import signal
 import subprocess
-import sys
 import tempfile
 import time
 import urllib.parse
@@ -29,13 +28,13 @@ from typing import Any
 
 import yaml
 
+from tests.support.checkout import ROOT, command
 from tests.support.waiting import wait_until
 from tests.support.webhooks import Receiver, receiving
 from tools.ops.dashboard import ROWS
 from ucci_demo.recorded.traffic import load_traffic
 from ucci_stream.local.kafka_node import pick_port
 
-ROOT = Path(__file__).parents[3]
 MONITORING = ROOT / "deploy" / "monitoring"
 DEMO_SECONDS = 60
 QUERIES = 300
@@ -90,9 +89,8 @@ class Demo:
 @contextmanager
 def demo(directory: Path) -> Iterator[Demo]:
     """Run the demo's traffic; yields once its services are ready, while queries flow."""
-    argv = [sys.executable, "-m", "ucci_stream", "demo", "--keep", "--seconds", str(DEMO_SECONDS)]
     process = subprocess.Popen(
-        [*argv, "--directory", str(directory)],
+        command("demo", "--keep", "--seconds", DEMO_SECONDS, "--directory", directory),
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,
         text=True,
@@ -281,8 +279,8 @@ def lose_the_large_model(running: Live) -> tuple[dict[str, Any], float]:
     queries.write_text("".join(json.dumps(one) + "\n" for one in sent))
     began_s = time.monotonic()
     running.demo.kill_model("large")
-    argv = [sys.executable, "-m", "ucci_stream", "send", str(queries)]
-    subprocess.run([*argv, "--config", str(running.directory / "demo" / "ucci.toml")], check=True, timeout=DEADLINE_S)
+    argv = command("send", queries, "--config", running.directory / "demo" / "ucci.toml")
+    subprocess.run(argv, check=True, timeout=DEADLINE_S)
     return await_alert(running.webhook, "UcciModelDown"), time.monotonic() - began_s
 
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import json
-import sys
 from asyncio.subprocess import PIPE
 from collections.abc import AsyncIterator
 from pathlib import Path
@@ -17,6 +16,7 @@ from schemas.settings_text import load_settings
 from schemas.topics import DEAD_LETTERS, FEEDBACK, OBSERVATIONS
 from tests.support.broker import create, key_of, produce
 from tests.support.cascade_stream import START, example, typo_world
+from tests.support.checkout import command
 from tests.support.commands import invoke, said
 from tests.support.router_processes import RouterProcess, hashed_models, write_config
 from ucci_stream.local.kafka_node import LocalBroker
@@ -52,7 +52,7 @@ async def test_send_waits_for_results_and_dead_letters(config: Path, tmp_path: P
 
 
 async def test_results_that_are_followed_died_of_sigterm(config: Path) -> None:
-    argv = (sys.executable, "-m", "ucci_stream", "results", "--config", str(config), "--follow", "--json")
+    argv = command("results", "--config", config, "--follow", "--json")
     following = await asyncio.create_subprocess_exec(*argv, stdout=PIPE)
     await invoke("ask", "canon 5d", "--config", config, "--timeout", "60")
     assert following.stdout is not None
