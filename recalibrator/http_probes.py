@@ -15,8 +15,8 @@ from typing import Any
 
 from prometheus_client import CONTENT_TYPE_LATEST, CollectorRegistry, generate_latest
 
-from ucci_runtime.broker.contact import Health
-from ucci_runtime.process import affordable_connections
+from ucci_runtime.broker.contact import Health, readiness
+from ucci_runtime.process import affordable_connections, listen
 
 _log = logging.getLogger("socketserver")
 
@@ -47,10 +47,10 @@ class ProbeServer:
     ) -> None:
         answers = {
             "/healthz": lambda: _answer(*health().answer()),
-            "/readyz": lambda: _readiness(missing()),
+            "/readyz": lambda: _answer(*readiness(missing())),
             "/metrics": lambda: (HTTPStatus.OK, CONTENT_TYPE_LATEST, generate_latest(registry)),
         }
-        self._server = _Server((host, port), _handler(answers, stray_timeout_s))
+        self._server = _Server(listen(host, port), _handler(answers, stray_timeout_s))
         self._thread = Thread(target=self._server.serve_forever, name="probes", daemon=True)
 
     @property
@@ -74,20 +74,14 @@ _Answer = tuple[HTTPStatus, str, bytes]
 
 class _Server(ThreadingHTTPServer):
     daemon_threads = True
-    request_queue_size = MAX_CONNECTIONS
 
-    def __init__(self, address: tuple[str, int], handler: type[BaseHTTPRequestHandler]) -> None:
-        self.address_family = socket.AF_INET6 if ":" in address[0] else socket.AF_INET
+    def __init__(self, listening: socket.socket, handler: type[BaseHTTPRequestHandler]) -> None:
         self._open: dict[socket.socket, None] = {}
         self._lock = Lock()
-        super().__init__(address, handler)
-
-    def server_bind(self) -> None:
-        """Bind without the look-up of the host's name, which can take seconds where no name service answers."""
-        self.socket.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        self.socket.bind(self.server_address)
-        self.server_address = self.socket.getsockname()
-        self.server_name, self.server_port = str(self.server_address[0]), int(self.server_address[1])
+        # The library's own way to bind looks the host's name up, which takes seconds where no name service answers.
+        super().__init__(listening.getsockname(), handler, bind_and_activate=False)
+        self.socket.close()
+        self.socket = listening
 
     def get_request(self) -> tuple[Any, Any]:
         """Accept a connection; where that fails, not again at once and for ever."""
@@ -140,12 +134,6 @@ def _handler(answers: dict[str, Callable[[], _Answer]], stray_timeout_s: float) 
             """Probes come every few seconds: no line for each."""
 
     return Handler
-
-
-def _readiness(missing: list[str]) -> _Answer:
-    if missing:
-        return _answer({"status": "not ready", "missing": missing}, HTTPStatus.SERVICE_UNAVAILABLE)
-    return _answer({"status": "ready"}, HTTPStatus.OK)
 
 
 def _answer(document: Mapping[str, Any], status: HTTPStatus) -> _Answer:

@@ -24,7 +24,7 @@ from aiohttp.web_protocol import RequestHandler
 from prometheus_client import CONTENT_TYPE_LATEST, CollectorRegistry, generate_latest
 
 from schemas.status import RouterStatus
-from ucci_runtime.broker.contact import Health
+from ucci_runtime.broker.contact import Health, readiness
 from ucci_runtime.process import affordable_connections
 from ucci_runtime.refusals import SECURITY_HEADERS, RequestHosts
 
@@ -51,7 +51,6 @@ NOWHERE: Final = (404, 405)
 _PATH_CHARS: Final = 100
 _FORBIDDEN: Final = 403
 _INTERNAL: Final = 500
-_UNAVAILABLE: Final = 503
 
 Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
 #: Makes an error's answer of its code, its line for people, and its status.
@@ -221,9 +220,8 @@ def status_routes(
         return web.json_response(body, status=code)
 
     async def readyz(_request: web.Request) -> web.Response:
-        if lacking := missing():
-            return web.json_response({"status": "not ready", "missing": list(lacking)}, status=_UNAVAILABLE)
-        return web.json_response({"status": "ready"})
+        body, code = readiness(missing())
+        return web.json_response(body, status=code)
 
     async def metrics(_request: web.Request) -> web.Response:
         status()

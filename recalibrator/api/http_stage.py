@@ -48,6 +48,7 @@ from schemas.topics import (
     STATUS,
     Topic,
 )
+from ucci_runtime.broker.contact import readiness
 from ucci_runtime.broker.errors import BrokerUnreachable
 from ucci_runtime.broker.ports import Broker
 from ucci_runtime.refusals import SECURITY_HEADERS, RequestHosts, RequestRefused
@@ -286,9 +287,7 @@ def _with_probes(process: Shared, routers: Sequence[APIRouter] = (), statuses: C
     )
     async def readyz() -> Response:
         """Return whether every stage has caught up."""
-        if found := process.missing():
-            return json_answer({"status": "not ready", "missing": found}, 503)
-        return json_answer({"status": "ready"})
+        return json_answer(*readiness(process.missing()))
 
     @app.get("/metrics", tags=["probes"], response_class=PlainTextResponse)
     async def exposed() -> Response:

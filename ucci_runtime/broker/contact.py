@@ -53,6 +53,13 @@ class Health(NamedTuple):
         return {k: v for k, v in found.items() if v}, HTTPStatus.SERVICE_UNAVAILABLE if stuck else HTTPStatus.OK
 
 
+def readiness(missing: Collection[str]) -> tuple[dict[str, str | list[str]], HTTPStatus]:
+    """Return the body and the status of an answer of `/readyz`, which names what is missing."""
+    if missing:
+        return {"status": "not ready", "missing": list(missing)}, HTTPStatus.SERVICE_UNAVAILABLE
+    return {"status": "ready"}, HTTPStatus.OK
+
+
 class Contact:
     """One client's contact with the broker, by a clock that never goes back, in seconds.
 
