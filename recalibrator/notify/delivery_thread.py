@@ -7,7 +7,7 @@ from collections import deque
 from collections.abc import Mapping
 from contextlib import suppress
 from pathlib import Path
-from threading import Lock, Thread
+from threading import Thread
 
 import aiohttp
 import structlog
@@ -76,8 +76,7 @@ class DeliveryThread(Thread):
         self._count = count
         self._outbox = Outbox(settings.notify.webhooks, QUEUE_MAX, settings.workloads)
         self._statuses: deque[WorkloadStatus] = deque(maxlen=_MOST_STATUSES)
-        self._lock = Lock()
-        self._loop: asyncio.AbstractEventLoop | None = None
+        self._loop = asyncio.new_event_loop()
         self._has_come, self._is_closing = asyncio.Event(), asyncio.Event()
 
     def announce(self, status: WorkloadStatus) -> None:
@@ -93,40 +92,32 @@ class DeliveryThread(Thread):
         """Deliver until the end."""
         try:
             self._store.load(self._outbox)
-            asyncio.run(self._deliver_all())
+            with asyncio.Runner(loop_factory=lambda: self._loop) as runner:
+                runner.run(self._deliver_all())
         except Exception:  # noqa: BLE001 logged with its trace: the fit goes on
             _log.exception("notifications have ended: nothing is sent until a restart")
 
     def _wake(self, event: asyncio.Event) -> None:
-        with self._lock:
-            if self._loop is None:
-                # Nobody waits for it, now or any more.
-                event.set()
-            else:
-                self._loop.call_soon_threadsafe(event.set)
+        # Once the loop is closed nobody waits for it any more.
+        with suppress(RuntimeError):
+            self._loop.call_soon_threadsafe(event.set)
 
     async def _deliver_all(self) -> None:
-        with self._lock:
-            self._loop = asyncio.get_running_loop()
         wakes = {name: asyncio.Event() for name in self._settings.webhooks}
-        try:
-            async with aiohttp.ClientSession() as session, asyncio.TaskGroup() as tasks:
-                taker = tasks.create_task(self._take_all(wakes))
-                senders = [
-                    tasks.create_task(self._send_all(session, name, webhook, wakes[name]))
-                    for name, webhook in self._settings.webhooks.items()
-                ]
-                await self._is_closing.wait()
-                taker.cancel()
-                for wake in wakes.values():
-                    wake.set()
-                # An attempt under way may still be answered, which saves its receiver a repetition.
-                await asyncio.wait(senders, timeout=_END_TIMEOUT_S)
-                for sender in senders:
-                    sender.cancel()
-        finally:
-            with self._lock:
-                self._loop = None
+        async with aiohttp.ClientSession() as session, asyncio.TaskGroup() as tasks:
+            taker = tasks.create_task(self._take_all(wakes))
+            senders = [
+                tasks.create_task(self._send_all(session, name, webhook, wakes[name]))
+                for name, webhook in self._settings.webhooks.items()
+            ]
+            await self._is_closing.wait()
+            taker.cancel()
+            for wake in wakes.values():
+                wake.set()
+            # An attempt under way may still be answered, which saves its receiver a repetition.
+            await asyncio.wait(senders, timeout=_END_TIMEOUT_S)
+            for sender in senders:
+                sender.cancel()
 
     async def _take_all(self, wakes: Mapping[str, asyncio.Event]) -> None:
         for wake in wakes.values():
