@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import heapq
+import sys
 import threading
 import time
 from collections.abc import Callable, Sequence
@@ -10,7 +11,7 @@ from dataclasses import replace
 from datetime import UTC, datetime
 from typing import Self
 
-from confluent_kafka import OFFSET_BEGINNING, Consumer, Message, Producer, TopicPartition
+from confluent_kafka import Producer
 
 from schemas.calibration import CalibrationVersion
 from schemas.feedback import FeedbackEvent
@@ -18,10 +19,12 @@ from schemas.routed import RoutedEvent
 from schemas.settings import Settings
 from schemas.status import WorkloadStatus
 from schemas.topics import CALIBRATION, DEAD_LETTERS, FEEDBACK, RESULTS, STATUS
+from ucci_runtime.broker.records import Record
 from ucci_stream.demo.scenario import PlannedQuery, Scenario, plan_label, wrong_gold
 from ucci_stream.demo.summary import Observations, SeenResult, SeenVersion
 from ucci_stream.local.processes import StackFailed
 from ucci_stream.topics.admin import client_properties
+from ucci_stream.topics.outcomes import follow
 
 _SETTLE_S = 1.0
 _POLL_S = 0.05
@@ -40,9 +43,7 @@ class Watcher(threading.Thread):
         self.seen = Observations()
         self._plan = {query.query_id: query for query in stream}
         self._scenario = scenario
-        self._prefix = settings.topics.prefix
-        reading = client_properties(settings, group_id=f"{self._prefix}-demo-{time.time_ns()}", fetch_wait_max_ms=20)
-        self._consumer = Consumer(reading | {"enable.auto.commit": "false", "isolation.level": "read_committed"})
+        self._settings = settings
         self._labels = _Labelers(settings, scenario)
         self._stopping = threading.Event()
         self._news = threading.Condition()
@@ -52,18 +53,12 @@ class Watcher(threading.Thread):
         self._labels_before = 0
 
     def __enter__(self) -> Self:
-        topics = [t.name(self._prefix) for t in (RESULTS, CALIBRATION, STATUS, DEAD_LETTERS)]
-        metadata = self._consumer.list_topics(timeout=10.0)
-        self._consumer.assign(
-            [TopicPartition(name, p, OFFSET_BEGINNING) for name in topics for p in metadata.topics[name].partitions]
-        )
         self.start()
         return self
 
     def __exit__(self, *_: object) -> None:
         self._stopping.set()
         self.join()
-        self._consumer.close()
 
     @property
     def answered(self) -> int:
@@ -109,11 +104,11 @@ class Watcher(threading.Thread):
     def run(self) -> None:
         """Read until :meth:`settle` or the end of the block."""
         try:
-            while not self._stopping.is_set():
-                for message in self._consumer.consume(num_messages=500, timeout=_POLL_S):
-                    if message.error() is None:
-                        self._take(message)
-                self.seen.labels_sent += self._labels.send_due(self.answered)
+            with follow(self._settings, (RESULTS, CALIBRATION, STATUS, DEAD_LETTERS), last=sys.maxsize) as follower:
+                while not self._stopping.is_set():
+                    for record in follower.records(_POLL_S):
+                        self._take(record)
+                    self.seen.labels_sent += self._labels.send_due(self.answered)
         except Exception as error:  # noqa: BLE001  kept for the main thread, which raises it
             self._failure = error
             self._tell()
@@ -129,14 +124,12 @@ class Watcher(threading.Thread):
     def _now(self) -> float:
         return time.monotonic() - self._began
 
-    def _take(self, message: Message) -> None:
-        topic, value = str(message.topic()).removeprefix(f"{self._prefix}."), message.value()
-        if value is None:
-            return
+    def _take(self, record: Record) -> None:
+        topic, value = record.source.topic.removeprefix(f"{self._settings.topics.prefix}."), record.value or b""
         if topic == RESULTS.suffix:
             self._take_result(RoutedEvent.from_record(value))
         elif topic == CALIBRATION.suffix:
-            published_s = message.timestamp()[1] / 1000.0 - self._began_wall
+            published_s = record.timestamp_ms / 1000.0 - self._began_wall
             self.seen.versions.append(SeenVersion(CalibrationVersion.from_json(value), published_s))
             self._tell()
         elif topic == STATUS.suffix:
