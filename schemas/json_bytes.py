@@ -59,6 +59,16 @@ def parsed(raw: bytes) -> Any:
         return from_json(raw)
 
 
+def text_member(value: bytes | None, name: str) -> str | None:
+    """Return a text that a record's JSON object holds under this name; None where there is none to be read."""
+    try:
+        content = from_json(unframed(value or b""))
+    except (ValueError, DecodeError):
+        return None
+    found = content.get(name) if isinstance(content, dict) else None
+    return found if isinstance(found, str) else None
+
+
 def validated(validator: Validator, raw: bytes) -> Any:
     """Return what a validator makes of JSON.
 

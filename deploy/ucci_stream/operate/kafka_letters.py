@@ -19,11 +19,10 @@ from typing import Any, NamedTuple
 
 from confluent_kafka import KafkaException, Producer
 from confluent_kafka.admin import AdminClient, ConfigResource, ResourceType
-from pydantic_core import from_json
 
-from schemas.errors import DecodeError, UcciError
+from schemas.errors import UcciError
 from schemas.event import from_ms, rfc3339
-from schemas.json_bytes import unframed
+from schemas.json_bytes import text_member
 from schemas.settings import Settings
 from schemas.topics import (
     DEAD_LETTERS,
@@ -187,7 +186,7 @@ def refusal(letter: Letter, prefix: str, past: Past) -> str | None:
         return "replayed_before"
     if past.oldest is not None and letter.at < past.oldest:
         return "too_old"
-    if letter.topic == QUERIES.name(prefix) and query_id(letter.record.value) in past.answered:
+    if letter.topic == QUERIES.name(prefix) and text_member(letter.record.value, "query_id") in past.answered:
         return "answered"
     return None
 
@@ -206,16 +205,6 @@ def is_replay(record: Record, letter: Letter) -> bool:
     """Return whether a record is what a replay of the letter writes, key and value byte for byte."""
     kept = letter.record
     return (record.source.topic, record.key, record.value) == (letter.topic, kept.key, kept.value)
-
-
-def query_id(value: bytes | None) -> str | None:
-    """Return a query's id, or None where there is none to be read."""
-    try:
-        content = from_json(unframed(value or b""))
-    except (ValueError, DecodeError):
-        return None
-    found = content.get("query_id") if isinstance(content, dict) else None
-    return found if isinstance(found, str) else None
 
 
 def _text(value: bytes | None) -> str | None:
@@ -343,7 +332,7 @@ def _past(settings: Settings, letters: Sequence[Letter]) -> Past:
     since = min(letter.at for letter in letters) - _CLOCKS_DIFFER
     prefix, sources = settings.topics.prefix, sorted({letter.topic for letter in letters})
     letters_of = {letter.identity: letter for letter in letters}
-    asked = {query_id(letter.record.value) for letter in letters}
+    asked = {text_member(letter.record.value, "query_id") for letter in letters}
     replayed: set[str] = set()
     for record in chain.from_iterable(records_since(settings, source, since, _GROUP) for source in sources):
         letter = letters_of.get(_text(dict(record.headers).get(REPLAY_OF)) or "")

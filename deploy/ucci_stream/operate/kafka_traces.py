@@ -13,6 +13,7 @@ from schemas.calibration import CalibrationVersion
 from schemas.errors import UcciError
 from schemas.event import DEFAULT_SIGNAL, from_ms, rfc3339
 from schemas.feedback import FeedbackEvent
+from schemas.json_bytes import text_member
 from schemas.labelled import LabelledExample
 from schemas.routed import RoutedEvent
 from schemas.settings import Settings
@@ -29,7 +30,7 @@ from schemas.topics import (
 )
 from ucci_runtime.broker.records import Record
 from ucci_stream.operate.explanation import Said, Traces, explanation
-from ucci_stream.operate.kafka_letters import letter_of, query_id
+from ucci_stream.operate.kafka_letters import letter_of
 from ucci_stream.topics.admin import broker_failures
 from ucci_stream.topics.kafka_reading import event_of, records_since
 
@@ -63,7 +64,7 @@ def _traces(settings: Settings, wanted: str, since: datetime) -> Traces:
     letters = [
         letter_of(record)
         for record in _scan(settings, DEAD_LETTERS, since)
-        if record.key == key or query_id(record.value) == wanted
+        if record.key == key or text_member(record.value, "query_id") == wanted
     ]
     traces = Traces(results, letters=letters)
     return _with_label(settings, traces, results[0]) if results else traces

@@ -8,11 +8,8 @@ from datetime import datetime, timedelta
 from threading import Lock
 from typing import NamedTuple
 
-from pydantic_core import from_json
-
-from schemas.errors import DecodeError
 from schemas.event import from_ms
-from schemas.json_bytes import unframed
+from schemas.json_bytes import text_member
 from schemas.status import DeadLetterCount, DeadLetterStatus
 from schemas.topics import DLQ_ERROR, DLQ_OFFSET, DLQ_PARTITION, DLQ_REASON, DLQ_STAGE, DLQ_TOPIC
 
@@ -119,11 +116,7 @@ class DeadLetterLog:
             return next(iter(self._workloads))
         named = _text(key)
         if named not in self._workloads and value is not None and len(value) <= _MAX_PARSED_BYTES:
-            try:
-                content = from_json(unframed(value))
-            except (ValueError, DecodeError):
-                return None
-            named = str(content.get("workload", "")) if isinstance(content, dict) else ""
+            named = text_member(value, "workload") or ""
         return named if named in self._workloads else None
 
 
