@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Annotated, ClassVar, Literal, Self, TypeVar
 
 from pydantic import Field, JsonValue
@@ -47,6 +47,8 @@ BAD_STATES: frozenset[WorkloadState] = frozenset(
 
 SilentSide = Literal["kept", "escalated"]
 DriftState = Literal["ok", "suspected", "drifted", "insufficient_labels", "stale"]
+#: Those of an alarm.
+ALARMED: frozenset[DriftState] = frozenset({"suspected", "drifted"})
 
 
 class DetectorStatus(Part):
@@ -369,6 +371,8 @@ class MeasuredMicroF1(Interval):
 
 
 Severity = Literal["bad", "warn", "calm", "good"]
+#: Those that need somebody.
+WORRYING: frozenset[Severity] = frozenset({"bad", "warn"})
 
 
 class Link(Part):
@@ -461,6 +465,21 @@ class WorkloadStatus(Event):
             target=target,
             drift=DriftStatus(state="insufficient_labels"),
         )
+
+    def detail(self, name: str) -> Mapping[str, JsonValue]:
+        """Return an object of the free-form details; empty where there is none."""
+        found = self.details.get(name)
+        return found if isinstance(found, dict) else {}
+
+    @property
+    def on_trial(self) -> int | None:
+        """The version on trial, while there is one."""
+        return None if self.trial is None or self.trial.ended_at is not None else self.trial.version
+
+    @property
+    def servers(self) -> list[tuple[str, ModelHealth]]:
+        """The model servers with their roles, as each router sees them that still reports."""
+        return [(role, server) for one in self.routers if not one.silent for role, server in one.models.items()]
 
 
 class RouterStatus(Event):

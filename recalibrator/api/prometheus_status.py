@@ -18,7 +18,6 @@ from prometheus_client.registry import Collector
 from pydantic import JsonValue
 
 from recalibrator.api.read_model.status_documents import StatusDocuments
-from recalibrator.headlines.facts import details
 from recalibrator.metrics import STATUS_SPECS
 from schemas.calibration import BUDGET, CAP, FIELD_PREFIX, QUALITY, Interval
 from schemas.event import Part
@@ -129,8 +128,7 @@ def workload_samples(status: WorkloadStatus) -> Iterator[Sample]:
     if status.standing is not None:
         limits = (QUALITY, CAP, BUDGET, *(FIELD_PREFIX + field for field in status.target.fields))
         yield from _one_of("target_binds", (), status.standing.binds or "", limits)
-    trial = status.trial
-    yield Sample("trial_version", (), 0 if trial is None or trial.ended_at is not None else trial.version)
+    yield Sample("trial_version", (), status.on_trial or 0)
     yield Sample("calibration_version", (), status.calibration_version or 0)
     for role in _ROLES:
         yield Sample("model_failing", (role,), _at(status, f"outage.{role}_failing") or 0.0)
@@ -185,8 +183,8 @@ def _drift(status: WorkloadStatus) -> Iterator[Sample]:
 def _labels(status: WorkloadStatus) -> Iterator[Sample]:
     for why in _NOT_COUNTED:
         yield Sample("labels_not_counted", (why,), _number(status.details.get(f"labels_{why}")))
-    counts = [one.get("labels") for one in details(status, "labelers_set_aside").values() if isinstance(one, dict)]
-    yield Sample("labels_set_aside", ("audit",), _number(details(status, "label_audit").get("quarantined")))
+    counts = [one.get("labels") for one in status.detail("labelers_set_aside").values() if isinstance(one, dict)]
+    yield Sample("labels_set_aside", ("audit",), _number(status.detail("label_audit").get("quarantined")))
     yield Sample("labels_set_aside", ("labeler",), sum(map(_number, counts)))
     yield Sample("labelers_set_aside", (), len(counts))
 
@@ -202,7 +200,7 @@ def _routers(status: WorkloadStatus) -> Iterator[Sample]:
     yield from (Sample("routers", (state,), states[state]) for state in ("ready", "not_ready", "silent"))
     yield Sample("routers_on_other_version", (), sum(one.version != status.calibration_version for one in live))
     for role in _ROLES:
-        servers = [one.models[role] for one in live if role in one.models]
+        servers = [server for name, server in status.servers if name == role]
         for state in get_args(ModelHealth.model_fields["state"].annotation):
             yield Sample("model_servers", (role, state), sum(one.state == state for one in servers))
         yield Sample("model_servers_overloaded", (role,), sum(one.overloaded for one in servers))

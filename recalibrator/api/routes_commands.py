@@ -143,8 +143,7 @@ class CommandRoutes:
 
     def _require_trial(self, workload: str) -> None:
         status = self._context.cache.status(workload)
-        trial = None if status is None else status.trial
-        if trial is None or trial.ended_at is not None:
+        if status is None or status.on_trial is None:
             message = f"no version of {workload} is on trial: start one with :shadow or :canary, or :activate a version"
             raise RequestRefused(409, "no_trial", message)
 

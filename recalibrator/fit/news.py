@@ -10,9 +10,8 @@ from pydantic import JsonValue
 
 from recalibrator.stage import News
 from schemas.calibration import HIGHEST_VERSION, CalibrationVersion
-from schemas.status import BAD_STATES, HappeningEvent, WorkloadStatus
+from schemas.status import ALARMED, BAD_STATES, HappeningEvent, WorkloadStatus
 
-_BAD_DRIFT = frozenset({"suspected", "drifted"})
 _MOST_NAMED = 20
 
 _WHATEVER_THE_FACTS = {
@@ -52,8 +51,8 @@ def status_news(before: WorkloadStatus, after: WorkloadStatus) -> Iterator[News]
         is_bad = state in BAD_STATES
         yield _news("workload state", name, is_bad=is_bad, state=state, before=before.state, sentence=after.sentence)
     if drift != before.drift.state:
-        alarmed: list[JsonValue] = [one.name for one in after.drift.detectors if one.state in _BAD_DRIFT]
-        is_bad = drift in _BAD_DRIFT
+        alarmed: list[JsonValue] = [one.name for one in after.drift.detectors if one.state in ALARMED]
+        is_bad = drift in ALARMED
         yield _news("drift state", name, is_bad=is_bad, state=drift, before=before.drift.state, detectors=alarmed)
     yield from _label_news(before, after)
     yield from _labeler_news(before, after)
@@ -73,10 +72,7 @@ def status_news(before: WorkloadStatus, after: WorkloadStatus) -> Iterator[News]
 
 def _label_news(before: WorkloadStatus, after: WorkloadStatus) -> Iterator[News]:
     """Yield what people have found out about suspected labels."""
-    was, audit = before.details.get("label_audit"), after.details.get("label_audit")
-    if not isinstance(audit, dict):
-        return
-    was = was if isinstance(was, dict) else {}
+    was, audit = before.detail("label_audit"), after.detail("label_audit")
     if (suspected := audit.get("suspected")) is not None and was.get("suspected") is None:
         yield _news("bad labels suspected", after.workload, is_bad=True, suspected=suspected, since=audit.get("since"))
     if (last := audit.get("last")) is not None and was.get("last") != last and isinstance(last, dict):
@@ -86,8 +82,7 @@ def _label_news(before: WorkloadStatus, after: WorkloadStatus) -> Iterator[News]
 
 def _labeler_news(before: WorkloadStatus, after: WorkloadStatus) -> Iterator[News]:
     """Yield whose labels are set aside from now on, and whose count again."""
-    was, now = (one.details.get("labelers_set_aside") for one in (before, after))
-    names_before, names = (set(one) if isinstance(one, dict) else set[str]() for one in (was, now))
+    names_before, names = (set(one.detail("labelers_set_aside")) for one in (before, after))
     for name in sorted(names - names_before)[:_MOST_NAMED]:
         yield _news("labels of a labeler set aside", after.workload, is_bad=True, labeler=name)
     for name in sorted(names_before - names)[:_MOST_NAMED]:
@@ -115,11 +110,11 @@ def happening(news: News, at: datetime) -> HappeningEvent | None:
             failing = {role: float(str(facts[f"{role}_failing"])) for role in ("small", "large")}
             role = max(failing, key=lambda one: failing[one])
             found = "outage", f"The {role} model fails on {failing[role]:.0%} of calls"
-        case "drift state" if facts["state"] in _BAD_DRIFT and facts["before"] not in _BAD_DRIFT:
+        case "drift state" if facts["state"] in ALARMED and facts["before"] not in ALARMED:
             alarmed = facts["detectors"]
             names = ", ".join(str(one).replace("_", " ") for one in alarmed) if isinstance(alarmed, list) else ""
             found = "alarm", f"Drift is suspected{f': {names}' if names else ''}"
-        case "drift state" if facts["before"] in _BAD_DRIFT and facts["state"] not in _BAD_DRIFT:
+        case "drift state" if facts["before"] in ALARMED and facts["state"] not in ALARMED:
             found = "alarm_over", "Drift is suspected no longer"
         case "suspected labels judged":
             found = "audit_over", f"The audit's verdict: the suspected labels are {facts.get('verdict')}"

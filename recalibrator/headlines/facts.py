@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from datetime import datetime, timedelta
 from math import sqrt
 from typing import NamedTuple
@@ -133,7 +133,7 @@ class Change(NamedTuple):
 
 def change(status: WorkloadStatus, what: str = "outcomes_changed") -> Change:
     """Return what the fit says of the last change of outcomes, or of the large model by labels alone."""
-    told = details(status, what)
+    told = status.detail(what)
     return Change(moment(told.get("since")), _moved(told.get("small")), _moved(told.get("large")))
 
 
@@ -170,15 +170,9 @@ def traffic_span(status: WorkloadStatus) -> TrafficSpan | None:
     >>> traffic_span(WorkloadStatus.cold_start("photo", Target(micro_f1=0.9))) is None
     True
     """
-    window = details(status, "traffic_window")
+    window = status.detail("traffic_window")
     queries = window.get("queries")
     return TrafficSpan(queries, moment(window.get("since"))) if isinstance(queries, int) else None
-
-
-def details(status: WorkloadStatus, name: str) -> Mapping[str, JsonValue]:
-    """Return an object of the free-form details; empty where there is none."""
-    found = status.details.get(name)
-    return found if isinstance(found, dict) else {}
 
 
 def moment(value: JsonValue) -> datetime | None:

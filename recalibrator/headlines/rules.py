@@ -17,13 +17,12 @@ from recalibrator.headlines.facts import (
     Facts,
     Moved,
     change,
-    details,
     in_force,
     moment,
     traffic_span,
 )
 from schemas.event import rfc3339
-from schemas.status import DetectorStatus, Headline, Link, OutageStatus, Severity, WorkloadStatus, that_answer
+from schemas.status import ALARMED, DetectorStatus, Headline, Link, OutageStatus, Severity, WorkloadStatus, that_answer
 from schemas.target_words import estimated, is_held, of_budget, of_cap, of_fields
 from schemas.topics import QUERIES
 
@@ -70,13 +69,13 @@ def gravity(one: Headline) -> int:
 
 def alarm_since(status: WorkloadStatus) -> datetime | None:
     """Return when the first of the alarms that last was raised; None where there is none, or nobody knows."""
-    return min((one.since for one in _alarms(status, "suspected", "drifted") if one.since is not None), default=None)
+    return min((one.since for one in _alarms(status, *ALARMED) if one.since is not None), default=None)
 
 
 def in_doubt(status: WorkloadStatus) -> bool:
     """Whether an alarm, an audit or an outage is open: versions fitted since then may rest on wrong data."""
-    suspects = details(status, "label_audit").get("suspected") is not None
-    return suspects or status.outage is not None or bool(_alarms(status, "suspected", "drifted"))
+    suspects = status.detail("label_audit").get("suspected") is not None
+    return suspects or status.outage is not None or bool(_alarms(status, *ALARMED))
 
 
 def _is_open(status: WorkloadStatus, facts: Facts) -> bool:
@@ -165,7 +164,7 @@ def _routers_silent(status: WorkloadStatus, facts: Facts) -> Headline | None:
 
 
 def _outage(status: WorkloadStatus, facts: Facts) -> Headline | None:
-    down = {role for one in status.routers if not one.silent for role, it in one.models.items() if it.state == "down"}
+    down = {role for role, server in status.servers if server.state == "down"}
     if not down and status.outage is None:
         return None
     out = status.outage or OutageStatus()
@@ -204,15 +203,15 @@ def _not_ready(status: WorkloadStatus, facts: Facts) -> Headline | None:
 
 
 def _overloaded(status: WorkloadStatus) -> set[str]:
-    return {role for one in status.routers if not one.silent for role, it in one.models.items() if it.overloaded}
+    return {role for role, server in status.servers if server.overloaded}
 
 
 def _overload(status: WorkloadStatus, facts: Facts) -> Headline | None:
     if not (crowded := _overloaded(status)):
         return None
     role = "large" if "large" in crowded else "small"
-    seen = [it for one in status.routers if not one.silent for name, it in one.models.items() if name == role]
-    queued, slowest = sum(it.queued for it in seen), max(it.latency_s.get("p99", 0.0) for it in seen)
+    seen = [server for name, server in status.servers if name == role]
+    queued, slowest = sum(one.queued for one in seen), max(one.latency_s.get("p99", 0.0) for one in seen)
     slow = f", and one call in a hundred takes {slowest:.1f} s or longer" if slowest else ""
     cause = f"The {role} model is overloaded, and {queued} calls queue for it{slow}"
     effect = "some escalated queries are served the small answer" if role == "large" else "every query waits for it"
@@ -279,7 +278,7 @@ def _wrong(moved: Moved | None, name: str) -> str:
 def _bad_labels(status: WorkloadStatus, facts: Facts) -> Headline | None:
     if status.state != "bad_labels_suspected":
         return None
-    audit = details(status, "label_audit")
+    audit = status.detail("label_audit")
     since, held = moment(audit.get("since")) or facts.state_since, audit.get("quarantined")
     what = "contradict what was known of the models"
     if audit.get("suspected") == "errors_where_answers_agree":
@@ -316,7 +315,7 @@ def _label_free(status: WorkloadStatus, facts: Facts) -> Headline | None:
 
 
 def _drifted(status: WorkloadStatus, facts: Facts) -> Headline | None:
-    if status.drift.state not in ("suspected", "drifted"):
+    if status.drift.state not in ALARMED:
         return None
     alarms, since = _alarms(status, status.drift.state), alarm_since(status)
     # What is only suspected has no cause yet.
@@ -470,7 +469,7 @@ def _starved(status: WorkloadStatus, facts: Facts) -> Headline | None:
 def _labeler(status: WorkloadStatus, facts: Facts) -> Headline | None:
     """Speak of labelers who are set aside, as long as they go on: what they say is lost."""
     gone = [it.labeler for it in status.labels.by_labeler if it.last_at is not None and facts.now - it.last_at > _HOUR]
-    aside = {k: v for k, v in details(status, "labelers_set_aside").items() if k not in gone and isinstance(v, dict)}
+    aside = {k: v for k, v in status.detail("labelers_set_aside").items() if k not in gone and isinstance(v, dict)}
     if not aside:
         return None
     who = _listed(sorted(aside))

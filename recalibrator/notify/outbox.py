@@ -16,11 +16,11 @@ from typing import Literal, NamedTuple
 
 from pydantic import TypeAdapter
 
-from recalibrator.headlines.facts import Facts, details
+from recalibrator.headlines.facts import Facts
 from recalibrator.headlines.rules import headline
 from schemas.event import rfc3339
 from schemas.settings import NoticeKind, Webhook, WorkloadSettings
-from schemas.status import BAD_STATES, Headline, WorkloadStatus
+from schemas.status import ALARMED, BAD_STATES, Headline, WorkloadStatus
 
 #: The value of a condition of which there is nothing to say.
 FINE = "ok"
@@ -89,7 +89,7 @@ class Leaning:
 
 def conditions(status: WorkloadStatus, at: datetime) -> dict[NoticeKind, Condition]:
     """Return how a workload stands in each respect."""
-    alarm, since = status.drift.state if status.drift.state in ("suspected", "drifted") else FINE, rfc3339(at)
+    alarm, since = status.drift.state if status.drift.state in ALARMED else FINE, rfc3339(at)
     seen: dict[NoticeKind, str] = {"drift": alarm, "labels": _labels(status), "outage": _failing(status)}
     found = {kind: Condition(value, value != FINE, since) for kind, value in seen.items()}
     return {"state": Condition(status.state, status.state in BAD_STATES, since), **found}
@@ -120,9 +120,9 @@ def trial_notice(at: datetime, workload: str) -> Notice:
 
 def _labels(status: WorkloadStatus) -> str:
     """Return what is wrong with labels: suspected by an audit, or set aside with their labelers."""
-    if isinstance(suspected := details(status, "label_audit").get("suspected"), str):
+    if isinstance(suspected := status.detail("label_audit").get("suspected"), str):
         return f"suspected: {suspected}"
-    if names := sorted(details(status, "labelers_set_aside")):
+    if names := sorted(status.detail("labelers_set_aside")):
         more = f" and {len(names) - _MOST_NAMED} more" if len(names) > _MOST_NAMED else ""
         return f"set aside: {', '.join(names[:_MOST_NAMED])}{more}"
     return FINE

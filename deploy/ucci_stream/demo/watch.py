@@ -17,7 +17,7 @@ from schemas.calibration import CalibrationVersion
 from schemas.feedback import FeedbackEvent
 from schemas.routed import RoutedEvent
 from schemas.settings import Settings
-from schemas.status import WorkloadStatus
+from schemas.status import ALARMED, WorkloadStatus
 from schemas.topics import CALIBRATION, DEAD_LETTERS, FEEDBACK, RESULTS, STATUS
 from ucci_runtime.broker.records import Record
 from ucci_stream.demo.scenario import PlannedQuery, Scenario, plan_label, wrong_gold
@@ -32,7 +32,6 @@ _POLL_S = 0.05
 _TWICE_AFTER = 120
 _LABELS_AHEAD = 60
 _WAIT_S = 5.0
-_DRIFT_STATES = frozenset({"suspected", "drifted"})
 
 
 class Watcher(threading.Thread):
@@ -169,7 +168,7 @@ class Watcher(threading.Thread):
         self.seen.status = status
         self._tell()
         started = self.seen.drift_started_s
-        if started is not None and self.seen.drift_seen_s is None and status.drift.state in _DRIFT_STATES:
+        if started is not None and self.seen.drift_seen_s is None and status.drift.state in ALARMED:
             self.seen.drift_seen_s = self._now()
 
 

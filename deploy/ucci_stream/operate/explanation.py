@@ -7,7 +7,7 @@ that decides, the explanation says so rather than guess.
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from datetime import datetime
 from typing import Any, Literal, NamedTuple
 
@@ -202,18 +202,18 @@ def verdict_of(traces: Traces, signal: str, mark: str | None = None) -> Verdict:
     if not traces.examples:
         return _before_the_join([one.event for one in traces.feedback], is_requested=traces.results[0].label.requested)
     standing = max(traces.examples, key=lambda example: example.revision)
-    details = {} if traces.status is None else traces.status.details
-    if (why := _outside(standing, details.get("labelers_set_aside"), signal, mark)) is not None:
+    status = traces.status
+    aside = () if status is None else status.detail("labelers_set_aside").keys()
+    if (why := _outside(standing, aside, signal, mark)) is not None:
         return "no", why
-    audit = details.get("label_audit")
-    if quarantined := audit.get("quarantined") if isinstance(audit, dict) else 0:
+    if quarantined := None if status is None else status.detail("label_audit").get("quarantined"):
         return "unknown", f"some {quarantined} labels are taken for slips since an audit; it may be one"
     corrected = len({example.revision for example in traces.examples}) > 1
     return "yes", f"as {'last corrected' if corrected else 'joined'}, while it is among the latest labels"
 
 
-def _outside(standing: LabelledExample, people: object, signal: str, mark: str | None) -> str | None:
-    """Return why a label that has reached the fit stays outside the estimates, or None."""
+def _outside(standing: LabelledExample, aside: Collection[str], signal: str, mark: str | None) -> str | None:
+    """Return why a label that has reached the fit stays outside the estimates, or None; ``aside``: whose are."""
     reasons = (
         (standing.retracted, "it was withdrawn, or turned into a skip"),
         (not standing.is_counted, f"nobody has said what is right, only {standing.verdict!r} of the answer served"),
@@ -224,7 +224,7 @@ def _outside(standing: LabelledExample, people: object, signal: str, mark: str |
             "the answers were to another prompt, of other models or in other fields than are configured now",
         ),
         (
-            isinstance(people, dict) and standing.labeler in people,
+            standing.labeler in aside,
             f"labels of {standing.labeler} are set aside: they differ from everybody else's",
         ),
     )

@@ -18,7 +18,7 @@ from schemas.calibration import CalibrationVersion
 from schemas.made_for import made_for, misfit, outdated
 from schemas.settings import Settings, WorkloadSettings
 from schemas.settings_reread import OF_RECALIBRATOR, OF_ROUTER, is_reread, running_settings
-from schemas.status import RecalibratorStatus, RouterStatus, WorkloadStatus
+from schemas.status import WORRYING, RecalibratorStatus, RouterStatus, WorkloadStatus
 
 Reporting = TypeVar("Reporting", RouterStatus, RecalibratorStatus)
 Severity = Literal["ok", "warning", "fault"]
@@ -133,7 +133,7 @@ def of_status(status: WorkloadStatus | None, workload: WorkloadSettings, now: da
             "without traffic that is as it should be; otherwise see `recalibrator`'s log",
         )
     said = headline(status, Facts(now, workload=workload))
-    if said.severity in ("bad", "warn") or said.kind == "held":
+    if said.severity in WORRYING or said.kind == "held":
         yield Finding("versions", "warning", f"{name}: {said.sentence}", said.act)
     yield _of_labels(status)
 

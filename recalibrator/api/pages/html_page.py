@@ -14,12 +14,12 @@ from recalibrator.api.read_model.dead_letter_log import MOST_KEPT, DeadLetterLog
 from recalibrator.api.read_model.status_documents import StatusDocuments
 from recalibrator.api.read_model.topic_cache import TopicCache
 from recalibrator.api.read_model.version_lines import changes, last_that_held, visible_moves
-from recalibrator.headlines.facts import details, in_force, traffic_span
+from recalibrator.headlines.facts import in_force, traffic_span
 from recalibrator.headlines.label_plan import plan_lines
 from recalibrator.headlines.rules import alarm_since, urgency
 from recalibrator.labelling.queue import LabelQueue
 from schemas.settings import Settings
-from schemas.status import HappeningEvent, Headline, WorkloadStatus
+from schemas.status import WORRYING, HappeningEvent, Headline, WorkloadStatus
 
 SHOWN_GROUPS = 12
 SHOWN_REQUESTS = 3
@@ -130,7 +130,7 @@ class Page:
             does = in_force(status, self._documents.headlines.facts(status, now))
             rows.append((status, _said(status), does, traffic(self._cache.points(name), now), deciding(status)))
         rows.sort(key=lambda row: urgency(row[1]))
-        troubled = sum(row[1].severity in ("bad", "warn") for row in rows)
+        troubled = sum(row[1].severity in WORRYING for row in rows)
         letters = letter_groups(self._letters.status(None, now), self._letters.latest(None, MOST_KEPT))
         return self._render("overview.html", now, rows=rows, troubled=troubled, letters=letters)
 
@@ -142,12 +142,10 @@ class Page:
         """Return the page of all versions of a workload."""
         status, lines = self._documents.workload(workload, now), self._cache.versions(workload)
         current = deciding(status)
-        trial = None if status.trial is None or status.trial.ended_at is not None else status.trial.version
-        groups = version_groups(lines, (current, trial), SHOWN_GROUPS)
+        groups = version_groups(lines, (current, status.on_trial), SHOWN_GROUPS)
         hidden = len(lines) - sum(len(group.rows) for group in groups)
-        return self._render(
-            "versions.html", now, workload=workload, current=current, trial=trial, groups=groups, hidden=hidden
-        )
+        shown = {"current": current, "trial": status.on_trial, "groups": groups, "hidden": hidden}
+        return self._render("versions.html", now, workload=workload, **shown)
 
     def confirmation(
         self, workload: str, action: str, version: int | None, now: datetime, **shown: bool | str | None
@@ -180,7 +178,7 @@ class Page:
             one.created_at: f"Version {one.version} escalates {percent(one.escalation_rate, 0)}"
             for one in visible_moves(lines)
         }
-        in_doubt = first.severity in ("bad", "warn") and first.kind not in ("dear", "escalation_jump", "dead_letters")
+        in_doubt = first.severity in WORRYING and first.kind not in ("dear", "escalation_jump", "dead_letters")
         return {
             "status": status,
             "headline": first,
@@ -216,7 +214,7 @@ def _latest_by_labeler(status: WorkloadStatus) -> dict[str, JsonValue]:
     """Return, of each labeler's latest labels, how many agree with both models, and of how many."""
     return {
         name: counted
-        for name, counted in details(status, "labelers_latest").items()
+        for name, counted in status.detail("labelers_latest").items()
         if isinstance(counted, list) and [type(one) for one in counted] == [int, int]
     }
 
@@ -224,7 +222,7 @@ def _latest_by_labeler(status: WorkloadStatus) -> dict[str, JsonValue]:
 def _set_aside(status: WorkloadStatus, happened: Sequence[HappeningEvent]) -> dict[str | None, datetime | None]:
     """Return the labelers who are set aside, and since when as far as that was kept."""
     began = {one.labeler: one.at for one in happened if one.kind == "set_aside"}
-    return {name: began.get(name) for name in details(status, "labelers_set_aside")}
+    return {name: began.get(name) for name in status.detail("labelers_set_aside")}
 
 
 def _changed(changed: Mapping[str, tuple[object, object]]) -> list[tuple[str, str, str]]:

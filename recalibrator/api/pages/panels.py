@@ -47,8 +47,7 @@ def deciding(status: WorkloadStatus) -> int | None:
 def strip(status: WorkloadStatus, recalibrators: Sequence[RecalibratorStatus], now: datetime) -> Iterator[Chip]:
     """Yield the parts that serve a workload."""
     for role in ("small", "large"):
-        seen = [one.models[role] for one in status.routers if not one.silent and role in one.models]
-        if seen:
+        if seen := [server for name, server in status.servers if name == role]:
             yield _model(role, seen)
     usual = deciding(status)
     routers = [_router(one, usual) for one in status.routers]

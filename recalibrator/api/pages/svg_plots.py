@@ -23,6 +23,7 @@ from recalibrator.api.read_model.history import HistoryPoint
 from recalibrator.api.read_model.topic_cache import TopicCache
 from schemas.calibration import CalibrationVersion
 from schemas.status import (
+    ALARMED,
     CostQualityCurve,
     HappeningEvent,
     LabelOutlook,
@@ -275,7 +276,6 @@ SPAN = timedelta(hours=6)
 
 _BINS = 96
 _WIDE, _TALL, _MARGIN = 240.0, 48.0, 4.0
-_DRIFT = frozenset({"suspected", "drifted"})
 #: Reports are kept every 30 s up to this age and every 150 s beyond (:mod:`recalibrator.api.read_model.history`): twice
 #: as long without one is a gap.
 _OFTEN_S = (3_600.0, 60.0, 300.0)
@@ -328,7 +328,7 @@ def sparklines(
         names = ("micro-F1", "escalated", "cost of a query", "queries a second")
         return tuple(Sparkline(name, "–", "nothing to draw yet", Markup()) for name in names)
     begin, end = seen[0].at.timestamp(), now.timestamp()
-    drift = [(a.at.timestamp(), b.at.timestamp()) for a, b in pairwise(seen) if a.drift in _DRIFT]
+    drift = [(a.at.timestamp(), b.at.timestamp()) for a, b in pairwise(seen) if a.drift in ALARMED]
     marks = [(one.at.timestamp(), one.is_bad, one.sentence) for one in happened]
     marks += [(at.timestamp(), False, what) for at, what in (moved or {}).items()]
     marks = [mark for mark in marks if begin <= mark[0] <= end]

@@ -14,12 +14,11 @@ from recalibrator.api.read_model.version_lines import escalating_since, has_held
 from recalibrator.headlines.facts import Facts
 from recalibrator.headlines.rules import ESCALATION_JUMP, OBSERVED, gravity, headline
 from schemas.settings import Settings
-from schemas.status import HappeningEvent, Headline, WorkloadStatus
+from schemas.status import WORRYING, HappeningEvent, Headline, WorkloadStatus
 from ucci_runtime.broker.contact import Heard
 
 _HOUR = timedelta(hours=1)
 HOLD = timedelta(seconds=60)
-_WORRYING = ("bad", "warn")
 
 
 class Shown(NamedTuple):
@@ -57,14 +56,14 @@ def shown(before: Shown | None, found: Headline, now: datetime) -> Shown:
     >>> shown(first, well, at(20)).headline.sentence
     'It is dear: this is over since 12:00:20 UTC.'
     """
-    if before is None or before.found.severity not in _WORRYING or now - before.at >= HOLD:
+    if before is None or before.found.severity not in WORRYING or now - before.at >= HOLD:
         return Shown(found, before.at if before is not None and before.found == found else now)
     # What a person has just commanded is no flicker either.
     if found.kind == "held" or gravity(found) < gravity(before.found):
         return Shown(found, now)
     if found.kind == before.found.kind:
         return Shown(found if found.kind in OBSERVED else before.found, before.at)
-    if found.severity in _WORRYING and before.found.kind not in OBSERVED:
+    if found.severity in WORRYING and before.found.kind not in OBSERVED:
         return before._replace(over_at=None)
     return before._replace(over_at=before.over_at or now)
 
