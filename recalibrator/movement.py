@@ -23,10 +23,10 @@ from scipy import stats
 
 from schemas.draws import uniform
 from schemas.entities import equal
-from schemas.errors import DecodeError, UcciError
+from schemas.errors import UcciError
 from schemas.event import rfc3339
 from schemas.routed import ModelRun, RoutedEvent
-from ucci_runtime.broker.records import Record
+from ucci_runtime.broker.records import Record, event_of
 
 #: Expected share of false ones among the movements, at most.
 FALSE_SHARE = 0.01
@@ -166,17 +166,9 @@ class _Sample:
         push(self._kept, (place, len(self.times_ms), record))
 
     def results(self, workload: str, start_ms: int) -> list[RoutedEvent]:
-        found = (_decoded(record) for _, _, record in self._kept if record.timestamp_ms >= start_ms)
+        found = (event_of(record, RoutedEvent) for _, _, record in self._kept if record.timestamp_ms >= start_ms)
         ours = (one for one in found if one is not None and one.workload == workload)
         return sorted(ours, key=lambda one: one.routed_at)
-
-
-def _decoded(record: Record) -> RoutedEvent | None:
-    """Return a record's event, or None where a release after this one has written it, or it is malformed."""
-    try:
-        return None if record.value is None else RoutedEvent.from_record(record.value)
-    except DecodeError:
-        return None
 
 
 class _Column(NamedTuple):

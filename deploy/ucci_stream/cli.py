@@ -21,6 +21,7 @@ from schemas.label_requested import RequestReason
 from schemas.settings import Settings
 from schemas.settings_text import render_settings, require_models, settings_warnings
 from schemas.status import LabelPlan
+from schemas.target_words import estimated
 from schemas.topics import OBSERVATIONS
 from ucci_runtime.cli import command_app, require_extra
 from ucci_runtime.process import LogFormat, configure_logging
@@ -401,7 +402,7 @@ def _version_row(version: CalibrationVersion) -> tuple[str, ...]:
         f"{version.uncertainty_threshold:.4f}",
         "–" if version.threshold is None else f"{version.threshold:.3f}",
         "–" if evidence.escalation_rate is None else f"{evidence.escalation_rate:.1%}",
-        "–" if f1 is None else f"{f1.estimate:.3f} ({f1.lower:.3f} to {f1.upper:.3f})",
+        "–" if f1 is None else estimated(f1),
         evidence.trigger,
     )
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from itertools import islice
 
 from schemas.status import LabelEffect, LabelOutlook, LabelPlan
+from schemas.target_words import estimated
 
 _NOTHING = 0.0005
 
@@ -70,6 +71,6 @@ def effect_line(effect: LabelEffect) -> str:
         if effect.cost is not None:
             said += f", cost of a query {effect.cost[0]:.3g} → {effect.cost[1]:.3g}"
     if effect.measured is not None:
-        old, new = (f"{one.estimate:.3f} ({one.lower:.3f} to {one.upper:.3f})" for one in effect.measured)
+        old, new = map(estimated, effect.measured)
         said += f"; measured {old} by as many labels before, {new} by these"
     return f"{said}."

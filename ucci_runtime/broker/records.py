@@ -4,7 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import NamedTuple, Protocol
+from typing import NamedTuple, Protocol, TypeVar
+
+from schemas.errors import DecodeError
+from schemas.event import Event
 
 Header = tuple[str, bytes | None]
 
@@ -46,6 +49,17 @@ class Record(NamedTuple):
     by_broker: bool = False
     #: Why its headers cannot be read; ``headers`` is empty then.
     headers_fault: str | None = None
+
+
+Read = TypeVar("Read", bound=Event)
+
+
+def event_of(record: Record, kind: type[Read]) -> Read | None:
+    """Return a record's event; None where it has none, or none that can be read: services have counted that."""
+    try:
+        return None if record.value is None else kind.from_record(record.value)
+    except DecodeError:
+        return None
 
 
 class EndReached(NamedTuple):

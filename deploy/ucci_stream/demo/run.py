@@ -24,6 +24,7 @@ from schemas.command import Command
 from schemas.event import rfc3339
 from schemas.routed import QueryEvent
 from schemas.settings_workload import Sampling
+from schemas.target_words import estimated
 from schemas.topics import QUERIES
 from ucci_demo.recorded.traffic import RecordedQuery, load_traffic, with_handoff
 from ucci_stream.demo.scenario import (
@@ -93,8 +94,7 @@ def _rows(watcher: Watcher, sent: int, target: float) -> list[tuple[str, str]]:
     rows.append(("escalation", f"{escalated:.1%} of the last {len(recent)}"))
     rows.append(("version", str(seen.versions[-1].version.version) if seen.versions else "none"))
     if status is not None and status.micro_f1 is not None:
-        f1 = status.micro_f1
-        rows.append(("estimated micro-F1", f"{f1.estimate:.3f} ({f1.lower:.3f} to {f1.upper:.3f}), target {target}"))
+        rows.append(("estimated micro-F1", f"{estimated(status.micro_f1)}, target {target}"))
     if status is not None:
         rows.append(("drift detectors", status.drift.state))
     if seen.killed_s is not None:

@@ -31,12 +31,12 @@ from schemas.settings import Settings
 from schemas.topics import RESULTS
 from stream_router.otel_tracing import TRACEPARENT, trace_context
 from ucci_runtime.broker.errors import BrokerUnreachable
-from ucci_runtime.broker.records import Record
+from ucci_runtime.broker.records import Record, event_of
 from ucci_stream.label_tools.label_studio_client import answered
 from ucci_stream.label_tools.sync import OpenTool, Round, Rounds, Synchroniser, SyncTopics, batches
 from ucci_stream.options import address_of
 from ucci_stream.topics.access import tool_groups
-from ucci_stream.topics.kafka_reading import event_of, tail_reader
+from ucci_stream.topics.kafka_reading import tail_reader
 
 _POLL_S = 0.1
 _TIMEOUT = aiohttp.ClientTimeout(total=60.0, connect=10.0)

@@ -28,11 +28,11 @@ from schemas.topics import (
     STATUS,
     Topic,
 )
-from ucci_runtime.broker.records import Record
+from ucci_runtime.broker.records import Record, event_of
 from ucci_stream.operate.explanation import Said, Traces, explanation
 from ucci_stream.operate.kafka_letters import letter_of
 from ucci_stream.topics.admin import broker_failures
-from ucci_stream.topics.kafka_reading import event_of, records_since
+from ucci_stream.topics.kafka_reading import records_since
 
 _CLOCKS_DIFFER = timedelta(hours=1)
 

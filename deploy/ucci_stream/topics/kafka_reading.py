@@ -10,12 +10,10 @@ from collections.abc import Iterator, Sequence
 from contextlib import closing
 from datetime import datetime
 from threading import Event
-from typing import TypeVar
 
 from confluent_kafka import Consumer, KafkaError, KafkaException, TopicPartition
 
-from schemas.errors import DecodeError, UcciError
-from schemas.event import Event as EventModel
+from schemas.errors import UcciError
 from schemas.settings import Settings
 from ucci_runtime.broker.errors import BrokerError
 from ucci_runtime.broker.kafka_properties import Properties, reader_properties
@@ -26,8 +24,6 @@ from ucci_stream.topics.admin import ANSWER_TIMEOUT_S, client_properties, partit
 
 _ERRORS_ALONE = {"log_level": 2}
 _POLL_S, _MILLISECONDS, _SILENCE_S = 0.5, 1_000, 30.0
-
-Read = TypeVar("Read", bound=EventModel)
 
 
 def topic_reader(
@@ -104,11 +100,3 @@ def records_since(settings: Settings, topic: str, since: datetime, group: str) -
                     left.discard(message.partition())
                 else:
                     raise KafkaException(error)
-
-
-def event_of(record: Record, kind: type[Read]) -> Read | None:
-    """Return a record's event; None where it has none, or none that can be read: services have counted that."""
-    try:
-        return None if record.value is None else kind.from_record(record.value)
-    except DecodeError:
-        return None

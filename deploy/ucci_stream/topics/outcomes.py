@@ -23,11 +23,11 @@ from schemas.settings import Settings
 from schemas.topics import DEAD_LETTERS, DLQ_REASON, OBSERVATIONS, RESULTS, Topic
 from ucci_runtime.broker.kafka_errors import kafka_error
 from ucci_runtime.broker.kafka_records import record_of
-from ucci_runtime.broker.records import Record
+from ucci_runtime.broker.records import Record, event_of
 from ucci_stream.topics import admin
 from ucci_stream.topics.admin import broker_failures, client_properties
 from ucci_stream.topics.feed import Fed
-from ucci_stream.topics.kafka_reading import NotRead, event_of
+from ucci_stream.topics.kafka_reading import NotRead
 
 _POLL_S = 0.25
 _QUIET_S = 1.5

@@ -23,6 +23,7 @@ from schemas.labelled import LabelledExample
 from schemas.routed import DecisionReason
 from schemas.settings_workload import HandoffSettings
 from schemas.status import HandoffStatus
+from schemas.target_words import estimated
 from schemas.traffic import TrafficSummary
 
 LOSS_MOST = 0.002
@@ -171,10 +172,7 @@ class HandoffWatch(Part):
         loss = self.loss
         if not self._is_off or loss is None:
             return ""
-        return (
-            f" Nothing is handed over any more: it cost micro-F1 {loss.estimate:.3f} ({loss.lower:.3f} to "
-            f"{loss.upper:.3f}) on escalated queries."
-        )
+        return f" Nothing is handed over any more: it cost micro-F1 {estimated(loss)} on escalated queries."
 
     def take_back(self, former: dict[str, Any]) -> bool:
         """Take a dumped state back if it is of this handoff; returns whether labels that counted then count now."""
