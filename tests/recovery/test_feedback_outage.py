@@ -2,17 +2,14 @@
 
 from __future__ import annotations
 
-import http.client
 import json
-from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
-from threading import Condition, Event, Thread
-from typing import Any
 
 import pytest
 
 from tests.support.broker import documents
+from tests.support.outages import ENOUGH, Callers, Question
 from tests.support.probes import asked
 from tests.support.recalibrator_processes import RecalibratorProcess, create_all_topics, write_recalibrator_config
 from ucci_stream.local.kafka_node import LocalBroker, pick_port
@@ -20,82 +17,32 @@ from ucci_stream.local.kafka_node import LocalBroker, pick_port
 pytestmark = [pytest.mark.broker, pytest.mark.slow]
 
 PREFIX = "outage"
-DEADLINE_S = 60.0
 SINGLE_SENDERS, LINES = 4, 50
 
 
-class Senders:
-    """Send feedback all the time, each event again until it is acknowledged, and keep count."""
+def one(name: str) -> str:
+    return json.dumps({"query_id": name, "entities": None})
 
-    def __init__(self, port: int) -> None:
-        self._port = port
-        self._changed = Condition()
-        self._ending = Event()
-        self.acknowledged: set[str] = set()
-        self.answers: Counter[int] = Counter()
-        self.unexpected: list[Any] = []
-        self.without_retry_after = 0
-        singles = [Thread(target=self._send, args=(f"s{n}", self._one), daemon=True) for n in range(SINGLE_SENDERS)]
-        self._threads = [*singles, Thread(target=self._send, args=("b", self._batch), daemon=True)]
 
-    def start(self) -> None:
-        for thread in self._threads:
-            thread.start()
+def ids(name: str) -> list[str]:
+    return [f"{name}-{line}" for line in range(LINES)]
 
-    def end(self) -> None:
-        """Send no more; waits for what is on its way."""
-        self._ending.set()
-        for thread in self._threads:
-            thread.join(DEADLINE_S)
-            assert not thread.is_alive()
 
-    def until(self, status: int, times: int) -> None:
-        with self._changed:
-            wanted = self.answers[status] + times
-            assert self._changed.wait_for(lambda: self.answers[status] >= wanted, DEADLINE_S), (status, self.answers)
+def batch(name: str) -> str:
+    return "\n".join(json.dumps({"query_id": each, "entities": None, "feedback_id": each}) for each in ids(name))
 
-    def _send(self, name: str, post: Any) -> None:
-        connection = http.client.HTTPConnection("127.0.0.1", self._port, timeout=DEADLINE_S)
-        number, again = 0, False
-        while not self._ending.is_set():
-            number += not again
-            again = not post(connection, f"{name}-{number}")
-        connection.close()
 
-    def _one(self, connection: http.client.HTTPConnection, name: str) -> bool:
-        body = json.dumps({"query_id": name, "entities": None})
-        headers = {"Content-Type": "application/json", "Idempotency-Key": name}
-        status, content = self._post(connection, "/v1/feedback", body, headers)
-        if status == 202:
-            self.acknowledged.add(json.loads(content)["feedback_id"])
-        return status == 202
+def of_one(_name: str, answer: bytes) -> list[str]:
+    return [json.loads(answer)["feedback_id"]]
 
-    def _batch(self, connection: http.client.HTTPConnection, name: str) -> bool:
-        ids = [f"{name}-{line}" for line in range(LINES)]
-        lines = [json.dumps({"query_id": one, "entities": None, "feedback_id": one}) for one in ids]
-        headers = {"Content-Type": "application/jsonl"}
-        status, content = self._post(connection, "/v1/feedback:batch", "\n".join(lines), headers)
-        if status in {202, 207}:
-            told = [json.loads(line)["status"] for line in content.splitlines()]
-            assert len(told) == LINES
-            self.acknowledged.update(one for one, status in zip(ids, told, strict=True) if status == 202)
-        return status == 202
 
-    def _post(
-        self, connection: http.client.HTTPConnection, path: str, body: str, headers: dict[str, str]
-    ) -> tuple[int, bytes]:
-        connection.request("POST", path, body, headers)
-        answer = connection.getresponse()
-        content = answer.read()
-        with self._changed:
-            self.answers[answer.status] += 1
-            if answer.status == 503:
-                code = json.loads(content)["error"]["code"]
-                self.without_retry_after += not (int(answer.headers["Retry-After"]) > 0 and code == "broker_away")
-            elif answer.status not in {202, 207}:
-                self.unexpected.append((answer.status, content[:300]))
-            self._changed.notify_all()
-        return answer.status, content
+def of_batch(name: str, answer: bytes) -> list[str]:
+    told = [json.loads(line)["status"] for line in answer.splitlines()]
+    return [each for each, status in zip(ids(name), told, strict=True) if status == 202]
+
+
+FEEDBACK = [Question("/v1/feedback", one, of_one)] * SINGLE_SENDERS
+FEEDBACK += [Question("/v1/feedback:batch", batch, of_batch, "application/jsonl")]
 
 
 def test_acknowledged_feedback_survives_outages(
@@ -109,26 +56,13 @@ def test_acknowledged_feedback_survives_outages(
     )
     process = RecalibratorProcess(config, "api", tmp_path / "api.log", stages=("api",), forked=True)
     start(process)
-    while not asked(f"http://127.0.0.1:{port}/healthz")[0]:
+    while asked(f"http://127.0.0.1:{port}/readyz")[0] != 200:
         process.assert_runs()
-    senders = Senders(port)
-    senders.start()
-    senders.until(202, 200)
-
-    own_broker.freeze()
-    senders.until(503, SINGLE_SENDERS)
-    own_broker.thaw()
-    senders.until(202, 200)
-
-    own_broker.kill()
-    senders.until(503, SINGLE_SENDERS)
-    own_broker.start()
-    senders.until(202, 200)
-    senders.end()
+    senders = Callers(port, FEEDBACK, "broker_away")
+    senders.see_through(own_broker)
 
     assert senders.unexpected == []
-    assert senders.without_retry_after == 0
     process.assert_runs()  # it recovers by itself
     found = {event["feedback_id"] for event in documents(own_broker.bootstrap, f"{PREFIX}.feedback")}
     assert senders.acknowledged - found == set()
-    assert len(senders.acknowledged) >= 600
+    assert len(senders.acknowledged) >= 3 * ENOUGH
