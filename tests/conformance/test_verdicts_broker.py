@@ -5,21 +5,20 @@ from __future__ import annotations
 import asyncio
 import json
 from collections.abc import Iterator
-from contextlib import closing
+from itertools import islice
 from pathlib import Path
 
 import pytest
 from confluent_kafka import Message
 
-from tests.support.broker import follow, produce, unique_prefix
+from tests.support.broker import coming, produce, unique_prefix
 from tests.support.gateways import gateway, gateway_settings
 from tests.support.recalibrator_processes import RecalibratorProcess, create_all_topics, write_recalibrator_config
+from tests.support.routers import value_of
 from ucci_runtime.broker.kafka_broker import kafka_connect
 from ucci_stream.local.kafka_node import LocalBroker
 
 pytestmark = pytest.mark.broker
-
-DEADLINE_S = 60.0
 
 
 @pytest.fixture
@@ -28,22 +27,13 @@ def prefix(broker: LocalBroker, tmp_path: Path) -> Iterator[str]:
     prefix = unique_prefix()
     create_all_topics(broker.bootstrap, prefix)
     config = write_recalibrator_config(tmp_path / "ucci.toml", broker.bootstrap, prefix, tmp_path / "state")
-    process = RecalibratorProcess(config, "recalibrator", tmp_path / "recalibrator.log", forked=True)
-    process.start()
-    yield prefix
-    process.close()
+    with RecalibratorProcess(config, "recalibrator", tmp_path / "recalibrator.log", forked=True):
+        yield prefix
 
 
 def first(bootstrap: str, topic: str, count: int) -> list[Message]:
     """Wait for the first records of a topic that are no traffic."""
-    found: list[Message] = []
-    with closing(follow(bootstrap, topic)) as consumer:
-        while len(found) < count:
-            message = consumer.poll(DEADLINE_S)
-            assert message is not None, f"{len(found)} of {count} on {topic}"
-            assert message.error() is None
-            found += [] if b'"kind":"traffic"' in (message.value() or b"") else [message]
-    return found
+    return list(islice((one for one in coming(bootstrap, topic) if b'"kind":"traffic"' not in value_of(one)), count))
 
 
 async def test_verdicts_of_gateway_and_topic_are_joined(broker: LocalBroker, prefix: str) -> None:

@@ -5,15 +5,16 @@ from __future__ import annotations
 import asyncio
 import json
 import signal
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from contextlib import closing
 from pathlib import Path
 from typing import Any
 
 import pytest
+from confluent_kafka import Message
 
 from schemas.labelled import LabelledExample
-from tests.support.broker import follow, produce, unique_prefix
+from tests.support.broker import coming, produce, unique_prefix
 from tests.support.probes import asked
 from tests.support.recalibrator_events import feedback, routed
 from tests.support.recalibrator_processes import RecalibratorProcess, create_all_topics, write_recalibrator_config
@@ -27,7 +28,6 @@ pytestmark = [pytest.mark.broker]
 READ, REFUSED = "configuration read anew", "configuration not taken over; the running one stays"
 KEY = "adas-key-01234567"
 LABELS = 400
-DEADLINE_S = 100.0
 
 
 async def hang_up(process: RouterProcess, event: str, times: int = 1) -> dict[str, Any]:
@@ -35,12 +35,9 @@ async def hang_up(process: RouterProcess, event: str, times: int = 1) -> dict[st
     return await process.until_logged(event, times)
 
 
-async def next_event(consumer: Any, wanted: Callable[[dict[str, Any]], bool]) -> dict[str, Any]:
-    async with asyncio.timeout(DEADLINE_S):
-        while True:
-            for message in await asyncio.to_thread(consumer.consume, 100, 0.05):
-                if message.error() is None and wanted(found := json.loads(value_of(message))):
-                    return dict(found)
+async def next_event(messages: Iterator[Message], wanted: Callable[[dict[str, Any]], bool]) -> dict[str, Any]:
+    found = (json.loads(value_of(message)) for message in messages)
+    return await asyncio.to_thread(next, filter(wanted, found))
 
 
 def edit(config: Path, *pairs: tuple[str, str]) -> None:
@@ -67,7 +64,7 @@ async def test_a_router_goes_by_the_new_file_without_a_restart(
             found = await next_event(results, lambda result: result["query_id"] == query_id)
             return float(found["cost"]["sequential"])
 
-        with closing(follow(broker.bootstrap, f"{prefix}.results")) as results:
+        with closing(coming(broker.bootstrap, f"{prefix}.results")) as results:
             assert await cost_of("before") == 4.0
             edit(config, ("large = 3.0", "large = 9.0"), ("max_in_flight = 8", "max_in_flight = 1"))
             edit(config, ('"lens"]', '"lens", "iso"]'))
@@ -108,7 +105,7 @@ async def test_a_recalibrator_refits_to_a_new_target_without_a_restart(
     def code(key: str = "") -> int:
         return asked(url, {"X-Api-Key": key} if key else {}, 30.0)[0]
 
-    with closing(follow(broker.bootstrap, f"{prefix}.calibration")) as versions:
+    with closing(coming(broker.bootstrap, f"{prefix}.calibration")) as versions:
         label(*range(LABELS))
         first = await next_event(versions, lambda _: True)
         assert first["target"]["micro_f1"] == 0.9

@@ -6,8 +6,8 @@ import json
 import os
 import time
 import uuid
-from collections.abc import Iterable, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Generator, Iterable, Iterator, Mapping
+from contextlib import closing, contextmanager
 from typing import Any, TypeVar
 
 import pytest
@@ -95,6 +95,16 @@ def follow(bootstrap: str, topic: str) -> Consumer:
     consumer = committed_reader(bootstrap)
     consumer.subscribe([topic])
     return consumer
+
+
+def coming(bootstrap: str, topic: str, within_s: float = 3 * DEADLINE_S) -> Generator[Message]:
+    """Yield what is committed to a topic, from its beginning and then on; fails once nothing comes for so long."""
+    with closing(follow(bootstrap, topic)) as consumer:
+        while True:
+            message = consumer.poll(within_s)
+            assert message is not None, f"nothing more came on {topic} within {within_s:g} s"
+            if message.error() is None:
+                yield message
 
 
 def key_of(message: Message) -> str:

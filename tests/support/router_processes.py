@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import Any, BinaryIO, Self
 
 from aiohttp import web
+from aiohttp.test_utils import TestServer
 
 from schemas.calibration import CalibrationMap
 from tests.support.broker import produce
@@ -68,14 +69,11 @@ async def hashed_models(models: HashedModels | None = None) -> AsyncIterator[tup
     models = models or HashedModels()
     app = web.Application()
     app.router.add_post("/v1/completions", models.complete)
-    runner = web.AppRunner(app, access_log=None, shutdown_timeout=0.5)
-    await runner.setup()
-    await web.TCPSite(runner, "127.0.0.1", 0).start()
-    try:
-        yield f"http://127.0.0.1:{runner.addresses[0][1]}/v1", models
-    finally:
-        models.release.set()
-        await runner.cleanup()
+    async with TestServer(app) as server:
+        try:
+            yield str(server.make_url("/v1")), models
+        finally:
+            models.release.set()
 
 
 def publish_calibration(bootstrap: str, prefix: str) -> None:

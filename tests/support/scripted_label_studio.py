@@ -12,6 +12,7 @@ from datetime import UTC, datetime, timedelta
 from typing import Any
 
 from aiohttp import web
+from aiohttp.test_utils import TestServer
 
 LEGACY_TOKEN = "legacy"
 PERSONAL_TOKEN = "header.payload.signature"
@@ -161,11 +162,6 @@ async def scripted_label_studio() -> AsyncIterator[ScriptedLabelStudio]:
             web.get("/api/annotations/{number}/", studio.annotation),
         ]
     )
-    runner = web.AppRunner(app, access_log=None, shutdown_timeout=0.5)
-    await runner.setup()
-    await web.TCPSite(runner, "127.0.0.1", 0).start()
-    studio.url = f"http://127.0.0.1:{runner.addresses[0][1]}"
-    try:
+    async with TestServer(app) as server:
+        studio.url = str(server.make_url("")).rstrip("/")
         yield studio
-    finally:
-        await runner.cleanup()

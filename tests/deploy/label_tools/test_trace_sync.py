@@ -10,6 +10,7 @@ from typing import Any, cast
 
 import pytest
 from aiohttp import web
+from aiohttp.test_utils import TestServer
 
 from recalibrator.labelling.label_tool import AnnotationKey, LabelToolFailed
 from recalibrator.labelling.reconcile import Author, Sent, note_sent
@@ -203,14 +204,8 @@ async def serving(langfuse: RecordedLangfuse) -> AsyncIterator[str]:
     app = web.Application()
     for path in ("/api/public/v3/scores", "/api/public/scores"):
         app.router.add_route("*", path, langfuse.answer)
-    runner = web.AppRunner(app)
-    await runner.setup()
-    await web.TCPSite(runner, "127.0.0.1", 0).start()
-    host, port = runner.addresses[0]
-    try:
-        yield f"http://{host}:{port}"
-    finally:
-        await runner.cleanup()
+    async with TestServer(app) as server:
+        yield str(server.make_url(""))
 
 
 async def test_langfuse_scores_of_people_are_read() -> None:

@@ -13,7 +13,7 @@ from schemas import FeedbackEvent, LabelledExample, QueryEvent, RoutedEvent
 from schemas.json_bytes import framed, unframed
 from schemas.settings_text import load_settings
 from schemas.topics import DEAD_LETTERS, FEEDBACK, OBSERVATIONS, QUERIES, RESULTS
-from tests.support.broker import follow, key_of, produce, read_all
+from tests.support.broker import coming, key_of, produce, read_all
 from tests.support.commands import invoke, said
 from tests.support.recalibrator_processes import RecalibratorProcess
 from tests.support.router_processes import RouterProcess, hashed_models, write_config
@@ -42,13 +42,7 @@ async def config(broker: LocalBroker, topic_prefix: str, tmp_path: Path) -> Asyn
 
 def first(bootstrap: str, topic: str, is_wanted: Callable[[Message], bool]) -> bytes:
     """Return the first record that is wanted, waiting for it."""
-    consumer = follow(bootstrap, topic)
-    try:
-        while (message := consumer.poll(1.0)) is None or message.error() is not None or not is_wanted(message):
-            pass
-        return value_of(message)
-    finally:
-        consumer.close()
+    return next(value_of(message) for message in coming(bootstrap, topic) if is_wanted(message))
 
 
 async def test_framed_records_pass_through_the_whole_service(
