@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from schemas import CalibrationVersion, DecodeError
 from schemas.canonical import digest
-from tests.support import strategies, value_strategies
+from tests.support import strategies
 
 
 def canonical(value: Any) -> str:
@@ -97,7 +97,7 @@ def test_the_digest_leaves_itself_out() -> None:
 
 
 @settings(max_examples=60)
-@given(document=value_strategies.json_objects)
+@given(document=strategies.json_objects)
 def test_the_digest_is_that_of_an_independent_computation(document: dict[str, Any]) -> None:
     document.pop("digest", None)
     assert digest(document) == sha256(canonical(document).encode()).hexdigest()

@@ -14,7 +14,7 @@ from schemas.entities import count_pairs, equal
 from schemas.errors import DecodeError
 from schemas.label_requested import LabelRequested
 from schemas.routed import DecisionReason, LabelReason
-from tests.support import recalibrator_events, strategies, value_strategies
+from tests.support import recalibrator_events, strategies
 
 ROUTED_AT = datetime(2026, 1, 1, tzinfo=UTC)
 GOLD = {"iso": "100", "lens": "50 mm"}
@@ -156,7 +156,7 @@ def test_feedback_of_another_query_is_refused() -> None:
 
 
 @settings(max_examples=30)
-@given(result=strategies.routed_events(query_id="q"), gold=value_strategies.entities, revision=strategies.revisions)
+@given(result=strategies.routed_events(query_id="q"), gold=strategies.entities, revision=strategies.revisions)
 def test_any_result_and_label_give_a_valid_example(result: RoutedEvent, gold: Any, revision: int) -> None:
     feedback = FeedbackEvent(query_id="q", entities=gold, revision=revision)
     example = LabelledExample.from_events(result, feedback)

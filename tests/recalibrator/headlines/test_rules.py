@@ -28,7 +28,7 @@ from schemas.status import (
     WorkloadState,
     WorkloadStatus,
 )
-from tests.support.status_strategies import workload_statuses
+from tests.support.strategies import any_of
 from tests.support.workload_statuses import (
     BEGAN,
     BUSY,
@@ -456,7 +456,7 @@ def test_the_version_describes_itself_where_the_window_cannot() -> None:
     assert headline(status(frontier=None), known).kind == "dear"
 
 
-@given(workload_statuses)
+@given(any_of(WorkloadStatus))
 def test_any_status_has_one_sentence(drawn: WorkloadStatus) -> None:
     """Whatever a fit of another release writes, the page has something to say and an address on this site."""
     found = headline(drawn, facts())

@@ -30,7 +30,7 @@ from schemas.entities import Entities, count_pairs, equal
 from schemas.feedback import FeedbackEvent
 from schemas.labelled import LabelledExample
 from schemas.routed import LabelRequest, RoutedEvent
-from tests.support import strategies, value_strategies
+from tests.support import strategies
 from tests.support.recalibrator_events import FIELDS, PHOTO, START, entities, feedback, routed, workload
 
 Event = RoutedEvent | FeedbackEvent
@@ -429,7 +429,7 @@ def test_reduced_values_are_equal_where_the_whole_ones_are(first: Any, second: A
     assert count_pairs(reduced(first), reduced(second)) == count_pairs(first, second)
 
 
-@given(value_strategies.entities)
+@given(strategies.entities)
 def test_reducing_is_idempotent_and_keeps_values_short(entities: Any) -> None:
     once = reduced(entities)
     assert reduced(once) == once
@@ -437,7 +437,7 @@ def test_reducing_is_idempotent_and_keeps_values_short(entities: Any) -> None:
     assert all(len(text) <= LONGEST_VALUE for text in texts)
 
 
-@given(strategies.routed_events(query_id="q"), value_strategies.entities)
+@given(strategies.routed_events(query_id="q"), strategies.entities)
 def test_a_row_gives_the_example_of_the_whole_result(result: RoutedEvent, gold: Any) -> None:
     kept, label = comparable(compact(result)), FeedbackEvent(query_id="q", entities=reduced(gold))
     whole = LabelledExample.from_events(result, FeedbackEvent(query_id="q", entities=gold))
