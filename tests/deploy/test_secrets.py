@@ -40,7 +40,10 @@ SECRETS = {
     "a key of the API": '[recalibrator.api_keys.ada]\nkey = "hunter2-hunter2-hunter2"',
     "a key of the gateway": '[gateway.api_keys.ada]\nkey = "hunter2-hunter2-hunter2"',
     "the signing key": '[calibration]\nsigning_key = "hunter2-hunter2-hunter2-hunter2-hunter2"',
+    # Who knows the address of an incoming webhook can write there.
     "a webhook": '[notify.webhooks.ops]\nurl = "https://hooks/hunter2"\nsecret = "hunter2-hunter2-hunter2"',
+    "the key of draws": '[router]\ndraw_key = "hunter2-hunter2-hunter2-hunter2-hunter2"',
+    "a former signing key": f'[calibration]\nsigning_key = "{40 * "k"}"\nformer_keys = ["{5 * "hunter2-"}"]',
     "a model's key": WORKLOAD + 'small = { base_url = "http://127.0.0.1:9/v1", model = "s", api_key = "hunter2" }',
     "a model's password": WORKLOAD + 'small = { base_url = "http://u:hunter2@127.0.0.1:9/v1", model = "s" }',
 }
@@ -50,8 +53,14 @@ MISTYPED = {
     "a key behind the path": WORKLOAD + 'small = { base_url = "http://s/v1?key=hunter2", model = "s" }',
     "a property's name": '[kafka]\n"sasl.passwd" = "hunter2"',
     "a strange property": '[kafka]\n"sasl.pass" = "hunter2"',
-    "a property's kind": '[kafka]\n"sasl.pass" = ["hunter2"]',
+    "a property's kind": '[kafka]\n"sasl.password" = ["hunter2"]',
+    "a strange property's kind": '[kafka]\n"sasl.pass" = ["hunter2"]',
+    "another scheme": WORKLOAD + 'small = { base_url = "ftp://me:hunter2@host", model = "s" }',
+    "a model's key's kind": WORKLOAD + 'small = { base_url = "http://s/v1", model = "s", api_key = ["hunter2"] }',
     "too short": '[recalibrator.api_keys.ada]\nkey = "hunter2"',
+    "no hash": '[recalibrator.api_keys.ada]\nkey_sha256 = "hunter2"',
+    "no hash of the gateway's": '[gateway.api_keys.ada]\nkey_sha256 = "hunter2"',
+    "a scope beside a key": '[recalibrator.api_keys.ada]\nkey = "hunter2-hunter2-hunter2"\nscopes = ["root"]',
     "a key's name": '[recalibrator.api_keys.ada]\nkeey = "hunter2-hunter2-hunter2"',
     "a key in place of a table": '[recalibrator.api_keys]\nada = "hunter2-hunter2-hunter2"',
     "a short signing key": '[calibration]\nsigning_key = "hunter2"',
@@ -124,3 +133,4 @@ def test_a_mistyped_secret_is_printed(mistake: str) -> None:
     with pytest.raises(ConfigError) as refused:
         require_kafka(parse_settings(MISTYPED[mistake], {}))
     assert "hunter2" not in "".join(traceback.format_exception(refused.value))
+    assert not any("\n" in fault for fault in refused.value.faults)
