@@ -37,8 +37,7 @@ from schemas.settings_workload import ModelEndpoint
 from stream_router.errors import CallError, ServerDownError
 from stream_router.model_client.concurrency_limit import ConcurrencyLimit
 from stream_router.model_client.http_client import ModelClient
-from stream_router.model_client.request import build_probe, build_request
-from stream_router.ports import ServerName
+from stream_router.model_client.request import build_request
 from tests.support.model_clients import workload
 from tests.support.scripted_model_server import Fault, ScriptedModelServer
 from ucci_runtime.process import SystemClock
@@ -127,15 +126,8 @@ async def bench(*, adaptive: bool, drops: bool, callers: int = CALLERS) -> Async
         endpoint = settings.small
         assert endpoint is not None
         load = Load()
-        server = ModelClient(
-            ServerName("photo", "small"),
-            endpoint,
-            build_probe(settings, endpoint),
-            max_tokens=settings.max_tokens,
-            clock=SystemClock(),
-            metrics=load,
-            limit=None if adaptive else FixedLimit(endpoint.max_concurrency, TIMEOUT_S),
-        )
+        limit = None if adaptive else FixedLimit(endpoint.max_concurrency, TIMEOUT_S)
+        server = ModelClient(settings, "small", endpoint, clock=SystemClock(), metrics=load, limit=limit)
         await server.start()
         found = Bench(fake, server, settings, endpoint, load)
         asking = [asyncio.create_task(found.ask(number)) for number in range(callers)]

@@ -25,9 +25,9 @@ from stream_router.errors import BusyError, CallError, ModelsFailed, RefusedErro
 from stream_router.model_client.answer import failed_run, parse_answer
 from stream_router.model_client.concurrency_limit import QueryTime
 from stream_router.model_client.http_client import ModelClient
-from stream_router.model_client.request import build_probe, build_request
+from stream_router.model_client.request import build_request
 from stream_router.otel_tracing import ModelCall, Tracing
-from stream_router.ports import Answered, Calibrations, CascadeMetrics, ServerName
+from stream_router.ports import Answered, Calibrations, CascadeMetrics
 from ucci_runtime.clock import Clock
 
 #: Stands in for large over small, where no cost is configured, until both models have answered something.
@@ -149,14 +149,7 @@ class _Models:
         self.settings = settings
         self.endpoints: dict[ModelRole, ModelEndpoint] = {"small": settings.small, "large": settings.large}
         self.by_role: dict[ModelRole, ModelClient] = {
-            role: ModelClient(
-                ServerName(settings.name, role),
-                endpoint,
-                build_probe(settings, endpoint),
-                max_tokens=settings.max_tokens,
-                clock=clock,
-                metrics=metrics,
-            )
+            role: ModelClient(settings, role, endpoint, clock=clock, metrics=metrics)
             for role, endpoint in self.endpoints.items()
         }
         self.servers = tuple(self.by_role.values())

@@ -21,9 +21,12 @@ from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from math import inf
+from typing import Self
 
 import structlog
 
+from schemas.routed import ModelRole
+from schemas.settings import WorkloadSettings
 from schemas.settings_workload import ModelEndpoint
 from schemas.status import ModelHealth
 from stream_router.errors import (
@@ -40,7 +43,7 @@ from stream_router.errors import (
 )
 from stream_router.model_client.concurrency_limit import CallSlots, ConcurrencyLimit, QueryTime, RetryBudget
 from stream_router.model_client.http_call import ModelConnection
-from stream_router.model_client.request import ModelRequest
+from stream_router.model_client.request import ModelRequest, build_probe
 from stream_router.model_client.server_health import Breaker, HealthEvent, HealthState, LatencyWindow
 from stream_router.ports import Answered, CascadeMetrics, Reply, ServerName
 from ucci_runtime.clock import Clock
@@ -95,24 +98,23 @@ class _Attempts:
 
 
 class ModelClient:
-    """The client of one model server."""
+    """The client of one model server of a workload; an asynchronous context manager."""
 
     def __init__(
         self,
-        name: ServerName,
+        workload: WorkloadSettings,
+        role: ModelRole,
         endpoint: ModelEndpoint,
-        probe: ModelRequest,
         *,
-        max_tokens: int,
         clock: Clock,
         metrics: CascadeMetrics | None = None,
         limit: ConcurrencyLimit | None = None,
     ) -> None:
-        self._name = name
+        self._name = ServerName(workload.name, role)
         self._endpoint = endpoint
-        self._described = {"server": str(name), "url": endpoint.public_url}
-        self._probe_request = probe
-        self._max_tokens = max_tokens
+        self._described = {"server": str(self._name), "url": endpoint.public_url}
+        self._probe_request = build_probe(workload, endpoint)
+        self._max_tokens = workload.max_tokens
         self._clock = clock
         self._metrics = metrics
         # Silence takes the limit back to 1 when a call has timed out. A time-out later the calls sent before that are
@@ -132,6 +134,13 @@ class ModelClient:
         self._calls = self._failures = 0
         self._crowded_s = -inf
         self._has_complained = False
+
+    async def __aenter__(self) -> Self:
+        await self.start()
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        await self.close()
 
     async def start(self) -> None:
         """Open the connections and see whether somebody listens; blocks for 2 s at most."""

@@ -9,8 +9,7 @@ from __future__ import annotations
 import asyncio
 import json
 import os
-from collections.abc import AsyncIterator, Iterator
-from contextlib import asynccontextmanager
+from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -28,9 +27,9 @@ from stream_router.cascade.handoff import handed_over
 from stream_router.errors import RefusedError, ServerDownError
 from stream_router.model_client.answer import parse_answer
 from stream_router.model_client.http_client import ModelClient
-from stream_router.model_client.request import build_probe, build_request
+from stream_router.model_client.request import build_request
 from stream_router.model_client.uncertainty import TOKEN_MARGIN
-from stream_router.ports import Reply, ServerName
+from stream_router.ports import Reply
 from tests.support.demo_models import FIELDS, SCHEMA, generate, ids, workload
 from ucci_demo.model_server import PROMPT
 from ucci_demo.recorded.traffic import RecordedQuery, load_traffic
@@ -95,16 +94,8 @@ def _started(kind: str, logs: Path) -> Iterator[Servers]:
             server.process.await_end(20.0)
 
 
-@asynccontextmanager
-async def client(settings: WorkloadSettings, role: ModelRole) -> AsyncIterator[ModelClient]:
-    endpoint, name = getattr(settings, role), ServerName(settings.name, role)
-    probe = build_probe(settings, endpoint)
-    server = ModelClient(name, endpoint, probe, max_tokens=settings.max_tokens, clock=SystemClock())
-    await server.start()
-    try:
-        yield server
-    finally:
-        await server.close()
+def client(settings: WorkloadSettings, role: ModelRole) -> ModelClient:
+    return ModelClient(settings, role, getattr(settings, role), clock=SystemClock())
 
 
 async def runs(settings: WorkloadSettings, role: ModelRole, texts: list[str]) -> list[ModelRun]:

@@ -5,8 +5,7 @@ from __future__ import annotations
 import asyncio
 import random
 from collections import Counter
-from collections.abc import AsyncIterator, Callable
-from contextlib import asynccontextmanager
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -14,8 +13,7 @@ import pytest
 from schemas.settings import WorkloadSettings
 from schemas.settings_workload import ModelEndpoint
 from stream_router.model_client.http_client import ModelClient
-from stream_router.model_client.request import ModelRequest, build_probe, build_request
-from stream_router.ports import ServerName
+from stream_router.model_client.request import ModelRequest, build_request
 from tests.support.scripted_model_server import FIELDS
 from ucci_runtime.process import SystemClock
 
@@ -62,17 +60,9 @@ def request(settings: WorkloadSettings, text: str = "iso 100") -> ModelRequest:
     return build_request(settings, endpoint(settings), text)
 
 
-@asynccontextmanager
-async def client(settings: WorkloadSettings, counts: CallCounts | None = None) -> AsyncIterator[ModelClient]:
-    """A started client of the small model's server; closed at the end."""
-    small, limit = endpoint(settings), settings.max_tokens
-    name, probe = ServerName(settings.name, "small"), build_probe(settings, small)
-    server = ModelClient(name, small, probe, max_tokens=limit, clock=SystemClock(), metrics=counts)
-    await server.start()
-    try:
-        yield server
-    finally:
-        await server.close()
+def client(settings: WorkloadSettings, counts: CallCounts | None = None) -> ModelClient:
+    """A client of the small model's server."""
+    return ModelClient(settings, "small", endpoint(settings), clock=SystemClock(), metrics=counts)
 
 
 async def until(condition: Callable[[], bool]) -> None:

@@ -29,8 +29,8 @@ from stream_router.errors import CallError, RefusedError, ServerDownError
 from stream_router.model_client.answer import failed_run, parse_answer
 from stream_router.model_client.http_client import ModelClient
 from stream_router.model_client.http_probe import Probed
-from stream_router.model_client.request import ModelRequest, build_probe, build_request
-from stream_router.ports import Reply, ServerName
+from stream_router.model_client.request import ModelRequest, build_request
+from stream_router.ports import Reply
 from ucci_runtime.process import SystemClock
 
 #: How long a server may be down before the run ends; what was answered is kept.
@@ -197,21 +197,13 @@ class _Asking:
     async def ask(self, calls: Sequence[Call], concurrency: int) -> None:
         endpoint = endpoint_of(self.workload, self.role)
         at_most = min(concurrency, endpoint.max_concurrency)
-        client = ModelClient(
-            ServerName(self.workload.name, self.role),
-            endpoint.model_copy(update={"max_concurrency": at_most}),
-            build_probe(self.workload, endpoint),
-            max_tokens=self.workload.max_tokens,
-            clock=SystemClock(),
-        )
-        await client.start()
-        try:
-            left = iter(calls)
-            async with asyncio.TaskGroup() as workers:
-                for _ in range(min(at_most, len(calls))):
-                    workers.create_task(self._work(client, left))
-        finally:
-            await client.close()
+        endpoint, left = endpoint.model_copy(update={"max_concurrency": at_most}), iter(calls)
+        async with (
+            ModelClient(self.workload, self.role, endpoint, clock=SystemClock()) as client,
+            asyncio.TaskGroup() as workers,
+        ):
+            for _ in range(min(at_most, len(calls))):
+                workers.create_task(self._work(client, left))
 
     async def _work(self, client: ModelClient, left: Iterator[Call]) -> None:
         for call in left:

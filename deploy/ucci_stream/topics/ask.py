@@ -23,8 +23,7 @@ from schemas.topics import QUERIES, RESULTS
 from stream_router.errors import CallError
 from stream_router.model_client.answer import failed_run, parse_answer
 from stream_router.model_client.http_client import ModelClient
-from stream_router.model_client.request import build_probe, build_request
-from stream_router.ports import ServerName
+from stream_router.model_client.request import build_request
 from ucci_runtime.broker.records import Record
 from ucci_runtime.process import SystemClock
 from ucci_stream.options import Outcome
@@ -110,20 +109,11 @@ async def ask_large_directly(workload: WorkloadSettings, text: str) -> ModelRun 
     endpoint = workload.large
     if endpoint is None:
         return None
-    server = ModelClient(
-        ServerName(workload.name, "large"),
-        endpoint,
-        build_probe(workload, endpoint),
-        max_tokens=workload.max_tokens,
-        clock=SystemClock(),
-    )
-    await server.start()
-    try:
-        answered = await server.call(build_request(workload, endpoint, text))
-    except CallError as error:
-        return failed_run(endpoint.model, str(error))
-    finally:
-        await server.close()
+    async with ModelClient(workload, "large", endpoint, clock=SystemClock()) as server:
+        try:
+            answered = await server.call(build_request(workload, endpoint, text))
+        except CallError as error:
+            return failed_run(endpoint.model, str(error))
     return parse_answer(endpoint.model, answered.reply, workload.fields, answered.latency_s)
 
 
