@@ -290,6 +290,20 @@ def test_disagreement_and_unknown_fields_are_counted() -> None:
     assert set(joined.notes) == {"disagreement", "unknown_fields"}
 
 
+@pytest.mark.parametrize(
+    ("known", "said", "note"),
+    [
+        ([], verdict("right"), "verdict"),
+        ([], SKIP, "skipped"),
+        ([feedback(1, RIGHT)], GONE, "withdrawn"),
+        ([], GONE, "withdrawn_unknown"),
+    ],
+)
+def test_what_gives_no_label_is_counted_by_what_it_is(known: list[Event], said: FeedbackEvent, note: str) -> None:
+    state, _ = fold([routed(1), *known])
+    assert take(state, said).notes == (note,)
+
+
 def test_the_labelers_of_one_query_are_bounded() -> None:
     """One labeler more is refused; those before may still correct."""
     state, examples = fold([routed(1), *(feedback(1, labeler=f"labeler {n}") for n in range(MAX_LABELERS))])

@@ -11,8 +11,8 @@ from recalibrator.fit.data.traffic_window import COUNT, MIX, TrafficWindow
 from recalibrator.grid import Grid
 from recalibrator.join.traffic_counter import TrafficSummarizer
 from schemas.event import MAX_INTEGER
-from schemas.routed import ModelRun, QueryHandoff, RoutedEvent
-from schemas.traffic import TrafficSummary
+from schemas.routed import ModelRun, QueryHandoff, RoutedEvent, TrialDecision
+from schemas.traffic import TrafficSummary, TrialTraffic
 from tests.support.recalibrator_events import PHOTO, routed
 
 
@@ -83,6 +83,17 @@ def test_handoffs_are_counted_apart_from_each_other() -> None:
         for one in summary.versions
     ]
     assert found == [(None, 1, 0, 0, 0, 0), ("field@0.9", 5, 4, 1, 2, 1), ("token@0.8", 1, 0, 0, 0, 0)]
+
+
+def test_decisions_of_a_version_on_trial_are_counted_beside_those_in_force() -> None:
+    both = [(True, True, True), (True, True, False), (True, False, False), (False, False, False), (False, False, False)]
+    told = (
+        TrialDecision(version=8, mode="canary", base_version=7, escalated=tried, base_escalated=base, acted=acted)
+        for tried, base, acted in both
+    )
+    decisions = [routed(0).decision.model_copy(update={"trial": one}) for one in (*told, None)]
+    found = summarized(routed(number, decision=one) for number, one in enumerate(decisions)).trials
+    assert found == (TrialTraffic(version=8, queries=5, escalated=3, base_escalated=2, agreeing=4, acted=1),)
 
 
 def test_tokens_are_counted_whatever_a_server_says() -> None:

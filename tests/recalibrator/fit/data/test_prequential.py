@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from datetime import timedelta
 
 import numpy as np
@@ -9,9 +10,10 @@ import pytest
 from threadpoolctl import threadpool_limits
 
 from recalibrator.fit.data.label_table import LabelTable
-from recalibrator.fit.data.prequential import calibration_error, label_delay, served_per_field
+from recalibrator.fit.data.prequential import calibration_error, label_delay, served_per_field, wrong_around
 from recalibrator.grid import Grid
 from schemas import FieldCounts, LabelledExample
+from schemas.event import to_us
 from schemas.traffic import GridSpec
 from tests.support.cascade_stream import START, example, typo_world
 from tests.support.cores import present
@@ -124,3 +126,25 @@ def test_delays_are_quantiles_and_fields_served_micro_f1() -> None:
     weight = mass(labels)
     hits = np.array([(one.per_field or {})["iso"].true_positives for one in labels])
     assert served_per_field(table, HALF_LIFE) == pytest.approx({"iso": float(weight @ hits)})
+
+
+def test_wrong_answers_before_and_since_a_change_are_those_counted_one_by_one() -> None:
+    """At one u for all, so that the large model's are not weighted to another mix."""
+    labels = [one.model_copy(update={"uncertainty": 0.5}) for one in labelled(400)]
+    change = START + timedelta(seconds=250)
+
+    def counted(some: list[LabelledExample], is_wrong: Callable[[LabelledExample], bool]) -> list[float]:
+        shares = list[float]()
+        for part in ([one for one in some if (one.routed_at >= change) == since] for since in (False, True)):
+            weights = [1.0 / one.label_probability for one in part]
+            shares += [float(np.average([is_wrong(one) for one in part], weights=weights)), len(part)]
+        return shares
+
+    def large_is_wrong(one: LabelledExample) -> bool:
+        return 2 * present(one.large).true_positives != present(one.large).predicted + present(one.gold_count)
+
+    found = wrong_around(table_of(labels), to_us(change))
+    assert found["small"] == pytest.approx(counted(labels, lambda one: not one.small_exact), abs=1e-4)
+    pairs = [one for one in labels if one.large is not None]
+    assert found["large"] == pytest.approx(counted(pairs, large_is_wrong), abs=1e-4)
+    assert 0 < found["large"][0] < 1
