@@ -264,11 +264,9 @@ class Rounds:
                 await asyncio.wait_for(self.closing.wait(), self.options.every_s)
 
     async def _open(self, open_tool: OpenTool) -> Synchroniser:
-        tool = await open_tool(self.closing)
-        if self.topics is None:
-            names = self.workload, tool.reader.source, tool.project
-            self.topics = await asyncio.to_thread(SyncTopics, self.settings, *names)
-        retention_s = self.settings.recalibrator.join_retention_s
+        tool, settings = await open_tool(self.closing), self.settings
+        self.topics = await asyncio.to_thread(SyncTopics, settings, self.workload, tool.reader.source, tool.project)
+        retention_s = settings.recalibrator.join_retention_s
         return Synchroniser(tool, self.topics, self.options, join_retention_s=retention_s)
 
     def _show(self, done: Round) -> None:

@@ -313,7 +313,6 @@ class TraceRounds(Rounds):
     async def _open(self, open_tool: OpenTool) -> Synchroniser:
         project, settings, options = await open_tool(self.closing), self.settings, self.options
         assert isinstance(project, TracingProject)
-        if self.topics is None:
-            self.topics = await asyncio.to_thread(TraceTopics, settings, self.workload, project, options.most)
+        self.topics = await asyncio.to_thread(TraceTopics, settings, self.workload, project, options.most)
         retention_s = settings.recalibrator.join_retention_s
         return TraceSynchroniser(project, self.topics, options, join_retention_s=retention_s)
