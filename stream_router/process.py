@@ -20,13 +20,13 @@ from schemas.status import RouterStatus, Served
 from schemas.topics import CALIBRATION, CALIBRATION_TRIAL, DEAD_LETTERS, RESULTS, ROUTERS, Topic
 from stream_router.calibration.active_versions import ActiveVersions
 from stream_router.calibration.feed_thread import CalibrationFeed, VersionFile
-from stream_router.http_listener import HttpListener, status_routes
 from stream_router.ports import CALIBRATION_READER, Answerer, Calibrations
 from stream_router.prometheus_metrics import Metrics
 from ucci_runtime.broker.errors import BrokerUnreachable
 from ucci_runtime.broker.ports import Broker, CheckedTopics, Connect, health_of
 from ucci_runtime.broker.records import Lag
 from ucci_runtime.clock import Clock
+from ucci_runtime.http_listener import HttpListener, status_routes
 from ucci_runtime.process import PUBLISHER, Absence, Beat, Hangup, HeartbeatThread, SystemClock, end_on_signals
 
 _log = structlog.get_logger()

@@ -19,7 +19,6 @@ from schemas.topics import CALIBRATION, CALIBRATION_TRIAL, DEAD_LETTERS, QUERIES
 from stream_router.commit.commit_thread import CommitThread
 from stream_router.commit.outcome import OutputTopics
 from stream_router.commit.shared_ledger import SharedLedger
-from stream_router.http_listener import status_listener
 from stream_router.intake_thread import HANDOVER_S, IntakeThread
 from stream_router.otel_tracing import Tracing
 from stream_router.ports import GROUP
@@ -27,6 +26,7 @@ from stream_router.process import CLOSE_S, MAX_DRAIN_S, AnswererFactory, RouterP
 from stream_router.query_loop import QueryLoop
 from ucci_runtime.broker.ports import LEAVE_S, Broker, CheckedTopics, Connect
 from ucci_runtime.broker.records import Lag
+from ucci_runtime.http_listener import status_listener
 from ucci_runtime.process import Tally
 from ucci_runtime.refusals import RequestHosts
 

@@ -27,7 +27,6 @@ from stream_router.gateway import openai_protocol
 from stream_router.gateway.admission import BROKER_RETRY_AFTER_S, RETRY_AFTER_S, Admission
 from stream_router.gateway.openai_protocol import ID_HEADER, Call, Endpoint, Workloads, read_call
 from stream_router.gateway.verdicts import RecentCallers, read_verdict
-from stream_router.http_listener import NOWHERE, Bounds, HttpListener, application
 from stream_router.otel_tracing import TRACEPARENT, TRACESTATE, Trace, Tracing, as_headers
 from stream_router.ports import Answerer
 from stream_router.prometheus_metrics import Metrics
@@ -36,6 +35,7 @@ from ucci_runtime.broker.errors import BrokerUnreachable
 from ucci_runtime.broker.ports import Publisher
 from ucci_runtime.broker.records import Header, Input, OutputRecord, Record
 from ucci_runtime.clock import Clock
+from ucci_runtime.http_listener import NOWHERE, Bounds, HttpListener, application
 from ucci_runtime.refusals import (
     KeyRing,
     Quotas,

@@ -19,9 +19,9 @@ import recalibrator.core
 import recalibrator.metrics as recalibrator_metrics
 import schemas
 import stream_router
-import stream_router.http_listener as router_http
 import stream_router.prometheus_metrics as router_metrics
 import ucci_runtime.broker.kafka_properties as kafka
+import ucci_runtime.http_listener as router_http
 from recalibrator.cli import app as recalibrator_app
 from recalibrator.stage import StageName
 from schemas import CalibrationMap, CalibrationVersion, Settings

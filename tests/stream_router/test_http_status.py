@@ -12,9 +12,9 @@ import pytest
 from prometheus_client import CollectorRegistry
 
 from schemas.status import RouterStatus
-from stream_router import http_listener
-from stream_router.http_listener import HttpListener, status_listener, status_routes
 from tests.stream_router.gateway.test_http_api import PATIENCE_S, connected, ends_unanswered, status_of
+from ucci_runtime import http_listener
+from ucci_runtime.http_listener import HttpListener, status_listener, status_routes
 from ucci_runtime.refusals import RequestHosts
 
 NOW = datetime(2026, 1, 31, 12, tzinfo=UTC)

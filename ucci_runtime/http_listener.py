@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import OrderedDict
-from collections.abc import Awaitable, Callable, Iterable
+from collections.abc import Awaitable, Callable, Collection, Iterable
 from typing import Final, NamedTuple
 
 import structlog
@@ -207,13 +207,14 @@ async def _add_headers(_request: web.Request, response: web.StreamResponse) -> N
     response.headers["Server"] = _NAME
 
 
-def status_routes(
-    status: Callable[[], RouterStatus],
-    missing: Callable[[], tuple[str, ...]],
+def probe_routes(
+    missing: Callable[[], Collection[str]],
     registry: CollectorRegistry,
     health: Callable[[], Health] = Health,
+    *,
+    before_metrics: Callable[[], object] = lambda: None,
 ) -> list[web.RouteDef]:
-    """Return the routes ``/healthz``, ``/readyz``, ``/metrics`` and ``/v1/status`` of a process."""
+    """Return the routes ``/healthz``, ``/readyz`` and ``/metrics`` of a process."""
 
     async def healthz(_request: web.Request) -> web.Response:
         body, code = health().answer()
@@ -224,14 +225,24 @@ def status_routes(
         return web.json_response(body, status=code)
 
     async def metrics(_request: web.Request) -> web.Response:
-        status()
+        before_metrics()
         return web.Response(body=generate_latest(registry), headers={"Content-Type": CONTENT_TYPE_LATEST})
+
+    return [web.get("/healthz", healthz), web.get("/readyz", readyz), web.get("/metrics", metrics)]
+
+
+def status_routes(
+    status: Callable[[], RouterStatus],
+    missing: Callable[[], Collection[str]],
+    registry: CollectorRegistry,
+    health: Callable[[], Health] = Health,
+) -> list[web.RouteDef]:
+    """Return the same routes, with the gauges of a router's status among the metrics, and ``/v1/status``."""
 
     async def v1_status(_request: web.Request) -> web.Response:
         return web.Response(body=status().to_json(), content_type="application/json")
 
-    answers = {"/healthz": healthz, "/readyz": readyz, "/metrics": metrics, "/v1/status": v1_status}
-    return [web.get(path, answer) for path, answer in answers.items()]
+    return [*probe_routes(missing, registry, health, before_metrics=status), web.get("/v1/status", v1_status)]
 
 
 def status_listener(host: str, port: int, hosts: RequestHosts, routes: list[web.RouteDef]) -> HttpListener:
