@@ -242,7 +242,7 @@ def soak(
                 watching.on_episode(episode)
             next_s = began_s + since_s + FAULT_EVERY_S
             time.sleep(max(0.0, next_s - time.monotonic()))
-        watch.close()
+        watch.end()
         passed = (time.monotonic() - began_s) / 60.0
         evidence, found = stage.judge()
         letters = sum(1 for _ in evidence.of("dead-letters"))

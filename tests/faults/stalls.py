@@ -20,7 +20,6 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager
 from dataclasses import replace
 from pathlib import Path
-from threading import Event, Thread
 from typing import Annotated, Any
 
 import numpy as np
@@ -30,6 +29,7 @@ from rich.table import Table
 
 from tests.faults.arena import SESSION_S, Arena, arena
 from tests.faults.report import commit, machine_class
+from tests.faults.worker import Worker
 from tests.support.broker import add_properties
 from tests.support.checkout import ROOT
 from tests.support.probes import asked
@@ -59,23 +59,22 @@ class StalledBroker(LocalBroker):
         add_properties(self, {"broker.session.timeout.ms": "9000"})
 
 
-class Probes(Thread):
+class Probes(Worker):
     """Asks every process of an arena for its health once a second."""
 
     def __init__(self, stage: Arena, ports: Mapping[str, int]) -> None:
-        super().__init__(name="probes", daemon=True)
+        super().__init__("probes")
         self._stage = stage
         self._ports = ports
-        self._over = Event()
         self.alive_s: dict[str, float] = defaultdict(float)
         """The longest time in which a process called itself alive and committed nothing."""
         self.said: Counter[str] = Counter()
 
-    def run(self) -> None:
+    def work(self) -> None:
         """Ask until the end; queries come all the time, so a process that works commits."""
         since_s: dict[str, float] = {}
         commits_ms: dict[str, int] = {}
-        while not self._over.wait(_SAMPLE_S):
+        while not self.closing.wait(_SAMPLE_S):
             for name, port in self._ports.items():
                 code, body = asked(f"http://127.0.0.1:{port}/healthz", timeout_s=_SAMPLE_S)
                 said = str(json.loads(body)["status"]) if code else "no answer"
@@ -85,10 +84,6 @@ class Probes(Thread):
                     since_s[name] = now_s
                 commits_ms[name] = latest_ms
                 self.alive_s[name] = max(self.alive_s[name], now_s - since_s.setdefault(name, now_s))
-
-    def close(self) -> None:
-        self._over.set()
-        self.join()
 
 
 def length_s(draw: random.Random, shortest_s: float, longest_s: float) -> float:
@@ -154,7 +149,7 @@ def one_service(
         for kills in turns:
             yield pause(stage, draw.choice(nodes), length_s(draw, *bounds_s), kills=kills)
             time.sleep(draw.uniform(0.0, _BETWEEN_S))
-        probes.close()
+        probes.end()
         _, findings = stage.judge()
         yield {
             "alive_without_commit_s": {name: round(found, 1) for name, found in probes.alive_s.items()},

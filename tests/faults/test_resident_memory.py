@@ -50,4 +50,4 @@ def test_half_of_the_samples_passed_for_all_of_them() -> None:
     watch.start()
     assert asked.wait(30)
     with pytest.raises(OSError, match="gone"):
-        watch.close()
+        watch.end()

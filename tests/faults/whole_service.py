@@ -14,7 +14,6 @@ from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
-from threading import Event, Thread
 from typing import Any
 from zlib import crc32
 
@@ -27,6 +26,7 @@ from schemas.settings import Settings
 from schemas.topics import LABEL_REQUESTS
 from tests.faults.model_pair import ModelPair
 from tests.faults.senders import PROMPT, truth
+from tests.faults.worker import Worker
 from tests.support.broker import follow, unique_prefix
 from tests.support.checkout import ROOT, command
 from tests.support.orders import MAP
@@ -54,22 +54,21 @@ def careful(request: dict[str, Any]) -> list[tuple[str, dict[str, str]]]:
     return [(PEOPLE[crc32(request["query_id"].encode()) % len(PEOPLE)], truth(request["text"]))]
 
 
-class Crowd(Thread):
+class Crowd(Worker):
     """Those who send queries at steady rates, and those who label them; both by workload."""
 
     def __init__(self, bootstrap: str, prefix: str) -> None:
-        super().__init__(name="crowd", daemon=True)
+        super().__init__("crowd")
         self._producer = Producer({"bootstrap.servers": bootstrap, "message.timeout.ms": 0, "linger.ms": 5})
         self._requests: Consumer = follow(bootstrap, LABEL_REQUESTS.name(prefix))
         self._prefix = prefix
-        self._over = Event()
         self.rates: dict[str, float] = {}
         self.says: dict[str, Says] = {}
 
-    def run(self) -> None:
+    def work(self) -> None:
         sent: dict[str, int] = {}
         due_s: dict[str, float] = {}
-        while not self._over.is_set():
+        while not self.closing.is_set():
             now_s = time.monotonic()
             for workload, rate in list(self.rates.items()):
                 while due_s.setdefault(workload, now_s) <= now_s:
@@ -94,8 +93,7 @@ class Crowd(Thread):
         self._producer.produce(f"{self._prefix}.{topic}", key=key, value=json.dumps(event))
 
     def close(self) -> None:
-        self._over.set()
-        self.join()
+        super().close()
         self._requests.close()
 
 
@@ -197,7 +195,7 @@ def whole_service(broker: LocalBroker, folder: Path, tables: Mapping[str, str]) 
         for one in (router, rest, fit):
             held.enter_context(one)
         crowd.start()
-        held.callback(crowd.close)
+        held.callback(crowd.end)
         held.callback(broker.thaw)
         urls = {name: f"http://127.0.0.1:{port}" for name, port in ports.items()}
         service = WholeService(broker, models, notices, config, crowd, router, rest, fit, urls)

@@ -34,6 +34,11 @@ class Worker(ABC):
             raise self._failure
         return False
 
+    def end(self) -> None:
+        """Close, and raise what ended it before: what comes of half the time must not pass for all of it."""
+        self.close()
+        self.raise_failure()
+
     def close(self) -> None:
         """End; waits for the thread."""
         self.closing.set()
