@@ -34,7 +34,6 @@ from tests.support.routers import (
     running,
     value_of,
 )
-from ucci_runtime.broker.errors import Fenced, TopicsUnusable
 from ucci_stream.local.kafka_node import LocalBroker
 
 pytestmark = pytest.mark.broker
@@ -234,22 +233,6 @@ async def test_a_slow_call_kept_partitions_from_the_next_router(
     assert topics.result_ids() == sorted(f"q{n}" for n in range(40))
 
 
-async def test_duplicate_instance_id_fences_the_first_router(topics: Topics) -> None:
-    """A second router with the same instance id ends the first with one clear line."""
-    settings = topics.settings()
-    async with running(settings) as older:
-        await older.until_ready()
-        async with running(settings) as newer:
-            await newer.until_ready()
-            assert older.task is not None
-            with pytest.raises(Fenced, match="under this instance id") as raised:
-                await asyncio.wait_for(older.task, 60)
-            assert "\n" not in str(raised.value)
-            topics.send(query("after"))
-            await newer.until_committed(1)
-    assert topics.result_ids() == ["after"]
-
-
 async def test_a_full_router_takes_no_more_and_loses_nothing(topics: Topics) -> None:
     release = asyncio.Event()
     topics.send(*(query(f"q{n}") for n in range(300)))
@@ -291,12 +274,6 @@ async def test_a_limit_lowered_under_way_spoils_no_other_query(topics: Topics) -
         topics.send(query("large", "x" * 20_000), *(query(f"q{n}") for n in range(20)))
         await router.until_committed(21, 1)
     assert sorted(set(topics.result_ids())) == sorted(["before", *(f"q{n}" for n in range(20))])
-
-
-async def test_missing_topics_are_named_before_anything_starts(broker: LocalBroker) -> None:
-    with pytest.raises(TopicsUnusable, match=r"nowhere\.queries: does not exist; run `ucci-stream topics create`"):
-        async with running(router_settings(broker.bootstrap, "nowhere")) as router:
-            await router.until_ready()
 
 
 async def test_foreign_offset_metadata_counts_as_none(topics: Topics) -> None:

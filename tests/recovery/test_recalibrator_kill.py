@@ -132,12 +132,6 @@ async def test_second_process_on_the_state_is_refused(
     recalibrator.assert_runs()
 
 
-async def test_sigterm_before_anything_has_come_ends_with_0(recalibrator: RecalibratorProcess) -> None:
-    await recalibrator.until_logged("assigned", 2)
-    recalibrator.terminate()
-    assert await recalibrator.exit_code() == 0
-
-
 def without_later_topics(broker: LocalBroker, tmp_path: Path, compacted: Iterable[str]) -> tuple[str, Path]:
     """Create the topics that there were at first, these of them compacted; return prefix and configuration."""
     name = unique_prefix()

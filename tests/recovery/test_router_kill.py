@@ -156,6 +156,7 @@ async def test_duplicate_instance_id_ends_the_older_router(
         produce(broker.bootstrap, f"{prefix}.queries", [query(f"q{n}") for n in range(20)])
         with following(broker.bootstrap, f"{prefix}.results") as progress:
             await progress.until([newer], results=20)
+    assert len(results(broker.bootstrap, prefix)) == 20
     (said,) = (line for line in older.lines() if not line.startswith("{"))
     assert "another process" in said
     assert "instance id" in said
@@ -165,7 +166,10 @@ async def test_startup_errors_have_lines_and_exit_codes(broker: LocalBroker, sta
     """A wrong configuration and missing topics each end with clear lines and their own exit code."""
     right = write_config(tmp_path / "ucci.toml", broker.bootstrap, "nowhere", "http://127.0.0.1:9/v1")
     wrong = write_config(tmp_path / "wrong.toml", broker.bootstrap, "nowhere", "ftp://x", max_in_fligt=3)
-    expected = ((right, 1, "nowhere.queries: does not exist"), (wrong, 2, "max_in_flight"))
+    expected = (
+        (right, 1, "nowhere.queries: does not exist; run `ucci-stream topics create`"),
+        (wrong, 2, "max_in_flight"),
+    )
     processes = [RouterProcess(config, "router-0", tmp_path / f"{code}.log") for config, code, _ in expected]
     start(*processes)
     for process, (_, code, said) in zip(processes, expected, strict=True):
