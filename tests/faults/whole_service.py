@@ -30,7 +30,7 @@ from tests.faults.worker import Worker
 from tests.support.broker import follow, unique_prefix
 from tests.support.checkout import ROOT, command
 from tests.support.orders import MAP
-from tests.support.probes import asked
+from tests.support.probes import asked, document
 from tests.support.recalibrator_processes import RecalibratorProcess
 from tests.support.router_processes import RouterProcess
 from tests.support.scripted_model_server import FIELDS
@@ -116,8 +116,7 @@ class WholeService:
         return asked(self.urls[of] + path)
 
     def status(self, workload: str) -> dict[str, Any]:
-        code, body = self.get(f"/v1/status/{workload}")
-        return dict(json.loads(body)) if code == 200 else {}
+        return document(f"{self.urls['recalibrator']}/v1/status/{workload}")
 
     def until(self, workload: str, holds: Callable[[dict[str, Any]], bool], within_s: float = 240.0) -> None:
         wait_until(lambda: self.status(workload), workload, lambda found: found and holds(found), within_s=within_s)

@@ -70,15 +70,11 @@ def test_taken_port_is_refused_at_the_start(probes: Probes) -> None:
 async def test_join_alone_answers_probes(broker: LocalBroker, topic_prefix: str, tmp_path: Path) -> None:
     """The process that has no API is seen by its orchestrator, and its metrics by Prometheus."""
     create_all_topics(broker.bootstrap, topic_prefix)
-    config = write_recalibrator_config(tmp_path / "ucci.toml", broker.bootstrap, topic_prefix, tmp_path / "state")
-    config.write_text(config.read_text().replace("http_port = 0", "probe_port = 0"))
-    process = RecalibratorProcess(config, "join", tmp_path / "log", stages=("join",), forked=True)
-    process.start()
-    try:
+    topics = (broker.bootstrap, topic_prefix)
+    config = write_recalibrator_config(tmp_path / "ucci.toml", *topics, tmp_path / "state", probe_port=0)
+    with RecalibratorProcess(config, "join", tmp_path / "log", stages=("join",), forked=True) as process:
         port = (await process.until_logged("serving probes"))["port"]
         await process.until_ready(port)
         assert 'ucci_recalibrator_ready{stage="join"}' in get(port, "/metrics")[1]
         process.terminate()
         assert await process.exit_code() == 0
-    finally:
-        process.close()

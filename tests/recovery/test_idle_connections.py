@@ -54,9 +54,8 @@ async def test_idle_connections_take_every_file_of_a_service(
 def _process(server: str, directory: Path, cluster: tuple[str, str], models: str, port: int) -> RouterProcess:
     path, log = directory / "ucci.toml", directory / "log"
     if server in STAGES:
-        write_recalibrator_config(path, *cluster, directory / "state", port)
-        if server == "join":
-            path.write_text(path.read_text().replace("http_port", "probe_port"))
+        listens = {"probe_port" if server == "join" else "http_port": port}
+        write_recalibrator_config(path, cluster[0], cluster[1], directory / "state", **listens)
         return RecalibratorProcess(path, server, log, stages=STAGES[server])
     write_config(path, *cluster, models, ["[gateway]", f"http_port = {port}"], http_port=port)
     return (RouterProcess if server == "router" else GatewayProcess)(path, server, log)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import json
 import urllib.parse
 import urllib.request
 from collections.abc import AsyncIterator, Callable
@@ -15,7 +14,7 @@ import pytest
 
 from tests.support.broker import documents, produce, read_all
 from tests.support.checkout import run_command
-from tests.support.probes import asked
+from tests.support.probes import document
 from tests.support.recalibrator_events import feedback, routed
 from tests.support.recalibrator_processes import RecalibratorProcess, write_recalibrator_config
 from tests.support.router_processes import RouterProcess, hashed_models, write_config
@@ -47,8 +46,7 @@ class Cluster:
         self.sent += labels
 
     def status(self) -> dict[str, Any]:
-        code, body = asked(f"{self.url}/v1/status/photo")
-        return dict(json.loads(body)) if code == 200 else {}
+        return document(f"{self.url}/v1/status/photo")
 
     def router_version(self) -> int:
         return next((one["version"] or 0 for one in self.status()["routers"]), 0)

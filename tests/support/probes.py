@@ -3,15 +3,23 @@
 from __future__ import annotations
 
 import http.client
+import json
 import urllib.error
 import urllib.request
 from collections.abc import Mapping
+from typing import Any
 
 DEADLINE_S = 60.0
 
 
 def get(port: int, path: str, host: str = "127.0.0.1") -> tuple[int, str]:
     return asked(f"http://{host}:{port}{path}", timeout_s=DEADLINE_S)
+
+
+def document(url: str, headers: Mapping[str, str] | None = None) -> dict[str, Any]:
+    """Return the JSON of an answer of 200; an empty one for any other, or none."""
+    code, body = asked(url, headers)
+    return dict(json.loads(body)) if code == 200 else {}
 
 
 def asked(url: str, headers: Mapping[str, str] | None = None, timeout_s: float = 10.0) -> tuple[int, str]:

@@ -15,7 +15,7 @@ from schemas.feedback import FeedbackEvent
 from schemas.routed import RoutedEvent
 from tests.support.broker import key_of, produce, read_all
 from tests.support.commands import invoke, said
-from tests.support.probes import get
+from tests.support.probes import document
 from tests.support.recalibrator_events import feedback, routed
 from tests.support.recalibrator_processes import RecalibratorProcess, create_all_topics, write_recalibrator_config
 from tests.support.waiting import eventually
@@ -33,12 +33,10 @@ class Stack:
         self.processes = []
         for name, stages in (("joiner", ("join", "fit")), ("replica", ("api",))):
             path = directory / f"{name}.toml"
-            self.config = write_recalibrator_config(path, bootstrap, prefix, directory / name)
-            text = path.read_text().replace("http_port = 0", f"http_port = {self.port}")
-            path.write_text(text.replace("[workloads.photo]", "label_requests_max = 3\n[workloads.photo]"))
-            process = RecalibratorProcess(path, name, directory / f"{name}.log", forked=True)
-            process.stages = stages
-            self.processes.append(process)
+            options = {"http_port": self.port, "label_requests_max": 3}
+            self.config = write_recalibrator_config(path, bootstrap, prefix, directory / name, **options)
+            log = directory / f"{name}.log"
+            self.processes.append(RecalibratorProcess(path, name, log, stages=stages, forked=True))
 
     def start(self) -> None:
         for process in self.processes:
@@ -50,12 +48,8 @@ class Stack:
 
     async def until(self, holds: Callable[[dict[str, Any]], bool]) -> dict[str, Any]:
         """Ask the replica until its answer is as wanted; until there is a broker, each path answers 503."""
-
-        def document() -> dict[str, Any]:
-            code, body = get(self.port, "/v1/label-requests/photo")
-            return dict(json.loads(body)) if code == 200 else {}
-
-        return await eventually(document, lambda found: found and holds(found))
+        url = f"http://127.0.0.1:{self.port}/v1/label-requests/photo"
+        return await eventually(lambda: document(url), lambda found: found and holds(found))
 
 
 @pytest.fixture
@@ -90,9 +84,9 @@ async def test_replica_and_command_list_requests_until_labelled(stack: Stack) ->
     assert again["requests"] == first["requests"]
     budgeted = await stack.until(lambda document: document["budget"]["requested"] == 3)
 
-    document = said(await invoke("label-queue", "--config", stack.config, "--json"))
-    assert document["requests"] == budgeted["requests"]
-    assert document["budget"]["requested"] == 3
+    listed = said(await invoke("label-queue", "--config", stack.config, "--json"))
+    assert listed["requests"] == budgeted["requests"]
+    assert listed["budget"]["requested"] == 3
 
 
 @pytest.mark.slow

@@ -21,7 +21,7 @@ from tests.support.annotator import Annotator
 from tests.support.broker import produce, read_all, unique_prefix
 from tests.support.checkout import ROOT, command, plain_environment, run_command
 from tests.support.label_studio_server import LabelStudioServer
-from tests.support.probes import asked
+from tests.support.probes import document
 from tests.support.recalibrator_events import entities, feedback, routed
 from tests.support.recalibrator_processes import RecalibratorProcess, create_all_topics, write_recalibrator_config
 from tests.support.routers import value_of
@@ -104,12 +104,7 @@ class Site:
     async def queue(self, holds: Callable[[dict[str, Any]], bool]) -> dict[str, Any]:
         """Ask for the label queue until it is as wanted; an API that has not reached the broker yet says 503."""
         url = f"http://127.0.0.1:{self.port}/v1/label-requests/photo?limit=500"
-
-        def document() -> dict[str, Any]:
-            code, body = asked(url, {"X-Api-Key": READ_KEY})
-            return dict(json.loads(body)) if code == 200 else {}
-
-        return await eventually(document, lambda found: found and holds(found))
+        return await eventually(lambda: document(url, {"X-Api-Key": READ_KEY}), lambda found: found and holds(found))
 
     async def until_sent(self, count: int) -> list[FeedbackEvent]:
         return await eventually(self.sent, lambda sent: len(sent) >= count)
