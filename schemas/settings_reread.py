@@ -7,7 +7,8 @@ from __future__ import annotations
 
 import json
 from collections.abc import Collection, Iterator, Sequence
-from typing import Any, NamedTuple, Self, TypeVar
+from functools import reduce
+from typing import Any, NamedTuple, Self
 
 from pydantic import BaseModel, ValidationError
 from pydantic.fields import FieldInfo
@@ -26,8 +27,6 @@ OF_RECALIBRATOR: tuple[str, ...] = ("kafka", "topics", "recalibrator", "calibrat
 
 #: What names and places a single process, and how it reaches the broker; the environment may give each its own.
 OWN_SETTINGS = frozenset({"kafka", "instance_id", "http_host", "http_port", "probe_host", "probe_port", "state_dir"})
-
-_Table = TypeVar("_Table", bound=Section)
 
 
 class Reread(NamedTuple):
@@ -49,9 +48,8 @@ class Reread(NamedTuple):
         ``parts``: tables and keys at the top of the file that the service uses. Raises ConfigError when what is taken
         over and what waits do not go together.
         """
-        merged = _merged(running, found, parts)
         try:
-            settings = Settings.model_validate(merged.model_dump())
+            settings = Settings.model_validate(_merged(running, found, parts))
         except ValidationError as error:
             lines = [f"{'.'.join(map(str, one['loc']))}: {one['msg']}" for one in error.errors(include_url=False)]
             remedy = "is taken over together with settings that need a restart, and does not fit them; restart"
@@ -65,8 +63,12 @@ class Reread(NamedTuple):
 
 def is_reread(key: str) -> bool:
     """Return whether a dotted key is taken over on SIGHUP."""
+    return _is_marked(key.split("."))
+
+
+def _is_marked(path: Sequence[str]) -> bool:
     annotation: Any = Settings
-    for name in key.split("."):
+    for name in path:
         if isinstance(annotation, type) and issubclass(annotation, BaseModel):
             field = annotation.model_fields.get(name)
             if field is not None and REREAD in field.metadata:
@@ -142,17 +144,12 @@ def _is_of_tables(value: Any) -> bool:
     return isinstance(value, dict) and bool(value) and all(isinstance(inner, Section) for inner in value.values())
 
 
-def _merged(running: _Table, found: _Table, parts: Collection[str] = ()) -> _Table:
-    """Return the running table with the found values of all that is marked in it."""
-    updated: dict[str, Any] = {}
-    for name, field in type(running).model_fields.items():
-        old, new = getattr(running, name), getattr(found, name)
-        if parts and name not in parts:
-            continue
-        if REREAD in field.metadata:
-            updated[name] = new
-        elif isinstance(old, Section) and isinstance(new, Section):
-            updated[name] = _merged(old, new)
-        elif _is_of_tables(old):
-            updated[name] = {key: _merged(inner, new[key]) if key in new else inner for key, inner in old.items()}
-    return running.model_copy(update=updated)
+def _merged(running: Settings, found: Settings, parts: Collection[str]) -> dict[str, Any]:
+    """Return the running tables with the found values of all that is marked in them."""
+    # What was left out stays so: two ways to say one thing exclude each other where both are given.
+    tables = running.model_dump(exclude_unset=True)
+    for path, value in _leaves(found, (), parts):
+        if _is_marked(path) and (path[0] != "workloads" or path[1] in running.workloads):
+            table = reduce(lambda outer, name: outer.setdefault(name, {}), path[:-1], tables)
+            table[path[-1]] = value
+    return tables

@@ -48,6 +48,16 @@ def test_workloads_that_come_and_go_wait_for_a_restart() -> None:
     assert set(done.settings.workloads) == {"photo", "reviews"}
 
 
+def test_a_budget_of_labels_refused_every_hangup() -> None:
+    """It was held against the shares of sampling, which are there by default: "labels and sampling both say"."""
+    budget, larger = (settings({"labels": {"per_day": labels}}) for labels in (9.0, 90.0))
+    done = Reread.of(budget, larger, OF_ROUTER)
+    assert (done.applied, done.settings) == (("workloads.photo.labels",), larger)
+    assert Reread.of(settings(), budget, OF_ROUTER).settings == budget
+    gone = budget.model_copy(update={"workloads": {}})
+    assert Reread.of(budget, gone, OF_ROUTER).settings == budget
+
+
 def test_a_table_that_comes_is_named_once() -> None:
     found = settings({"handoff": {}})
     key = "workloads.photo.handoff"
