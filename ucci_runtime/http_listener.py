@@ -1,12 +1,12 @@
-"""The router's HTTP: a listener whose callers cannot keep it from others, and the routes of a process's status.
+"""HTTP of routers, gateways and probes: a listener whose callers cannot keep it from others, and routes of a status.
 
 The library has no deadline for a request's head, and none for a caller who does not take an answer. Here a connection
 without a request that is being answered ends after its patience, whether its caller is silent, sends a head that never
 ends or does not read; one that was answered is kept for longer.
 
 ``/healthz`` answers while the loop turns and says whether the clients hear the broker: 503 only where they do not and
-others do, since a broker that is away is no reason to restart a router. ``/readyz`` says what is missing. Callers of a
-router need no key, so nothing that they do may keep more than a connection, and that not for long: they are few, and
+others do, since a broker that is away is no reason to restart anything. ``/readyz`` says what is missing. Callers of a
+status need no key, so nothing that they do may keep more than a connection, and that not for long: they are few, and
 each ends after a minute, whether its caller asks, is silent or does not read.
 """
 
