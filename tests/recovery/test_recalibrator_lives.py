@@ -6,7 +6,6 @@ find what it is there for.
 
 from __future__ import annotations
 
-import json
 import os
 import shutil
 from collections import Counter
@@ -19,7 +18,7 @@ from typing import Any
 import pytest
 
 from recalibrator.core import Recalibrator
-from recalibrator.decoding import decode_observation
+from recalibrator.decoding import Observation, decode_observation
 from recalibrator.fit.file_snapshots import SnapshotFiles
 from recalibrator.fit.publish.version_topics import TopicVersionLog
 from recalibrator.fit.stage import FitPorts, FitStage, FitTopics
@@ -30,7 +29,9 @@ from recalibrator.join.stage import JoinLimits, JoinStage
 from schemas.calibration import CalibrationMap
 from schemas.command import Command
 from schemas.feedback import FeedbackEvent
-from schemas.routed import ModelRun, QueryHandoff
+from schemas.label_requested import LabelRequested
+from schemas.labelled import LabelledExample
+from schemas.routed import ModelRun, QueryHandoff, RoutedEvent
 from schemas.settings_workload import HandoffSettings
 from schemas.topics import (
     CALIBRATION,
@@ -43,12 +44,13 @@ from schemas.topics import (
     RESULTS,
     STATUS,
 )
+from schemas.traffic import TrafficSummary
 from tests.support.lives import Life, count_nothing
 from tests.support.memory_broker.broker import MemoryCluster, MemoryTransactionSession
 from tests.support.memory_broker.logs import TransactionEnd
 from tests.support.recalibrator_events import PHOTO, START, drawn_inputs
 from ucci_runtime.broker.ports import Aborted, CommitEnd, Committed, Unknown
-from ucci_runtime.broker.records import Input, OutputRecord, Record
+from ucci_runtime.broker.records import Input, OutputRecord
 
 PREFIX = "ucci"
 JOIN_TOPICS = JoinTopics(*(t.name(PREFIX) for t in (RESULTS, FEEDBACK, OBSERVATIONS, DEAD_LETTERS, LABEL_REQUESTS)))
@@ -175,17 +177,17 @@ def plan(life: RecalibratorLife) -> Iterator[tuple[str, int, bytes | None]]:
 
 def faults_of(cluster: MemoryCluster) -> list[str]:
     """Compare the topics: what is wrong with them, one line each."""
-    observations = [record for record in cluster.records(FIT_TOPICS.observations) if record.key == b"photo"]
+    records = [record for record in cluster.records(FIT_TOPICS.observations) if record.key == b"photo"]
+    observations = [decode_observation(record.value, WORKLOADS) for record in records]
     return [*_labels(cluster, observations), *_versions(cluster, observations), *_letters(cluster)]
 
 
-def _labels(cluster: MemoryCluster, observations: Sequence[Record]) -> list[str]:
-    found, faults = [json.loads(record.value or b"") for record in observations], []
-    examples = [one for one in found if one["kind"] == "labelled"]
-    times = Counter((one["query_id"], one["revision"]) for one in examples)
-    faults += [f"{place} is in the observations {count} times" for place, count in times.items() if count > 1]
-    last = {one["query_id"]: one for one in sorted(examples, key=lambda one: one["revision"])}
-    counted = {query_id: one["gold_count"] for query_id, one in last.items() if not one.get("retracted")}
+def _labels(cluster: MemoryCluster, observations: Sequence[Observation]) -> list[str]:
+    examples = [one for one in observations if isinstance(one, LabelledExample)]
+    times = Counter((one.query_id, one.revision) for one in examples)
+    faults = [f"{place} is in the observations {count} times" for place, count in times.items() if count > 1]
+    last = {one.query_id: one for one in sorted(examples, key=lambda one: one.revision)}
+    counted = {query_id: one for query_id, one in last.items() if not one.retracted}
     said: dict[str, FeedbackEvent] = {}
     for record in cluster.records(JOIN_TOPICS.feedback):
         if record.value != b"garbage":
@@ -194,20 +196,31 @@ def _labels(cluster: MemoryCluster, observations: Sequence[Record]) -> list[str]
     standing = {query_id for query_id, event in said.items() if not event.retracted}
     faults += [f"{query_id}: its label does not count" for query_id in standing - counted.keys()]
     faults += [f"{query_id}: counts without a label" for query_id in counted.keys() - standing]
-    queries = sum(part["queries"] for one in found if one["kind"] == "traffic" for part in one["versions"])
+    sent = [RoutedEvent.from_json(record.value) for record in cluster.records(JOIN_TOPICS.results) if record.value]
+    results = {result.query_id: result for result in sent}
+    for query_id in standing & counted.keys():
+        example, pair = counted[query_id], (results[query_id], said[query_id])
+        if example != LabelledExample.from_events(*pair, fields=PHOTO.fields, revision=example.revision):
+            faults.append(f"{query_id}: its example does not say what its label does")
+    summaries = (one for one in observations if isinstance(one, TrafficSummary))
+    queries = sum(part.queries for one in summaries for part in one.versions)
     if queries != QUERIES:
         faults.append(f"{queries} of {QUERIES} queries are in the traffic")
-    requests = {record.key: record.value for record in cluster.records(JOIN_TOPICS.label_requests or "")}
-    asked = {(key or b"").decode() for key, value in requests.items() if value is not None}
-    if asked != {f"q-{number}" for number in range(QUERIES)} - standing:
-        faults.append(f"label requests are open for {sorted(asked)}")
+    asked = {record.key: record.value for record in cluster.records(JOIN_TOPICS.label_requests or "")}
+    open_ = [LabelRequested.from_json(value) for value in asked.values() if value is not None]
+    wanted = [LabelRequested.from_result(results[query_id]) for query_id in results.keys() - standing]
+    if sorted(open_, key=_id) != sorted(wanted, key=_id):
+        faults.append(f"label requests are open for {sorted(map(_id, open_))}")
     return faults
 
 
-def _versions(cluster: MemoryCluster, observations: Sequence[Record]) -> list[str]:
+def _id(request: LabelRequested) -> str:
+    return request.query_id
+
+
+def _versions(cluster: MemoryCluster, observations: Sequence[Observation]) -> list[str]:
     core = Recalibrator(WORKLOADS["photo"])
-    events = [decode_observation(record.value, WORKLOADS) for record in observations]
-    expected = [version.to_json() for event in events if (version := core.observe(event)) is not None]
+    expected = [version.to_json() for event in observations if (version := core.observe(event)) is not None]
     published = [record.value for record in cluster.records(FIT_TOPICS.calibration)]
     history = [record.value for record in cluster.records(FIT_TOPICS.history)]
     faults = []

@@ -26,7 +26,7 @@ from schemas.label_requested import LabelRequested
 from schemas.labelled import LabelledExample
 from schemas.routed import LabelRequest, RoutedEvent
 from schemas.traffic import TrafficSummary
-from tests.support.recalibrator_events import FIELDS, START, drawn_inputs, entities, feedback, routed, workload
+from tests.support.recalibrator_events import FIELDS, START, entities, feedback, routed, workload
 from tests.support.recalibrator_memory import FAULTS, Counts, Crash, Fate, ManualClock, MemoryBroker, MemoryLog
 from tests.support.recalibrator_memory import MemoryTransactions as Transactions
 from ucci_runtime.broker.records import Input, OutputRecord
@@ -169,45 +169,6 @@ def make_join(tmp_path: Path) -> Iterator[MakeJoin]:
 @pytest.fixture
 def join(make_join: MakeJoin) -> Join:
     return make_join()
-
-
-def plan(draw: random.Random) -> list[tuple[str, int, bytes | None]]:
-    """Results, labels, corrections, withdrawals, repetitions and garbage; each query's feedback in its order."""
-    sent = drawn_inputs(draw, 40, 3, results=TOPICS.results, feedbacks=TOPICS.feedback)
-    return [(topic, number, value) for _, topic, number, value in sorted(sent, key=lambda entry: entry[0])]
-
-
-def final(examples: list[LabelledExample]) -> dict[str, LabelledExample]:
-    """What the fit counts at last: of each query the highest revision, unless withdrawn."""
-    last = {example.query_id: example for example in sorted(examples, key=lambda one: one.revision)}
-    return {key: one.model_copy(update={"revision": 1}) for key, one in last.items() if not one.retracted}
-
-
-@pytest.mark.parametrize("seed", range(15))
-def test_every_output_comes_exactly_once_whatever_fails(make_join: MakeJoin, seed: int) -> None:
-    """Each example, dead letter and counted query."""
-    sent = plan(random.Random(seed))
-    quiet = make_join(seed=seed)
-    for record in sent:
-        quiet.append(*record)
-    quiet.settle()
-    expected, asked = final(quiet.examples()), quiet.open_requests()
-    assert set(asked) == {f"q-{number}" for number in range(40)} - expected.keys()
-    join = make_join(seed=seed, faults=8)
-    disturbances = 6
-    for record in sent:
-        join.append(*record)
-        if join.draw.random() < 0.4:
-            join.turn()
-        if disturbances and join.draw.random() < 0.05:
-            disturbances -= 1
-            join.disturb()
-    join.settle()
-    examples = join.examples()
-    assert join.counted_queries() == 40
-    assert max(Counter((one.query_id, one.revision) for one in examples).values()) == 1
-    assert (final(examples), join.open_requests()) == (expected, asked)
-    assert sorted(join.broker.values(TOPICS.dead_letters)) == [b"", b"", b"", b"garbage", b"garbage", b"garbage"]
 
 
 def test_a_label_that_comes_before_its_result_waits_for_it(join: Join) -> None:
