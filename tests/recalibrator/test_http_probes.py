@@ -4,15 +4,12 @@ from __future__ import annotations
 
 import socket
 from collections.abc import Iterator
-from pathlib import Path
 
 import pytest
 
 from recalibrator.http_probes import MAX_CONNECTIONS, ProbeServer
 from recalibrator.prometheus_metrics import Metrics
 from tests.support.probes import get
-from tests.support.recalibrator_processes import RecalibratorProcess, create_all_topics, write_recalibrator_config
-from ucci_stream.local.kafka_node import LocalBroker
 
 
 class Probes:
@@ -64,17 +61,3 @@ def test_silent_clients_took_a_thread_and_a_file_each(probes: Probes) -> None:
 def test_taken_port_is_refused_at_the_start(probes: Probes) -> None:
     with pytest.raises(OSError, match="in use"):
         ProbeServer("127.0.0.1", probes.server.port, missing=list, registry=probes.metrics.registry)
-
-
-@pytest.mark.broker
-async def test_join_alone_answers_probes(broker: LocalBroker, topic_prefix: str, tmp_path: Path) -> None:
-    """The process that has no API is seen by its orchestrator, and its metrics by Prometheus."""
-    create_all_topics(broker.bootstrap, topic_prefix)
-    topics = (broker.bootstrap, topic_prefix)
-    config = write_recalibrator_config(tmp_path / "ucci.toml", *topics, tmp_path / "state", probe_port=0)
-    with RecalibratorProcess(config, "join", tmp_path / "log", stages=("join",), forked=True) as process:
-        port = (await process.until_logged("serving probes"))["port"]
-        await process.until_ready(port)
-        assert 'ucci_recalibrator_ready{stage="join"}' in get(port, "/metrics")[1]
-        process.terminate()
-        assert await process.exit_code() == 0

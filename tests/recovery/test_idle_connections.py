@@ -49,6 +49,10 @@ async def test_idle_connections_take_every_file_of_a_service(
                 stranger.close()
             assert (await asyncio.to_thread(get, port, "/healthz"))[0] == 200
             assert sum("accept" in line for line in process.lines()) <= 1
+            if server == "join":
+                assert 'ucci_recalibrator_ready{stage="join"}' in get(port, "/metrics")[1], "it has no API"
+                process.terminate()
+                assert await process.exit_code() == 0
 
 
 def _process(server: str, directory: Path, cluster: tuple[str, str], models: str, port: int) -> RouterProcess:
