@@ -43,17 +43,19 @@ class Callers:
 
     def see_through(self, broker: LocalBroker, while_frozen: Callable[[], None] = lambda: None) -> None:
         """Ask while the broker hangs and while it is dead, and after each; then end what is on its way."""
-        self._until(answered=ENOUGH)
-        broker.freeze()
-        self._until(refused=len(self._threads))
-        while_frozen()
-        broker.thaw()
-        self._until(answered=ENOUGH)
-        broker.kill()
-        self._until(refused=len(self._threads))
-        broker.start()
-        self._until(answered=ENOUGH)
-        self._ending.set()
+        try:
+            self._until(answered=ENOUGH)
+            broker.freeze()
+            self._until(refused=len(self._threads))
+            while_frozen()
+            broker.thaw()
+            self._until(answered=ENOUGH)
+            broker.kill()
+            self._until(refused=len(self._threads))
+            broker.start()
+            self._until(answered=ENOUGH)
+        finally:
+            self._ending.set()
         for thread in self._threads:
             thread.join(DEADLINE_S)
             assert not thread.is_alive()
