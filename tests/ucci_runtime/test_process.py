@@ -116,7 +116,7 @@ def test_cycles_are_searched_for_seldom_and_found() -> None:
 
 
 ROUTER = """
-    import gc
+    import gc, typer
     from stream_router import cli
 
     class Service:
@@ -125,7 +125,10 @@ ROUTER = """
         async def run(self):
             print(gc.get_threshold()[0], gc.get_freeze_count() > 0)
 
-    print(cli._until_signalled(lambda tracing: Service(), lambda: None, "router.http_port"))
+    try:
+        cli._until_signalled(lambda tracing: Service(), lambda: None, "router.http_port")
+    except typer.Exit as end:
+        print(end.exit_code)
 """
 
 

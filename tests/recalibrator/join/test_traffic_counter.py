@@ -85,7 +85,7 @@ def test_handoffs_are_counted_apart_from_each_other() -> None:
     assert found == [(None, 1, 0, 0, 0, 0), ("field@0.9", 5, 4, 1, 2, 1), ("token@0.8", 1, 0, 0, 0, 0)]
 
 
-def test_decisions_of_a_version_on_trial_are_counted_beside_those_in_force() -> None:
+def test_both_decisions_of_a_trial_are_counted() -> None:
     both = [(True, True, True), (True, True, False), (True, False, False), (False, False, False), (False, False, False)]
     told = (
         TrialDecision(version=8, mode="canary", base_version=7, escalated=tried, base_escalated=base, acted=acted)

@@ -128,7 +128,7 @@ def test_delays_are_quantiles_and_fields_served_micro_f1() -> None:
     assert served_per_field(table, HALF_LIFE) == pytest.approx({"iso": float(weight @ hits)})
 
 
-def test_wrong_answers_before_and_since_a_change_are_those_counted_one_by_one() -> None:
+def test_wrong_answers_are_counted_before_and_since_a_change() -> None:
     """At one u for all, so that the large model's are not weighted to another mix."""
     labels = [one.model_copy(update={"uncertainty": 0.5}) for one in labelled(400)]
     change = START + timedelta(seconds=250)
