@@ -279,7 +279,6 @@ class Consequences:
         self.examples = 0
         self.versions: set[int] = set()
         self._answered: set[str] = set()
-        self._with_result: set[str] = set()
         self._revisions: dict[str, int] = {}
         self._traffic = 0
         self._observed_ms = 0
