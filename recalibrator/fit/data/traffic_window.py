@@ -6,8 +6,8 @@ once enough later queries are known. Counts are whole numbers, so that what is a
 
 from __future__ import annotations
 
-from bisect import bisect_right, insort
-from collections.abc import Mapping, Sequence
+from bisect import insort
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from operator import attrgetter
 
@@ -163,19 +163,21 @@ class TrafficWindow:
         """When the oldest of the recent queries were routed; None without traffic."""
         return self._batches[0].first_us if self._batches else None
 
-    def latest(self, wanted: Sequence[float], instant_us: int) -> tuple[list[Batch], list[int]]:
-        """Return the latest batches, the newest first, and how many of them hold each of some numbers of queries.
+    def latest(self, wanted: Iterable[float], instant_us: int) -> Iterator[list[Batch]]:
+        """Yield the latest batches, the newest first: of increasing numbers of queries those that each needs more.
 
-        ``wanted`` increases. Numbers are missing where not so many batches ended at or after a time.
+        Ends where there are not so many that ended at or after a time.
         """
-        found, reached, queries = list[Batch](), list[int](), 0.0
-        for batch in reversed(self._batches):
-            if batch.last_us < instant_us or len(reached) == len(wanted):
-                break
-            found.append(batch)
-            queries += float(batch.counts[COUNT].sum())
-            reached += [len(found)] * (bisect_right(wanted, queries) - len(reached))
-        return found, reached
+        newest, queries = reversed(self._batches), 0.0
+        for least in wanted:
+            found = []
+            while queries < least:
+                batch = next(newest, None)
+                if batch is None or batch.last_us < instant_us:
+                    return
+                found.append(batch)
+                queries += float(batch.counts[COUNT].sum())
+            yield found
 
     def queries_since(self, instant_us: int) -> float:
         """Return the number of recent queries in batches that ended at or after a time."""

@@ -153,14 +153,18 @@ class KnownWorlds:
         if self._unseen < _LOOK_EVERY:
             return False
         self._unseen = 0.0
-        batches, reached = traffic.latest(_LATEST, self.since_us)
-        if not reached:
+        since_us, latest = list[int](), list[Floats]()
+        for batches in traffic.latest(_LATEST, self.since_us):
+            # Empty where the summaries before hold as many queries as this distance needs, too.
+            cells = np.concatenate([np.zeros(0, np.intp), *(one.cell for one in batches)])
+            counts = np.concatenate([np.zeros((3, 0), np.int64), *(one.counts[:MIX] for one in batches)], axis=1)
+            since_us.append(batches[-1].first_us if batches else since_us[-1])
+            latest.append(_binned(self._place[cells], counts) + (latest[-1] if latest else 0.0))
+        if not latest:
             return False
-        last = [number - 1 for number in reached]
-        latest, since_us = self._added_up(batches).take(last, axis=0), [batches[place].first_us for place in last]
         before = [self._past.until(one) for one in since_us]
         scatter = np.array([one.scatter for one in before])
-        alike = unlikeness(latest, self._past, scatter[:, None]) < _UNLIKE
+        alike = unlikeness(np.array(latest), self._past, scatter[:, None]) < _UNLIKE
         for place, past in enumerate(before):
             spans = self._found(since_us[place], latest[place], past, alike[place, : len(past.tables)], labels)
             if spans is not None:
@@ -168,13 +172,6 @@ class KnownWorlds:
                 self.spans = (*spans, (self.since_us, None))
                 return True
         return False
-
-    def _added_up(self, batches: list[Batch]) -> Floats:
-        """Return the tables of the first of some summaries, of the first two and so on, shape (batches, 3, bins)."""
-        cells = [self._place[one.cell] + _BINS * number for number, one in enumerate(batches)]
-        counts = np.concatenate([one.counts[:MIX] for one in batches], axis=1)
-        tables = _binned(np.concatenate(cells), counts, len(batches)).reshape(3, -1, _BINS)
-        return np.cumsum(tables, axis=1).swapaxes(0, 1)
 
     def _found(
         self, since_us: int, latest: Floats, before: Past, alike: Bools, labels: LabelTable
@@ -200,9 +197,9 @@ class KnownWorlds:
         return spans if by_labels >= _BY_LABELS_LEAST and as_known + by_labels >= least else None
 
 
-def _binned(place: Ints, counts: Counts, tables: int = 1) -> Floats:
-    """Return counts by cell, shape (3, cells), by bin of one or several tables."""
-    return np.array([np.bincount(place, row, _BINS * tables) for row in counts])
+def _binned(place: Ints, counts: Counts) -> Floats:
+    """Return counts by cell, shape (3, cells), by bin."""
+    return np.array([np.bincount(place, row, _BINS) for row in counts])
 
 
 def _are_in(blocks: Past, spans: tuple[Span, ...]) -> Bools:

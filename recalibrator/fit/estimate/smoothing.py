@@ -37,11 +37,8 @@ def kernel_sums(rows: Floats, width: int) -> Floats:
     # 140 MB that a process without the fit does without.
     from scipy.ndimage import uniform_filter1d
 
-    sums = np.empty_like(rows)
-    for source in (rows, sums):
-        uniform_filter1d(source, width, mode="constant", output=sums)
-    sums *= width
-    return sums
+    once = uniform_filter1d(rows, width, mode="constant")
+    return np.asarray(uniform_filter1d(once, width, mode="constant") * width)
 
 
 @lru_cache(maxsize=8)
