@@ -38,8 +38,8 @@ class ProbeServer:
     ) -> None:
         app = web.Application()
         app.add_routes([*probe_routes(missing, registry, health), web.get("/{path:.*}", _unknown)])
-        app.on_response_prepare.append(_keep_versions)
-        self._listener = HttpListener(app, host, port, Bounds(MAX_CONNECTIONS, stray_timeout_s, spares_answers=False))
+        bounds = Bounds(MAX_CONNECTIONS, stray_timeout_s, spares_answers=False)
+        self._listener = HttpListener(app, host, port, bounds, "recalibrator")
         self._loop = asyncio.new_event_loop()
         self._loop.run_until_complete(self._listener.start())
         self._thread = Thread(target=self._loop.run_forever, name="probes", daemon=True)
@@ -63,8 +63,3 @@ class ProbeServer:
 
 async def _unknown(_request: web.Request) -> web.Response:
     return web.json_response({"status": "unknown path"}, status=404)
-
-
-async def _keep_versions(_request: web.Request, response: web.StreamResponse) -> None:
-    # The library would name itself and Python, with their versions.
-    response.headers["Server"] = "recalibrator"

@@ -31,9 +31,7 @@ from schemas.settings_section import (
     Share,
     long_enough,
 )
-from schemas.settings_workload import (
-    WorkloadSettings,
-)
+from schemas.settings_workload import WorkloadSettings
 
 __all__ = ["Settings", "WorkloadSettings"]
 

@@ -44,7 +44,6 @@ _BACKLOG: Final = 512
 #: Connections accepted in one turn of the loop: the limit sees each before the next one takes a file.
 _ACCEPTED: Final = 1
 
-_NAME: Final = "stream-router"
 #: Statuses of a path, or of a method on it, that is not there.
 NOWHERE: Final = (404, 405)
 
@@ -71,14 +70,16 @@ class Bounds(NamedTuple):
 
 
 class HttpListener:
-    """Serves an application."""
+    """Serves an application, under the name of its service alone."""
 
-    def __init__(self, app: web.Application, host: str, port: int, bounds: Bounds) -> None:
+    def __init__(self, app: web.Application, host: str, port: int, bounds: Bounds, name: str = "stream-router") -> None:
         self._host = host
         self._port = port
         self._bounds = bounds
+        self._name = name
         if bounds.spares_answers:
             app.middlewares.insert(0, self._spare)
+        app.on_response_prepare.append(self._sign)
         # A caller who left is not worth the models' time, and what a compressed body unpacks to is not bounded.
         self._runner = web.AppRunner(
             app, access_log=None, keepalive_timeout=KEPT_S, handler_cancellation=True, auto_decompress=False
@@ -150,6 +151,10 @@ class HttpListener:
         if connection.transport is not None:
             connection.transport.abort()
 
+    async def _sign(self, _request: web.Request, response: web.StreamResponse) -> None:
+        # The library would name itself and Python, with their versions.
+        response.headers["Server"] = self._name
+
     def _stop_waiting(self, connection: RequestHandler) -> None:
         if (timer := self._waiting.pop(connection, None)) is not None:
             timer.cancel()
@@ -203,8 +208,6 @@ def _guarded(hosts: RequestHosts, setting: str, error: ErrorShape) -> Middleware
 async def _add_headers(_request: web.Request, response: web.StreamResponse) -> None:
     for name, value in SECURITY_HEADERS.items():
         response.headers.setdefault(name, value)
-    # The library would name itself and Python, with their versions.
-    response.headers["Server"] = _NAME
 
 
 def probe_routes(
