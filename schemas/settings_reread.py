@@ -6,6 +6,7 @@ A setting that may be taken over is marked where it is defined (:data:`schemas.s
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Collection, Iterator, Sequence
 from functools import reduce
 from typing import Any, NamedTuple, Self
@@ -19,11 +20,13 @@ from schemas.settings import Settings
 from schemas.settings_environment import value_type
 from schemas.settings_section import REREAD, Section
 from schemas.settings_text import shown
+from schemas.settings_workload import WorkloadSettings
 
 OF_ROUTER: tuple[str, ...] = ("kafka", "topics", "router", "calibration", "workloads", "default_workload")
 OF_GATEWAY = (*OF_ROUTER, "gateway")
 #: The tables and keys at the top of the file that each service goes by.
 OF_RECALIBRATOR: tuple[str, ...] = ("kafka", "topics", "recalibrator", "calibration", "notify", "workloads")
+_OF_WORKLOAD = re.compile(rf"workloads\.(.+?)((?:\.(?:{'|'.join(WorkloadSettings.model_fields)})(?:\..*)?)?)")
 
 #: What names and places a single process, and how it reaches the broker; the environment may give each its own.
 OWN_SETTINGS = frozenset({"kafka", "instance_id", "http_host", "http_port", "probe_host", "probe_port", "state_dir"})
@@ -61,9 +64,20 @@ class Reread(NamedTuple):
         return cls(settings, applied, waiting, gone)
 
 
+def key_path(key: str) -> tuple[str, ...]:
+    """Return the names that a dotted key joins; that of a workload may itself hold dots.
+
+    >>> key_path("workloads.reviews.v2.target")
+    ('workloads', 'reviews.v2', 'target')
+    """
+    if found := _OF_WORKLOAD.fullmatch(key):
+        return "workloads", found[1], *found[2].split(".")[1:]
+    return tuple(key.split("."))
+
+
 def is_reread(key: str) -> bool:
     """Return whether a dotted key is taken over on SIGHUP."""
-    return _is_marked(key.split("."))
+    return _is_marked(key_path(key))
 
 
 def _is_marked(path: Sequence[str]) -> bool:

@@ -17,7 +17,7 @@ from recalibrator.headlines.rules import headline
 from schemas.calibration import CalibrationVersion
 from schemas.made_for import made_for, misfit, outdated
 from schemas.settings import Settings, WorkloadSettings
-from schemas.settings_reread import OF_RECALIBRATOR, OF_ROUTER, is_reread, running_settings
+from schemas.settings_reread import OF_RECALIBRATOR, OF_ROUTER, is_reread, key_path, running_settings
 from schemas.status import WORRYING, RecalibratorStatus, RouterStatus, WorkloadStatus
 
 Reporting = TypeVar("Reporting", RouterStatus, RecalibratorStatus)
@@ -318,10 +318,10 @@ def _of_settings(
 
 def _differing(known: Mapping[str, str], wanted: Mapping[str, str]) -> dict[str, str]:
     """Return what differs, by key; a workload that one side lacks is one key."""
-    here, there = ({key.split(".")[1] for key in side if key.startswith("workloads.")} for side in (known, wanted))
+    here, there = ({key_path(key)[1] for key in side if key.startswith("workloads.")} for side in (known, wanted))
     found: dict[str, str] = {}
     for key in sorted(key for key in known.keys() | wanted.keys() if known.get(key) != wanted.get(key)):
-        table, *names = key.split(".")
+        table, *names = key_path(key)
         if table == "workloads" and names[0] in here ^ there:
             found[f"{table}.{names[0]}"] = "a new table" if names[0] in there else "the table is gone"
         else:

@@ -122,6 +122,14 @@ def test_a_new_workload_that_was_calibrated_ahead_is_safe() -> None:
     assert "decides from the first query" in reviews.message
 
 
+def test_a_dot_in_a_workloads_name_hid_what_changes() -> None:
+    def dotted(*names: str, **changed: Any) -> Settings:
+        return Settings.model_validate({"workloads": {"photo": PHOTO} | dict.fromkeys(names, PHOTO | changed)})
+
+    found = changes(dotted("a.b", "a.c", target={"micro_f1": 0.8}), runs(dotted("a.b")), NOW)
+    assert (of("workloads.a.b.target", found).effect, of("workloads.a.c", found).message) == ("reload", "a new table")
+
+
 def test_a_removed_workload_makes_dead_letters() -> None:
     found = changes(config(), runs(both(default_workload="reviews")), NOW)
     reviews, (moved,) = of("reviews", found), [change for change in found if change.effect == "moved"]
