@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from schemas import CalibrationVersion, DecodeError
+from schemas import CalibrationVersion
 from schemas.canonical import digest
 from tests.support import strategies
 
@@ -85,39 +85,25 @@ def test_keys_are_sorted_by_utf_16_code_units() -> None:
     assert digest(document) == sha256(written.encode()).hexdigest()
 
 
-@pytest.mark.parametrize("beyond", [2**53, -(2**53), 10**30])
-@pytest.mark.parametrize("others", [[], [1, 2]])
-def test_an_integer_that_readers_round_has_no_digest(beyond: int, others: list[int]) -> None:
-    with pytest.raises(ValueError, match="no canonical JSON form"):
-        digest({"x": [*others, beyond]})
-
-
 def test_the_digest_leaves_itself_out() -> None:
     assert digest({"a": 1, "digest": "x"}) == digest({"a": 1}) == sha256(b'{"a":1}').hexdigest()
 
 
-@settings(max_examples=60)
-@given(document=strategies.json_objects)
-def test_the_digest_is_that_of_an_independent_computation(document: dict[str, Any]) -> None:
-    document.pop("digest", None)
-    assert digest(document) == sha256(canonical(document).encode()).hexdigest()
-
-
-@given(
-    numbers=st.lists(
+#: Those of floats alone and of integers alone are written by shorter ways than mixed ones.
+NUMBERS = (
+    st.lists(
         st.floats(allow_nan=False, allow_infinity=False)
         | st.floats(0.0, 1.0).map(lambda share: round(share, 5))
         | st.integers(-(10**6), 10**6).map(float)
-    ),
-    mixed=st.lists(
-        st.none() | st.booleans() | st.integers(-(2**53) + 1, 2**53 - 1) | st.floats(0.0, 1.0) | st.text("aé\n")
-    ),
-    counts=st.lists(st.integers(-(2**53) + 1, 2**53 - 1)),
+    )
+    | st.lists(st.integers(-(2**53) + 1, 2**53 - 1))
+    | st.lists(st.none() | st.booleans() | st.integers(-(2**53) + 1, 2**53 - 1) | st.floats(0.0, 1.0) | st.text("aé\n"))
 )
-def test_lists_of_numbers_are_written_as_their_members_are(
-    numbers: list[float], mixed: list[Any], counts: list[int]
-) -> None:
-    document = {"numbers": numbers, "mixed": mixed, "counts": counts}
+
+
+@given(document=strategies.json_objects, numbers=NUMBERS)
+def test_the_digest_is_that_of_an_independent_computation(document: dict[str, Any], numbers: list[Any]) -> None:
+    document = {name: value for name, value in document.items() if name != "digest"} | {"numbers": numbers}
     assert digest(document) == sha256(canonical(document).encode()).hexdigest()
 
 
@@ -130,16 +116,10 @@ def test_digest_is_checkable_from_the_bytes(version: CalibrationVersion) -> None
     assert claimed == sha256(canonical(document).encode()).hexdigest()
 
 
-@settings(max_examples=15)
-@given(version=strategies.calibration_versions())
-def test_any_altered_field_breaks_the_digest(version: CalibrationVersion) -> None:
-    document = json.loads(version.to_json())
-    document["version"] = document["version"] % (2**53 - 1) + 1
-    with pytest.raises(DecodeError, match="does not fit"):
-        CalibrationVersion.from_json(json.dumps(document))
-
-
-@pytest.mark.parametrize("value", [float("nan"), float("inf"), [0.5, float("-inf")], 2**53 + 1, "\ud800", {1: 2}])
+@pytest.mark.parametrize(
+    "value",
+    [float("nan"), [0.5, float("-inf")], 2**53, -(2**53), [10**30], [1, 2, 2**53], "\ud800", {1: 2}],
+)
 def test_what_has_no_canonical_form_is_refused(value: Any) -> None:
     with pytest.raises(ValueError, match="no canonical JSON form"):
         digest({"x": value})
