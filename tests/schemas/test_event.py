@@ -29,7 +29,6 @@ from schemas.event import (
     Event,
     Timestamp,
     decode_error,
-    distinct_members,
     readable,
     rfc3339,
 )
@@ -136,17 +135,11 @@ UNHASHABLE = version(evidence={"trigger": "a", "details": {"x": 2**60}}, digest=
 #: The field is None where an event contradicts itself.
 REFUSED: list[tuple[type[Event], dict[str, Any], str | None, str]] = [
     (QueryEvent, {"text": "a"}, "query_id", "required and missing"),
-    (QueryEvent, query(query_id=""), "query_id", "at least 1 character"),
     (QueryEvent, query(query_id="q" * 513), "query_id", "at most 512"),
-    (QueryEvent, query(query_id=7), "query_id", "valid string"),
-    (QueryEvent, query(text=""), "text", "at least 1 character"),
-    (QueryEvent, query(text="a" * 32_769), "text", "at most 32768"),
     (QueryEvent, query(metadata={"x": float("nan")}), "metadata", "send null"),
-    (QueryEvent, query(metadata={"x": [float("inf")]}), "metadata", "send null"),
     (QueryEvent, query(metadata={"x": 2**64}), "metadata", "send it as text"),
     (QueryEvent, query(metadata={"x": "a" * 65_536}), "metadata", "pass a reference"),
     (QueryEvent, query(created_at="2026-01-31T12:00:00"), "created_at", "final Z"),
-    (QueryEvent, query(created_at="2026-01-31"), "created_at", "final Z"),
     (QueryEvent, query(created_at="1767225600"), "created_at", "RFC 3339"),
     (QueryEvent, query(created_at=1767225600), "created_at", "RFC 3339"),
     (QueryEvent, query(created_at="0001-01-01T00:00:00+14:00"), "created_at", "1970 to 2999"),
@@ -154,53 +147,34 @@ REFUSED: list[tuple[type[Event], dict[str, Any], str | None, str]] = [
     (FeedbackEvent, {"query_id": "q-1"}, "entities", "required and missing"),
     (FeedbackEvent, feedback(entities={"iso": 100}), "entities.iso", "must be null, text"),
     (FeedbackEvent, feedback(entities={"k" * 100_000: 5}), f"entities.{'k' * 60}.[key]", "at most 255 characters"),
-    (FeedbackEvent, feedback(entities={"iso": True}), "entities.iso", "must be null, text"),
-    (FeedbackEvent, feedback(entities={"iso": {"a": "b"}}), "entities.iso", "must be null, text"),
     (FeedbackEvent, feedback(entities={"iso": ["a", None]}), "entities.iso", "must be null, text"),
-    (FeedbackEvent, feedback(entities={"iso": "a" * 4_097}), "entities.iso", "4096"),
-    (FeedbackEvent, feedback(entities={"iso": ["a"] * 257}), "entities.iso", "256"),
-    (FeedbackEvent, feedback(entities={str(n): None for n in range(257)}), "entities", "256"),
     (FeedbackEvent, feedback(revision=True), "revision", "valid integer"),
     (FeedbackEvent, feedback(revision="2"), "revision", "valid integer"),
-    (FeedbackEvent, feedback(revision=0), "revision", "greater than or equal to 1"),
     (FeedbackEvent, feedback(revision=2**31 + 1), "revision", "above 2147483648: count a labeler's corrections"),
-    (FeedbackEvent, feedback(revision=2**53), "revision", "above 2147483648"),
     (FeedbackEvent, feedback(retracted=1), "retracted", "valid boolean"),
-    (FeedbackEvent, feedback(retracted="no"), "retracted", "valid boolean"),
     # Their year in UTC is out of range: what is written could not be read back.
     (FeedbackEvent, feedback(labelled_at="1970-01-01T00:00:00+23:00"), "labelled_at", "must lie in the years"),
     (FeedbackEvent, feedback(labelled_at="2999-12-31T23:59:59-23:00"), "labelled_at", "must lie in the years"),
     (FeedbackEvent, feedback(labelled_at="0001-01-01T00:00:00+01:00"), "labelled_at", "must lie in the years"),
     (LabelledExample, labelled(kind="traffic"), "kind", "labelled"),
     (LabelledExample, labelled(uncertainty=True), "uncertainty", "valid number"),
-    (LabelledExample, labelled(uncertainty="0.5"), "uncertainty", "valid number"),
     (LabelledExample, labelled(uncertainty=float("nan")), "uncertainty", "number"),
-    (LabelledExample, labelled(uncertainty=1.5), "uncertainty", "less than or equal to 1"),
     (LabelledExample, labelled(gold_count=True), "gold_count", "valid integer"),
-    (LabelledExample, labelled(gold_count=-1), "gold_count", "greater than or equal to 0"),
     (LabelledExample, labelled(gold_count=10**400), "gold_count", "less than or equal to"),
-    (LabelledExample, labelled(reason="guess"), "reason", "threshold"),
     (LabelledExample, labelled(small={"true_positives": 2, "predicted": 1}), "small", "exceeds predicted"),
-    (CalibrationVersion, version(version=0), "version", "greater than or equal to 1"),
-    (CalibrationVersion, version(uncertainty_threshold=1.5), "uncertainty_threshold", "less than or equal to 1"),
     (CalibrationVersion, version(exploration_probability="0.01"), "exploration_probability", "valid number"),
     (CalibrationVersion, knots([0.1, 0.1], [0.1, 0.2]), "map", "increase strictly"),
-    (CalibrationVersion, knots([0.2, 0.1], [0.1, 0.2]), "map", "increase strictly"),
     (CalibrationVersion, knots([0.1, 0.2], [0.2, 0.1]), "map", "must not decrease"),
     (CalibrationVersion, knots([0.1, 0.2], [0.2]), "map", "2 uncertainty knots but 1"),
     (CalibrationVersion, knots([0.1, float("nan")], [0.1, 0.2]), "map.uncertainty.1", "number"),
     (CalibrationVersion, knots([0.1, True], [0.1, 0.2]), "map.uncertainty.1", "valid number"),
-    (CalibrationVersion, knots([n / 5_000 for n in range(5_000)], [0.5] * 5_000), "map.uncertainty", "4096"),
     (TrafficSummary, traffic(cell=[2, 2]), "versions.0", "strictly increasing|equal lengths"),
     (TrafficSummary, traffic(pairs=[4]), "versions.0", "does not hold"),
     (TrafficSummary, traffic(pairs=[]), "versions.0", "equal lengths"),
-    (TrafficSummary, traffic(cost_paper=1e300), "versions.0.cost_paper", "less than or equal to"),
     (TrafficSummary, traffic(small_latency_s=float("inf")), "versions.0.small_latency_s", "finite"),
-    (Command, ACT | {"action": "stop"}, "action", "activate"),
     (CalibrationVersion, knots([], []), None, "at least one knot"),
     (CalibrationVersion, version(exploration_probability=0.2), None, "must not exceed the label probabilities"),
     (CalibrationVersion, version(digest="0" * 64), "digest", "does not fit the content"),
-    (CalibrationVersion, version(digest=7), "digest", "does not fit the content"),
     (CalibrationVersion, UNHASHABLE, None, "canonical"),
     (RoutedEvent, SERVED_BY_NOBODY, None, "did not give a valid answer"),
     (Command, ACT, None, "is required to activate"),
@@ -254,22 +228,10 @@ def test_bytes_that_readers_would_take_differently_are_refused(raw: bytes | str,
     assert "\n" not in str(caught.value)
 
 
-@pytest.mark.parametrize("text", ["NUL \x00 inside", "line\u2028separator", "😀", "\ufeffinside", " "])
-def test_unusual_but_valid_text_is_kept_as_it_is(text: str) -> None:
-    event = QueryEvent(query_id="q", text=text)
-    assert QueryEvent.from_json(event.to_json()).text == text
-
-
 @pytest.mark.parametrize("moment", ["2026-01-31T13:00:00+01:00", "2026-01-31t12:00:00z", "2026-01-31T12:00:00.000Z"])
 def test_any_offset_is_read_and_written_as_utc(moment: str) -> None:
     event = QueryEvent.from_json(json.dumps(query(created_at=moment)))
     assert json.loads(event.to_json())["created_at"] == MOMENT
-
-
-def test_an_event_cannot_be_changed() -> None:
-    event = QueryEvent(query_id="q", text="t")
-    with pytest.raises(ValueError, match="frozen"):
-        event.text = "other"  # type: ignore[misc]
 
 
 @pytest.mark.parametrize(
@@ -311,12 +273,9 @@ def test_nesting_among_many_values_is_counted() -> None:
     "value",
     [
         [["x"] * 20] * 20,
-        {"a": {"b": [1, 2, {"c": "d" * 50}]}},
         {"k" * 70: 1},
         [[[[[[[[[[[1]]]]]]]]]]] * 9,
-        [1] * 19,
         [1] * 20,
-        [1] * 21,
         ["a" * 70, {"b": ["c" * 70]}],
     ],
 )
@@ -340,34 +299,6 @@ def test_a_nested_megabyte_was_written_out_to_show_its_beginning() -> None:
         QueryEvent.model_validate({"query_id": {"a": [Item()] * 10_000}, "text": "t"})
     assert "(got {'a': [item, item," in str(decode_error(caught.value))
     assert len(written) <= 60
-
-
-class _CountedKey(str):
-    """A key that counts how often it is compared."""
-
-    __slots__ = ()
-    comparisons = 0
-    __hash__ = str.__hash__
-
-    def __eq__(self, other: object) -> bool:
-        _CountedKey.comparisons += 1
-        return str.__eq__(self, other)
-
-
-def test_naming_a_doubled_key_among_many_takes_linear_time() -> None:
-    """The last of 5,000 keys is given twice: a search of all keys for each would compare millions of times."""
-    keys = [_CountedKey(f"key {number}") for number in range(5_000)]
-    members: list[tuple[str, Any]] = [(key, None) for key in (*keys, _CountedKey(keys[-1]))]
-    with pytest.raises(DecodeError, match="key 4999: is given twice"):
-        distinct_members(members)
-    assert _CountedKey.comparisons <= 4 * len(members)
-
-
-def test_the_first_key_given_twice_is_named() -> None:
-    raw = json.dumps({"query_id": "q", "text": "t"})[:-1] + ', "b": 1, "a": 1, "a": 2, "b": 2}'
-    with pytest.raises(DecodeError, match=r"^b: is given twice") as caught:
-        QueryEvent.from_json(raw)
-    assert (caught.value.reason, caught.value.field) == ("duplicate_key", "b")
 
 
 @pytest.mark.parametrize(
