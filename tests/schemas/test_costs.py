@@ -70,19 +70,11 @@ def test_costs_of_calls_are_written_as_they_always_were() -> None:
     assert ModelCosts(small=1.0, large=3.0).model_dump_json() == '{"small":1.0,"large":3.0}'
 
 
-@given(token_costs)
-def test_costs_of_tokens_are_read_as_they_are_written(costs: ModelCosts) -> None:
-    assert ModelCosts.model_validate_json(costs.model_dump_json()) == costs
-
-
 @pytest.mark.parametrize(
     ("cost", "words"),
     [
         ({"large": 3.0, "prompt_large": 0.1}, 'add unit = "token"'),
         ({"large": 3.0, "unit": "token", "large_alone": 4.0}, "leave it out"),
-        ({"large": 3.0, "unit": "minute"}, "'call' or 'token'"),
-        ({"large": 3.0, "unit": "token", "prompt_small": -0.1}, "greater than or equal to 0"),
-        ({"large": 3.0, "unit": "token", "prompt": 1.0}, "Extra inputs"),
     ],
 )
 def test_prices_that_say_two_things_are_refused(cost: dict[str, Any], words: str) -> None:

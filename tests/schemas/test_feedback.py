@@ -32,12 +32,6 @@ def of_query(said: dict[str, Any]) -> str:
     return json.dumps({"query_id": "q-1", **said})
 
 
-@pytest.mark.parametrize("said", ONE_THING)
-def test_entities_or_a_verdict_come_back_as_sent(said: dict[str, Any]) -> None:
-    event = FeedbackEvent.from_json(of_query(said))
-    assert FeedbackEvent.from_json(event.to_json()) == event
-
-
 def test_a_reader_of_entities_alone_takes_no_verdict_for_a_skip() -> None:
     assert "entities" not in json.loads(FeedbackEvent(query_id="q-1", verdict="right").to_json())
     assert "verdict" not in json.loads(FeedbackEvent(query_id="q-1", entities=None).to_json())

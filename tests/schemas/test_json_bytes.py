@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import gc
 import json
-import struct
 from collections.abc import Iterator
 from typing import Any
 
@@ -16,7 +15,7 @@ from pydantic import ValidationError
 from recalibrator.decoding import decode_feedback, decode_result
 from schemas import DecodeError, LabelledExample, QueryEvent, RoutedEvent
 from schemas.event import Event, refuse_duplicate_keys
-from schemas.json_bytes import LONG_BYTES, MAX_SCHEMA_ID, collector_paused, framed, parsed, unframed, validated
+from schemas.json_bytes import LONG_BYTES, framed, parsed, validated
 from stream_router.intake_thread import decode_query
 from tests.support import strategies
 from tests.support.hostile_values import HOSTILE_VALUES, places
@@ -71,13 +70,6 @@ def test_the_collector_ran_again_and_again_within_a_record(searches: list[int], 
     QueryEvent.from_json(raw)
     assert len(searches) <= 6
     assert gc.isenabled()
-
-
-def test_a_collector_that_is_off_stays_off() -> None:
-    assert not gc.isenabled()
-    with collector_paused():
-        assert not gc.isenabled()
-    assert not gc.isenabled()
 
 
 def test_the_collector_goes_on_after_a_fault(searches: list[int]) -> None:
@@ -138,18 +130,6 @@ def test_a_key_given_twice_in_long_json_is_named(raw: bytes, named: str | None) 
 QUERY = QueryEvent(query_id="q", text="canon 5d")
 
 
-@given(st.integers(0, MAX_SCHEMA_ID), st.binary())
-def test_frame_is_that_of_confluents_serializers(schema_id: int, rest: bytes) -> None:
-    value = framed(schema_id, b"{" + rest)
-    assert value[:5] == struct.pack(">bI", 0, schema_id)
-    assert unframed(value) == b"{" + rest
-
-
-@given(st.binary().filter(lambda value: not value.startswith(b"\0")))
-def test_value_without_a_frame_stays_as_it_is(value: bytes) -> None:
-    assert unframed(value) == value
-
-
 @pytest.mark.parametrize("rest", [b"", b"\0\0\0\7", b"\0\0\0\7\x02\x06abc", b"\0\0\0\7[]", b"\0\0\0\7\0\0\0\0\7{}"])
 def test_frame_without_a_json_object_is_refused(rest: bytes) -> None:
     """Cut off, of Avro, of another JSON value, or twice."""
@@ -157,13 +137,6 @@ def test_frame_without_a_json_object_is_refused(rest: bytes) -> None:
         decode_query(b"\0" + rest, ["w"])
     assert refused.value.reason == "not_json"
     assert "Confluent's wire format" in str(refused.value)
-
-
-def test_faults_behind_a_frame_keep_their_reasons() -> None:
-    for rest, reason in ((b'{"text": "x"}', "missing_field"), (b'{"text": "\xff"}', "not_utf8"), (b"{", "not_json")):
-        with pytest.raises(DecodeError) as refused:
-            decode_query(framed(7, rest), ["w"])
-        assert refused.value.reason == reason
 
 
 def test_every_reader_of_events_of_others_takes_a_frame() -> None:

@@ -103,20 +103,6 @@ def test_failed_answer_is_never_exact() -> None:
     assert not labelled(routed("small_failed"), {"entities": {}}).small_exact
 
 
-@pytest.mark.parametrize(("trusted", "expected"), [((), None), (("ann",), True), (("bob",), False)])
-def test_example_names_labeler_and_trust(trusted: tuple[str, ...], expected: bool | None) -> None:
-    example = labelled(routed("kept"), {"entities": GOLD, "labeler": "ann"}, trusted_labelers=trusted)
-    assert (example.labeler, example.trusted) == ("ann", expected)
-
-
-def test_example_counts_dissent() -> None:
-    """An example counts the labelers who disagree; one of an older release reads as zero."""
-    example = labelled(routed("kept"), disputed=2)
-    assert example.disputed == 2
-    older = example.model_dump(mode="json", exclude={"disputed"})
-    assert LabelledExample.model_validate(older).disputed == 0
-
-
 @pytest.mark.parametrize("said", [{"entities": None}, {"entities": GOLD, "retracted": True}])
 def test_skipped_or_withdrawn_feedback_takes_the_example_out(said: dict[str, Any]) -> None:
     assert labelled(routed("kept"), said).retracted
@@ -148,11 +134,6 @@ def test_label_time_falls_back_to_arrival_then_routing() -> None:
     assert labelled(routed("kept")).labelled_at == ROUTED_AT
     assert labelled(routed("kept"), arrived_at=latest).labelled_at == latest
     assert labelled(routed("kept"), stamped, arrived_at=latest).labelled_at == later
-
-
-def test_feedback_of_another_query_is_refused() -> None:
-    with pytest.raises(ValueError, match="'other' does not belong to result 'q'"):
-        LabelledExample.from_events(routed("kept"), FeedbackEvent(query_id="other", entities={}))
 
 
 @settings(max_examples=30)
