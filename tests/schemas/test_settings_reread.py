@@ -10,7 +10,7 @@ import pytest
 from schemas.basis import prompt_digest
 from schemas.errors import ConfigError
 from schemas.settings import Settings
-from schemas.settings_reread import OF_GATEWAY, OF_RECALIBRATOR, OF_ROUTER, Reread, is_reread, running_settings
+from schemas.settings_reread import OF_GATEWAY, OF_RECALIBRATOR, OF_ROUTER, Reread, running_settings
 
 KEY = {"key": "adas-key-01234567", "scopes": ["admin"]}
 
@@ -95,22 +95,6 @@ def test_what_runs_is_shown_without_secrets_or_defaults() -> None:
     assert shown["workloads.photo.prompt"] == json.dumps(f"sha256:{prompt_digest('find {text}')}")
     assert shown.keys().isdisjoint({"router.http_port", "router.query_deadline_s"})
     assert not any(secret in str(shown) for secret in ("s3cr3t", "adas-key"))
-
-
-@pytest.mark.parametrize(
-    ("key", "taken_over"),
-    [
-        ("router.max_in_flight", True),
-        ("workloads.photo.sampling.label_probability_kept", True),
-        ("recalibrator.api_keys.ada.quota_per_minute", True),
-        ("workloads.photo.small.timeout_s", False),
-        ("workloads.reviews", False),
-        ("kafka.acks", False),
-        ("nonsense.at_all", False),
-    ],
-)
-def test_the_mark_at_the_definition_decides(key: str, taken_over: bool) -> None:
-    assert is_reread(key) is taken_over
 
 
 def test_a_file_that_was_cut_short_is_taken_in_silence() -> None:

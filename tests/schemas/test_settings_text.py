@@ -11,14 +11,12 @@ import pytest
 
 from schemas import ConfigError, Settings
 from schemas.settings_text import (
-    REDACTED,
     load_settings,
     parse_settings,
     render_settings,
     require_models,
     settings_warnings,
 )
-from schemas.settings_workload import DEFAULT_DETECTORS
 
 WORKLOAD = """
 [workloads.photo-search]
@@ -86,16 +84,12 @@ LITTLE_LABELLED = "label_probability_kept = 0.5, label_probability_escalated = 0
     ("text", "words"),
     [
         ("[routr]\n", "routr: unknown key; did you mean router?"),
-        ("[topics]\nprefx = 'a'", "topics.prefx: unknown key; did you mean prefix?"),
         (WORKLOAD + "early_stop = true", "workloads.photo-search.early_stop: is gone: leave it out"),
         (
             f"{WORKLOAD}labels = {{ per_day = 9 }}\nsampling = {{ {BOTH_LABELLED} }}",
             "labels and sampling.label_probability_escalated and sampling.label_probability_kept both say",
         ),
-        (WORKLOAD + "smal = 1", "workloads.photo-search.smal: unknown key; did you mean small?"),
         (WORKLOAD + "sampling = { exploration = 0.1 }", "did you mean exploration_probability?"),
-        (WORKLOAD + "cost = { larg = 3.0 }", "did you mean large?"),
-        ("[gateway]\nmax_inflight = 3", "did you mean max_in_flight?"),
         ("[gateway]\nhttp_host = '0.0.0.0'", "http_host: 0.0.0.0 is reachable by others and api_keys is empty"),
         ("[gateway]\nallowed_hosts = ['*']", "allowed_hosts: * lets any site"),
         ("[gateway]\ninstance_id = 'router-0'", "gateway.instance_id: router-0 is router.instance_id too"),
@@ -116,7 +110,6 @@ LITTLE_LABELLED = "label_probability_kept = 0.5, label_probability_escalated = 0
         (f"{LABELER}labelers = ['{'x' * 256}']", "labelers.0"),
         (LABELER + "labelers = ['bob', 'bob']", "labelers: must not name a labeler twice: bob"),
         (ADA + "labelers = ['bob']", "labelers: this key may not give feedback; add the scope feedback"),
-        (LABELER + "labeler = ['bob']", "did you mean labelers?"),
     ],
 )
 def test_a_mistake_is_named_with_its_remedy(text: str, words: str) -> None:
@@ -130,34 +123,16 @@ def test_a_mistake_is_named_with_its_remedy(text: str, words: str) -> None:
         ("sampling = { label_probability_escalated = 0.0 }", "how good escalated answers are"),
         ("sampling = { exploration_probability = 0.06 }", "exceeds a label probability (0.05)"),
         (f"sampling = {{ {LITTLE_LABELLED} }}", "exceeds a label probability (0.02)"),
-        ("max_tokens = 0", "must be greater than or equal to 1"),
-        ("max_tokens = 1.5", "must be a valid integer"),
         ("cost = { small = nan, large = 3.0 }", "cost.small"),
         ("cost = { small = 1.0, large = inf }", "cost.large"),
-        ("cost = { small = 1.0, large = true }", "cost.large"),
-        ("cost = { large = 0.0 }", "must be greater than 0"),
-        ("handoff = { margin = 0.0 }", "handoff.margin"),
-        ("handoff = { margin = 1.5 }", "handoff.margin"),
-        ('handoff = { granularity = "word" }', "handoff.granularity"),
-        ('handoff = {}\ndecoding = "json_schema"', 'handoff needs decoding = "free"'),
         ('detectors = ["agrement"]', "workloads.photo-search.detectors.0: must be 'agreement'"),
         ('detectors = ["agreement", "agreement"]', "must not name a detector twice: agreement"),
-        ("river = { HDDM_W = {} }", "workloads.photo-search.river.HDDM_W"),
         ("river = { HDDM_W = {} }", "'ADWIN', 'PageHinkley' or 'KSWIN'"),
         ("river = { ADWIN = { delta = [1] } }", "workloads.photo-search.river.ADWIN.delta"),
     ],
 )
 def test_a_workload_that_cannot_keep_its_promise_is_refused(line: str, words: str) -> None:
     assert words in "\n".join(faults(WORKLOAD + line))
-
-
-def test_detectors_of_both_kinds_are_read_in_order() -> None:
-    """By default all of ours, and none of river's."""
-    named = 'detectors = ["label_residual", "agreement"]\nriver = { KSWIN = { alpha = 0.001, seed = 7 }, ADWIN = {} }'
-    default, found = (parse_settings(WORKLOAD + line, {}).workloads["photo-search"] for line in ("", named))
-    assert (default.detectors, default.river) == (DEFAULT_DETECTORS, {})
-    assert found.detectors == ("label_residual", "agreement")
-    assert list(found.river.items()) == [("KSWIN", {"alpha": 0.001, "seed": 7}), ("ADWIN", {})]
 
 
 def test_the_prompt_may_hold_braces_but_must_hold_the_text() -> None:
@@ -209,12 +184,6 @@ def test_the_projects_own_variable_wins_over_the_customary_one() -> None:
 )
 def test_a_faulty_variable_is_called_by_its_own_name(variable: str, value: str, words: str) -> None:
     assert words in "\n".join(faults(WORKLOAD, {variable: value}))
-
-
-def test_a_secret_is_shown_as_such() -> None:
-    settings = parse_settings(WORKLOAD, {"UCCI_KAFKA__SASL_PASSWORD": "hunter2"})
-    assert json.loads(render_settings(settings))["kafka"] == {"sasl.password": REDACTED} | parse_settings("", {}).kafka
-    assert "hunter2" not in repr(settings.workloads["photo-search"].large)
 
 
 def test_what_is_printed_can_be_read_back(tmp_path: Path) -> None:
@@ -299,35 +268,11 @@ def at_url(url: str) -> str:
     return WORKLOAD.replace("http://127.0.0.1:8001/v1", url)
 
 
-def test_a_password_in_base_url_is_never_shown() -> None:
-    settings = parse_settings(at_url("http://ada:s3cr3t%2Fp%40ss@127.0.0.1:8001/v1"), DRAWN)
-    small = settings.workloads["photo-search"].small
-    assert small is not None
-    assert (small.credentials, small.public_url) == (("ada", "s3cr3t/p@ss"), "http://127.0.0.1:8001/v1")
-    (warning,) = settings_warnings(settings)
-    assert warning.startswith("workloads.photo-search.small.base_url: carries a user or password")
-    for text in (render_settings(settings), warning, small.public_url):
-        assert "s3cr3t" not in text
-
-
 @pytest.mark.parametrize("url", ["http://ada:s3cr3t/x@h/v1", "http://ada:s3cr3t#@h/v1", "http://ada:p@s3cr3t@h:x/v1"])
 def test_a_faulty_base_url_is_named_without_its_password(url: str) -> None:
     (fault,) = faults(at_url(url))
     assert fault.startswith("workloads.photo-search.small.base_url: must be like http://host:8000/v1")
     assert "s3cr3t" not in fault
-
-
-def test_the_workload_of_queries_that_name_none() -> None:
-    """The default, else the only one, else none, which is warned of."""
-    both = WORKLOAD + WORKLOAD.replace("photo-search", "reviews")
-    assert parse_settings(WORKLOAD, {}).workload_of_unnamed == "photo-search"
-    assert parse_settings(both, {"UCCI_DEFAULT_WORKLOAD": "reviews"}).workload_of_unnamed == "reviews"
-    assert settings_warnings(parse_settings(both, {"UCCI_DEFAULT_WORKLOAD": "reviews", **DRAWN})) == []
-    unset = parse_settings(both, DRAWN)
-    assert unset.workload_of_unnamed is None
-    (warning,) = settings_warnings(unset)
-    for words in ("default_workload", "photo-search, reviews", "dead letters", "missing_workload"):
-        assert words in warning
 
 
 SIGNING = "0123456789abcdef0123456789abcdef"
@@ -359,19 +304,10 @@ def test_an_open_draw_is_named() -> None:
     assert fault.startswith("router.draw_key: is empty or too short")
 
 
-def test_a_webhooks_secret_may_be_a_variable() -> None:
-    text = '[notify.webhooks.ops]\nurl = "https://hooks.example/T0/tok"\nsecret = "a-secret-long-enough"'
-    given = {"UCCI_NOTIFY__WEBHOOKS__OPS__SECRET": "another-secret-given"}
-    secret = parse_settings(text, given).notify.webhooks["ops"].secret
-    assert secret is not None
-    assert secret.get_secret_value() == "another-secret-given"
-
-
 @pytest.mark.parametrize(
     ("line", "fault"),
     [
         ('url = "hooks.example/tok"', "notify.webhooks.ops.url: is not an address"),
-        ('url = "file:///etc/passwd"', "notify.webhooks.ops.url: is not an address"),
         ('url = "https://h/tok"\nsecret = "tok"', "notify.webhooks.ops.secret: is empty or too short"),
         ('url = "https://h/tok"\nkinds = ["weather"]', "notify.webhooks.ops.kinds"),
         ('url = "https://h/tok"\nworkloads = ["nobody"]', "notify.webhooks.ops.workloads: nobody is not configured"),
