@@ -129,28 +129,11 @@ def session(script: Script) -> Iterator[Session]:
         yield made
 
 
-def test_records_and_offsets_go_in_one_transaction(session: Session) -> None:
-    assert session.commit([RECORD, RECORD], OFFSETS, "group") == Committed((RECORD, RECORD))
-    begun = ["init_transactions", "begin_transaction", "produce", "produce"]
-    assert ScriptedProducer.calls == [*begun, "send_offsets_to_transaction", "commit_transaction"]
-    assert not session.hangs
-
-
 @pytest.mark.parametrize("call", ["init_transactions", "send_offsets_to_transaction", "commit_transaction"])
 def test_unfinished_call_is_repeated(script: Script, session: Session, call: str) -> None:
     script[call] = [TIMED_OUT, TIMED_OUT]
     session.commit([RECORD], OFFSETS, "group")
     assert ScriptedProducer.calls.count(call) == 3
-    assert ScriptedProducer.made == 1
-
-
-@pytest.mark.parametrize("call", ["send_offsets_to_transaction", "commit_transaction"])
-def test_stale_generation_aborts_and_keeps_the_producer(script: Script, session: Session, call: str) -> None:
-    """If the group has moved on, the transaction aborts and the same producer goes on."""
-    script[call] = [GENERATION]
-    assert isinstance(session.commit([RECORD], OFFSETS, "group"), Aborted)
-    assert ScriptedProducer.calls[-1] == "abort_transaction"
-    session.commit([RECORD], OFFSETS, "group")
     assert ScriptedProducer.made == 1
 
 

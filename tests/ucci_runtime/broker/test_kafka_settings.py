@@ -6,7 +6,6 @@ from typing import Any
 
 import pytest
 
-from schemas.errors import ConfigError
 from schemas.settings import Settings
 from ucci_runtime.broker.kafka_properties import kafka_faults, require_kafka
 
@@ -22,15 +21,12 @@ def faults(**properties: Any) -> list[str]:
 @pytest.mark.parametrize(
     ("properties", "said"),
     [
-        ({"fetch_wait_max_ms": "abc"}, "kafka.fetch.wait.max.ms: Invalid value"),
         ({"compression_type": "zip"}, "(got 'zip'); see librdkafka's CONFIGURATION.md"),
         ({"fetch_wait_max": 5}, "kafka.fetch.wait.max: librdkafka has no such property; correct its name"),
         ({"batch_size": "large"}, "kafka.batch.size: Invalid value"),
         ({"linger_ms": 1e9}, "outside allowed range 0..900000 (got 1000000000.0)"),
         ({"session_timeout_ms": 400_000}, "`max.poll.interval.ms`must be >= `session.timeout.ms` (got session"),
-        ({"max_poll_interval_ms": 10_000}, "(got max.poll.interval.ms = 10000); change or remove one of them"),
         ({"ssl_ca_location": "/nowhere.pem", "security_protocol": "SSL"}, "(got ssl.ca.location = /nowhere.pem)"),
-        ({"sasl_mechanism": "FOO", "security_protocol": "SASL_SSL"}, "Unsupported SASL mechanism: FOO"),
         ({"logger": "print"}, "kafka.logger: is for programs, no file can set it (got 'print'); remove it"),
     ],
 )
@@ -49,7 +45,6 @@ def test_every_fault_is_named_at_once_and_no_secret() -> None:
 @pytest.mark.parametrize(
     "properties",
     [
-        {},
         {"socket_keepalive_enable": True, "batch_size": 100_000, "fetch_min_bytes": 10, "linger_ms": 0.5},
         {"security_protocol": "SASL_SSL", "sasl_mechanism": "PLAIN", "sasl_username": "u", "sasl_password": "p"},
         # What exactly-once rests on is overlaid, whatever is given.
@@ -58,9 +53,3 @@ def test_every_fault_is_named_at_once_and_no_secret() -> None:
 )
 def test_what_librdkafka_takes_has_no_fault(properties: dict[str, Any]) -> None:
     require_kafka(settings(**properties))
-
-
-def test_faults_end_a_command_with_exit_code_2() -> None:
-    with pytest.raises(ConfigError, match=r"kafka\.acks") as raised:
-        require_kafka(settings(acks="some"))
-    assert raised.value.exit_code == 2

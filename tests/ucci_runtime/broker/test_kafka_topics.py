@@ -20,10 +20,6 @@ def having(config: str, **found: str) -> dict[str, TopicFacts]:
     return FACTS | changed
 
 
-def test_topics_as_they_are_created_have_no_fault() -> None:
-    assert topic_faults("u", TOPICS, FACTS) == ()
-
-
 @pytest.mark.parametrize(
     ("topic", "found", "said"),
     [

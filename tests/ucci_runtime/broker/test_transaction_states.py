@@ -1,4 +1,4 @@
-"""The transaction's states: every pair of state and event, and what each error leads to."""
+"""The transaction's states: what none of them allows, and what each error leads to."""
 
 from __future__ import annotations
 
@@ -16,35 +16,14 @@ from ucci_runtime.broker.errors import (
 )
 from ucci_runtime.broker.transaction_states import TRANSITIONS, Event, Remedy, State, Transaction, remedy
 
-PATHS: dict[State, list[Event]] = {
-    State.STARTING: [],
-    State.READY: [Event.INITIALISED],
-    State.PRODUCING: [Event.INITIALISED, Event.BEGUN],
-    State.COMMITTING: [Event.INITIALISED, Event.BEGUN, Event.OFFSETS_SENT],
-    State.ABORTING: [Event.INITIALISED, Event.BEGUN, Event.FAILED],
-    State.FENCED: [Event.FENCED],
-    State.CLOSED: [Event.CLOSED],
-}
-
-
-@pytest.mark.parametrize("state", State)
-@pytest.mark.parametrize("event", Event)
-def test_transaction_follows_the_transition_table(state: State, event: Event) -> None:
-    """An event leads to the state in the table, or is refused and changes nothing."""
-    transaction = Transaction()
-    for before in PATHS[state]:
-        transaction.advance(before)
-    assert transaction.state is state
-    following = TRANSITIONS[state].get(event)
-    if following is None:
-        with pytest.raises(IllegalTransition, match=event.value):
-            transaction.advance(event)
-        assert transaction.state is state
-    else:
-        assert transaction.advance(event) is following is transaction.state
-
 
 def test_no_state_commits_without_offsets() -> None:
+    transaction = Transaction()
+    transaction.advance(Event.INITIALISED)
+    transaction.advance(Event.BEGUN)
+    with pytest.raises(IllegalTransition, match="committed"):
+        transaction.advance(Event.COMMITTED)
+    assert transaction.state is State.PRODUCING
     leading = {state for state, events in TRANSITIONS.items() if Event.COMMITTED in events}
     assert leading == {State.COMMITTING}
     assert {s for s, events in TRANSITIONS.items() if State.COMMITTING in events.values()} == {State.PRODUCING}
