@@ -5,11 +5,8 @@ from __future__ import annotations
 from datetime import timedelta
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
 from recalibrator.join.broker_time import TOLERANCE_MS, broker_time_ms, dated_feedback, dated_result, is_behind, to_ms
-from schemas.event import from_ms
 from tests.support.recalibrator_events import START, feedback, routed
 
 NOW_MS = to_ms(START)
@@ -47,8 +44,3 @@ def test_a_date_beyond_the_tolerance_becomes_the_arrival() -> None:
 def test_a_result_dated_an_hour_before_arrival_is_behind() -> None:
     assert is_behind(routed(0, routed_at=START - timedelta(hours=1, seconds=1)), NOW_MS)
     assert not is_behind(routed(0, routed_at=START - timedelta(minutes=59)), NOW_MS)
-
-
-@given(st.integers(0, to_ms(START) * 10))
-def test_milliseconds_come_back_exact(moment_ms: int) -> None:
-    assert to_ms(from_ms(moment_ms)) == moment_ms

@@ -32,15 +32,6 @@ def test_no_input_passes_its_limit_before_the_other_is_there(turns: list[Input])
     assert one.has_caught_up == (following == one.limits)
 
 
-def test_a_live_partition_takes_every_record_and_commits_ends() -> None:
-    one, _ = partition(0, 0)
-    one.go_live()
-    assert one.admits(record(RESULTS, 0))
-    assert one.reach_end(EndReached(RESULTS, 2)), "a transaction marker lies beyond the last record"
-    assert not one.reach_end(EndReached(RESULTS, 2))
-    assert one.positions == {RESULTS: 2, FEEDBACK: 0}
-
-
 def test_a_log_shorter_than_committed_is_caught_up_at_its_end() -> None:
     one, notes = partition()
     one.reach_end(EndReached(RESULTS, 1))

@@ -11,15 +11,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from recalibrator.join.joining import Consequences, Event, Joining, JoinTopics, add
-from recalibrator.join.query_state import MAX_LABELERS, NOTHING_KNOWN, QueryState
+from recalibrator.join.query_state import NOTHING_KNOWN, QueryState
 from schemas.errors import DecodeError
 from schemas.event import MAX_RECORD_BYTES
 from schemas.feedback import FeedbackEvent
-from schemas.label_requested import LabelRequested
 from schemas.routed import ModelRun, RoutedEvent
 from schemas.status import LabelerCounts
 from tests.support.recalibrator_events import FIELDS, PHOTO, START, entities, feedback, routed
-from ucci_runtime.broker.records import Input, OutputRecord, Record
+from ucci_runtime.broker.records import Input, Record
 
 NOW_MS = int(START.timestamp() * 1_000)
 TOPICS = JoinTopics("results", "feedback", "observations", "dead-letters", "label-requests")
@@ -39,24 +38,6 @@ def topics_of(found: Consequences) -> list[str]:
     return [record.topic for record in found.outputs]
 
 
-def test_a_result_opens_its_request_and_counts_as_traffic() -> None:
-    found = follow(NOTHING_KNOWN, routed(1))
-    request = LabelRequested.from_result(routed(1)).to_json()
-    assert found.outputs == (OutputRecord("label-requests", b"q-1", request),)
-    assert [counted.name for counted in found.counts] == ["label_requests", "results"]
-    assert found.traffic == routed(1)
-
-
-def test_a_label_ends_the_request_and_gives_an_example() -> None:
-    found = follow(follow(NOTHING_KNOWN, routed(1)).state, feedback(1))
-    ending, example = found.outputs
-    assert ending == OutputRecord("label-requests", b"q-1", None)
-    assert (example.topic, example.key) == ("observations", b"photo")
-    assert json.loads(example.value or b"")["kind"] == "labelled"
-    assert [labeler for labeler, _ in found.agreement] == ["ada"]
-    assert found.traffic is None
-
-
 def test_fields_with_targets_are_counted_for_both_models() -> None:
     """Where the large answer was served, an example says what the small one gave in fields with targets alone."""
     target = {"target": PHOTO.target.model_copy(update={"fields": {"lens": 0.9}})}
@@ -68,28 +49,9 @@ def test_fields_with_targets_are_counted_for_both_models() -> None:
         assert json.loads(example.value or b"").get("small_per_field") == noted
 
 
-def test_catching_up_changes_the_state_alike_and_sends_nothing() -> None:
-    """Outputs and counts are held back; the labelers' counts are stored with the row."""
-    state = follow(NOTHING_KNOWN, routed(1)).state
-    live, held = follow(state, feedback(1)), follow(state, feedback(1), is_live=False)
-    assert (held.state, held.agreement) == (live.state, live.agreement)
-    assert (held.outputs, held.counts, held.traffic) == ((), (), None)
-
-
 def test_without_a_topic_of_requests_nobody_is_asked() -> None:
     joining = Joining({"photo": PHOTO}, JoinTopics("results", "feedback", "o", "d", None), MAX_RECORD_BYTES)
     assert follow(NOTHING_KNOWN, routed(1), joining=joining).outputs == ()
-
-
-def test_a_refused_label_gives_a_dead_letter_alone() -> None:
-    state = NOTHING_KNOWN
-    for number in range(MAX_LABELERS):
-        state = follow(state, feedback(1, labeler=f"labeler {number}")).state
-    found = follow(state, feedback(1, labeler="one more"))
-    assert found.state is state
-    assert topics_of(found) == ["dead-letters"]
-    assert found.counts == (("dead_letters", {"stage": "join", "reason": "too_many_labelers"}),)
-    assert follow(state, feedback(1, labeler="one more"), is_live=False).outputs == ()
 
 
 def test_a_conflicting_result_ends_the_request_and_is_told() -> None:
@@ -104,13 +66,6 @@ def test_a_conflicting_result_ends_the_request_and_is_told() -> None:
     assert (json.loads(example.value or b"")["retracted"], letter.topic) == (True, "dead-letters")
     late = follow(found.state, feedback(1))
     assert (late.outputs, late.agreement) == ((), ())
-
-
-def test_a_duplicate_changes_nothing_and_is_counted() -> None:
-    state = follow(NOTHING_KNOWN, feedback(1)).state
-    found = follow(state, feedback(1))
-    assert found.state is state
-    assert found.counts == (("join_notes", {"note": "duplicate_feedback"}),)
 
 
 @pytest.mark.parametrize(("by_broker", "is_live", "age_h"), [(False, True, 0), (False, False, 2), (True, True, 2)])

@@ -6,7 +6,6 @@ import sqlite3
 import stat
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import closing
-from datetime import datetime, timedelta
 from functools import partial
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -99,19 +98,6 @@ def test_a_commit_that_fails_leaves_neither_rows_nor_offsets(store: SqliteJoinSt
     assert (store.load(0, ["q-2"]), store.offsets()) == ({}, {SOURCE: 7})
 
 
-def test_rows_expire_by_age_then_above_the_bound_by_kind(store: SqliteJoinStore) -> None:
-    put(store, *range(1, 16))
-    store.commit({(0, "q-0"): StoredRow(asked(0), 0)}, {})
-    assert store.expire(3, ALL) == {
-        "feedback_without_result": 0,
-        "result_without_label": 0,
-        "joined": 5,
-        "requested_without_label": 1,
-    }
-    assert store.rows == 10
-    assert set(store.load(0, [f"q-{n}" for n in range(20)])) == {f"q-{n}" for n in range(6, 16)}
-
-
 def test_requests_leave_by_age_number_or_with_their_row(store: SqliteJoinStore) -> None:
     """They follow from the rows alone."""
     start_ms = to_ms(START)
@@ -170,17 +156,6 @@ def test_a_file_that_is_no_sound_store_is_set_aside(path: Path, write: Callable[
     assert is_set_aside(path)
     with opened(path) as store:
         assert (store.rows, store.offsets()) == (0, {})
-
-
-def test_another_format_sets_a_store_of_this_one_aside(
-    store: SqliteJoinStore, path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """A file says which format it has: rows that a release reads otherwise are never taken for its own."""
-    put(store, 1)
-    monkeypatch.setattr(sqlite_store, "_FORMAT", 99)
-    with opened(path) as later:
-        assert later.rows == 0
-    assert is_set_aside(path)
 
 
 def test_an_unreadable_row_sets_the_file_aside(store: SqliteJoinStore, path: Path) -> None:
@@ -261,17 +236,6 @@ def test_the_store_and_its_side_files_are_the_owners_alone(store: SqliteJoinStor
     assert modes == {path.name: 0o600, f"{path.name}-wal": 0o600, f"{path.name}-shm": 0o600}
 
 
-@pytest.mark.parametrize(("ahead", "arrived_at"), [(timedelta(days=12), None), (-timedelta(days=365), START)])
-def test_a_request_is_as_old_as_its_arrival(
-    store: SqliteJoinStore, ahead: timedelta, arrived_at: datetime | None
-) -> None:
-    """A router's clock ahead keeps no request open longer, and one behind closes none at once."""
-    result = take_result(NOTHING_KNOWN, routed(1, routed_at=START + ahead), RULES, arrived_at).state
-    store.commit({(0, "q-1"): StoredRow(result, to_ms(START))}, {})
-    assert store.overdue_requests([0], to_ms(START), 9) == []
-    assert len(store.overdue_requests([0], to_ms(START) + 1, 9)) == 1
-
-
 def test_each_kind_is_spared_a_tenth_of_the_bound(path: Path) -> None:
     with opened(path, RowBounds(100, 10**9)) as store:
         for name, made in MADE.items():
@@ -280,21 +244,6 @@ def test_each_kind_is_spared_a_tenth_of_the_bound(path: Path) -> None:
         store.commit({(0, f"more-{n}"): StoredRow(asked(n), 100 + n) for n in range(200)}, {})
         assert store.expire(0, ALL) == by_kind(0, 0, 10, 190)
         assert set(store.load(0, [f"joined-{n}" for n in range(60)])) == {f"joined-{n}" for n in range(50, 60)}
-
-
-def test_each_kind_is_spared_a_tenth_of_the_bytes(path: Path) -> None:
-    with opened(path, RowBounds(10**9, 10**9)) as store:
-        store.commit({(0, f"unasked-{n:02}"): StoredRow(unasked(n), n) for n in range(60)}, {})
-        one = store.row_bytes / 60
-        store.commit({(0, f"asked-{n}"): StoredRow(asked(n), 100 + n) for n in range(400)}, {})
-        bound = store.row_bytes // 2
-    with opened(path, RowBounds(10**9, bound)) as store:
-        gone = store.expire(0, ALL)
-        kept = 60 - gone["result_without_label"]
-        assert bound - 2 * one < store.row_bytes <= bound
-        assert bound / 10 - one <= kept * one <= bound / 10 + one
-        assert gone["requested_without_label"] > 0
-        assert len(store.load(0, [f"unasked-{n:02}" for n in range(60 - kept, 60)])) == kept
 
 
 def test_no_more_rows_leave_at_a_time_than_asked_for(store: SqliteJoinStore) -> None:

@@ -4,15 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from hypothesis import given
-from hypothesis import strategies as st
-
 from recalibrator.fit.data.traffic_window import COUNT, MIX, TrafficWindow
 from recalibrator.grid import Grid
 from recalibrator.join.traffic_counter import TrafficSummarizer
 from schemas.event import MAX_INTEGER
-from schemas.routed import ModelRun, QueryHandoff, RoutedEvent, TrialDecision
-from schemas.traffic import TrafficSummary, TrialTraffic
+from schemas.routed import ModelRun, QueryHandoff, RoutedEvent
+from schemas.traffic import TrafficSummary
 from tests.support.recalibrator_events import PHOTO, routed
 
 
@@ -33,21 +30,6 @@ def window_of(summary: TrafficSummary) -> TrafficWindow:
     window = TrafficWindow(Grid(summary.grid), 1_000)
     window.add(summary)
     return window
-
-
-def totals(*summaries: TrafficSummary | None) -> list[int]:
-    versions = [version for summary in summaries if summary is not None for version in summary.versions]
-    counts = [(one.queries, sum(one.count), sum(one.agreeing), one.labels_requested) for one in versions]
-    return [sum(column) for column in zip(*counts, strict=True)]
-
-
-@given(st.lists(st.integers(0, 10_000), max_size=20), st.data())
-def test_parts_add_up_to_the_whole(numbers: list[int], data: st.DataObject) -> None:
-    results = [routed(number) for number in numbers]
-    cut = data.draw(st.integers(0, len(results)))
-    whole = taken(results)
-    assert totals(taken(results[:cut]), taken(results[cut:])) == totals(whole)
-    assert (whole is None) == (not results)
 
 
 def test_a_summary_spans_its_queries_by_version_and_begins_anew() -> None:
@@ -83,17 +65,6 @@ def test_handoffs_are_counted_apart_from_each_other() -> None:
         for one in summary.versions
     ]
     assert found == [(None, 1, 0, 0, 0, 0), ("field@0.9", 5, 4, 1, 2, 1), ("token@0.8", 1, 0, 0, 0, 0)]
-
-
-def test_both_decisions_of_a_trial_are_counted() -> None:
-    both = [(True, True, True), (True, True, False), (True, False, False), (False, False, False), (False, False, False)]
-    told = (
-        TrialDecision(version=8, mode="canary", base_version=7, escalated=tried, base_escalated=base, acted=acted)
-        for tried, base, acted in both
-    )
-    decisions = [routed(0).decision.model_copy(update={"trial": one}) for one in (*told, None)]
-    found = summarized(routed(number, decision=one) for number, one in enumerate(decisions)).trials
-    assert found == (TrialTraffic(version=8, queries=5, escalated=3, base_escalated=2, agreeing=4, acted=1),)
 
 
 def test_tokens_are_counted_whatever_a_server_says() -> None:
