@@ -31,9 +31,6 @@ def test_the_page_blamed_the_fit_while_kafka_was_away(silenced: Api) -> None:
     assert (said["kind"], said["severity"], said["since"]) == ("kafka", "bad", "2026-01-01T00:00:00Z")
     assert said["act"] == "Look at the broker; do not restart routers or recalibrator."
     assert "Start the" not in page
-
-
-def test_the_last_contact_is_scraped(silenced: Api) -> None:
     assert "ucci_kafka_contact_timestamp_seconds 1.7672256e+09" in silenced.client.get("/metrics").text
 
 

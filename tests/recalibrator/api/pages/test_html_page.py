@@ -4,13 +4,11 @@ from __future__ import annotations
 
 import re
 from datetime import timedelta
-from itertools import product
 from pathlib import Path
 from typing import Any, get_args
 
 import pytest
 
-import recalibrator.api.pages
 from recalibrator.api.pages.html_page import ACTIONS
 from schemas.calibration import Evidence
 from schemas.command import Action
@@ -24,44 +22,13 @@ from schemas.status import (
     VersionInUse,
     WorkloadState,
 )
-from tests.support.api import KEY, WORKLOAD, Api, make_api, plain_status
+from tests.support.api import WORKLOAD, Api, make_api, plain_status
 from tests.support.page_scenes import SCENES, filled
 from tests.support.versions import sealed_version
 from tests.support.workload_statuses import BEGAN, NOW
 from tests.support.workload_statuses import recalibrator as recalibrator_status
 
-PACKAGE = Path(recalibrator.api.pages.__file__).parent
-CSS = (PACKAGE / "static" / "page.css").read_text(encoding="utf-8")
 GLOSSARY = Path(__file__).parents[4] / "docs" / "glossary.md"
-#: Of text (WCAG 2.2, success criterion 1.4.3).
-LEAST_CONTRAST = 4.5
-
-TEXT = ("ink", "muted", "main", "second", "goal", "good", "warn", "bad", "calm")
-PAPER = ("card", "paper", "tint")
-
-
-def palettes() -> list[dict[str, str]]:
-    """The light and the dark palette."""
-    blocks = re.findall(r":root \{([^}]*)\}", CSS)
-    return [dict(re.findall(r"--(\w+): (#[0-9a-f]{6})", block)) for block in blocks]
-
-
-def luminance(colour: str) -> float:
-    """Relative luminance (WCAG 2.2)."""
-    parts = [int(colour[place : place + 2], 16) / 255.0 for place in (1, 3, 5)]
-    red, green, blue = (p / 12.92 if p <= 0.04045 else ((p + 0.055) / 1.055) ** 2.4 for p in parts)
-    return 0.2126 * red + 0.7152 * green + 0.0722 * blue
-
-
-def test_every_text_colour_can_be_read_on_every_ground() -> None:
-    """And both palettes name all colours of the style sheet."""
-    for palette in palettes():
-        assert set(re.findall(r"var\(--(\w+)\)", CSS)) <= set(palette) | {"v", "t"}
-        for text, paper in product(TEXT, PAPER):
-            light, dark = sorted((luminance(palette[text]), luminance(palette[paper])), reverse=True)
-            assert (light + 0.05) / (dark + 0.05) >= LEAST_CONTRAST, (text, paper)
-    light_palette, dark_palette = palettes()
-    assert set(light_palette) == set(dark_palette)
 
 
 def test_states_and_acts_are_in_the_glossary() -> None:
@@ -72,32 +39,6 @@ def test_states_and_acts_are_in_the_glossary() -> None:
         assert f"`{state}`" in glossary, state
     known = {word.strip() for row in re.findall(r"^\| (.*?) \|", glossary, re.MULTILINE) for word in row.split(",")}
     assert {title.lower() for title, _ in ACTIONS.values()} <= known
-
-
-@pytest.mark.parametrize("path", ["/", f"/workloads/{WORKLOAD}", f"/confirm?workload={WORKLOAD}&action=pause"])
-def test_the_structure_names_everything_once(path: str) -> None:
-    """What a screen reader relies on: no id twice, every input has a label, and every drawing has words."""
-    api = make_api(api_keys={"boss": {"key": KEY, "scopes": ["read", "admin"]}})
-    page = api.client.get(path, headers={"X-Api-Key": KEY}).text
-    ids = re.findall(r'\sid="([^"]*)"', page)
-    inputs = re.findall(r'<input(?![^>]*type="hidden")[^>]*>', page)
-    labelled = set(re.findall(r'<label[^>]*\sfor="([^"]*)"', page))
-
-    assert len(ids) == len(set(ids))
-    assert set(re.findall(r'aria-labelledby="([^"]*)"', page)) <= set(ids)
-    assert {"".join(re.findall(r'\sid="([^"]*)"', one)) for one in inputs} <= labelled
-    assert page.count("<h1") == 1
-    assert not re.search("<svg(?![^>]*aria-label)", page)
-
-
-def test_several_workloads_are_listed_and_each_has_its_page() -> None:
-    api = make_api(workloads=("photo", "video & more"))
-    overview = api.client.get("/").text
-
-    assert overview.count("<svg ") == 0
-    assert '<a href="/workloads/video%20%26%20more">video &amp; more</a>' in overview
-    assert "video &amp; more</h1>" in api.client.get("/workloads/video%20%26%20more").text
-    assert api.client.get("/workloads/other").status_code == 404
 
 
 def changed(scene: str, **update: Any) -> Api:
@@ -220,11 +161,3 @@ def test_after_an_act_the_page_says_what_was_asked_for() -> None:
     assert (answer.status_code, "Asked for: pause" in answer.text) == (200, True)
     assert "Asked for" not in page
     assert "<script>" not in page
-
-
-def test_style_and_script_come_from_here_with_a_tag() -> None:
-    api = make_api()
-    for path, kind in (("/page.css", "text/css"), ("/page.js", "text/javascript")):
-        answer = api.client.get(path)
-        assert answer.headers["content-type"].startswith(kind)
-        assert api.client.get(path, headers={"If-None-Match": answer.headers["etag"]}).status_code == 304

@@ -29,35 +29,20 @@ def version(number: int, **details: Any) -> CalibrationVersion:
 
 
 def test_after_a_restart_versions_stand_in_for_old_statuses() -> None:
-    history = History()
+    """With their 95 % interval where they tell it; where there are statuses, versions add no points."""
+    history, wide = History(), Interval(estimate=0.905, lower=0.88, upper=0.93)
     # What a compacted topic still holds: every version, but only the last status.
-    for number in range(1, 6):
-        history.add_version(version(number), START + timedelta(hours=number))
-    history.add_status(status(6 * 3_600))
+    for number, details in ((1, {"micro_f1_95": wide.model_dump()}), (2, {})):
+        history.add_version(version(number, **details), START + timedelta(hours=number))
+    history.add_status(status(3 * 3_600))
+    history.add_version(version(8), START + timedelta(hours=4))
+    history.add_status(status(5 * 3_600))
     points = history.points()
 
-    assert [point.source for point in points] == ["version"] * 5 + ["status"]
-    assert [point.version for point in points] == [1, 2, 3, 4, 5, 7]
-    assert points[0].at == START + timedelta(hours=1)
-    assert points[0].drift == "suspected"
-
-
-def test_where_there_are_statuses_versions_add_no_points() -> None:
-    history = History()
-    history.add_status(status(0))
-    history.add_version(version(8), START + timedelta(seconds=5))
-    history.add_status(status(10))
-
-    assert [point.source for point in history.points()] == ["status", "status"]
-
-
-def test_a_version_is_drawn_with_its_95_percent_interval() -> None:
-    history = History()
-    wide = Interval(estimate=0.905, lower=0.88, upper=0.93)
-    history.add_version(version(1, micro_f1_95=wide.model_dump()), START)
-    history.add_version(version(2), START + timedelta(seconds=1))
-
-    assert [point.micro_f1 for point in history.points()] == [wide, NARROW]
+    assert [point.source for point in points] == ["version"] * 2 + ["status"] * 2
+    assert [point.version for point in points] == [1, 2, 7, 7]
+    assert (points[0].at, points[0].drift) == (START + timedelta(hours=1), "suspected")
+    assert [point.micro_f1 for point in points[:2]] == [wide, NARROW]
 
 
 @given(moments=st.lists(st.integers(0, 10_000), max_size=60), numbers=st.lists(st.integers(0, 10_000), max_size=60))
@@ -75,19 +60,6 @@ def test_points_are_in_order_whatever_comes(moments: list[int], numbers: list[in
     ]
 
 
-def test_both_sources_stay_bounded() -> None:
-    history = History()
-    for number in range(1, 3 * MAX_POINTS):
-        history.add_version(version(1).model_copy(update={"version": number}), START + timedelta(seconds=number))
-    for second in range(3 * MAX_POINTS, 6 * MAX_POINTS):
-        history.add_status(status(second))
-    points = history.points()
-
-    assert len(points) <= 2 * MAX_POINTS
-    assert points[-1].at == START + timedelta(seconds=6 * MAX_POINTS - 1)
-    assert points[0].at == START + timedelta(seconds=1)
-
-
 def served(queries: int, **counts: float) -> dict[str, Any]:
     """The details of a status after so many queries, all answered by the small model but for these."""
     others = {"large": 0, "degraded": 0, "small_calls": queries, "large_calls": 0}
@@ -96,14 +68,19 @@ def served(queries: int, **counts: float) -> dict[str, Any]:
 
 
 def test_every_range_of_a_week_has_its_points() -> None:
-    """A status every 20 s for 8 days: each range that the page offers still has a line to draw."""
+    """A status every 20 s for 8 days, after as many versions: each range that the page offers has a line to draw."""
     history = History()
+    for number in range(1, 3 * MAX_POINTS):
+        history.add_version(
+            version(1).model_copy(update={"version": number}), START + timedelta(seconds=number - 10_000)
+        )
     for second in range(0, 8 * 86_400, 20):
         history.add_status(status(second))
     points = history.points()
     latest = points[-1].at
 
-    assert len(points) <= MAX_POINTS
+    assert len(points) <= 2 * MAX_POINTS
+    assert points[0].at == START - timedelta(seconds=9_999)
     for hours in (1, 6, 24, 7 * 24):
         assert len(since(points, latest - timedelta(hours=hours))) >= 100, hours
 

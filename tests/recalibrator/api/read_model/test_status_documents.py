@@ -9,20 +9,12 @@ import pytest
 
 from recalibrator.api.read_model.status_documents import GONE_AFTER
 from recalibrator.headlines.facts import SILENT_AFTER
-from schemas.calibration import CalibrationMap, Evidence, Interval
 from schemas.status import LabelerStatus, ModelHealth, StageStatus, TopicLag, VersionInUse, WorkloadStatus
 from tests.support.api import START, WORKLOAD, Api, make_api, plain_router, plain_status
 from tests.support.versions import sealed_version
 from tests.support.workload_statuses import recalibrator
 
 URL = f"/v1/status/{WORKLOAD}"
-
-
-def publish(api: Api, number: int, threshold: float, parent: int | None) -> None:
-    knots = CalibrationMap(uncertainty=(0.1, 0.9), error_probability=(0.05, 0.4 + 0.1 * number))
-    evidence = Evidence(trigger="threshold_moved", micro_f1=Interval(estimate=0.91, lower=0.9, upper=0.92))
-    content = {"version": number, "uncertainty_threshold": threshold, "parent_version": parent}
-    api.tell(sealed_version(workload=WORKLOAD, created_at=START, map=knots, evidence=evidence, **content))
 
 
 def tell_router(api: Api, name: str, *, silent_for: timedelta = timedelta()) -> None:
@@ -41,29 +33,9 @@ def tell_recalibrator(api: Api, name: str, *labelers: LabelerStatus, silent_for:
 @pytest.fixture
 def api() -> Api:
     api = make_api()
-    publish(api, 1, 0.3, None)
-    publish(api, 2, 0.4, 1)
-    api.tell(plain_status(calibration_version=2, lag={"observations": 3}))
+    version = sealed_version(workload=WORKLOAD, version=2, created_at=START)
+    api.tell(version, plain_status(calibration_version=2, lag={"observations": 3}))
     return api
-
-
-def test_the_version_in_force_comes_with_why_and_what_it_changed(api: Api) -> None:
-    version = api.client.get(URL).json()["version"]
-
-    assert (version["version"], version["trigger"], version["parent_version"]) == (2, "threshold_moved", 1)
-    assert version["changed"]["uncertainty_threshold"] == [0.3, 0.4]
-    assert any(name.startswith("error_probability at u") for name in version["changed"])
-    assert "micro_f1" not in version["changed"]
-
-
-def test_lag_is_told_in_records_and_seconds_of_every_topic(api: Api) -> None:
-    tell_router(api, "router-0")
-    tell_recalibrator(api, "recalibrator-0/join")
-    lag = api.client.get(URL).json()["lag"]
-
-    assert lag["observations"] == 3
-    assert lag["records"] == {"queries": 5, "results": 7}
-    assert lag["seconds"] == {"queries": 2.5, "results": 1.5}
 
 
 def test_routers_come_with_version_and_model_health(api: Api) -> None:
@@ -80,7 +52,9 @@ def test_routers_come_with_version_and_model_health(api: Api) -> None:
         ("router-1", 2, True, False),
     ]
     assert listed[0]["models"]["small"]["latency_s"] == {"p50": 0.1}
-    assert document["lag"]["records"]["queries"] == 5
+    assert document["lag"]["observations"] == 3
+    assert document["lag"]["records"] == {"queries": 5, "results": 7}
+    assert document["lag"]["seconds"] == {"queries": 2.5, "results": 1.5}
     assert len(api.client.get("/v1/status").json()["routers"]) == 3
 
 
@@ -104,11 +78,3 @@ def test_labelers_are_summed_over_the_joins_that_are_alive(api: Api) -> None:
 
     assert [(one["labeler"], one["labels"]) for one in listed] == [("bob", 9), ("ann", 8)]
     assert (listed[1]["compared"], listed[1]["agreeing"]) == (2, 1)
-
-
-def test_dead_letters_are_told_by_reason(api: Api) -> None:
-    headers = {"dlq.stage": b"route", "dlq.reason": b"not_json", "dlq.error": b"<b>bad</b>"}
-    api.letters.take(b"q", b"{", headers, int(START.timestamp() * 1_000))
-
-    assert api.client.get(URL).json()["dead_letters"]["by_reason"][0]["reason"] == "not_json"
-    assert "&lt;b&gt;bad&lt;/b&gt;" in api.client.get("/").text
