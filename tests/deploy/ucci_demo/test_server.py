@@ -65,28 +65,6 @@ def prompt_of(text: str) -> str:
     return PROMPT.replace("{text}", text)
 
 
-async def test_a_remembered_and_a_computed_answer_are_the_same_reply() -> None:
-    prompt = prompt_of(RECORDED)
-    async with serving(Memo.of("small")) as (client, _), serving() as (live, _):
-        (_, remembered), (_, computed) = await client.post(prompt=prompt), await live.post(prompt=prompt)
-        assert await generated(client) == 0
-    first, second = (document["choices"][0]["logprobs"] for document in (remembered, computed))
-    np.testing.assert_allclose(first["token_logprobs"], second["token_logprobs"], atol=1e-4)
-    assert_alike(remembered, computed)
-
-
-async def test_chat_answers_as_completions_do() -> None:
-    async with serving() as (client, _):
-        _, completed = await client.post()
-        messages = [{"role": "user", "content": prompt_of(NEW)}]
-        chat = {"model": "tiny", "messages": messages, "temperature": 0, "logprobs": True, "top_logprobs": 2}
-        _, chatted = await client.post("/v1/chat/completions", chat | {"return_tokens_as_token_ids": True})
-    assert chatted["choices"][0]["message"]["content"] == completed["choices"][0]["text"]
-    assert chatted["usage"] == completed["usage"]
-    tokens = [entry["token"] for entry in chatted["choices"][0]["logprobs"]["content"]]
-    assert tokens == completed["choices"][0]["logprobs"]["tokens"]
-
-
 UNSUPPORTED = {"type": "json_schema", "json_schema": {"schema": {}}}
 
 
@@ -181,35 +159,19 @@ def asking(path: str, prompt: str, role: str) -> dict[str, Any]:
     return asked | {"prompt": prompt, "logprobs": 2}
 
 
-@pytest.mark.parametrize("path", ["/v1/completions", "/v1/chat/completions"])
-@pytest.mark.parametrize("text", [RECORDED, NEW], ids=["recorded", "new"])
-async def test_a_stream_says_token_by_token_what_the_reply_says(path: str, text: str) -> None:
-    """Remembered answers and computed ones stream alike, in both protocols."""
-    is_chat, body = "chat" in path, asking(path, prompt_of(text), "user")
-    async with serving(Memo.of("small")) as (client, _):
-        _, whole = await client.post(path, body)
-        *documents, last = await events(client, path, body | {"stream_options": {"include_usage": True}})
-    (choice,), said = whole["choices"], [document["choices"][0] for document in documents]
-    texts = [one["delta"]["content"] if is_chat else one["text"] for one in said]
-    assert "".join(texts) == (choice["message"]["content"] if is_chat else choice["text"])
-    assert last["usage"] == whole["usage"]
-    assert [one["finish_reason"] for one in said] == [None] * (len(said) - 1) + ["stop"]
-    key = "content" if is_chat else "top_logprobs"
-    assert [one["logprobs"][key][0] for one in said] == choice["logprobs"][key]
-
-
 def begun_answers() -> dict[str, str]:
-    """Return the recorded prompt with beginnings of its answer: as the model wrote it, and otherwise."""
+    """Return the recorded prompt with beginnings of its answer: none, as the model wrote it, and otherwise."""
     memo, prompt = Memo.of("small"), prompt_of(RECORDED)
     assert memo is not None
     recorded = memo.find(prompt)
     assert recorded is not None
     answer = [token.token_id for token in recorded]
     first, most = (checkpoint("small").decode(answer[:count]) for count in (3, len(answer) - 1))
-    return {"first tokens": prompt + first, "all but its end": prompt + most, "another one": prompt + ' {"iso": "1'}
+    begun = {"none": "", "first tokens": first, "all but its end": most, "another one": ' {"iso": "1'}
+    return {name: prompt + beginning for name, beginning in begun.items()}
 
 
-@pytest.mark.parametrize("begun", ["first tokens", "all but its end", "another one"])
+@pytest.mark.parametrize("begun", ["none", "first tokens", "all but its end", "another one"])
 @pytest.mark.parametrize("path", ["/v1/completions", "/v1/chat/completions"])
 async def test_a_recorded_answer_is_gone_on_with_as_if_computed(path: str, begun: str) -> None:
     """Whole and streamed, token by token with the alternatives; what no recording begins with is computed."""
