@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import hashlib
 import re
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
 
+from tests.support.broker import DEADLINE_S
 from tests.support.commands import program
 from tests.support.label_studio_server import LABEL_STUDIO_VERSION
 from tests.support.phoenix_server import VERSION as PHOENIX_VERSION
@@ -18,6 +21,7 @@ from ucci_stream.local.side_environment import LOCKS, VLLM_VERSION
 _MAVEN = """
 for word; do case "$word" in -DoutputDirectory=*) jars="${word#*=}";; -DincludeScope=*) scope="${word#*=}";; esac; done
 case "$scope" in compile|provided|runtime|system|test) ;; *) echo "Invalid Scope: $scope"; exit 1;; esac
+echo x >> "$UCCI_CACHE_DIR/calls"
 mkdir -p "$jars" && touch "$jars/kafka.jar"
 """
 
@@ -38,10 +42,24 @@ def pin(folder: Path, monkeypatch: pytest.MonkeyPatch, *lines: str) -> None:
     monkeypatch.setattr(kafka_install, "JAR_DIGESTS", folder / "digests")
 
 
-@pytest.mark.usefixtures("cache")
-def test_maven_copies_the_runtime_scope() -> None:
+def test_two_processes_fetch_the_jars_once(cache: Path, tmp_path: Path) -> None:
     """Maven refuses a scope that it does not know; the jars then never arrive on a fresh machine."""
-    assert [path.name for path in kafka_jars().iterdir()] == ["kafka.jar"]
+    code = (
+        "import sys; from pathlib import Path; from ucci_stream.local import kafka_install; "
+        "kafka_install.JAR_DIGESTS = Path(sys.argv[1]); kafka_install.kafka_jars()"
+    )
+    argv = [sys.executable, "-c", code, str(tmp_path / "digests")]
+    children = [subprocess.Popen(argv) for _ in range(3)]
+    assert [child.wait(DEADLINE_S) for child in children] == [0, 0, 0]
+    assert (cache / "calls").read_text(encoding="utf-8") == "x\n"
+    assert [path.name for path in (cache / "kafka-4.1.1").iterdir()] == ["kafka.jar"]
+
+
+def test_a_failed_fetch_leaves_no_half_filled_folder(cache: Path, tmp_path: Path) -> None:
+    program(tmp_path / "bin" / "mvn", "echo '[ERROR] no route to host'; exit 1")
+    with pytest.raises(BrokerUnavailable, match=r"Maven could not fetch Kafka's jars: .*no route to host"):
+        kafka_jars()
+    assert [entry.name for entry in cache.iterdir()] == [".kafka-4.1.1.lock"]
 
 
 @pytest.mark.parametrize(

@@ -81,3 +81,15 @@ def test_signalled_parent_leaves_no_process_behind(tmp_path: Path, pipe: Path, n
         parent.send_signal(number)
         assert parent.wait() == 128 + number
         assert worker.read() == ""
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="only Linux ends a child whose parent was killed")
+def test_a_killed_parent_takes_its_child_along(tmp_path: Path, pipe: Path) -> None:
+    """A broker that outlived the process that started it kept its port and its folder."""
+    worker_alone = ("sh", "-c", 'exec > "$0"; echo up; exec sleep 600', str(pipe))
+    parent = subprocess.Popen([sys.executable, "-c", _PARENT, str(tmp_path / "log"), *worker_alone])
+    with pipe.open() as worker:
+        assert worker.readline() == "up\n"
+        parent.kill()
+        assert parent.wait() == -signal.SIGKILL
+        assert worker.read() == ""
