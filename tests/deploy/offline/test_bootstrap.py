@@ -7,10 +7,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
-from schemas.calibration import CalibrationMap
 from schemas.errors import DecodeError
 from tests.support.cascade_stream import START, example, settings, typo_world
 from ucci_stream.offline.bootstrap import bootstrap_events, read_router_file, replay
@@ -76,25 +73,6 @@ def test_a_hostile_line_is_a_traceback(tmp_path: Path, line: bytes) -> None:
         list(replay(settings(), path))
     assert str(caught.value).isprintable()
     assert len(str(caught.value)) < 500 + len(str(path))
-
-
-@st.composite
-def maps(draw: st.DrawFn) -> CalibrationMap:
-    size = draw(st.integers(1, 12))
-    unit = st.floats(0.0, 1.0, width=32)
-    xs = sorted(draw(st.lists(unit, min_size=size, max_size=size, unique=True)))
-    ys = sorted(draw(st.lists(unit, min_size=size, max_size=size)))
-    return CalibrationMap(uncertainty=tuple(xs), error_probability=tuple(ys))
-
-
-@given(maps(), st.floats(0.0, 1.0), st.lists(st.floats(0.0, 1.0), min_size=1, max_size=20))
-def test_the_threshold_on_u_keeps_what_theta_keeps(g: CalibrationMap, theta: float, us: list[float]) -> None:
-    threshold = g.inverse(theta)
-    p = np.interp(us, g.uncertainty, g.error_probability)
-    for u, escalated_by_theta in zip(us, p > theta, strict=True):
-        # Interpolation rounds: only within one part in 1e12 of theta may the two rules differ.
-        if abs(float(np.interp(u, g.uncertainty, g.error_probability)) - theta) > 1e-12:
-            assert (u > threshold) == escalated_by_theta
 
 
 def test_a_file_written_by_the_package_decides_alike(tmp_path: Path) -> None:

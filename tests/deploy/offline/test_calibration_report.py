@@ -29,14 +29,6 @@ def said(target: dict[str, Any]) -> tuple[str, list[str], dict[str, Any]]:
     return sentence(promise), [str(one.target) for one in others], promise.as_json()
 
 
-def test_a_micro_f1_alone_is_reported_as_ever() -> None:
-    text, others, as_json = said({"micro_f1": 0.93})
-    assert text.startswith("at target .93: escalate ")
-    assert others == [f"micro-F1 {target:g}" for target in (0.91, 0.92, 0.93, 0.94, 0.95)]
-    assert as_json["target"] == 0.93
-    assert "promised" not in as_json
-
-
 def test_a_cap_says_what_it_costs() -> None:
     text, others, as_json = said({"micro_f1": 0.95, "max_escalation": 0.2})
     assert text.startswith("at target micro-F1 0.95, with at most 20% escalated: escalate ")
