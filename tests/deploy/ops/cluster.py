@@ -12,7 +12,6 @@ import os
 import secrets
 import ssl
 import subprocess
-import time
 import urllib.error
 import urllib.request
 from collections.abc import Callable, Iterator, Mapping
@@ -23,6 +22,7 @@ from typing import Any
 
 from tests.deploy.ops.manifests import Manifest
 from tests.deploy.ops.operators import go_module, run
+from tests.support.waiting import wait_until
 from ucci_stream.local.kafka_node import pick_port
 from ucci_stream.local.processes import ChildProcess
 from ucci_stream.local.side_environment import cache_directory
@@ -49,7 +49,6 @@ _CONTROLLERS = (
     "serviceaccount-controller",
     "statefulset-controller",
 )
-_POLL_S = 0.2
 
 
 # --- the programs ---
@@ -167,13 +166,8 @@ class Cluster:
     def await_objects(
         self, namespace: str, kinds: str, holds: Callable[[list[Manifest]], bool], what: str
     ) -> list[Manifest]:
-        """Return the objects of some kinds once they are as wanted; raise with what they are where that never comes."""
-        until_s = time.monotonic() + START_S
-        while not holds(found := self.get(namespace, kinds)):
-            names = [f"{one['kind']} {one['metadata']['name']} {one.get('status')}" for one in found]
-            assert time.monotonic() < until_s, f"not within {START_S:.0f} s: {what}; there are {names}"
-            time.sleep(_POLL_S)
-        return found
+        """Return the objects of some kinds once they are as wanted."""
+        return wait_until(lambda: self.get(namespace, kinds), what, holds, within_s=START_S)
 
 
 @contextmanager
@@ -258,15 +252,13 @@ def _kubeconfig(api: Api) -> Mapping[str, Any]:
 
 def _await(asked: Callable[[], object], process: ChildProcess) -> None:
     """Block until a request is answered; raise when the process ends, or does not answer in time."""
-    until_s = time.monotonic() + START_S
-    while True:
+
+    def refusal() -> str:
         try:
             asked()
         except (OSError, ApiError) as refused:  # the file of the authority is written by the server, too
             process.require_alive()
-            if time.monotonic() > until_s:
-                late = f"{process.name}: {refused} after {START_S:.0f} s\n{process.tail()}"
-                raise AssertionError(late) from None
-        else:
-            return
-        time.sleep(_POLL_S)
+            return repr(refused)
+        return ""
+
+    wait_until(refusal, f"{process.name} answers", lambda refused: not refused, within_s=START_S)

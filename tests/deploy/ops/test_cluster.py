@@ -119,30 +119,7 @@ def test_server_refuses_a_field_that_it_does_not_know(running: Cluster, namespac
             created_dry(running, namespace, text.replace(known, wrong, 1))
 
 
-def test_release_with_every_option_is_installed(running: Cluster, namespace: str, tmp_path: Path) -> None:
-    gateway = {"enabled": True, "autoscaling": {"enabled": True}}
-    release(running, namespace, "demo", values("strimzi-scram.yaml", gateway=gateway), tmp_path)
-    found = state(running, namespace)
-    kinds = {"Deployment", "PodDisruptionBudget", "HorizontalPodAutoscaler", "NetworkPolicy"}
-    assert {kind for kind, _ in found} >= {"StatefulSet", "Ingress", *kinds, *KINDS}
-    of_gateway = {kind for kind, name in found if name == "demo-ucci-stream-gateway"}
-    assert of_gateway == {"Service", "ServiceMonitor", *kinds}
-
-
 # --- releases ---
-
-
-def test_installed_release_makes_its_pods(running: Cluster, namespace: str, tmp_path: Path) -> None:
-    release(running, namespace, "ucci", values(), tmp_path)
-    (shown,) = json.loads(running.helm("list", "-n", namespace, "-o", "json"))
-    assert (shown["name"], shown["status"]) == ("ucci", "deployed")
-    made = {one["metadata"]["name"] for one in with_pods(running, namespace, 6)}
-    assert {name for name in made if "-api-" not in name} == {
-        f"ucci-ucci-stream-{name}" for name in ("router-0", "router-1", "join-0", "fit-0")
-    }
-    assert {one["status"]["phase"] for one in running.get(namespace, "pods")} == {"Pending"}
-    claims = {one["metadata"]["name"] for one in running.get(namespace, "pvc")}
-    assert claims == {"state-ucci-ucci-stream-join-0", "state-ucci-ucci-stream-fit-0"}
 
 
 def test_second_release_has_all_its_own(running: Cluster, namespace: str, tmp_path: Path) -> None:
@@ -193,15 +170,6 @@ def test_upgrade_changes_what_it_should_and_is_rolled_back(
     assert state(running, namespace) == before
     (last,) = json.loads(running.helm("history", "ucci", "-n", namespace, "--max", "1", "-o", "json"))
     assert (last["revision"], last["description"]) == (3, "Rollback to 1")
-
-
-def test_misspelt_value_is_refused_and_changes_nothing(running: Cluster, namespace: str, tmp_path: Path) -> None:
-    release(running, namespace, "ucci", values(), tmp_path)
-    before = state(running, namespace)
-    with pytest.raises(CommandFailedError, match=r"(?s)router.*'replica' not allowed"):
-        release(running, namespace, "ucci", values(router={"replica": 3}), tmp_path)
-    assert state(running, namespace) == before
-    assert len(json.loads(running.helm("history", "ucci", "-n", namespace, "-o", "json"))) == 1
 
 
 def test_restart_of_the_page_reaches_every_workload(running: Cluster, namespace: str, tmp_path: Path) -> None:
