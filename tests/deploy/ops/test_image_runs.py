@@ -14,16 +14,18 @@ from collections.abc import AsyncIterator, Iterator, Mapping
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass, field
 from functools import partial
+from itertools import islice
 from pathlib import Path
 from typing import Any
 
 import pytest
-from aiohttp import ClientError, ClientSession, ClientTimeout
 
 from schemas.routed import QueryEvent, RoutedEvent
 from tests.deploy.ops.operators import run
-from tests.support.broker import follow, produce
+from tests.support.broker import coming, produce, read_all
+from tests.support.probes import asked
 from tests.support.routers import value_of
+from tests.support.waiting import eventually
 from tools.ops import image
 from ucci_demo.model_server import PROMPT
 from ucci_stream.local.kafka_node import LocalBroker, pick_port
@@ -74,9 +76,6 @@ class Container:
     def start(self) -> None:
         call(*self.command("--detach"))
 
-    def once(self) -> str:
-        return call(*self.command("--rm"))
-
     def stop(self) -> int:
         """Send SIGTERM, SIGKILL after the grace period; return the exit code, 137 if it came to that."""
         call(self.engine, "stop", "--time", str(GRACE_S), self.name)
@@ -94,24 +93,18 @@ class Container:
 @asynccontextmanager
 async def running(container: Container, port: int, path: str = "/readyz") -> AsyncIterator[Container]:
     """Start a container and wait until it is ready."""
+
+    def is_ready() -> bool:
+        state = call(container.engine, "inspect", "--format", "{{.State.Status}}", container.name).strip()
+        assert state == "running", container.logs()[-3:]
+        return asked(f"http://127.0.0.1:{port}{path}")[0] == 200
+
     container.start()
     try:
-        async with ClientSession(timeout=ClientTimeout(total=5.0)) as session, asyncio.timeout(DEADLINE_S):
-            while not await _is_ready(session, f"http://127.0.0.1:{port}{path}"):
-                state = call(container.engine, "inspect", "--format", "{{.State.Status}}", container.name).strip()
-                assert state == "running", container.logs()[-3:]
-                await asyncio.sleep(0.2)
+        await eventually(is_ready, within_s=DEADLINE_S)
         yield container
     finally:
         container.remove()
-
-
-async def _is_ready(session: ClientSession, url: str) -> bool:
-    try:
-        async with session.get(url) as answer:
-            return answer.status == 200
-    except (ClientError, TimeoutError):
-        return False
 
 
 def write_config(path: Path, bootstrap: str, prefix: str, ports: Mapping[str, int]) -> Path:
@@ -150,11 +143,12 @@ async def test_images_answer_queries_and_drain(
     """Stopped with queries in flight, a router ends by itself within the grace period; its successor does the rest."""
     ports = {name: pick_port() for name in ("small", "large", "router", "api")}
     config = write_config(tmp_path / "ucci.toml", broker.bootstrap, topic_prefix, ports)
-    Container(engine, "ucci-stream", ("topics", "create", "--config", "/etc/ucci/ucci.toml"), config).once()
+    create = Container(engine, "ucci-stream", ("topics", "create", "--config", "/etc/ucci/ucci.toml"), config)
+    call(*create.command("--rm"))
     router = Container(engine, "stream-router", (), config, {"UCCI_ROUTER__HTTP_PORT": str(ports["router"])})
     api = {"UCCI_RECALIBRATOR__HTTP_PORT": str(ports["api"])}
     recalibrator = Container(engine, "recalibrator", (), config, api, (f"{volume}:/var/lib/ucci",))
-    results = await asyncio.to_thread(follow, broker.bootstrap, f"{topic_prefix}.results")
+    results = f"{topic_prefix}.results"
     wanted = {f"q{number}" for number in range(QUERIES)}
     async with AsyncExitStack() as stack:
         for role in ("small", "large"):
@@ -163,27 +157,17 @@ async def test_images_answer_queries_and_drain(
         await stack.enter_async_context(running(router, ports["router"]))
         sent = [(name, QueryEvent(query_id=name, text=f"canon 5d {name}").to_json()) for name in sorted(wanted)]
         await asyncio.to_thread(produce, broker.bootstrap, f"{topic_prefix}.queries", sent)
-        answered = await _answered(results, 1)
+        await asyncio.to_thread(next, coming(broker.bootstrap, results))
         assert await asyncio.to_thread(router.stop) == 0
         assert [line["event"] for line in router.logs() if line["event"] == "ended"] == ["ended"]
         # Under the same name, and nothing is answered twice.
         successor = Container(engine, "stream-router", (), config, router.environ)
         await stack.enter_async_context(running(successor, ports["router"]))
-        answered += await _answered(results, QUERIES - len(answered))
-        assert sorted(answered) == sorted(wanted)
+        await asyncio.to_thread(list, islice(coming(broker.bootstrap, results), QUERIES))
         assert await asyncio.to_thread(recalibrator.stop) == 0
         assert await asyncio.to_thread(successor.stop) == 0
-    results.close()
-
-
-async def _answered(results: Any, count: int) -> list[str]:
-    """Return the ids of the next results, at least so many."""
-    found: list[str] = []
-    async with asyncio.timeout(DEADLINE_S):
-        while len(found) < count:
-            messages = await asyncio.to_thread(results.consume, 500, 0.2)
-            found += [RoutedEvent.from_json(value_of(one)).query_id for one in messages if one.error() is None]
-    return found
+    answered = [RoutedEvent.from_json(value_of(one)).query_id for one in read_all(broker.bootstrap, results)]
+    assert sorted(answered) == sorted(wanted)
 
 
 def inside(engine: str, target: str, *argv: str) -> str:
@@ -205,13 +189,8 @@ def test_image_runs_as_nobody_and_holds_no_compiler(engine: str, target: str) ->
 
 
 @pytest.mark.parametrize("command", ["stream-router", "recalibrator", "ucci-stream"])
-def test_command_of_an_image_says_its_version(engine: str, command: str) -> None:
+def test_image_says_what_it_is(engine: str, command: str) -> None:
     assert inside(engine, command, command, "--version") == f"{command} {image.version()}"
-
-
-def test_image_says_what_it_is(engine: str) -> None:
-    found = call(engine, "inspect", "--format", "{{json .Config.Labels}}", image.reference("stream-router"))
-    version, title, revision = (
-        json.loads(found)[f"org.opencontainers.image.{name}"] for name in ("version", "title", "revision")
-    )
-    assert (version, title, len(revision)) == (image.version(), "stream-router", 40)
+    found = json.loads(call(engine, "inspect", "--format", "{{json .Config.Labels}}", image.reference(command)))
+    version, title, revision = (found[f"org.opencontainers.image.{name}"] for name in ("version", "title", "revision"))
+    assert (version, title, len(revision)) == (image.version(), command, 40)
