@@ -66,31 +66,7 @@ def ids(document: dict[str, Any]) -> list[str]:
 
 
 async def test_replica_and_command_list_requests_until_labelled(stack: Stack) -> None:
-    now = datetime.now(UTC)
-    results = [routed(number, routed_at=now.replace(microsecond=number)) for number in range(3)]
-    await stack.send("results", results)
-    stack.start()
-    first = await stack.until(lambda document: document["open"] == 3)
-    assert ids(first) == ["q-2", "q-1", "q-0"]
-    assert first["requests"][0]["text"] == "query 2"
-    assert first["requests"][0]["entities"] == json.loads(results[2].to_json())["entities"]
-
-    label = feedback(1, labelled_at=now)
-    await stack.send("feedback", [label])
-    assert ids(await stack.until(lambda document: document["open"] == 2)) == ["q-2", "q-0"]
-
-    await stack.send("feedback", [label.model_copy(update={"revision": 2, "retracted": True})])
-    again = await stack.until(lambda document: document["open"] == 3)
-    assert again["requests"] == first["requests"]
-    budgeted = await stack.until(lambda document: document["budget"]["requested"] == 3)
-
-    listed = said(await invoke("label-queue", "--config", stack.config, "--json"))
-    assert listed["requests"] == budgeted["requests"]
-    assert listed["budget"]["requested"] == 3
-
-
-@pytest.mark.slow
-async def test_the_oldest_beyond_the_bound_leave_the_topic(stack: Stack) -> None:
+    """The newest of them: the oldest beyond the bound leave the topic."""
     now = datetime.now(UTC)
     results = [routed(number, routed_at=now.replace(microsecond=number)) for number in range(8)]
     # Age goes by the broker's clock: what is acknowledged before the rest is sent is older.
@@ -104,3 +80,19 @@ async def test_the_oldest_beyond_the_bound_leave_the_topic(stack: Stack) -> None
 
     last = await eventually(is_open, lambda found: len(found) == len(results) and sum(found.values()) <= 3)
     assert {key for key, open_ in last.items() if open_} == {"q-5", "q-6", "q-7"}
+    first = await stack.until(lambda document: ids(document) == ["q-7", "q-6", "q-5"])
+    assert first["requests"][0]["text"] == "query 7"
+    assert first["requests"][0]["entities"] == json.loads(results[7].to_json())["entities"]
+
+    label = feedback(6, labelled_at=now)
+    await stack.send("feedback", [label])
+    await stack.until(lambda document: ids(document) == ["q-7", "q-5"])
+
+    await stack.send("feedback", [label.model_copy(update={"revision": 2, "retracted": True})])
+    again = await stack.until(lambda document: document["open"] == 3)
+    assert again["requests"] == first["requests"]
+    budgeted = await stack.until(lambda document: document["budget"]["requested"] == len(results))
+
+    listed = said(await invoke("label-queue", "--config", stack.config, "--json"))
+    assert listed["requests"] == budgeted["requests"]
+    assert listed["budget"]["requested"] == len(results)

@@ -8,10 +8,8 @@ from datetime import datetime
 import pytest
 
 from recalibrator.labelling.label_tool import Interrupted, LabelToolFailed
-from schemas.errors import ConfigError
 from tests.support.scripted_label_studio import LEGACY_TOKEN, PERSONAL_TOKEN, ScriptedLabelStudio
 from ucci_stream.label_tools.label_studio_client import PAGE_SIZE, LabelStudio
-from ucci_stream.local.kafka_node import pick_port
 
 
 async def test_a_personal_token_is_exchanged_again_after_it_expired(server: ScriptedLabelStudio) -> None:
@@ -23,11 +21,6 @@ async def test_a_personal_token_is_exchanged_again_after_it_expired(server: Scri
     server.expire_access()
     assert await studio.projects("x") == []
     assert server.requests.count("POST /api/token/refresh/") == 2
-
-
-async def test_a_legacy_token_is_sent_as_it_is(server: ScriptedLabelStudio) -> None:
-    assert await LabelStudio(server.url + "/", LEGACY_TOKEN).projects("x") == []
-    assert server.requests == ["GET /api/projects/"]
 
 
 @pytest.mark.parametrize("token", ["wrong", LEGACY_TOKEN, "a.b.c"])
@@ -64,17 +57,6 @@ async def test_an_answer_that_is_none_is_one_line(
     with pytest.raises(LabelToolFailed, match=said) as caught:
         await studio.call("GET", "/api/projects/1/")
     assert "\n" not in str(caught.value)
-
-
-async def test_a_server_that_is_away_is_one_line_with_its_address() -> None:
-    url = f"http://127.0.0.1:{pick_port()}"
-    with pytest.raises(LabelToolFailed, match=rf"no answer from Label Studio at {url} .*check --url"):
-        await LabelStudio(url, LEGACY_TOKEN).projects("x")
-
-
-def test_an_address_that_is_none_is_a_fault_of_the_call() -> None:
-    with pytest.raises(ConfigError, match="--url: 'localhost:8080' is not an address"):
-        LabelStudio("localhost:8080", LEGACY_TOKEN)
 
 
 async def test_nothing_more_is_asked_once_the_command_is_to_end(server: ScriptedLabelStudio) -> None:
