@@ -15,7 +15,7 @@ from research.recorded.levers_report import at_equal_compliance
 from research.recorded.scoring import BLOCK, oracles, score
 from research.recorded.service import Service
 from research.recorded.simulate import Routed, simulate
-from research.recorded.stream import PHASES, Stream, all_outcomes, draw_stream
+from research.recorded.stream import PHASES, Stream, draw_stream
 from research.recorded.tokens import HANDOFF, Levers, small_call
 from research.recorded.windows import Static
 from schemas import LabelledExample
@@ -55,17 +55,6 @@ def test_a_handoff_saves_what_the_large_model_goes_on_from(routed: Routed) -> No
     assert not compared[~routed.above].any()
     assert (routed.generated.guard[compared] == known.alone_tokens[rows][compared]).all()
     assert (routed.generated.large_calls == routed.ran.astype(int) + compared + again).all()
-
-
-def test_an_answer_asked_again_is_that_of_the_large_model_alone() -> None:
-    known, alone = load_answers(), all_outcomes()
-    again = known.asked_again
-    assert again.any()
-    assert (known.large_tokens > known.alone_tokens)[again].all()
-    assert (known.large_hits == alone.large_hits)[again].all()
-    assert not (known.differs & again).any()
-    told = (known.large_hits != alone.large_hits) | (known.large_named != alone.large_named)
-    assert (known.differs | ~told).all()
 
 
 def test_tokens_of_a_policy_without_levers_are_the_recorded(stream: Stream) -> None:
@@ -118,15 +107,15 @@ def test_costs_are_compared_where_as_many_blocks_are_on_target() -> None:
 
 def test_the_page_of_levers_adds_the_streams_of_a_former_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("research.recorded.levers_report.ROUNDS", 20)
-    measured = levers.measure
-    monkeypatch.setattr(levers, "GRID", dict.fromkeys(levers.GRID, (0.5, 1.0)))
-    monkeypatch.setattr(levers, "measure", lambda seed: measured(seed, BLOCK))
+    monkeypatch.setattr(levers, "GRID", dict.fromkeys(levers.GRID, (0.5,)))
+    measured = list(levers.measure(3, BLOCK))
+    monkeypatch.setattr(levers, "measure", lambda seed: [row | {"seed": seed} for row in measured])
     for seed in ("3", "4"):
         levers.main(["--seeds", seed, "--add", "--out", str(tmp_path)])
     rows = json.loads((tmp_path / "results.json").read_text(encoding="utf-8"))["results"]["rows"]
-    assert [row["seed"] for row in rows] == [3] * 6 + [4] * 6
+    assert [row["seed"] for row in rows] == [3] * 4 + [4] * 4
     page = (tmp_path / "README.md").read_text(encoding="utf-8")
     assert "seeds 3, 4" in page
     assert "nan" not in page
-    costs = {row["levers"]: row["sequential_tokens"] for row in rows if row.get("safety") == 0.5 and "levers" in row}
+    costs = {row["levers"]: row["sequential_tokens"] for row in rows if "levers" in row}
     assert costs["handoff"] < costs["none"]

@@ -7,22 +7,21 @@ import random
 from research.what_moved.__main__ import _judged, page
 from research.what_moved.cases import SHARES, cases, quiet
 
-_LETTERS = "abcdefghijklmnop"
+_LETTERS, _FOREIGN = "abcdefghijklm", "nopqrstuvwxyz"
 
 
-def made_up(kind: str) -> list[str]:
+def made_up(kind: str, letters: str = _LETTERS) -> list[str]:
     draw = random.Random(kind)
-    words = ["".join(draw.choices(_LETTERS, k=5)) for _ in range(300)]
+    words = ["".join(draw.choices(letters, k=5)) for _ in range(300)]
     return [" ".join(draw.choices(words, k=draw.randint(5, 15))) for _ in range(1_500)]
 
 
+def language(text: str) -> str:
+    return "xx" if text[0].lower() in _FOREIGN else "en"
+
+
 def test_every_change_is_judged_and_shown() -> None:
-    english, others = {kind: made_up(kind) for kind in ("one", "two")}, {"xx": made_up("xx")}
-    foreign = set(others["xx"])
-
-    def language(text: str) -> str:
-        return "xx" if any(one.startswith(text) for one in foreign) else "en"
-
+    english, others = {kind: made_up(kind) for kind in ("one", "two")}, {"xx": made_up("xx", _FOREIGN)}
     judged = _judged(cases(english, others, 3, 300, 1), language)
     still = _judged(quiet(english, 4, 300, 4), language)
     assert [one["share"] for one in judged[: len(SHARES)]] == list(SHARES)
