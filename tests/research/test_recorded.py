@@ -8,15 +8,14 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from recalibrator.core import TrafficSummarizer
 from research.recorded.clairvoyant import Clairvoyant
 from research.recorded.parts import main as parts
-from research.recorded.policies import ByPhase, static_threshold
+from research.recorded.policies import static_threshold
 from research.recorded.released import Released, Reselected
 from research.recorded.scoring import BLOCK, TOLERANCE, oracles, score
 from research.recorded.searched_ids import attacked
-from research.recorded.service import START, Service
-from research.recorded.simulate import BATCH, Policy, Routed, simulate
+from research.recorded.service import Service
+from research.recorded.simulate import Policy, Routed, simulate
 from research.recorded.stream import (
     EXPLORED,
     LABELLED_ESCALATED,
@@ -28,7 +27,6 @@ from research.recorded.stream import (
     draw_stream,
     offline_outcomes,
 )
-from research.recorded.tokens import HANDOFF
 from research.recorded.windows import (
     KEEP_ALL,
     KEEP_NONE,
@@ -40,10 +38,6 @@ from research.recorded.windows import (
     scores,
 )
 from research.recorded.wrong_labels import mislabelled
-from schemas import CalibrationVersion, Decision, RoutedEvent
-from schemas.costs import ModelCosts, TokenUse, query_cost
-from schemas.routed import LabelRequest, ModelRun, QueryHandoff
-from tests.support import recalibrator_events
 
 TARGET = 0.91
 
@@ -84,13 +78,6 @@ def test_stream_mixes_by_phase_without_offline_queries() -> None:
         assert share == pytest.approx(phase.share if phase.shift != "none" else 0.0, abs=0.02)
 
 
-def test_stream_is_set_by_its_seed() -> None:
-    """The same seed gives the same stream, and another seed gives another."""
-    first, again, other = (draw_stream(2_000, seed=seed) for seed in (1, 1, 2))
-    assert np.array_equal([first.outcomes.gold, first.draw], [again.outcomes.gold, again.draw])
-    assert not np.array_equal(first.draw, other.draw)
-
-
 def test_z_sum_is_nonnegative_iff_target_is_met(stream: Stream) -> None:
     small, large = scores(stream.outcomes, TARGET)
     drawn = np.random.default_rng(0).uniform(size=(30, len(stream))) < np.linspace(0.0, 1.0, 30)[:, None]
@@ -112,14 +99,6 @@ def test_largest_feasible_matches_a_full_scan() -> None:
         assert found == (KEEP_ALL if expected == u.max() else expected)
 
 
-def test_static_threshold_is_the_largest_feasible() -> None:
-    """The static threshold meets the target on the offline labels, and the next larger one does not."""
-    offline, threshold = offline_outcomes(), static_threshold(TARGET)
-    assert served_f1(offline, offline.above(threshold)) >= TARGET
-    larger = np.sort(offline.uncertainty[offline.uncertainty > threshold])
-    assert all(served_f1(offline, offline.above(u)) < TARGET for u in larger[:: max(1, len(larger) // 50)])
-
-
 def test_the_oracle_is_what_a_scan_of_all_thresholds_finds(stream: Stream) -> None:
     for number, oracle in enumerate(oracles(stream, TARGET)):
         part = stream.outcomes.take(np.flatnonzero(stream.phase == number)[:])
@@ -127,14 +106,6 @@ def test_the_oracle_is_what_a_scan_of_all_thresholds_finds(stream: Stream) -> No
         larger = np.unique(part.uncertainty[part.uncertainty > oracle.threshold])
         assert all(served_f1(part, part.above(u)) < oracle.goal for u in larger[::40])
         assert oracle.escalated == pytest.approx(part.above(oracle.threshold).mean())
-
-
-def test_the_oracle_knows_a_target_out_of_reach() -> None:
-    stream = draw_stream(4_000, seed=1, phases=(Phase("hopeless", "new_names", 0.6),))
-    (oracle,) = oracles(stream, TARGET)
-    assert not oracle.feasible
-    assert oracle.goal < TARGET
-    assert oracle.goal >= served_f1(stream.outcomes, np.ones(len(stream), dtype=bool)) - 1e-12
 
 
 def test_blocks_are_scored_as_counting_query_by_query_does(stream: Stream) -> None:
@@ -210,67 +181,6 @@ def test_labels_are_asked_for_as_often_as_said_and_come_late(stream: Stream) -> 
     assert routed.labelled[routed.explored].all()
 
 
-def test_a_policy_that_does_not_explore_pays_for_no_exploration(stream: Stream) -> None:
-    routed = simulate(Static(0.03), stream)
-    assert not routed.explored.any()
-    assert routed.labelled[~routed.above].any()
-
-
-@pytest.mark.parametrize("handoff", [False, True])
-def test_our_summary_of_a_batch_is_the_one_of_the_join_stage(stream: Stream, *, handoff: bool) -> None:
-    service = Service(TARGET, safety=0.5, handoff=handoff)
-    routed = simulate(service, stream).take(slice(2_000, 4_000))
-    fresh = Service(TARGET, safety=0.5, handoff=handoff)
-    version = fresh.core.current
-    assert version is not None
-    summarizer = TrafficSummarizer(fresh.core.settings)
-    for place, row in enumerate(routed.rows.tolist()):
-        summarizer.add(routed_event(routed, place, row, version))
-    expected = summarizer.take()
-    assert expected is not None
-    (ours,), (theirs,) = fresh._summary(routed).versions, expected.versions
-    names = {"cell", "count", "pairs", "agreeing", "pairs_explored", "queries", "escalated", "explored", "handoff"}
-    names |= {"small_failed", "labels_requested", "small_calls", "large_calls"}
-    assert ours.model_dump(include=names) == theirs.model_dump(include=names)
-    assert (ours.cost_sequential, ours.cost_paper) == pytest.approx((theirs.cost_sequential, theirs.cost_paper))
-    assert sum(ours.pairs_explored) > 0
-    assert 0 < sum(ours.agreeing) < sum(ours.pairs) < sum(ours.count)
-
-
-def routed_event(routed: Routed, place: int, row: int, version: CalibrationVersion) -> RoutedEvent:
-    """The event of one query; both answers name one entity, equal where the recorded answers agree."""
-    u = float(routed.outcomes.uncertainty[place])
-    above, explored = bool(routed.above[place]), bool(routed.explored[place])
-    failed, ran = bool(np.isnan(u)), above or explored
-    answer = "1" if routed.outcomes.agree[place] else "2"
-    large = ModelRun(model="large", entities={"iso": answer}, valid=True, latency_s=0.0) if ran else None
-    decision = Decision(
-        escalated=ran,
-        reason="small_failed" if failed else "threshold" if above else "exploration" if explored else "kept",
-        uncertainty=None if failed else u,
-        calibration_version=version.version,
-        large_probability=1.0 if above else EXPLORED,
-    )
-    return recalibrator_events.routed(
-        row,
-        workload=version.workload,
-        answered_by="large" if ran else "small",
-        decision=decision,
-        small=ModelRun(model="small", entities={"iso": "1"}, valid=not failed, latency_s=0.0),
-        large=large,
-        cost=query_cost(ModelCosts(small=1.0, large=3.02), escalated=ran, small=TokenUse(), large=[TokenUse()] * ran),
-        label=LabelRequest(requested=bool(routed.labelled[place]), probability=0.1),
-        routed_at=START,
-        handoff=QueryHandoff(name=HANDOFF, characters=0) if routed.handed[place] else None,
-    )
-
-
-def test_a_policy_changes_its_threshold_between_batches_only(stream: Stream) -> None:
-    routed = simulate(PostStratified(offline_outcomes(), TARGET, static_threshold(TARGET)), stream)
-    assert len(np.unique(routed.threshold)) > 2
-    assert (np.ptp(routed.threshold.reshape(-1, BATCH), axis=1) == 0.0).all()
-
-
 @pytest.mark.parametrize("kind", [InversePropensity, PostStratified])
 def test_weighted_windows_find_the_oracles_threshold(kind: type) -> None:
     """Weighted windows come close to the threshold that full knowledge would choose."""
@@ -305,19 +215,6 @@ def test_service_starts_static_and_counts_labels(stream: Stream) -> None:
     assert service.versions > 1
 
 
-def test_clairvoyant_routes_alike_until_a_phase_ends(stream: Stream) -> None:
-    """Until the first change a clairvoyant is our service; then it explores and forgets."""
-    ours = simulate(Service(TARGET, safety=0.5), stream)
-    seer = Clairvoyant(TARGET, safety=0.5)
-    seer.foresee(stream)
-    told = simulate(seer, stream)
-    change = int(np.argmax(stream.phase))
-    np.testing.assert_array_equal(told.threshold[:change], ours.threshold[:change])
-    assert (told.exploration[change : change + BLOCK] == EXPLORED).all()
-    assert not np.array_equal(told.threshold[change:], ours.threshold[change:])
-    assert seer.core.status().labels.received < int(told.labelled[change:].sum()) + 450
-
-
 def test_a_wrong_label_reports_one_error_more_of_either_model() -> None:
     some = offline_outcomes().take(slice(0, 200))
     wrong = np.arange(200) % 2 == 0
@@ -336,12 +233,6 @@ def test_the_service_without_a_part_is_compared_stream_by_stream(
     row = capsys.readouterr().out.splitlines()[-1]
     assert row.startswith("| mix detectors | ")
     assert row.count("±") == 2
-
-
-def test_phase_oracle_switches_threshold_by_phase(stream: Stream) -> None:
-    """An oracle that knows the phases ahead routes each by its own threshold."""
-    routed = simulate(ByPhase([0.01, 0.05], 4_000), stream)
-    assert np.array_equal(routed.threshold, np.where(stream.phase == 0, 0.01, 0.05))
 
 
 def test_searched_ids_are_explored_unless_a_key_draws() -> None:
