@@ -16,15 +16,15 @@ from research.drift.halves import SEEDS, half, is_unseen
 from research.drift.harm import Harm, harm
 from research.drift.judge_report import markdown
 from research.drift.judge_score import COLD_BLOCKS, judge_score
-from research.drift.mess import Mess, Sampling
+from research.drift.mess import Mess
 from research.drift.oracle import oracle
 from research.drift.ordinary import HARMS, ORDINARY
-from research.drift.policies.ordinary import JUDGED, FixedRate, Foreseeing, Rival
+from research.drift.policies.ordinary import JUDGED, Foreseeing, Rival
 from research.drift.policies.ours import Ours
 from research.drift.policies.windowed import AdaptiveConformal
 from research.drift.simulate import Alarm, Journal, Labels, Routed, offline_labels, walk
 from research.drift.streams import BLOCK, Stream, offline, stream
-from research.drift.world import NOVEL_LARGE, NOVEL_SMALL, Conditions, chances, difficulty, draw
+from research.drift.world import Conditions, chances, difficulty, draw
 from tests.support.fixed_policy import FixedPolicy
 
 pytestmark = pytest.mark.usefixtures("short_start")
@@ -56,36 +56,6 @@ def test_expectations_of_new_conditions_are_those_of_the_draws(name: str) -> Non
     counts = np.stack((drawn.gold, drawn.small, drawn.large, drawn.small < drawn.gold)).astype(np.float64)
     apart = counts - behind.expected()
     assert np.all(np.abs(apart.mean(axis=1)) < 5.0 * apart.std(axis=1) / np.sqrt(apart.shape[1]) + 1e-9)
-
-
-def test_blunders_cut_answers_and_new_entities_do_not_heed_u() -> None:
-    """Of answers that were right, as many are wrong at each u; half a cut answer's pairs are missing."""
-    base, rng = changed()
-    place = difficulty(rng, base)
-    drawn = draw(np.random.default_rng(2), chances(place, base))
-    for name in ("blunder", "cut"):
-        other = draw(np.random.default_rng(2), chances(place, changed(**{name: 0.1})[0]))
-        right = (drawn.small == drawn.gold) & (drawn.gold > 0) & drawn.agree
-        for part in (place < np.median(place), place > np.median(place)):
-            assert (other.small < other.gold)[right & part].mean() == pytest.approx(0.1, abs=0.01)
-            assert not other.agree[right & part & (other.small < other.gold)].any()
-    cut = draw(np.random.default_rng(2), chances(place, changed(cut=1.0)[0]))
-    assert np.array_equal(cut.small, cut.gold // 2)
-    novel = draw(np.random.default_rng(2), chances(place, changed(novel=1.0)[0]))
-    assert (novel.gold - drawn.gold == 1).all()
-    assert (novel.small - drawn.small).mean() == pytest.approx(NOVEL_SMALL, abs=0.01)
-    assert (novel.large - drawn.large).mean() == pytest.approx(NOVEL_LARGE, abs=0.01)
-    same = NOVEL_SMALL * NOVEL_LARGE + (1.0 - NOVEL_SMALL) * (1.0 - NOVEL_LARGE)
-    assert novel.agree[drawn.agree].mean() == pytest.approx(same, abs=0.01)
-
-
-def test_a_misled_large_model_errs_more_and_agreement_stays() -> None:
-    base, _ = changed()
-    place = difficulty(np.random.default_rng(1), base)
-    drawn, misled = (draw(np.random.default_rng(2), chances(place, c)) for c in (base, changed(misled=1.0)[0]))
-    assert np.array_equal(drawn.small, misled.small)
-    assert (misled.agree != drawn.agree).mean() < 0.005
-    assert (drawn.large.sum() - misled.large.sum()) / drawn.gold.sum() > 0.01
 
 
 @pytest.mark.parametrize(
@@ -120,14 +90,6 @@ def test_mute_servers_say_0_and_the_oracle_draws_lots() -> None:
     assert third.expected[1, begin:][third.u[begin:] == 0.0].mean() == pytest.approx(small, rel=0.02)
 
 
-def test_bursts_are_alike_and_traffic_as_a_whole_is_not() -> None:
-    bursts, quiet = (np.log(stream(name, 5, QUERIES).u.reshape(-1, 200)) for name in ("bursts", "quiet"))
-    alike = bursts.std(axis=1) < 0.5
-    assert alike.mean() == pytest.approx(0.1, abs=0.05)
-    assert bursts[~alike].std() == pytest.approx(quiet.std(), rel=0.05)
-    assert not (quiet.std(axis=1) < 0.5).any()
-
-
 @pytest.mark.parametrize(("says", "share"), [("wrong", None), ("right", None), ("some", 0.3)])
 def test_a_labeler_turns_after_30k_of_120k_queries(says: str, share: float | None) -> None:
     drawn, told, wrong = walked(f"turn_{says}")
@@ -143,28 +105,6 @@ def test_a_labeler_turns_after_30k_of_120k_queries(says: str, share: float | Non
         assert (told.small == told.gold)[since].all()
 
 
-def test_two_lie_near_the_threshold_alone() -> None:
-    drawn, told, wrong = walked("turn_near")
-    assert set(told.labeler[wrong]) == {3, 4}
-    doubt = drawn.expected[3][told.number[wrong]]
-    assert 0.35 <= doubt.min() <= doubt.max() <= 0.8
-
-
-def test_audits_are_the_experts_where_one_is_named() -> None:
-    for name, expert in (("turn_wrong", True), ("turn_wrong_unnamed", False)):
-        _, told, _ = walked(name, FixedPolicy(THRESHOLD, 0.0, audit=0.5))
-        assert (5 in told.labeler) == expert
-        assert told.audited.any()
-
-
-def test_the_labelled_set_names_its_labelers_where_it_does() -> None:
-    for name, labelers in (("turn_named_start", {0, 1, 2, 3, 4}), ("turn_wrong", {-1})):
-        policy = FixedPolicy(THRESHOLD, 0.0)
-        walk(stream(name, 5, BLOCK), offline(5), policy)
-        assert policy.started is not None
-        assert set(policy.started.labeler) == labelers
-
-
 def test_carelessness_is_as_frequent_as_said() -> None:
     for name in ("careless_3", "careless_doubt"):
         drawn, told, wrong = walked(name)
@@ -174,28 +114,6 @@ def test_carelessness_is_as_frequent_as_said() -> None:
         share = 0.03 if name == "careless_3" else 0.25 * doubt[may_err].mean()
         assert wrong[may_err].mean() == pytest.approx(share, abs=0.02)
     assert wrong[may_err & (doubt > 0.4)].mean() > wrong[may_err & (doubt < 0.1)].mean() + 0.05
-
-
-def test_people_label_one_side_and_skip_errors() -> None:
-    _, told, _ = walked("one_sided")
-    late = told.number >= 0.4 * QUERIES
-    assert told.escalated[late].all()
-    assert not told.escalated[~late].all()
-    told_of = [walked(name)[1] for name in ("quiet", "skipped_errors")]
-    shares = [one.wrong[one.number >= 0.4 * QUERIES].mean() for one in told_of]
-    odds = [share / (1.0 - share) for share in shares]
-    assert odds[1] / odds[0] == pytest.approx(0.6, abs=0.15)
-
-
-def test_label_rates_are_as_said_and_none_comes_at_none() -> None:
-    for name, rate in (("labels_8", 0.08), ("labels_2", 0.02)):
-        drawn = stream(name, 5, QUERIES)
-        threshold = float(np.quantile(drawn.u, 0.75))
-        assert len(walked(name, FixedPolicy(threshold, 0.0))[1].u) / QUERIES == pytest.approx(rate, rel=0.15)
-    policy = FixedPolicy(THRESHOLD, 0.0)
-    walk(stream("labels_0", 5, BLOCK), offline(5), policy)
-    assert not policy.labels
-    assert Sampling(0.01, 0.1).explored == 0.01
 
 
 def test_a_cold_start_is_judged_from_its_first_threshold() -> None:
@@ -223,14 +141,6 @@ def test_scores_are_those_from_the_change_on() -> None:
     assert found.pol == pytest.approx(1 / 3)
     assert (found.recovery, found.set_aside, found.audits, found.drifted) == (2 * BLOCK, 20.0, 2, 0.5)
     assert (found.alarms, found.false_alarms) == (20.0, 25.0)
-
-
-def test_a_fixed_rate_is_held_whatever_u_says() -> None:
-    drawn = stream("new_scale", 5, 10 * BLOCK)
-    routed = walk(drawn, offline(5), Rival(FixedRate()))
-    rates = routed.escalated.reshape(-1, BLOCK).mean(axis=1)
-    assert rates[7:].mean() == pytest.approx(rates[:4].mean(), abs=0.02)
-    assert not (routed.large_ran & ~routed.escalated).any()
 
 
 def test_the_foreseeing_one_is_told_the_truth_and_the_times() -> None:
