@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from dataclasses import fields, replace
+from dataclasses import fields
 from pathlib import Path
 
 import numpy as np
@@ -12,16 +12,13 @@ from numpy.typing import NDArray
 
 from research.drift.__main__ import main
 from research.drift.families import BY_NAME
-from research.drift.oracle import TARGET, expected_micro_f1, oracle
-from research.drift.policies import EXERCISED_BY, PLAIN, POLICIES, WITHOUT, exercised
-from research.drift.policies.memory import LabelMemory
-from research.drift.policies.ours import Ours
+from research.drift.oracle import TARGET, oracle
+from research.drift.policies import PLAIN
 from research.drift.policies.windowed import InversePropensity, scan
-from research.drift.run import Task, rows_of, work
 from research.drift.score import before_change, calibration_error, delays, longest_run, score
 from research.drift.simulate import Alarm, Routed, walk
 from research.drift.streams import BLOCK, Stream, offline, stream
-from research.drift.summary import below_floor, by_seed
+from research.drift.summary import by_seed
 from tests.support.fixed_policy import FixedPolicy
 
 
@@ -90,21 +87,6 @@ def test_oracle_routing_complies_without_regret() -> None:
     assert (found.pol, found.worst_run) == (1.0, 0)
     assert found.regret == pytest.approx(0.0, abs=1e-9)
     assert 0.0 <= found.excess < 0.001
-
-
-def test_small_answers_alone_miss_every_block() -> None:
-    drawn = stream("stationary", 4, 4 * BLOCK)
-    found = score(drawn, Routed.blank(len(drawn)), oracle(drawn))
-    assert (found.pol, found.worst_run) == (0.0, 4)
-    assert found.regret == pytest.approx(1.0 / oracle(drawn).cost.mean() - 1.0)
-    assert found.realised_excess < -0.02
-
-
-def test_the_expected_micro_f1_of_a_hand_made_block() -> None:
-    drawn = stream("stationary", 0, BLOCK)
-    rows = np.tile(np.array([[2.0], [1.0], [2.0], [0.5]]), BLOCK)
-    half = np.arange(BLOCK) < BLOCK // 2
-    assert expected_micro_f1(replace(drawn, expected=rows), half).tolist() == [0.75]
 
 
 def test_calibration_error_of_hand_made_forecasts() -> None:
@@ -181,50 +163,11 @@ def test_audits_are_true_at_their_propensity() -> None:
     assert any((labels.small != drawn.told.small[labels.number]).any() for labels in audited.labels)
 
 
-def test_label_memory_orders_by_query_time() -> None:
-    memory, policy = LabelMemory(50), FixedPolicy(0.02)
-    walk(stream("stationary", 9, 2 * BLOCK), offline(9), policy)
-    for labels in policy.labels:
-        memory.add(labels)
-    numbers = sorted(np.concatenate([labels.number for labels in policy.labels]).tolist())
-    assert memory.latest.number.tolist() == numbers[-50:]
-
-
-@pytest.mark.usefixtures("short_start")
-def test_core_walk_is_reproducible() -> None:
-    """The core walks a stream reproducibly and starts from a version."""
-    drawn = stream("small_abrupt", 11, 10 * BLOCK)
-    first, again = (walk(drawn, offline(11), Ours()) for _ in range(2))
-    assert np.array_equal(first.escalated, again.escalated)
-    assert first.version.min() >= 1
-    assert first.escalated[-BLOCK:].mean() > first.escalated[:BLOCK].mean() + 0.03
-    assert not np.isnan(first.routed_error).any()
-
-
-def test_a_row_of_the_run_names_its_walk_and_equals_the_score() -> None:
-    (row,) = work(Task("prior", 12, 2 * BLOCK, ("static",)))
-    drawn = stream("prior", 12, 2 * BLOCK)
-    found = score(drawn, walk(drawn, offline(12), POLICIES["static"]()), oracle(drawn))
-    assert (row["family"], row["seed"], row["policy"]) == ("prior", 12, "static")
-    assert (row["pol"], row["regret"]) == (found.pol, found.regret)
-
-
-def test_no_stream_is_begun_once_the_time_is_used_up() -> None:
-    tasks = [Task("stationary", seed, BLOCK, ("static",)) for seed in (1, 2)]
-    assert list(rows_of(tasks, 1, 0.0)) == []
-    assert [rows[0]["seed"] for rows in rows_of(tasks, 1)] == [1, 2]
-
-
 def test_means_are_over_families_and_intervals_over_seeds() -> None:
     rows = [{"seed": seed, "pol": pol} for seed, pol in ((1, 0.8), (1, 1.0), (2, 1.0), (2, 1.0))]
     found = by_seed(rows, lambda row: row["pol"])
     assert found is not None
     assert (found.mean, found.half) == pytest.approx((0.95, 12.706 * 0.05), rel=1e-3)
-
-
-def test_the_floor_is_lower_where_labels_lie() -> None:
-    rows = [{"family": family, "pol": 0.82} for family in ("prior", "label_noise")]
-    assert below_floor(rows) == {"prior": 0.82}
 
 
 @pytest.mark.usefixtures("short_start")
@@ -250,25 +193,6 @@ def test_a_report_is_made_again_from_its_rows_without_a_walk(tmp_path: Path) -> 
     (tmp_path / "README.md").unlink()
     assert main(["--again", "--out", str(tmp_path)]) == 0
     assert {path.name: path.read_bytes() for path in tmp_path.iterdir()} == first
-
-
-@pytest.mark.usefixtures("short_start")
-@pytest.mark.slow
-def test_ablations_run_where_the_part_is_exercised(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """Each part is ablated only in the families that exercise it."""
-    argv = ["--quick", "--jobs", "1", "--queries", "2000", "--families", "stationary", "slow_trend"]
-    assert main([*argv, "--policies", "ablations", "--out", str(tmp_path)]) == 0
-    rows = json.loads((tmp_path / "rows.json").read_text())["rows"]
-    walked = {family: {row["policy"] for row in rows if row["family"] == family} for family in argv[-2:]}
-    assert walked == {family: set(exercised(family)) for family in walked}
-    assert "| ours-no-forgetting | slow_trend | 1 |" in capsys.readouterr().out
-
-
-def test_every_part_is_measured_somewhere() -> None:
-    settings = {"ours-no-margin", "ours-no-exploration"}
-    assert set(WITHOUT) - settings <= set(EXERCISED_BY)
-    assert all(name in POLICIES for name in EXERCISED_BY)
-    assert all(family in BY_NAME for families in EXERCISED_BY.values() for family in families)
 
 
 def test_an_unknown_policy_or_a_ragged_length_is_refused_by_name(capsys: pytest.CaptureFixture[str]) -> None:
