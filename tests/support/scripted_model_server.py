@@ -1,23 +1,18 @@
 """A model server that does what a script says: vLLM's protocol with faults on demand, answers by hash of the prompt.
 
-In process: ``async with ScriptedModelServer("small") as server: server.play(Fault("status", status=503), count=2)``.
-As a process: ``python -m tests.support.scripted_model_server --model small --port 0`` prints the base URL; ``POST
-/script`` takes a fault as JSON, ``GET /script`` returns what was seen, ``DELETE /script`` ends all faults.
+``async with ScriptedModelServer("small") as server: server.play(Fault("status", status=503), count=2)``.
 
 Equal prompts give equal answers in every run and every process.
 """
 
 from __future__ import annotations
 
-import argparse
 import asyncio
 import json
 import math
-import signal
-import sys
 from collections.abc import Iterator
 from contextlib import AbstractAsyncContextManager, nullcontext, suppress
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field
 from hashlib import blake2b
 from typing import Any, Literal, Self, cast
 
@@ -108,7 +103,7 @@ class ScriptedModelServer:
     ``model``: the name that requests must give; ``large`` is the one that is always right. ``latency_s``: of each call;
     may be changed at any time. ``places``: calls served at a time, by default all; the others queue without bound, as
     in vLLM beyond ``--max-num-seqs``. ``drops_abandoned``: whether a call whose client is gone leaves the queue, as in
-    vLLM. ``port``: 0 takes a free one. ``record``: whether bodies and headers are kept for inspection.
+    vLLM. ``record``: whether bodies and headers are kept for inspection.
     """
 
     def __init__(
@@ -118,7 +113,6 @@ class ScriptedModelServer:
         latency_s: float = 0.0,
         places: int | None = None,
         drops_abandoned: bool = False,
-        port: int = 0,
         record: bool = True,
     ) -> None:
         self.model = model
@@ -126,7 +120,7 @@ class ScriptedModelServer:
         self._places: AbstractAsyncContextManager[None] = asyncio.Semaphore(places) if places else nullcontext()
         self._drops_abandoned = drops_abandoned
         self.seen = Seen()
-        self._port = port
+        self._port = 0
         self._record = record
         self._faults: list[tuple[Fault, float]] = []
         self._hanging = asyncio.Event()
@@ -155,7 +149,6 @@ class ScriptedModelServer:
         app.router.add_post("/v1/chat/completions", self._completion)
         app.router.add_get("/v1/models", self._models)
         app.router.add_get("/health", self._health)
-        app.router.add_route("*", "/script", self._script)
         self._hanging = asyncio.Event()
         self._runner = web.AppRunner(
             app, access_log=None, shutdown_timeout=0.0, handler_cancellation=self._drops_abandoned
@@ -282,18 +275,6 @@ class ScriptedModelServer:
     async def _health(self, _request: web.Request) -> web.Response:
         return web.Response()
 
-    async def _script(self, request: web.Request) -> web.Response:
-        if request.method == "POST":
-            script = await request.json()
-            count = script.pop("count", None) or math.inf
-            self.latency_s = script.pop("latency_s", self.latency_s)
-            if script:
-                self.play(Fault(**script), count)
-        elif request.method == "DELETE":
-            self.recover()
-        counts = {"calls": self.seen.calls, "probes": self.seen.probes, "most_concurrent": self.seen.most_concurrent}
-        return web.json_response(counts | {"faults": [asdict(fault) for fault, _ in self._faults]})
-
 
 #: Whole bodies that stand in place of an answer; other faults before an answer are methods of the same name.
 _BODIES = {
@@ -394,22 +375,3 @@ def _disturb(document: dict[str, Any], fault: Fault | None, *, chat: bool) -> No
 
 def _error(message: str, code: int) -> dict[str, Any]:
     return {"error": {"message": message, "type": "Error", "param": None, "code": code}}
-
-
-async def _serve(model: str, port: int, latency_s: float) -> None:
-    ending = asyncio.Event()
-    for number in (signal.SIGTERM, signal.SIGINT):
-        asyncio.get_running_loop().add_signal_handler(number, ending.set)
-    async with ScriptedModelServer(model, port=port, latency_s=latency_s, record=False) as server:
-        sys.stdout.write(server.base_url + "\n")
-        sys.stdout.flush()
-        await ending.wait()
-
-
-if __name__ == "__main__":
-    parser = argparse.ArgumentParser(prog="python -m tests.support.scripted_model_server")
-    parser.add_argument("--model", default="small")
-    parser.add_argument("--port", type=int, default=0)
-    parser.add_argument("--latency-s", type=float, default=0.0)
-    options = parser.parse_args()
-    asyncio.run(_serve(options.model, options.port, options.latency_s))
