@@ -10,118 +10,7 @@ import json
 import sys
 from collections.abc import Iterable, Mapping
 from pathlib import Path
-from typing import Any, NamedTuple
-
-
-class Story(NamedTuple):
-    """What happens when a fault befalls the service, and the tests that show it besides the campaign."""
-
-    what: str
-    tests: str
-
-
-_SHORT = "tests/faults/test_short_form.py"
-_ROUTER = "tests/recovery/test_router_kill.py"
-_RECALIBRATOR = "tests/recovery/test_recalibrator_kill.py"
-_CONTROLS = "tests/faults/test_negative_controls.py"
-_HEALTH = "tests/stream_router/model_client/test_server_health.py"
-_CLIENT = "tests/stream_router/model_client/test_http_client.py"
-
-#: By kind of fault, in the words of the operator.
-STORIES: Mapping[str, Story] = {
-    "kill router": Story(
-        "The next process under the id fences it, ends its open transaction and reads on from the group's"
-        " offsets and their done offsets; queries in flight are asked again.",
-        f"{_SHORT}, {_ROUTER}, {_CONTROLS}",
-    ),
-    "kill join": Story(
-        "The next process reads again from what is on disk, its outputs held back up to the group's offsets.",
-        f"{_SHORT}, {_RECALIBRATOR}, {_CONTROLS}",
-    ),
-    "kill fit": Story(
-        "The next process restores its snapshot and folds on; versions up to the group's offset are held back.",
-        f"{_SHORT}, {_RECALIBRATOR}",
-    ),
-    "stop router": Story("Another router takes over after the session; what wakes up is fenced.", _CONTROLS),
-    "stop join": Story(
-        "Another join rebuilds its rows from the topics and goes on; what wakes up is fenced.", _CONTROLS
-    ),
-    "stop fit": Story(
-        "Another fit folds the log and goes on; what wakes up is fenced.", "tests/conformance/test_broker.py"
-    ),
-    "two under one id": Story("The older process ends with exit code 1 and one line; the newer goes on.", _ROUTER),
-    "rebalance storm": Story(
-        "What is finished is committed before partitions go; the rest is answered by the next owner.",
-        "tests/conformance/test_router_broker.py",
-    ),
-    "model: down": Story(
-        "Small: the large model answers. Large: valid small answers are served as degraded. Both: the stream waits.",
-        f"{_SHORT}, {_HEALTH}",
-    ),
-    "model: hanging": Story(
-        "Calls end at their time-out and are repeated; then as for a server that is down.", _HEALTH
-    ),
-    "model: slow-loris": Story(
-        "The time-out is of the whole exchange, so a reply that drips in ends like one that hangs.", _CLIENT
-    ),
-    "model: 500 storm": Story("Repeated within the retry budget; a server that answers nobody is down.", _HEALTH),
-    "model: 503 storm": Story("The same, and fewer calls at a time.", "tests/stream_router/test_overload.py"),
-    "model: 429 storm": Story("The same, and fewer calls at a time.", "tests/stream_router/test_overload.py"),
-    "model: truncated body": Story("Repeated; then as for a failed call.", f"{_SHORT}, {_CLIENT}"),
-    "model: truncated JSON": Story("A malformed reply: repeated, then as for a failed call.", _CLIENT),
-    "model: answer is no JSON": Story(
-        "An invalid answer of a healthy server: the small one escalates, the large one degrades; where "
-        "both are invalid the query is a dead letter.",
-        "tests/stream_router/cascade/test_query_cascade.py",
-    ),
-    "model: wrong model name": Story(
-        "A refusal that names the setting; the server counts as down until it serves the model.", _HEALTH
-    ),
-    "model: 10 MB reply": Story(
-        "Cut off at the limit of a reply's size: memory stays bounded, the call has failed.", _CLIENT
-    ),
-    "model: connection reset": Story("Repeated; then as for a failed call.", _CLIENT),
-    "model: brown-out": Story(
-        "The concurrency limit falls to what the server can do, and rises again after it.",
-        "tests/stream_router/test_overload.py",
-    ),
-    "join store deleted": Story("Rebuilt from `results` and `feedback`, outputs held back.", _RECALIBRATOR),
-    "join store cut": Story(
-        "Set aside as damaged and rebuilt from the topics.", "tests/recalibrator/join/test_sqlite_store.py"
-    ),
-    "join store read-only": Story(
-        "The join ends with exit code 1 and one line that names the file; it goes on where it stood once it may write.",
-        "tests/recalibrator/join/test_sqlite_store.py",
-    ),
-    "snapshots deleted": Story("The log is folded from its beginning, versions held back.", _RECALIBRATOR),
-    "snapshots cut": Story(
-        "The checksum does not fit: as if it were deleted.", "tests/recalibrator/fit/test_file_snapshots.py"
-    ),
-    "snapshots read-only": Story(
-        "The fit goes on with the former snapshot and says so once; a restart folds more.",
-        "tests/recalibrator/fit/test_file_snapshots.py",
-    ),
-    "clock jump": Story(
-        "Results carry the wrong time; the join takes the broker's where a clock is ahead.",
-        "tests/recalibrator/join/test_broker_time.py",
-    ),
-    "broker SIGTERM": Story(
-        "Routers wait and go on by themselves; transactions whose end nobody saw are settled by the group's offsets. "
-        "A join or fit whose session ended during a commit may end with exit code 1, and goes on once it is restarted.",
-        "tests/conformance/test_router_broker.py",
-    ),
-    "broker SIGKILL": Story("The same.", "tests/recovery/test_feedback_outage.py"),
-    "broker 30 s away": Story(
-        "The same; sessions end meanwhile, and the members join anew.", "tests/deploy/topics/test_broker_away.py"
-    ),
-    "broker SIGSTOP 5 s": Story("The same.", "tests/recovery/test_feedback_outage.py"),
-    "retention overtakes": Story(
-        "Reading goes on at the first record that is left; what was deleted unread has no consequences, "
-        "everything else has exactly one.",
-        "tests/faults/test_checker.py",
-    ),
-}
-
+from typing import Any
 
 _HARMS = ("lost", "doubled", "contradictory", "other", "not recovered")
 _HOW = """\
@@ -146,8 +35,7 @@ def page(campaign: Mapping[str, Any], soak: Mapping[str, Any] | None = None) -> 
         _receipt(campaign),
         _kinds(campaign["kinds"]),
         *_findings(campaign),
-        "## What happens",
-        _stories(campaign["kinds"]),
+        "[What happens under each fault](chaos/what-happens.md), and which other tests show it.",
         "## Where processes were killed",
         "Kills at each step (`tests/faults/fault_points.py`); *during* is a moment within the call.",
         _steps(campaign["kills_by_step"]),
@@ -176,14 +64,6 @@ def _kinds(kinds: Iterable[Mapping[str, Any]]) -> str:
 
 def _seconds(recovery: Mapping[str, float]) -> list[str]:
     return [f"{recovery[name]:.1f} s" if name in recovery else "–" for name in ("p50", "p99")]
-
-
-def _stories(kinds: Iterable[Mapping[str, Any]]) -> str:
-    rows = []
-    for one in kinds:
-        what, tests = STORIES[one["kind"]]
-        rows.append([one["kind"], what, f"`{tests.replace(', ', '`, `')}`", _seconds(one["recovery_s"])[0]])
-    return _table(("fault", "what happens", "also shown by", "recovery p50"), rows)
 
 
 def _findings(made: Mapping[str, Any]) -> list[str]:

@@ -1,4 +1,4 @@
-"""The short form of `make chaos`: every process killed a few times, a model server lost, on the shared broker."""
+"""The short form of `make chaos`: processes killed, their files lost, a model server lost, on the shared broker."""
 
 from __future__ import annotations
 
@@ -14,17 +14,22 @@ pytestmark = [pytest.mark.broker, pytest.mark.slow]
 
 SEED = 20260301
 KILLS = 5
+LOST = ("join store deleted", "snapshots deleted")
 MODEL_FAULTS = ("model: down", "model: truncated body")
 
 
 def test_kills_at_drawn_steps_break_no_promise(broker: LocalBroker, tmp_path: Path) -> None:
-    """Router, join and fit die beside each other, each at five of its steps; all is there once and nothing twice."""
+    """Router, join and fit die beside each other, each at five of its steps, then join and fit lose their files.
+
+    All is there once and nothing twice, and the versions are those of an undisturbed fold.
+    """
     kills = [replace(entry, times=KILLS) for entry in ENTRIES if entry.group == "kills"]
-    rows = run(broker, tmp_path, kills, SEED)
-    assert [row.findings for row in rows] == [[], [], []], f"seed {SEED}"
+    lost = [replace(entry, times=1, group="kills") for entry in ENTRIES if entry.name in LOST]
+    rows = run(broker, tmp_path, kills + lost, SEED)
+    assert [row.findings for row in rows] == [[]] * 5, f"seed {SEED}"
     assert [episode for row in rows for episode in row.unrecovered] == []
-    assert [len(row.episodes) for row in rows] == [KILLS] * 3
-    assert [row.dead_letters for row in rows] == [0] * 3
+    assert [len(row.episodes) for row in rows] == [KILLS] * 3 + [1] * 2
+    assert [row.dead_letters for row in rows] == [0] * 5
 
 
 def test_lost_model_servers_break_no_promise(broker: LocalBroker, tmp_path: Path) -> None:
