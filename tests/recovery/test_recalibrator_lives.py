@@ -9,7 +9,7 @@ from __future__ import annotations
 import os
 import shutil
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from datetime import timedelta
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -31,8 +31,7 @@ from schemas.command import Command
 from schemas.feedback import FeedbackEvent
 from schemas.label_requested import LabelRequested
 from schemas.labelled import LabelledExample
-from schemas.routed import ModelRun, QueryHandoff, RoutedEvent
-from schemas.settings_workload import HandoffSettings
+from schemas.routed import RoutedEvent
 from schemas.topics import (
     CALIBRATION,
     CALIBRATION_HISTORY,
@@ -56,10 +55,7 @@ PREFIX = "ucci"
 JOIN_TOPICS = JoinTopics(*(t.name(PREFIX) for t in (RESULTS, FEEDBACK, OBSERVATIONS, DEAD_LETTERS, LABEL_REQUESTS)))
 FOLDED = (OBSERVATIONS, CALIBRATION, CALIBRATION_HISTORY, STATUS, DEAD_LETTERS, CALIBRATION_TRIAL)
 FIT_TOPICS = FitTopics(*(topic.name(PREFIX) for topic in FOLDED))
-HANDING = PHOTO.model_copy(update={"handoff": HandoffSettings()})
 WORKLOADS = {"photo": PHOTO}
-#: Of every result.
-CHANGES: dict[str, Any] = {}
 MAP = CalibrationMap(uncertainty=(0.0, 1.0), error_probability=(0.0, 0.9))
 PARTITIONS = 2
 QUERIES = 14
@@ -165,7 +161,7 @@ class RecalibratorLife(Life):
 def plan(life: RecalibratorLife) -> Iterator[tuple[str, int, bytes | None]]:
     """Yield results, labels, corrections, withdrawals, repetitions, garbage and commands, in a drawn order."""
     draw = life.draw
-    sent = drawn_inputs(draw, QUERIES, 2, results=JOIN_TOPICS.results, feedbacks=JOIN_TOPICS.feedback, **CHANGES)
+    sent = drawn_inputs(draw, QUERIES, 2, results=JOIN_TOPICS.results, feedbacks=JOIN_TOPICS.feedback)
     content = {"workload": "photo", "action": "bootstrap", "map": MAP, "issued_by": "test"}
     for number in range(3):
         more = {"uncertainty_threshold": (number + 1) / 10, "issued_at": START + timedelta(seconds=number)}
@@ -270,22 +266,9 @@ def faulty_lives(seeds: range, root: Path) -> dict[int, list[str]]:
     return {seed: found for seed in seeds if (found := live(seed, root))}
 
 
-def is_any_faulty(root: Path) -> bool:
-    return any(live(seed, root) for seed in range(LIVES))
-
-
 @pytest.mark.slow
 def test_every_label_counts_once_and_every_version_comes_once(root: Path) -> None:
     assert faulty_lives(range(LIVES), root) == {}
-
-
-def test_every_label_counts_once_under_a_handoff(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Results carry what was handed over and what the large model said alone, and so do rows, labels and versions."""
-    alone = ModelRun(model="large", entities={"camera": "another", "lens": None}, valid=True)
-    handed = QueryHandoff(name="field@0.9", characters=9, tokens=3, guarded=True, alone=alone)
-    monkeypatch.setitem(WORKLOADS, "photo", HANDING)
-    monkeypatch.setitem(CHANGES, "handoff", handed)
-    assert faulty_lives(range(LIVES, LIVES + LIVES // 2), root) == {}
 
 
 @pytest.mark.thorough
@@ -293,37 +276,38 @@ def test_every_label_counts_once_in_thousands_of_lives(root: Path) -> None:
     assert faulty_lives(range(LIVES, LIVES + THOROUGH_LIVES), root) == {}
 
 
-def test_the_checker_finds_outputs_that_are_not_held_back(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A join that reads again what it had taken, and forgets that its outputs are in the topics already."""
-
-    def live_at_once(partition: CoPartition) -> bool:
-        partition.limits = dict(partition.positions)
-        return True
-
-    monkeypatch.setattr(CoPartition, "has_caught_up", property(live_at_once))
-    assert is_any_faulty(root)
+REAL_COMMIT = MemoryTransactionSession.commit
+Commit = Callable[..., CommitEnd]
 
 
-@pytest.mark.parametrize("kind", [Aborted, Unknown])
-def test_the_checker_finds_failures_taken_for_commits(
-    root: Path, monkeypatch: pytest.MonkeyPatch, kind: type[CommitEnd]
-) -> None:
-    real = MemoryTransactionSession.commit
+def live_at_once(partition: CoPartition) -> bool:
+    """Forget, when what was taken is read again, that its outputs are in the topics already."""
+    partition.limits = dict(partition.positions)
+    return True
 
+
+def taken_for_committed(kind: type[CommitEnd]) -> Commit:
     def commit(session: MemoryTransactionSession, records: Sequence[OutputRecord], *rest: Any) -> CommitEnd:
-        end = real(session, records, *rest)
+        end = REAL_COMMIT(session, records, *rest)
         return Committed(tuple(records)) if isinstance(end, kind) else end
 
-    monkeypatch.setattr(MemoryTransactionSession, "commit", commit)
-    assert is_any_faulty(root)
+    return commit
 
 
-def test_the_checker_finds_offsets_that_are_not_committed(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Outputs without the offsets that they belong to: what is read again comes out again."""
-    real = MemoryTransactionSession.commit
+def without_offsets(session: MemoryTransactionSession, records: Sequence[OutputRecord], *rest: Any) -> CommitEnd:
+    return REAL_COMMIT(session, records, {}, *rest[1:]) if records else REAL_COMMIT(session, records, *rest)
 
-    def commit(session: MemoryTransactionSession, records: Sequence[OutputRecord], *rest: Any) -> CommitEnd:
-        return real(session, records, {}, *rest[1:]) if records else real(session, records, *rest)
 
-    monkeypatch.setattr(MemoryTransactionSession, "commit", commit)
-    assert is_any_faulty(root)
+#: By name, what is replaced, and by what.
+DEFECTS: dict[str, tuple[object, str, object]] = {
+    "outputs are not held back": (CoPartition, "has_caught_up", property(live_at_once)),
+    "an abort is taken for a commit": (MemoryTransactionSession, "commit", taken_for_committed(Aborted)),
+    "an unseen end is taken for a commit": (MemoryTransactionSession, "commit", taken_for_committed(Unknown)),
+    "outputs are committed without offsets": (MemoryTransactionSession, "commit", without_offsets),
+}
+
+
+@pytest.mark.parametrize("defect", DEFECTS)
+def test_the_checker_finds_a_defect(root: Path, monkeypatch: pytest.MonkeyPatch, defect: str) -> None:
+    monkeypatch.setattr(*DEFECTS[defect])
+    assert any(live(seed, root) for seed in range(LIVES))

@@ -13,16 +13,9 @@ from typing import cast
 
 import pytest
 
-from schemas.basis import Handoff
-from schemas.costs import ModelCosts
-from schemas.draws import uniform
-from schemas.routed import ModelRole, ModelRun, QueryEvent, RoutedEvent
-from schemas.settings import WorkloadSettings
+from schemas.routed import QueryEvent, RoutedEvent
 from schemas.topics import DEAD_LETTERS, QUERIES, RESULTS
 from stream_router import intake_thread
-from stream_router.cascade.handoff import HandoffLever
-from stream_router.cascade.lever import Asked, RunEnd
-from stream_router.cascade.query_cascade import Ask, GiveUp, QueryCascade, Serve
 from stream_router.commit import commit_thread, done_offsets, shared_ledger
 from stream_router.commit.commit_thread import CommitThread
 from stream_router.commit.ledger import RecordId
@@ -31,7 +24,6 @@ from stream_router.commit.shared_ledger import SharedLedger
 from stream_router.errors import ModelsFailed
 from stream_router.intake_thread import IntakeThread
 from stream_router.otel_tracing import Tracing
-from stream_router.ports import TokenMark
 from stream_router.prometheus_metrics import Metrics
 from stream_router.query_loop import QueryLoop
 from tests.support import answerers
@@ -39,7 +31,6 @@ from tests.support.lives import Life
 from tests.support.memory_broker.broker import MemoryCluster
 from tests.support.memory_broker.groups import Group
 from tests.support.memory_broker.logs import PartitionLog, TransactionEnd
-from tests.support.versions import sealed_version
 from ucci_runtime.broker.records import Input, OffsetCommit, Record
 
 GROUP = "router"
@@ -83,63 +74,15 @@ class HeldAnswerer(answerers.EchoAnswerer):
         return answerers.routed(query, workload)
 
 
-class HandingAnswerer(HeldAnswerer):
-    """Answers queries with the real cascade under a handoff, each call of a model when the life says so.
-
-    By the query's id the small answer is certain to some field, the large model goes on or fails to, and a share is
-    answered alone as well.
-    """
-
-    async def answer(self, query: QueryEvent, workload: str, headers: Mapping[str, str] | None = None) -> RoutedEvent:
-        assert HANDING.handoff is not None
-        cascade = QueryCascade(query, HANDING, [HandoffLever(HANDING, HANDING.handoff)])
-        while not isinstance(step := cascade.next_step(), Serve):
-            if isinstance(step, GiveUp):
-                raise ModelsFailed("refused", "refused")
-            assert isinstance(step, Ask)
-            held = asyncio.get_running_loop().create_future()
-            self.held.append(held)
-            await held
-            if step.alone:
-                cascade.alone_ended(_said(query, "large", ""))
-            elif step.role == "small":
-                cascade.small_ended(_said(query, "small", ""), ESCALATES, answerers.ROUTED_AT)
-            else:
-                cascade.large_ended(_said(query, "large", cascade.begun))
-        return cascade.result(step.role, ModelCosts(large=3.0), "test")
-
-
-def _said(query: QueryEvent, role: ModelRole, begun: str) -> Asked:
-    """Return what a model says: a going on that fails for one query in four, an answer alone that never does."""
-    draw = uniform(query.query_id, "handing")
-    if query.text == "fail" or (begun and draw < 0.25):
-        return Asked(ModelRun(model=role, valid=False, raw="no"), RunEnd.FAILED, invalid=True)
-    text = '{"iso": "100", "lens": null}'
-    run = ModelRun(model=role, raw=text, entities={"iso": "100"}, valid=True, uncertainty=0.5)
-    marks = (TokenMark(14, 1.0), TokenMark(20, 0.1)) if draw < 0.8 else (TokenMark(3, 0.1),)
-    return Asked(run, RunEnd.VALID, marks=(TokenMark(0, 1.0), *marks))
-
-
-ESCALATES = sealed_version(uncertainty_threshold=0.1, handoff=Handoff(margin=0.9))
-HANDING = WorkloadSettings.model_validate(
-    {
-        "name": "photo",
-        "fields": ["iso", "lens"],
-        "target": {"micro_f1": 0.9},
-        "handoff": {"margin": 0.9, "guard_share": 0.5},
-    }
-)
-
-
 class RouterProcess:
     """The router's loops as a process holds them, its threads never started."""
 
-    def __init__(self, life: Life, loop: asyncio.AbstractEventLoop, instance_id: str, answerer: HeldAnswerer) -> None:
+    def __init__(self, life: Life, loop: asyncio.AbstractEventLoop, instance_id: str) -> None:
         self.instance_id = instance_id
         self._draw = life.draw
         self._loop = loop
         self._ledger = SharedLedger(IN_FLIGHT)
-        self._answerer = answerer
+        self._answerer = HeldAnswerer()
         self._queries = QueryLoop(
             self._answerer, ("photo",), outputs=TOPICS, finished=self._ledger.finished, tracing=Tracing()
         )
@@ -264,17 +207,12 @@ def is_taken(cluster: MemoryCluster, source: Input) -> bool:
     return committed == OffsetCommit(log.end) or (committed is None and not log.committed_from(0, 1)[0])
 
 
-def live(
-    seed: int,
-    loop: asyncio.AbstractEventLoop,
-    check: Callable[[MemoryCluster], list[str]] = faults_of,
-    answerer: Callable[[], HeldAnswerer] = HeldAnswerer,
-) -> list[str]:
+def live(seed: int, loop: asyncio.AbstractEventLoop) -> list[str]:
     """Live one life; return what is wrong with the topics at its end."""
     life = Life(seed, (GROUP,))
 
     def make(instance_id: str) -> RouterProcess:
-        return RouterProcess(life, loop, instance_id, answerer())
+        return RouterProcess(life, loop, instance_id)
 
     life.start(make, "a")
     left = SENT
@@ -291,7 +229,7 @@ def live(
     def is_settled() -> bool:
         return all(is_taken(life.cluster, source) for source in life.cluster.sources([QUERIES_TOPIC]))
 
-    return life.finish(make, is_settled, check)
+    return life.finish(make, is_settled, faults_of)
 
 
 def faulty_lives(seeds: range, loop: asyncio.AbstractEventLoop) -> dict[int, list[str]]:
@@ -301,23 +239,6 @@ def faulty_lives(seeds: range, loop: asyncio.AbstractEventLoop) -> dict[int, lis
 @pytest.mark.slow
 def test_every_query_has_one_result_or_dead_letter(loop: asyncio.AbstractEventLoop) -> None:
     assert faulty_lives(range(LIVES), loop) == {}
-
-
-def test_every_query_has_one_result_under_a_handoff(loop: asyncio.AbstractEventLoop) -> None:
-    """Up to four calls a query, each of which a crash or a rebalance may end; every kind of handoff is committed."""
-    seen: Counter[tuple[bool, bool, bool]] = Counter()
-
-    def checked(cluster: MemoryCluster) -> list[str]:
-        for record in cluster.records(TOPICS.results):
-            handoff = RoutedEvent.from_json(record.value or b"").handoff
-            assert handoff is not None
-            seen[handoff.characters > 0, handoff.asked_again, handoff.guarded] += 1
-        return faults_of(cluster)
-
-    seeds = range(LIVES, LIVES + LIVES // 4)
-    assert {seed: found for seed in seeds if (found := live(seed, loop, checked, HandingAnswerer))} == {}
-    going_on, asked_again, nothing = (True, False), (False, True), (False, False)
-    assert seen.keys() == {(*kind, guarded) for kind in (going_on, asked_again, nothing) for guarded in (True, False)}
 
 
 @pytest.mark.thorough

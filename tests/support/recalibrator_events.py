@@ -77,16 +77,15 @@ def label_request(number: int, **changes: Any) -> LabelRequested:
 
 
 def drawn_inputs(
-    draw: random.Random, queries: int, broken: int, *, results: str, feedbacks: str, **changes: Any
+    draw: random.Random, queries: int, broken: int, *, results: str, feedbacks: str
 ) -> list[tuple[float, str, int, bytes | None]]:
     """Return results, labels, corrections, withdrawals, repetitions and garbage, unsorted.
 
     Each is a drawn moment, a topic, the query's number and the record's value; a query's feedback keeps its order.
-    ``changes`` are those of every result.
     """
     sent: list[tuple[float, str, int, bytes | None]] = []
     for number in range(queries):
-        sent.append((draw.random(), results, number, routed(number, **changes).to_json()))
+        sent.append((draw.random(), results, number, routed(number).to_json()))
         said = [feedback(number)]
         if draw.random() < 0.4:
             said.append(feedback(number, entities(f"q-{number}", wrong=True), revision=2))
