@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from research.handoff import choice
-from research.handoff.at_target import FIXED, TARGET, hold, ladder, weights_of
+from research.handoff.at_target import FIXED, TARGET, hold, ladder
 from research.handoff.choice import MIXES
 from research.handoff.choice_report import write
 from research.handoff.pool import HANDOFFS, MARGINS, OFF, TEXTS, Pool
@@ -53,15 +53,6 @@ def test_the_target_is_held_as_cheaply_as_can_be() -> None:
     assert held.cost == pytest.approx(50.0 + 3.02 * 50.0 * held.escalated)
 
 
-def test_a_mix_has_the_shares_that_it_says() -> None:
-    """Whatever is drawn, each kind of text weighs its share."""
-    drawn = np.random.default_rng(1).integers(0, 3, QUERIES).astype(np.float64)
-    for mix in MIXES.values():
-        weights = weights_of(pool(0.0), mix, drawn)
-        shares = [weights[np.arange(QUERIES) % len(TEXTS) == text].sum() for text in range(len(TEXTS))]
-        assert shares == pytest.approx(mix)
-
-
 def test_bold_margins_are_chosen_only_where_they_pay() -> None:
     """The learned choice is the boldest margin where that gains, and none at all where each costs dear."""
     for harm, best in ((-0.1, f"field@{MARGINS[-1]:g}"), (0.05, OFF)):
@@ -86,17 +77,6 @@ def test_without_evidence_the_margin_stays() -> None:
     walk = stepping(stages, RULES["bounds"], 20_000, seed=1)
     assert walk.steps == []
     assert walk.cost == pytest.approx(fixed(stages, f"field@{FIXED:g}", 20_000).cost)
-
-
-def test_a_packed_pool_is_read_back(tmp_path: Path) -> None:
-    """What was not asked stays unknown."""
-    some = pool(0.01)
-    some.large[:, ::7] = np.nan
-    some.save(tmp_path / "pool.npz")
-    read = Pool.load(tmp_path / "pool.npz")
-    assert np.array_equal(read.large, some.large, equal_nan=True)
-    assert np.array_equal(read.text, some.text)
-    assert read.u == pytest.approx(some.u, abs=1e-6)
 
 
 def test_the_page_shows_every_margin_and_rule(tmp_path: Path) -> None:

@@ -16,7 +16,7 @@ from scipy.stats import entropy
 from sklearn.metrics import f1_score, log_loss
 
 from research.paper import labeled_addresses, pack_addresses
-from research.paper.labeled_addresses import ADDRESS_FIELDS, Address, FetchFailed, labelled_addresses, parse
+from research.paper.labeled_addresses import Address, FetchFailed, labelled_addresses, parse
 from research.paper.measures import field_f1, micro_f1
 from research.paper.taggers import GreedyTagger, Look, Tagged, look_briefly, look_closely, signals
 from research.paper.workloads import addresses_workload
@@ -55,11 +55,6 @@ def test_of_equal_texts_the_first_annotation_counts(sample: list[Address]) -> No
     assert sample[0].labels[:4] == ("AddressNumber", "StreetName", "StreetName", "StreetNamePostType")
 
 
-def test_the_archive_is_fetched_once_and_kept(registry: list[Path], sample: list[Address]) -> None:
-    assert labelled_addresses() == labelled_addresses() == sample
-    assert len(registry) == 1
-
-
 def test_a_damaged_copy_in_the_cache_is_fetched_anew(
     registry: list[Path], sample: list[Address], tmp_path: Path
 ) -> None:
@@ -82,13 +77,6 @@ def test_an_archive_other_than_the_pinned_one_is_refused(
     assert not (tmp_path / "cache").exists()
 
 
-def test_the_locks_pin_one_archive_by_hash_each() -> None:
-    for lock, name in ((labeled_addresses.SOURCE_LOCK, "usaddress==0.5.16"), (labeled_addresses.BUILD_LOCK, "setup")):
-        text = lock.read_text(encoding="utf-8")
-        assert text.startswith(name)
-        assert text.count("--hash=sha256:") == 1
-
-
 @pytest.mark.parametrize("look", [look_briefly, look_closely])
 def test_each_step_is_the_softmax_of_its_features(sample: list[Address], look: Look) -> None:
     """Probabilities are those of a hand-written sum over active features, each step on the tagger's own labels."""
@@ -102,11 +90,6 @@ def test_each_step_is_the_softmax_of_its_features(sample: list[Address], look: L
             expected = softmax(model.intercept_ + model.coef_[:, active].sum(axis=1))
             assert row == pytest.approx(expected, abs=1e-9)
             assert tagged.labels[at] == model.classes_[np.argmax(expected)]
-
-
-def test_a_tagger_relearns_what_it_was_taught(sample: list[Address]) -> None:
-    tagger = GreedyTagger(look_closely, freedom=100.0).fit(sample)
-    assert [one.labels for one in tagger.tag([one.tokens for one in sample])] == [one.labels for one in sample]
 
 
 def test_signals_are_what_scipy_and_scikit_learn_compute() -> None:
@@ -153,18 +136,6 @@ def test_without_a_registry_the_command_says_why(
     monkeypatch.setattr(pack_addresses, "labelled_addresses", Mock(side_effect=FetchFailed("no registry answers")))
     assert pack_addresses.main([]) == 1
     assert "no registry answers" in capsys.readouterr().err
-
-
-def test_the_packed_answers_are_a_whole_workload() -> None:
-    """Counts fit each other, an error is a difference in any field, and margins are shares."""
-    workload = addresses_workload(0.9)
-    assert len(workload) == 1_487
-    assert workload.fields == ADDRESS_FIELDS
-    for answers in (workload.small, workload.large):
-        assert (answers.true_positives <= np.minimum(answers.predicted, workload.gold)).all()
-    differs = [counts != workload.gold for counts in (workload.small.true_positives, workload.small.predicted)]
-    assert np.array_equal(workload.error, np.any(differs, axis=(0, 2)))
-    assert 0.0 <= workload.signals["margin"].min() <= workload.signals["margin"].max() <= 1.0
 
 
 def test_packed_micro_f1_is_what_scikit_learn_computes() -> None:

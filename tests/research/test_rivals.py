@@ -8,7 +8,6 @@ import numpy as np
 import pytest
 
 from research.answers.streams import Judged, draw_judged
-from research.recorded.windows import KEEP_ALL
 from research.rivals import on_answers, on_drift
 from research.rivals.__main__ import OUT
 from research.rivals.grids import CONSTANT, OURS, choose
@@ -36,13 +35,6 @@ def test_each_rival_of_both_benchmarks_walks_and_is_scored() -> None:
 @pytest.fixture(scope="module")
 def judged() -> Judged:
     return draw_judged("tuning", 2, scale=0.1, drifts=3)
-
-
-@pytest.mark.parametrize("rate", [0.2, 0.5, 1.0])
-def test_a_threshold_of_a_rate_escalates_so_many(judged: Judged, rate: float) -> None:
-    routed = on_answers._constant(judged, rate)
-    assert routed.ran.mean() == pytest.approx(rate, abs=0.01)
-    assert (routed.threshold <= KEEP_ALL).all()
 
 
 def test_the_best_constant_is_worth_no_less_than_any_other(judged: Judged) -> None:

@@ -10,7 +10,7 @@ import pytest
 from recalibrator.core import Recalibrator
 from research.core import SETTINGS, Cascade
 from research.overload import main as overload
-from research.scale import Costs, Load, Sample, load, main, plan, predicted
+from research.scale import Costs, Sample, load, main, plan
 
 
 def steady(began_s: float, per_s: float, cpu_share: float, until_s: float = 100.0) -> list[Sample]:
@@ -26,33 +26,12 @@ def test_a_rate_is_taken_while_all_routers_work() -> None:
     assert (found.per_s, found.router_us, found.broker_us) == pytest.approx((200.0, 5_000.0, 1_000.0))
 
 
-def test_the_end_of_a_run_does_not_slow_its_rate() -> None:
-    """Routers that have nothing left to do are not waited for."""
-    finished = [sample._replace(results=min(sample.results, 1_000)) for sample in steady(0.0, 100.0, 0.5)]
-    assert load([finished], steady(0.0, 0.0, 0.0), records=1_000).per_s == pytest.approx(100.0)
-
-
 @pytest.mark.parametrize("began_s", [99.0, 200.0])
 def test_too_few_records_are_an_error_that_says_so(began_s: float) -> None:
     """The last router came when nothing, or next to nothing, was left."""
     routers = [steady(0.0, 100.0, 0.5), steady(began_s, 100.0, 0.5)]
     with pytest.raises(ValueError, match="1000 records are too few for 2 routers"):
         load(routers, steady(0.0, 0.0, 0.0), records=1_000)
-
-
-def test_cores_bound_what_more_routers_bring() -> None:
-    """Up to there each router brings as much as the first."""
-    one = Load(per_s=10_000.0, router_us=50.0, broker_us=30.0)
-    assert [predicted(one, routers, cores=2) for routers in (1, 2, 4)] == [10_000.0, 20_000.0, 25_000.0]
-
-
-def test_a_plan_grows_with_the_rate() -> None:
-    """Ten times the queries take ten times the machines, give or take one of each; a fit is a share of one core."""
-    small, large = plan(10_000.0, Costs()), plan(100_000.0, Costs())
-    for part in ("routers", "broker_cores", "joins"):
-        assert 9 * small[part] <= large[part] + 9 <= 10 * small[part] + 9
-    assert large["partitions"] >= large["routers"]
-    assert large["fit_load"] == pytest.approx(10 * small["fit_load"], abs=0.005)
 
 
 def test_the_plan_needs_no_broker(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
