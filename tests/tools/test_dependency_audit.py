@@ -12,7 +12,6 @@ from tools.dependency_audit import verdict
 
 SAFE = {"name": "numpy", "version": "2.0", "vulns": []}
 FAULTY = {"name": "jinja2", "version": "3.0", "vulns": [{"id": "GHSA-1"}, {"id": "GHSA-2"}]}
-FOUND = "jinja2 3.0: GHSA-1, jinja2 3.0: GHSA-2"
 SKIPPED = {"name": "ours", "skip_reason": "not found"}
 
 
