@@ -8,7 +8,7 @@ from importlib.resources import files
 from typing import Any
 
 import pytest
-from playwright.sync_api import Browser, Page, expect
+from playwright.sync_api import Browser, Page
 
 from tests.support.page_scenes import SCENES, served
 
@@ -205,22 +205,6 @@ def test_the_keyboard_reaches_everything_in_sight(addresses: Addresses, page: Pa
     assert scene != "well" or {"Skip to the content", "All 18 versions", "Pause", "Refit"} <= reached
 
 
-def test_a_roll_back_by_keyboard_alone(addresses: Addresses, page: Page) -> None:
-    """From the list of versions through the form to the note that it was asked for, without a pointer."""
-    page.goto(addresses.of("versions"))
-    page.get_by_role("link", name="Roll back to version 9").focus()
-    page.keyboard.press("Enter")
-    expect(page.get_by_role("heading", level=1)).to_have_text("Roll back to version 9")
-    page.get_by_label("Until the workload is unpinned").focus()
-    page.keyboard.press("ArrowDown")
-    expect(page.get_by_label("Until the next fit replaces it")).to_be_checked()
-    page.keyboard.press("Tab")
-    page.keyboard.type("worse since noon")
-    page.keyboard.press("Enter")
-
-    expect(page.get_by_role("status").filter(has_text="Asked for")).to_contain_text("roll back to version 9")
-
-
 def test_nothing_moves_for_people_who_asked_for_that(chromium: Browser, addresses: Addresses) -> None:
     context = chromium.new_context(reduced_motion="reduce", **LOOKS["phone"])
     page = context.new_page()
@@ -233,29 +217,3 @@ def test_nothing_moves_for_people_who_asked_for_that(chromium: Browser, addresse
     context.close()
 
     assert moving == 0
-
-
-def test_the_page_works_without_scripts(chromium: Browser, addresses: Addresses) -> None:
-    """Status, charts and the way to an act and back are in the page as it is served."""
-    context = chromium.new_context(java_script_enabled=False, **LOOKS["light"])
-    page = context.new_page()
-    page.goto(addresses.of("well"))
-
-    expect(page.locator(".verdict .what")).to_contain_text("holds micro-F1 0.91")
-    expect(page.locator("svg[role=img]")).to_have_count(7)
-    page.get_by_role("link", name="Pause").click()
-    expect(page.get_by_role("heading", level=1)).to_have_text("Pause")
-    expect(page.get_by_label("Reason, for the record")).to_be_visible()
-    page.get_by_role("link", name="Cancel").click()
-    expect(page.get_by_role("heading", level=1)).to_have_text("photo-search")
-    context.close()
-
-
-def test_every_chart_says_in_words_what_it_shows(addresses: Addresses, page: Page) -> None:
-    """A chart's text alternative has its numbers, not only its title; each with words of its own."""
-    page.goto(addresses.of("drift"))
-    words = page.locator("svg[role=img]").evaluate_all("(all) => all.map((one) => one.getAttribute('aria-label'))")
-
-    assert len(set(words)) == 7
-    for one in words:
-        assert any(character.isdigit() for character in one), one
