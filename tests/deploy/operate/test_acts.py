@@ -56,6 +56,11 @@ def test_roll_back_names_its_version_and_holds(live: LiveRecalibrator) -> None:
     assert outcome["version"] == status.calibration_version == (before or 0) + 1
     assert call(live, "unpin")["outcome"]["note"] == "unpinned"
     assert stands(live).state != "pinned"
+    call(live, "rollback", "1", "--until-refit")
+    status = stands(live)
+    assert (status.state == "pinned", status.uncertainty_threshold) == (False, 0.1)
+    listed = call(live, "versions", "--limit", "100")
+    assert listed["calibration_version"] == current(live) == listed["versions"][0]["version"]
 
 
 def test_a_demo_in_this_folder_is_not_asked_for_another_service(
@@ -67,12 +72,6 @@ def test_a_demo_in_this_folder_is_not_asked_for_another_service(
     (tmp_path / "ucci-demo" / "ucci.toml").write_text(config, encoding="utf-8")
     monkeypatch.chdir(tmp_path)
     assert call(live, "unpin")["outcome"]["is_refused"] is False
-
-
-def test_roll_back_until_refit_does_not_hold(live: LiveRecalibrator) -> None:
-    call(live, "rollback", "1", "--until-refit")
-    status = stands(live)
-    assert (status.state == "pinned", status.uncertainty_threshold) == (False, 0.1)
 
 
 def test_every_act_of_the_page_is_a_command(live: LiveRecalibrator) -> None:
@@ -138,14 +137,6 @@ def test_what_labels_buy_is_told_and_drawn(
     assert "With 2,000 labels a day (2%) it would be ±0.0129" in " ".join(told.stdout.split())
     assert picture.read_bytes().startswith(b"\x89PNG")
     assert call(live, "labels", "--plan")["outlooks"][1]["per_day"] == 2_000.0
-
-
-def test_versions_lists_them_newest_first(live: LiveRecalibrator) -> None:
-    listed = call(live, "versions", "--limit", "100")
-    numbers = [one["version"] for one in listed["versions"]]
-    assert listed["calibration_version"] == current(live)
-    assert numbers == sorted(numbers, reverse=True)
-    assert {1, 2} <= set(numbers)
 
 
 @pytest.mark.parametrize(
