@@ -238,37 +238,31 @@ async def test_a_gateway_answers_with_its_own_access(granted: SecuredBroker, top
     assert len(read_all(granted.bootstrap, f"{topic_prefix}.results")) == 1
 
 
-def test_missing_describe_said_the_topic_is_not_there(granted: SecuredBroker, topic_prefix: str) -> None:
-    """Kafka hides a topic from who may not describe it; the line named `topics create` as the remedy."""
-    hidden = [g for g in grants("router", topic_prefix) if g.name.endswith(".queries") and g.operation == "Read"]
+def test_a_refused_topic_was_said_not_to_be_there(granted: SecuredBroker, topic_prefix: str) -> None:
+    """Kafka hides a topic from who may not describe it; the line named `topics create` as the remedy.
+
+    Topics whose configuration is refused stand in one line; those that services can do without stop none, and the log
+    names the grant that older access lists lack.
+    """
     acting = Acting(settings_as(granted, "router", topic_prefix), "router")
-    granted.forbid(USERS["router"], hidden)
-    check = Grant("topic", "any", False, "DescribeConfigs")
-    line = f"the broker refuses Describe on {topic_prefix}.queries (TOPIC_AUTHORIZATION_FAILED)"
-    wait_until(lambda: (acting.refused(check) or "").startswith(line), line)
-
-
-def test_missing_describe_configs_named_no_topic(granted: SecuredBroker, topic_prefix: str) -> None:
-    """All topics whose configuration is refused stand in one line, with the operation."""
-    taken = [g for g in grants("router", topic_prefix) if g.operation == "DescribeConfigs"][:2]
-    acting = Acting(settings_as(granted, "router", topic_prefix), "router")
-    granted.forbid(USERS["router"], taken)
-    line = f"the broker refuses DescribeConfigs on {', '.join(sorted(grant.name for grant in taken))} "
-    wait_until(lambda: line in (acting.refused(taken[0]) or ""), "both named")
-
-
-def test_topics_that_may_be_missing_are_warned_of(granted: SecuredBroker, topic_prefix: str) -> None:
-    """Access lists older than a topic that services can do without stop no service; the log names the grant."""
     trial = CALIBRATION_TRIAL.name(topic_prefix)
     granted.forbid(USERS["router"], [Grant("topic", trial, False, "Read")])
-    acting = Acting(settings_as(granted, "router", topic_prefix), "router")
-    line = f"the broker refuses Describe on {trial} "
 
     def is_missing() -> bool:
         checked = acting.check()
+        line = f"the broker refuses Describe on {trial} "
         return checked.missing == {CALIBRATION_TRIAL} and any(found.startswith(line) for found in checked.warnings)
 
     wait_until(is_missing, "missed")
+    check = [g for g in grants("router", topic_prefix) if g.operation == "DescribeConfigs" and g.name != trial][:2]
+    granted.forbid(USERS["router"], check)
+    named = f"the broker refuses DescribeConfigs on {', '.join(sorted(grant.name for grant in check))} "
+    wait_until(lambda: named in (acting.refused(check[0]) or ""), "both named")
+    granted.allow(USERS["router"], check)
+    hidden = [g for g in grants("router", topic_prefix) if g.name.endswith(".queries") and g.operation == "Read"]
+    granted.forbid(USERS["router"], hidden)
+    line = f"the broker refuses Describe on {topic_prefix}.queries (TOPIC_AUTHORIZATION_FAILED)"
+    wait_until(lambda: (acting.refused(check[0]) or "").startswith(line), line)
 
 
 def test_an_operator_may_diagnose_and_no_more(granted: SecuredBroker, topic_prefix: str) -> None:
