@@ -112,16 +112,6 @@ def test_start_refuses_what_librdkafka_refuses(tmp_path: Path, command: str) -> 
     assert "Traceback" not in done.stderr
 
 
-@every_command
-def test_prices_of_tokens_are_printed_as_they_are_given(check: Check, command: str) -> None:
-    prices = 'cost = { unit = "token", small = 1.0, large = 3.0, prompt_large = 0.5 }\n'
-    code, out, _ = check(command, WORKLOAD + prices + "handoff = {}\n")
-    photo = json.loads(out)["workloads"]["photo"]
-    assert code == 0
-    assert photo["cost"] == {"small": 1.0, "large": 3.0, "unit": "token", "prompt_large": 0.5}
-    assert photo["handoff"] == {"margin": 0.9, "granularity": "field", "guard_share": 0.01}
-
-
 def test_log_lines_do_not_mix_with_the_outcome() -> None:
     """A warning on the way leaves standard output to what a script reads from it."""
 
