@@ -42,17 +42,13 @@ def test_audits_go_to_the_trusted_labeler_alone() -> None:
     assert TRUSTED_LABELER in LABELERS
 
 
-def test_a_querys_label_plan_is_deterministic() -> None:
-    for number in range(50):
-        plan = plan_label(f"q-{number}", SCENARIO, is_audit=False)
-        assert plan == plan_label(f"q-{number}", SCENARIO, is_audit=False)
-
-
 def test_stack_config_names_the_trusted_labelers(tmp_path: Path) -> None:
     servers = recorded_servers(tmp_path)
     for trusted in ((), (TRUSTED_LABELER, 'a "b"')):
         options = StackOptions(directory=tmp_path, trusted_labelers=trusted)
         text = config_text(options, "127.0.0.1:9092", servers, http_port=4711)
         settings = parse_settings(text, {})
-        assert settings.workloads[WORKLOAD].trusted_labelers == trusted
+        workload = settings.workloads[WORKLOAD]
+        assert workload.trusted_labelers == trusted
+        assert (workload.offered_handoff, workload.cost and workload.cost.unit) == (None, "token")
         assert settings.recalibrator.http_port == 4711, "where commands look for the API"

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 from collections.abc import AsyncIterator, Mapping, Sequence
-from contextlib import asynccontextmanager
 from datetime import UTC, datetime, timedelta
 from typing import Any, cast
 
@@ -103,7 +102,7 @@ class Site:
 
 
 async def test_each_score_is_sent_once_and_again_when_it_changes() -> None:
-    """Also a change within the same second, which has the same time and another content."""
+    """Also a change within the same second, which has the same time and another content; a deleted one is withdrawn."""
     site = Site(ScoredTrace(TRACE, "q-1", [score(1)]))
     first, again = await site.round(), await site.round()
     site.service.traces[TRACE] = ScoredTrace(TRACE, "q-1", [score(1, value="incorrect")])
@@ -112,6 +111,10 @@ async def test_each_score_is_sent_once_and_again_when_it_changes() -> None:
     assert (first.new, again.new, again.revised, changed.revised, changed.skipped) == (1, 0, 0, 1, 0)
     assert site.said() == [("q-1", "phoenix:ann", "right", False), ("q-1", "phoenix:ann", "wrong", False)]
     assert site.topics.records[1].revision > site.topics.records[0].revision
+    # Even the last one of its trace, as long as the process runs.
+    site.service.traces.clear()
+    assert (await site.round()).retracted == 1
+    assert site.said()[-1] == ("q-1", "phoenix:ann", None, True)
 
 
 async def test_a_trace_without_a_name_is_joined_by_its_result() -> None:
@@ -133,16 +136,6 @@ def test_a_trace_of_several_queries_is_joined_to_none() -> None:
     assert (traces.query_of(TRACE), traces.trace_of("q-2"), traces.query_of(f"{3:032x}")) == (None, None, "r-2")
     traces.take(Record(Input("ucci.results", 0), 0, b"q-3", b"{}"))
     assert traces.trace_of("q-3") is None
-
-
-async def test_a_deleted_score_withdraws_its_verdict() -> None:
-    """Even the last one of its trace, as long as the process runs."""
-    site = Site(ScoredTrace(TRACE, "q-1", [score(1)]))
-    await site.round()
-    site.service.traces.clear()
-
-    assert (await site.round()).retracted == 1
-    assert site.said()[-1] == ("q-1", "phoenix:ann", None, True)
 
 
 async def test_labels_from_elsewhere_reach_their_traces() -> None:
@@ -179,14 +172,13 @@ class RecordedLangfuse:
 
     def __init__(self) -> None:
         self.posted: list[dict[str, Any]] = []
-        self.status = 200
 
     async def answer(self, request: web.Request) -> web.Response:
         if request.headers["Authorization"] != "Basic cGs6c2s=":
             return web.json_response({"message": "Invalid credentials"}, status=401)
         if request.method == "POST":
             self.posted.append(await request.json())
-            return web.json_response({"id": self.posted[-1]["id"]}, status=self.status)
+            return web.json_response({"id": self.posted[-1]["id"]})
         asked = request.query
         held = [one for one in LANGFUSE if asked.get("name", one["name"]) == one["name"]]
         if "id" in asked:
@@ -199,21 +191,20 @@ class RecordedLangfuse:
         return web.json_response({"data": data, "meta": meta})
 
 
-@asynccontextmanager
-async def serving(langfuse: RecordedLangfuse) -> AsyncIterator[str]:
-    app = web.Application()
-    for path in ("/api/public/v3/scores", "/api/public/scores"):
-        app.router.add_route("*", path, langfuse.answer)
-    async with TestServer(app) as server:
-        yield str(server.make_url(""))
-
-
-async def test_langfuse_scores_of_people_are_read() -> None:
+async def test_langfuse_scores_of_people_are_read_and_labels_written() -> None:
     """Of annotators and by API, on traces and their observations; not of judges, nor of sessions."""
-    async with serving(RecordedLangfuse()) as url:
+    recorded, app = RecordedLangfuse(), web.Application()
+    for path in ("/api/public/v3/scores", "/api/public/scores"):
+        app.router.add_route("*", path, recorded.answer)
+    async with TestServer(app) as server:
+        url = str(server.make_url(""))
         langfuse = Langfuse(url, "pk:sk", "correctness", MEMORY)
         found = {one.trace_id: one.scores async for one in langfuse.scored(NOW)}
         known = [await langfuse.has(AnnotationKey("pk", one)) for one in ("a", "z")]
+        event = FeedbackEvent(query_id="q-1", entities={"camera": "leica"}, labeler="eve", source="page")
+        await langfuse.write([TraceLabel("t-1", event)])
+        with pytest.raises(LabelToolFailed, match=r"Langfuse answered GET /api/public/v3/scores with 401: .*Invalid"):
+            await Langfuse(url, "pk:other", "correctness", MEMORY).has(AnnotationKey("pk", "a"))
 
     ((first,), (second,), (third,)) = (found[trace] for trace in ("t-1", "t-2", "t-3"))
     assert len(found) == 3
@@ -222,23 +213,12 @@ async def test_langfuse_scores_of_people_are_read() -> None:
     assert second.metadata["query_id"] == "q-2"
     assert (third.score_id, third.comment) == ("d", '{"camera": "leica"}')
     assert known == [True, False]
-
-
-async def test_langfuse_gets_a_label_as_one_score() -> None:
-    recorded = RecordedLangfuse()
-    event = FeedbackEvent(query_id="q-1", entities={"camera": "leica"}, labeler="eve", source="page")
-    async with serving(recorded) as url:
-        await Langfuse(url, "pk:sk", "correctness", MEMORY).write([TraceLabel("t-1", event)])
-
     (posted,) = recorded.posted
     assert (posted["id"], posted["traceId"], posted["value"]) == ("ucci-label:q-1:eve", "t-1", "labelled")
     assert json.loads(posted["comment"]) == {"camera": "leica"}
 
 
-async def test_a_service_that_refuses_or_is_away_is_one_line() -> None:
-    async with serving(RecordedLangfuse()) as url:
-        with pytest.raises(LabelToolFailed, match=r"Langfuse answered GET /api/public/v3/scores with 401: .*Invalid"):
-            await Langfuse(url, "pk:other", "correctness", MEMORY).has(AnnotationKey("pk", "a"))
+async def test_a_service_that_is_away_or_nowhere_is_one_line() -> None:
     phoenix = Phoenix("http://127.0.0.1:9", "default", "correctness", MEMORY, None)
     with pytest.raises(LabelToolFailed, match=r"no answer from Phoenix at http://127.0.0.1:9"):
         await phoenix.write([])
