@@ -152,17 +152,3 @@ async def test_trial_goes_from_shadow_to_canary_to_promotion(broker: LocalBroker
         assert [CalibrationVersion.from_json(value_of(message)).version for message in in_force] == [1, 2, 5]
         assert live.trial() is None
         assert {event.decision.calibration_version for event in await live.route()} == {5}
-
-
-async def test_stopped_trial_leaves_the_version_in_force(broker: LocalBroker, tmp_path: Path) -> None:
-    async with service(broker, tmp_path) as live:
-        live.command("bootstrap", map=MAP, uncertainty_threshold=STRICT)
-        live.command("bootstrap", map=MAP, uncertainty_threshold=LOOSE)
-        live.command("canary", version=1, share=1.0)
-        await live.until_router_has(2, 3)
-        assert {event.decision.calibration_version for event in await live.route()} == {3}
-        live.command("stop_trial", reason="seen enough")
-        await live.until_router_has(2, None)
-        decisions = [event.decision for event in await live.route()]
-        assert {(decision.calibration_version, decision.trial) for decision in decisions} == {(2, None)}
-        assert (await live.compared(QUERIES)).ended_by == "stop_trial"
