@@ -9,8 +9,6 @@ import aiohttp
 
 from tests.support.router_processes import RouterProcess
 
-DEADLINE_S = 90.0
-
 
 @dataclass
 class GatewayProcess(RouterProcess):
