@@ -21,16 +21,6 @@ token_costs = st.builds(
 )
 
 
-@given(prices, prices, uses, st.lists(uses, max_size=3), st.booleans())
-def test_a_call_costs_the_same_whatever_its_tokens(
-    small: float, large: float, first: TokenUse, others: list[TokenUse], escalated: bool
-) -> None:
-    """Without a unit, calls are priced, as they always were."""
-    cost = query_cost(ModelCosts(small=small, large=large), escalated=escalated, small=first, large=others)
-    assert cost.sequential == pytest.approx(small + len(others) * large)
-    assert cost.paper == (large if escalated and others else small)
-
-
 @given(token_costs, uses, st.lists(uses, min_size=1, max_size=3))
 def test_a_query_costs_its_tokens(costs: ModelCosts, small: TokenUse, large: list[TokenUse]) -> None:
     """Every call is paid in the sequential cost; the paper's has the first large one alone."""

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
 
 import pytest
 from hypothesis import given
@@ -15,10 +14,6 @@ from schemas.errors import MAX_ERROR_CHARS, ConfigError, DecodeError, one_line
 from schemas.feedback import FeedbackEvent
 from schemas.routed import QueryEvent
 from schemas.settings_text import parse_settings
-from stream_router.errors import MalformedReplyError
-from stream_router.model_client.answer import parse_answer
-from stream_router.model_client.reply import read_reply
-from stream_router.model_client.uncertainty import TOKEN_MARGIN
 
 FORGED = "x\r\n2026-01-31T12:00:00Z [info] all is well\x1b[2J\u2028\x85\x00"
 
@@ -63,43 +58,10 @@ def test_a_key_given_twice_forges_a_log_line(hostile: str) -> None:
     require_line(str(caught.value))
 
 
-@pytest.mark.parametrize(
-    "reply",
-    [
-        lambda text: {"choices": [{"text": "{}", "finish_reason": text, "logprobs": {"top_logprobs": [{"a": 0.0}]}}]},
-        lambda text: {
-            "choices": [{"text": "{}", "finish_reason": "stop", "logprobs": {"top_logprobs": [{"a": text}]}}]
-        },
-        lambda text: {"choices": [{"text": text, "finish_reason": "stop", "logprobs": {"top_logprobs": [{"a": 0.0}]}}]},
-    ],
-)
-def test_a_models_reply_forges_a_log_line(reply: Callable[[str], object], hostile: str) -> None:
-    """And its end, which goes into every result, stays a word."""
-    try:
-        found = read_reply(json.dumps(reply(hostile)).encode(), TOKEN_MARGIN)
-    except MalformedReplyError as error:
-        require_line(str(error))
-        return
-    run = parse_answer("small", found, ("camera",), 0.1)
-    require_line(run.error or "")
-    assert len(run.finish_reason or "") <= 64
-
-
 def _faults(text: str, environ: dict[str, str]) -> tuple[str, ...]:
     with pytest.raises(ConfigError) as caught:
         parse_settings(text, environ)
     return caught.value.faults
-
-
-def test_a_name_in_the_configuration_forges_a_log_line(hostile: str) -> None:
-    name = "".join(one for one in hostile if one != "\x00")
-    for faults in (
-        _faults(f"[router]\n{json.dumps(name.encode('utf-8', 'ignore').decode() + '!')} = 1\n", {}),
-        _faults("", {f"UCCI_{name}__X": "1"}),
-        _faults("", {"UCCI_ROUTER__LARGE_OUTAGE": name}),
-    ):
-        for fault in faults:
-            require_line(fault)
 
 
 def test_a_number_of_5000_digits_is_a_traceback() -> None:

@@ -6,18 +6,10 @@ import json
 from typing import Any
 
 import pytest
-from jsonschema import Draft202012Validator
 
 from schemas.errors import DecodeError
 from schemas.feedback import FeedbackEvent
 
-ONE_THING: list[dict[str, Any]] = [
-    {"entities": {"iso": "100"}},
-    {"entities": None},
-    {"entities": {}, "verdict": None},
-    {"verdict": "right"},
-    {"verdict": "wrong", "entities": None},
-]
 #: What was said, the reason, the field, and what the line tells.
 NOT_ONE_THING: list[tuple[dict[str, Any], str, str, str]] = [
     ({}, "missing_field", "entities", "or a verdict"),
@@ -43,12 +35,6 @@ def test_neither_or_both_are_refused(said: dict[str, Any], reason: str, field: s
         FeedbackEvent.from_json(of_query(said))
     assert (found.value.reason, found.value.field) == (reason, field)
     assert line in str(found.value)
-
-
-def test_the_schema_asks_for_one_of_both() -> None:
-    schema = Draft202012Validator(FeedbackEvent.model_json_schema())
-    assert all(schema.is_valid(json.loads(of_query(said))) for said in ONE_THING)
-    assert not any(schema.is_valid(json.loads(of_query(said))) for said, *_ in NOT_ONE_THING)
 
 
 def test_a_verdict_a_skip_and_its_opposite_have_ids_of_their_own() -> None:
