@@ -200,16 +200,12 @@ def test_harmful_value_is_refused_with_a_remedy(
         (b"{", "not_json"),
         (b'{"query_id":"a","text":"t"} x', "not_json"),
         (b"[]", "invalid_field"),
-        (b"null", "invalid_field"),
         (b'\xef\xbb\xbf{"query_id":"a","text":"t"}', "not_json"),
-        ('\ufeff{"query_id":"a","text":"t"}', "not_json"),
         (b'{"query_id":"a\xff","text":"t"}', "not_json"),
         (b'{"query_id":"a\\ud800","text":"t"}', "not_json"),
         (b'{"query_id":"a","text":"t","metadata":{"\\udc00":1}}', "not_json"),
-        ('{"query_id":"a\ud800","text":"t"}', "not_json"),
         (b'{"query_id":"a\nb","text":"t"}', "not_json"),
         (b'{"query_id":"a","text":"t","metadata":{"x":1e400}}', "invalid_field"),
-        (b'{"query_id":"a","text":"t","metadata":{"x":' + b"1" + b"0" * 5_000 + b"}}", "not_json"),
         (b'{"query_id":"a","text":"t","later":' + b"1" + b"0" * 5_000 + b"}", "not_json"),
         (b'{"query_id":"a","text":"t","metadata":{"x":' + b"[" * 100 + b"]" * 100 + b"}}", "invalid_field"),
         (b'{"query_id":"a","text":"t","later":' + b"[" * 100_000 + b"]" * 100_000 + b"}", "not_json"),
@@ -226,12 +222,6 @@ def test_bytes_that_readers_would_take_differently_are_refused(raw: bytes | str,
         QueryEvent.from_json(raw)
     assert caught.value.reason == reason
     assert "\n" not in str(caught.value)
-
-
-@pytest.mark.parametrize("moment", ["2026-01-31T13:00:00+01:00", "2026-01-31t12:00:00z", "2026-01-31T12:00:00.000Z"])
-def test_any_offset_is_read_and_written_as_utc(moment: str) -> None:
-    event = QueryEvent.from_json(json.dumps(query(created_at=moment)))
-    assert json.loads(event.to_json())["created_at"] == MOMENT
 
 
 @pytest.mark.parametrize(

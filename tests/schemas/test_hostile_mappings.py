@@ -23,7 +23,6 @@ PLACES = [
     (model, place) for model in sorted(MODELS, key=lambda model: model.__name__) for place in mapping_places(model)
 ]
 CHECKED = [pytest.param(*found, id=f"{found[0].__name__}.{found[1]}") for found in PLACES if not found[1].is_free_form]
-BOUNDED = [pytest.param(*found, id=f"{found[0].__name__}.{found[1]}") for found in PLACES if found[1].max_length]
 
 
 def _found_at(model: type[BaseModel], place: MappingPlace, members: Mapping[str, object]) -> list[ErrorDetails]:
@@ -40,13 +39,6 @@ def test_a_mapping_of_faults_took_seconds_a_megabyte(model: type[BaseModel], pla
     members = {f"{place.key}{number}": FAULTY for number in range(MEMBERS)}
     blamed = {one["loc"][len(place.path)] for one in _found_at(model, place, members)}
     assert blamed == {f"{place.key}0"}
-
-
-@pytest.mark.parametrize(("model", "place"), BOUNDED)
-def test_a_mapping_beyond_its_length_is_one_finding(model: type[BaseModel], place: MappingPlace) -> None:
-    """Also where every member is valid."""
-    members = {f"{place.key}{number}": place.member for number in range(MEMBERS)}
-    assert [one["type"] for one in _found_at(model, place, members)] == ["too_long"]
 
 
 def test_the_mappings_of_every_model_are_looked_at() -> None:

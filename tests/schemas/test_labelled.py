@@ -7,14 +7,13 @@ from datetime import UTC, datetime, timedelta
 from typing import Any, get_args
 
 import pytest
-from hypothesis import given, settings
 
 from schemas import Decision, FeedbackEvent, LabelledExample, LabelRequest, ModelRun, QueryCost, RoutedEvent
 from schemas.entities import count_pairs, equal
 from schemas.errors import DecodeError
 from schemas.label_requested import LabelRequested
 from schemas.routed import DecisionReason, LabelReason
-from tests.support import recalibrator_events, strategies
+from tests.support import recalibrator_events
 
 ROUTED_AT = datetime(2026, 1, 1, tzinfo=UTC)
 GOLD = {"iso": "100", "lens": "50 mm"}
@@ -134,16 +133,6 @@ def test_label_time_falls_back_to_arrival_then_routing() -> None:
     assert labelled(routed("kept")).labelled_at == ROUTED_AT
     assert labelled(routed("kept"), arrived_at=latest).labelled_at == latest
     assert labelled(routed("kept"), stamped, arrived_at=latest).labelled_at == later
-
-
-@settings(max_examples=30)
-@given(result=strategies.routed_events(query_id="q"), gold=strategies.entities, revision=strategies.revisions)
-def test_any_result_and_label_give_a_valid_example(result: RoutedEvent, gold: Any, revision: int) -> None:
-    feedback = FeedbackEvent(query_id="q", entities=gold, revision=revision)
-    example = LabelledExample.from_events(result, feedback)
-    assert LabelledExample.from_json(example.to_json()) == example
-    assert example.revision == revision
-    assert LabelledExample.from_events(result, feedback, revision=7).revision == 7
 
 
 def test_equal_words_have_one_identity_and_a_withdrawal_another() -> None:
