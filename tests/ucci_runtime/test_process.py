@@ -14,7 +14,6 @@ import pytest
 from aiohttp.http_exceptions import LineTooLong
 
 from ucci_runtime.process import (
-    NEW_OBJECTS,
     REPEATED_AFTER_S,
     WANTED_FILES,
     RepeatedLines,
@@ -113,30 +112,6 @@ SEARCHES = """
 def test_cycles_are_searched_for_seldom_and_found() -> None:
     """Queries in flight are not looked at again and again, and what ends in a cycle does not fill the memory."""
     subprocess.run([sys.executable, "-c", textwrap.dedent(SEARCHES)], check=True, timeout=60)
-
-
-ROUTER = """
-    import gc, typer
-    from stream_router import cli
-
-    class Service:
-        hangs, take_over = False, None
-
-        async def run(self):
-            print(gc.get_threshold()[0], gc.get_freeze_count() > 0)
-
-    try:
-        cli._until_signalled(lambda tracing: Service(), lambda: None, "router.http_port")
-    except typer.Exit as end:
-        print(end.exit_code)
-"""
-
-
-def test_routers_searched_for_cycles_among_queries_in_flight() -> None:
-    """Python's 700 new objects are a few queries; a router's process waits for more, whichever service it runs."""
-    words = [sys.executable, "-c", textwrap.dedent(ROUTER)]
-    said = subprocess.run(words, check=True, timeout=60, stdout=subprocess.PIPE, text=True).stdout.split()
-    assert said == [str(NEW_OBJECTS), "True", "0"]
 
 
 def test_the_connection_limit_stays_below_the_file_limit() -> None:

@@ -186,25 +186,6 @@ def test_a_dead_broker_held_each_new_producer_for_seconds(script: Script) -> Non
 
 
 @pytest.mark.usefixtures("impatient")
-def test_a_slow_broker_is_waited_for_longer_in_the_end(
-    script: Script, session: Session, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """A client that has lost its way is left behind soon, but not one after the other where each call takes seconds."""
-    waited = list[float]()
-
-    def call(_calls: WatchedCalls, deadline_s: float, function: Any, *args: Any) -> Any:
-        waited.append(deadline_s)
-        return function(*args)
-
-    monkeypatch.setattr(WatchedCalls, "call", call)
-    script["send_offsets_to_transaction"] = [TIMED_OUT, TIMED_OUT, TIMED_OUT]
-    for _ in range(4):
-        session.commit([RECORD], OFFSETS, "group")
-    assert list(dict.fromkeys(waited)) == [producer.WATCHDOG_S, producer.PATIENT_WATCHDOG_S]
-    assert session.commit([RECORD], OFFSETS, "group") == Committed((RECORD,))
-
-
-@pytest.mark.usefixtures("impatient")
 @pytest.mark.parametrize(
     ("failures", "reason"),
     [

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from schemas.settings import Settings
-from ucci_runtime.broker.kafka_properties import kafka_faults, require_kafka
+from ucci_runtime.broker.kafka_properties import kafka_faults
 
 
 def settings(**properties: Any) -> Settings:
@@ -40,16 +40,3 @@ def test_every_fault_is_named_at_once_and_no_secret() -> None:
     found = faults(acks="some", compression_type="zip", ssl_key_password="hunter2", sasl_oauthbearer_config="hunter2")
     assert sorted(line.partition(":")[0] for line in found) == ["kafka.acks", "kafka.compression.type"]
     assert not any("hunter2" in line for line in found)
-
-
-@pytest.mark.parametrize(
-    "properties",
-    [
-        {"socket_keepalive_enable": True, "batch_size": 100_000, "fetch_min_bytes": 10, "linger_ms": 0.5},
-        {"security_protocol": "SASL_SSL", "sasl_mechanism": "PLAIN", "sasl_username": "u", "sasl_password": "p"},
-        # What exactly-once rests on is overlaid, whatever is given.
-        {"enable_idempotence": False, "isolation_level": "read_uncommitted", "group_id": "mine"},
-    ],
-)
-def test_what_librdkafka_takes_has_no_fault(properties: dict[str, Any]) -> None:
-    require_kafka(settings(**properties))
