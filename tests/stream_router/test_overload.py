@@ -12,7 +12,7 @@ from schemas.routed import RoutedEvent
 from stream_router.errors import ModelsFailed
 from stream_router.model_client.concurrency_limit import FIRST
 from tests.support.cascades import COLD, ESCALATES, KEEPS, Bench, bench
-from tests.support.model_clients import until
+from tests.support.model_clients import draw_no_pauses, until
 from tests.support.scripted_model_server import Fault
 
 FAULTS = (
@@ -27,8 +27,9 @@ def never_down(b: Bench) -> bool:
 
 
 @pytest.mark.parametrize("fault", FAULTS, ids=lambda fault: f"{fault.kind} {fault.status}")
-async def test_failing_queries_alone_are_given_up(fault: Fault) -> None:
+async def test_failing_queries_alone_are_given_up(fault: Fault, monkeypatch: pytest.MonkeyPatch) -> None:
     """Queries that both models refuse, leave unanswered or answer in part: one alone as several."""
+    draw_no_pauses(monkeypatch)
     async with bench(COLD, small_timeout_s=0.3, large_timeout_s=0.3) as b:
         b.play(replace(fault, containing="poison"))
         with pytest.raises(ModelsFailed):
@@ -56,35 +57,8 @@ async def test_calls_that_hang_delay_only_themselves() -> None:
         assert never_down(b)
 
 
-async def test_good_queries_beside_failing_ones_succeed() -> None:
-    async with bench(COLD) as b:
-        b.play(Fault("status", status=500, containing="poison"))
-        poison = [asyncio.create_task(b.answer(f"poison {n}")) for n in range(20)]
-        good: list[RoutedEvent] = []
-        while not all(task.done() for task in poison):
-            good += await asyncio.gather(*(b.answer(f"good {len(good)} {n}") for n in range(5)))
-        ends = await asyncio.gather(*poison, return_exceptions=True)
-        assert Counter(map(type, ends)) == {ModelsFailed: 20}
-        assert len(good) >= 5
-        assert all(run is not None and run.valid for event in good for run in (event.small, event.large))
-        assert never_down(b)
-
-
-async def test_saturated_small_server_keeps_its_queries() -> None:
-    """A saturated small server is never down and loses no query to the large one.
-
-    Its queue alone takes twice the time-out; what it answers, it answers in time.
-    """
-    async with bench(KEEPS, small_timeout_s=0.5) as b:
-        b.small.saturate(places=4, latency_s=0.02)
-        events = await asyncio.gather(*(b.answer(f"q{n}") for n in range(200)))
-        assert {event.answered_by for event in events} == {"small"}
-        assert b.large.seen.calls == 0
-        assert never_down(b)
-
-
 async def test_slowed_small_server_is_waited_for() -> None:
-    """Queries wait for a small server that slows down under load, even though calls time out.
+    """Queries wait for a small server that is saturated and slows down, even though calls time out.
 
     On a busy machine so few may have been in flight before that none times out: that shows nothing, and is repeated.
     The time-out is long beside a pause of the machine: half a second without an answer once was an outage.
@@ -93,7 +67,7 @@ async def test_slowed_small_server_is_waited_for() -> None:
         events: list[RoutedEvent] = []
         for slowing in range(SLOWED_TIMES):
             b.small.saturate(places=4, latency_s=0.03)
-            await asyncio.gather(*(b.answer(f"before {slowing} {n}") for n in range(100)))
+            events += await asyncio.gather(*(b.answer(f"before {slowing} {n}") for n in range(100)))
             b.small.saturate(places=4, latency_s=0.45)
             before = b.counts.outcomes["failed"]
             events += await asyncio.gather(*(b.answer(f"q{slowing} {n}") for n in range(60)))
@@ -141,21 +115,6 @@ async def test_rejecting_large_server_stays_up_with_fewer_calls() -> None:
         events = await asyncio.gather(*(b.answer(f"q{n}") for n in range(60)))
         assert {event.answered_by for event in events} == {"large"}
         assert never_down(b)
-
-
-async def test_status_separates_overload_from_outage() -> None:
-    async with bench(KEEPS, small_timeout_s=0.5) as b:
-        b.small.saturate(places=2, latency_s=0.1)
-        calls = [asyncio.create_task(b.answer(f"q{n}")) for n in range(60)]
-        await until(lambda: b.answerer.health()["photo"]["small"].overloaded)
-        health = b.answerer.health()["photo"]["small"]
-        assert (health.state, b.answerer.can_answer, b.outages) == ("up", True, set())
-        assert 1 <= (health.concurrency_limit or 0) < 256
-        assert health.queued > 0
-        assert health.in_flight + health.queued <= len(calls)
-        await asyncio.gather(*calls)
-        health = b.answerer.health()["photo"]["small"]
-        assert (health.overloaded, health.queued) == (False, 0)
 
 
 async def test_hung_server_recovers_with_one_call() -> None:
