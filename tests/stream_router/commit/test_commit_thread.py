@@ -6,7 +6,6 @@ from collections import Counter
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from threading import Event
-from typing import NoReturn
 
 import pytest
 
@@ -121,34 +120,3 @@ def test_a_flush_waits_for_the_commit_it_asked_for(thread: CommitThread, monkeyp
         assert begun.wait(BOUND_S)
         may_end.set()
         assert flushed.result(BOUND_S)
-
-
-def test_a_flush_does_not_wait_for_a_thread_that_is_dead(thread: CommitThread, monkeypatch: pytest.MonkeyPatch) -> None:
-    def failing() -> NoReturn:
-        raise OSError("no broker")
-
-    monkeypatch.setattr(thread.session, "start", failing)
-    monkeypatch.setattr(thread, "_on_failure", lambda error: None)
-    thread.start()
-    thread.join(BOUND_S)
-    waited = list[float | None]()
-    monkeypatch.setattr(thread._turn, "wait", lambda timeout=None: waited.append(timeout))
-    thread.flush(0.0)
-    assert waited == []
-
-
-def test_a_thread_that_waits_ends_as_soon_as_it_is_closed(
-    thread: CommitThread, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    waits, wait = Event(), thread._turn.wait
-
-    def noted(timeout: float | None = None) -> bool:
-        waits.set()
-        return wait(timeout)
-
-    monkeypatch.setattr(thread._turn, "wait", noted)
-    thread.start()
-    assert waits.wait(BOUND_S)
-    thread.close()
-    thread.join(BOUND_S)
-    assert not thread.is_alive()

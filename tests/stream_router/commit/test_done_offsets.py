@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import base64
-from itertools import accumulate
 from zlib import crc32
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from stream_router.commit.done_offsets import CommittedOffsets, CompletionTracker, OffsetRange, decode, encode
+from stream_router.commit.done_offsets import CompletionTracker, OffsetRange, decode, encode
 from stream_router.errors import OffsetsWentBack
 
 committed_offsets = st.integers(0, 2**60)
@@ -77,40 +76,6 @@ def test_a_body_that_ends_within_a_number_counts_as_none() -> None:
         assert decode(0, "1" + base64.urlsafe_b64encode(data).decode().rstrip("=")) is None
 
 
-#: Offsets of a log with gaps, increasing.
-LOGS = st.lists(st.integers(1, 4), min_size=1, max_size=60).map(lambda steps: [end - 1 for end in accumulate(steps)])
-
-
-@given(LOGS, st.data())
-def test_a_commit_covers_exactly_what_is_done(log: list[int], data: st.DataObject) -> None:
-    frontier = CompletionTracker(0)
-    done: set[int] = set()
-    for number, offset in enumerate(log, 1):
-        assert frontier.deliver(offset)
-        delivered = st.sampled_from(log[:number])
-        for finished in data.draw(st.sets(delivered, max_size=2)) - done:
-            frontier.done(finished)
-            done.add(finished)
-        also = data.draw(st.frozensets(delivered, max_size=3))
-        commit = frontier.commit(also)
-        assert commit is not None
-        assert {o for o in log[:number] if CommittedOffsets(*commit).covers(o)} == done | also
-
-
-@given(LOGS, st.data())
-def test_after_a_restart_exactly_the_unfinished_are_answered(log: list[int], data: st.DataObject) -> None:
-    read = log[: data.draw(st.integers(1, len(log)))]
-    done = data.draw(st.frozensets(st.sampled_from(read)))
-    first = CompletionTracker(0)
-    for offset in read:
-        first.deliver(offset)
-    commit = first.commit(done)
-    assert commit is not None
-    left = [offset for offset in log if offset >= commit[0]]
-    second = CompletionTracker(*commit)
-    assert [offset for offset in left if second.deliver(offset)] == [offset for offset in left if offset not in done]
-
-
 Spans = list[tuple[int, int]]
 
 
@@ -132,14 +97,6 @@ def test_what_is_committed_follows_from_what_was_delivered(
     frontier = CompletionTracker(committed, [OffsetRange(*span) for span in ahead])
     assert all(frontier.deliver(offset) for offset in delivered)
     assert frontier.commit(also_done) == (first, tuple(ranges))
-
-
-def test_the_commit_reaches_the_end_of_the_log_behind_a_marker() -> None:
-    frontier = CompletionTracker(16)
-    frontier.deliver(16)
-    frontier.advance(18)
-    assert frontier.commit() == (16, ())
-    assert frontier.commit({16}) == (18, ())
 
 
 def test_offsets_that_go_back_while_reading_stop_the_router() -> None:

@@ -286,15 +286,6 @@ def test_answer_after_revocation_is_dropped() -> None:
     assert ledger.load() == (0, 0)
 
 
-def test_a_query_known_before_a_rebalance_is_not_asked_again() -> None:
-    ledger = owning(0)
-    assert ledger.delivered(0, 0)
-    ledger.released()
-    assert ledger.assigned({0: CommittedOffsets(0)}) == ()
-    assert not ledger.delivered(0, 0)
-    assert ledger.load() == (1, 0)
-
-
 def test_a_result_whose_query_the_log_no_longer_holds_is_dropped() -> None:
     ledger = owning(0)
     ledger.delivered(0, 0)
