@@ -95,26 +95,6 @@ async def test_the_large_model_goes_on_from_certain_fields(api: str) -> None:
     assert b.counts.outcomes["continued"] == 1
 
 
-@pytest.mark.parametrize("api", ["completions", "chat"])
-async def test_a_streamed_small_answer_has_the_same_u(api: str) -> None:
-    """The small model is asked in a stream, and everything that is recorded of it stays as it was."""
-    b, streamed = await asked(api=api)
-    async with bench(in_force(handoff=None), api=api) as plain:
-        whole = await plain.answer(TEXT)
-    assert sent(b.small)[0]["stream"]
-    small = run_of(streamed, "small")
-    known_of_streams = {"latency_s": small.latency_s, "field_margins": small.field_margins}
-    assert small == run_of(whole, "small").model_copy(update=known_of_streams)
-    assert streamed.decision == whole.decision
-
-
-async def test_nothing_certain_hands_nothing_over() -> None:
-    b, routed = await asked(text=UNSURE)
-    assert sent(b.large)[0]["prompt"] == f"Query: {UNSURE}"
-    assert handoff_of(routed).characters == handoff_of(routed).tokens == 0
-    assert b.counts.outcomes["nothing_certain"] == 1
-
-
 @pytest.mark.parametrize("fault", [Fault("bad_answer"), Fault("length"), Fault("status", status=400)])
 async def test_an_invalid_continuation_is_asked_again_alone_once(fault: Fault) -> None:
     """Whether the model answers nonsense or the server refuses to go on, the second question is the plain one."""

@@ -99,18 +99,14 @@ def test_a_lower_cut_hands_over_at_least_as_much(case: Marked, granularity: Gran
     [
         'Sure! {"iso": "100", "lens": null}',
         '["iso", "lens", "camera"]',
-        '"iso", "lens"',
         '{"iso": {"value": "100", "unit": null}, "lens": null}',
         '{"iso": [["100"], "200"], "lens": null}',
         '{"iso": "100", "lens": null} and more, I think',
         '{"iso" "100", "lens": null}',
-        '{"iso": 01, "lens": null}',
         '{"iso": NaN, "lens": null}',
         '{"iso": "a\nb", "lens": null}',
         '{"iso": "\\ud83d", "lens": null}',
-        '{"iso": "\ud83d", "lens": null}',
         '{"iso": "100",, "lens": null}',
-        '{"iso": "100"], "lens": null}',
         "",
     ],
 )

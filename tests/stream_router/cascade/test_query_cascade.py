@@ -137,27 +137,6 @@ def test_explored_query_keeps_label_rate_and_propensity(large: RunEnd) -> None:
 
 
 @pytest.mark.parametrize(
-    ("kind", "query_id", "requested", "probability"),
-    [
-        ("none", LABELLED, True, 0.10),
-        ("cold_start", LABELLED, True, 0.10),
-        ("threshold", LABELLED, True, 0.10),
-        ("kept", LABELLED, False, 0.05),
-        ("none", PLAIN, False, 0.10),
-        ("kept", EXPLORED, True, 0.05),
-    ],
-)
-def test_labels_are_drawn_by_the_rate_of_the_decision(
-    kind: Kind, query_id: str, requested: bool, probability: float
-) -> None:
-    life = cascade(query_id)
-    run_both(life, kind, VALID, VALID)
-    label = result(life).label
-    assert (label.requested, label.probability) == (requested, probability)
-    assert (label.reason is not None) is requested
-
-
-@pytest.mark.parametrize(
     ("outage", "then", "step", "reason"),
     [
         ("serve_small", [("large", VALID)], Serve("large"), "small_failed"),

@@ -80,12 +80,6 @@ def test_trial_decision_is_one_versions_and_reports_both(u: float, query_id: str
     assert RoutedEvent.from_json(result.to_json()) == result
 
 
-def test_the_label_is_drawn_by_the_rates_of_the_version_acted_on() -> None:
-    tried = trial(1.0, sealed_version(version=8, uncertainty_threshold=1.0, label_probability_kept=0.5))
-    result = routed(BASE, tried, 0.3)
-    assert (result.decision.calibration_version, result.label.probability) == (8, 0.5)
-
-
 @pytest.mark.parametrize(
     ("base", "tried", "decided"), [(BASE, None, ("kept", 7)), (None, trial(1.0), ("cold_start", None))]
 )
