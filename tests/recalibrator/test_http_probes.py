@@ -56,8 +56,3 @@ def test_silent_clients_took_a_thread_and_a_file_each(probes: Probes) -> None:
     assert strangers[-1].recv(12) == b"HTTP/1.0 200"
     for stranger in strangers:
         stranger.close()
-
-
-def test_taken_port_is_refused_at_the_start(probes: Probes) -> None:
-    with pytest.raises(OSError, match="in use"):
-        ProbeServer("127.0.0.1", probes.server.port, missing=list, registry=probes.metrics.registry)

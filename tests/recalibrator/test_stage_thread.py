@@ -2,26 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Sequence
 from threading import Event
 from typing import Any
 
 import pytest
 from prometheus_client import generate_latest
 
-from recalibrator import stage_thread
 from recalibrator.core import Recalibrator
-from recalibrator.errors import DiskFull
 from recalibrator.prometheus_metrics import Metrics
-from recalibrator.stage import News, NotCommitted, Stage
+from recalibrator.stage import NotCommitted, Stage
 from recalibrator.stage_thread import StageThread
 from schemas.settings import Settings
 from schemas.status import WorkloadStatus
 from tests.support.cascade_stream import settings
 from ucci_runtime.broker.errors import BrokerUnreachable, Fenced
-from ucci_runtime.broker.records import Input, Lag
-
-LAG = {Input("in", 0): Lag(3, 0.5)}
 
 
 class ScriptedStage(Stage):
@@ -34,10 +29,10 @@ class ScriptedStage(Stage):
         self._in_close = in_close
         self.calls: list[str] = []
 
-    def thread(self, name: str = "join", build: Callable[[], Stage] | None = None, **options: Any) -> StageThread:
+    def thread(self, name: str = "join", **options: Any) -> StageThread:
         """Return its thread, to be run in this one."""
         more = {"metrics": Metrics()} | options
-        return StageThread(name, build or (lambda: self), closing=self.closing, on_failure=self.failures.append, **more)
+        return StageThread(name, lambda: self, closing=self.closing, on_failure=self.failures.append, **more)
 
     is_ready = True
 
@@ -51,17 +46,8 @@ class ScriptedStage(Stage):
         if len(self.calls) > 3:
             self.closing.set()
 
-    def gauges(self) -> Mapping[str, float]:
-        return {"rows": 5.0}
-
-    def lag(self) -> Mapping[Input, Lag]:
-        return LAG
-
     def use(self, settings: Settings) -> None:
         self.calls.append(f"use {settings.topics.prefix}")
-
-    def news(self) -> Sequence[News]:
-        return (News("drift state", {"workload": "photo", "state": "drifted"}, is_bad=True),)
 
     def close(self) -> None:
         self.calls.append("close")
@@ -110,39 +96,6 @@ def test_a_fit_without_webhooks_kept_a_thousand_statuses(*, hears: bool) -> None
     stage.thread("fit", on_status=heard.append if hears else None).run()
     assert "statuses" in stage.calls
     assert bool(heard) is hears
-
-
-def test_news_and_dead_letters_are_logged_by_reason(capsys: pytest.CaptureFixture[str]) -> None:
-    """Thousands of letters are one line, which counts those of this stage alone."""
-    metrics = Metrics()
-    for number in range(2_000):
-        metrics.count("dead_letters", stage="join", reason="not_json" if number % 2 else "empty")
-        metrics.count("dead_letters", stage="fit", reason="not_json")
-    ScriptedStage().thread(metrics=metrics).run()
-    lines = capsys.readouterr().out.splitlines()
-    (letters,) = [line for line in lines if "dead letters" in line]
-    assert "1000" in letters
-    assert "2000" not in letters
-    assert any("drift state" in line and "drifted" in line for line in lines)
-
-
-def test_a_full_disk_ends_no_process(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The stage is closed, says what it waits for, and is built again once there is room."""
-    monkeypatch.setattr(stage_thread, "AGAIN_S", 0.0)
-    full = ScriptedStage(in_turn=DiskFull("join.sqlite3: full"), in_close=NotCommitted("unseen"))
-    last, troubles = ScriptedStage(), list[str]()
-    stages = [full, full, last]
-
-    def build() -> Stage:
-        troubles.append(thread.report.trouble)
-        return stages.pop(0)
-
-    thread = last.thread(build=build)
-    thread.run()
-    assert last.failures == []
-    assert troubles == ["", "join.sqlite3: full", "join.sqlite3: full"]
-    assert full.calls == 2 * ["start", "turn", "close"]
-    assert thread.report.trouble == ""
 
 
 def test_a_disk_that_fills_up_is_told_before_it_is_full() -> None:
