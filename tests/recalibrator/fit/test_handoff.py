@@ -58,14 +58,6 @@ class HarmedCore(HandingCore):
     harm = 1
 
 
-def test_versions_name_the_handoff_their_labels_were_made_under() -> None:
-    """Both as what routers are to do, and in the evidence; without one nothing is written, and former digests fit."""
-    cores = HandingCore(handing()), Recalibrator(settings())
-    handed, plain = (drive(core, WORLD.draw, QUERIES).versions for core in cores)
-    assert {(version.handoff, version.evidence.details["handoff"]) for _, version in handed} == {(ON, NAME)}
-    assert {"handoff" in version.model_dump() for _, version in plain} == {False}
-
-
 @pytest.mark.parametrize("name", [None, "token@0.9"])
 def test_labels_made_under_another_handoff_do_not_count(name: str | None) -> None:
     """They are counted as such, and lead to no version."""
@@ -137,14 +129,6 @@ def test_a_restored_core_goes_on_under_its_handoff() -> None:
         assert again.status() == core.status()
         other = restarted(core, handoff={"margin": 0.8})
         assert (other.current, other.version_floor) == (None, core.version_floor)
-
-
-def test_a_core_that_hands_over_no_more_starts_cold() -> None:
-    """Of all that was learned only the numbers of versions go on."""
-    core = HandingCore(handing())
-    drive(core, WORLD.draw, QUERIES)
-    again = Recalibrator.restore(settings(), core.snapshot())
-    assert (again.current, again.version_floor) == (None, core.version_floor)
 
 
 def test_costs_of_tokens_are_those_of_the_mean_call() -> None:

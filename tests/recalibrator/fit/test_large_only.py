@@ -27,9 +27,9 @@ def paid(run: Run, queries: slice) -> float:
 
 
 @cache
-def stream(**options: bool) -> tuple[Run, WorkloadStatus, WorkloadStatus]:
+def stream() -> tuple[Run, WorkloadStatus, WorkloadStatus]:
     """Return what happened, and the status at the end of the bad time and at the end; to be read only."""
-    core = Recalibrator(settings(**options))
+    core = Recalibrator(settings(large_only_when_dear=True))
     run = drive(core, WORLD.draw, GOOD + BAD)
     then = core.status()
     after = drive(core, WORLD.draw, AGAIN, first=GOOD + BAD)
@@ -42,14 +42,8 @@ def stream(**options: bool) -> tuple[Run, WorkloadStatus, WorkloadStatus]:
 LATE = slice(GOOD + 2_000, GOOD + BAD)
 
 
-def test_a_cascade_that_costs_more_goes_on_by_default() -> None:
-    run, then, _ = stream()
-    assert paid(run, LATE) > LARGE
-    assert then.large_only is None
-
-
 def test_a_cascade_that_costs_more_is_left_where_asked_for() -> None:
-    run, then, _ = stream(large_only_when_dear=True)
+    run, then, _ = stream()
     assert paid(run, LATE) < LARGE + 1.2 * SHARE
     assert present(then.large_only).issued_by == ""
     cost = present(then.cost)
@@ -58,20 +52,19 @@ def test_a_cascade_that_costs_more_is_left_where_asked_for() -> None:
 
 
 def test_labels_and_traffic_stay_fair_while_few_are_asked_twice() -> None:
-    """What is expected of the answers is as true as where every query asks both models."""
-    for status in (stream()[1], stream(large_only_when_dear=True)[1]):
-        found, curve = present(status.micro_f1), present(status.frontier)
-        threshold = present(status.uncertainty_threshold) if status.large_only is None else -1.0
-        assert found.lower - 0.003 <= WORLD.expected_micro_f1(threshold, LATE) <= found.upper + 0.003
-        middle = len(curve.threshold) // 2
-        kept = WORLD.expected_micro_f1(curve.threshold[middle], LATE)
-        assert curve.micro_f1[middle] == pytest.approx(kept, abs=0.03)
-        rate = float((WORLD.uncertainty[LATE] > curve.threshold[middle]).mean())
-        assert curve.escalation_rate[middle] == pytest.approx(rate, abs=0.03)
+    """What is expected of the answers is the truth, as where every query asks both models."""
+    _, status, _ = stream()
+    found, curve = present(status.micro_f1), present(status.frontier)
+    assert found.lower - 0.003 <= WORLD.expected_micro_f1(-1.0, LATE) <= found.upper + 0.003
+    middle = len(curve.threshold) // 2
+    kept = WORLD.expected_micro_f1(curve.threshold[middle], LATE)
+    assert curve.micro_f1[middle] == pytest.approx(kept, abs=0.03)
+    rate = float((WORLD.uncertainty[LATE] > curve.threshold[middle]).mean())
+    assert curve.escalation_rate[middle] == pytest.approx(rate, abs=0.03)
 
 
 def test_it_ends_by_itself_once_the_cascade_pays() -> None:
-    run, _, at_end = stream(large_only_when_dear=True)
+    run, _, at_end = stream()
     ended = [number for number, one in run.versions if one.evidence.trigger == "cascade_pays"]
     assert GOOD + BAD < ended[-1] < GOOD + BAD + 5_000
     assert at_end.large_only is None
