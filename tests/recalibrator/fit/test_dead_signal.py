@@ -2,18 +2,14 @@
 
 from __future__ import annotations
 
-import json
 from dataclasses import replace
 
 import numpy as np
 import pytest
 
 from recalibrator.core import Recalibrator
-from recalibrator.fit.decide.threshold import atom_of
-from schemas.calibration import Atom, CalibrationVersion
-from schemas.canonical import digest
 from tests.support.cascade_stream import Run, World, drive, settings, typo_world
-from tests.support.cores import driven, in_force, present, restarted
+from tests.support.cores import in_force, present, restarted
 
 QUERIES, CHANGE, SETTLED = 12_000, 4_000, 7_000
 TARGET = 0.93
@@ -43,20 +39,6 @@ def test_a_dead_signal_sent_every_query_to_the_large_model(share: float) -> None
     assert 0.0 < present(in_force(core).atom).keep_probability < 1.0
     assert "give every token probability 1" in core.status().sentence
     assert restarted(core).current == core.current
-
-
-def test_a_version_without_an_atom_is_as_it_was() -> None:
-    """A version without such a field keeps its digest."""
-    version = in_force(driven(muted_world(0.0), CHANGE))
-    assert b'"atom"' not in version.to_json()
-    cut = version.altered(atom=Atom(above=-1.0, most=0.01, keep_probability=0.5))
-    assert CalibrationVersion.from_json(cut.to_json()).is_sealed
-    assert digest(json.loads(cut.to_json())) == cut.digest
-
-
-def test_continuous_u_has_no_atom() -> None:
-    shares = np.full(512, 1.0 / 512.0)
-    assert atom_of(shares, np.linspace(0.0, 1.0, 513)[1:-1]) is None
 
 
 def test_a_first_margin_of_few_labels_was_that_of_many() -> None:
