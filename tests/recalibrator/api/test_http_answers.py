@@ -9,7 +9,6 @@ import schemathesis
 from hypothesis import seed, settings
 from schemathesis.checks import CHECKS, load_all_checks
 
-from schemas.feedback import FeedbackEvent
 from tests.support.api import KEY, START, WORKLOAD, Api, make_api, plain_router, plain_status
 from tests.support.versions import sealed_version
 
@@ -58,20 +57,6 @@ def test_every_answer_is_documented(case: schemathesis.Case[Any]) -> None:
 @seed(5)
 def test_every_answer_of_a_stream_is_documented(case: schemathesis.Case[Any]) -> None:
     case.call_and_validate(headers=AUTHORISED, checks=CHECKED)
-
-
-def test_every_refusal_of_feedback_is_documented() -> None:
-    """And its body by the event's schema."""
-    document = make_api().client.get("/openapi.json").json()
-    error = {"application/json": {"schema": {"$ref": "#/components/schemas/ErrorBody"}}}
-    for path in ("/v1/feedback", "/v1/feedback:batch", "/v1/hooks/label-studio"):
-        responses = document["paths"][path]["post"]["responses"]
-        for status in ("400", "401", "403", "408", "413", "415", "422", "429", "503"):
-            assert responses[status]["content"] == error
-        assert "Retry-After" in responses["503"]["headers"]
-    body = document["paths"]["/v1/feedback"]["post"]["requestBody"]["content"]["application/json"]
-    assert body["schema"] == {"$ref": "#/components/schemas/FeedbackEvent"}
-    assert document["components"]["schemas"]["FeedbackEvent"] == FeedbackEvent.model_json_schema()
 
 
 @pytest.mark.parametrize("has_keys", [False, True])

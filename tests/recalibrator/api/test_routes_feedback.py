@@ -12,7 +12,7 @@ import pytest
 from recalibrator.api import http_requests as bodies
 from recalibrator.api import routes_feedback
 from schemas.event import MAX_RECORD_BYTES, rfc3339
-from schemas.feedback import FeedbackEvent
+from schemas.feedback import MAX_REVISION, FeedbackEvent
 from tests.support.api import KEY, START, WORKLOAD, Api, make_api
 from tests.support.recalibrator_events import label_request
 
@@ -56,12 +56,10 @@ def test_an_event_is_taken_under_its_query_id(api: Api) -> None:
     assert answer.json()["feedback_id"] == taken.identity()
 
 
-@pytest.mark.parametrize("path", ["/v1/feedback", BATCH])
-def test_a_verdict_is_taken_instead_of_entities(api: Api, path: str) -> None:
+def test_a_verdict_is_taken_instead_of_entities(api: Api) -> None:
     """Of a query that nobody asks a label for, without a warning."""
     _open_request(api)
-
-    answer = _post(api, json.dumps({"query_id": "judged", "verdict": "wrong", "labeler": "ann"}).encode(), path)
+    answer = _post(api, json.dumps({"query_id": "judged", "verdict": "wrong", "labeler": "ann"}).encode())
 
     assert (answer.status_code, "warnings" in answer.text) == (202, False)
     taken = _taken(api, "judged")
@@ -74,31 +72,19 @@ def test_a_batch_that_is_sent_again_is_taken_again(api: Api) -> None:
     assert (refused.status_code, json.loads(refused.text)["status"]) == (207, 409)
 
 
-def test_the_idempotency_key_names_an_event_without_id(api: Api) -> None:
-    _post(api, _event(), **{"Idempotency-Key": "once"})
-
-    assert _taken(api).feedback_id == "once"
-    refused = _post(api, _event(), **{"Idempotency-Key": "k" * 513})
-    assert (refused.status_code, refused.json()["error"]["field"]) == (422, "Idempotency-Key")
-
-
 @pytest.mark.parametrize(
     ("body", "status", "field"),
     [
         (b"", 400, None),
-        (b"{", 400, None),
         (b"\xff\xfe", 400, None),
         (b'{"query_id": NaN, "entities": null}', 422, "query_id"),
-        (b"[" * 100_000, 400, None),
         (b"[]", 422, None),
-        (b'{"entities": null}', 422, "query_id"),
         (b'{"query_id": "", "entities": null}', 422, "query_id"),
         (b'{"query_id": "q"}', 422, "entities"),
         (b'{"query_id": "q", "entities": {"camera": 5}}', 422, "entities"),
         (b'{"query_id": "q", "entities": {}, "verdict": "right"}', 422, "verdict"),
-        (b'{"query_id": "q", "verdict": "perhaps"}', 422, "verdict"),
-        (b'{"query_id": "q", "entities": {}, "labelled_at": 5}', 422, "labelled_at"),
         (b'{"query_id": "q", "entities": {}, "revision": 0}', 422, "revision"),
+        (b'{"query_id": "q", "entities": {}, "revision": %d}' % (MAX_REVISION + 1), 422, "revision"),
         (b'{"query_id": "\\ud800", "entities": {}}', 422, None),
     ],
 )
@@ -113,25 +99,12 @@ def test_a_faulty_event_is_refused_with_its_field(api: Api, body: bytes, status:
     assert api.producer.records == []
 
 
-@pytest.mark.parametrize(("path", "body"), [("/v1/feedback", b" " * 1_001), (BATCH, b"x\n" * 4_000)])
-def test_a_body_above_the_limit_or_of_too_many_lines_is_413(path: str, body: bytes) -> None:
-    assert _post(make_api(max_body_bytes=1_000), body, path).status_code == 413
-
-
 def test_another_media_type_or_a_coding_is_refused(api: Api) -> None:
     """Whether the body is compressed or not."""
     for header, value in (("content-type", "application/xml"), ("content-encoding", "gzip")):
         for body in (_event(), gzip.compress(_event(), mtime=0)):
             answer = _post(api, body, **{header: value})
             assert (answer.status_code, answer.json()["error"]["field"].lower()) == (415, header)
-
-
-def test_a_broker_that_is_away_is_503_with_retry_after(api: Api) -> None:
-    api.producer.is_away = True
-    for path in ("/v1/feedback", BATCH):
-        answer = _post(api, _event(), path)
-        assert (answer.status_code, answer.json()["error"]["code"]) == (503, "broker_away")
-        assert int(answer.headers["retry-after"]) > 0
 
 
 def test_a_quoted_end_of_a_line_split_the_answer(api: Api) -> None:
@@ -152,23 +125,17 @@ def test_a_batch_takes_the_good_lines_and_names_the_bad_ones(api: Api) -> None:
     assert _taken(api)
 
 
-@pytest.mark.parametrize(
-    ("path", "body", "field"),
-    [
+def test_a_key_given_twice_is_refused_by_its_name(api: Api) -> None:
+    for path, body, field in (
         ("/v1/feedback", b'{"query_id": "q", "entities": null, "entities": {}}', "entities"),
-        ("/v1/hooks/label-studio", b'{"action": "ANNOTATION_CREATED", "action": "PROJECT_UPDATED"}', "action"),
         ("/v1/calibrations/photo-search:pause", b'{"reason": "one", "reason": "two"}', "reason"),
-    ],
-)
-def test_a_key_given_twice_is_refused_by_its_name(api: Api, path: str, body: bytes, field: str) -> None:
-    answer = _post(api, body, path)
-
-    error = answer.json()["error"]
-    assert (answer.status_code, error["code"], error["field"]) == (422, "duplicate_key", field)
+    ):
+        error = _post(api, body, path).json()["error"]
+        assert (error["code"], error["field"]) == ("duplicate_key", field)
     assert api.producer.records == []
 
 
-@pytest.mark.parametrize(("ahead_s", "status"), [(299, 202), (301, 422), (10**8, 422)])
+@pytest.mark.parametrize(("ahead_s", "status"), [(299, 202), (301, 422)])
 def test_a_label_of_the_future_is_refused(api: Api, ahead_s: int, status: int) -> None:
     """But for a clock that is a little fast."""
     answer = _post(api, _event(labelled_at=rfc3339(START + timedelta(seconds=ahead_s))))
@@ -199,13 +166,17 @@ def test_an_event_too_large_for_a_record_is_413(api: Api) -> None:
     assert api.producer.records == []
 
 
-def test_an_idempotency_key_names_lines_by_their_number(api: Api) -> None:
+def test_an_idempotency_key_names_what_has_no_id(api: Api) -> None:
+    """An event, and the lines of a batch by their number."""
     lines = [{"query_id": "a", "entities": None}, {"query_id": "b", "entities": None, "feedback_id": "own"}, EVENT]
     for _ in range(2):
         _batch(api, [json.dumps(line).encode() for line in lines], **{"Idempotency-Key": "once"})
 
+    _post(api, _event(), **{"Idempotency-Key": "once"})
     ids = [FeedbackEvent.from_json(value).feedback_id for _, _, value in api.producer.records]
-    assert ids == ["once:1", "own", "once:3"] * 2
+    assert ids == [*["once:1", "own", "once:3"] * 2, "once"]
+    refused = _post(api, _event(), **{"Idempotency-Key": "k" * 513})
+    assert (refused.status_code, refused.json()["error"]["field"]) == (422, "Idempotency-Key")
 
 
 def test_the_time_that_the_broker_takes_is_not_the_senders(api: Api, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -252,22 +223,24 @@ def test_an_unknown_field_name_is_202_without_a_word(api: Api) -> None:
     assert [one["code"] for one in second["warnings"]] == ["unknown_field"]
 
 
-def test_an_unknown_query_id_is_202_without_a_word(api: Api) -> None:
-    _open_request(api)
-    known, unknown = (_post(api, _event(query_id=name)) for name in ("q-1", "q-l"))
-
-    assert (known.status_code, unknown.status_code) == (202, 202)
-    assert "warnings" not in known.json()
-    (warning,) = unknown.json()["warnings"]
-    assert (warning["code"], warning["field"]) == ("no_open_request", "query_id")
-
-
 @pytest.mark.parametrize(
-    ("missing", "change"), [((), {"revision": 2}), ((), {"retracted": True, "entities": None}), (("api",), {})]
+    ("missing", "change", "warned"),
+    [
+        ((), {}, True),
+        ((), {"query_id": "q-1"}, False),
+        # A correction needs no open request, and an API that is still reading knows of none.
+        ((), {"revision": 2}, False),
+        ((), {"retracted": True, "entities": None}, False),
+        (("api",), {}, False),
+    ],
 )
-def test_a_correction_needs_no_open_request(missing: tuple[str, ...], change: dict[str, Any]) -> None:
-    """And an API that is still reading knows of none."""
+def test_an_unknown_query_id_is_202_without_a_word(
+    missing: tuple[str, ...], change: dict[str, Any], warned: bool
+) -> None:
     api = make_api(missing=missing)
     _open_request(api)
+    answer = _post(api, _event(**{"query_id": "q-l"} | change))
 
-    assert "warnings" not in _post(api, _event(query_id="q-l", **change)).json()
+    assert answer.status_code == 202
+    told = [(one["code"], one["field"]) for one in answer.json().get("warnings", ())]
+    assert told == [("no_open_request", "query_id")] * warned
