@@ -256,6 +256,7 @@ def selects(selector: dict[str, str], labels: dict[str, str]) -> bool:
 
 @every_values
 def test_selectors_find_their_pods(name: str) -> None:
+    """Of their own release alone."""
     found = rendered(name)
     labels = {pod.component: pod.labels for pod in pods(found)}
     selectors = [one["spec"]["selector"] for one in of_kind(found, "Service")]
@@ -264,32 +265,23 @@ def test_selectors_find_their_pods(name: str) -> None:
     selectors += [one["spec"]["podSelector"]["matchLabels"] for one in of_kind(found, "NetworkPolicy")]
     assert len(selectors) >= 8
     for selector in selectors:
+        assert selector["app.kubernetes.io/instance"] == labels["router"]["app.kubernetes.io/instance"]
         chosen = [component for component, given in labels.items() if selects(selector, given)]
         assert chosen == [selector["app.kubernetes.io/component"]]
 
 
 @pytest.mark.parametrize(("name", "count"), [("strimzi-scram.yaml", 4), ("gateway.yaml", 5)])
-def test_service_monitors_find_services_and_their_ports(name: str, count: int) -> None:
-    found = rendered(name)
-    monitors = of_kind(found, "ServiceMonitor")
-    assert len(monitors) == count
-    for monitor in monitors:
-        ports = {port["name"] for port in monitored(found, monitor)["spec"]["ports"]}
-        assert {end["port"] for end in monitor["spec"]["endpoints"]} <= ports
-
-
-def monitored(found: list[Manifest], monitor: Manifest) -> Manifest:
-    """Return the Service that a ServiceMonitor selects; Prometheus calls the job by its name."""
-    wanted = monitor["spec"]["selector"]["matchLabels"]
-    (service,) = (one for one in of_kind(found, "Service") if selects(wanted, one["metadata"]["labels"]))
-    return service
-
-
-@pytest.mark.parametrize("name", ["strimzi-scram.yaml", "gateway.yaml"])
-def test_scraped_service_of_any_name_is_missed_when_down(name: str) -> None:
+def test_scraped_service_of_any_name_is_missed_when_down(name: str, count: int) -> None:
     """A release called by a name without "ucci" had join, fit and API that no alert and no panel asked for."""
-    found = rendered(name)
-    jobs = [monitored(found, monitor)["metadata"]["name"] for monitor in of_kind(found, "ServiceMonitor")]
+    found, jobs = rendered(name), []
+    for monitor in of_kind(found, "ServiceMonitor"):
+        wanted = monitor["spec"]["selector"]["matchLabels"]
+        (service,) = (one for one in of_kind(found, "Service") if selects(wanted, one["metadata"]["labels"]))
+        ports = {port["name"] for port in service["spec"]["ports"]}
+        assert {end["port"] for end in monitor["spec"]["endpoints"]} <= ports
+        # Prometheus calls the job by the name of the Service.
+        jobs.append(service["metadata"]["name"])
+    assert len(jobs) == count
     (rules,) = of_kind(found, "PrometheusRule")
     (board,) = (one for one in of_kind(found, "ConfigMap") if "ucci-stream.json" in one["data"])
     others = ["node", "shop-gateway"]
@@ -324,8 +316,16 @@ def of_gateway(found: list[Manifest]) -> dict[str, Manifest]:
 def test_gateway_is_off_unless_asked_for(name: str) -> None:
     found = rendered(name)
     assert of_gateway(found) == {}
-    assert [one for one in found if one["metadata"]["name"].endswith("-gateway")] == []
     assert "gateway:" not in str(next(pod for pod in pods(found) if pod.component == "test").container["args"])
+
+
+def test_gateways_scale_on_cpu_that_they_ask_for() -> None:
+    """A utilisation is one of the request: without it the autoscaler would do nothing."""
+    found = of_gateway(rendered("gateway.yaml"))
+    assert found["HorizontalPodAutoscaler"]["spec"]["scaleTargetRef"]["name"] == found["Deployment"]["metadata"]["name"]
+    assert "replicas" not in found["Deployment"]["spec"]
+    (container,) = found["Deployment"]["spec"]["template"]["spec"]["containers"]
+    assert "cpu" in container["resources"]["requests"]
 
 
 def test_gateway_runs_serve_as_the_user_of_the_routers(tmp_path: Path) -> None:
@@ -340,17 +340,6 @@ def test_gateway_runs_serve_as_the_user_of_the_routers(tmp_path: Path) -> None:
             assert settings.gateway.api_keys
     assert set(mounted.values()) == users
     assert mounted["gateway"] == mounted["router"] == "cascade-router"
-
-
-def test_gateways_scale_on_cpu_that_they_ask_for() -> None:
-    """A utilisation is one of the request: without it the autoscaler would do nothing."""
-    found = of_gateway(rendered("gateway.yaml"))
-    scaler, deployment = found["HorizontalPodAutoscaler"]["spec"], found["Deployment"]
-    assert scaler["scaleTargetRef"]["name"] == deployment["metadata"]["name"]
-    assert "replicas" not in deployment["spec"]
-    (container,) = deployment["spec"]["template"]["spec"]["containers"]
-    assert [one["resource"]["name"] for one in scaler["metrics"]] == ["cpu"]
-    assert "cpu" in container["resources"]["requests"]
 
 
 def lets_in(policy: Manifest, port: int, namespace: str, labels: dict[str, str]) -> bool:

@@ -41,10 +41,8 @@ def test_kept_objects_are_what_helm_renders(path: Path) -> None:
     ("more", "said"),
     [
         ("router: { replica: 3 }", "replica"),
-        ("router: { terminationGracePeriodSeconds: 10 }", "terminationGracePeriodSeconds"),
         ('config: ""', "--set-file config=ucci.toml"),
         ("kafka: { securityProtocol: SASL_SSL }", "username: needed with SASL_SSL"),
-        ("gateway: { replica: 3 }", "replica"),
         ("gateway: { enabled: true, preStopSeconds: 30, terminationGracePeriodSeconds: 40 }", "give at least 50"),
         ("recalibrator: { api: { ingress: { enabled: true } } }", "ingress.host"),
     ],

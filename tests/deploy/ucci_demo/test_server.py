@@ -132,16 +132,6 @@ async def test_stopped_server_sends_partial_answers_with_abort(monkeypatch: pyte
         assert await client.get("/health") == (200, "")
 
 
-async def test_a_client_that_goes_away_gives_its_slot_back() -> None:
-    async with serving() as (client, _):
-        calls = [asyncio.create_task(client.post(prompt=prompt_of(f"{NEW} {n}"))) for n in range(8)]
-        await asyncio.wait(calls, return_when=asyncio.FIRST_COMPLETED)
-        for call in calls:
-            call.cancel()
-        await asyncio.gather(*calls, return_exceptions=True)
-        assert (await client.post())[0] == 200
-
-
 async def events(client: Client, path: str, body: dict[str, Any]) -> list[dict[str, Any]]:
     """Return the documents of a stream."""
     async with client.session.post(client.base_url + path, json=body | {"stream": True}) as response:
