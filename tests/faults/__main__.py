@@ -11,29 +11,22 @@ import sys
 import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import replace
 from datetime import UTC, datetime
 from functools import partial
 from pathlib import Path
 from typing import Annotated
 
 import typer
-from rich.console import Console
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TaskID, TextColumn, TimeElapsedColumn
 from typer import Option
 
 from schemas.errors import UcciError
 from tests.faults.arena import RATE
-from tests.faults.campaign import ENTRIES, SOAKED, Entry, Row, Watching, run, soak
-from tests.faults.episodes import Episode
+from tests.faults.campaign import ENTRIES, SOAKED, Entry, run, soak
 from tests.faults.page import summary
 from tests.faults.report import document, is_harmless, soak_document
 from tests.faults.resident_memory import WARM_UP_S
 from ucci_stream.local.kafka_node import LocalBroker
 
-_CONSOLE = Console(stderr=True)
-#: So many of a kind's findings are shown while the campaign goes on; the report has all.
-_FIRST = 5
 _KINDS = "Kinds or groups to run, by how they begin; may be repeated. Default: all."
 _SOAK = "Soak for so many minutes instead: a drawn fault every 10 s."
 _WARM_UP = "Seconds of a process's life before its memory counts, in a soak."
@@ -46,12 +39,10 @@ def chaos(
     seed: Annotated[int, Option(help="Of the schedule: the same seed draws the same faults.")] = 7,
     kinds: Annotated[list[str] | None, Option(help=_KINDS)] = None,
     rounds: Annotated[int, Option(min=1, help="How often to go through the schedule.")] = 1,
-    times: Annotated[int | None, Option(min=1, help="Faults of each kind, instead of the schedule's.")] = None,
     soak_minutes: Annotated[float | None, Option("--soak", min=0.5, help=_SOAK)] = None,
     rate: Annotated[float, Option(min=1.0, help="Queries a second of a soak.")] = RATE,
     warm_up_s: Annotated[float, Option("--warm-up", min=0.0, help=_WARM_UP)] = WARM_UP_S,
     json_file: Annotated[Path | None, Option("--json", help="Write the report to this file.")] = None,
-    names: Annotated[bool, Option("--list", help="Name the kinds, and end.")] = False,
 ) -> None:
     """Let faults befall the whole service on a real broker, and report what was lost, doubled or contradicted.
 
@@ -66,24 +57,19 @@ def chaos(
     chosen = _chosen(kinds)
     if soak_minutes is not None and not any(entry.name in SOAKED for entry in chosen):
         raise typer.BadParameter(f"a soak has none of these kinds, but {', '.join(SOAKED)}")
-    if names:
-        for entry in chosen:
-            sys.stdout.write(f"{entry.name} ({entry.group}, {entry.times} times)\n")
-        return
-    chosen = [replace(entry, times=times or entry.times) for entry in chosen]
     command = f"python -m tests.faults {' '.join(sys.argv[1:])}".rstrip()
     began_at = datetime.now(UTC)
     try:
-        with _broker() as (broker, directory), _shown() as watching:
+        with _broker() as (broker, directory):
             if soak_minutes is not None:
                 drawn = partial(soak, entries=chosen, rate=rate, warm_up_s=warm_up_s)
-                found = drawn(broker, directory, soak_minutes, seed, watching)
+                found = drawn(broker, directory, soak_minutes, seed, _tell)
                 rows, made = found.rows, soak_document(found, command, seed, began_at)
             else:
                 rows = [
                     row
                     for number in range(rounds)
-                    for row in run(broker, directory / str(number), chosen, seed + number, watching)
+                    for row in run(broker, directory / str(number), chosen, seed + number, _tell)
                 ]
                 made = document(rows, command, seed, began_at)
     except UcciError as error:
@@ -102,8 +88,7 @@ def _chosen(kinds: list[str] | None) -> list[Entry]:
     wanted = [word for text in kinds or [""] for word in (text.split(",") if text else [""])]
     for word in wanted:
         if not any(_is_called(entry, word) for entry in ENTRIES):
-            groups = ", ".join(dict.fromkeys(entry.group for entry in ENTRIES))
-            raise typer.BadParameter(f"no kind begins with {word!r}; see --list, or give one of {groups}")
+            raise typer.BadParameter(f"no kind begins with {word!r}, but {', '.join(entry.name for entry in ENTRIES)}")
     return [entry for entry in ENTRIES if any(_is_called(entry, word) for word in wanted)]
 
 
@@ -115,39 +100,13 @@ def _is_called(entry: Entry, word: str) -> bool:
 def _broker() -> Iterator[tuple[LocalBroker, Path]]:
     """Start a broker in a directory of its own, which also takes the logs."""
     directory = Path(tempfile.mkdtemp(prefix="ucci-chaos-"))
-    _CONSOLE.print(f"logs and data: {directory}")
+    _tell(f"logs and data: {directory}")
     with LocalBroker(directory / "kafka") as broker:
         yield broker, directory
 
 
-@contextmanager
-def _shown() -> Iterator[Watching]:
-    """Show a bar for each kind that runs, and a line for each that is over."""
-    columns = (TextColumn("{task.description:<24}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
-    with Progress(*columns, TextColumn("{task.fields[last]}"), console=_CONSOLE, transient=True) as progress:
-        tasks: dict[str, TaskID] = {}
-
-        def on_kind(name: str, times: int) -> None:
-            if name in tasks:
-                progress.update(tasks[name], total=(progress.tasks[tasks[name]].total or 0) + times)
-            else:
-                tasks[name] = progress.add_task(name, total=times, last="")
-
-        def on_episode(episode: Episode) -> None:
-            if episode.kind in tasks:
-                took = "no commit" if episode.recovery_s is None else f"{episode.recovery_s:.1f} s"
-                progress.update(tasks[episode.kind], advance=1, last=f"{episode.what[:50]}: {took}")
-
-        def on_row(row: Row) -> None:
-            harm = f"{len(row.findings)} findings" if row.findings else "no harm"
-            _CONSOLE.print(f"{row.kind}: {len(row.episodes)} faults, {harm}", highlight=False)
-            # A run that is stopped leaves no report.
-            for finding in row.findings[:_FIRST]:
-                _CONSOLE.print(f"  {finding.area}, {finding.harm}: {finding.what}", highlight=False, markup=False)
-            if row.kind in tasks:
-                progress.update(tasks[row.kind], visible=False)
-
-        yield Watching(on_kind, on_episode, on_row)
+def _tell(line: str) -> None:
+    sys.stderr.write(f"{line}\n")
 
 
 if __name__ == "__main__":

@@ -21,9 +21,12 @@ from tests.faults.arena import AREA_OF, RATE, Arena, Ended, arena, stage_of
 from tests.faults.checker import Area, Finding
 from tests.faults.episodes import Episode, Kind
 from tests.faults.evidence import Evidence
-from tests.faults.resident_memory import WARM_UP_S, MemoryWatch, Slope, over_time, slopes
+from tests.faults.resident_memory import WARM_UP_S, MemoryWatch, Slope, slopes
 from ucci_stream.local.kafka_node import LocalBroker
 from ucci_stream.local.processes import StackFailed
+
+#: So many of a kind's findings are told while the campaign goes on; the report has all.
+_FIRST = 5
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,18 +91,12 @@ class Row:
         return [episode for episode in self.episodes if episode.recovery_s is None]
 
 
-@dataclass(frozen=True)
-class Watching:
-    """Told how a campaign goes on; by default nobody is."""
-
-    #: Called with a kind and the number of its faults, before the first.
-    on_kind: Callable[[str, int], None] = lambda _kind, _times: None
-
-    on_episode: Callable[[Episode], None] = lambda _episode: None
-    on_row: Callable[[Row], None] = lambda _row: None
+#: Told how a campaign goes on, line by line.
+Tell = Callable[[str], None]
 
 
-_NOBODY = Watching()
+def _tell_nobody(_line: str) -> None:
+    """Take no notice."""
 
 
 @dataclass
@@ -136,7 +133,7 @@ class _Judgement:
 
 
 def run(
-    broker: LocalBroker, directory: Path, entries: Iterable[Entry], seed: int, watching: Watching = _NOBODY
+    broker: LocalBroker, directory: Path, entries: Iterable[Entry], seed: int, tell: Tell = _tell_nobody
 ) -> list[Row]:
     """Let all kinds befall the service; call it in the thread that started the broker."""
     groups, rows = defaultdict[str, list[Entry]](list), []
@@ -145,37 +142,48 @@ def run(
     for group, members in groups.items():
         with arena(broker, directory / group, seed) as stage:
             stage.start()
-            rows += _run_group(stage, members, seed, watching)
+            rows += _run_group(stage, members, seed, tell)
     return rows
 
 
-def _run_group(stage: Arena, members: list[Entry], seed: int, watching: Watching) -> list[Row]:
+def _run_group(stage: Arena, members: list[Entry], seed: int, tell: Tell) -> list[Row]:
     judgement, rows = _Judgement(), []
     beside = [entry for entry in members if entry.area is not None]
     for together in filter(None, [beside, *([entry] for entry in members if entry.area is None)]):
-        done = _run_beside(stage, together, seed, watching)
+        done = _run_beside(stage, together, seed, tell)
         evidence, found = stage.judge()
         for row in judgement.rows(done, evidence, found, stage.ended):
             rows.append(row)
-            watching.on_row(row)
+            _tell_row(tell, row)
         stage.ended.clear()
         stage.senders.go_on()
     return rows
 
 
-def _run_beside(stage: Arena, entries: list[Entry], seed: int, watching: Watching) -> list[tuple[Entry, list[Episode]]]:
+def _run_beside(stage: Arena, entries: list[Entry], seed: int, tell: Tell) -> list[tuple[Entry, list[Episode]]]:
     def one(entry: Entry) -> tuple[Entry, list[Episode]]:
-        watching.on_kind(entry.name, entry.times)
         found = []
         for episode in entry.kind(stage, random.Random(f"{seed} {entry.name}"), entry.times):
             found.append(episode)
-            watching.on_episode(episode)
+            _tell_episode(tell, episode)
         return entry, found
 
     if len(entries) == 1:
         return [one(entries[0])]
     with ThreadPoolExecutor(len(entries)) as pool:
         return list(pool.map(one, entries))
+
+
+def _tell_episode(tell: Tell, episode: Episode) -> None:
+    took = "no commit" if episode.recovery_s is None else f"{episode.recovery_s:.1f} s"
+    tell(f"{episode.kind}: {episode.what}: {took}")
+
+
+def _tell_row(tell: Tell, row: Row) -> None:
+    tell(f"{row.kind}: {len(row.episodes)} faults, {len(row.findings)} findings")
+    # A run that is stopped leaves no report.
+    for finding in row.findings[:_FIRST]:
+        tell(f"  {finding.area}, {finding.harm}: {finding.what}")
 
 
 # --- soak ---
@@ -206,7 +214,6 @@ class Soak:
     memory: dict[str, Slope]
     minutes: float
     queries: int
-    memory_over_time: dict[str, list[tuple[float, float]]]
 
 
 def soak(
@@ -214,7 +221,7 @@ def soak(
     directory: Path,
     minutes: float,
     seed: int,
-    watching: Watching = _NOBODY,
+    tell: Tell = _tell_nobody,
     *,
     entries: Sequence[Entry] = ENTRIES,
     rate: float = RATE,
@@ -236,10 +243,9 @@ def soak(
         began_s = time.monotonic()
         while (since_s := time.monotonic() - began_s) < minutes * 60.0:
             name = draw.choice(list(soaked))
-            watching.on_kind(name, 1)
             for episode in _one_fault(stage, soaked[name], draw):
                 rows[name].episodes.append(episode)
-                watching.on_episode(episode)
+                _tell_episode(tell, episode)
             next_s = began_s + since_s + FAULT_EVERY_S
             time.sleep(max(0.0, next_s - time.monotonic()))
         watch.end()
@@ -247,9 +253,9 @@ def soak(
         evidence, found = stage.judge()
         letters = sum(1 for _ in evidence.of("dead-letters"))
         total = Row("soak", [], found, len(evidence.acknowledged), letters, [one.how for one in stage.ended])
-        watching.on_row(total)
+        _tell_row(tell, total)
     met = [row for row in rows.values() if row.episodes]
-    return Soak([*met, total], slopes(watch.samples, warm_up_s), passed, total.queries, over_time(watch.samples))
+    return Soak([*met, total], slopes(watch.samples, warm_up_s), passed, total.queries)
 
 
 def _one_fault(stage: Arena, entry: Entry, draw: random.Random) -> Iterator[Episode]:

@@ -81,8 +81,7 @@ def _kills_by_step(rows: Iterable[Row]) -> dict[str, int]:
 
 def soak_document(found: Soak, command: str, seed: int, began_at: datetime) -> dict[str, Any]:
     memory = {name: slope._asdict() for name, slope in sorted(found.memory.items())}
-    grown = {"memory": memory, "memory_over_time": found.memory_over_time}
-    return document(found.rows, command, seed, began_at) | {"queries": found.queries} | grown
+    return document(found.rows, command, seed, began_at) | {"queries": found.queries, "memory": memory}
 
 
 def commit() -> str:

@@ -15,7 +15,6 @@ from tests.faults.worker import Worker
 #: What a process takes in its first seconds (caches, arenas, code) says nothing of a leak.
 WARM_UP_S = 30.0
 
-SHOWN_S = 30.0
 _SAMPLE_S = 1.0
 _LEAST_SAMPLES = 10
 _MIB = 1_048_576.0
@@ -62,18 +61,6 @@ def slopes(samples: Iterable[Sample], warm_up_s: float = WARM_UP_S) -> dict[str,
         warm_s = sum(life[-1].age_s - life[0].age_s for life in kept)
         found[name] = Slope(_common_slope(kept), warm_s / 60.0, len(kept), mib)
     return found
-
-
-def over_time(samples: Iterable[Sample]) -> dict[str, list[tuple[float, float]]]:
-    """Return minutes of its life and MiB of each process, one reading for each `SHOWN_S` of a life."""
-    found: dict[str, list[tuple[float, float]]] = defaultdict(list)
-    shown = set[tuple[str, int, int]]()
-    for sample in samples:
-        step = (sample.name, sample.pid, int(sample.age_s / SHOWN_S))
-        if step not in shown:
-            shown.add(step)
-            found[sample.name].append((round(sample.age_s / 60.0, 2), round(sample.mib, 1)))
-    return dict(found)
 
 
 def _common_slope(lives: list[list[Sample]]) -> float | None:

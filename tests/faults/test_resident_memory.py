@@ -6,7 +6,7 @@ from threading import Event
 
 import pytest
 
-from tests.faults.resident_memory import MemoryWatch, Sample, over_time, slopes
+from tests.faults.resident_memory import MemoryWatch, Sample, slopes
 
 
 def life(name: str, pid: int, level: float, per_minute: float, seconds: int) -> list[Sample]:
@@ -20,15 +20,6 @@ def test_lives_of_other_levels_share_one_slope() -> None:
     assert slope.mib_per_minute == pytest.approx(3.0)
     assert slope.lives == 2
     assert slope.minutes == pytest.approx((69 + 169) / 60)
-
-
-def test_a_level_process_has_no_slope() -> None:
-    assert slopes(life("fit", 1, 100.0, 0.0, 300))["fit"].mib_per_minute == pytest.approx(0.0, abs=1e-9)
-
-
-def test_memory_over_time_shows_each_life() -> None:
-    shown = over_time([*life("fit", 1, 0.0, 0.0, 65), *life("fit", 2, 10.0, 0.0, 31)])["fit"]
-    assert shown == [(0.0, 0.0), (0.5, 50.0), (1.0, 50.0), (0.0, 10.0), (0.5, 60.0)]
 
 
 def test_lives_that_end_before_they_are_warm_tell_nothing() -> None:
