@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from datetime import UTC, datetime
 
@@ -26,14 +26,10 @@ def status() -> RouterStatus:
     return RouterStatus(instance_id="router-0", started_at=NOW, updated_at=NOW, ready=True)
 
 
-def failing() -> RouterStatus:
-    raise RuntimeError("secret of the inside")
-
-
 @asynccontextmanager
-async def serving(made: Callable[[], RouterStatus] = status, *allowed: str) -> AsyncIterator[HttpListener]:
+async def serving(*allowed: str) -> AsyncIterator[HttpListener]:
     hosts, registry = RequestHosts.of("127.0.0.1", allowed), CollectorRegistry()
-    server = status_listener("127.0.0.1", 0, hosts, status_routes(made, lambda: (), registry))
+    server = status_listener("127.0.0.1", 0, hosts, status_routes(status, lambda: (), registry))
     await server.start()
     try:
         yield server
@@ -53,18 +49,9 @@ async def asked(server: HttpListener, path: str, host: str = "127.0.0.1") -> Asy
         yield answer
 
 
-@pytest.mark.parametrize("path", ["/metrics", "/v1/status"])
-async def test_a_fault_of_the_service_shows_nothing_of_its_insides(path: str) -> None:
-    async with serving(failing) as server, asked(server, path) as answer:
-        assert (answer.status, (await answer.json())["error"]["code"]) == (500, "internal")
-        text = await answer.text()
-        assert "secret" not in text
-        assert "Traceback" not in text
-
-
 @pytest.mark.parametrize("path", PATHS)
 async def test_dns_rebinding_is_refused_on_loopback(path: str) -> None:
-    async with serving(status, "router.example") as server:
+    async with serving("router.example") as server:
         async with asked(server, path, "rebound.example") as answer:
             assert answer.status == 403
             assert "router.allowed_hosts" in (await answer.json())["error"]["message"]

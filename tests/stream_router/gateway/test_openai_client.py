@@ -1,4 +1,4 @@
-"""Requests as OpenAI's Python client 3.54.0 sends them, byte by byte, and what it needs of the answers."""
+"""Requests as OpenAI's Python client 3.54.0 sends them, byte by byte, and what it needs of a refusal."""
 
 from __future__ import annotations
 
@@ -35,41 +35,16 @@ PARSED = (
     b'"required":["camera"]},"name":"P","strict":true}}}'
 )
 TOOLS = b',"tools":[{"type":"function","function":{"name":"f","parameters":{"type":"object","properties":{}}}}]}'
-COMPLETION = {"id", "object", "created", "model", "choices", "usage", "system_fingerprint", "ucci"}
-
-
-@pytest.mark.parametrize(
-    ("path", "body", "kind", "choice"),
-    [
-        (CHAT, QUERY + b',"metadata":{"query_id":"q-1"}}', "chat.completion", "message"),
-        (TEXT, b'{"model":"photo","prompt":"canon 5d","metadata":{"query_id":"q-1"}}', "text_completion", "text"),
-    ],
-)
-async def test_the_client_reads_an_answer(path: str, body: bytes, kind: str, choice: str) -> None:
-    """Every field that its models require is there, with the type that its strict validation asks for."""
-    async with gateway(gateway_settings(gateway={"api_keys": KEYS})) as running:
-        found = await running.post(path, body, **HEADERS)
-        assert (found.status, found.headers["X-Request-ID"]) == (200, "q-1")
-    answer = found.json
-    assert found.headers["Content-Type"].startswith("application/json")
-    assert set(answer) == COMPLETION
-    assert (answer["id"], answer["object"], type(answer["created"])) == ("q-1", kind, int)
-    (one,) = answer["choices"]
-    assert set(one) == {"index", "finish_reason", "logprobs", choice}
-    assert set(answer["usage"]) == {"prompt_tokens", "completion_tokens", "total_tokens"}
 
 
 @pytest.mark.parametrize(
     ("path", "body", "status", "code", "param"),
     [
         (CHAT, STREAMED, 400, "unsupported_parameter", "stream"),
-        (CHAT, QUERY + b',"logprobs":true,"top_logprobs":2}', 400, "unsupported_parameter", "logprobs"),
         (TEXT, b'{"model":"photo","prompt":"canon 5d","logprobs":2}', 400, "unsupported_parameter", "logprobs"),
-        (CHAT, QUERY + b',"n":2}', 400, "unsupported_parameter", "n"),
         (CHAT, PARSED, 400, "unsupported_parameter", "response_format.type"),
         (CHAT, QUERY + TOOLS, 400, "unsupported_parameter", "tools"),
         (CHAT, QUERY.replace(b"photo", b"gpt-4o") + b"}", 404, "model_not_found", "model"),
-        ("/chat/completions", QUERY + b"}", 404, "not_found", None),
     ],
 )
 async def test_the_client_raises_what_was_refused(
@@ -87,13 +62,3 @@ async def test_the_client_raises_what_was_refused(
     assert not topics.records("ucci.results")
     assert not topics.records("ucci.dead-letters"), "its caller is there to be answered"
     assert not {"Retry-After", "X-Should-Retry"} & set(found.headers)
-
-
-async def test_the_client_sends_a_wrong_key() -> None:
-    async with gateway(gateway_settings(gateway={"api_keys": KEYS})) as running:
-        found = await running.post(CHAT, QUERY + b"}", **HEADERS | {"authorization": "Bearer sk-wrong"})
-        assert (found.status, found.code) == (401, "key_unknown")
-        assert found.json["error"]["type"] == "authentication_error"
-        listed = await running.get("/v1/models", **HEADERS)
-        assert set(listed.json) == {"object", "data"}
-        assert set(listed.json["data"][0]) == {"id", "object", "created", "owned_by"}

@@ -91,21 +91,13 @@ def test_what_the_workload_decides_is_ignored_and_named() -> None:
     ("name", "value"),
     [
         ("stream", True),
-        ("stream", "yes"),
-        ("n", 2),
         ("n", True),
         ("best_of", 3),
-        ("logprobs", 0),
         ("logprobs", True),
-        ("top_logprobs", 5),
-        ("tools", [{"type": "function"}]),
         ("tool_choice", "required"),
-        ("functions", [{}]),
         ("echo", True),
         ("suffix", "."),
         ("modalities", ["text", "audio"]),
-        ("audio", {"voice": "x"}),
-        ("prediction", {}),
     ],
 )
 @pytest.mark.parametrize("endpoint", ["completions", "chat"])
@@ -116,11 +108,6 @@ def test_what_would_change_the_answer_is_refused(name: str, value: Any, endpoint
     assert (found.status, found.code, found.field) == (400, "unsupported_parameter", name)
     assert str(found).startswith(f"{name}: ")
     assert repr(value)[:20] in str(found)
-
-
-@pytest.mark.parametrize("kind", ["json_schema", "grammar", None])
-def test_an_answer_of_another_shape_is_refused(kind: str | None) -> None:
-    assert refusal(asked(response_format={"type": kind})).field == "response_format.type"
 
 
 @pytest.mark.parametrize(
@@ -145,25 +132,18 @@ def test_the_caller_may_name_the_query(metadata: Any, header: str | None, expect
     [
         (asked(metadata={"query_id": "m"}), {"given_id": "h"}, "metadata.query_id"),
         (asked(metadata={"query_id": 7}), {}, "metadata.query_id"),
-        (asked(metadata={"query_id": ""}), {}, "metadata.query_id"),
         (asked(metadata={"query_id": "x" * 513}), {}, "metadata.query_id"),
         (asked(), {"given_id": "x" * 513}, "X-Query-Id"),
-        (asked(), {"given_id": ""}, "X-Query-Id"),
         (asked(), {"given_id": "\xe9"}, "X-Query-Id"),
         (asked(metadata="m"), {}, "metadata"),
         (asked(metadata={"deep": "x" * 70_000}), {}, "metadata"),
         ({"model": "photo"}, {}, "prompt"),
         (asked(prompt=["a", "b"]), {}, "prompt"),
-        (asked(prompt=[1, 2]), {}, "prompt"),
         (asked(prompt=""), {}, "prompt"),
-        (asked(prompt="x" * 32_769), {}, "prompt"),
-        ({"model": "photo"}, CHAT, "messages"),
-        ({"model": "photo", "messages": "canon"}, CHAT, "messages"),
         ({"model": "photo", "messages": []}, CHAT, "messages"),
         ({"model": "photo", "messages": [{"role": "system", "content": "x"}]}, CHAT, "messages"),
         ({"model": "photo", "messages": ["canon"]}, CHAT, "messages[0]"),
         (chat(""), CHAT, "messages[0].content"),
-        (chat(None), CHAT, "messages[0].content"),
         (chat([{"type": "image_url", "image_url": {}}]), CHAT, "messages[0].content[0].type"),
     ],
 )
@@ -177,10 +157,7 @@ def test_a_bad_field_is_named_where_it_stands(document: Any, how: dict[str, Any]
     "body",
     [
         b"",
-        b"{",
         b"[1]",
-        b"null",
-        b'"text"',
         b"\xff",
         b'{"model": "photo", "prompt": "\\ud800"}',
         b'{"model": "photo", "prompt": "a", "prompt": "b"}',
@@ -207,6 +184,8 @@ def escalated() -> RoutedEvent:
 def test_a_completion_holds_the_entities_as_its_text(endpoint: Endpoint, kind: str) -> None:
     found = openai_protocol.completion(endpoint, escalated(), ["temperature"])
     (choice,) = found["choices"]
+    assert set(found) == {"id", "object", "created", "model", "choices", "usage", "system_fingerprint", "ucci"}
+    assert set(choice) == {"index", "finish_reason", "logprobs", "message" if endpoint == "chat" else "text"}
     text = choice["message"]["content"] if endpoint == "chat" else choice["text"]
     assert json.loads(text) == found["ucci"]["entities"] == {"camera": "Canon", "lens": None}
     assert (found["id"], found["object"], found["model"]) == ("q-1", kind, "photo")
@@ -222,12 +201,3 @@ def test_a_completion_holds_the_entities_as_its_text(endpoint: Endpoint, kind: s
 def test_a_cold_start_has_a_fingerprint_of_its_own() -> None:
     one = routed(QueryEvent(query_id="q-1", text="canon"), "photo")
     assert openai_protocol.completion("chat", one, ())["system_fingerprint"] == "ucci-photo-cold-start"
-
-
-@pytest.mark.parametrize(
-    ("status", "kind"),
-    [(400, "invalid_request_error"), (401, "authentication_error"), (429, "rate_limit_error"), (503, "server_error")],
-)
-def test_errors_name_their_kind(status: int, kind: str) -> None:
-    error = {"message": "line", "type": kind, "param": "field", "code": "code"}
-    assert openai_protocol.error("code", "line", status, "field") == {"error": error}
