@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from base64 import b64encode
 from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
 from typing import Any
@@ -16,11 +17,10 @@ from stream_router.errors import (
     RefusedError,
     TimedOutError,
     TransientError,
-    UnreachableError,
 )
 from stream_router.model_client.http_call import ModelConnection
 from stream_router.ports import Reply
-from tests.support.model_clients import NOBODY, endpoint, request, until, workload
+from tests.support.model_clients import endpoint, request, until, workload
 from tests.support.scripted_model_server import Fault, FaultKind, ScriptedModelServer
 
 
@@ -119,25 +119,20 @@ async def test_a_body_that_drips_for_ever_ends_at_the_deadline_too() -> None:
             await attempt(connection)
 
 
-async def test_refused_connection_is_unreachable() -> None:
-    """A port with no listener is a transient failure, for a call and for the greeting."""
-    async with connected(NOBODY) as connection:
-        for call in (attempt(connection), connection.models(greets=True)):
-            with pytest.raises(UnreachableError, match="Cannot connect"):
-                await call
-
-
 async def test_the_greeting_of_a_server_costs_it_no_completion() -> None:
     async with served() as (server, connection):
         await connection.models(greets=True)
         assert (server.seen.calls, server.seen.probes) == (0, 0)
 
 
-async def test_the_api_key_and_the_trace_context_are_sent() -> None:
+async def test_the_key_or_password_and_the_trace_are_sent() -> None:
     async with served(small_api_key="k-1") as (server, connection):
         await attempt(connection, {"traceparent": "00-1"})
-    sent = server.seen.headers[0]
+        async with connected(server.base_url.replace("//", "//ada:s3cr3t%2F%C3%A9@")) as by_password:
+            await attempt(by_password)
+    sent, named = server.seen.headers
     assert (sent["Authorization"], sent["traceparent"]) == ("Bearer k-1", "00-1")
+    assert named["Authorization"] == f"Basic {b64encode('ada:s3cr3t/é'.encode()).decode()}"
 
 
 async def test_cancellation_wins_over_the_time_out(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -11,10 +11,7 @@ import pytest
 
 from stream_router.errors import FailedError, RefusedError, ServerDownError
 from stream_router.model_client import http_client as model_server
-from stream_router.model_client.http_call import ModelConnection
 from stream_router.model_client.http_client import MAX_ROUNDS, ModelClient
-from stream_router.model_client.request import ModelRequest
-from stream_router.ports import Reply
 from tests.support.model_clients import CallCounts, client, draw_no_pauses, request, until, workload
 from tests.support.scripted_model_server import Fault, ScriptedModelServer
 
@@ -30,33 +27,6 @@ def answer_another_in_each_pause(server: ModelClient, monkeypatch: pytest.Monkey
     pauses = draw_no_pauses(monkeypatch)
     monkeypatch.setattr(model_server, "asyncio", SimpleNamespace(**{**vars(asyncio), "sleep": answer_another}))
     return pauses
-
-
-async def test_latency_covers_all_attempts(monkeypatch: pytest.MonkeyPatch) -> None:
-    draw_no_pauses(monkeypatch)
-    counts = CallCounts()
-    async with ScriptedModelServer() as fake, client(workload(fake.base_url), counts) as server:
-        fake.play(Fault("status", status=500), count=1)
-        fake.play(Fault("truncated"), count=1)
-        answered = await server.call(request(SETTINGS))
-        assert fake.seen.calls == 3
-        assert server.latencies.mean_s is not None
-        assert answered.latency_s >= server.latencies.mean_s
-    assert counts.outcomes == {"failed": 2, "answered": 1}
-    assert (server.health().calls, server.health().failures) == (3, 2)
-    assert set(server.health().latency_s) == {"p50", "p90", "p99"}
-
-
-async def test_retries_are_bounded_with_growing_pauses(monkeypatch: pytest.MonkeyPatch) -> None:
-    drawn = draw_no_pauses(monkeypatch)
-    monkeypatch.setattr(model_server, "MAX_ATTEMPTS", 7)
-    async with ScriptedModelServer() as fake, client(workload(fake.base_url)) as server:
-        fake.play(Fault("status", status=500, containing="poison"))
-        with pytest.raises(FailedError, match="HTTP 500"):
-            await server.call(request(SETTINGS, "poison"))
-        assert fake.seen.calls == 7
-    assert [low for low, _ in drawn] == [0.0] * 6
-    assert [high for _, high in drawn] == pytest.approx([0.2, 0.4, 0.8, 1.6, 2.0, 2.0])
 
 
 async def test_refusal_is_not_retried_nor_blamed() -> None:
@@ -113,14 +83,6 @@ async def test_server_failing_everyone_is_down_and_recovers(status: int, monkeyp
     assert counts.health[-1] == "up"
 
 
-async def test_wrong_model_name_is_an_outage_with_a_remedy() -> None:
-    async with ScriptedModelServer("other") as fake, client(workload(fake.base_url)) as server:
-        with pytest.raises(ServerDownError, match=r"does not exist.*check base_url, model and api_key") as caught:
-            await server.call(request(SETTINGS))
-        assert not caught.value.after_attempts
-        assert not server.is_up
-
-
 async def test_outage_ends_the_queue_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
     draw_no_pauses(monkeypatch)
     changes: dict[str, Any] = {"small_max_concurrency": 1, "small_timeout_s": 0.2}
@@ -146,40 +108,3 @@ async def test_cancelled_calls_free_connection_and_slot() -> None:
         await until(lambda: fake.open_connections == 0)
         assert server._slots.taken == 0
         assert server.is_up, "a cancellation says nothing of the server"
-
-
-async def test_closing_ends_the_probes_and_every_connection() -> None:
-    async with ScriptedModelServer() as fake:
-        fake.play(Fault("hang"))
-        settings = workload(fake.base_url, small_timeout_s=0.1)
-        before = asyncio.all_tasks()
-        async with client(settings) as server:
-            with pytest.raises(ServerDownError):
-                await server.call(request(SETTINGS))
-            await until(lambda: fake.seen.probes >= 1)
-        await until(lambda: fake.open_connections == 0)
-        await until(lambda: all("ModelClient" not in repr(task) for task in asyncio.all_tasks() - before))
-
-
-async def test_a_probe_that_breaks_is_followed_by_the_next(monkeypatch: pytest.MonkeyPatch) -> None:
-    attempt = ModelConnection.attempt
-    broken = 0
-
-    async def break_twice(self: ModelConnection, asked: ModelRequest, headers: object = None) -> Reply:
-        nonlocal broken
-        if broken < 2:
-            broken += 1
-            raise ZeroDivisionError
-        return await attempt(self, asked)
-
-    fake = ScriptedModelServer()
-    await fake.start()
-    base_url = fake.base_url
-    await fake.stop()
-    async with client(workload(base_url)) as server:
-        assert not server.is_up
-        monkeypatch.setattr(ModelConnection, "attempt", break_twice)
-        await fake.start()
-        await server.wait_up()
-        await fake.stop()
-    assert broken == 2

@@ -50,13 +50,6 @@ def lines(probed: tuple[Probed, ...]) -> list[tuple[str, str]]:
             "without speculative decoding",
         ),
         # The template may be wrong; the model may also just stumble over this query.
-        (
-            {"small": "bad_answer"},
-            {},
-            "doubt",
-            "small: the answer of small to a sample query cannot be used",
-            'it begins "Sure! Here are the entities',
-        ),
         ({"small": "bad_answer"}, {}, "doubt", "small: the answer of small", "Check prompt, api and max_tokens"),
         ({"large": None}, {}, "away", "large: {large} does not answer", ""),
     ],
