@@ -17,6 +17,7 @@ from schemas.event import MAX_RECORD_BYTES
 from schemas.feedback import FeedbackEvent
 from schemas.routed import ModelRun, RoutedEvent
 from schemas.status import LabelerCounts
+from tests.support.cores import present
 from tests.support.recalibrator_events import FIELDS, PHOTO, START, entities, feedback, routed
 from ucci_runtime.broker.records import Input, Record
 
@@ -97,22 +98,14 @@ def said(labeler: str, *, wrong: bool = False) -> FeedbackEvent:
     return feedback(0, entities("q-0", wrong=wrong), labeler=labeler)
 
 
-def test_labelers_are_compared_with_those_before_them() -> None:
+def test_labelers_are_compared_with_those_before_and_the_models() -> None:
     found = counted(routed(0), said("ann"), said("bob", wrong=True), said("cleo"))
     told = {name: (one.labels, one.compared, one.agreeing) for name, one in found.items()}
     assert told == {"ann": (1, 0, 0), "bob": (1, 1, 0), "cleo": (1, 1, 0)}
-
-
-def test_a_label_is_held_against_what_both_models_say() -> None:
-    small = routed(0).small
-    assert small is not None
+    small = present(routed(0).small)
     differing = feedback(0, {FIELDS[0]: "something else"}, labeler="bob")
     found = counted(routed(0, large=small), feedback(0, small.entities, labeler="ann"), differing)
-    told = {name: (one.unanimous, one.confirmed) for name, one in found.items()}
-    assert told == {"ann": (1, 1), "bob": (1, 0)}
-
-
-def test_an_answer_that_is_skipped_or_withdrawn_is_no_label() -> None:
+    assert {name: (one.unanimous, one.confirmed) for name, one in found.items()} == {"ann": (1, 1), "bob": (1, 0)}
     skip = FeedbackEvent(query_id=routed(0).query_id, entities=None, labeler="ann")
     assert counted(routed(0), skip)["ann"] == LabelerCounts(skipped=1, last_at=START)
 

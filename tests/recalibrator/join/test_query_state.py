@@ -111,9 +111,7 @@ TOLD: dict[str, tuple[list[FeedbackEvent], list[tuple[str | None, int | None, bo
         [verdict("wrong"), feedback(1), GONE],
         [("wrong", None, False), ("wrong", 2, False), ("wrong", None, False)],
     ),
-    "a label withdrawn": ([feedback(1), GONE], [(None, 2, False), (None, 2, True)]),
     "a label skipped": ([feedback(1), SKIP], [(None, 2, False), (None, 2, True)]),
-    "a skip alone": ([SKIP], []),
 }
 
 
@@ -266,12 +264,6 @@ def test_a_gateway_key_judged_the_query_of_another(
         assert found.notes == ("foreign_verdict",)
     else:
         assert refused(found).startswith("foreign_verdict: labeler: 'gateway:mallory'")
-
-
-def test_disagreement_and_unknown_fields_are_counted() -> None:
-    state, _ = fold([routed(1), feedback(1, RIGHT)])
-    joined = take(state, feedback(1, {**WRONG, "flash": "on"}, labeler="bo", labelled_at=START + timedelta(days=1)))
-    assert set(joined.notes) == {"disagreement", "unknown_fields"}
 
 
 @pytest.mark.parametrize(

@@ -90,14 +90,6 @@ def test_more_queries_can_be_asked_for_than_one_statement_takes(store: SqliteJoi
     assert set(store.load(0, [f"q-{n}" for n in range(3_000)])) == {"q-1"}
 
 
-def test_a_commit_that_fails_leaves_neither_rows_nor_offsets(store: SqliteJoinStore) -> None:
-    put(store, 1)
-    broken = {(0, "q-2"): StoredRow(state(2), 2), (0, "q-3"): StoredRow(state(3), 2**70)}
-    with pytest.raises(OverflowError):
-        store.commit(broken, {SOURCE: 99})
-    assert (store.load(0, ["q-2"]), store.offsets()) == ({}, {SOURCE: 7})
-
-
 def test_requests_leave_by_age_number_or_with_their_row(store: SqliteJoinStore) -> None:
     """They follow from the rows alone."""
     start_ms = to_ms(START)
@@ -141,13 +133,11 @@ def torn(path: Path) -> None:
     "write",
     [
         of_bytes(b"not a database at all, but long enough to be looked at" * 20),
-        of_bytes(b"\0" * 5_000),
         of_statements("PRAGMA user_version = 99"),
-        of_statements("PRAGMA user_version = 1"),
         of_statements("CREATE TABLE rows (something TEXT)"),
         torn,
     ],
-    ids=["no database", "zeros", "later format", "earlier format", "tables of another program", "torn page"],
+    ids=["no database", "another format", "tables of another program", "torn page"],
 )
 def test_a_file_that_is_no_sound_store_is_set_aside(path: Path, write: Callable[[Path], object]) -> None:
     """And an empty one is begun, which the next start finds."""
@@ -226,7 +216,7 @@ def test_a_full_disk_during_a_commit_keeps_the_store(path: Path, request: pytest
     with opened(path) as store:
         with pytest.raises(DiskFull, match="disk is full"):
             put(store, *range(2, 200), offset=99)
-        assert store.offsets() == {SOURCE: 7}
+        assert (store.load(0, ["q-2"]), store.offsets()) == ({}, {SOURCE: 7})
     assert not is_set_aside(path)
 
 

@@ -134,13 +134,11 @@ class Join:
     def letters(self) -> list[OutputRecord]:
         return [record for record in self.broker.outputs if record.topic == TOPICS.dead_letters]
 
-    def requests(self) -> dict[str, bytes | None]:
+    def open_requests(self) -> dict[str, LabelRequested]:
         """What the topic of the label requests holds once compacted."""
         records = [record for record in self.broker.outputs if record.topic == TOPICS.label_requests]
-        return {(record.key or b"").decode(): record.value for record in records}
-
-    def open_requests(self) -> dict[str, LabelRequested]:
-        return {key: LabelRequested.from_json(value) for key, value in self.requests().items() if value is not None}
+        latest = {(record.key or b"").decode(): record.value for record in records}
+        return {key: LabelRequested.from_json(value) for key, value in latest.items() if value is not None}
 
     def traffic(self) -> list[TrafficSummary]:
         return list(map(TrafficSummary.from_json, self.observations("traffic")))
@@ -231,17 +229,6 @@ def test_a_result_of_an_unknown_workload_is_dead_lettered(join: Join) -> None:
     (letter,) = join.letters()
     assert dict(letter.headers)["dlq.reason"] == b"unknown_workload"
     assert b"photo" in (dict(letter.headers)["dlq.error"] or b"")
-
-
-def test_a_withdrawal_opens_the_label_request_again(join: Join) -> None:
-    asked = {"q-1": LabelRequested.from_result(routed(1))}
-    for event, open_requests in (
-        (routed(1), asked),
-        (feedback(1), {}),
-        (feedback(1, revision=2, retracted=True), asked),
-    ):
-        join.settle(event)
-        assert join.open_requests() == open_requests
 
 
 def test_requests_end_by_age_and_by_number(make_join: MakeJoin) -> None:

@@ -1,4 +1,4 @@
-"""Counts of traffic: they add up, however the queries are parted."""
+"""Counts of traffic: what is counted of handoffs, tokens, failures and queries that left a model out."""
 
 from __future__ import annotations
 
@@ -10,38 +10,21 @@ from recalibrator.join.traffic_counter import TrafficSummarizer
 from schemas.event import MAX_INTEGER
 from schemas.routed import ModelRun, QueryHandoff, RoutedEvent
 from schemas.traffic import TrafficSummary
+from tests.support.cores import present
 from tests.support.recalibrator_events import PHOTO, routed
 
 
-def taken(results: Iterable[RoutedEvent]) -> TrafficSummary | None:
+def summarized(results: Iterable[RoutedEvent]) -> TrafficSummary:
     counter = TrafficSummarizer(PHOTO)
     for result in results:
         counter.add(result)
-    return counter.take()
-
-
-def summarized(results: Iterable[RoutedEvent]) -> TrafficSummary:
-    summary = taken(results)
-    assert summary is not None
-    return summary
+    return present(counter.take())
 
 
 def window_of(summary: TrafficSummary) -> TrafficWindow:
     window = TrafficWindow(Grid(summary.grid), 1_000)
     window.add(summary)
     return window
-
-
-def test_a_summary_spans_its_queries_by_version_and_begins_anew() -> None:
-    counter = TrafficSummarizer(PHOTO)
-    decision = routed(2).decision.model_copy(update={"calibration_version": 4})
-    for result in (routed(3), routed(1), routed(2, decision=decision)):
-        counter.add(result)
-    summary = counter.take()
-    assert summary is not None
-    assert (summary.first_routed_at, summary.last_routed_at) == (routed(1).routed_at, routed(3).routed_at)
-    assert [(one.calibration_version, one.queries) for one in summary.versions] == [(None, 2), (4, 1)]
-    assert counter.take() is None
 
 
 def test_handoffs_are_counted_apart_from_each_other() -> None:
