@@ -30,7 +30,6 @@ from recalibrator.fit.label_quality.crowd import (
     OddsPosterior,
     RecentPairs,
     Suspicion,
-    count_audits,
     judge_again,
     log_likelihood_ratios,
     mixed_ratio,
@@ -39,7 +38,6 @@ from recalibrator.fit.label_quality.crowd import (
     take_label,
 )
 from recalibrator.fit.method_constants import DEFAULT
-from schemas import VersionTraffic
 from tests.support.cores import present
 
 
@@ -87,18 +85,6 @@ def test_labels_tell_the_factor_by_bayes_rule(seed: int, rising: bool) -> None:
     assert (told.mean > 0.0) is rising
 
 
-@given(st.integers(0, 2**32 - 1))
-def test_answers_are_weighed_with_what_labels_leave_open(seed: int) -> None:
-    """Labels and answers of one kind tell together what they tell one after the other."""
-    rng = np.random.default_rng(seed)
-    expected, errors = rng.uniform(0.02, 0.6, 30), (rng.uniform(size=30) < rng.uniform()).astype(float)
-    beforehand = odds_posterior(known([]), np.zeros(0), rising=True)
-    first = odds_posterior(known(expected[:20]), errors[:20], rising=True)
-    apart = mixed_ratio(known(expected[:20]), errors[:20], beforehand)
-    apart += mixed_ratio(known(expected[20:]), errors[20:], first)
-    assert apart == pytest.approx(mixed_ratio(known(expected), errors, beforehand), abs=1e-9)
-
-
 def test_twice_the_odds_confirm_labels_that_looked_much_worse() -> None:
     """The labels that raise an alarm overstate the factor; the posterior allows for a smaller one."""
     unlucky = odds_posterior(known([0.08] * 10), np.repeat([1.0, 0.0], [4, 6]), rising=True)
@@ -144,7 +130,7 @@ LIES = (1,) * 20 + (0,) * 20
 TRUE = (0,) * 40
 UNSURE = (1,) * 6 + (0,) * 34
 UNANSWERED = Effects("labels_unanswered", BEGAN_US, changed=True)
-UNANSWERED = Effects("labels_unanswered", BEGAN_US, changed=True)
+ASKED_AGAIN = LabelQuality(replace(present(REFUTED.suspicion), audit=Audit(OPENED_US, 0.25)), REFUTED.conclusion)
 
 
 def overdue(quality: LabelQuality) -> LabelQuality:
@@ -159,6 +145,7 @@ def overdue(quality: LabelQuality) -> LabelQuality:
         (ASKED, label(Labels(LIES, LIES), audited=True), Effects("labels_confirmed", BEGAN_US, changed=True), True),
         (ASKED, label(Labels(LIES, (1,) * 9), audited=True), Effects(), False),
         (overdue(ASKED), label(Labels(LIES), audited=False), UNANSWERED, True),
+        (overdue(ASKED_AGAIN), label(Labels(LIES), audited=False), UNANSWERED, True),
         (overdue(ASKED), label(Labels(LIES, UNSURE), audited=False), Effects(), False),
         (ASKED, None, Effects(from_us=BEGAN_US, retract=True), True),
         (REFUTED, None, Effects(from_us=BEGAN_US, retract=True), True),
@@ -169,6 +156,7 @@ def overdue(quality: LabelQuality) -> LabelQuality:
         "answers confirm labels",
         "nine answers decide nothing",
         "nobody answered",
+        "nobody answered again",
         "answers leave it open",
         "people judged while asking",
         "people judged later",
@@ -183,28 +171,11 @@ def test_each_decision_has_its_effects(
     assert after.is_trusting is is_over
 
 
-def test_answers_move_what_labels_count_for() -> None:
-    """Ten answers are needed; then slips are the likelier, the fewer errors trusted people find."""
-
-    def slipping(answers: tuple[int, ...]) -> float:
-        return present(take_label(ASKED, label(Labels(LIES, answers), audited=True), DEFAULT)[0].suspicion).slipping
-
-    assert slipping(TRUE[:9]) == 0.0
-    assert slipping((1, 1, *TRUE[:8])) < slipping((1, 1, *TRUE[:10])) < 0.5 < slipping(TRUE[:10])
-
-
 def test_an_alarm_asks_and_people_are_asked_again_later() -> None:
     alarm, labels = Suspicion(True, BEGAN_US, EXPECTED), cast(LabelTable, Labels(LIES))
     assert suspect(alarm, labels, RECENT, NOW_US, DEFAULT).audit is not None
     again, _ = take_label(overdue(REFUTED), label(Labels(LIES), audited=False), DEFAULT)
     assert again.audit is not None
-
-
-def test_an_undecided_audit_asks_on_at_once() -> None:
-    quality = overdue(ASKED)
-    for is_open in (False, True):
-        quality, _ = take_label(quality, label(Labels(LIES, UNSURE), audited=False), DEFAULT)
-        assert (quality.audit is not None) is is_open
 
 
 @pytest.mark.parametrize(
@@ -227,27 +198,3 @@ def test_labels_count_again_from_when_they_were_right() -> None:
     nearly = replace(present(REFUTED.suspicion), release=DEFAULT.audit_release_bound - 0.01, release_since_us=28)
     quality, effects = take_label(LabelQuality(nearly), label(Labels(LIES), audited=False, cell=0), DEFAULT)
     assert (quality.is_trusting, effects) == (True, Effects("labels_released", 28))
-
-
-@pytest.mark.parametrize("agreeing", [True, False], ids=["too many errors", "too few"])
-def test_slips_are_what_labels_report_beyond_the_truth(*, agreeing: bool) -> None:
-    odds = 1.0 if agreeing else -1.0
-    suspicion = Suspicion(agreeing, BEGAN_US, EXPECTED, odds, evidence=-50.0, answers=40)
-    kind = 2 if agreeing else 1
-    before = EXPECTED.error_given[int(agreeing)]
-    said = suspicion.slips().reported[kind]
-    np.testing.assert_allclose(said / (1.0 - said), np.exp(odds) * before / (1.0 - before))
-    believed = replace(suspicion, answers=9).slips()
-    np.testing.assert_allclose(believed.reported[kind], before)
-
-
-def test_audits_drawn_are_counted_until_enough_are_asked_for() -> None:
-    part = VersionTraffic(
-        calibration_version=7, queries=800, cell=(3,), count=(800,), pairs=(800,), agreeing=(720,), pairs_explored=(0,)
-    )
-    assert ASKED.audit_probability(DEFAULT) == 0.25
-    quality = count_audits(ASKED, [part], {7: 0.125})
-    assert present(quality.audit).asked == pytest.approx(90.0)
-    quality = count_audits(quality, [part], {7: 0.125})
-    assert quality.audit_probability(DEFAULT) == 0.0
-    assert count_audits(REFUTED, [part], {7: 0.125}).audit is None
