@@ -4,12 +4,11 @@ from __future__ import annotations
 
 from typing import Any
 
-import numpy as np
 import pytest
 
 from recalibrator.core import Recalibrator
 from schemas.calibration import CalibrationVersion, Hold
-from tests.support.cascade_stream import START, drive, example, settings, typo_world
+from tests.support.cascade_stream import START, drive, settings, typo_world
 from tests.support.cores import driven, in_force, present, restarted
 from tests.support.orders import MAP, note, order
 
@@ -28,45 +27,15 @@ def bootstrapped() -> Recalibrator:
     return core
 
 
-def test_bootstrap_publishes_a_given_map_and_threshold() -> None:
-    version = published(Recalibrator(settings()), "bootstrap", map=MAP, uncertainty_threshold=0.3, reason="moved in")
-    assert (version.version, version.state, version.map) == (1, "active", MAP)
-    assert version.uncertainty_threshold == 0.3
-    assert version.threshold == pytest.approx(float(np.interp(0.3, MAP.uncertainty, MAP.error_probability)))
-    assert version.evidence.trigger == "bootstrap"
-    assert version.evidence.details == {"issued_by": "me", "reason": "moved in"}
-
-
 def test_bootstrap_takes_a_threshold_on_g_or_escalates_all() -> None:
     for given, expected in (({"error_probability_threshold": 0.4}, 0.2), ({}, -1.0)):
         version = published(Recalibrator(settings()), "bootstrap", map=MAP, **given)
         assert version.uncertainty_threshold == pytest.approx(expected)
 
 
-def test_bootstrap_fits_from_fifty_labels_on() -> None:
-    core = Recalibrator(settings())
-    for number in range(40):
-        core.observe(example(WORLD.draw(number), f"q-{number}", "w", START)[1])
-    assert order(core, "bootstrap") is None
-    assert note(core) == "bootstrap refused: needs 50 labels, some with both models run; 40 are known"
-    for number in range(40, 60):
-        core.observe(example(WORLD.draw(number), f"q-{number}", "w", START)[1])
-    version = published(core, "bootstrap")
-    assert (version.evidence.trigger, version.evidence.labels) == ("bootstrap", 60)
-
-
-def test_activate_publishes_a_former_version_anew(bootstrapped: Recalibrator) -> None:
-    order(bootstrapped, "bootstrap", map=MAP, uncertainty_threshold=0.5)
-    again = published(bootstrapped, "activate", version=1)
-    assert (again.version, again.parent_version, again.uncertainty_threshold) == (3, 2, 0.3)
-    assert again.evidence.trigger == "activate"
-    assert again.evidence.details["content_of"] == 1
-    assert bootstrapped.current == again
-
-
 def test_a_roll_back_that_holds_outlives_refits_until_unpin() -> None:
     """Held, a version survives the labels that would replace it; not held, it goes."""
-    for hold in (True, False, None):
+    for hold in (True, None):
         core = driven(WORLD, 1_500)
         assert order(core, "activate", version=in_force(core).version, hold=hold) is not None
         assert (core.status().state == "pinned") is (hold is True)
@@ -122,18 +91,6 @@ def test_a_hold_stands_in_what_is_published(bootstrapped: Recalibrator, begin: s
     assert order(bootstrapped, end) is None
 
 
-def test_pause_stops_automatic_versions_until_resume() -> None:
-    """Commands go on."""
-    core = Recalibrator(settings())
-    order(core, "pause")
-    assert not drive(core, WORLD.draw, 600).versions
-    assert "Paused since " in core.status().sentence
-    assert order(core, "refit") is not None
-    assert core.status().state == "paused"
-    order(core, "resume")
-    assert core.status().state == "active"
-
-
 @pytest.mark.parametrize(
     ("action", "arguments", "because"),
     [
@@ -150,14 +107,6 @@ def test_what_cannot_be_done_is_refused_with_a_reason(action: str, arguments: di
     core = Recalibrator(settings())
     assert order(core, action, **arguments) is None
     assert (note(core), core.current, core.status().state) == (because, None, "cold_start")
-
-
-def test_only_the_latest_versions_can_be_activated_again() -> None:
-    core = Recalibrator(settings())
-    for _ in range(60):
-        order(core, "bootstrap", map=MAP)
-    assert order(core, "activate", version=10) is None
-    assert order(core, "activate", version=11) is not None
 
 
 @pytest.mark.parametrize("action", ["activate", "pin"])
