@@ -96,13 +96,6 @@ def test_every_act_of_the_page_is_a_command(live: LiveRecalibrator) -> None:
     assert stands(live).large_only is None
 
 
-@pytest.mark.parametrize("act", ["believe", "compare-again"])
-def test_a_belief_in_a_misspelt_name_says_so(live: LiveRecalibrator, act: str) -> None:
-    told = CliRunner().invoke(app, [act, "cloe", "--url", live.url])
-    assert told.exit_code == 1
-    assert f"{act.replace('-', ' ')} refused: cloe " in str(told.exception)
-
-
 def test_status_says_the_headline_and_exits_by_its_severity(live: LiveRecalibrator) -> None:
     """As page and API say it: a pinned version is calm; a service that nobody answers could not be asked."""
     call(live, "pin")
@@ -145,6 +138,8 @@ def test_what_labels_buy_is_told_and_drawn(
         (["refit"], 1, "refit refused: needs 50 labels"),
         (["rollback", "99"], 1, "version 99"),
         (["promote"], 1, "no version of photo is on trial"),
+        (["believe", "cloe"], 1, "believe refused: cloe "),
+        (["compare-again", "cloe"], 1, "compare again refused: cloe "),
         (["pin", "--workload", "nobody"], 1, "workload 'nobody' is not configured here"),
         (["pause", "--workload", WORKLOAD, "--url", "http://127.0.0.1:9"], 1, "is not reached"),
         (["pause", "--workload", WORKLOAD, "--url", "photo:8080/x"], 2, "--url: 'photo:8080/x' is not an address"),

@@ -48,12 +48,3 @@ def test_a_lost_join_store_was_rebuilt_from_7_of_its_14_days(topic: Topic) -> No
     assert topic_config(topic, 14 * day_s)["retention.ms"] == str(14 * 24 * 3600 * 1000)
     assert topic_config(topic, day_s)["retention.ms"] == str(7 * 24 * 3600 * 1000)
     assert "retention.ms" not in topic_config(QUERIES, 14 * day_s)
-
-
-@pytest.mark.broker
-def test_create_time_timestamps_are_a_warning(broker: LocalBroker, settings: Settings) -> None:
-    create(broker.bootstrap, {RESULTS.name(settings.topics.prefix): 3}, {"message.timestamp.type": "CreateTime"})
-    create_topics(settings)
-    dated, kept = check_topics(settings)
-    assert f"{settings.topics.prefix}.results: message.timestamp.type is CreateTime" in dated
-    assert f"{settings.topics.prefix}.results: retention.ms is 604800000, below recalibrator.join_retention_s" in kept
