@@ -224,21 +224,16 @@ class MemoryCluster:
         value: bytes | None,
         *,
         headers: tuple[Header, ...] = (),
-        timestamp_ms: int | None = None,
         headers_fault: str | None = None,
         writer: OpenTransaction | None = None,
     ) -> int:
-        """Append one record, by default as a producer outside transactions; return its offset.
-
-        ``timestamp_ms``: the producer's stamp, which a topic that the broker dates ignores; by default now.
-        """
+        """Append one record, by default as a producer outside transactions; return its offset."""
         with self.lock:
             log, config = self.logs[source], self.configs[source.topic]
             if config.compact and key is None:
                 raise ValueError(f"{source.topic}: is compacted and takes no record without key")
             now_ms = int(self.clock.now().timestamp() * _MILLISECONDS)
-            stamp = now_ms if timestamp_ms is None or config.by_broker else timestamp_ms
-            log.append(Record(source, log.end, key, value, stamp, headers, config.by_broker, headers_fault), writer)
+            log.append(Record(source, log.end, key, value, now_ms, headers, config.by_broker, headers_fault), writer)
             return log.end - 1
 
     def records(self, topic: str) -> list[Record]:
@@ -248,10 +243,10 @@ class MemoryCluster:
             found = (self.logs[source].committed_from(0, -1)[0] for source in self.sources((topic,)))
             return list(chain.from_iterable(found))
 
-    def compact(self, topic: str, *, drop_tombstones: bool = False) -> None:
+    def compact(self, topic: str) -> None:
         with self.lock:
             for source in self.sources((topic,)):
-                self.logs[source].compact(drop_tombstones=drop_tombstones)
+                self.logs[source].compact()
 
     # --- transactions ---
 

@@ -95,12 +95,11 @@ class PartitionLog:
                     return found, self._offsets[index] + 1
         return found, max(end, position)
 
-    def compact(self, *, drop_tombstones: bool) -> None:
+    def compact(self) -> None:
         """Keep the last committed record of each key; the log's last record always stays, as in an active segment."""
         stable, count = bisect_left(self._offsets, self.stable_end), len(self._records)
         last = {self._records[index].key: index for index in range(stable) if self._is_committed(index)}
-        kept = {index for index in last.values() if not (drop_tombstones and self._records[index].value is None)}
-        self._keep(sorted(kept.union(range(stable, count), range(count)[-1:])))
+        self._keep(sorted({*last.values(), *range(stable, count), *range(count)[-1:]}))
 
     def cut(self, before: int) -> None:
         self.start = max(self.start, min(before, self.end))
