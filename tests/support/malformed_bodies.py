@@ -8,7 +8,7 @@ import random
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
-from tests.fuzz.mutations import GIANTS, encoded, giant, mutated
+from tests.fuzz.mutations import encoded, mutated
 from tests.support.hostile_values import HOSTILE_VALUES
 
 WORKLOAD = "photo-search"
@@ -103,20 +103,6 @@ def _mutated(draw: random.Random, path: str) -> bytes:
     return mutated(draw, _good(path), [_good(other) for other in PATHS], giant_share=0.0)
 
 
-def _giant(draw: random.Random, path: str) -> bytes:
-    """One giant value, or blanks, about as long as a body may be."""
-    if draw.random() < 0.2:
-        return b" " * draw.choice((MAX_BODY_BYTES - 1, MAX_BODY_BYTES + 1, 10 * MAX_BODY_BYTES + 1))
-    return giant(draw, _good(path), draw.choice(tuple(GIANTS)), int(MAX_BODY_BYTES * draw.uniform(0.5, 1.1)))
-
-
-def _prefixed(draw: random.Random, path: str) -> bytes:
-    data = _good(path)
-    text = data.decode()
-    others = (text.encode("utf-16"), text.encode("utf-32"), json.dumps(text).encode(), data + data, data + b"\xe9")
-    return draw.choice((*others, b"\xef\xbb\xbf" + data, b")]}',\n" + data, b"[" + data + b"]"))
-
-
 def _lines(draw: random.Random, path: str) -> bytes:
     made = [_mutated(draw, "/v1/feedback") for _ in range(40)]
     endings = draw.choice((b"\n", b"\r\n", b"\n\n", b"\r", b"\x0b", "\u2028".encode()))
@@ -131,13 +117,11 @@ def _compressed(draw: random.Random, path: str) -> bytes:
 
 _KINDS: dict[str, Callable[[random.Random, str], bytes]] = {
     "mutated": _mutated,
-    "giant": _giant,
-    "prefixed": _prefixed,
     "lines": _lines,
     "wrong media type": lambda _draw, path: _good(path),
     "said to be compressed": _compressed,
 }
-_WEIGHTS = (6, 1, 1, 1, 1, 1)
+_WEIGHTS = (6, 1, 1, 1)
 
 
 def good_body(path: str) -> tuple[bytes, bytes]:
