@@ -35,18 +35,16 @@ def digest(value: Any) -> str:
 
 
 class Segments:
-    """Digests of what is taken in: one for each segment, and one of everything. ``length``: of a segment, in steps."""
+    """Digests of what is taken in, one for each segment. ``length``: of a segment, in steps."""
 
     def __init__(self, length: int) -> None:
         self._length, self._steps = length, 0
-        self._segment, self._all = sha256(), sha256()
+        self._segment = sha256()
         self.digests: list[str] = []
 
     def take(self, document: Any) -> None:
         """Hash one document into the segment under way."""
-        line = canonical(document) + b"\n"
-        self._segment.update(line)
-        self._all.update(line)
+        self._segment.update(canonical(document) + b"\n")
 
     def step(self) -> None:
         """Count one step, and close the segment where it is full."""
@@ -54,6 +52,3 @@ class Segments:
         if self._steps % self._length == 0:
             self.digests.append(self._segment.hexdigest())
             self._segment = sha256()
-
-    def total(self) -> str:
-        return self._all.hexdigest()

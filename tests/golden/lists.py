@@ -1,4 +1,4 @@
-"""Names and numbers that users, brokers and dashboards hold on to, as the code gives them.
+"""Names and numbers that users and brokers hold on to, as the code gives them, where no generated document does.
 
 Modules that may move are imported at the top and nowhere else: after a move only these lines change.
 """
@@ -16,16 +16,13 @@ from typing import Any
 import typer
 
 import recalibrator.core
-import recalibrator.metrics as recalibrator_metrics
 import schemas
 import stream_router
-import stream_router.prometheus_metrics as router_metrics
 import ucci_runtime.broker.kafka_properties as kafka
 import ucci_runtime.http_listener as router_http
 from recalibrator.cli import app as recalibrator_app
 from recalibrator.stage import StageName
 from schemas import CalibrationMap, CalibrationVersion, Settings
-from schemas.topics import TOPICS
 from stream_router.cli import app as router_app
 from tests.golden.digests import digest, rounded
 from tests.support.api import make_api
@@ -34,26 +31,18 @@ from ucci_stream.cli import app as operator_app
 from ucci_stream.topics.access import tool_groups
 
 ROOT = Path(__file__).parents[2]
-_GENERATED = ROOT / "schemas" / "generated"
-_PACKAGES = ("ucci_runtime", "recalibrator", "stream_router", "deploy")
 _DECIDED = 2_000
-_IN_GROUP_NAMES = ("-label-queue",)
-_IDENTITY = ("client.id", "group.id", "group.instance.id", "transactional.id")
 
 
 def lists() -> dict[str, Any]:
     """Return everything but the streams, by subject."""
     return {
         "decisions": _decisions(),
-        "events": _events(),
-        "topics": _topics(),
         "kafka_clients": _kafka_clients(),
-        "metrics": _metrics(),
         "public_names": _public_names(),
         "http_of_the_recalibrator": _http_of_the_recalibrator(),
         "http_of_the_router": sorted(set(re.findall(r'"(/[a-z0-9/]+)"', Path(router_http.__file__).read_text()))),
         "commands": _commands(),
-        "settings": _settings(),
     }
 
 
@@ -89,47 +78,6 @@ def _version(state: str) -> CalibrationVersion:
     )
 
 
-def _events() -> dict[str, str]:
-    """Hash the schema of each event: what may be sent, not how it is explained or what its parts are called in code."""
-    found = {}
-    for path in sorted(_GENERATED.glob("*.schema.json")):
-        document = json.loads(path.read_bytes())
-        found[path.name.removesuffix(".schema.json")] = digest(_inlined(document, document.get("$defs", {}), ()))
-    return found
-
-
-def _inlined(schema: Any, parts: dict[str, Any], above: tuple[str, ...], *, names: bool = False) -> Any:
-    if isinstance(schema, list):
-        return [_inlined(one, parts, above) for one in schema]
-    if not isinstance(schema, dict):
-        return schema
-    if isinstance(schema.get("$ref"), str) and not names:
-        name = schema["$ref"].rpartition("/")[2]
-        if name in above:
-            return {"again": len(above) - above.index(name)}
-        return _inlined(parts[name], parts, (*above, name))
-    silent = () if names else ("title", "description", "$defs", "$id")
-    return {
-        key: _inlined(inner, parts, above, names=key == "properties" and not names)
-        for key, inner in schema.items()
-        if key not in silent
-    }
-
-
-def _topics() -> dict[str, Any]:
-    return {
-        topic.name("ucci"): {
-            "value": topic.value,
-            "cleanup": topic.cleanup,
-            "partitions": topic.partitions,
-            "retention_ms": topic.retention_ms,
-            "tombstone_retention_ms": topic.tombstone_retention_ms,
-            "by_broker": topic.by_broker,
-        }
-        for topic in TOPICS
-    }
-
-
 def _kafka_clients() -> dict[str, Any]:
     """Return the properties of each kind of client for given instance ids, and what reading groups are named by."""
     properties = {"bootstrap.servers": "broker:9092", "sasl.username": "user", "linger.ms": 9}
@@ -156,24 +104,9 @@ def _kafka_clients() -> dict[str, Any]:
         clients[f"{stage}: group"] = kafka.group_properties(settings, stages, stage)
         clients[f"{stage}: transactions"] = kafka.transactional_properties(settings, stages, stage, 90_000)
     names = {name: stages.reader_group_id(name) for name in ("versions", "view", "dead-letters")}
-    paths = (path for package in _PACKAGES for path in (ROOT / package).rglob("*.py"))
-    sources = "\n".join(path.read_text(encoding="utf-8") for path in paths)
     return {
-        "identities": {
-            name: {key: properties[key] for key in _IDENTITY if key in properties}
-            for name, properties in clients.items()
-        },
         "properties": clients,
         "reading_groups": names,
-        "parts_of_reading_groups": [part for part in _IN_GROUP_NAMES if re.search(rf'f"[^"\n]*{part}', sources)],
-    }
-
-
-def _metrics() -> dict[str, Any]:
-    specs = (*router_metrics.SPECS, *recalibrator_metrics.SPECS, *recalibrator_metrics.STATUS_SPECS)
-    return {
-        spec.exposed: {"kind": spec.kind, "unit": spec.unit, "labels": list(spec.labels)}
-        for spec in sorted(specs, key=lambda spec: spec.exposed)
     }
 
 
@@ -219,15 +152,3 @@ def _options(name: str, command: Any) -> Iterator[tuple[str, Any]]:
         return
     for part in sorted(inner):
         yield from _options(f"{name} {part}", inner[part])
-
-
-def _settings() -> dict[str, str]:
-    """Return the default and the variable of every key, from the page that is made of the settings' model."""
-    section, found = "", {}
-    for line in (ROOT / "docs/reference/configuration.md").read_text(encoding="utf-8").splitlines():
-        if line.startswith("## "):
-            section = line.removeprefix("## ")
-        elif line.startswith("| `"):
-            cells = line.strip("| ").split(" | ")
-            found[f"{section} {cells[0]}"] = f"{cells[2]}, {cells[-1]}"
-    return found
