@@ -156,10 +156,10 @@ def test_outage_is_no_miss_and_no_oracle_cost() -> None:
 
 
 def routed_event(number: int, *, small_valid: bool = True, large: bool = True, large_valid: bool = True) -> RoutedEvent:
-    """One result of a workload with one field; ``explored`` queries are the odd ones."""
+    """One result of a workload with one field; odd ones are explored, and in every fifth both models disagree."""
     chosen = "small_failed" if not small_valid else "exploration" if number % 2 else "threshold"
     reason = "kept" if not large else chosen if large_valid else "degraded"
-    run = {"a": "x"}
+    run, other = {"a": "x"}, {"a": "x" if number % 5 else "y"}
     decision = Decision(
         escalated=large,
         reason=reason,
@@ -167,12 +167,12 @@ def routed_event(number: int, *, small_valid: bool = True, large: bool = True, l
         calibration_version=1,
         large_probability=1.0,
     )
-    answer = ModelRun(model="l", entities=run if large_valid else None, valid=large_valid, latency_s=1.0)
+    answer = ModelRun(model="l", entities=other if large_valid else None, valid=large_valid, latency_s=1.0)
     return routed(
         number,
         workload="w",
         query_id=f"q{number}",
-        entities=run,
+        entities=other if large and large_valid else run,
         answered_by="large" if large and large_valid else "small",
         decision=decision,
         small=ModelRun(model="s", entities=run if small_valid else None, valid=small_valid, latency_s=0.5),
@@ -196,7 +196,7 @@ def test_batch_summary_matches_the_join_stage() -> None:
         u=np.where(small_valid, 0.01 * numbers, np.nan),
         large_ran=large,
         explored=large & small_valid & (numbers % 2 == 1),
-        agree=np.ones(len(rows), dtype=bool),
+        agree=numbers % 5 > 0,
         label_requested=numbers % 3 == 0,
         first_at=START + timedelta(seconds=1),
         last_at=START + timedelta(seconds=59),
@@ -292,16 +292,6 @@ def test_attacker_relabels_a_share_of_the_latest() -> None:
         exact = np.array([one.said is not None and one.said.small == one.said.gold for one in lies])
         some = np.array([drawn.truth.gold[one.number] > 0 for one in lies])
         assert exact[some].all() if name == "relabel_right" else not exact[some].any()
-
-
-def test_a_lie_keeps_equal_answers_equal() -> None:
-    for kind in ("small_wrong", "small_right", "one_field"):
-        _, drawn, come = worked_off(Habits(lies=kind))
-        for one in come:
-            assert one.said is not None
-            if drawn.truth.agree[one.number]:
-                assert one.said.small == one.said.large
-            assert 0 <= min(one.said.small, one.said.large) <= max(one.said.small, one.said.large) <= one.said.gold
 
 
 def test_liar_falsifies_only_its_own_labels() -> None:
@@ -433,17 +423,15 @@ def test_the_report_shows_messy_families_apart(tmp_path: Path, capsys: pytest.Ca
     argv = ["--quick", "--jobs", "1", "--queries", "4000", "--families", "prior", "outage_large", "liar"]
     assert main([*argv, "--policies", "ours", "static", "ours-no-tilt", "--out", str(tmp_path)]) == 0
     document = json.loads((tmp_path / "rows.json").read_text())
+    assert "--quick" in document["made"]["command"]
+    assert all(0.0 <= row["pol"] <= 1.0 for row in document["rows"])
+    assert (tmp_path / "families.svg").stat().st_size > 1_000
     walked = {(row["family"], row["policy"]) for row in document["rows"]}
     assert ("prior", "static") in walked
     assert ("liar", "static") not in walked
     assert [one["pairs"] for one in document["paired"]["messy"]] == [2]
     text = capsys.readouterr().out
+    assert (tmp_path / "README.md").read_text().strip() in text
     parts = ["## Ours by family", "stream by stream: clean", "## Messy families: ours", "stream by stream: messy"]
     assert sorted(parts, key=text.index) == parts
     assert "| outage_large |" not in text[: text.index("## Messy families")]
-
-
-def test_messy_family_needs_a_policy_for_it(capsys: pytest.CaptureFixture[str]) -> None:
-    """A run with a messy family but no policy that supports it is refused."""
-    assert main(["--quick", "--families", "liar", "--policies", "static"]) == 2
-    assert "takes the mess of liar; add ours" in capsys.readouterr().err
