@@ -12,7 +12,7 @@ from research.answers.__main__ import main
 from research.answers.policies import Aci, FixedRate, static_threshold
 from research.answers.pool import KINDS, load_pool
 from research.answers.scoring import row_of, score
-from research.answers.shifts import CLEAN, SHIFTS
+from research.answers.shifts import CLEAN
 from research.answers.streams import Judged, draw_judged
 from research.recorded.simulate import simulate
 from research.recorded.windows import Static
@@ -21,13 +21,6 @@ from research.recorded.windows import Static
 @pytest.fixture(scope="module")
 def judged() -> Judged:
     return draw_judged("tuning", 3, scale=0.1, drifts=4)
-
-
-def test_kinds_are_split_as_drawn_and_none_is_in_both_halves() -> None:
-    kinds = tuple(dict.fromkeys(shift.kind for shift in SHIFTS if shift.kind != CLEAN))
-    chosen = set(np.random.default_rng(2026).permutation(len(kinds))[: len(kinds) // 2].tolist())
-    assert KINDS["tuning"] == tuple(kind for place, kind in enumerate(kinds) if place in chosen)
-    assert KINDS["unseen"] == tuple(kind for place, kind in enumerate(kinds) if place not in chosen)
 
 
 def test_streams_are_a_function_of_half_and_seed(judged: Judged) -> None:

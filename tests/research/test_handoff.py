@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from research.handoff import experiment, offline
-from research.handoff.models import Answer, LiveModel
+from research.handoff.models import Answer
 from research.handoff.report import write
 from stream_router.ports import TokenMark
 from ucci_demo.model_server import PROMPT
@@ -69,20 +69,6 @@ def test_an_answer_that_is_none_is_paid_for_twice(monkeypatch: pytest.MonkeyPatc
     row = measured(monkeypatch, lambda _whole, _begun: "no")
     assert (row["asked_again"], row["micro_f1"]) == (1.0, 1.0)
     assert row["tokens_saved"] < 0.0  # type: ignore[operator]
-
-
-def test_a_live_model_marks_where_its_tokens_begin() -> None:
-    """Cut at any token's mark, the text is what was there before it."""
-    query = next(query for query in load_traffic() if query.shift == "none")
-    prompt = PROMPT.replace("{text}", query.text)
-    (answer,) = LiveModel("small").answers([prompt])
-    assert answer.is_whole
-    assert answer.tokens == query.small.tokens == len(answer.marks)
-    starts = [mark.start for mark in answer.marks]
-    assert starts == sorted(starts)
-    assert (starts[0], starts[-1]) == (0, len(answer.text))
-    u = 1.0 - sum(mark.margin for mark in answer.marks) / answer.tokens
-    assert u == pytest.approx(query.small.uncertainty, abs=1e-5)
 
 
 def test_the_demo_s_offline_answers_are_what_its_models_say() -> None:

@@ -7,7 +7,6 @@ import io
 import tarfile
 from collections.abc import Sequence
 from pathlib import Path
-from unittest.mock import Mock
 
 import numpy as np
 import pytest
@@ -128,14 +127,6 @@ def test_the_command_packs_the_same_for_the_same_seed(registry: list[Path], tmp_
     assert len(registry) == 1
     assert packed[0]["gold"].sum(axis=0).tolist() == [7, 14, 4, 4, 7, 9, 1]
     assert all(np.array_equal(packed[0][key], packed[1][key]) for key in packed[0])
-
-
-def test_without_a_registry_the_command_says_why(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    monkeypatch.setattr(pack_addresses, "labelled_addresses", Mock(side_effect=FetchFailed("no registry answers")))
-    assert pack_addresses.main([]) == 1
-    assert "no registry answers" in capsys.readouterr().err
 
 
 def test_packed_micro_f1_is_what_scikit_learn_computes() -> None:

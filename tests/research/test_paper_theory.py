@@ -16,13 +16,11 @@ from research.paper.calibration_rate import (
     errors,
     exponent,
     hump,
-    recorded_rates,
     rising,
 )
 from research.paper.heavy_tails import TAILS, Tail, figures
 from research.paper.measures import calibration_error
 from research.paper.theory import main
-from research.paper.workloads import recorded_workload
 
 
 def test_chernoffs_mean_is_that_of_simulated_argmaxima() -> None:
@@ -63,13 +61,6 @@ def test_a_hump_leaves_the_distance_to_its_projection() -> None:
     found = errors(hump, 30_000, np.random.default_rng(3))
     assert found.l2 == pytest.approx(left, rel=0.15)
     assert found.binned < 0.5 * found.l1
-
-
-def test_recorded_ece_falls_towards_what_the_test_set_shows() -> None:
-    rows = recorded_rates(recorded_workload(0.9175), 3, seed=5)
-    assert [row["labels"] for row in rows][-1] == 6_000
-    assert rows[0]["binned"] > 2.0 * rows[-1]["binned"]
-    assert rows[-1]["binned"] == pytest.approx(rows[-1]["floor"], abs=0.008)
 
 
 def test_longer_tails_in_the_same_order_change_nothing() -> None:

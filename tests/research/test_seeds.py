@@ -9,7 +9,6 @@ from typing import get_args
 
 import pytest
 
-from research.answers.__main__ import main
 from research.rivals.__main__ import BENCHMARKS, OUT
 from research.seeds import REGISTRY, Purpose, check
 
@@ -35,10 +34,3 @@ def test_rivals_are_reported_on_seeds_none_was_chosen_on(benchmark: str) -> None
     stored = json.loads((OUT / f"{benchmark}.json").read_text(encoding="utf-8"))
     check(benchmark, {row["seed"] for row in stored["tuning"]}, "tuning")
     check(benchmark, {row["seed"] for row in stored["rows"]}, "reporting")
-
-
-@pytest.mark.parametrize("arguments", [["--seeds", "1001"], ["--seeds", "1", "--unseen"]])
-def test_the_command_refuses_a_seed_of_the_other_half(arguments: list[str], capsys: pytest.CaptureFixture[str]) -> None:
-    with pytest.raises(SystemExit):
-        main(arguments)
-    assert "--unseen asks for the half of the last look" in capsys.readouterr().err
