@@ -73,19 +73,6 @@ def test_agreement_does_not_tell_of_silent_harm() -> None:
     assert harm({"small": 0.98}, 200_000).by_agreement > 0.44
 
 
-def test_mute_servers_say_0_and_the_oracle_draws_lots() -> None:
-    everywhere, third = (stream(name, 5, QUERIES) for name in ("mute_all", "mute_third"))
-    begin = int(0.4 * QUERIES)
-    assert (everywhere.u[:begin] > 0.0).all()
-    assert (everywhere.u[begin:] == 0.0).all()
-    assert (third.u[begin:] == 0.0).mean() == pytest.approx(0.33, abs=0.02)
-    of_all, of_third = (oracle(one).escalation_rate[begin // BLOCK :] for one in (everywhere, third))
-    assert ((of_all > 0.0) & (of_all < 1.0)).all()
-    assert of_third.mean() < of_all.mean()
-    small = third.truth.small[begin:][third.u[begin:] == 0.0].mean()
-    assert third.expected[1, begin:][third.u[begin:] == 0.0].mean() == pytest.approx(small, rel=0.02)
-
-
 @pytest.mark.parametrize(("says", "share"), [("wrong", None), ("right", None), ("some", 0.3)])
 def test_a_labeler_turns_after_30k_of_120k_queries(says: str, share: float | None) -> None:
     drawn, told, wrong = walked(f"turn_{says}")

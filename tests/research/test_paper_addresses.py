@@ -49,11 +49,6 @@ def registry(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> list[Path]:
     return fetched
 
 
-def test_of_equal_texts_the_first_annotation_counts(sample: list[Address]) -> None:
-    assert len(sample) == 9
-    assert sample[0].labels[:4] == ("AddressNumber", "StreetName", "StreetName", "StreetNamePostType")
-
-
 def test_a_damaged_copy_in_the_cache_is_fetched_anew(
     registry: list[Path], sample: list[Address], tmp_path: Path
 ) -> None:
