@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
+from functools import cache
 from importlib.resources import files
 from typing import Any
 
@@ -38,24 +39,14 @@ SMALL_AND_CLOSE = """document.querySelectorAll('a').forEach((one, n) => {
 MOST_TABS = 200
 DEADLINE_MS = 120_000
 
-
-class Addresses:
-    """The scenes' addresses; each is served from when it is first asked for."""
-
-    def __init__(self, running: ExitStack) -> None:
-        self._running = running
-        self._known: dict[str, str] = {}
-
-    def of(self, scene: str) -> str:
-        if scene not in self._known:
-            self._known[scene] = self._running.enter_context(served(SCENES[scene]))
-        return self._known[scene] + SCENES[scene].path
+Addresses = Callable[[str], str]
 
 
 @pytest.fixture(scope="module")
 def addresses() -> Iterator[Addresses]:
+    """The scenes' addresses; each is served from when it is first asked for."""
     with ExitStack() as running:
-        yield Addresses(running)
+        yield cache(lambda scene: running.enter_context(served(SCENES[scene])) + SCENES[scene].path)
 
 
 @pytest.fixture(scope="module")
@@ -115,7 +106,7 @@ _IN_DARK = ("well", "outage", "drift", "quiet", "workloads", "label-form", "roll
 )
 def test_axe_finds_nothing_wrong(addresses: Addresses, page: Page, scene: str, rules: Sequence[str]) -> None:
     """With all that can be folded open: WCAG 2.2 A and AA, and axe's own good practice."""
-    page.goto(addresses.of(scene))
+    page.goto(addresses(scene))
     unfold(page)
 
     assert violations(page, rules) == []
@@ -134,7 +125,7 @@ def test_axe_finds_nothing_wrong(addresses: Addresses, page: Page, scene: str, r
 def test_axe_would_find_what_is_wrong(
     addresses: Addresses, page: Page, spoil: str, rules: Sequence[str], broken: str
 ) -> None:
-    page.goto(addresses.of("label-form"))
+    page.goto(addresses("label-form"))
     page.evaluate(spoil)
 
     assert broken in {line.split(":")[0] for line in violations(page, rules)}
@@ -144,7 +135,7 @@ def test_axe_would_find_what_is_wrong(
 @pytest.mark.parametrize("scene", SCENES)
 def test_a_telephone_shows_every_state_on_few_screens(addresses: Addresses, page: Page, scene: str) -> None:
     """Under 4,000 pixels tall, nothing wider than any screen, what is urgent at the top, room for fingers."""
-    page.goto(addresses.of(scene))
+    page.goto(addresses(scene))
     width, height = page.evaluate("[document.documentElement.scrollWidth, document.documentElement.scrollHeight]")
 
     assert (width, height <= TALLEST) == (380, True), height
@@ -162,7 +153,7 @@ def test_a_telephone_shows_every_state_on_few_screens(addresses: Addresses, page
 def test_what_goes_on_sideways_says_so_and_scrolls_by_keyboard(addresses: Addresses, page: Page) -> None:
     """A table wider than its place is shaded at that edge, is named, and moves by the arrow keys."""
     page.set_viewport_size({"width": 480, "height": 800})
-    page.goto(addresses.of("outage"))
+    page.goto(addresses("outage"))
     unfold(page)
     table = page.get_by_role("region", name="Routers")
 
@@ -176,7 +167,7 @@ def test_what_goes_on_sideways_says_so_and_scrolls_by_keyboard(addresses: Addres
 @pytest.mark.parametrize("scene", ["well", "workloads", "label-form", "roll-back"])
 def test_the_keyboard_reaches_everything_in_sight(addresses: Addresses, page: Page, scene: str) -> None:
     """Tab goes through every link, button, field and fold once, in the order of the page, each with a visible frame."""
-    page.goto(addresses.of(scene))
+    page.goto(addresses(scene))
     wanted = page.evaluate(
         "[...document.querySelectorAll('a[href], button, input, select, textarea, summary, [tabindex]')].filter("
         "(one) => one.type !== 'hidden' && one.tabIndex >= 0 && one.checkVisibility() && "
@@ -208,7 +199,7 @@ def test_the_keyboard_reaches_everything_in_sight(addresses: Addresses, page: Pa
 def test_nothing_moves_for_people_who_asked_for_that(chromium: Browser, addresses: Addresses) -> None:
     context = chromium.new_context(reduced_motion="reduce", **LOOKS["phone"])
     page = context.new_page()
-    page.goto(addresses.of("drift"))
+    page.goto(addresses("drift"))
     moving = page.evaluate(
         "[...document.querySelectorAll('*')].map((one) => getComputedStyle(one))"
         ".filter((it) => it.animationName !== 'none' || parseFloat(it.transitionDuration) > 0 "
