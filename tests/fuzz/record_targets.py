@@ -1,4 +1,4 @@
-"""Targets of the broker's records: every event, every decoder of a topic, keys, headers and offset metadata."""
+"""Targets of the broker's records: every event, and every decoder of a topic."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 import schemas
 from recalibrator.core import Recalibrator
-from recalibrator.decoding import decode_feedback, decode_observation, decode_result
+from recalibrator.decoding import decode_observation
 from recalibrator.join.joining import Joining, JoinTopics
 from recalibrator.join.query_state import NOTHING_KNOWN
 from schemas.command import Command
@@ -24,15 +24,13 @@ from schemas.made_for import MadeFor
 from schemas.settings import WorkloadSettings
 from schemas.signature import signed
 from stream_router.calibration.active_versions import ActiveVersions, Rejected
-from stream_router.commit.done_offsets import OffsetRange, decode, encode
 from stream_router.intake_thread import decode_query
-from stream_router.otel_tracing import as_headers, trace_context
 from tests.fuzz.targets import PART, Target, Violation, parts_of, refused, require_line
 from tests.support.recalibrator_events import feedback, routed, workload
 from tests.support.strategies import EVENTS, labelled_examples
 from tests.support.versions import sealed_version
-from ucci_runtime.broker.dead_letters import cut_to, dead_letter, reason_of
-from ucci_runtime.broker.records import Header, Input, Record
+from ucci_runtime.broker.dead_letters import reason_of
+from ucci_runtime.broker.records import Input, Record
 
 NOW = datetime(2026, 1, 31, 12, tzinfo=UTC)
 NOW_MS = int(NOW.timestamp() * 1_000)
@@ -40,7 +38,6 @@ WORKLOAD = "photo"
 SEEDS_OF_EACH = 8
 _KEYS = (b"one signing key of thirty-two characters", b"a former signing key, as long as the other")
 _RECORD_BYTES = 1_048_576
-_ERROR_HEADER_BYTES = 4_000
 _TOPICS = JoinTopics("ucci.results", "ucci.feedback", "ucci.observations", "ucci.dead-letters", "ucci.label-requests")
 SETTINGS = workload(cost={"small": 1.0, "large": 3.0})
 WORKLOADS: Mapping[str, WorkloadSettings] = MappingProxyType({WORKLOAD: SETTINGS})
@@ -65,8 +62,6 @@ def record_targets() -> Iterator[Target]:
     yield Target("calibration topic, signed", signatures, partial(_calibration, _KEYS))
     trials = tuple(WORKLOAD.encode() + PART + event for event in seeds["CalibrationTrial"])
     yield Target("trial topic", trials, _trial)
-    yield Target("keys and headers", tuple(_HEADER_SEEDS), _headers)
-    yield Target("offset metadata", tuple(_METADATA_SEEDS), _metadata)
 
 
 def drawn(strategy: st.SearchStrategy[Any], count: int = SEEDS_OF_EACH) -> tuple[bytes, ...]:
@@ -143,18 +138,11 @@ def _joined(topic: str, data: bytes) -> str:
 
 
 def _observation(data: bytes) -> str:
-    for reader in (decode_result, decode_observation):
-        try:
-            reader(data, WORKLOADS)
-        except DecodeError as error:
-            outcome = refused(error)
-        else:
-            outcome = "taken"
     try:
-        decode_feedback(data)
+        decode_observation(data, WORKLOADS)
     except DecodeError as error:
-        refused(error)
-    return outcome
+        return refused(error)
+    return "taken"
 
 
 def _folded(data: bytes) -> str:
@@ -200,52 +188,3 @@ def _trial(data: bytes) -> str:
             require_line(change.problem)
             outcome.append(change.problem.partition(":")[0][:20])
     return " ".join(outcome)
-
-
-_PARENT = b"00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01"
-_HEADER_SEEDS = (
-    PART.join((b"key", b"value", b"traceparent", _PARENT, b"tracestate", b"a=1")),
-    PART.join((b"", b"", b"dlq.reason", b"not_json", b"x", b"")),
-    PART.join((b"k" * 40, b"{}", b"tracestate", b"a=1", b"traceparent", _PARENT, b"tracestate", b"b=2")),
-)
-
-
-def _headers(data: bytes) -> str:
-    """Read a record's headers, make its dead letter, and cut it to what a topic takes."""
-    key, value, *rest = (*data.split(PART)[:200], b"", b"")
-    names = [name.decode("utf-8", "ignore") for name in rest[::2]]
-    headers: tuple[Header, ...] = tuple(zip(names, rest[1::2], strict=False))
-    context = trace_context(headers)
-    if context is not None and trace_context(as_headers(context)) != context:
-        raise Violation("a trace context changes on the way")
-    record = Record(Input("ucci.queries", 3), 7, key, value, NOW_MS, headers)
-    letter = dead_letter(
-        "ucci.dead-letters", record, stage="route", reason="not_json", error=value.decode("utf-8", "replace")
-    )
-    if reason_of(letter) != "not_json":
-        raise Violation("an older header hides the reason of a dead letter")
-    size = letter.size_bytes
-    for limit in (size, max(size // 2, _ERROR_HEADER_BYTES + 600), _ERROR_HEADER_BYTES + 600):
-        if (cut := cut_to(letter, limit).size_bytes) > limit:
-            raise Violation(f"a dead letter of {size} bytes is cut to {cut}, not to {limit}")
-    return f"{len(headers)} headers {None if context is None else len(context)}"
-
-
-_METADATA_SEEDS = (
-    PART.join((b"100", encode(100, [OffsetRange(101, 5_000), OffsetRange(5_002, 5_002)]).encode())),
-    PART.join((b"0", encode(0, [OffsetRange(2 * n + 1, 2 * n + 1) for n in range(1_000)]).encode())),
-    PART.join((b"9223372036854775807", b"")),
-)
-
-
-def _metadata(data: bytes) -> str:
-    """Read what a broker returned beside an offset; ranges that it yields must be written as the same text."""
-    offset, text = parts_of(data, 2)
-    committed = int.from_bytes(offset[-8:], "big") >> 1 if not offset.isdigit() else min(int(offset[:18]), 2**63 - 1)
-    written = text.decode("utf-8", "replace")
-    ranges = decode(committed, written)
-    if ranges is None:
-        return "foreign"
-    if ranges and decode(committed, encode(committed, ranges)) != ranges:
-        raise Violation("ranges change on the way")
-    return f"{len(ranges).bit_length()} bits of ranges"

@@ -1,40 +1,25 @@
-"""Targets of what lies on disk: configuration, rows, snapshots, kept versions, and files that people hand in."""
+"""Targets of what lies on disk: configuration, kept versions, and files that people hand in."""
 
 from __future__ import annotations
 
 import os
 import tempfile
-import zlib
 from collections.abc import Callable, Iterable, Iterator
 from datetime import UTC, datetime
-from hashlib import sha256
 from pathlib import Path
 
-from pydantic_core import to_json
-
-from recalibrator.api.http_requests import parse_object
-from recalibrator.core import Recalibrator
-from recalibrator.fit.file_snapshots import SnapshotFiles
-from recalibrator.fit.stage import FitState
-from recalibrator.join.query_state import QueryState, decoded, encoded
-from recalibrator.labelling.label_studio import LabelStudioReader
-from recalibrator.labelling.label_tool import InvalidAnnotation
-from schemas.errors import ConfigError, DecodeError
+from schemas.errors import ConfigError
 from schemas.feedback import FeedbackEvent
 from schemas.made_for import MadeFor
 from schemas.settings_text import parse_settings, render_settings, settings_warnings
 from stream_router.calibration.active_versions import ActiveVersions, Rejected
 from stream_router.calibration.feed_thread import VersionFile
 from tests.fuzz.record_targets import SETTINGS, WORKLOAD, WORKLOADS, drawn
-from tests.fuzz.targets import PART, Target, Violation, generic, refused, require_line
-from tests.support.cascade_stream import drive, typo_world
-from tests.support.cascade_stream import settings as cascade_settings
-from tests.support.malformed_bodies import LABEL_STUDIO_HOOK
-from tests.support.recalibrator_events import feedback, routed
+from tests.fuzz.targets import PART, Target, Violation, generic, require_line
+from tests.support.recalibrator_events import feedback
 from tests.support.strategies import labelled_examples
 from tests.support.versions import sealed_version
-from ucci_runtime.refusals import RequestRefused
-from ucci_stream.offline.bootstrap import bootstrap_events, read_router_file, replay
+from ucci_stream.offline.bootstrap import bootstrap_events, replay
 from ucci_stream.topics.feed import FeedStopped, decoded_lines
 
 NOW = datetime(2026, 1, 31, 12, tzinfo=UTC)
@@ -46,10 +31,6 @@ _FAULT_CHARS = 2_000
 def state_targets() -> Iterator[Target]:
     example = (_ROOT / "deploy" / "ucci.example.toml").read_bytes()
     yield Target("configuration", (example + PART, *_CONFIGURATIONS), _configuration, 2.0)
-    rows = tuple(encoded(state) for state in _states())
-    plain = tuple(state.model_dump_json().encode() for state in _states())
-    yield Target("join's rows", (*rows, *plain), _row)
-    yield Target("snapshot of the fit", _snapshots(), _Snapshots().load, 0.1)
     files = _Files()
     examples = drawn(labelled_examples(workload=WORKLOAD))
     observations = (examples[0] + b"\n" + examples[1], b'{"kind":"labelled"}\n', b"\n\n" + examples[2])
@@ -58,8 +39,6 @@ def state_targets() -> Iterator[Target]:
     yield Target("file of feedback", tuple(feedback(n).to_json() for n in range(4)), files.labels, 0.3)
     yield Target("file to replay", observations, files.replayed, 0.3)
     yield Target("file to bootstrap from", (*_ROUTER_FILES, *observations), files.bootstrapped, 0.3)
-    yield Target("router.json", _ROUTER_FILES, _router_file)
-    yield Target("Label Studio's documents", _studio_documents(), _label_studio)
 
 
 _ONE = b"[workloads.a]\nfields=['x']\ntarget={micro_f1=0.9}\n"
@@ -98,52 +77,6 @@ def _require_fault(line: str) -> None:
     if len(line) > _FAULT_CHARS:
         raise Violation(f"a fault of the configuration has {len(line)} characters")
     require_line(line[:500])
-
-
-def _states() -> tuple[QueryState, ...]:
-    return (
-        QueryState(),
-        QueryState(routed=routed(1), asked_at=NOW),
-        QueryState(routed=routed(2), received=2, seen=("f",)),
-    )
-
-
-def _row(data: bytes) -> str:
-    """Read a row as the store does, with what it takes for damage."""
-    try:
-        state = decoded(data)
-    except (ValueError, zlib.error) as error:
-        return type(error).__name__
-    decoded(encoded(state))
-    return "taken"
-
-
-def _snapshots() -> tuple[bytes, ...]:
-    """Return the content of snapshot files, without the checksum that goes before it."""
-    core = Recalibrator(SETTINGS)
-    taught = Recalibrator(cascade_settings(name=WORKLOAD))
-    drive(taught, typo_world(400, 200, seed=3).draw, 400)
-    with tempfile.TemporaryDirectory() as folder:
-        found = []
-        for cores in ({}, {WORKLOAD: core}, {WORKLOAD: taught}):
-            SnapshotFiles(Path(folder), WORKLOADS).save(0, FitState(7, dict(cores), {}))
-            found.append((Path(folder) / "fit-0.snapshot").read_bytes().partition(b"\n")[2])
-    return tuple(found)
-
-
-class _Snapshots:
-    """A directory of snapshots, in memory where the system offers it."""
-
-    def __init__(self) -> None:
-        self._folder = _memory_folder()
-        self._files = SnapshotFiles(Path(self._folder.name), WORKLOADS)
-
-    def load(self, data: bytes) -> str:
-        """Load a snapshot whose checksum fits: of another release, or of a fault of our own."""
-        content = sha256(data).hexdigest().encode() + b"\n" + data
-        (Path(self._folder.name) / "fit-0.snapshot").write_bytes(content)
-        found = self._files.load(0)
-        return "none" if found is None else f"{len(found.cores)} cores"
 
 
 class _KeptVersions:
@@ -214,35 +147,3 @@ _ROUTER_FILES = (
     b'{"format":"ucci-router","version":1,' + _KNOTS + b',"theta":0.2,"c_small":1.0,"c_large":3.0,"tau":0.9}',
     b'{"format":"ucci-router","version":1,"calibrator":{"x":[0.5],"y":[0.5]},"theta":0.5,"c_small":1,"c_large":3}',
 )
-
-
-def _router_file(data: bytes) -> str:
-    try:
-        offline = read_router_file(data.decode("utf-8", "replace"))
-    except DecodeError as error:
-        return refused(error)
-    return f"taken {offline.uncertainty_threshold == offline.error_probability_threshold}"
-
-
-def _studio_documents() -> tuple[bytes, ...]:
-    hook = {**LABEL_STUDIO_HOOK, "project": {"id": 3}}
-    deleted = {"action": "ANNOTATIONS_DELETED", "project": {"id": 3}, "annotations": [{"id": 7}]}
-    return tuple(to_json(document) for document in (hook, deleted))
-
-
-def _label_studio(data: bytes) -> str:
-    """Read a webhook's object, as far as the API lets it come."""
-    try:
-        hook = parse_object(data)
-    except RequestRefused as error:
-        require_line(str(error), error.field)
-        return error.code
-    reader = LabelStudioReader()
-    try:
-        event, deleted = reader.feedback(hook), reader.deleted(hook)
-    except InvalidAnnotation as fault:
-        require_line(str(fault), fault.field)
-        return f"{fault.reason} {generic(fault.field)}"
-    if event is not None:
-        event.to_json()
-    return f"{event is None} {len(deleted)}"
