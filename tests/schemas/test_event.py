@@ -140,7 +140,6 @@ REFUSED: list[tuple[type[Event], dict[str, Any], str | None, str]] = [
     (QueryEvent, query(metadata={"x": 2**64}), "metadata", "send it as text"),
     (QueryEvent, query(metadata={"x": "a" * 65_536}), "metadata", "pass a reference"),
     (QueryEvent, query(created_at="2026-01-31T12:00:00"), "created_at", "final Z"),
-    (QueryEvent, query(created_at="1767225600"), "created_at", "RFC 3339"),
     (QueryEvent, query(created_at=1767225600), "created_at", "RFC 3339"),
     (QueryEvent, query(created_at="0001-01-01T00:00:00+14:00"), "created_at", "1970 to 2999"),
     (QueryEvent, query(created_at="9999-12-31T23:59:59-14:00"), "created_at", "1970 to 2999"),
@@ -154,8 +153,6 @@ REFUSED: list[tuple[type[Event], dict[str, Any], str | None, str]] = [
     (FeedbackEvent, feedback(retracted=1), "retracted", "valid boolean"),
     # Their year in UTC is out of range: what is written could not be read back.
     (FeedbackEvent, feedback(labelled_at="1970-01-01T00:00:00+23:00"), "labelled_at", "must lie in the years"),
-    (FeedbackEvent, feedback(labelled_at="2999-12-31T23:59:59-23:00"), "labelled_at", "must lie in the years"),
-    (FeedbackEvent, feedback(labelled_at="0001-01-01T00:00:00+01:00"), "labelled_at", "must lie in the years"),
     (LabelledExample, labelled(kind="traffic"), "kind", "labelled"),
     (LabelledExample, labelled(uncertainty=True), "uncertainty", "valid number"),
     (LabelledExample, labelled(uncertainty=float("nan")), "uncertainty", "number"),

@@ -52,13 +52,6 @@ def test_a_budget_of_labels_refused_every_hangup() -> None:
     assert Reread.of(budget, gone, OF_ROUTER).settings == budget
 
 
-def test_a_table_that_comes_is_named_once() -> None:
-    found = settings({"handoff": {}})
-    key = "workloads.photo.handoff"
-    assert Reread.of(settings(), found, OF_ROUTER).waiting == Reread.of(found, settings(), OF_ROUTER).waiting == (key,)
-    assert running_settings(found, OF_ROUTER).keys() - running_settings(settings(), OF_ROUTER).keys() == {key}
-
-
 def test_another_schema_id_of_results_went_unnoticed() -> None:
     """Routers write results under it, so a file that changes it waits for their restart."""
     found = settings(topics={"results_schema_id": 3})

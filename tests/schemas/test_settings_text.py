@@ -229,21 +229,18 @@ def test_a_key_from_an_unset_variable_is_a_fault_that_says_so() -> None:
 DRAWN = {"UCCI_ROUTER__DRAW_KEY": "fedcba9876543210" * 2}
 
 
-def _warned(*labelers: str, keys: str = "") -> list[str]:
-    return settings_warnings(parse_settings(f"{WORKLOAD}trusted_labelers = {list(labelers)}\n{keys}", DRAWN))
-
-
-def _key(name: str, rest: str = "scopes = ['feedback']") -> str:
-    return f"[recalibrator.api_keys.{name}]\nkey = '0123456789abcdef'\n{rest}\n"
-
-
 @pytest.mark.parametrize(
     "keys",
-    ["", _key("ada"), _key("team", "scopes = ['feedback']\nlabelers = ['x', 'ada']"), _key("t", "scopes = ['relay']")],
+    [
+        "",
+        LABELER,
+        "[recalibrator.api_keys.team]\nkey = '0123456789abcdef'\nscopes = ['feedback']\nlabelers = ['x', 'ada']",
+        "[recalibrator.api_keys.t]\nkey = '0123456789abcdef'\nscopes = ['relay']",
+    ],
 )
 def test_no_warning_when_keys_cover_trusted_labelers(keys: str) -> None:
-    assert _warned("ada", keys=keys) == []
-    assert _warned(keys=keys) == []
+    for trusted in ("['ada']", "[]"):
+        assert settings_warnings(parse_settings(f"{WORKLOAD}trusted_labelers = {trusted}\n{keys}", DRAWN)) == []
 
 
 def at_url(url: str) -> str:
