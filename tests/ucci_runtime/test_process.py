@@ -1,9 +1,8 @@
-"""Signals: the first asks a service to end, the second does not wait. How often cycles are searched for; open files."""
+"""Signals: the first asks a service to end, the second does not wait. Cycles are searched for; lines repeat."""
 
 from __future__ import annotations
 
 import logging
-import resource
 import signal
 import subprocess
 import sys
@@ -15,10 +14,7 @@ from aiohttp.http_exceptions import LineTooLong
 
 from ucci_runtime.process import (
     REPEATED_AFTER_S,
-    WANTED_FILES,
     RepeatedLines,
-    affordable_connections,
-    raise_file_limit,
 )
 
 ROOT = Path(__file__).parents[2]
@@ -112,17 +108,6 @@ SEARCHES = """
 def test_cycles_are_searched_for_seldom_and_found() -> None:
     """Queries in flight are not looked at again and again, and what ends in a cycle does not fill the memory."""
     subprocess.run([sys.executable, "-c", textwrap.dedent(SEARCHES)], check=True, timeout=60)
-
-
-def test_the_connection_limit_stays_below_the_file_limit() -> None:
-    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    resource.setrlimit(resource.RLIMIT_NOFILE, (256, hard))
-    try:
-        assert affordable_connections(2_048) == 64
-        raise_file_limit()
-        assert resource.getrlimit(resource.RLIMIT_NOFILE)[0] == min(hard, WANTED_FILES)
-    finally:
-        resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
 
 
 def line(text: str, *args: str, logger: str = "asyncio", fault: Exception | None = None) -> logging.LogRecord:
