@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from stream_router.errors import FailedError, RefusedError, ServerDownError
+from stream_router.errors import FailedError, ServerDownError
 from stream_router.model_client import http_client as model_server
 from stream_router.model_client.http_client import MAX_ROUNDS, ModelClient
 from tests.support.model_clients import CallCounts, client, draw_no_pauses, request, until, workload
@@ -27,15 +27,6 @@ def answer_another_in_each_pause(server: ModelClient, monkeypatch: pytest.Monkey
     pauses = draw_no_pauses(monkeypatch)
     monkeypatch.setattr(model_server, "asyncio", SimpleNamespace(**{**vars(asyncio), "sleep": answer_another}))
     return pauses
-
-
-async def test_refusal_is_not_retried_nor_blamed() -> None:
-    async with ScriptedModelServer() as fake, client(workload(fake.base_url)) as server:
-        fake.play(Fault("status", status=400, containing="poison"))
-        for _ in range(10):
-            with pytest.raises(RefusedError):
-                await server.call(request(SETTINGS, "poison"))
-        assert (fake.seen.calls, server.is_up) == (10, True)
 
 
 @pytest.mark.parametrize(
