@@ -118,6 +118,7 @@ def test_trial_leaves_the_version_in_force_alone() -> None:
         trial(0.5).to_json().replace(b'"share":0.5', b'"share":1.5'),
         trial(version=sealed_version(version=8, workload="audio")).to_json(),
         trial(version=sealed_version(version=8, signal=Signal(small_model="other"))).to_json(),
+        trial(version=sealed_version(version=MAX_INTEGER)).to_json(),
     ],
 )
 def test_a_trial_that_does_not_fit_is_named_and_none_runs(value: bytes) -> None:
@@ -143,12 +144,6 @@ def test_a_version_of_the_last_number_shuts_no_other_one_out() -> None:
     assert isinstance(offered(active, BASE), Activated)
     assert isinstance(offered(active, highest), Activated)
     assert active.rejected() == {"number_too_high": 2}
-
-
-def test_a_trial_of_the_last_number_is_refused() -> None:
-    active = ActiveVersions(WANTED)
-    change = on_trial(active, trial(version=sealed_version(version=MAX_INTEGER)).to_json())
-    assert (change.trial, "the highest that is taken" in str(change.problem)) == (None, True)
 
 
 KEY, OTHER_KEY = b"k" * 32, b"o" * 32

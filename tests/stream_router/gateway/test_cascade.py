@@ -32,6 +32,7 @@ async def test_a_new_version_decides_the_next_answer() -> None:
     async with between(topics) as (running, *_):
         found = (await running.complete("canon", "q-1")).json
         assert (found["ucci"]["reason"], found["ucci"]["answered_by"]) == ("cold_start", "large")
+        assert found["system_fingerprint"] == "ucci-photo-cold-start"
         assert found["usage"]["completion_tokens"] > 0
         version = sealed_version(version=7, uncertainty_threshold=1.0, exploration_probability=0.0)
         topics.append(topics.place("ucci.calibration", b"photo"), b"photo", version.to_json())

@@ -196,8 +196,3 @@ def test_a_completion_holds_the_entities_as_its_text(endpoint: Endpoint, kind: s
     assert (decision["answered_by"], decision["escalated"], decision["reason"]) == ("large", True, "small_failed")
     assert (decision["calibration_version"], found["system_fingerprint"]) == (7, "ucci-photo-v7")
     assert decision["ignored"] == ["temperature"]
-
-
-def test_a_cold_start_has_a_fingerprint_of_its_own() -> None:
-    one = routed(QueryEvent(query_id="q-1", text="canon"), "photo")
-    assert openai_protocol.completion("chat", one, ())["system_fingerprint"] == "ucci-photo-cold-start"
