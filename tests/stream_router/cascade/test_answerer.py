@@ -161,6 +161,7 @@ async def test_query_waits_out_a_double_outage(fault: Fault, options: dict[str, 
         assert b.outages == {"small", "large"}
         b.small.recover()
         event = await call
+        await until(lambda: not any("wait_up" in repr(task) for task in asyncio.all_tasks()))
     assert (event.answered_by, event.decision.reason) == ("small", "kept")
     assert event.entities == said("small")
 

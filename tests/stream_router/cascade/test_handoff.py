@@ -103,10 +103,13 @@ def test_a_lower_cut_hands_over_at_least_as_much(case: Marked, granularity: Gran
         '{"iso": [["100"], "200"], "lens": null}',
         '{"iso": "100", "lens": null} and more, I think',
         '{"iso" "100", "lens": null}',
+        '{"iso": 01, "lens": null}',
         '{"iso": NaN, "lens": null}',
         '{"iso": "a\nb", "lens": null}',
         '{"iso": "\\ud83d", "lens": null}',
         '{"iso": "100",, "lens": null}',
+        '{"iso": "\ud83d", "lens": null}',
+        '{"iso": "100"], "lens": null}',
         "",
     ],
 )

@@ -6,6 +6,7 @@ from collections import Counter
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from threading import Event
+from typing import NoReturn
 
 import pytest
 
@@ -120,3 +121,17 @@ def test_a_flush_waits_for_the_commit_it_asked_for(thread: CommitThread, monkeyp
         assert begun.wait(BOUND_S)
         may_end.set()
         assert flushed.result(BOUND_S)
+
+
+def test_a_flush_does_not_wait_for_a_thread_that_is_dead(thread: CommitThread, monkeypatch: pytest.MonkeyPatch) -> None:
+    def failing() -> NoReturn:
+        raise OSError("no broker")
+
+    monkeypatch.setattr(thread.session, "start", failing)
+    monkeypatch.setattr(thread, "_on_failure", lambda error: None)
+    thread.start()
+    thread.join(BOUND_S)
+    waited = list[float | None]()
+    monkeypatch.setattr(thread._turn, "wait", lambda timeout=None: waited.append(timeout))
+    thread.flush(0.0)
+    assert waited == []

@@ -42,10 +42,12 @@ def asleep(monkeypatch: pytest.MonkeyPatch) -> Iterator[Asleep]:
     """Return what has a thread wait in a call, and returns once it does: in a wait that only a wake ends."""
     with ThreadPoolExecutor(1) as pool:
 
-        def begin(call: Callable[[float], int], on: Condition) -> Future[int]:
+        def begin(call: Callable[[float], int], on: Condition, from_s: float = 0.0) -> Future[int]:
             waits, wait = Event(), on.wait
 
-            def noted(_timeout: float) -> bool:
+            def noted(timeout: float) -> bool:
+                if timeout < from_s:
+                    return wait(timeout)
                 waits.set()
                 return wait(LONG_S)
 
@@ -93,3 +95,10 @@ def test_the_end_of_the_last_query_wakes_who_waits_for_it(full: SharedLedger, as
     for query in QUERIES:
         end(full, query)
     assert idle.result(BOUND_S)
+
+
+def test_a_full_router_sleeps_until_a_slot_is_free(full: SharedLedger, asleep: Asleep) -> None:
+    """After the short wait for a quarter of the slots it waits for one as long as it was asked to."""
+    free = asleep(full.await_slots, full._slot_freed, LONG_S)
+    end(full, QUERIES[0])
+    assert free.result(BOUND_S) == 1
