@@ -146,14 +146,6 @@ def test_with_a_key_all_that_is_published_is_signed(tmp_path: Path) -> None:
     assert all(b'"signature":"' in present(record.value) for record in fit.written(TOPICS.history))
 
 
-def test_published_versions_are_counted_for_the_log(fit: Fit) -> None:
-    fit.take(bootstrap("photo", 7), bootstrap("photo", 8))
-    (line,) = [news for news in fit.stage.news() if news.event == "calibration published"]
-    assert (line.facts["workload"], line.facts["versions"], line.facts["last"]) == ("photo", 2, 2)
-    assert line.facts["triggers"] == {"bootstrap": 2}
-    assert list(fit.stage.news()) == []
-
-
 def test_pruned_history_survives_restart(tmp_path: Path) -> None:
     """Old versions leave the history and do not come back after a restart."""
     fit = Fit(tmp_path / "state", kept_versions=3)
@@ -167,12 +159,9 @@ def test_pruned_history_survives_restart(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("value", "reason"),
     [
-        (b"{", "not_json"),
         (b'{"kind": "riddle"}', "invalid_field"),
-        (b'{"workload": "photo"}', "invalid_field"),
         (label("photo", 1).model_copy(update={"workload": "text"}).to_json(), "unknown_workload"),
         (b'"' + b"x" * 1_000_000 + b'"', "too_large"),
-        (bootstrap("photo", 1).to_json()[:-1] + b', "workload": "photo"}', "duplicate_key"),
         (None, "empty"),
     ],
     ids=lambda value: str(value)[:40],
@@ -186,31 +175,6 @@ def test_bad_observation_becomes_a_dead_letter(fit: Fit, value: bytes | None, re
     assert (letter.key, *said) == (b"photo", b"fit", reason.encode(), b"observations", b"0")
     assert ("dlq.truncated" in headers) == (reason == "too_large")
     assert fit.numbers() == [1]
-
-
-def test_torn_snapshot_refolds_the_log(fit: Fit) -> None:
-    fit.take(bootstrap("photo", 1))
-    snapshot = fit.directory / "fit-0.snapshot"
-    snapshot.write_bytes(snapshot.read_bytes()[:-5])
-    fit.begin()
-    fit.take(bootstrap("photo", 2))
-    assert fit.numbers() == [1, 2]
-
-
-def test_status_reports_lag_and_update_time(fit: Fit) -> None:
-    fit.take(bootstrap("photo", 1))
-    status = fit.status()
-    assert (status.lag, status.state) == ({"observations": 0}, "label_starved")
-    assert status.updated_at is not None
-
-
-def test_leaving_commits_what_was_folded(fit: Fit) -> None:
-    for number in range(3):
-        fit.send(label("photo", number))
-    while fit.count.totals["observations labelled photo"] < 3:
-        fit.turn()
-    fit.stage.close()
-    assert fit.broker.offsets[Input(TOPICS.observations, 0)] >= 3
 
 
 def test_a_killed_fit_folds_again_only_what_came_since(fit: Fit, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -233,26 +197,6 @@ def test_a_killed_fit_folds_again_only_what_came_since(fit: Fit, monkeypatch: py
     monkeypatch.setattr(stage, "decode_observation", counted)
     fit.settle()
     assert folded == []
-
-
-@pytest.mark.parametrize("seed", range(3))
-@pytest.mark.parametrize("is_pinned", [True, False])
-def test_pin_survives_refits_and_restarts(tmp_path: Path, seed: int, is_pinned: bool) -> None:
-    fit = Fit(tmp_path / "state", seed, faults=4)
-    fit.take(bootstrap("photo", 300), *([act("pin", 0)] if is_pinned else []))
-    with disturbances(fit, 6) as maybe:
-        for number in range(700):
-            fit.send(label("photo", number))
-            maybe()
-    fit.settle()
-    refitted = {version.evidence.trigger for version in fit.versions("photo")} - {"bootstrap", "pin"}
-
-    # Without the pin the same labels bring new versions: there was something to hold back.
-    assert bool(refitted) is not is_pinned
-    assert (fit.status().state == "pinned") is is_pinned
-    if is_pinned:
-        fit.take(act("unpin", 0), act("refit", 0))
-        assert fit.versions("photo")[-1].evidence.trigger == "refit"
 
 
 def trial_plan(draw: random.Random) -> list[Command]:
@@ -291,11 +235,6 @@ def test_trials_survive_faults_exactly_once(tmp_path: Path, seed: int) -> None:
     numbers = Counter(record.key for record in fit.written(TOPICS.history))
     assert set(numbers) == {history_key("photo", n + 1) for n in range(core.version_floor)}
     assert max(numbers.values()) == 1
-
-
-def test_unknown_trial_can_be_stopped(fit: Fit) -> None:
-    fit.take(act("stop_trial", 1))
-    assert [(record.key, record.value) for record in fit.written("trial")] == [(b"photo", None)]
 
 
 def test_trial_ends_in_the_publishing_transaction(fit: Fit) -> None:
