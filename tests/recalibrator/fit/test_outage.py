@@ -9,7 +9,7 @@ import pytest
 
 from recalibrator.core import Recalibrator
 from tests.support.cascade_stream import Run, World, drive, settings, typo_world
-from tests.support.cores import detail, driven, present
+from tests.support.cores import detail
 
 BEFORE, OUTAGE, AFTER = 6_000, 3_000, 6_000
 QUERIES = BEFORE + OUTAGE + AFTER
@@ -82,15 +82,3 @@ def test_a_failing_large_server_is_not_sent_more_calls() -> None:
     before = escalation(world, run, slice(BEFORE - 1_000, BEFORE))
     assert escalation(world, run, slice(BEFORE, BEFORE + OUTAGE)) <= before + 0.02
     assert detail(core, "label_audit")["quarantined"] == 0
-
-
-def test_status_names_an_outage_and_its_effect_on_quality() -> None:
-    world = steady_world(3)
-    core = driven(world, BEFORE)
-    before = core.status()
-    assert before.outage is None
-    drive(core, world.draw, 2_000, first=BEFORE, large_fails=lambda number, _: True)
-    during = core.status()
-    assert present(during.outage).large_failing > 0.5
-    assert "large model" in during.sentence
-    assert present(during.micro_f1).estimate < present(before.micro_f1).estimate

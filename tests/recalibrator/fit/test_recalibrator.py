@@ -12,7 +12,7 @@ import pytest
 from recalibrator.core import Recalibrator
 from recalibrator.fit.method_constants import DEFAULT
 from schemas import CalibrationVersion, Command, LabelledExample, TrafficSummary
-from tests.support.cascade_stream import START, Run, World, drive, example, in_turn, settings, typo_world
+from tests.support.cascade_stream import Run, World, drive, in_turn, settings, typo_world
 from tests.support.cores import driven, in_force, present, restarted
 
 DRIFT_AT = 5_000
@@ -40,14 +40,6 @@ def drifted() -> Drifted:
     return Drifted(core, world, drive(core, world.draw, QUERIES))
 
 
-def test_everything_escalates_before_the_first_version(drifted: Drifted) -> None:
-    number, first = drifted.run.versions[0]
-    assert (drifted.thresholds[: number + 1] == -1.0).all()
-    assert (first.version, first.state, first.parent_version) == (1, "active", None)
-    assert first.evidence.trigger == "first_fit"
-    assert first.evidence.labels >= 250
-
-
 def test_target_is_held_before_drift_and_again_after_it(drifted: Drifted) -> None:
     before, after = slice(1_000, DRIFT_AT), slice(DRIFT_AT + 1_500, QUERIES)
     world, served = drifted.world, drifted.thresholds
@@ -56,34 +48,8 @@ def test_target_is_held_before_drift_and_again_after_it(drifted: Drifted) -> Non
     assert world.expected_micro_f1(static, before) >= TARGET - 0.006
     assert world.expected_micro_f1(static, after) < TARGET - 0.03
     assert world.expected_micro_f1(served[after], after) >= TARGET - 0.006
-
-
-def test_target_is_held_for_less_than_the_large_model_costs(drifted: Drifted) -> None:
-    before = slice(2_000, DRIFT_AT)
-    large_runs = (drifted.world.uncertainty[before] > drifted.thresholds[before]).mean()
-    assert 1.0 + 3.02 * float(large_runs) < 3.02
-
-
-def test_the_drift_is_detected_and_named_in_a_versions_evidence(drifted: Drifted) -> None:
-    by_drift = [number for number, version in drifted.run.versions if version.evidence.trigger == "drift"]
-    assert any(DRIFT_AT < number < DRIFT_AT + 1_500 for number in by_drift)
-    assert sum(detector.alarms for detector in drifted.core.status().drift.detectors) >= 1
-
-
-def test_versions_count_up_by_one_and_name_their_parents(drifted: Drifted) -> None:
-    versions = [version for _, version in drifted.run.versions]
-    assert [version.version for version in versions] == list(range(1, len(versions) + 1))
-    assert [version.parent_version for version in versions] == [None, *range(1, len(versions))]
-    assert all(version.is_sealed for version in versions)
-
-
-def test_unvalidated_versions_are_what_a_router_reads_back(drifted: Drifted) -> None:
-    for _, version in drifted.run.versions:
-        read = CalibrationVersion.from_json(version.to_json())
-        assert read == version
-        assert (read.map, read.evidence) == (version.map, version.evidence)
-        assert read.to_json() == version.to_json()
-        assert read.evidence.model_fields_set == version.evidence.model_fields_set
+    # For less than the large model alone costs.
+    assert 1.0 + 3.02 * float((world.uncertainty[before] > served[before]).mean()) < 3.02
 
 
 def test_most_refits_of_a_quiet_stream_publish_nothing(drifted: Drifted) -> None:
@@ -104,15 +70,6 @@ def test_refits_wait_while_nothing_moves() -> None:
         reacted.append(drive(core, world.draw, 2_000, first=12_000).versions[0][0])
     assert 6_000 / 2_500 <= fits[1] < 0.6 * fits[0]
     assert reacted[1] <= reacted[0] + 200
-
-
-def test_a_refit_is_not_put_off_for_new_settings() -> None:
-    """A target configured anew is in force with the next event, however quiet the stream."""
-    world = typo_world(8_000, 8_000, seed=6)
-    stricter = restarted(driven(world, 7_000), target={"micro_f1": 0.95})
-    number, version = drive(stricter, world.draw, 1_000, first=7_000).versions[0]
-    assert number < 7_200
-    assert version.target.micro_f1 == 0.95
 
 
 def test_exploration_rests_until_a_change_is_detected(drifted: Drifted) -> None:
@@ -161,10 +118,6 @@ def test_infeasible_ends_when_the_target_is_in_reach_again() -> None:
     assert "unreached_since" not in core.status().details
 
 
-def observed(core: Recalibrator, events: Events) -> list[bytes]:
-    return [version.to_json() for event in events if (version := core.observe(event)) is not None]
-
-
 def recording(world: World, queries: int) -> Events:
     """Return the events that a driven core saw, in order."""
     seen: Events = []
@@ -178,46 +131,9 @@ def recording(world: World, queries: int) -> Events:
     return seen
 
 
-@pytest.fixture(scope="module")
-def recorded() -> Events:
-    return recording(typo_world(2_500, 1_500, seed=11), 2_500)
-
-
-def test_the_same_events_give_the_same_bytes(recorded: Events) -> None:
-    first = observed(Recalibrator(settings()), recorded)
-    assert len(first) > 5
-    assert observed(Recalibrator(settings()), recorded) == first
-
-
-def test_a_restored_core_goes_on_to_the_same_bytes(recorded: Events) -> None:
-    """Also through a roll-back to a version of before the snapshot."""
-    back = Command(workload="w", action="activate", version=2, issued_by="me", issued_at=START)
-    for cut in (100, len(recorded) // 2):
-        whole = Recalibrator(settings())
-        observed(whole, recorded[:cut])
-        restored, rest = restarted(whole), [*recorded[cut:], back]
-        assert restored.snapshot() == whole.snapshot()
-        assert observed(restored, rest) == observed(whole, rest)
-        assert restored.status() == whole.status()
-
-
 def test_a_snapshot_of_another_workload_or_format_is_refused() -> None:
     snapshot = Recalibrator(settings()).snapshot()
     with pytest.raises(ValueError, match="of workload 'w'"):
         Recalibrator.restore(settings(name="other"), snapshot)
     with pytest.raises(ValueError, match="format is 0"):
         Recalibrator.restore(settings(), re.sub(rb'"format":\d+', b'"format":0', snapshot))
-
-
-def test_an_event_of_another_workload_is_refused() -> None:
-    with pytest.raises(ValueError, match="workload: is 'other'"):
-        Recalibrator(settings()).observe(example(typo_world(1, 1).draw(0), "q", "other", START)[1])
-
-
-def test_version_number_exceeds_the_floor() -> None:
-    """The next version gets a number above the highest one known."""
-    core = Recalibrator(settings())
-    for floor in (41, 7):
-        core.raise_version_floor(floor)
-    _, version = drive(core, typo_world(600, 600).draw, 600).versions[0]
-    assert (version.version, version.parent_version) == (42, None)

@@ -5,7 +5,7 @@ The log lines of the fit: each change of a workload's state once, nothing while 
 
 from __future__ import annotations
 
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, datetime
 from itertools import pairwise
 from typing import Any
 
@@ -16,42 +16,10 @@ from recalibrator.fit.news import happening, status_news
 from schemas import LabelledExample
 from schemas.calibration import Target
 from schemas.status import CommandOutcome, OutageStatus, WorkloadStatus
-from tests.support.cascade_stream import START, drive, example, in_turn, settings, typo_world
-from tests.support.cores import driven, in_force, present
-from tests.support.orders import MAP, order
+from tests.support.cascade_stream import drive, settings, typo_world
+from tests.support.cores import driven, in_force
 
 WORLD = typo_world(2_500, 9_999, seed=13)
-
-
-def test_before_any_event_it_says_what_is_missing() -> None:
-    status = Recalibrator(settings()).status()
-    assert (status.state, status.drift.state) == ("cold_start", "insufficient_labels")
-    assert status.sentence.endswith("both models will answer every query, and about 250 labels more are needed.")
-    assert (status.micro_f1, status.updated_at, status.cost) == (None, None, None)
-
-
-def test_active_status_quotes_version_target_and_interval() -> None:
-    core = Recalibrator(settings())
-    run, status = drive(core, WORLD.draw, 2_500), core.status()
-    found, cost, version = present(status.micro_f1), present(status.cost), in_force(core).version
-    assert status.state == "active"
-    assert status.sentence.startswith(f"All is well: version {version} holds micro-F1 0.93, at an estimated 0.9")
-    assert found.lower <= found.estimate <= found.upper
-    assert status.labels.received == run.labels
-    assert status.labels.delay_s.p50 is not None
-    assert abs((status.labels.requested - run.labels) - status.labels.pending) <= 60
-    assert cost.paper < cost.sequential < 4.02
-    assert status.queries in {2_400, 2_500}, "whole batches of 200 alone"
-    assert status.calibration_error.ece is not None
-
-
-def test_few_labels_after_a_bootstrap_are_called_too_few() -> None:
-    core = Recalibrator(settings())
-    order(core, "bootstrap", map=MAP, uncertainty_threshold=0.2)
-    drive(core, WORLD.draw, 300)
-    status = core.status()
-    assert (status.state, status.drift.state) == ("label_starved", "insufficient_labels")
-    assert status.sentence.partition(": ")[0].endswith("effective labels are too few to move the threshold")
 
 
 @pytest.mark.parametrize("silent", ["kept", "escalated"])
@@ -83,20 +51,6 @@ def test_margin_stayed_narrow_when_labels_stopped_coming() -> None:
     assert after.error[after.index(at)] > 1.5 * before.error[before.index(at)]
 
 
-def test_unanswered_requests_make_the_status_stale() -> None:
-    """Requests that no label answers make it stale and one label heals it."""
-    core = driven(WORLD, 1_200)
-    drive(core, WORLD.draw, 1_300, first=1_200, mean_delay=1e9)
-    for first in (10_000, 11_400):
-        drive(core, lambda number: WORLD.draw(number % 2_500), 1_400, first=first, mean_delay=1e9)
-    status = core.status()
-    assert status.state == "stale"
-    assert status.drift.state in ("stale", "suspected", "drifted")
-    assert status.sentence.startswith("No requested label has come in, so that the threshold stands still")
-    core.observe(example(WORLD.draw(3), "fresh", "w", START + timedelta(seconds=1_200))[1])
-    assert core.status().state == "active"
-
-
 @pytest.mark.parametrize(("mean_delay", "state"), [(10.0, "stale"), (600.0, "active")])
 def test_labels_that_stopped_were_missed_for_minutes(mean_delay: float, state: str) -> None:
     """Where they come within seconds, half a minute without one says it; where they take minutes, it says nothing."""
@@ -106,37 +60,6 @@ def test_labels_that_stopped_were_missed_for_minutes(mean_delay: float, state: s
     drive(core, WORLD.draw, 600, first=1_600, mean_delay=1e9)
     status = core.status()
     assert (status.state, "last_label_at" in status.details) == (state, state == "stale")
-
-
-def test_an_infeasible_target_is_said_to_be_out_of_reach() -> None:
-    status = driven(WORLD, 1_000, target={"micro_f1": 0.99}).status()
-    assert status.state == "infeasible"
-    said = "No threshold has reached micro-F1 0.99 since 01 Jan 00:00 UTC: the best reaches 0.9"
-    assert status.sentence.startswith(said)
-
-
-def test_errors_among_equal_answers_bring_labels_under_suspicion() -> None:
-    core = driven(WORLD, 1_500)
-    before = core.status().labels.received
-    for number in range(400):
-        wrong = example(WORLD.draw(number), f"bad-{number}", "w", START + timedelta(seconds=160 + number))[1]
-        if wrong.agree:
-            core.observe(wrong.model_copy(update={"small_exact": False, "gold_count": 12}))
-    status = core.status()
-    assert status.state == "bad_labels_suspected"
-    assert status.labels.received > before
-    said = "Labels call answers wrong on which both models agree more often than before since 01 Jan 00:0"
-    assert status.sentence.startswith(said)
-
-
-def test_a_pinned_version_that_misses_its_target_shows_it() -> None:
-    world = in_turn(typo_world(1_500, 9_999, seed=14), typo_world(1_500, 0, seed=15))
-    core = driven(world, 1_500)
-    order(core, "pin")
-    drive(core, world.draw, 1_500, first=1_500)
-    status = core.status()
-    assert status.state == "pinned"
-    assert present(status.micro_f1).upper < 0.93
 
 
 AT = datetime(2026, 1, 31, tzinfo=UTC)
