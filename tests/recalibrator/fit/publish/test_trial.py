@@ -38,44 +38,6 @@ def core() -> Recalibrator:
     return core
 
 
-@pytest.mark.parametrize(("action", "share"), [("shadow", None), ("canary", 0.2)])
-def test_a_trial_has_a_number_of_its_own_and_is_not_in_force(
-    core: Recalibrator, action: str, share: float | None
-) -> None:
-    before = core.current
-    assert order(core, action, version=1, share=share, reason="what if") is None
-    trial = running(core)
-    assert (trial.mode, trial.share, trial.base_version, trial.reason) == (action, share, 2, "what if")
-    assert (trial.version.version, trial.version.uncertainty_threshold, trial.version.map) == (3, 0.3, MAP)
-    assert core.current == before
-    assert (told(core).content_of, told(core).ended_at) == (1, None)
-    following = published(core, "bootstrap", map=MAP)
-    assert (following.version, following.parent_version) == (4, 2)
-    assert core.trial == trial
-
-
-def test_promote_publishes_what_was_tried_under_a_new_number(core: Recalibrator) -> None:
-    order(core, "canary", version=1, share=0.5)
-    promoted = published(core, "promote")
-    assert (promoted.version, promoted.parent_version, promoted.uncertainty_threshold) == (4, 2, 0.3)
-    assert (promoted.evidence.trigger, promoted.evidence.details["content_of"]) == ("promote", 3)
-    assert (core.trial, core.current) == (None, promoted)
-    assert told(core).ended_by == "promote"
-
-
-def test_a_trial_can_be_promoted_after_many_versions(core: Recalibrator) -> None:
-    order(core, "shadow", version=1)
-    for _ in range(core.constants.kept_versions + 1):
-        order(core, "bootstrap", map=MAP, uncertainty_threshold=0.5)
-    assert published(core, "promote").uncertainty_threshold == 0.3
-
-
-def test_a_new_trial_takes_the_place_of_the_one_under_way(core: Recalibrator) -> None:
-    order(core, "shadow", version=1)
-    order(core, "canary", version=1, share=0.5)
-    assert (running(core).mode, running(core).version.version) == ("canary", 4)
-
-
 @pytest.mark.parametrize(
     ("action", "version"), [("activate", 1), ("pin", 1), ("pin", 2), ("pin", None), ("stop_trial", None)]
 )
@@ -86,14 +48,6 @@ def test_who_rolls_back_or_pins_ends_the_trial(core: Recalibrator, action: str, 
     made = order(core, action, version=version)
     assert (core.trial, told(core).ended_by) == (None, action)
     assert (made is None, core.current == before) == (action == "stop_trial",) * 2
-
-
-def test_an_act_that_is_refused_leaves_the_trial_alone(core: Recalibrator) -> None:
-    order(core, "canary", version=1, share=0.5)
-    trial = core.trial
-    for action in ("activate", "pin", "shadow"):
-        order(core, action, version=99)
-        assert core.trial is trial
 
 
 def test_pinned_workload_allows_only_a_shadow(core: Recalibrator) -> None:
@@ -118,25 +72,17 @@ def test_pinned_workload_allows_only_a_shadow(core: Recalibrator) -> None:
 def test_what_cannot_be_tried_is_refused_with_a_reason(
     core: Recalibrator, action: str, arguments: dict[str, Any], because: str
 ) -> None:
+    """A trial that is under way goes on, whatever else is refused."""
     assert order(core, action, **arguments) is None
     assert (core.trial, note(core)) == (None, because)
-
-
-def test_a_trial_needs_a_version_in_force() -> None:
-    core = Recalibrator(settings())
-    order(core, "shadow", version=1, map=MAP, uncertainty_threshold=0.3)
-    assert (core.trial, note(core)) == (None, "shadow refused: there is no version in force to compare with")
-
-
-def test_a_version_too_old_to_be_kept_is_tried_from_the_command(core: Recalibrator) -> None:
-    order(core, "shadow", version=9, map=MAP, uncertainty_threshold=0.1)
-    assert (running(core).version.uncertainty_threshold, told(core).content_of) == (0.1, 9)
-
-
-@pytest.mark.parametrize("missing", ["version", "share"])
-def test_a_canary_needs_version_and_share(missing: str) -> None:
-    with pytest.raises(ValueError, match=f"{missing}: is required to canary"):
-        order(Recalibrator(settings()), "canary", **{"version": 1, "share": 0.5} | {missing: None})
+    order(core, "canary", version=1, share=0.5)
+    trial = core.trial
+    for refused in ("activate", "pin", "shadow"):
+        order(core, refused, version=99)
+        assert core.trial is trial
+    fresh = Recalibrator(settings())
+    order(fresh, "shadow", version=1, map=MAP, uncertainty_threshold=0.3)
+    assert (fresh.trial, note(fresh)) == (None, "shadow refused: there is no version in force to compare with")
 
 
 def canary_stream(core: Recalibrator, queries: int) -> list[tuple[bool, Any]]:
