@@ -52,13 +52,3 @@ def test_what_is_kept_comes_back_by_its_type() -> None:
     assert (other.recent, other.names, other.inner.twice) == (one.recent, one.names, 8)
     assert {name: held.seen for name, held in other.named.items()} == {"b": 4, "c": 0, "d": 0}
     assert other.setting == 3
-
-
-def test_room_at_the_end_of_an_array_takes_no_place() -> None:
-    outer, other = Outer(), Outer()
-    outer.counts = np.zeros((50_000, 4), np.int64)
-    outer.counts[10, 2] = -1
-    state = json.dumps(dump(outer))
-    assert len(state) < 1_000
-    load(other, json.loads(state))
-    np.testing.assert_array_equal(other.counts, outer.counts)

@@ -236,6 +236,21 @@ def test_each_kind_is_spared_a_tenth_of_the_bound(path: Path) -> None:
         assert set(store.load(0, [f"joined-{n}" for n in range(60)])) == {f"joined-{n}" for n in range(50, 60)}
 
 
+def test_each_kind_is_spared_a_tenth_of_the_bytes(path: Path) -> None:
+    with opened(path, RowBounds(10**9, 10**9)) as store:
+        store.commit({(0, f"unasked-{n:02}"): StoredRow(unasked(n), n) for n in range(60)}, {})
+        one = store.row_bytes / 60
+        store.commit({(0, f"asked-{n}"): StoredRow(asked(n), 100 + n) for n in range(400)}, {})
+        bound = store.row_bytes // 2
+    with opened(path, RowBounds(10**9, bound)) as store:
+        gone = store.expire(0, ALL)
+        kept = 60 - gone["result_without_label"]
+        assert bound - 2 * one < store.row_bytes <= bound
+        assert bound / 10 - one <= kept * one <= bound / 10 + one
+        assert gone["requested_without_label"] > 0
+        assert len(store.load(0, [f"unasked-{n:02}" for n in range(60 - kept, 60)])) == kept
+
+
 def test_no_more_rows_leave_at_a_time_than_asked_for(store: SqliteJoinStore) -> None:
     put(store, *range(40))
     assert sum(store.expire(0, 7).values()) == 7
