@@ -11,10 +11,9 @@ import numpy as np
 import pytest
 
 from recalibrator.core import Recalibrator
-from recalibrator.fit.codec import dump, load
 from recalibrator.fit.data.label_table import LabelTable
 from recalibrator.fit.data.traffic_window import AGREEING, COUNT, PAIRS, TrafficWindow
-from recalibrator.fit.drift.known_worlds import Block, KnownWorlds, fit, past
+from recalibrator.fit.drift.known_worlds import KnownWorlds, fit
 from recalibrator.grid import Grid
 from schemas.event import to_us
 from schemas.traffic import GridSpec
@@ -100,25 +99,6 @@ def test_labels_contradict_a_way_back(drifted: Traffic) -> None:
     drifted.worlds.begin(drifted.now_us, by_labels=True)
     assert drifted.worlds.spans is None
     assert drifted.pass_by(4_000, place=-3.0) is None
-
-
-def test_a_snapshot_goes_on_as_if_nothing_had_happened(drifted: Traffic) -> None:
-    drifted.pass_by(4_000, place=-3.0)
-    restored = KnownWorlds(GRID.cells)
-    load(restored, dump(drifted.worlds))
-    assert dump(restored) == dump(drifted.worlds)
-    assert restored.spans == drifted.worlds.spans
-
-
-def test_bursts_count_as_scatter_and_a_change_does_not() -> None:
-    rng = np.random.default_rng(2)
-    even, bursts = rng.multinomial(1_000, [0.25] * 4, size=60), 20 * rng.multinomial(50, [0.25] * 4, size=60)
-    tables = np.zeros((2, 60, 3, 32))
-    tables[:, :, 0, :4] = even, bursts
-    tables[0, 30:, 0, :4] = rng.multinomial(1_000, [0.7, 0.1, 0.1, 0.1], size=30)
-    scatter = [past([Block(at, at, table) for at, table in enumerate(some)]).scatter for some in tables]
-    assert scatter[0] < 2.0
-    assert scatter[1] > 8.0
 
 
 def test_a_summary_of_more_queries_than_are_compared() -> None:

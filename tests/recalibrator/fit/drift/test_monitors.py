@@ -8,60 +8,15 @@ Streams that begin with nothing and never change: the detectors' references rest
 from __future__ import annotations
 
 from itertools import islice
-from math import log
 
 import numpy as np
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
 from recalibrator.core import Recalibrator
 from recalibrator.fit.change_monitor import OutcomeChange
-from recalibrator.fit.codec import dump, load
 from recalibrator.fit.drift.detector import Channel, Cusum, CusumRules, Outcomes
 from recalibrator.fit.drift.monitors import DriftMonitors, Predicted
-from recalibrator.fit.estimate.agreement import Chances
-from recalibrator.fit.label_quality.crowd import log_likelihood_ratios
 from tests.support.cascade_stream import FIELDS, World, drive, settings
-
-AGREEMENT = np.array([0.97, 0.6, 0.2])
-ERROR_GIVEN = np.array([[0.7, 0.8, 0.9], [0.01, 0.06, 0.2]])
-ODDS = {"error_given_agreement": (1.6, True), "right_given_disagreement": (1.0 / 2.5, False)}
-
-
-def chances_of(cell: int, agree: bool | None, *, agreeing: bool) -> Chances:
-    """Return the chance of an error in one cell; where one model alone has answered, the answers agree as expected."""
-    error = ERROR_GIVEN[int(agreeing)][[cell]]
-    if agree is not None:
-        return Chances(np.zeros(1), np.ones(1), error)
-    weight = AGREEMENT[[cell]] if agreeing else 1.0 - AGREEMENT[[cell]]
-    return Chances((1.0 - weight) * ERROR_GIVEN[int(not agreeing)][[cell]], weight, error)
-
-
-@given(st.lists(st.tuples(st.integers(0, 2), st.sampled_from([True, False, None]), st.booleans()), max_size=8))
-def test_label_detectors_sum_likelihood_ratios(labels: list[tuple[int, bool | None, bool]]) -> None:
-    panel = DriftMonitors(3)
-    panel.expect(AGREEMENT, ERROR_GIVEN)
-    expected = dict.fromkeys(ODDS, 0.0)
-    for cell, agree, wrong in labels:
-        panel.on_label(None, float(wrong), agree, cell, 0, 0)
-        for name, (odds, agreeing) in ODDS.items():
-            if agree is None or agree is agreeing:
-                chances = chances_of(cell, agree, agreeing=agreeing)
-                gain = log_likelihood_ratios(chances, np.array([float(wrong)]), np.array([log(odds)]))
-                expected[name] = max(0.0, expected[name] + float(gain[0]))
-    found = {detector.name: detector.status().statistic for detector in panel.detectors}
-    assert {name: found[name] for name in expected} == pytest.approx(expected, abs=1e-12)
-
-
-def test_detectors_are_as_near_to_an_alarm_as_they_say() -> None:
-    """Refits wait by a detector's own numbers, and people read the status: both are the same."""
-    panel = DriftMonitors(3)
-    panel.expect(AGREEMENT, ERROR_GIVEN)
-    panel.on_label(Predicted(0.1), 1.0, True, 1, 0, 0)
-    shown = [(one.statistic, one.bound) for one in panel.status(None).detectors]
-    assert [(one.statistic, one.bound) for one in panel.detectors] == shown
-    assert max(shown)[0] > 0.0
 
 
 @pytest.mark.parametrize(
@@ -163,19 +118,3 @@ def test_small_answers_alone_are_judged_by_few_pairs(wrong: int, *, alarms: bool
         monitors.expect(np.array([0.3]), np.array([[0.9], [0.05]]), pairs=pairs)
         found = [monitors.on_label(None, float(at * 7 % 20 < wrong), None, 0, at, at) for at in range(2_000)]
         assert any(alarm.detector == "right_given_disagreement" for some in found for alarm in some) == fires
-
-
-def test_detectors_continue_exactly() -> None:
-    bounds = np.array([[0.2, 0.3, 0.9], [0.5, 0.5, 0.9]])
-    monitors, restored = DriftMonitors(3), DriftMonitors(3)
-    monitors.expect(bounds[1], np.full((2, 3), 0.5), bounds=bounds, pairs=300.0)
-    pairs, fell = np.array([[40, 40], [0, 30]]), np.array([[400, 400], [0, 0]])
-    assert monitors.on_pairs(np.array([0, 1]), fell, 1)
-    monitors.on_label(Predicted(0.2, 250.0), 1.0, None, None, 2, 2)
-    load(restored, dump(monitors))
-    for one in (monitors, restored):
-        one.on_pairs(np.array([0, 1]), pairs, 3)
-        one.on_label(Predicted(0.2, 250.0), 1.0, None, 1, 4, 4)
-    assert dump(restored) == dump(monitors)
-    assert restored.status(None) == monitors.status(None)
-    assert [one.alarms for one in restored.status(None).detectors if one.name == "agreement"] == [1]
