@@ -13,7 +13,6 @@ from hypothesis import settings as hypothesis_settings
 from hypothesis import strategies as st
 
 from recalibrator.fit.codec import dump, load
-from recalibrator.fit.data.decayed_sums import label_weights
 from recalibrator.fit.data.label_columns import HITS_LARGE, HITS_SMALL, SIZE_LARGE, SIZE_SMALL, STANDING, Standing
 from recalibrator.fit.data.label_table import Distrust, LabelTable
 from recalibrator.fit.data.traffic_window import TrafficWindow
@@ -97,13 +96,6 @@ def test_a_retracted_label_leaves_no_trace_in_the_estimate() -> None:
     same(with_it, taken(label(number) for number in range(200) if number != 77))
 
 
-def test_early_retraction_removes_its_label() -> None:
-    labels = window()
-    assert labels.offer(label(1, revision=2, retracted=True)) == "withdrawn"
-    assert labels.offer(label(1)) == "duplicate"
-    assert not (labels.table[:, STANDING] > 0.0).any()
-
-
 def test_a_correction_replaces_also_the_counts_of_each_field() -> None:
     labels = taken([label(1, per_field={"iso": FieldCounts(true_positives=1, predicted=1, gold=1)})])
     assert labels.per_field.tolist() == [[[1, 1, 1], [0, 0, 0]]]
@@ -123,12 +115,6 @@ def test_the_oldest_leave_by_routing_time_whatever_came_last() -> None:
     assert labels.offer(label(3)) == "too_late"
     kept = {int(query_id[2:]) for query_id in dump(labels)["_ids"]}
     assert kept >= set(range(202, 301))
-
-
-@pytest.mark.parametrize("capacity", [100, 1_000])
-def test_ages_count_labels_routed_later(capacity: int) -> None:
-    labels = taken([*map(label, (5, 1, 9, 3)), label(9, draw=2, query_id="twin")], window(capacity))
-    np.testing.assert_allclose(label_weights(labels, 2.0), 0.5 ** (np.array([2, 4, 0, 3, 0]) / 2.0))
 
 
 def test_suspected_labelers_do_not_decide_their_own_audit() -> None:
@@ -201,17 +187,6 @@ def expected(labels: list[LabelledExample]) -> list[tuple[float, ...]]:
         elif one.small_per_field is not None:
             rows.append((2.0 * one.small_per_field["lens"].true_positives, 2.0, served, 2.0))
     return sorted(rows)
-
-
-def test_one_field_is_a_table_of_its_own() -> None:
-    """Its outcomes are those of the field, scored by its target; pairs that do not say all of it do not count."""
-    kept = {"large": None, "agree": None, "small_per_field": None}
-    given_labels = [of_lens(number).model_copy(update=kept if number % 3 else {}) for number in range(60)]
-    labels = taken(given_labels, window(by_model=True))
-    assert counted(labels) == expected(given_labels)
-    assert labels.of_field("lens", 0.8).counting == len(expected(given_labels))
-    assert labels.counting == 60
-    assert counted(window(by_model=True)) == []
 
 
 def test_one_field_follows_corrections_and_the_window() -> None:

@@ -92,12 +92,6 @@ def test_a_new_mix_during_a_spell_is_found_after_it() -> None:
     assert 90 <= found[0] <= 95
 
 
-def test_a_new_mix_is_found_as_soon_as_without_waiting() -> None:
-    found = [alarmed(in_order_of_calls(150, {}, harder_from=80), late) for late in (None, LateResults(GRID.cells))]
-    assert found[0] == found[1]
-    assert 80 <= found[0][0] <= 85
-
-
 def test_a_large_model_that_stays_slower_is_soon_usual() -> None:
     """After two minutes nobody waits any longer: a mix that is new later than that is found at once."""
     drawn = np.random.default_rng(6).beta(1.0, 4.0, size=(400, A_SECOND))

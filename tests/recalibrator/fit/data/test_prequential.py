@@ -2,18 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from datetime import timedelta
 
 import numpy as np
 import pytest
-from threadpoolctl import threadpool_limits
 
 from recalibrator.fit.data.label_table import LabelTable
-from recalibrator.fit.data.prequential import calibration_error, label_delay, served_per_field, wrong_around
+from recalibrator.fit.data.prequential import calibration_error
 from recalibrator.grid import Grid
 from schemas import FieldCounts, LabelledExample
-from schemas.event import to_us
 from schemas.traffic import GridSpec
 from tests.support.cascade_stream import START, example, typo_world
 from tests.support.cores import present
@@ -52,15 +49,6 @@ def mass(labels: list[LabelledExample]) -> np.ndarray:
     return np.asarray(raw / raw.sum())
 
 
-def test_scores_are_the_same_whatever_threads_there_are() -> None:
-    """Equal labels give equal figures to the last digit, with one thread of BLAS or with several."""
-    table, found = table_of(labelled(12_000), 15_000), []
-    for threads in (1, 2, 3):
-        with threadpool_limits(threads, "blas"):
-            found.append(calibration_error(table, HALF_LIFE))
-    assert found[0] == found[1] == found[2]
-
-
 def test_brier_and_ece_equal_their_definitions() -> None:
     labels = labelled(2_000)
     found = calibration_error(table_of(labels), HALF_LIFE)
@@ -81,17 +69,6 @@ def test_brier_and_ece_equal_their_definitions() -> None:
     assert abs(ece.estimate - float(np.sqrt(np.maximum(bias**2 - noise, 0.0)).sum())) < 1e-9
     assert abs(ece.upper - min(1.0, float(np.abs(bias).sum() + 1.96 * np.sqrt(noise.sum())))) < 1e-4
     assert sum(one.count for one in found.bins) == len(labels)
-
-
-def test_only_a_true_map_lies_within_its_interval() -> None:
-    rng = np.random.default_rng(1)
-    labels = []
-    for one in labelled(3_000):
-        chance = float(rng.uniform(0.0, 0.6))
-        labels.append(one.model_copy(update={"error_probability": chance, "small_exact": rng.uniform() >= chance}))
-    halved = [one.model_copy(update={"error_probability": (one.error_probability or 0.0) / 2}) for one in labels]
-    true, wrong = (present(calibration_error(table_of(said), 1e9).ece) for said in (labels, halved))
-    assert true.estimate < 0.05 < wrong.lower
 
 
 @pytest.mark.parametrize("count", [20, 100, 400])
@@ -115,36 +92,3 @@ def test_below_twenty_scored_labels_no_figure_is_quoted() -> None:
     assert calibration_error(table_of(labelled(19)), HALF_LIFE).ece is None
     unscored = [one.model_copy(update={"error_probability": None}) for one in labelled(50)]
     assert calibration_error(table_of(unscored), HALF_LIFE).brier is None
-
-
-def test_delays_are_quantiles_and_fields_served_micro_f1() -> None:
-    labels = labelled(500)
-    table = table_of(labels)
-    waited = [(one.labelled_at - one.routed_at).total_seconds() for one in labels]
-    found = label_delay(table)
-    assert (found.p50, found.p90) == pytest.approx(tuple(np.quantile(waited, (0.5, 0.9))))
-    weight = mass(labels)
-    hits = np.array([(one.per_field or {})["iso"].true_positives for one in labels])
-    assert served_per_field(table, HALF_LIFE) == pytest.approx({"iso": float(weight @ hits)})
-
-
-def test_wrong_answers_are_counted_before_and_since_a_change() -> None:
-    """At one u for all, so that the large model's are not weighted to another mix."""
-    labels = [one.model_copy(update={"uncertainty": 0.5}) for one in labelled(400)]
-    change = START + timedelta(seconds=250)
-
-    def counted(some: list[LabelledExample], is_wrong: Callable[[LabelledExample], bool]) -> list[float]:
-        shares = list[float]()
-        for part in ([one for one in some if (one.routed_at >= change) == since] for since in (False, True)):
-            weights = [1.0 / one.label_probability for one in part]
-            shares += [float(np.average([is_wrong(one) for one in part], weights=weights)), len(part)]
-        return shares
-
-    def large_is_wrong(one: LabelledExample) -> bool:
-        return 2 * present(one.large).true_positives != present(one.large).predicted + present(one.gold_count)
-
-    found = wrong_around(table_of(labels), to_us(change))
-    assert found["small"] == pytest.approx(counted(labels, lambda one: not one.small_exact), abs=1e-4)
-    pairs = [one for one in labels if one.large is not None]
-    assert found["large"] == pytest.approx(counted(pairs, large_is_wrong), abs=1e-4)
-    assert 0 < found["large"][0] < 1

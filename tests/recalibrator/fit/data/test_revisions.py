@@ -64,16 +64,6 @@ def test_corrections_that_begin_to_come_late_are_waited_for() -> None:
     assert revisions.flips().to_right == pytest.approx(0.1, abs=0.05)
 
 
-@pytest.mark.parametrize("wrong", [15, 150, 270])
-def test_early_corrections_count_at_the_rate_of_errors(wrong: int) -> None:
-    """First errors are compared with those that stand, whatever their rate."""
-    labels = [(1.0, 1.0)] * wrong + [(1.0, 0.0)] * 15 + [(0.0, 0.0)] * (LABELS - wrong - 15)
-    rng = np.random.default_rng(2)
-    revisions = revised([labels[place] for place in rng.permutation(LABELS)])
-    first = revisions.flips().first(wrong / LABELS)
-    assert wrong / LABELS + 0.02 < first < (wrong + 15) / LABELS + 0.06
-
-
 @given(labels=CORRECTED, latest=st.integers(1, 80))
 def test_no_labels_make_all_answers_wrong(labels: list[tuple[float, float]], latest: int) -> None:
     """Few labels had been corrected, the latest more often than earlier ones: answers alike counted as wrong, all."""
@@ -108,16 +98,6 @@ def test_a_withdrawn_label_is_no_correction(labels: list[tuple[float, float]], l
     for serial in range(len(labels)):
         revisions.moved(serial, None)
     assert revisions.flips()[:2] == (0.0, 0.0)
-
-
-@pytest.mark.parametrize("errors", [60, 150])
-def test_labels_withdrawn_in_proportion_say_nothing(errors: int) -> None:
-    said = np.random.default_rng(4).permutation(np.arange(LABELS) < errors).astype(np.float64)
-    revisions = revised([(one, one) for one in said])
-    for kind in (said == 0.0, said == 1.0):
-        for serial in np.flatnonzero(kind)[::10]:
-            revisions.moved(serial, None)
-    assert max(revisions.flips()) < 0.02
 
 
 def test_withdrawn_slips_widen_what_first_labels_may_say() -> None:
