@@ -21,7 +21,7 @@ from recalibrator.fit.codec import Floats
 from recalibrator.fit.data import label_columns as at
 from recalibrator.fit.data.label_table import LabelTable, Span
 from recalibrator.fit.data.prequential import latest_by_labeler
-from recalibrator.fit.label_quality.labelers import BLOCK, WINDOWS, Labelers, Tally, difference, log_evidence, tally
+from recalibrator.fit.label_quality.labelers import BLOCK, WINDOWS, Labelers, Tally, log_evidence, tally
 from recalibrator.grid import Grid
 from schemas import LabelledExample, OutcomeCounts
 from schemas.event import from_us, to_us
@@ -66,17 +66,6 @@ def test_its_mean_is_1_where_all_are_alike() -> None:
     assert mean == pytest.approx(1.0)
 
 
-@given(st.integers(0, 2**32 - 1))
-def test_evidence_is_symmetric_and_ignores_empty_cells(seed: int) -> None:
-    rng = np.random.default_rng(seed)
-    labels, rest = rng.integers(0, 30, (2, 4, 3))
-    labels[0, 0] = rest[0, 0] = 0
-    own, others = (counts(n, rng.binomial(n, 0.2)) for n in (labels, rest))
-    assert log_evidence(own, others)[0] == pytest.approx(log_evidence(others, own)[0])
-    nobody = counts(np.zeros((4, 3)), np.zeros((4, 3)))
-    assert log_evidence(own, nobody)[0] == pytest.approx(0.0)
-
-
 def rows_of(rng: np.random.Generator, labels: int, labelers: int) -> Floats:
     """Return labels in the order of time, of which half are pairs."""
     rows = np.zeros((labels, at.COLUMNS))
@@ -106,21 +95,6 @@ def test_windows_hold_the_latest_blocks(labels: int) -> None:
                 assert found.score[place, labeler, one].sum() == pytest.approx(z[rows_here].sum())
             large = theirs & (kind == 1)
             assert found.errors[place, labeler, 3].sum() == (latest[large, at.HITS_LARGE] < 6.0).sum()
-
-
-def test_places_hold_equally_many_labels() -> None:
-    rows = rows_of(np.random.default_rng(1), 2_048, 3)
-    found = tally(rows, CELLS, 3, TARGET)
-    by_place = found.labels[-1, :, :3].sum(axis=(0, 1))
-    np.testing.assert_array_equal(by_place, np.full(len(by_place), 2_048 / len(by_place)))
-
-
-def test_harder_queries_are_no_difference_of_the_labeler() -> None:
-    """Like cells are compared: two thirds of the labels of one are of hard queries, one third of the others'."""
-    own, others = (np.array(n) for n in ([[[10.0, 20.0]]], [[[40.0, 20.0]]]))
-    usual = np.array([0.5, -2.0])
-    shifted = Tally(own, np.zeros_like(own), own * (usual - 0.25))
-    assert difference(shifted, Tally(others, np.zeros_like(own), others * usual), 0) == pytest.approx(-0.25)
 
 
 WORLD = typo_world(400, 200, seed=8)
@@ -192,13 +166,6 @@ def test_who_turns_is_set_aside_from_about_then(share: float) -> None:
     assert shown["since"] == from_us(begins_us).isoformat()
 
 
-def test_two_of_five_are_both_set_aside() -> None:
-    desk = Desk(seed=2)
-    desk.label(1_000)
-    desk.label(1_500, liar(0.4, "dan", "eve"))
-    assert set(desk.labels.distrusted) == {"dan", "eve"}
-
-
 def test_a_liar_from_the_start_is_set_aside_with_all_labels() -> None:
     """Labels from before the longest window too, where they say the same by themselves."""
     desk, given = Desk(), Desk()
@@ -215,13 +182,6 @@ def test_honest_people_are_not_set_aside(seed: int) -> None:
     """Who differ a little in what counts as right: errors are one in thirty for some, one in twenty for others."""
     desk = Desk(seed)
     desk.label(3_000, liar(1 / 20, "dan", "eve"))
-    assert desk.set_aside() == 0
-
-
-def test_a_crowd_that_gets_worse_is_no_single_person() -> None:
-    desk = Desk()
-    desk.label(1_000)
-    desk.label(2_000, lambda _: 0.2)
     assert desk.set_aside() == 0
 
 
