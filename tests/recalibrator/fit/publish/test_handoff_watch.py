@@ -129,15 +129,6 @@ def test_the_status_says_what_was_handed_over() -> None:
     assert status.asked_again_share == pytest.approx(0.03)
 
 
-def test_a_handoff_that_was_ended_stays_ended_after_a_restart() -> None:
-    """The next version would have had routers hand over again, at the cost that had ended it."""
-    ended = watch()
-    ended.end()
-    again = watch()
-    assert again.take_back(dump(ended))
-    assert (again.in_versions, again.name) == (ended.in_versions, None)
-
-
 @pytest.mark.parametrize("is_on", [True, False])
 @pytest.mark.parametrize(("was_on", "was_ended"), [(False, False), (True, False), (True, True)])
 def test_labels_count_on_only_if_as_much_is_handed_over(was_on: bool, was_ended: bool, is_on: bool) -> None:
@@ -146,11 +137,3 @@ def test_labels_count_on_only_if_as_much_is_handed_over(was_on: bool, was_ended:
     if was_ended:
         former.end()
     assert now.take_back(dump(former)) is (was_on == is_on or was_ended)
-
-
-def test_another_margin_begins_switched_on() -> None:
-    former = watch()
-    former.end()
-    now = HandoffWatch(HandoffSettings(margin=0.95))
-    assert not now.take_back(dump(former))
-    assert now.name == "field@0.95"

@@ -18,7 +18,6 @@ from recalibrator.fit.publish.measured_quality import KEPT_VERDICTS, WINDOWS, me
 from recalibrator.grid import Grid
 from schemas import CalibrationVersion, FieldCounts, LabelledExample
 from schemas.calibration import Atom
-from schemas.event import to_us
 from schemas.status import VerdictStatus
 from schemas.traffic import GridSpec
 from tests.support.cascade_stream import FIELDS, START, Answers, drive, example, settings, typo_world
@@ -91,26 +90,6 @@ def test_windows_follow_labels_and_a_snapshot_goes_on_alike() -> None:
     assert restarted(core).status().measured == status.measured
 
 
-def test_a_withdrawn_label_is_measured_no_more() -> None:
-    table, _ = served(4_000, version())
-    before = present(measured(table, 0, 250.0)).labels
-    rows = [number for number in range(4_000) if table.standing(f"q-{number}") > 0]
-    answers = Answers(0.2, (0, FIELDS), (0, FIELDS), FIELDS, agree=True)
-    for number in rows[:100]:
-        label = example(answers, f"q-{number}", "w", START + timedelta(seconds=number), version=version())[1]
-        table.offer(label.model_copy(update={"retracted": True, "revision": 2}))
-    assert present(measured(table, 0, 250.0)).labels == before - 100
-
-
-def test_a_degraded_answer_counts_as_the_small_one() -> None:
-    table = LabelTable(Grid(GridSpec()), 0.9, ("iso",), 100)
-    for number in range(60):
-        answers = Answers(0.9, (3, FIELDS), (0, 0), FIELDS, agree=False)
-        label: LabelledExample = example(answers, f"q-{number}", "w", START, version=version())[1]
-        table.offer(label.model_copy(update={"reason": "degraded", "label_requested": True}))
-    assert present(measured(table, to_us(START), 250.0)).estimate == pytest.approx(0.5)
-
-
 QUERIES = 6_000
 ALONE = {"small_exact": None, "small": None, "large": None, "gold_count": None, "per_field": None}
 
@@ -149,15 +128,6 @@ def test_hostile_verdicts_move_no_version() -> None:
     assert quiet.status().verdicts is None
 
 
-def test_verdicts_alone_stand_in_for_no_label() -> None:
-    core = Recalibrator(settings())
-    for label in labels(600):
-        core.observe(judged(label, "right"))
-    status = core.status()
-    assert (core.current, status.micro_f1, status.labels.received) == (None, None, 0)
-    assert status.verdicts == VerdictStatus(given=600, right=1.0)
-
-
 def test_the_share_of_right_stands_beside_what_labels_find() -> None:
     core = Recalibrator(settings())
     for number, label in enumerate(labels(400)):
@@ -181,14 +151,6 @@ def test_a_verdict_that_is_left_of_a_label_takes_its_counts_out() -> None:
     expected, found = withdrawn.status(), left.status()
     assert found.verdicts == VerdictStatus(given=200, right=0.0)
     assert found.model_copy(update={"verdicts": None}) == expected
-
-
-def test_a_withdrawn_verdict_is_shown_no_more() -> None:
-    core = Recalibrator(settings())
-    for label in labels(10):
-        core.observe(judged(label, "right"))
-        core.observe(label.model_copy(update={"retracted": True, "revision": 2}))
-    assert core.status().verdicts is None
 
 
 def test_a_flood_of_verdicts_is_bounded_and_kept() -> None:
