@@ -18,7 +18,6 @@ from tests.support.cores import in_force, present, restarted
 QUERIES, MOST = 4_000, 12_000
 WORLD = typo_world(MOST, MOST)
 HITS = {"small": WORLD.small, "large": WORLD.large}
-HITS = {"small": WORLD.small, "large": WORLD.large}
 
 
 def right(query_id: str, model: str, hits: int) -> int:
@@ -75,13 +74,6 @@ def test_a_cap_comes_before_the_target() -> None:
     assert "the cap of 25% escalated costs 0.0" in core.status().sentence
 
 
-def test_a_cap_that_is_wide_enough_changes_nothing() -> None:
-    """Thresholds under a cap that never binds are those without one."""
-    core, versions = run({"micro_f1": 0.93, "max_escalation": 0.95})
-    assert [one.uncertainty_threshold for one in versions] == [one.uncertainty_threshold for one in plain()]
-    assert "cap" not in core.status().sentence
-
-
 def test_a_field_with_a_target_of_its_own_is_held() -> None:
     """Where a field is harder than all fields together, its target takes more escalation, and the status says so."""
     core, versions = run({"micro_f1": 0.93, "fields": {"a": 0.9}}, tell=with_fields)
@@ -92,21 +84,6 @@ def test_a_field_with_a_target_of_its_own_is_held() -> None:
     assert standing.fields["a"].estimate == pytest.approx(held, abs=0.02)
     assert "; a 0.9" in core.status().sentence
     assert core.status().sentence.partition("; a query")[0].endswith("for 0.9; a binds")
-
-
-def test_an_easy_field_leaves_the_threshold_alone() -> None:
-    """A field's target that is met anyway does not bind."""
-    core, versions = run({"micro_f1": 0.93, "fields": {"a": 0.5}}, tell=with_fields)
-    assert versions[-1].uncertainty_threshold == plain()[-1].uncertainty_threshold
-    assert core.status().sentence.partition("; a query")[0].endswith("for 0.5; micro-F1 binds")
-
-
-def test_a_field_may_be_the_whole_target() -> None:
-    """Without a micro_f1 the field alone decides, and micro-F1 is estimated all the same."""
-    core, versions = run({"fields": {"a": 0.9}}, tell=with_fields)
-    assert 0.895 < expected_of_field(versions[-1]) < 0.92
-    found = present(core.status().micro_f1)
-    assert found.lower < WORLD.expected_micro_f1(versions[-1].uncertainty_threshold, slice(None)) < found.upper
 
 
 def test_nothing_is_published_for_a_field_that_is_not_known() -> None:
@@ -127,30 +104,16 @@ def test_a_budget_is_spent_and_not_exceeded() -> None:
     assert {version.state for _, version in done.versions} == {"active"}
 
 
-@pytest.mark.parametrize(
-    "target",
-    [{"cost": 1.9}, {"micro_f1": 0.93, "fields": {"a": 0.9}}, {"micro_f1": 0.95, "max_escalation": 0.3}],
-    ids=["cost", "fields", "cap"],
-)
+@pytest.mark.parametrize("target", [{"cost": 1.9}, {"micro_f1": 0.93, "fields": {"a": 0.9}}], ids=["cost", "fields"])
 def test_a_restart_changes_no_version(target: dict[str, Any]) -> None:
     """A core that goes on from its snapshot publishes the same bytes as one that never stopped."""
     whole, _ = run(target, 2_500, tell=with_fields)
     again = restarted(whole)
     assert again.snapshot() == whole.snapshot()
     assert again.status() == whole.status()
-    went_on = [drive(core, WORLD.draw, 6_000, first=2_500, tell=with_fields).versions for core in (whole, again)]
+    went_on = [drive(core, WORLD.draw, 2_500, first=2_500, tell=with_fields).versions for core in (whole, again)]
     first, second = ([(number, version.to_json()) for number, version in versions] for versions in went_on)
     assert first
     assert first == second
     assert again.snapshot() == whole.snapshot()
     assert whole.status().standing is not None
-
-
-def test_a_target_of_a_field_may_come_later() -> None:
-    """Labels from before the setting count in all else; the field's target waits for labels that know the field."""
-    former, _ = run({"micro_f1": 0.93}, 2_500, tell=with_fields)
-    core = restarted(former, target={"micro_f1": 0.93, "fields": {"a": 0.9}})
-    assert core.status().standing is not None
-    _, last = drive(core, WORLD.draw, 5_000, first=2_500, tell=with_fields).versions[-1]
-    assert present(last.evidence.standing).binds == "fields.a"
-    assert restarted(core, target={"micro_f1": 0.93}).status().standing is None

@@ -25,9 +25,7 @@ from recalibrator.fit.decide.threshold import (
     large_rate,
     reference,
 )
-from recalibrator.grid import Grid
 from schemas.calibration import Evidence, Interval, Target
-from schemas.traffic import GridSpec
 from tests.support.cascade_stream import START, World, example, settings, typo_world
 from tests.support.cores import present
 from tests.support.versions import sealed_version
@@ -117,12 +115,6 @@ def test_threshold_is_as_cheap_as_the_best_in_hindsight() -> None:
     assert abs(float((world.uncertainty > chosen).mean()) - float((world.uncertainty > best).mean())) < 0.08
 
 
-@given(st.floats(0.0, 1.0))
-def test_one_u_and_many_u_fall_into_the_same_cell(u: float) -> None:
-    grid = Grid(GridSpec())
-    assert grid.index(u) == int(grid.indices(np.array([u]))[0])
-
-
 @given(st.lists(some, min_size=2, max_size=3), st.floats(0.0, 2.0))
 def test_several_targets_take_the_intersection(targets: list[Policies], safety: float) -> None:
     """The threshold is the largest in the intersection of the sets that meet each target with its margin."""
@@ -156,16 +148,6 @@ def test_what_binds_rules_out_the_next_cheaper(targets: list[Policies], safety: 
     after = {name: one[found.index + 1] for name, one in slack.items() if found.index < COUNT - 1}
     assert (found.binds is None) == (not after)
     assert not after or after[present(found.binds)] == min(after.values()) < 0.0
-
-
-@given(some, st.floats(0.0, 2.0), st.floats(0.0, 0.05))
-def test_one_target_is_chosen_as_ever(target: Policies, safety: float, gain_least: float) -> None:
-    """A micro-F1 alone gives the threshold that it gave before there were other targets."""
-    alone = choose(target, safety, gain_least)
-    found = choose_for_all({"micro_f1": target}, safety, gain_least)
-    assert (found.index, found.feasible) == (alone.index, alone.feasible)
-    plain = Target(micro_f1=0.9, safety=safety)
-    assert choose_for(plain, {"micro_f1": target}, None, 0.03, gain_least) == alone
 
 
 @given(values, values, st.floats(0.0, 0.05))
@@ -211,16 +193,6 @@ def test_a_budget_buys_the_best_quality_within_it(
         return
     assert one.micro_f1[found.index] >= max(one.micro_f1[k] for k in within) - gain_least
     assert (found.binds == "cost") == (found.index == within[0] > 0)
-
-
-@given(values, rates, st.floats(0.0, 0.5), st.floats(0.01, 0.5))
-def test_a_cap_comes_before_a_budget(value: list[float], rate: list[float], cap: float, most: float) -> None:
-    """A budget with a cap spends no more than either allows."""
-    one = weighed(value, rate=rate)
-    target, allowed = Target(cost=1.7, max_escalation=cap or None), min(most, cap or 1.0)
-    found = choose_for(target, {"micro_f1": one}, Affordable(most, most), 0.0, 0.0)
-    called = large_rate(one, 0.0)
-    assert called[-1] > allowed or called[found.index] <= allowed + ROUNDING
 
 
 def test_what_was_overdrawn_makes_no_budget_infeasible() -> None:

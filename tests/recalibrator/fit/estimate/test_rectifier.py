@@ -51,13 +51,6 @@ def test_rectifier_is_the_posterior_of_a_normal_mean(count: int) -> None:
     assert not found.value[0, SPLIT + 1 :].any()
 
 
-def test_without_labels_the_rectifier_only_widens_the_margin() -> None:
-    few, many = (rectified(recent_labels(0.0, 0.8, count)) for count in (1, 4_000))
-    assert not few.value[0].any()
-    assert few.variance[0, 0] == pytest.approx((UNSEEN * SIZE) ** 2)
-    assert many.variance[0, 0] < few.variance[0, 0] / 10.0
-
-
 def test_labels_that_stop_coming_leave_all_of_a_change_unknown() -> None:
     """Plenty of labels of earlier queries narrowed the margin for ever; a side without new ones has the widest."""
     known, stopped = (rectified(recent_labels(-0.3, 0.8, 4_000), missing=missing) for missing in (0.0, 1.0))

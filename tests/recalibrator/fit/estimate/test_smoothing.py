@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from recalibrator.fit.codec import Floats
-from recalibrator.fit.estimate.smoothing import Family, kernel_mean, kernel_sums, shrunk_local_linear
+from recalibrator.fit.estimate.smoothing import Family, shrunk_local_linear
 
 CELLS, WIDE, PRIOR, RIDGE = 60, 25, 2.0, 0.1
 
@@ -63,20 +63,3 @@ def test_curves_are_lines_shrunk_to_wider_ones_and_the_mean(seed: int, begins: i
                     expected += near / (near + PRIOR) * (line - expected)
                 assert fit.curves[row, cell] == pytest.approx(expected, rel=1e-9, abs=1e-9)
                 assert fit.effective[owner, cell] == pytest.approx(near, rel=1e-9, abs=1e-9)
-
-
-@given(seed=st.integers(0, 10**6), width=st.sampled_from([3, 5, 9, 13, 25]))
-def test_kernel_sums_are_two_moving_means(seed: int, width: int) -> None:
-    """Kernel sums are two moving means of each row, and nothing but rounding errors out of reach."""
-    rows = np.random.default_rng(seed).normal(size=(4, CELLS))
-    rows[:, 20:] = 0.0
-    found = kernel_sums(rows, width)
-    np.testing.assert_allclose(found, rows @ kernel(width).T, atol=1e-12)
-    assert np.abs(found[:, 20 + width :]).max() < 1e-12
-
-
-@given(values=st.lists(st.floats(0.0, 1.0), min_size=CELLS, max_size=CELLS), width=st.sampled_from([3, 9, 25]))
-def test_kernel_means_use_weights_on_the_grid_alone(values: list[float], width: int) -> None:
-    weights = kernel(width)
-    expected = weights @ np.array(values) / weights.sum(axis=1)
-    assert kernel_mean(np.array(values), width) == pytest.approx(expected, abs=1e-12)
