@@ -4,12 +4,10 @@ from __future__ import annotations
 
 import json
 import urllib.request
-from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import closing
 from datetime import timedelta
 from threading import Event
 from typing import Any
-from urllib.parse import quote
 
 import pytest
 from confluent_kafka import Producer
@@ -17,12 +15,10 @@ from confluent_kafka import Producer
 from recalibrator.api.http_context import Shared
 from recalibrator.api.http_stage import ApiStage
 from recalibrator.prometheus_metrics import Metrics
-from schemas.event import rfc3339
 from schemas.settings import Settings
 from schemas.status import LabelerStatus, RecalibratorStatus, StageStatus
 from tests.support.api import plain_router, plain_status
 from tests.support.broker import produce
-from tests.support.recalibrator_events import routed
 from tests.support.recalibrator_processes import create_all_topics, recalibrator_settings
 from tests.support.versions import sealed_version
 from ucci_runtime.broker.kafka_broker import kafka_connect
@@ -69,15 +65,6 @@ def _raise(error: BaseException) -> None:
     raise error
 
 
-@contextmanager
-def replica(settings: Settings, name: str) -> Iterator[Replica]:
-    made = Replica(settings, name)
-    try:
-        yield made
-    finally:
-        made.close()
-
-
 @pytest.fixture
 def settings(broker: LocalBroker, topic_prefix: str) -> Settings:
     create_all_topics(broker.bootstrap, topic_prefix)
@@ -109,10 +96,10 @@ def write_topics(settings: Settings) -> None:
 
 
 def test_a_later_replica_answers_as_the_first_one(settings: Settings) -> None:
-    with replica(settings, "early") as early:
+    with closing(Replica(settings, "early")) as early:
         write_topics(settings)
         early.until_dead_letters(2)
-        with replica(settings, "late") as late:
+        with closing(Replica(settings, "late")) as late:
             late.until_dead_letters(2)
             for path in (f"/v1/status/{PHOTO}", f"/v1/status/{PHOTO}/history", f"/v1/calibrations/{PHOTO}"):
                 # The day that dead letters are counted for ends now: a minute may pass between the two questions.
@@ -123,25 +110,3 @@ def test_a_later_replica_answers_as_the_first_one(settings: Settings) -> None:
     assert status["labels"]["by_labeler"][0]["labeler"] == "ann"
     assert status["dead_letters"]["by_reason"][0]["count"] == 2
     assert [point["source"] for point in points] == ["version", "version", "version", "status"]
-
-
-def test_what_moved_is_read_from_every_partition(settings: Settings) -> None:
-    """Each question reads the end of the topic anew, with a reader that is gone afterwards."""
-    bootstrap, topic = str(settings.kafka["bootstrap.servers"]), f"{settings.topics.prefix}.results"
-
-    def send(first: int, text: str) -> None:
-        results = [routed(number, text=f"{text} {number}") for number in range(first, first + 200)]
-        produce(bootstrap, topic, [(one.query_id, one.to_json()) for one in results])
-
-    send(1_000, "a fast lens for weddings in dark churches")
-    since = SystemClock().now() + timedelta(milliseconds=1)
-    while SystemClock().now() <= since:
-        pass
-    send(2_000, "ein schnelles Objektiv für Hochzeiten in dunklen Kirchen")
-    with replica(settings, "asked") as asked:
-        path = f"/v1/workloads/{PHOTO}/what-moved?since={quote(rfc3339(since))}"
-        found = [asked.get(path) for _ in range(3)]
-
-    assert [one[side]["results"] for one in found for side in ("before", "after")] == [200] * 6
-    assert found[0]["moved"][0]["what"] == "language"
-    assert found[0]["moved"] == found[2]["moved"]
