@@ -7,7 +7,7 @@ import json
 import socket
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import ExitStack, closing, contextmanager
+from contextlib import closing
 from threading import Event
 from typing import Any
 
@@ -16,12 +16,8 @@ from fastapi import FastAPI
 
 from recalibrator.api import http_requests as bodies
 from recalibrator.api import http_server as server
-from recalibrator.api.http_context import Shared
 from recalibrator.api.http_server import HttpServer
-from recalibrator.api.http_stage import waiting_server
-from recalibrator.prometheus_metrics import Metrics
-from tests.support.api import Api, make_api, make_settings
-from tests.support.clocks import ManualClock
+from tests.support.api import make_api
 
 PATIENCE_S = 30.0
 HEAD = (
@@ -30,38 +26,11 @@ HEAD = (
 
 
 @pytest.fixture
-def api() -> Api:
-    return make_api(max_body_bytes=100_000)
-
-
-@contextmanager
-def started(running: HttpServer) -> Iterator[HttpServer]:
+def port() -> Iterator[int]:
+    running = HttpServer(make_api(max_body_bytes=100_000).client.app, "127.0.0.1", 0)
     running.start()
-    try:
-        yield running
-    finally:
-        running.close()
-
-
-@pytest.fixture
-def port(api: Api) -> Iterator[int]:
-    with started(HttpServer(api.client.app, "127.0.0.1", 0)) as running:
-        yield running.port
-
-
-def test_one_server_waits_for_the_broker_and_then_serves(api: Api) -> None:
-    """Until there is a broker the probes answer, and whatever else is asked is 503 with when to ask again."""
-    missing = ["waiting for the broker: no broker answers"]
-    waiting = waiting_server(make_settings(http_port=0), Shared(Metrics(), ManualClock(), lambda: missing))
-    with started(waiting) as running:
-        assert _get(running.port, "/healthz")[0] == 200
-        code, _, body = _get(running.port, "/readyz")
-        assert (code, json.loads(body)["missing"]) == (503, missing)
-        code, retry_after, body = _get(running.port, "/v1/status")
-        assert (code, json.loads(body)["error"]["code"], bool(retry_after)) == (503, "broker_away", True)
-        running.use(api.client.app)
-        running.start()
-        assert _get(running.port, "/v1/status")[0] == _get(running.port, "/readyz")[0] == 200
+    yield running.port
+    running.close()
 
 
 def test_making_the_description_kept_all_others_waiting(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -74,15 +43,17 @@ def test_making_the_description_kept_all_others_waiting(monkeypatch: pytest.Monk
         return make(app)
 
     monkeypatch.setattr(FastAPI, "openapi", make_slowly)
-    with started(HttpServer(make_api().client.app, "127.0.0.1", 0)) as running, ThreadPoolExecutor(2) as pool:
+    running = HttpServer(make_api().client.app, "127.0.0.1", 0)
+    running.start()
+    with closing(running), ThreadPoolExecutor(2) as pool:
         asked = [pool.submit(_get, running.port, "/openapi.json") for _ in range(2)]
         try:
             assert begun.wait(PATIENCE_S)
-            assert _get(running.port, "/healthz")[0] == 200
+            assert _get(running.port, "/healthz") == 200
             assert not any(one.done() for one in asked)
         finally:
             release.set()
-        codes = {one.result(PATIENCE_S)[0] for one in asked}
+        codes = {one.result(PATIENCE_S) for one in asked}
     assert (codes, made) == ({200}, [True])
 
 
@@ -90,11 +61,10 @@ def _connection(port: int) -> closing[http.client.HTTPConnection]:
     return closing(http.client.HTTPConnection("127.0.0.1", port, timeout=PATIENCE_S))
 
 
-def _get(port: int, path: str) -> tuple[int, str | None, bytes]:
+def _get(port: int, path: str) -> int:
     with _connection(port) as connection:
         connection.request("GET", path)
-        answer = connection.getresponse()
-        return answer.status, answer.getheader("Retry-After"), answer.read()
+        return connection.getresponse().status
 
 
 def _answer_and_end(port: int, sent: bytes) -> bytes:
@@ -120,14 +90,6 @@ def test_a_head_that_does_not_come_ends_the_connection(port: int, sent: bytes, m
     assert _answer_and_end(port, sent) == b""
 
 
-def test_a_declared_length_above_the_limit_is_413_at_once(port: int) -> None:
-    """A declared body above the limit is answered without waiting for it."""
-    with socket.create_connection(("127.0.0.1", port), PATIENCE_S) as connection:
-        connection.sendall(HEAD.replace(b"1000", b"100000000"))
-
-        assert connection.recv(13) == b"HTTP/1.1 413 "
-
-
 @pytest.mark.parametrize("path", ["/v1/feedback", "/v1/feedback:batch"])
 def test_a_chunked_body_is_413_at_the_limit(port: int, path: str) -> None:
     """A body of no declared length is refused at the limit and the sender sees it."""
@@ -138,15 +100,6 @@ def test_a_chunked_body_is_413_at_the_limit(port: int, path: str) -> None:
         connection.request("POST", path, pieces, {"Content-Type": media_type}, encode_chunked=True)
 
         assert connection.getresponse().status == 413
-
-
-def test_a_kept_connection_serves_one_request_after_another(port: int) -> None:
-    with _connection(port) as connection:
-        for number in range(3):
-            body = json.dumps({"query_id": f"q-{number}", "entities": None})
-            connection.request("POST", "/v1/feedback", body, {"Content-Type": "application/json"})
-            answer = connection.getresponse()
-            assert (answer.status, answer.read()[:11]) == (202, b'{"query_id"')
 
 
 @pytest.mark.parametrize("path", ["/v1/feedback", "/v1/feedback:batch"])
@@ -184,17 +137,3 @@ def test_an_answer_that_nobody_reads_keeps_its_connection(port: int, monkeypatch
 def _send_for_ever(connection: socket.socket, data: bytes) -> None:
     while True:
         connection.sendall(data)
-
-
-def test_silent_connections_without_a_key_use_up_the_files(port: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Beyond the limit the connection that has waited longest without a request makes room."""
-    monkeypatch.setattr(server, "STRAY_TIMEOUT_S", PATIENCE_S)
-    monkeypatch.setattr(server, "MAX_CONNECTIONS", 5)
-    with ExitStack() as opened:
-        silent = [opened.enter_context(socket.create_connection(("127.0.0.1", port), PATIENCE_S)) for _ in range(12)]
-        # Accepted in order: once these have ended, all twelve have been seen.
-        assert [connection.recv(1) for connection in silent[:7]] == [b""] * 7
-        asking = opened.enter_context(_connection(port))
-        asking.request("GET", "/healthz")
-        assert asking.getresponse().status == 200
-        assert silent[7].recv(1) == b""
