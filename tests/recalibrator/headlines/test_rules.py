@@ -25,7 +25,6 @@ from schemas.status import (
     LabelStatus,
     OutageStatus,
     StageStatus,
-    WorkloadState,
     WorkloadStatus,
 )
 from tests.support.strategies import any_of
@@ -58,7 +57,6 @@ LETTERS = DeadLetterStatus(
 
 
 AWAY = Heard(NOW - timedelta(seconds=11), BEGAN, is_away=True, address="kafka:9092")
-JUST_BACK = AWAY._replace(at=NOW, since=NOW - timedelta(seconds=3), is_away=False)
 
 
 def alarmed(*names: str, state: DriftState = "drifted", since: datetime = BEGAN) -> DriftStatus:
@@ -91,14 +89,15 @@ class Case(NamedTuple):
 
 
 #: Where the act of a kind leads.
+CONFIRM = "/confirm?workload=photo&action="
 LINKS = {
     **dict.fromkeys(("disk_low", "fit_silent", "join_silent", "kafka", "models_down", "outage"), "#service"),
     **dict.fromkeys(("overload", "router_silent", "routers_not_ready", "routers_silent", "stuck"), "#service"),
     **dict.fromkeys(("agreement_moved", "both_worse", "large_worse", "small_worse", "traffic_moved"), MOVED),
     **dict.fromkeys(("drift", "label_starvation", "labels_one_sided", "suspected"), "/label"),
     **dict.fromkeys(("capped", "infeasible"), "#plots"),
-    "below_target": "/confirm?workload=photo&action=refit",
-    "dear": "/confirm?workload=photo&action=large_only",
+    "below_target": f"{CONFIRM}refit",
+    "dear": f"{CONFIRM}large_only",
 }
 #: Of the kinds that are not ``bad``.
 TONES = {
@@ -114,56 +113,23 @@ LOW = recalibrator().model_copy(update={"stages": LOW_STAGES})
 MISSED: dict[str, JsonValue] = {"unreached_since": BEGAN.isoformat()}
 JUST_MISSED: dict[str, JsonValue] = {"unreached_since": (NOW - timedelta(minutes=30)).isoformat()}
 ASIDE: dict[str, JsonValue] = {"labelers_set_aside": {"eve": {"labels": 41, "since": "2026-03-01T10:00:00+00:00"}}}
-#: By kind, and a name where one kind has several.
+#: By kind, and a name where one kind has several. The gallery of docs/page has most sentences in full.
 CASES = {
-    "well": Case(
-        "All is well: version 7 holds micro-F1 0.91 … 0.913 … has cost 1.45 small calls lately, 52% less than the "
-        "large model",
-        status(),
-    ),
-    "fit_silent": Case(
-        "The fit has been silent @ … version 7 stays in force",
-        status(updated_at=BEGAN),
-        facts(recalibrators=(recalibrator(BEGAN),)),
-    ),
-    "kafka": Case(
-        "Kafka (kafka:9092) has not answered since 01 Mar 11:59:49 UTC: no query is answered, and nothing is lost … "
-        "everything below is as of then",
-        status(routers=(router(silent=True),), drift=DRIFTED),
-        facts(recalibrators=(recalibrator(BEGAN),), kafka=AWAY),
-    ),
-    "well: kafka back, services not heard yet": Case(
-        "All is well",
-        status(routers=(router(silent=True),)),
-        facts(recalibrators=(recalibrator(BEGAN),), kafka=JUST_BACK),
-    ),
-    "small_worse: small model worse": Case(
-        "The small model answers worse @: wrong on 52% of labelled queries, 27% … 27% before; the large one as ever",
-        status(drift=alarmed("agreement", "label_residual"), details=SMALL_WORSE),
-    ),
-    "small_worse: small model worse, and so the version dear": Case(
-        "The small model answers worse",
-        status(frontier=curve(0.994), version=DEAR, details=SMALL_WORSE),
-        facts(may_return=True),
-    ),
-    "large_worse": Case(
-        "The large model answers worse since … wrong on 40% of labelled queries, 10% before; the small one as ever",
-        status(state="bad_labels_suspected", drift=alarmed("agreement"), details=LARGE_WORSE),
-    ),
+    "well": Case("All is well: version 7 holds micro-F1 0.91 … 52% less than the large model", status()),
+    "fit_silent": Case("version 7 stays", status(updated_at=BEGAN), facts(recalibrators=(recalibrator(BEGAN),))),
+    "kafka": Case("no query is answered", status(routers=(router(silent=True),), drift=DRIFTED), facts(kafka=AWAY)),
+    "small_worse": Case("worse @", status(drift=alarmed("agreement", "label_residual"), details=SMALL_WORSE)),
+    "large_worse": Case("the small one as ever", status(drift=alarmed("agreement"), details=LARGE_WORSE)),
     "both_worse": Case(
         "Labels call the answers of both models wrong more often @",
         status(drift=alarmed("label_residual"), details=changed((0.27, 0.5), (0.1, 0.4))),
     ),
-    "traffic_moved": Case(
-        "Other queries come in @: u is distributed otherwise", status(drift=alarmed("uncertainty_median", "agreement"))
-    ),
+    "traffic_moved": Case("come in @", status(drift=alarmed("uncertainty_median", "agreement"))),
     "agreement_moved": Case(
         "The models agree less often, or more, than they did at the same u since",
         status(drift=alarmed("agreement"), details=changed((0.27, 0.5), (0.1, 0.4), labels=20)),
     ),
-    "suspected": Case(
-        "A change is suspected in the mix of u @", status(drift=alarmed("uncertainty_tail", state="suspected"))
-    ),
+    "suspected": Case("in the mix of u @", status(drift=alarmed("uncertainty_tail", state="suspected"))),
     "infeasible: infeasible while in doubt": Case(
         "No threshold has reached micro-F1 0.91",
         status(state="infeasible", drift=alarmed("uncertainty_tail", state="suspected")),
@@ -174,94 +140,41 @@ CASES = {
         status(),
         facts(recalibrators=(recalibrator(NOW, "fit"), recalibrator(BEGAN, "join"))),
     ),
-    "no_traffic: stopped": Case("No query has come in @ … the service is up", status(updated_at=BEGAN)),
-    "no_traffic: no traffic, though labels came": Case(
-        "No query has come in @ … 1 router waits for queries", status(), facts(last_query_at=BEGAN)
-    ),
-    "routers_silent: routers gone for hours": Case(
-        "No router (router-1) has reported @: no query is answered",
-        status(routers=(), updated_at=BEGAN),
-        facts(routers=(router_status(heard=BEGAN),)),
-    ),
+    "no_traffic": Case("1 router waits for queries", status(), facts(last_query_at=BEGAN)),
     "routers_not_ready": Case(
         "No router is ready (router-1): they report, but answer no query",
         status(routers=(router().model_copy(update={"ready": False}),)),
     ),
-    "stuck": Case(
-        "250 queries wait and none has been answered @", status(updated_at=BEGAN, lag={"records": {"queries": 250}})
-    ),
-    "routers_silent: all routers silent": Case(
-        "No router (router-1) has reported @ … no query is answered … 12 queries wait",
-        status(routers=(router(silent=True),), lag={"records": {"queries": 12}}),
-    ),
+    "stuck": Case("none has been answered @", status(updated_at=BEGAN, lag={"records": {"queries": 250}})),
     "routers_silent: a gateway counted as a router": Case(
         "No router (router-1) has reported @: no query of the topic is answered … 12 queries wait",
         status(routers=(GATEWAY, router(silent=True)), lag={"records": {"queries": 12}}),
     ),
-    "routers_silent: only a gateway, and silent": Case(
-        "No router (gateway-1) has reported @: no query is answered",
-        status(routers=(GATEWAY.model_copy(update={"silent": True, "updated_at": BEGAN}),)),
-    ),
-    "disk_low": Case(
-        "The join's disk is nearly full: only 0.60 GB are left; once it is full, labels and traffic no longer",
-        status(),
-        facts(recalibrators=(LOW,)),
-    ),
-    "labeler_set_aside": Case(
-        "Labels of eve differ from everybody else's @: 41 are set aside; a query has cost",
-        status(details=ASIDE),
-        act="/confirm?workload=photo&action=believe&labeler=eve",
-    ),
-    "labeler_set_aside: two are": Case(
-        "Labels of eve, joe differ from everybody else's",
-        status(details={"labelers_set_aside": {"eve": {"labels": 41}, "joe": {"labels": 4}}}),
-        act="#labels",
-    ),
-    "labeler_set_aside: a name that no button bears": Case(
-        "Labels of <b>\u202e differ from everybody else's",
-        status(details={"labelers_set_aside": {"<b>\u202e": {"labels": 41}}}),
-        act="/confirm?workload=photo&action=believe&labeler=%3Cb%3E%E2%80%AE",
-    ),
+    "disk_low": Case("only 0.60 GB are left", status(), facts(recalibrators=(LOW,))),
+    "labeler_set_aside": Case("Labels of eve", status(details=ASIDE), act=f"{CONFIRM}believe&labeler=eve"),
     "well: who is set aside has long stopped": Case(
         "All is well",
         status(details=ASIDE, labels=LabelStatus(by_labeler=(LabelerStatus(labeler="eve", labels=41, last_at=BEGAN),))),
-    ),
-    "infeasible: reached a while ago": Case(
-        "No threshold has reached micro-F1 0.91",
-        status(state="infeasible", details=JUST_MISSED),
-        act="/what-moved?since=2026-03-01T11%3A30%3A00Z",
     ),
     "router_silent": Case(
         "router-2 has been silent @ … 1 other router answers",
         status(routers=(router(), router("router-2", silent=True))),
     ),
-    "outage: large model down": Case(
-        "The large model has been down @: queries that would escalate are … served the small answer … 0.913",
-        status(routers=(router(large=DOWN, small=UP),), outage=OutageStatus(large_failing=0.8)),
-        facts(outage_since=BEGAN),
-    ),
+    "outage": Case("The large model has been down @", status(routers=(router(large=DOWN),)), facts(outage_since=BEGAN)),
     "outage: small model fails": Case(
         "The small model fails on 40% of calls … the large model answers every query, for 3.00 small calls each",
         status(outage=OutageStatus(small_failing=0.4)),
     ),
-    "models_down": Case(
-        "Both models are down: queries wait until one answers", status(routers=(router(large=DOWN, small=DOWN),))
+    "outage: though it looks like drift": Case(
+        "served the small answer", status(drift=DRIFTED, outage=OutageStatus(large_failing=0.9), state="infeasible")
     ),
-    "overload": Case(
-        "The large model is overloaded, and 42 calls queue … 7.5 s or longer",
-        status(routers=(router(large=BUSY, small=UP),)),
-    ),
-    "dear: dearer than the large model": Case(
-        "Version 7 costs more than the large model alone @: by it a query costs 3.98 … against "
-        "3.00, because it escalates 99.4% … (15.0% over the latest 5,000 queries, since 01 Mar 11:00 UTC)",
-        status(frontier=curve(0.994), version=DEAR),
-        facts(may_return=True),
-    ),
+    "models_down": Case("queries wait", status(routers=(router(large=DOWN, small=DOWN),))),
+    "overload": Case("42 calls queue … 7.5 s or longer", status(routers=(router(large=BUSY, small=UP),))),
+    "dear": Case("15.0% over the latest", status(frontier=curve(0.994), version=DEAR), facts(may_return=True)),
     "large_only": Case(
-        "The large model has answered alone @: by order of ann, until 01 Mar 18:00 UTC … the "
-        "small model is asked of 10% of queries; a query has cost",
+        "by order of ann, until 01 Mar 18:00 UTC",
         status(frontier=curve(0.994), version=DEAR, large_only=ALONE),
-        act="/confirm?workload=photo&action=end_large_only",
+        act=f"{CONFIRM}end_large_only",
     ),
     "dear: large only is over": Case(
         "Version 7 costs more than the large model alone",
@@ -272,12 +185,7 @@ CASES = {
         status(frontier=curve(0.4)),
         act="#versions",
     ),
-    "infeasible": Case(
-        "No threshold has reached micro-F1 0.95 @: the best reaches 0.930 … 1.45 small calls",
-        status(
-            state="infeasible", details=MISSED, target=Target(micro_f1=0.95), frontier=curve(0.4), escalation_rate=0.4
-        ),
-    ),
+    "infeasible": Case("the best reaches 0.930", status(state="infeasible", details=MISSED, frontier=curve(0.4))),
     "bad_labels": Case(
         "Labels contradict what was known of the models since 01 Mar 09:30 UTC … some 17 of them are taken for slips",
         status(
@@ -305,15 +213,6 @@ CASES = {
             standing=TargetStanding(binds="fields.iso", fields={"iso": Interval(estimate=0.88, lower=0.86, upper=0.9)}),
         ),
     ),
-    "infeasible: fields out of reach": Case(
-        "No threshold has reached iso 0.99 since",
-        status(
-            state="infeasible",
-            details=MISSED,
-            target=Target(fields={"iso": 0.99}),
-            standing=TargetStanding(binds="fields.iso"),
-        ),
-    ),
     "infeasible: budget out of reach": Case(
         "No threshold has kept to a cost of 1.1 a query since",
         status(state="infeasible", details=MISSED, target=Target(cost=1.1), standing=TargetStanding(binds="cost")),
@@ -332,14 +231,8 @@ CASES = {
         act="#dead-letters",
     ),
     "cold_start": Case(
-        "Both models have answered every query @ … 900 labels are in … 33% more than",
-        status(
-            state="cold_start",
-            calibration_version=None,
-            frontier=None,
-            version=None,
-            cost=CostRate(sequential=4.0, paper=3.0, large_only=3.0),
-        ),
+        "900 labels are in",
+        status(state="cold_start", calibration_version=None, frontier=None, version=None),
         act="/label",
     ),
     "cold_start: no label is asked for": Case(
@@ -351,32 +244,13 @@ CASES = {
             )
         ),
     ),
-    "cold_start: nothing yet": Case(
-        "No query has come in yet", WorkloadStatus.cold_start("photo", Target(micro_f1=0.9)), facts(recalibrators=())
-    ),
-    "cold_start: nothing yet, no router": Case(
-        "No router has reported yet, and no query has come in",
-        WorkloadStatus.cold_start("photo", Target(micro_f1=0.9)),
-        facts(recalibrators=(), routers=()),
-    ),
-    "label_starvation: label starved": Case(
-        "800 effective labels are too few to move the threshold @: 100 requests wait", status(state="label_starved")
-    ),
-    "labels_one_sided": Case(
-        "Labels come from escalated queries only @: nothing shows how good kept answers are",
-        status(state="labels_one_sided", details={"silent_side": "kept"}),
-    ),
+    "label_starvation": Case("100 requests wait", status(state="label_starved")),
+    "labels_one_sided": Case("kept", status(state="labels_one_sided", details={"silent_side": "kept"})),
     "label_free": Case("No labels are asked for @: u and how often both models agree show", status(state="label_free")),
     "label_starvation: stale": Case("No requested label has come in … @", status(state="stale")),
-    "held: pinned": Case(
-        "Version 7 is held by ada @: later labels change nothing",
-        status(state="pinned", commands=held("activate")),
-        act="/confirm?workload=photo&action=unpin",
-    ),
+    "held": Case("held by ada @", status(state="pinned", commands=held("activate")), act=f"{CONFIRM}unpin"),
     "held: paused": Case(
-        "New versions are held back by ada @",
-        status(state="paused", commands=held("pause")),
-        act="/confirm?workload=photo&action=resume",
+        "New versions are held back by ada @", status(state="paused", commands=held("pause")), act=f"{CONFIRM}resume"
     ),
 }
 
@@ -412,30 +286,10 @@ def test_a_rollback_was_offered_to_a_version_made_in_doubt() -> None:
         assert "confirm" not in said.link.href
 
 
-def test_the_server_to_look_at_is_named() -> None:
-    worse = status(drift=alarmed("label_residual"), details=SMALL_WORSE)
-    assert headline(worse, facts()).act.startswith("Was small-4b at http://small:8000/v1 deployed anew?")
-    down = status(routers=(router(large=DOWN, small=UP),))
-    assert headline(down, facts()).act.startswith("Restore large-12b at http://large:8000/v1")
-
-
 def test_the_headline_quotes_what_was_paid_not_a_forecast() -> None:
     """It said that a query "costs 2.55 now" where 3.66 was paid."""
     paid = status(cost=CostRate(sequential=3.66, paper=3.0, large_only=4.0), frontier=curve(0.2))
     assert "a query has cost 3.66" in headline(paid, facts()).sentence
-
-
-def test_every_state_of_a_workload_is_in_the_table() -> None:
-    states: set[WorkloadState] = {case.status.state for case in CASES.values()}
-    assert states == set(WorkloadState.__args__)  # type: ignore[attr-defined]  # of the literal
-
-
-def test_an_outage_goes_before_the_drift_that_it_looks_like() -> None:
-    assert kind_of(drift=DRIFTED, outage=OutageStatus(large_failing=0.9), state="infeasible") == "outage"
-
-
-def test_a_few_dead_letters_are_no_headline() -> None:
-    assert kind_of(facts(letters_last_hour=4), dead_letters=LETTERS) == "well"
 
 
 def test_token_prices_are_not_called_small_calls() -> None:
