@@ -104,20 +104,6 @@ def test_each_webhook_gets_the_kinds_and_workloads_it_wants() -> None:
     assert {one.workload: said(one) for one in waiting(box)} == dict.fromkeys(("photo", "other"), ("stale", "drifted"))
 
 
-def test_what_waits_outlives_a_restart_under_its_id() -> None:
-    before, after = box_of((0.0, "active", "ok"), (1.0, "stale", "ok")), outbox()
-    after.load(before.state())
-    told(after, (70.0, "stale", "ok"))
-    assert [one.notice_id for one in waiting(after)] == [one.notice_id for one in waiting(before)]
-
-
-def test_a_change_while_the_process_was_away_is_announced() -> None:
-    before, after = box_of((0.0, "active", "ok")), outbox()
-    after.load(before.state())
-    told(after, (60.0, "infeasible", "ok"))
-    assert [said(one) for one in waiting(after)] == [("infeasible",)]
-
-
 def test_the_queue_of_a_webhook_is_bounded() -> None:
     box = outbox(most=3)
     dropped = told(box, *((61.0 * n, "stale" if n % 2 else "active", "ok") for n in range(10)))
