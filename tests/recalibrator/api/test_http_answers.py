@@ -42,20 +42,13 @@ def _document(api: Api) -> Any:
 
 
 # A stream of events ends with the service alone.
-ANSWERING, CLOSING = _document(_api()).exclude(path="/v1/stream"), _document(_api(missing=("closing",)))
+ANSWERING = _document(_api()).exclude(path="/v1/stream")
 
 
 @ANSWERING.parametrize()  # type: ignore[untyped-decorator]  # schemathesis leaves it untyped
 @settings(max_examples=EXAMPLES)
 @seed(5)
 def test_every_answer_is_documented(case: schemathesis.Case[Any]) -> None:
-    case.call_and_validate(headers=AUTHORISED, checks=CHECKED)
-
-
-@CLOSING.include(path="/v1/stream").parametrize()  # type: ignore[untyped-decorator]  # schemathesis leaves it untyped
-@settings(max_examples=EXAMPLES)
-@seed(5)
-def test_every_answer_of_a_stream_is_documented(case: schemathesis.Case[Any]) -> None:
     case.call_and_validate(headers=AUTHORISED, checks=CHECKED)
 
 

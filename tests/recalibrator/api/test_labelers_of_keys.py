@@ -7,9 +7,8 @@ from typing import Any
 
 import pytest
 
-from recalibrator.join.query_state import NOTHING_KNOWN, take_feedback
-from schemas.feedback import MAX_REVISION, FeedbackEvent
-from tests.support.api import START, Api, make_api
+from schemas.feedback import FeedbackEvent
+from tests.support.api import Api, make_api
 
 ALICE, TEAM, TOOL, READER = "alice-key-0123456", "team-key-01234567", "tool-key-01234567", "reader-key-012345"
 KEYS: dict[str, Any] = {
@@ -45,22 +44,6 @@ def _sent(api: Api) -> list[FeedbackEvent]:
 def _hook(author: int) -> dict[str, Any]:
     content = {"id": 7, "project": 2, "completed_by": author, "updated_at": "2026-01-01T00:00:01Z", "result": []}
     return {"action": "ANNOTATION_CREATED", "annotation": content, "task": {"data": {"query_id": "q"}}}
-
-
-def test_a_stranger_cannot_withdraw_a_labelers_label() -> None:
-    keys = {name: {"key": key, "scopes": ["feedback"]} for name, key in (("alice", ALICE), ("stranger", TEAM))}
-    api = make_api(api_keys=keys)
-    assert _post(api, ALICE, _event()).status_code == 202
-
-    refused = _post(api, TEAM, _event(labeler="alice", revision=MAX_REVISION, retracted=True))
-    assert _post(api, ALICE, _event(entities={"camera": "nikon"})).status_code == 202
-
-    state = NOTHING_KNOWN
-    for event in _sent(api):
-        state = take_feedback(state, event, START, {}).state
-    assert refused.status_code == 403
-    assert state.standing is not None
-    assert state.standing.entities == {"camera": "nikon"}
 
 
 def test_in_a_batch_only_the_lines_that_name_others_are_refused(api: Api) -> None:

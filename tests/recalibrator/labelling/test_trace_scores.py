@@ -24,35 +24,28 @@ def read(*scores: Score, query_id: str | None = "q-1") -> Task:
     return READER.task({"trace": ScoredTrace("0af7", query_id, scores), "now": NOW})
 
 
+LEICA = {"camera": "leica", "lens": None}
+
+
 @pytest.mark.parametrize(
-    ("said", "verdict"),
+    ("said", "verdict", "entities"),
     [
-        ({"value": "Correct"}, "right"),
-        ({"value": "incorrect"}, "wrong"),
-        ({"value": 1.0}, "right"),
-        ({"value": "false", "comment": "the lens is missing"}, "wrong"),
+        ({"value": "Correct"}, "right", None),
+        ({"value": 1.0}, "right", None),
+        ({"value": "false", "comment": "the lens is missing"}, "wrong", None),
+        # A correction.
+        ({"comment": ' {"camera": "leica", "lens": null}'}, None, LEICA),
+        ({"metadata": {"entities": LEICA}, "value": "incorrect"}, None, LEICA),
+        ({"name": "output", "comment": '{"camera": "leica", "lens": null}'}, None, LEICA),
     ],
 )
-def test_a_score_says_right_or_wrong(said: dict[str, Any], verdict: str) -> None:
+def test_a_score_says_right_or_wrong(said: dict[str, Any], verdict: str | None, entities: Any) -> None:
+    """Or, with entities, what is right."""
     (one,) = read(score(**said)).annotations
 
-    assert (one.event.verdict, one.event.entities, one.event.query_id) == (verdict, None, "q-1")
+    assert (one.event.verdict, one.event.entities, one.event.query_id) == (verdict, entities, "q-1")
     assert (one.event.labeler, one.event.source, one.key) == ("phoenix:ann", "phoenix", ("default", "s%3A1"))
     assert one.event.feedback_id == f"phoenix:default:s%3A1:{NOW.timestamp()}"
-
-
-@pytest.mark.parametrize(
-    "said",
-    [
-        {"comment": ' {"camera": "leica", "lens": null}'},
-        {"metadata": {"entities": {"camera": "leica", "lens": None}}, "value": "incorrect"},
-        {"name": "output", "comment": '{"camera": "leica", "lens": null}'},
-    ],
-)
-def test_a_score_with_entities_is_a_correction(said: dict[str, Any]) -> None:
-    (one,) = read(score(**said)).annotations
-
-    assert (one.event.entities, one.event.verdict) == ({"camera": "leica", "lens": None}, None)
 
 
 def test_other_scores_and_those_without_a_query_say_nothing() -> None:

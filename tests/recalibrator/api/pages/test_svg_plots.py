@@ -7,7 +7,7 @@ from datetime import UTC, datetime, timedelta
 import pytest
 
 from recalibrator.api.pages.panels import traffic
-from recalibrator.api.pages.svg_plots import SPAN, sparklines, throughput
+from recalibrator.api.pages.svg_plots import sparklines, throughput
 from recalibrator.api.read_model.history import History, HistoryPoint, Served
 from schemas.status import HappeningEvent
 from tests.support.workload_statuses import status
@@ -87,11 +87,6 @@ def test_before_there_are_two_points_nothing_is_drawn() -> None:
     for seen in ([], points((0, counts(5))), points((500, counts(5)), (400, counts(9)))):
         for one in sparklines(seen, 0.9, NOW):
             assert (one.between, one.drawing) == ("nothing to draw yet", "")
-
-
-@pytest.mark.parametrize("minutes", [0.0001, 1.0, SPAN.total_seconds() / 60.0])
-def test_the_past_is_drawn_over_any_span_of_time(minutes: float) -> None:
-    assert all(one.drawing for one in sparklines(points((minutes, counts(0)), (0, counts(60))), None, NOW)[1:])
 
 
 def test_traffic_is_counted_over_five_minutes() -> None:
