@@ -6,18 +6,18 @@ import asyncio
 import json
 from asyncio.subprocess import PIPE
 from collections.abc import AsyncIterator
+from datetime import UTC, datetime
 from pathlib import Path
 
 import pytest
-from confluent_kafka import OFFSET_BEGINNING, Consumer, TopicPartition
 
 from schemas import RoutedEvent
 from schemas.settings_text import load_settings
-from schemas.topics import DEAD_LETTERS, FEEDBACK, OBSERVATIONS
-from tests.support.broker import create, key_of, produce
-from tests.support.cascade_stream import START, example, typo_world
+from tests.support.broker import produce
 from tests.support.checkout import command
 from tests.support.commands import invoke, said
+from tests.support.recalibrator_events import routed
+from tests.support.recalibrator_processes import RecalibratorProcess, create_all_topics, write_recalibrator_config
 from tests.support.router_processes import RouterProcess, hashed_models, write_config
 from ucci_stream.local.kafka_node import LocalBroker
 from ucci_stream.topics.admin import create_topics
@@ -63,32 +63,17 @@ async def test_results_that_are_followed_died_of_sigterm(config: Path) -> None:
 
 async def test_label_waits_until_joined(broker: LocalBroker, topic_prefix: str, tmp_path: Path) -> None:
     """A label whose result is not there stays without an outcome: it is named, and the exit code is 1."""
-    names = [topic.name(topic_prefix) for topic in (FEEDBACK, OBSERVATIONS, DEAD_LETTERS)]
-    create(broker.bootstrap, dict.fromkeys(names, 1))
-    config = write_config(tmp_path / "ucci.toml", broker.bootstrap, topic_prefix, "http://127.0.0.1:1/v1")
-    labels = [{"query_id": name, "entities": {"camera": "x", "colour": "red"}} for name in ("joined", "early")]
+    create_all_topics(broker.bootstrap, topic_prefix)
+    config = write_recalibrator_config(tmp_path / "ucci.toml", broker.bootstrap, topic_prefix, tmp_path / "state")
+    labels = [{"query_id": name, "entities": {"camera": "x", "colour": "red"}} for name in ("q-0", "early")]
     (tmp_path / "gold.jsonl").write_text("\n".join(map(json.dumps, labels)), encoding="utf-8")
-    joining = asyncio.create_task(asyncio.to_thread(_join_the_first, broker.bootstrap, topic_prefix))
-    done = await invoke("label", tmp_path / "gold.jsonl", "--config", config, "--wait", "--json", "--timeout", "5")
-    await joining
+    result = routed(0, routed_at=datetime.now(UTC))
+    produce(broker.bootstrap, f"{topic_prefix}.results", [(result.query_id, result.to_json())])
+    with RecalibratorProcess(config, "join-0", tmp_path / "log", stages=("join",), forked=True) as join:
+        await join.until_logged("assigned")
+        done = await invoke("label", tmp_path / "gold.jsonl", "--config", config, "--wait", "--json", "--timeout", "9")
     assert done.exit_code == 1
     found = json.loads(done.stdout)
     assert (found["outcomes"], found["waiting"]) == ({"joined": 1}, ["early"])
     assert "colour: is a field of no configured workload, ignored on 2 lines" in done.stderr
     assert "1 without an outcome in time, early among them" in done.stderr
-
-
-def _join_the_first(bootstrap: str, prefix: str) -> None:
-    """Act as the join: an example for the first label that comes."""
-    # Without a group to join first: the command waits for five seconds only, since one label never gets an outcome.
-    consumer = Consumer({"bootstrap.servers": bootstrap, "group.id": f"{prefix}-joining", "enable.auto.commit": False})
-    consumer.assign([TopicPartition(FEEDBACK.name(prefix), 0, OFFSET_BEGINNING)])
-    try:
-        while (message := consumer.poll(1.0)) is None or message.error() is not None:
-            pass
-        assert key_of(message) == "joined"
-        joined = example(typo_world(1, 1).draw(0), "joined", "photo", START)[1]
-        joined = joined.model_copy(update={"label_requested": True})
-        produce(bootstrap, OBSERVATIONS.name(prefix), [("photo", joined.to_json())])
-    finally:
-        consumer.close()
