@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import json
-import signal
 import subprocess
 from collections import Counter
 from collections.abc import Callable, Iterator
@@ -119,19 +118,16 @@ api_keys = {{ studio = {{ key = "{HOOK_KEY}", scopes = ["relay"] }}, tool = {{ k
     made = Site(broker.bootstrap, prefix, config, port, server, process, server.account.token)
     yield made
     process.close()
-    for project in _projects(made):
-        Annotator(server.url, server.account.token)._call("DELETE", f"/api/projects/{project}/")
+    for project in made.annotator._call("GET", "/api/projects/?page_size=100")["results"]:
+        made.annotator._call("DELETE", f"/api/projects/{project['id']}/")
 
 
-def _projects(site: Site) -> list[int]:
-    return [one["id"] for one in site.annotator._call("GET", "/api/projects/?page_size=100")["results"]]
-
-
-async def test_sync_fetches_fifty_missed_annotations_exactly_once(site: Site) -> None:
-    """Fifty annotations made while nobody listened all come with sync and none twice; tasks show what was served."""
+async def test_hook_or_sync_brings_each_word_exactly_once(site: Site) -> None:
+    """Annotations, corrections, skips and deletions: those that are heard, and those made while nobody listened."""
     project = site.setup()
     assert site.setup() == project
     assert len(site.annotator.webhooks(project)) == 1
+    site.token = site.annotator.personal_token()
     await asyncio.to_thread(site.route, 60)
     site.recalibrator.start()
     await site.queue(lambda document: document["open"] == 60)
@@ -141,96 +137,67 @@ async def test_sync_fetches_fifty_missed_annotations_exactly_once(site: Site) ->
     assert {one["from_name"]: one["value"]["text"] for one in served["result"]} == {
         field: [value] for field, value in routed(int(shown["data"]["query_id"][2:])).entities.items()
     }
-    tasks = sorted(site.annotator.tasks(project).items())
-    for query_id, task in tasks[:5]:
-        site.annotator.annotate(task["id"], entities(query_id))
-    seen = await site.until_sent(5)
-
-    site.recalibrator.terminate()
-    assert await site.recalibrator.exit_code() == 0
-    for query_id, task in tasks[5:55]:
-        site.annotator.annotate(task["id"], entities(query_id))
-    assert await asyncio.to_thread(site.sent) == seen
-
-    # One round after another, and one more process of them beside it, as an operator who is in a hurry.
-    assert (await site.sync())["new"] == 50
-    assert (await site.sync())["new"] == 0
-    sent = await asyncio.to_thread(site.sent)
-    assert Counter(event.query_id for event in sent) == {query_id: 1 for query_id, _ in tasks[:55]}
-    assert all(event.entities == entities(event.query_id) for event in sent)
-
-    site.recalibrator.start()
-    left = await site.queue(lambda document: document["open"] == 5)
-    assert {one["query_id"] for one in left["requests"]} == {query_id for query_id, _ in tasks[55:]}
-    again = await site.sync()
-    assert (again["pushed"], again["new"], again["waiting"]) == (0, 0, 5)
-
-
-async def test_hook_or_sync_brings_corrections_skips_and_deletions(site: Site) -> None:
-    project = site.setup()
-    site.token = site.annotator.personal_token()
-    await asyncio.to_thread(site.route, 5)
-    site.recalibrator.start()
-    await site.queue(lambda document: document["open"] == 5)
-    assert (await site.sync())["pushed"] == 5
     tasks = site.annotator.tasks(project)
-    numbers = {query: site.annotator.annotate(task["id"], entities(query, wrong=True)) for query, task in tasks.items()}
-    await site.until_sent(5)
 
     # Heard: a correction, and a deletion that this process knows the query of.
+    first = [f"q-{number}" for number in range(5)]
+    numbers = {query: site.annotator.annotate(tasks[query]["id"], entities(query, wrong=True)) for query in first}
+    await site.until_sent(5)
     site.annotator.correct(numbers["q-0"], entities("q-0"))
     site.annotator.delete(numbers["q-1"])
-    sent = await site.until_sent(7)
-    assert {(event.query_id, event.retracted) for event in sent[5:]} == {("q-0", False), ("q-1", True)}
-    await site.queue(lambda document: [one["query_id"] for one in document["requests"]] == ["q-1"])
+    heard = await site.until_sent(7)
+    assert {(event.query_id, event.retracted) for event in heard[5:]} == {("q-0", False), ("q-1", True)}
 
-    # Not seen: another correction, deletions, and a skip.
+    # Not seen: another correction, deletions, a skip, and fifty annotations.
     site.recalibrator.terminate()
     assert await site.recalibrator.exit_code() == 0
     site.annotator.correct(numbers["q-2"], entities("q-2"))
     site.annotator.delete(numbers["q-3"])
     site.annotator.delete(numbers["q-4"])
     site.annotator.skip(tasks["q-4"]["id"])
+    missed = [f"q-{number}" for number in range(5, 55)]
+    for query in missed:
+        site.annotator.annotate(tasks[query]["id"], entities(query))
+    assert await asyncio.to_thread(site.sent) == heard
     done = await site.sync()
-    assert [done[key] for key in ("new", "revised", "skipped", "retracted")] == [0, 1, 1, 1]
+    assert [done[key] for key in ("new", "revised", "skipped", "retracted")] == [50, 1, 1, 1]
+    sent = await asyncio.to_thread(site.sent)
+    assert Counter(event.query_id for event in sent if event.query_id in missed) == dict.fromkeys(missed, 1)
+    assert all(event.entities == entities(event.query_id) for event in sent if event.query_id in missed)
+
     site.recalibrator.start()
-    await site.queue(lambda document: {one["query_id"] for one in document["requests"]} == {"q-1", "q-3"})
+    left = {"q-1", "q-3", *(f"q-{number}" for number in range(55, 60))}
+    await site.queue(lambda document: {one["query_id"] for one in document["requests"]} == left)
     quiet = await site.sync()
     assert not any(quiet[key] for key in ("pushed", "removed", "new", "revised", "skipped", "retracted", "faults"))
 
 
-async def test_rounds_repeat_until_sigterm_and_remove_closed_tasks(site: Site) -> None:
+async def test_rounds_repeat_and_remove_closed_tasks(site: Site) -> None:
     project = site.setup()
     await asyncio.to_thread(site.route, 3)
     site.recalibrator.start()
     await site.queue(lambda document: document["open"] == 3)
     argv = command("label-studio", "sync", "--every", "1", "--grace", "0", *site.options)
     environment = plain_environment(site.environment)
-    running = await asyncio.to_thread(
-        subprocess.Popen, argv, stdout=subprocess.PIPE, text=True, env=environment, cwd=ROOT
-    )
+    running = await asyncio.create_subprocess_exec(*argv, stdout=subprocess.PIPE, env=environment, cwd=ROOT)
     output = running.stdout
     assert output is not None
 
-    async def said() -> dict[str, Any]:
-        return dict(json.loads(await asyncio.to_thread(output.readline)))
+    async def until(key: str, value: int) -> None:
+        while json.loads(await output.readline())[key] != value:
+            continue
 
     try:
         async with asyncio.timeout(DEADLINE_S):
-            assert (await said())["pushed"] == 3
+            await until("pushed", 3)
             for _ in range(3):
                 # The first listing is whole, those after it are of what has changed.
-                assert (await said())["waiting"] == 3
+                await until("waiting", 3)
             await asyncio.to_thread(site.label, range(1))
-            while not (await said())["removed"]:
-                continue
+            await until("removed", 1)
             site.annotator.annotate(site.annotator.tasks(project)["q-1"]["id"], entities("q-1"))
-            while (await said())["waiting"] != 1:
-                continue
+            await until("waiting", 1)
         assert set(site.annotator.tasks(project)) == {"q-1", "q-2"}
-        running.send_signal(signal.SIGTERM)
-        assert await asyncio.to_thread(running.wait, 20.0) == 0
     finally:
         running.kill()
-        running.wait()
-        output.close()
+        await running.wait()

@@ -51,7 +51,6 @@ class Answer:
 
     panel: str
     legend: str
-    query: str
     series: list[tuple[Mapping[str, str], float]]
 
 
@@ -108,33 +107,30 @@ def demo(directory: Path) -> Iterator[Demo]:
             process.kill()
 
 
+@dataclass(frozen=True, slots=True)
 class Prometheus:
     """A running Prometheus, by its API."""
 
-    def __init__(self, address: str) -> None:
-        self._address = address
+    address: str
 
     def ask(self, path: str, **parameters: str) -> Any:
         """Return the ``data`` of an answer."""
-        url = f"{self._address}/api/v1/{path}?{urllib.parse.urlencode(parameters)}"
+        url = f"{self.address}/api/v1/{path}?{urllib.parse.urlencode(parameters)}"
         with urllib.request.urlopen(url, timeout=10.0) as answer:
             document = json.load(answer)
         assert document["status"] == "success", document
         return document["data"]
 
-    def value(self, query: str) -> list[tuple[Mapping[str, str], float]]:
-        """Return the series of a query, each with its value now."""
-        query = query.replace("$__rate_interval", RATE_INTERVAL).replace("$workload", ".*")
-        return [(one["metric"], float(one["value"][1])) for one in self.ask("query", query=query)["result"]]
-
     def panels(self) -> list[Answer]:
-        """Return what every query of every panel gives."""
-        return [
-            Answer(panel.title, legend, query, self.value(query))
-            for row in ROWS.values()
-            for panel in row
-            for legend, query in panel.queries.items()
-        ]
+        """Return what every query of every panel gives now."""
+        answers = []
+        for panel in (panel for row in ROWS.values() for panel in row):
+            for legend, query in panel.queries.items():
+                asked = query.replace("$__rate_interval", RATE_INTERVAL).replace("$workload", ".*")
+                found = self.ask("query", query=asked)["result"]
+                series = [(one["metric"], float(one["value"][1])) for one in found]
+                answers.append(Answer(panel.title, legend, series))
+        return answers
 
     def await_targets(self, count: int) -> None:
         """Wait until so many targets are up."""

@@ -6,7 +6,6 @@ server with real controllers, its node runs each pod's command as a process, and
 
 from __future__ import annotations
 
-import argparse
 import asyncio
 import base64
 import json
@@ -18,7 +17,7 @@ import textwrap
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import get_args
+from typing import cast, get_args
 
 import pytest
 
@@ -31,7 +30,7 @@ from tests.support.broker import read_all, running_broker
 from tests.support.router_processes import hashed_models
 from tests.support.routers import value_of
 from tests.support.secured_broker import SecuredBroker, User
-from ucci_stream.topics.access import Grant, Resource
+from ucci_stream.topics.access import Grant, Operation, Resource
 
 pytestmark = [pytest.mark.ops_tools, pytest.mark.timeout(3_600)]
 
@@ -129,21 +128,18 @@ def newcomer(folder: Path, running: Cluster, secured: SecuredBroker, models: str
 
 def grant_what_was_asked(asked: Path, secured: SecuredBroker) -> None:
     """Give the rights for which Kafka's tool was called."""
-    parser = argparse.ArgumentParser(allow_abbrev=False)
-    parser.add_argument("--add", action="store_true", required=True)
-    parser.add_argument("--resource-pattern-type", choices=("literal", "prefixed"), required=True)
-    for name in ("bootstrap-server", "command-config", "allow-principal"):
-        parser.add_argument(f"--{name}", required=True)
-    parser.add_argument("--operation", action="append", required=True)
-    resource = parser.add_mutually_exclusive_group(required=True)
-    for kind in get_args(Resource):
-        resource.add_argument(f"--{kind}", dest=kind)
     for line in asked.read_text(encoding="utf-8").splitlines():
-        given = parser.parse_args(shlex.split(line))
-        ((kind, name),) = ((kind, vars(given)[kind]) for kind in get_args(Resource) if vars(given)[kind])
-        user = User(given.allow_principal.removeprefix("User:"), "")
-        is_prefix = given.resource_pattern_type == "prefixed"
-        secured.allow(user, [Grant(kind, name, is_prefix, operation) for operation in given.operation])
+        words = shlex.split(line)
+        words.remove("--add")
+        given = [(name.removeprefix("--"), value) for name, value in zip(words[::2], words[1::2], strict=True)]
+        options = dict(given)
+        ((kind, name),) = ((kind, options.pop(kind)) for kind in get_args(Resource) if kind in options)
+        others = ["allow-principal", "bootstrap-server", "command-config", "operation", "resource-pattern-type"]
+        assert sorted(options) == others
+        user = User(options["allow-principal"].removeprefix("User:"), "")
+        is_prefix = {"literal": False, "prefixed": True}[options["resource-pattern-type"]]
+        operations = [cast(Operation, value) for option, value in given if option == "operation"]
+        secured.allow(user, [Grant(kind, name, is_prefix, operation) for operation in operations])
 
 
 def answered(secured: SecuredBroker) -> list[str]:
