@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from schemas.draws import drawn_as, mark_of, uniform
+from schemas.draws import drawn_as, mark_of
 from schemas.labelled import LabelledExample
 from schemas.routed import LabelRequest
 from schemas.status import WorkloadStatus
@@ -53,21 +53,6 @@ def test_where_a_label_ended_is_said_with_its_reason(traces: Traces, verdict: st
     assert (counted, because in why) == (verdict, True)
 
 
-def test_the_version_that_decided_decides_the_same_again() -> None:
-    """Version, threshold and draw together give the decision: nothing else went into it."""
-    version = sealed_version(version=4)
-    for uncertainty, elsewhere in ((0.1, 0.05), (0.9, 0.95)):
-        decision = version.decide(uncertainty, ASKED.query_id)
-        result = ASKED.model_copy(update={"decision": decision})
-        found = explanation(ASKED.query_id, Traces(results=[result], version=version), SIGNAL)
-        decided = found["decision"]
-        assert (decided["repeatable"], decided["uncertainty_threshold"]) == (True, version.uncertainty_threshold)
-        assert found["draws"]["number"] == uniform(ASKED.query_id, "photo")
-        other = sealed_version(version=4, uncertainty_threshold=elsewhere, exploration_probability=0.0)
-        found = explanation(ASKED.query_id, Traces(results=[result], version=other), SIGNAL)
-        assert found["decision"]["repeatable"] is False
-
-
 @pytest.mark.parametrize(("drew", "has"), [(b"one", b"another"), (b"one", None), (None, b"one"), (b"one", b"one")])
 def test_a_draw_by_another_key_is_not_called_repeatable(drew: bytes | None, has: bytes | None) -> None:
     version = sealed_version(version=4)
@@ -76,6 +61,9 @@ def test_a_draw_by_another_key_is_not_called_repeatable(drew: bytes | None, has:
     found = explanation(ASKED.query_id, Traces(results=[result], version=version), SIGNAL, key=has)
     said = dict(lines(found))
     assert found["decision"]["repeatable"] is (True if drew == has else None)
+    other = sealed_version(version=4, uncertainty_threshold=0.05, exploration_probability=0.0)
+    decided = explanation(ASKED.query_id, Traces(results=[result], version=other), SIGNAL, key=drew)["decision"]
+    assert decided["repeatable"] is False, "version, threshold and draw together give the decision"
     refused = ("not repeatable" in said["version"], "router.draw_key" in said["draws"])
     assert refused == (drew != has, drew != has)
 
