@@ -5,14 +5,13 @@ Example: python -m tests.faults.late_delivery --schedules 40 --seed 7 --stage ro
 
 from __future__ import annotations
 
-import json
 import sys
 import tempfile
 import time
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 from random import Random
@@ -27,7 +26,7 @@ from tests.faults.evidence import Evidence
 from tests.faults.fault_points import Stage
 from tests.faults.late_schedules import STRUCK, Played, Player, Schedule, drawn
 from tests.support.broker import committed_reader
-from tests.support.proxied_broker import Proxied, proxied_broker, proxied_cluster
+from tests.support.proxied_broker import Proxied, proxied_broker
 
 #: The processes whose work leads to what a stage writes; the last is the one that is struck.
 NAMES: Mapping[Stage, tuple[str, ...]] = {
@@ -191,21 +190,15 @@ def run(
 def table(outcomes: Iterable[Outcome]) -> str:
     """Return as text what the schedules of each kind cost: how many did harm, and how many promises were broken."""
     found: dict[str, Counter[str]] = defaultdict(Counter)
-    answers: dict[str, Counter[str]] = defaultdict(Counter)
     for outcome in outcomes:
-        is_struck = outcome.played.reached == STRUCK
-        counts = {"drawn": 1, "struck": int(is_struck), "stuck": int(outcome.is_stuck)}
-        counts |= {"harmed": int(bool(outcome.findings)), **{harm: outcome.count(harm) for harm in HARMS}}
-        counts["other"] = sum(finding.harm not in HARMS for finding in outcome.findings)
+        seen = ["drawn", *(one.harm if one.harm in HARMS else "otherwise wrong" for one in outcome.findings)]
+        seen += ["struck", f"answered {outcome.played.error}"] if outcome.played.reached == STRUCK else []
+        seen += ["stuck"] if outcome.is_stuck else []
+        seen += ["harmed"] if outcome.findings else []
         for kind in (outcome.schedule.kind, "all"):
-            found[kind].update(counts)
-            answers[kind].update([str(outcome.played.error)] if is_struck else [])
-    heads = ["drawn", "struck", "stuck", "harmed", *HARMS, "other"]
-    shown = [("kind", heads, "answers to the late request")]
-    for kind in (*sorted(found.keys() - {"all"}), "all"):
-        said = " ".join(f"{error}:{count}" for error, count in sorted(answers[kind].items()))
-        shown.append((kind, [str(found[kind][head]) for head in heads], said))
-    return "".join(f"{kind:48}{''.join(f'{cell:>8}' for cell in cells)}  {said}\n" for kind, cells, said in shown)
+            found[kind].update(seen)
+    told = {kind: ", ".join(f"{count} {what}" for what, count in counts.items()) for kind, counts in found.items()}
+    return "".join(f"{kind}: {told[kind]}\n" for kind in sorted(told))
 
 
 app = typer.Typer(add_completion=False, pretty_exceptions_enable=False)
@@ -215,18 +208,15 @@ app = typer.Typer(add_completion=False, pretty_exceptions_enable=False)
 def late_delivery(
     schedules: Annotated[int, typer.Option(min=1, help="How many to draw.")] = 60,
     seed: Annotated[int, typer.Option(help="The same seed draws the same schedules.")] = 7,
-    brokers: Annotated[int, typer.Option(help="1 or 3.")] = 1,
     stage: Annotated[Literal["router", "join", "fit"], typer.Option(help="Whose requests are late.")] = "router",
-    control: Annotated[bool, typer.Option("--control", help="The same faults, but the late request is lost.")] = False,
     off: Annotated[list[str] | None, typer.Option(help="A mechanism to switch off; may be repeated.")] = None,
-    json_file: Annotated[Path | None, typer.Option("--json", help="Write the outcomes to this file.")] = None,
 ) -> None:
     """Let transactional requests arrive late, by drawn schedules, and report what was lost or doubled.
 
     Exit code 1 where anything was, or where a process did not go on.
     """
     draw = Random(seed)
-    chosen = [drawn(draw, is_late=not control) for _ in range(schedules)]
+    chosen = [drawn(draw) for _ in range(schedules)]
     directory, began_s = Path(tempfile.mkdtemp(prefix="ucci-late-")), time.monotonic()
     sys.stderr.write(f"logs and data: {directory}\n")
     done: list[Outcome] = []
@@ -238,25 +228,11 @@ def late_delivery(
         said = "STUCK" if outcome.is_stuck else f"{played.reached}, answered {played.error}"
         sys.stderr.write(f"{len(done)}/{schedules} {outcome.schedule}: {said}: {harm} ({took_s:.1f} s)\n")
 
-    with (proxied_cluster if brokers > 1 else proxied_broker)(directory / "kafka") as proxied:
+    with proxied_broker(directory / "kafka") as proxied:
         run(proxied, directory, chosen, seed, stage, off=tuple(off or ()), on_outcome=report)
     minutes = (time.monotonic() - began_s) / 60.0
-    sys.stdout.write(f"{table(done)}{minutes:.1f} minutes, {stage}, {brokers} broker(s), seed {seed}\n")
-    if json_file is not None:
-        json_file.write_text(json.dumps([_told(outcome) for outcome in done], indent=1) + "\n", encoding="utf-8")
+    sys.stdout.write(f"{table(done)}{minutes:.1f} minutes, {stage}, seed {seed}\n")
     raise typer.Exit(1 if any(outcome.findings or outcome.is_stuck for outcome in done) else 0)
-
-
-def _told(outcome: Outcome) -> dict[str, object]:
-    return {
-        "schedule": asdict(outcome.schedule),
-        "kind": outcome.schedule.kind,
-        "reached": outcome.played.reached,
-        "answered": outcome.played.error,
-        "stuck": outcome.is_stuck,
-        "seconds": round(outcome.seconds, 2),
-        "findings": [finding._asdict() for finding in outcome.findings],
-    }
 
 
 if __name__ == "__main__":

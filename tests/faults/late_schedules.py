@@ -23,6 +23,7 @@ from tests.support.kafka_wire import (
     ADD_OFFSETS,
     ADD_PARTITIONS,
     END_TXN,
+    HEARTBEAT,
     INIT_PRODUCER_ID,
     PRODUCE,
     TXN_OFFSET_COMMIT,
@@ -58,13 +59,11 @@ class Schedule:
     #: What befalls the process: nothing; SIGKILL, so that the held request never arrives; SIGKILL once B is committed,
     #: before the next begins; or a held request so late that the process gives its producer up.
     then: Then = "nothing"
-    #: Whether the late request arrives at all; a control has the same faults without it.
-    is_late: bool = True
 
     @property
     def kind(self) -> str:
         late = f"late {'commit' if self.commits else 'abort'}" if self.late == END_TXN else f"late {self.late}"
-        return (late if self.is_late else late.replace("late", "lost")) + f", then {self.then}"
+        return f"{late}, then {self.then}"
 
     def __str__(self) -> str:
         order = " with the records first" if self.inverted else ""
@@ -83,7 +82,7 @@ LATE_ABORT_AFTER_OFFSETS = Schedule(
 LATE_OFFSETS = Schedule(TXN_OFFSET_COMMIT, END_TXN, then="kill after commit")
 
 
-def drawn(draw: Random, *, is_late: bool = True) -> Schedule:
+def drawn(draw: Random) -> Schedule:
     """Return a schedule; most have a late EndTxn."""
     kinds = (END_TXN, ADD_OFFSETS, TXN_OFFSET_COMMIT, ADD_PARTITIONS, PRODUCE, INIT_PRODUCER_ID)
     (late,) = draw.choices(kinds, (20, 2, 4, 2, 2, 1))
@@ -96,7 +95,6 @@ def drawn(draw: Random, *, is_late: bool = True) -> Schedule:
         answer=draw.random() < 0.3,
         inverted=draw.random() < 0.35,
         then=then,
-        is_late=is_late,
     )
 
 
@@ -158,12 +156,9 @@ class Player:
         missing = self._missing(traps)
         if missing:
             return Played(missing)
-        if not schedule.is_late:
-            traps.late.drop()
-        else:
-            traps.late.release()
-            if not traps.late.answered.wait(_ANSWER_S):
-                return Played("the late request was not answered")
+        traps.late.release()
+        if not traps.late.answered.wait(_ANSWER_S):
+            return Played("the late request was not answered")
         self._end(schedule.then, traps.stop)
         return Played(STRUCK, traps.late.error)
 
@@ -223,7 +218,7 @@ class Player:
     def _have_it_abort(self) -> None:
         """Let the member's session end before its offsets arrive, so that the group refuses them."""
         offsets = self._lay(TXN_OFFSET_COMMIT)
-        beats = Hold("Heartbeat", self._name, most=_ALL, after=offsets.taken)
+        beats = Hold(HEARTBEAT, self._name, most=_ALL, after=offsets.taken)
         self._proxy.lay(beats)
         if offsets.taken.wait(REACH_S):
             # A transaction that follows with thousands of records would go another way than others do.

@@ -8,7 +8,6 @@ still do this. `python -m tests.faults.late_delivery` draws hundreds of such sch
 from __future__ import annotations
 
 from collections.abc import Iterator
-from contextlib import contextmanager
 
 import pytest
 
@@ -25,8 +24,6 @@ SEED = 20260501
 #: router that was slow may have begun an epoch anew by itself, and the broker then refuses what comes late.
 ATTEMPTS = 12
 
-Off = tuple[str, ...]
-
 
 @pytest.fixture(scope="module")
 def proxied(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Proxied]:
@@ -39,12 +36,6 @@ def proxied(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Proxied]:
 def router(proxied: Proxied, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Scene]:
     """A router that works under steady traffic; what befell it before is over."""
     with scene(proxied, tmp_path_factory.mktemp("router"), SEED, "router") as made:
-        yield made
-
-
-@contextmanager
-def stage(proxied: Proxied, factory: pytest.TempPathFactory, struck: Stage, off: Off = ()) -> Iterator[Scene]:
-    with scene(proxied, factory.mktemp(struck), SEED, struck, off) as made:
         yield made
 
 
@@ -81,7 +72,7 @@ def test_a_late_commit_costs_no_label_and_no_version(
     proxied: Proxied, tmp_path_factory: pytest.TempPathFactory, struck: Stage
 ) -> None:
     """The join's examples and summaries; a version that was published twice has two numbers."""
-    with stage(proxied, tmp_path_factory, struck) as made:
+    with scene(proxied, tmp_path_factory.mktemp(struck), SEED, struck) as made:
         assert harm(made, late.LATE_COMMIT_BEFORE_RECORDS) == []
         assert harm(made, late.LATE_COMMIT_AFTER_RECORDS) == []
 
@@ -90,6 +81,6 @@ def test_without_raised_epochs_results_are_lost_and_doubled(
     proxied: Proxied, tmp_path_factory: pytest.TempPathFactory
 ) -> None:
     """The negative control: the schedules find what they are there to find."""
-    with stage(proxied, tmp_path_factory, "router", ("raised epoch",)) as router:
+    with scene(proxied, tmp_path_factory.mktemp("off"), SEED, "router", ("raised epoch",)) as router:
         for schedule, kind in ((late.LATE_COMMIT_BEFORE_RECORDS, "lost"), (late.LATE_COMMIT_AFTER_RECORDS, "doubled")):
             assert any(one.startswith(kind) for _ in range(ATTEMPTS) for one in harm(router, schedule))

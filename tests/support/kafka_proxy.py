@@ -14,10 +14,9 @@ import asyncio
 import struct
 import time
 from asyncio import StreamReader, StreamWriter
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass, field
-from functools import partial
 from threading import Condition, Event, Thread
 from typing import NamedTuple, Self
 
@@ -51,13 +50,9 @@ class Hold:
     #: It has come.
     taken: Event = field(default_factory=Event)
 
-    #: It was passed on.
-    passed: Event = field(default_factory=Event)
-
     #: The broker has answered the request that was held.
     answered: Event = field(default_factory=Event)
 
-    request: Request | None = None
     #: What the broker answered.
     error: int | None = None
 
@@ -89,8 +84,7 @@ class Hold:
             and (self.where is None or self.where(request))
         )
 
-    def take(self, request: Request) -> None:
-        self.request = request
+    def take(self) -> None:
         self._count += 1
         self.taken.set()
 
@@ -109,16 +103,14 @@ class Passage(NamedTuple):
 
 
 class KafkaProxy:
-    """A listener for each broker, in an event loop of their own; a context manager, and safe in any thread.
+    """A listener with an event loop of its own before the broker's; a context manager, and safe in any thread."""
 
-    ``routes``: the broker's port behind each port of the proxy.
-    """
-
-    def __init__(self, routes: Mapping[int, int]) -> None:
-        self._routes = dict(routes)
+    def __init__(self, port: int, behind: int) -> None:
+        self._port = port
+        self._behind = behind
         self._loop = asyncio.new_event_loop()
         self._thread = Thread(target=self._loop.run_forever, name="kafka-proxy", daemon=True)
-        self._servers: list[asyncio.Server] = []
+        self._server: asyncio.Server | None = None
         self._holds: tuple[Hold, ...] = ()
         self._connections = 0
         self._changed = Condition()
@@ -181,7 +173,7 @@ class KafkaProxy:
         """Return the hold that waits for this, which has now come."""
         for hold in self._holds:
             if hold.fits(request, answer=answer):
-                hold.take(request)
+                hold.take()
                 return hold
         return None
 
@@ -207,14 +199,13 @@ class KafkaProxy:
             self._changed.notify_all()
 
     async def _listen(self) -> None:
-        for ours, theirs in self._routes.items():
-            self._servers.append(await asyncio.start_server(partial(self._serve, theirs), HOST, ours))
+        self._server = await asyncio.start_server(self._serve, HOST, self._port)
 
-    async def _serve(self, port: int, reader: StreamReader, writer: StreamWriter) -> None:
+    async def _serve(self, reader: StreamReader, writer: StreamWriter) -> None:
         self._connections += 1
         number = self._connections
         try:
-            server = await asyncio.open_connection(HOST, port)
+            server = await asyncio.open_connection(HOST, self._behind)
         except OSError:
             writer.transport.abort()
             return
@@ -222,8 +213,8 @@ class KafkaProxy:
             await _Connection(self, number, (reader, writer), server).run()
 
     async def _end(self) -> None:
-        for server in self._servers:
-            server.close()
+        assert self._server is not None
+        self._server.close()
         others = [task for task in asyncio.all_tasks() if task is not asyncio.current_task()]
         for task in others:
             task.cancel()
@@ -276,8 +267,6 @@ class _Connection:
             self._asked[request.correlation_id] = (request, hold)
             self._proxy.note(request)
             await _send(self._to_server, frame)
-            if hold is not None:
-                hold.passed.set()
 
     async def _last_answers(self) -> None:
         while self._held:
@@ -297,18 +286,11 @@ class _Connection:
                     self._held -= 1
                     self._answered.set()
                 hold = self._proxy.claim(request, answer=True)
-                if hold is not None:
-                    hold.error = error
-                    hold.answered.set()
-                    if hold.breaks:
-                        self._to_client.transport.abort()
-                    if not await hold.pass_by():
-                        break
+                if hold is not None and not await hold.pass_by():
+                    break
                 if not self._to_client.is_closing():
                     with suppress(*_GONE):
                         await _send(self._to_client, frame)
-                if hold is not None:
-                    hold.passed.set()
         self._to_client.transport.abort()
 
 

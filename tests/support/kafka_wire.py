@@ -10,6 +10,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 
 PRODUCE = "Produce"
+HEARTBEAT = "Heartbeat"
 INIT_PRODUCER_ID = "InitProducerId"
 ADD_PARTITIONS = "AddPartitionsToTxn"
 ADD_OFFSETS = "AddOffsetsToTxn"
@@ -18,17 +19,7 @@ TXN_OFFSET_COMMIT = "TxnOffsetCommit"
 
 KINDS = {
     0: PRODUCE,
-    1: "Fetch",
-    2: "ListOffsets",
-    3: "Metadata",
-    8: "OffsetCommit",
-    9: "OffsetFetch",
-    10: "FindCoordinator",
-    11: "JoinGroup",
-    12: "Heartbeat",
-    13: "LeaveGroup",
-    14: "SyncGroup",
-    18: "ApiVersions",
+    12: HEARTBEAT,
     22: INIT_PRODUCER_ID,
     24: ADD_PARTITIONS,
     25: ADD_OFFSETS,
@@ -67,17 +58,15 @@ def read_request(frame: bytes, connection: int) -> Request:
     key, version, correlation_id = struct.unpack_from(">hhi", frame)
     kind = KINDS.get(key, str(key))
     is_flexible = version >= _FLEXIBLE_FROM.get(kind, 1 << 15)
-    at = _Bytes(frame, 8)
-    client_id = at.text()
+    client_id = _Bytes(frame, 8, is_flexible=False).text()
     head = (kind, version, correlation_id, client_id, connection)
     if kind not in TRANSACTIONAL:
         return Request(*head)
-    if is_flexible:
-        at.tags()
-    text = at.compact_text if is_flexible else at.text
-    transactional_id, producer, committed = text(), None, None
+    at = _Bytes(frame, 8 + 2 + len(client_id.encode()), is_flexible=is_flexible)
+    at.tags()
+    transactional_id, producer, committed = at.text(), None, None
     if kind == TXN_OFFSET_COMMIT:
-        text()
+        at.text()
     if kind in {ADD_PARTITIONS, ADD_OFFSETS, END_TXN, TXN_OFFSET_COMMIT}:
         producer = (at.number("q"), at.number("h"))
     if kind == END_TXN:
@@ -92,55 +81,51 @@ def correlation_id_of(frame: bytes) -> int:
 
 def read_error(frame: bytes, request: Request) -> int:
     """Return the error of the answer to a transactional request, the first that is not 0 of several."""
-    at = _Bytes(frame, 4)
-    if request.is_flexible:
-        at.tags()
+    at = _Bytes(frame, 4, is_flexible=request.is_flexible)
+    at.tags()
     if request.kind in {ADD_OFFSETS, END_TXN, INIT_PRODUCER_ID}:
         at.number("i")
         return at.number("h")
     if request.kind == PRODUCE:
-        return _first_error(at, request, lambda: _produced(at, request))
+        return _first_error(at, lambda: _produced(at, request.version))
     at.number("i")
-    return _first_error(at, request, lambda: at.number("h"))
+    return _first_error(at, lambda: at.number("h"))
 
 
-def _first_error(at: _Bytes, request: Request, rest: Callable[[], int]) -> int:
+def _first_error(at: _Bytes, rest: Callable[[], int]) -> int:
     """Read topics of partitions, each with its number and ``rest``."""
     found: list[int] = []
-    for _ in range(at.count(compact=request.is_flexible)):
-        (at.compact_text if request.is_flexible else at.text)()
-        for _ in range(at.count(compact=request.is_flexible)):
+    for _ in range(at.count()):
+        at.text()
+        for _ in range(at.count()):
             at.number("i")
             found.append(rest())
-            if request.is_flexible:
-                at.tags()
-        if request.is_flexible:
             at.tags()
+        at.tags()
     return next((error for error in found if error), 0)
 
 
-def _produced(at: _Bytes, request: Request) -> int:
+def _produced(at: _Bytes, version: int) -> int:
     """Read the rest of a partition's answer, from version 8 on with what was wrong with single records."""
     error = at.number("h")
     for code in ("q", "q", "q"):
         at.number(code)
-    if request.version >= 8:
-        text = at.compact_text if request.is_flexible else at.text
-        for _ in range(at.count(compact=request.is_flexible)):
+    if version >= 8:
+        for _ in range(at.count()):
             at.number("i")
-            text()
-            if request.is_flexible:
-                at.tags()
-        text()
+            at.text()
+            at.tags()
+        at.text()
     return error
 
 
 class _Bytes:
-    """A cursor over Kafka's primitive types."""
+    """A cursor over Kafka's primitive types; flexible versions have compact lengths and tagged fields."""
 
-    def __init__(self, data: bytes, at: int) -> None:
+    def __init__(self, data: bytes, at: int, *, is_flexible: bool) -> None:
         self._data = data
         self._at = at
+        self._is_flexible = is_flexible
 
     def number(self, code: str) -> int:
         (found,) = struct.unpack_from(f">{code}", self._data, self._at)
@@ -148,24 +133,17 @@ class _Bytes:
         return int(found)
 
     def text(self) -> str:
-        return self._taken(self.number("h"))
+        size = self._varint() - 1 if self._is_flexible else self.number("h")
+        self._at += max(size, 0)
+        return self._data[self._at - max(size, 0) : self._at].decode()
 
-    def compact_text(self) -> str:
-        return self._taken(self._varint() - 1)
-
-    def count(self, *, compact: bool) -> int:
-        return self._varint() - 1 if compact else self.number("i")
+    def count(self) -> int:
+        return self._varint() - 1 if self._is_flexible else self.number("i")
 
     def tags(self) -> None:
-        for _ in range(self._varint()):
+        for _ in range(self._varint() if self._is_flexible else 0):
             self._varint()
             self._at += self._varint()
-
-    def _taken(self, size: int) -> str:
-        if size < 0:
-            return ""
-        self._at += size
-        return self._data[self._at - size : self._at].decode()
 
     def _varint(self) -> int:
         found = shift = 0

@@ -75,19 +75,10 @@ def _crc32c(data: bytes) -> int:
 
 def _answer(bootstrap: str, request: bytes) -> bytes:
     host, _, port = bootstrap.rpartition(":")
-    with socket.create_connection((host, int(port)), _TIMEOUT_S) as connection:
+    with socket.create_connection((host, int(port)), _TIMEOUT_S) as connection, connection.makefile("rb") as answers:
         connection.sendall(struct.pack(">i", len(request)) + request)
-        (size,) = struct.unpack(">i", _read(connection, 4))
-        return _read(connection, size)
-
-
-def _read(connection: socket.socket, size: int) -> bytes:
-    found = b""
-    while len(found) < size:
-        part = connection.recv(size - len(found))
-        assert part, "the broker closed the connection"
-        found += part
-    return found
+        (size,) = struct.unpack(">i", answers.read(4))
+        return answers.read(size)
 
 
 def write_commit_markers(bootstrap: str, producer: tuple[int, int], places: Sequence[tuple[str, int]]) -> None:
