@@ -9,6 +9,8 @@ import numpy as np
 import pytest
 
 from research.answers.__main__ import main
+from research.answers.listings import FIELDS, listings
+from research.answers.policies import Aci, FixedRate, static_threshold
 from research.answers.pool import KINDS, load_pool
 from research.answers.scoring import row_of, score
 from research.answers.shifts import CLEAN
@@ -20,6 +22,12 @@ from research.recorded.windows import Static
 @pytest.fixture(scope="module")
 def judged() -> Judged:
     return draw_judged("tuning", 3, scale=0.1, drifts=4)
+
+
+def test_listings_are_a_function_of_their_seed() -> None:
+    drawn = listings(50, 7)
+    assert drawn == listings(50, 7) != listings(50, 8)
+    assert all(tuple(query.gold) == FIELDS for query in drawn)
 
 
 def test_streams_are_a_function_of_half_and_seed(judged: Judged) -> None:
@@ -55,6 +63,17 @@ def test_the_oracle_is_on_target_and_costs_nothing_over_itself(judged: Judged) -
     row = row_of(score(simulate(Told(judged.oracles[0].threshold), judged.stream), judged), judged)
     assert row["on_target"] == 1.0
     assert row["regret"] == pytest.approx(0.0, abs=1e-12)
+
+
+def test_a_fixed_rate_keeps_its_share_and_aci_moves(judged: Judged) -> None:
+    threshold = static_threshold(judged.offline, judged.target)
+    share = float(judged.offline.above(threshold).mean())
+    routed = simulate(FixedRate(judged.offline, threshold), judged.stream)
+    assert routed.above.mean() == pytest.approx(share, abs=0.03)
+    easy, hard = (Aci(judged.offline, target, threshold, 1.0) for target in (0.5, 0.999))
+    for policy in (easy, hard):
+        simulate(policy, judged.stream)
+    assert easy.threshold > threshold > hard.threshold
 
 
 def test_a_quick_run_writes_rows_and_page(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

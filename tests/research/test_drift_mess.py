@@ -130,17 +130,6 @@ def test_large_outage_yields_degraded_and_no_pairs() -> None:
     assert all(part.degraded == 0 for part in parts[:first])
 
 
-def test_small_outage_escalates_every_query() -> None:
-    drawn, policy, routed = walked("outage_small", 4, 10, Recorded())
-    inside = trouble_of(drawn)
-    assert routed.served_by_large[inside].all()
-    during = policy.parts()[inside.start // 250 : inside.stop // 250]
-    assert all(part.small_failed == part.escalated == 250 and not part.cell for part in during)
-    failed = [one for one in policy.examples() if one.reason == "small_failed"]
-    assert len(failed) == sum(inside.start <= int(one.query_id[1:]) < inside.stop for one in policy.examples())
-    assert all(one.uncertainty is None and not one.small_exact and one.large_probability == 1.0 for one in failed)
-
-
 def test_outage_is_no_miss_and_no_oracle_cost() -> None:
     """An outage is no policy's miss, and the oracle's cost excludes calls to the absent server."""
     drawn = stream("outage_large", 5, 10 * BLOCK)

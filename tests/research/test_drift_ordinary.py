@@ -88,6 +88,19 @@ def test_a_labeler_turns_after_30k_of_120k_queries(says: str, share: float | Non
         assert (told.small == told.gold)[since].all()
 
 
+def test_mute_servers_say_0_and_the_oracle_draws_lots() -> None:
+    everywhere, third = (stream(name, 5, QUERIES) for name in ("mute_all", "mute_third"))
+    begin = int(0.4 * QUERIES)
+    assert (everywhere.u[:begin] > 0.0).all()
+    assert (everywhere.u[begin:] == 0.0).all()
+    assert (third.u[begin:] == 0.0).mean() == pytest.approx(0.33, abs=0.02)
+    of_all, of_third = (oracle(one).escalation_rate[begin // BLOCK :] for one in (everywhere, third))
+    assert ((of_all > 0.0) & (of_all < 1.0)).all()
+    assert of_third.mean() < of_all.mean()
+    small = third.truth.small[begin:][third.u[begin:] == 0.0].mean()
+    assert third.expected[1, begin:][third.u[begin:] == 0.0].mean() == pytest.approx(small, rel=0.02)
+
+
 def test_a_cold_start_is_judged_from_its_first_threshold() -> None:
     drawn = stream("cold_8", 5, 8 * BLOCK)
     for policy in (Ours(watch=True), Rival(AdaptiveConformal())):
