@@ -6,7 +6,7 @@ What each piece of evidence makes of a suspicion, and what it has the fold do.
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from math import exp, log
+from math import exp
 from typing import cast
 
 import numpy as np
@@ -27,12 +27,10 @@ from recalibrator.fit.label_quality.crowd import (
     Expected,
     LabelQuality,
     LabelSeen,
-    OddsPosterior,
     RecentPairs,
     Suspicion,
     judge_again,
     log_likelihood_ratios,
-    mixed_ratio,
     odds_posterior,
     suspect,
     take_label,
@@ -44,11 +42,6 @@ from tests.support.cores import present
 def known(expected: list[float] | Floats) -> Chances:
     error = np.array(expected)
     return Chances(np.zeros(len(error)), np.ones(len(error)), error)
-
-
-def certain(log_odds: float, support: float = np.inf) -> OddsPosterior:
-    """Labels that leave no doubt of the factor, nor, by default, that there is one."""
-    return OddsPosterior(np.array([log_odds]), np.zeros(1), support)
 
 
 def raised(chance: float, odds: float) -> float:
@@ -83,16 +76,6 @@ def test_labels_tell_the_factor_by_bayes_rule(seed: int, rising: bool) -> None:
     np.testing.assert_allclose(told.log_probability, belief - logsumexp(belief), atol=1e-8)
     assert np.exp(told.log_probability).sum() == pytest.approx(1.0)
     assert (told.mean > 0.0) is rising
-
-
-def test_twice_the_odds_confirm_labels_that_looked_much_worse() -> None:
-    """The labels that raise an alarm overstate the factor; the posterior allows for a smaller one."""
-    unlucky = odds_posterior(known([0.08] * 10), np.repeat([1.0, 0.0], [4, 6]), rising=True)
-    answers = np.repeat([1.0, 0.0], [6, 34])
-    assert raised(0.08, 2.0) == pytest.approx(answers.mean(), abs=0.003)
-    assert mixed_ratio(known([0.08] * 40), answers, unlucky) > 0.0
-    likeliest = log(4 / 6) - log(0.08 / 0.92)
-    assert mixed_ratio(known([0.08] * 40), answers, certain(likeliest)) < 0.0
 
 
 EXPECTED = Expected(np.array([0.9]), np.array([[0.5], [0.05]]))
