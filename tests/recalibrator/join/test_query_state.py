@@ -7,7 +7,7 @@ from datetime import timedelta
 from typing import Any
 
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from recalibrator.join.query_state import (
@@ -164,6 +164,9 @@ def test_state_and_example_do_not_depend_on_when_results_come(said: list[Feedbac
 
 
 @given(st.lists(opinions(), max_size=12))
+@example([feedback(1, RIGHT), feedback(1, WRONG, labeler="bo", labelled_at=START)])
+@example([verdict("wrong", labelled_at=START + timedelta(days=1)), feedback(1)])
+@example([feedback(1), verdict("wrong", labelled_at=START + timedelta(days=1))])
 def test_the_label_that_stands_is_the_one_of_the_rules(said: list[FeedbackEvent]) -> None:
     state, examples = fold([routed(1), *said], TRUSTING)
     expected = standing(said)
@@ -264,6 +267,12 @@ def test_a_gateway_key_judged_the_query_of_another(
         assert found.notes == ("foreign_verdict",)
     else:
         assert refused(found).startswith("foreign_verdict: labeler: 'gateway:mallory'")
+
+
+def test_disagreement_and_unknown_fields_are_counted() -> None:
+    state, _ = fold([routed(1), feedback(1, RIGHT)])
+    joined = take(state, feedback(1, {**WRONG, "flash": "on"}, labeler="bo", labelled_at=START + timedelta(days=1)))
+    assert set(joined.notes) == {"disagreement", "unknown_fields"}
 
 
 @pytest.mark.parametrize(

@@ -6,6 +6,7 @@ import sqlite3
 import stat
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import closing
+from datetime import timedelta
 from functools import partial
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -224,6 +225,12 @@ def test_the_store_and_its_side_files_are_the_owners_alone(store: SqliteJoinStor
     put(store, 1)
     modes = {found.name: stat.S_IMODE(found.stat().st_mode) for found in path.parent.iterdir()}
     assert modes == {path.name: 0o600, f"{path.name}-wal": 0o600, f"{path.name}-shm": 0o600}
+
+
+def test_a_router_clock_ahead_keeps_no_request_open_longer(store: SqliteJoinStore) -> None:
+    store.commit({(0, "q-1"): StoredRow(asked(1, routed_at=START + timedelta(days=12)), to_ms(START))}, {})
+    assert store.overdue_requests([0], to_ms(START), 9) == []
+    assert len(store.overdue_requests([0], to_ms(START) + 1, 9)) == 1
 
 
 def test_each_kind_is_spared_a_tenth_of_the_bound(path: Path) -> None:
