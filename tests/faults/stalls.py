@@ -3,7 +3,7 @@
 The broker of a whole service under steady traffic is stopped (SIGSTOP) for seconds to a minute, with the time-outs that
 the product has by default. Several services run at once, each with a broker of its own: a pause costs no CPU.
 
-Example: python -m tests.faults.stalls --pauses 200 --parallel 4 --json stalls.json
+Example: python -m tests.faults.stalls --pauses 200 --parallel 4
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from rich.console import Console
 from rich.table import Table
 
 from tests.faults.arena import SESSION_S, Arena, arena
-from tests.faults.report import commit, machine_class
+from tests.faults.report import machine_class
 from tests.faults.worker import Worker
 from tests.support.broker import add_properties
 from tests.support.checkout import ROOT
@@ -41,8 +41,9 @@ RATE = 5.0
 #: After which a service counts as one that does not come back.
 BACK_S = 90.0
 
-#: Lengths of pauses after which services were seen to stay away or to end: around the broker's session of 9 s, and as a
-#: member rejoins after its own of 20 s.
+#: Lengths of pauses; half of them are of those after which services were seen to stay away or to end: around the
+#: broker's session of 9 s, and as a member rejoins after its own of 20 s.
+BOUNDS_S = (5.0, 60.0)
 TROUBLE_S = ((9.0, 14.0), (26.0, 30.0))
 
 _SAMPLE_S = 1.0
@@ -86,12 +87,6 @@ class Probes(Worker):
                 self.alive_s[name] = max(self.alive_s[name], now_s - since_s.setdefault(name, now_s))
 
 
-def length_s(draw: random.Random, shortest_s: float, longest_s: float) -> float:
-    """Draw the length of a pause: half of them where trouble was seen."""
-    low, high = draw.choice((*TROUBLE_S, *((shortest_s, longest_s),) * 2))
-    return min(max(draw.uniform(low, high), shortest_s), longest_s)
-
-
 @contextmanager
 def served(directory: Path, seed: int, brokers: int) -> Iterator[tuple[Arena, list[LocalBroker]]]:
     """Run a whole service with the product's own time-outs on one broker or three."""
@@ -133,9 +128,7 @@ def pause(stage: Arena, broker: LocalBroker, seconds: float, *, kills: bool) -> 
     return {"pause_s": 0.0 if kills else round(seconds, 1), "kill": kills, "back_s": back, "ended": ended}
 
 
-def one_service(
-    pauses: int, restarts: int, seed: int, bounds_s: tuple[float, float], brokers: int
-) -> Iterator[dict[str, Any]]:
+def one_service(pauses: int, restarts: int, seed: int, brokers: int) -> Iterator[dict[str, Any]]:
     """Run one service through its share of pauses; yield each, and at last what the probes and the judge say."""
     draw = random.Random(seed)
     turns = [False] * pauses + [True] * restarts
@@ -147,7 +140,8 @@ def one_service(
         stage.start()
         probes.start()
         for kills in turns:
-            yield pause(stage, draw.choice(nodes), length_s(draw, *bounds_s), kills=kills)
+            node, bounds_s = draw.choice(nodes), draw.choice((*TROUBLE_S, BOUNDS_S, BOUNDS_S))
+            yield pause(stage, node, draw.uniform(*bounds_s), kills=kills)
             time.sleep(draw.uniform(0.0, _BETWEEN_S))
         probes.end()
         _, findings = stage.judge()
@@ -165,102 +159,68 @@ def one_service(
 def stalls(
     pauses: Annotated[int, typer.Option(help="How often to stop a broker.")] = 40,
     restarts: Annotated[int, typer.Option(help="How often to kill a broker and start it again, in between.")] = 0,
-    shortest_s: Annotated[float, typer.Option("--from", help="Seconds of the shortest pause.")] = 5.0,
-    longest_s: Annotated[float, typer.Option("--to", help="Seconds of the longest pause.")] = 60.0,
     brokers: Annotated[int, typer.Option(help="1, or 3 of which one is stopped.")] = 1,
     parallel: Annotated[int, typer.Option(help="Services at once, each with brokers of its own.")] = 4,
     seed: Annotated[int, typer.Option()] = 7,
-    json_file: Annotated[Path | None, typer.Option("--json", help="Write the report to this file.")] = None,
     is_part: Annotated[bool, typer.Option("--part", hidden=True)] = False,
 ) -> None:
     """Stop brokers for a while, and report when each service came back; exit code 1 where one did not.
 
-    Example: python -m tests.faults.stalls --pauses 200 --restarts 100 --json stalls.json
+    Example: python -m tests.faults.stalls --pauses 200 --restarts 100
     """
     if is_part:
-        for line in one_service(pauses, restarts, seed, (shortest_s, longest_s), brokers):
+        for line in one_service(pauses, restarts, seed, brokers):
             sys.stdout.write(json.dumps(line) + "\n")
             sys.stdout.flush()
         return
-    began_s = time.monotonic()
-    bounds = ("--from", str(shortest_s), "--to", str(longest_s), "--brokers", str(brokers))
     parts = [
         [
-            *(sys.executable, "-m", "tests.faults.stalls", "--part", "--seed", str(seed * 1_000 + number), *bounds),
-            *("--pauses", str(len(range(number, pauses, parallel)))),
+            *(sys.executable, "-m", "tests.faults.stalls", "--part", "--seed", str(seed * 1_000 + number)),
+            *("--pauses", str(len(range(number, pauses, parallel))), "--brokers", str(brokers)),
             *("--restarts", str(len(range(number, restarts, parallel)))),
         ]
         for number in range(min(parallel, pauses))
     ]
     found: list[dict[str, Any]] = []
     with ThreadPoolExecutor(len(parts)) as running:
-        for done in [running.submit(_follow, argv, found, pauses + restarts, began_s) for argv in parts]:
+        for done in [running.submit(_follow, argv, found) for argv in parts]:
             done.result()
-    made = document(found, began_s, seed, f"python -m tests.faults.stalls {' '.join(sys.argv[1:])}")
-    if json_file is not None:
-        json_file.write_text(json.dumps(made, indent=1) + "\n", encoding="utf-8")
-    output = Console(width=None if sys.stdout.isatty() else 110)
-    output.print(_table(made))
-    for line in (*made["ended"], *made["never_back"], *made["findings"]):
-        output.print(line)
-    raise typer.Exit(bool(made["never_back"] or made["findings"]))
+    turns, ends = [one for one in found if "back_s" in one], [one for one in found if "findings" in one]
+    Console(width=None if sys.stdout.isatty() else 110).print(_table(turns, ends))
+    ended = [f"after {one['pause_s']} s: {how}" for one in turns for how in one["ended"]]
+    away = [
+        f"after {one['pause_s']} s: {name} is away" for one in turns for name, s in one["back_s"].items() if s is None
+    ]
+    broken = away + [finding for end in ends for finding in end["findings"]]
+    sys.stdout.write("".join(f"{line}\n" for line in (*ended, *broken)))
+    raise typer.Exit(bool(broken))
 
 
-def _follow(argv: list[str], found: list[dict[str, Any]], total: int, began_s: float) -> None:
-    """Take one part's lines as they come, and say how far all of them are."""
+def _follow(argv: list[str], found: list[dict[str, Any]]) -> None:
+    """Take one part's lines as they come, and pass them on."""
     with subprocess.Popen(argv, cwd=ROOT, stdout=subprocess.PIPE, text=True) as part:
         assert part.stdout is not None
         for line in part.stdout:
             found.append(json.loads(line))
-            done, minutes = sum("back_s" in one for one in found), (time.monotonic() - began_s) / 60.0
-            left = minutes / max(done, 1) * (total - done)
-            sys.stderr.write(f"{done}/{total} in {minutes:.1f} min, {left:.0f} left: {line}")
+            sys.stderr.write(f"{len(found)}: {line}")
     if part.returncode:
         found.append({"findings": [f"a part ended with {part.returncode}"], "queries": 0, "alive_without_commit_s": {}})
 
 
-def document(found: list[dict[str, Any]], began_s: float, seed: int, command: str) -> dict[str, Any]:
-    """Return all parts as one report."""
-    turns = [one for one in found if "back_s" in one]
-    ends = [one for one in found if "findings" in one]
-    alive_s: dict[str, float] = {}
-    for end in ends:
-        alive_s |= {name: max(alive_s.get(name, 0.0), s) for name, s in end["alive_without_commit_s"].items()}
-    return {
-        "command": command,
-        "seed": seed,
-        "machine": machine_class(),
-        "commit": commit(),
-        "minutes": round((time.monotonic() - began_s) / 60.0, 1),
-        "pauses": sum(not one["kill"] for one in turns),
-        "restarts": sum(one["kill"] for one in turns),
-        "queries": sum(end["queries"] for end in ends),
-        "alive_without_commit_s": alive_s,
-        "ended": [f"after {one['pause_s']} s: {how}" for one in turns for how in one["ended"]],
-        "never_back": [
-            f"after {one['pause_s']} s: {name}" for one in turns for name, s in one["back_s"].items() if s is None
-        ],
-        "findings": [finding for end in ends for finding in end["findings"]],
-        "turns": turns,
-    }
-
-
-def _table(made: Mapping[str, Any]) -> Table:
-    title = f"{made['pauses']} pauses, {made['restarts']} restarts, {made['queries']} queries in {made['minutes']} min"
-    table = Table(title=f"{title}, seed {made['seed']}, {made['machine']}")
+def _table(turns: list[dict[str, Any]], ends: list[dict[str, Any]]) -> Table:
+    table = Table(title=f"{sum(end['queries'] for end in ends)} queries, {machine_class()}")
     for column in ("", "n", "back p50 s", "p95", "max", "never", "ended", "alive without a commit s"):
         table.add_column(column, justify="right" if column else "left")
-    for name in next(iter(made["turns"]))["back_s"]:
+    for name in next(iter(turns))["back_s"]:
+        alive_s = max((end["alive_without_commit_s"].get(name, 0.0) for end in ends), default=0.0)
         for kind, kills in (("pauses", False), ("restarts", True)):
-            turns = [one for one in made["turns"] if one["kill"] is kills]
-            back = [one["back_s"][name] for one in turns if one["back_s"][name] is not None]
+            ours = [one for one in turns if one["kill"] is kills]
+            back = [one["back_s"][name] for one in ours if one["back_s"][name] is not None]
             if back:
                 p50, p95 = np.percentile(back, (50, 95))
-                ended = sum(how.startswith(f"{name} ended") for one in turns for how in one["ended"])
-                figures = (f"{p50:.1f}", f"{p95:.1f}", f"{max(back):.1f}", str(len(turns) - len(back)), str(ended))
-                table.add_row(
-                    f"{name}, {kind}", str(len(turns)), *figures, str(made["alive_without_commit_s"].get(name))
-                )
+                ended = sum(how.startswith(f"{name} ended") for one in ours for how in one["ended"])
+                figures = (f"{p50:.1f}", f"{p95:.1f}", f"{max(back):.1f}", str(len(ours) - len(back)), str(ended))
+                table.add_row(f"{name}, {kind}", str(len(ours)), *figures, str(alive_s))
     return table
 
 

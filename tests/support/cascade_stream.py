@@ -214,7 +214,6 @@ def drive(
     batch: int = 200,
     mean_delay: float = 100.0,
     first: int = 0,
-    tenths_a_query: int = 1,
     tell: Callable[[int, LabelledExample], LabelledExample | None] = lambda _, label: label,
     large_fails: Callable[[int, Run], bool] = lambda _, run: False,
 ) -> Run:
@@ -234,7 +233,7 @@ def drive(
             run.versions.append((number, version))
 
     for number in range(first, first + queries):
-        now = START + timedelta(seconds=0.1 * tenths_a_query * number)
+        now = START + timedelta(seconds=0.1 * number)
         answers, query_id = draw(number), f"q-{number}"
         routed = route(answers, query_id, workload, now, version=core.current, large_fails=large_fails(number, run))
         run.large_called.append(routed.decision.escalated)
@@ -243,7 +242,7 @@ def drive(
         rows.append(routed)
         if routed.request.requested:
             delay = -mean_delay * log(max(1e-12, uniform(query_id, "delay")))
-            told = tell(number, routed.label(now + timedelta(seconds=0.1 * tenths_a_query * delay)))
+            told = tell(number, routed.label(now + timedelta(seconds=0.1 * delay)))
             if told is not None:
                 heapq.heappush(pending, (number + delay, number, told))
         if len(rows) == batch:
