@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import socket
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, suppress
 from pathlib import Path
@@ -147,12 +147,10 @@ class Cluster:
 
 
 @contextmanager
-def three_brokers(
-    directory: Path, node: Callable[..., Node] = Node, session_ms: int = DEFAULT_SESSION_MS
-) -> Iterator[Cluster]:
-    """Run a cluster for the length of a block; ``node`` makes each of its brokers."""
+def three_brokers(directory: Path, session_ms: int = DEFAULT_SESSION_MS) -> Iterator[Cluster]:
+    """Run a cluster for the length of a block."""
     settings = (random_kafka_id(), pick_port(), session_ms)
-    nodes = tuple(node(directory / f"node-{number}", number, *settings) for number in range(1, NODES + 1))
+    nodes = tuple(Node(directory / f"node-{number}", number, *settings) for number in range(1, NODES + 1))
     controller = Controller(directory / "controller", _CONTROLLER, *settings)
     with ThreadPoolExecutor(NODES) as threads:
         cluster = Cluster(controller, nodes, threads)
