@@ -18,6 +18,7 @@ from confluent_kafka.admin import AdminClient
 from tests.support.waiting import wait_until
 from ucci_stream.local.kafka_install import broker_properties, meta_properties, properties_text, random_kafka_id
 from ucci_stream.local.kafka_node import LocalBroker, pick_port
+from ucci_stream.local.processes import ChildProcess
 
 NODES = 3
 #: After which a cluster gives up a broker that is silent, by default.
@@ -87,7 +88,7 @@ class Controller(Node):
         del ours["advertised.listeners"]
         self._write(port, ours | {"process.roles": "controller", "listeners": f"CONTROLLER://127.0.0.1:{port}"})
 
-    def _is_up(self, _cluster_id: str) -> bool:
+    def _is_up(self, _process: ChildProcess, _cluster_id: str) -> bool:
         deadline_s = time.monotonic() + _START_S
         while time.monotonic() < deadline_s:
             with suppress(OSError), socket.create_connection(("127.0.0.1", self._controller_port), 1.0):

@@ -193,10 +193,13 @@ class LocalBroker(RunsInBlock):
         self._process = ChildProcess("broker", argv, self.directory / "broker.log", {"LC_ALL": "C.UTF-8"})
         self._process.start()
         atexit.register(self.kill)  # for systems whose kernel does not end a child with its parent
-        if await_cluster(self._process, self.bootstrap, cluster_id, _START_TIMEOUT_S):
-            return True
-        self._process.kill()
-        return False
+        is_up = self._is_up(self._process, cluster_id)
+        if not is_up:
+            self._process.kill()
+        return is_up
+
+    def _is_up(self, process: ChildProcess, cluster_id: str) -> bool:
+        return await_cluster(process, self.bootstrap, cluster_id, _START_TIMEOUT_S)
 
     def _raise_not_started(self, taken: list[int]) -> None:
         assert self._process is not None
