@@ -225,6 +225,25 @@ def per_call(work: Callable[[int], object], calls: int, rounds: int) -> Measured
     return quantiles([timed(run)[0] / calls for _ in range(rounds)], 1e9)
 
 
+def decide_many(version: CalibrationVersion, uncertainty: NDArray[np.float64], rounds: int) -> Measured:
+    """Return decisions a second, in pieces as a replay takes them; once without and once with exploration's draws."""
+    draws = np.random.default_rng(20260102).uniform(size=len(uncertainty))
+    pieces = [slice(first, first + 10_000) for first in range(0, len(uncertainty), 10_000)]
+
+    def plain() -> None:
+        for piece in pieces:
+            version.decide_many(uncertainty[piece])
+
+    def drawn() -> None:
+        for piece in pieces:
+            version.decide_many(uncertainty[piece], draws[piece])
+
+    found = {}
+    for name, work in (("per_s", plain), ("per_s_with_draws", drawn)):
+        found[name] = len(uncertainty) / float(np.median([timed(work)[0] for _ in range(rounds)]))
+    return found
+
+
 def measure(*, quick: bool) -> dict[str, Any]:
     """Run all."""
     queries, rounds = (40_000, 3) if quick else (200_000, 5)
@@ -244,6 +263,7 @@ def measure(*, quick: bool) -> dict[str, Any]:
         "summarizer_add": {"ns": add, "per_s": 1e9 / add["p50"]},
         "decide_ns": per_call(lambda number: version.decide(0.2, names[number]), len(names), 4 * rounds),
         "decide_escalated_ns": per_call(lambda number: version.decide(0.9, names[number]), len(names), 4 * rounds),
+        "decide_many": decide_many(version, cascade.uncertainty, 4 * rounds),
         "refit": [refit(cascade, labels, 20 if quick else 100 if labels < 100_000 else 20) for labels in sizes],
     }
 

@@ -16,7 +16,7 @@ from schemas.errors import ConfigError, DecodeError, UcciError
 from schemas.feedback import FeedbackEvent
 from schemas.label_requested import LabelRequested
 from schemas.labelled import FieldCounts, LabelledExample, OutcomeCounts
-from schemas.routed import Decision, LabelRequest, ModelRun, QueryEvent, RoutedEvent, TrialDecision
+from schemas.routed import Decision, Decisions, LabelRequest, ModelRun, QueryEvent, RoutedEvent, TrialDecision
 from schemas.settings import Settings, WorkloadSettings
 from schemas.status import DetectorStatus, DriftStatus, HappeningEvent, RecalibratorStatus, RouterStatus, WorkloadStatus
 from schemas.traffic import GridSpec, TrafficSummary, TrialTraffic, VersionTraffic
@@ -32,6 +32,7 @@ __all__ = [
     "ConfigError",
     "CostRate",
     "Decision",
+    "Decisions",
     "DecodeError",
     "DetectorStatus",
     "DriftStatus",

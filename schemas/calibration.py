@@ -39,7 +39,7 @@ from schemas.event import (
     Uncertainty,
     WorkloadName,
 )
-from schemas.routed import Decision, DecisionReason, LabelReason, LabelRequest
+from schemas.routed import Decision, DecisionReason, Decisions, LabelReason, LabelRequest
 
 MAX_KNOTS = 4_096
 #: The highest number that is taken into force or followed: above it, the next versions would run out of numbers.
@@ -471,6 +471,35 @@ class CalibrationVersion(Event):
             calibration_version=self.version,
             large_probability=1.0,
             small_probability=None if self.large_only is None else self.large_only.small_probability,
+        )
+
+    def decide_many(self, uncertainty: NDArray[np.float64], draws: NDArray[np.float64] | None = None) -> Decisions:
+        """Decide for many queries at once, as :meth:`decide` does for one.
+
+        ``uncertainty``: u, in [0, 1]; NaN where the small model failed. ``draws``: :func:`schemas.draws.uniform` of
+        each query's id and the workload's name, by which queries are explored; None: no query is. Raises ValueError if
+        a u lies outside [0, 1].
+        """
+        least, most = np.fmin.reduce(uncertainty, initial=0.0), np.fmax.reduce(uncertainty, initial=0.0)
+        if least < 0.0 or most > 1.0:
+            raise ValueError(f"uncertainty: must lie in [0, 1] (got {least if least < 0.0 else most})")
+        if self.state == "cold_start":
+            everywhere = np.ones(uncertainty.shape, dtype=bool)
+            return Decisions(everywhere, ~everywhere, np.full(uncertainty.shape, np.nan), np.ones(uncertainty.shape))
+        kept = uncertainty <= self.uncertainty_threshold
+        explored, large_probability = np.zeros_like(kept), np.where(kept, self.exploration_probability, 1.0)
+        if draws is not None:
+            explored = kept & (draws < self.exploration_probability)
+        if self.atom is not None:
+            among = kept & (uncertainty > self.atom.above) & (uncertainty <= self.atom.most)
+            large_probability[among] = self._explored_share(self.atom.most)
+            if draws is not None:
+                explored |= among & (second(draws) >= self.atom.keep_probability)
+        return Decisions(
+            escalated=~kept | explored,
+            explored=explored,
+            error_probability=np.where(np.isnan(uncertainty), np.nan, self.error_probability(uncertainty)),
+            large_probability=large_probability,
         )
 
     @property

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import Annotated, ClassVar, Literal, Self
 
+import numpy as np
+from numpy.typing import NDArray
 from pydantic import AfterValidator, Field, model_validator
 from pydantic_core import to_json
 
@@ -104,6 +107,20 @@ class Decision(Part):
     small_probability: Annotated[Probability | None, Field(exclude_if=lambda share: share is None)] = None
     #: While a version is on trial. Where it was acted on, everything else here is that version's.
     trial: TrialDecision | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Decisions:
+    """Decisions on many queries, shape (queries,) each."""
+
+    #: Whether the large model is called, exploration included.
+    escalated: NDArray[np.bool_]
+    #: Whether exploration alone calls it.
+    explored: NDArray[np.bool_]
+    #: g(u); NaN where u is unknown, and in a cold start.
+    error_probability: NDArray[np.float64]
+    #: The propensity.
+    large_probability: NDArray[np.float64]
 
 
 class ModelRun(Part):

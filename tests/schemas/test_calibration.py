@@ -85,8 +85,29 @@ def test_a_decision_is_valid_and_follows_the_threshold(
         assert decision.large_probability == version.exploration_probability
 
 
+@quick
+@given(
+    version=WITHOUT_ATOM,
+    queries=st.lists(st.tuples(st.none() | st.floats(0, 1), strategies.names), max_size=9),
+)
+def test_many_queries_are_decided_as_each_by_itself(
+    version: CalibrationVersion, queries: list[tuple[float | None, str]]
+) -> None:
+    u = np.array([math.nan if u is None else u for u, _ in queries], dtype=float)
+    draws = np.array([uniform(query_id, version.workload) for _, query_id in queries])
+    many, unexplored = version.decide_many(u, draws), version.decide_many(u)
+    for place, (one, query_id) in enumerate(queries):
+        decision = version.decide(one, query_id)
+        assert many.escalated[place] == decision.escalated
+        assert many.explored[place] == (decision.reason == "exploration")
+        assert unexplored.escalated[place] == (decision.escalated and not many.explored[place])
+        assert many.large_probability[place] == decision.large_probability
+        expected = math.nan if decision.error_probability is None else decision.error_probability
+        np.testing.assert_allclose(many.error_probability[place], expected, rtol=0, atol=1e-12)
+
+
 def test_an_atom_is_cut_as_often_as_its_propensity_says() -> None:
-    """Beside it, and in what is labelled, nothing changes."""
+    """Beside it, and in what is labelled, nothing changes; many at once are decided as each by itself."""
     version, keep = sealed(atom=Atom(above=-1.0, most=0.1, keep_probability=0.4)), 0.4
     cut = [version.decide(0.0, query_id) for query_id in IDS]
     (propensity,) = {decision.large_probability for decision in cut}
@@ -95,6 +116,10 @@ def test_an_atom_is_cut_as_often_as_its_propensity_says() -> None:
     assert is_as_often((one.escalated for one in cut), propensity)
     assert is_as_often((one.escalated for one in unlabelled), 1.0 - keep)
     assert {one.reason for one in cut} == {"kept", "exploration"}
+    draws = np.array([uniform(query_id, version.workload) for query_id in IDS])
+    many = version.decide_many(np.zeros(len(IDS)), draws)
+    assert many.escalated.tolist() == [one.escalated for one in cut]
+    assert set(many.large_probability.tolist()) == {propensity}
     for u in (0.2, 0.7, None):
         assert version.decide(u, "q") == sealed().decide(u, "q")
 
@@ -129,3 +154,7 @@ def test_version_before_audits_keeps_its_digest() -> None:
 def test_an_uncertainty_that_is_no_share_is_refused(u: float) -> None:
     with pytest.raises(ValueError, match=r"must lie in \[0, 1\]"):
         sealed().decide(u, "q")
+    # Of many, one that is not a number is an answer that failed.
+    many = np.array([0.2, math.nan, -0.1 if math.isnan(u) else u])
+    with pytest.raises(ValueError, match=r"must lie in \[0, 1\]"):
+        sealed().decide_many(many)

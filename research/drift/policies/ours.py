@@ -36,7 +36,6 @@ from schemas import (
     WorkloadSettings,
 )
 from schemas.calibration import LabelShares
-from schemas.draws import second
 from schemas.routed import DecisionReason
 from schemas.settings_workload import DEFAULT_DETECTORS
 
@@ -168,9 +167,9 @@ class Ours(TakesMess):
     def explores(self, u: Floats, draws: Floats) -> Bools:
         """Explore, and cut an atom of u, as the version in force says."""
         explored, current = draws < self.exploration, self.core.current
-        if current is None or (atom := current.atom) is None:
-            return explored
-        return explored | ((atom.above < u) & (u <= atom.most) & (second(draws) >= atom.keep_probability))
+        return (
+            explored if current is None or current.atom is None else explored | current.decide_many(u, draws).explored
+        )
 
     def error_probability(self, u: Floats) -> Floats | None:
         """Return g(u) of the version in force."""
