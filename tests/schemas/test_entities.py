@@ -5,7 +5,7 @@ from __future__ import annotations
 import unicodedata
 from typing import Any
 
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from schemas.entities import count_pairs, equal, normalise
@@ -17,16 +17,20 @@ value = st.none() | disguised | st.lists(disguised, max_size=3)
 answers = st.none() | st.dictionaries(st.sampled_from(["iso", "lens", "camera"]), value, max_size=3)
 
 
+def spelled_out(text: str) -> str:
+    folded = unicodedata.normalize("NFKC", text)
+    while (again := unicodedata.normalize("NFKC", folded.casefold())) != folded:
+        folded = again
+    return " ".join(folded.split())
+
+
 def pairs(answer: dict[str, Any] | None, fields: list[str]) -> set[tuple[str, str]]:
     found = set()
     for field in fields:
         raw = (answer or {}).get(field)
         for text in [raw] if isinstance(raw, str) else raw or []:
-            folded = unicodedata.normalize("NFKC", text)
-            while (again := unicodedata.normalize("NFKC", folded.casefold())) != folded:
-                folded = again
-            if folded.split():
-                found.add((field, " ".join(folded.split())))
+            if folded := spelled_out(text):
+                found.add((field, folded))
     return found
 
 
@@ -42,10 +46,12 @@ def test_counts_are_those_of_the_sets_of_pairs(answer: dict[str, Any] | None, go
 
 
 @quick
-@given(text=st.text(alphabet=st.characters(max_codepoint=127), max_size=20))
-def test_plain_text_takes_a_shorter_way_to_the_same_form(text: str) -> None:
-    spelled_out = unicodedata.normalize("NFKC", text).casefold()
-    assert normalise(text) == " ".join(spelled_out.split())
+@given(text=st.text(alphabet=st.characters(max_codepoint=127), max_size=20) | st.text(max_size=12) | disguised)
+@example(text="ＩＳＯ\u3000 １００ STRAßE").via("full width, spaces of all kinds, a letter that folds to two")
+def test_normalise_folds_as_unicode_spells_out(text: str) -> None:
+    """Plain text takes a shorter way to the same form; a form stays as it is."""
+    assert normalise(text) == spelled_out(text)
+    assert normalise(normalise(unicodedata.normalize("NFD", text))) == normalise(text)
 
 
 def test_fields_that_the_workload_does_not_have_do_not_count() -> None:
