@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from stream_router.errors import FailedError, ServerDownError
+from stream_router.errors import FailedError, RefusedError, ServerDownError
 from stream_router.model_client import http_client as model_server
 from stream_router.model_client.http_client import MAX_ROUNDS, ModelClient
 from tests.support.model_clients import CallCounts, client, draw_no_pauses, request, until, workload
@@ -72,6 +72,23 @@ async def test_server_failing_everyone_is_down_and_recovers(status: int, monkeyp
         assert (await server.call(request(SETTINGS))).reply.finish_reason == "stop"
     assert counts.health[0] == "down"
     assert counts.health[-1] == "up"
+
+
+async def test_refusal_is_not_retried_nor_blamed() -> None:
+    async with ScriptedModelServer() as fake, client(workload(fake.base_url)) as server:
+        fake.play(Fault("status", status=400, containing="poison"))
+        for _ in range(10):
+            with pytest.raises(RefusedError):
+                await server.call(request(SETTINGS, "poison"))
+        assert (fake.seen.calls, server.is_up) == (10, True)
+
+
+async def test_wrong_model_name_is_an_outage_with_a_remedy() -> None:
+    """At once: nobody can be answered, so that no further query is sent."""
+    async with ScriptedModelServer("other") as fake, client(workload(fake.base_url)) as server:
+        with pytest.raises(ServerDownError, match=r"does not exist.*check base_url, model and api_key") as caught:
+            await server.call(request(SETTINGS))
+        assert (caught.value.after_attempts, server.is_up) == (False, False)
 
 
 async def test_outage_ends_the_queue_at_once(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -137,6 +137,29 @@ def test_unfinished_call_is_repeated(script: Script, session: Session, call: str
     assert ScriptedProducer.made == 1
 
 
+@pytest.mark.parametrize("call", ["send_offsets_to_transaction", "commit_transaction"])
+def test_stale_generation_aborts_and_keeps_the_producer(script: Script, session: Session, call: str) -> None:
+    """If the group has moved on, the transaction aborts, and the same producer commits the next one."""
+    script[call] = [GENERATION]
+    assert isinstance(session.commit([RECORD], OFFSETS, "group"), Aborted)
+    assert ScriptedProducer.calls[-1] == "abort_transaction"
+    assert session.commit([RECORD, RECORD], OFFSETS, "group") == Committed((RECORD, RECORD))
+    sent = ["begin_transaction", "produce", "produce", "send_offsets_to_transaction", "commit_transaction"]
+    assert (ScriptedProducer.calls[-5:], ScriptedProducer.made) == (sent, 1)
+
+
+@pytest.mark.usefixtures("impatient")
+def test_a_slow_broker_is_waited_for_longer_in_the_end(script: Script, session: Session) -> None:
+    """A client that has lost its way is left behind soon, but not one after the other where each call takes seconds."""
+    script["send_offsets_to_transaction"] = [TIMED_OUT] * 3
+    waited = list[float]()
+    for _ in range(4):
+        session.commit([RECORD], OFFSETS, "group")
+        assert session._producer is not None
+        waited.append(session._producer._watchdog_s)
+    assert list(dict.fromkeys(waited)) == [producer.WATCHDOG_S, producer.PATIENT_WATCHDOG_S]
+
+
 @pytest.mark.parametrize("kind", sorted(TRANSACTIONAL - {"InitProducerId"}))
 @pytest.mark.parametrize("is_committed", [True, False])
 def test_a_request_without_answer_raises_the_epoch(
