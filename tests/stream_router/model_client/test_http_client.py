@@ -11,7 +11,10 @@ import pytest
 
 from stream_router.errors import FailedError, RefusedError, ServerDownError
 from stream_router.model_client import http_client as model_server
+from stream_router.model_client.http_call import ModelConnection
 from stream_router.model_client.http_client import MAX_ROUNDS, ModelClient
+from stream_router.model_client.request import ModelRequest
+from stream_router.ports import Reply
 from tests.support.model_clients import CallCounts, client, draw_no_pauses, request, until, workload
 from tests.support.scripted_model_server import Fault, ScriptedModelServer
 
@@ -116,3 +119,20 @@ async def test_cancelled_calls_free_connection_and_slot() -> None:
         await until(lambda: fake.open_connections == 0)
         assert server._slots.taken == 0
         assert server.is_up, "a cancellation says nothing of the server"
+
+
+async def test_a_probe_that_breaks_is_followed_by_the_next(monkeypatch: pytest.MonkeyPatch) -> None:
+    attempt, breaks = ModelConnection.attempt, [ZeroDivisionError] * 2
+
+    async def break_twice(self: ModelConnection, asked: ModelRequest, headers: object = None) -> Reply:
+        if breaks:
+            raise breaks.pop()
+        return await attempt(self, asked)
+
+    async with ScriptedModelServer() as fake, client(workload(fake.base_url)) as server:
+        fake.play(Fault("status", status=401), count=1)
+        with pytest.raises(ServerDownError):
+            await server.call(request(SETTINGS))
+        monkeypatch.setattr(ModelConnection, "attempt", break_twice)
+        await server.wait_up()
+    assert not breaks
