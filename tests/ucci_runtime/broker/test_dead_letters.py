@@ -38,3 +38,9 @@ def test_dead_letter_fits_and_marks_its_cut(
         assert truncated is not None
         assert truncated.split(b", ")[0] == f"value of {len(value or b'')} bytes".encode()
         assert (value or b"").startswith(letter.value or b"")
+
+
+def test_resent_dead_letter_has_only_its_new_reason() -> None:
+    record = Record(SOURCE, 9, None, b"x", 0, (("dlq.reason", b"old"), ("trace", b"7")))
+    found = dead_letter("dead", record, stage="fit", reason="empty", error="e").headers
+    assert [one for one in found if one[0] in ("dlq.reason", "trace")] == [("trace", b"7"), ("dlq.reason", b"empty")]
