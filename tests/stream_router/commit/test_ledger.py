@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable
 
+import pytest
 from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
@@ -259,6 +260,19 @@ def test_the_end_of_the_log_behind_a_marker_is_committed_once() -> None:
     ledger.committed(batch)
     assert ledger.committable(0) == 18
     assert ledger.take() is None
+
+
+@pytest.mark.parametrize("took_place", [True, False])
+def test_an_end_that_nobody_saw_is_told_by_the_group(took_place: bool) -> None:
+    """What the group's offsets cover is done; the rest goes into the next transaction, and nothing is asked anew."""
+    ledger = owning(0, 0)
+    for partition in (0, 1):
+        assert ledger.delivered(partition, 0)
+        finish(ledger, partition, [0])
+    batch = take(ledger)
+    # Of partition 1 the group says nothing: that counts as not committed.
+    ledger.settled(batch, {0: group_after(batch)[0]} if took_place else {})
+    assert take(ledger).ids == (batch.ids[1:] if took_place else batch.ids)
 
 
 def test_answer_after_revocation_is_dropped() -> None:
