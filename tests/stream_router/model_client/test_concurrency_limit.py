@@ -191,6 +191,17 @@ async def test_slots_are_granted_in_order() -> None:
     assert (order, slots.taken) == ([0, 1, 2], 2)
 
 
+async def test_cancelled_handover_passes_to_the_next() -> None:
+    slots = CallSlots(1)
+    assert await slots.acquire()
+    first, second = asyncio.create_task(slots.acquire()), asyncio.create_task(slots.acquire())
+    await settle()
+    slots.release()  # hands the place to the first, which is cancelled before it runs
+    first.cancel()
+    assert await second is True
+    assert (slots.taken, slots.queued) == (1, 0)
+
+
 @given(st.lists(st.tuples(st.sampled_from(["acquire", "release", "cancel", "turn_away", "resize"]), st.integers(0, 9))))
 def test_no_place_is_lost_or_doubled_whatever_happens(steps: list[tuple[str, int]]) -> None:
     async def play() -> None:

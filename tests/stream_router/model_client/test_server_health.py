@@ -42,6 +42,17 @@ def test_delayed_probes_open_after_the_patience() -> None:
     assert breaker.advance(HealthEvent.PROBE_DELAYED, began_s + PATIENCE_S) is HealthState.OPEN
 
 
+@pytest.mark.parametrize("event", [HealthEvent.UNREACHABLE, HealthEvent.PROBE_FAILED, HealthEvent.PROBE_DELAYED])
+def test_only_an_answer_ends_an_outage(event: HealthEvent) -> None:
+    """Failures of the time before it count no more then."""
+    breaker = Breaker(PATIENCE_S)
+    for each in (HealthEvent.OUTAGE, event, HealthEvent.PROBE_SENT, event, HealthEvent.PROBE_SENT, event):
+        breaker.advance(each, 1.0)
+        assert not breaker.lets_through
+    assert breaker.advance(HealthEvent.SUCCESS, 2.0) is HealthState.CLOSED
+    assert breaker.advance(event, 2.0) is HealthState.SUSPECT
+
+
 def test_probe_pauses_grow_to_a_second() -> None:
     breaker = Breaker(PATIENCE_S)
     breaker.advance(HealthEvent.OUTAGE, 100.0)
