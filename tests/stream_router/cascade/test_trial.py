@@ -67,10 +67,10 @@ def test_canary_draw_is_independent(other: str) -> None:
 
 @given(st.floats(0.0, 1.0), st.text(min_size=1, max_size=8), st.sampled_from([None, 0.5]))
 def test_trial_decision_is_one_versions_and_reports_both(u: float, query_id: str, share: float | None) -> None:
-    tried = trial(share)
+    tried = trial(share, TRIED.altered(label_probability_kept=0.5))
     result = routed(BASE, tried, u, query_id)
     decision, acted = result.decision, tried.acts_on(query_id)
-    by = TRIED if acted else BASE
+    by = tried.version if acted else BASE
     assert decision.model_copy(update={"trial": None}) == by.decide(u, query_id)
     assert result.label == by.request_label(decision, query_id)
     told = decision.trial
