@@ -76,11 +76,11 @@ def test_the_cases_cover_every_reason() -> None:
 @pytest.mark.parametrize("reason", sorted(CASES))
 def test_an_example_holds_counts_propensities_and_agreement(reason: str) -> None:
     u, small, large, served, propensity = CASES[reason]
-    example = labelled(routed(reason))
+    example = labelled(routed(reason), disputed=2)
     found = {name: {} if answer == "failed" else answer for name, answer in (("small", small), ("large", large))}
     assert (example.uncertainty, example.reason, example.calibration_version) == (u, reason, 4)
     assert (example.large_probability, example.label_probability, example.label_requested) == (propensity, 0.05, True)
-    assert example.label_reason == "random"
+    assert (example.label_reason, example.disputed) == ("random", 2)
     expected = count_pairs(found["small"], GOLD)
     assert example.small is not None
     assert (example.small.true_positives, example.small.predicted) == expected[:2]
