@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from recalibrator.join.sqlite_store import RowBounds, SqliteJoinStore
-from tests.faults.fault_points import FAULT_POINTS, Strike, install, point_named, resolved, target_of
+from tests.faults.fault_points import FAULT_POINTS, Stage, Strike, install, point_named, points_of, resolved, target_of
 from ucci_runtime.broker.kafka_watched_calls import WatchedCalls
 from ucci_runtime.broker.records import Input
 
@@ -24,6 +24,13 @@ def test_every_point_names_a_function_of_the_product() -> None:
     assert all(inspect.isfunction(target_of(point)) for point in FAULT_POINTS)
     names = [point.name for point in FAULT_POINTS]
     assert len(set(names)) == len(names)
+
+
+@pytest.mark.parametrize("stage", ["router", "join", "fit"])
+def test_every_stage_can_be_struck_around_its_commit(stage: Stage) -> None:
+    steps = {point.name for point in points_of(stage)}
+    for step in ("produce", "offsets to transaction", "commit transaction", "fence the former process"):
+        assert {f"{step}, before", f"{step}, after"} <= steps
 
 
 def test_a_process_without_a_strike_runs_the_product_as_it_is() -> None:
