@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from recalibrator import stage_thread
-from recalibrator.errors import DiskFull
+from recalibrator.errors import DiskFull, StateInUse
 from recalibrator.join.sqlite_store import SqliteJoinStore
 from recalibrator.service import Service
 from tests.support.live_recalibrator import WORKLOAD, live_settings, new_cluster, running
@@ -64,5 +64,9 @@ def test_who_finds_the_port_taken_joins_no_group(tmp_path: Path) -> None:
         second = Service(live_settings(tmp_path, {"http_port": settings.recalibrator.http_port} | other), connect)
         with pytest.raises(OSError, match="in use"):
             second.run()
+        same_state = Service(live_settings(tmp_path / "one"), connect)
+        same_state.end()
+        with pytest.raises(StateInUse, match="another process runs stage"):
+            same_state.run()
 
     assert asked == []
