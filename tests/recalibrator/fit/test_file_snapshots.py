@@ -52,8 +52,11 @@ def test_unreadable_snapshot_is_not_taken_for_lost(snapshots: SnapshotFiles, mon
 
 
 def test_a_torn_snapshot_counts_as_none(snapshots: SnapshotFiles, tmp_path: Path) -> None:
-    (tmp_path / "fit-0.snapshot").write_bytes(b"torn")
-    assert snapshots.load(0) is None
+    path = tmp_path / "fit-0.snapshot"
+    whole = path.read_bytes()
+    for torn in (b"torn", whole[:-5], whole.replace(b'"offset": ', b'"offset": 1')):
+        path.write_bytes(torn)
+        assert snapshots.load(0) is None
     assert snapshots.load(1) is None
 
 

@@ -324,6 +324,8 @@ def test_64_labelers_of_one_query_made_a_row_of_61_mb() -> None:
     assert len(state.model_dump_json()) < 2 * MAX_OPINION_BYTES
     assert reasons == ["labels_too_large"] * (64 - len(state.opinions))
     assert 0 < len(state.opinions) < 64
+    alone = feedback(1, {f"f{n}": tuple(f"{n} {index}" for index in range(256)) for n in range(100)} | RIGHT)
+    assert f"{MAX_OPINION_BYTES} at most" in refused(take(fold([routed(1)])[0], alone))
     assert take(state, feedback(1, RIGHT, labeler="l 0", revision=2)).refusal is None
     assert take(state, feedback(1, RIGHT, labeler="l 0", revision=2, retracted=True)).refusal is None
 

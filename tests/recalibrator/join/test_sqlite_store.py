@@ -135,10 +135,11 @@ def torn(path: Path) -> None:
     [
         of_bytes(b"not a database at all, but long enough to be looked at" * 20),
         of_statements("PRAGMA user_version = 99"),
+        of_statements("PRAGMA user_version = 1"),
         of_statements("CREATE TABLE rows (something TEXT)"),
         torn,
     ],
-    ids=["no database", "another format", "tables of another program", "torn page"],
+    ids=["no database", "later format", "earlier format", "tables of another program", "torn page"],
 )
 def test_a_file_that_is_no_sound_store_is_set_aside(path: Path, write: Callable[[Path], object]) -> None:
     """And an empty one is begun, which the next start finds."""
