@@ -9,7 +9,9 @@ from typing import Any
 import pytest
 from prometheus_client import generate_latest
 
+from recalibrator import stage_thread
 from recalibrator.core import Recalibrator
+from recalibrator.errors import DiskFull
 from recalibrator.prometheus_metrics import Metrics
 from recalibrator.stage import NotCommitted, Stage
 from recalibrator.stage_thread import StageThread
@@ -29,10 +31,11 @@ class ScriptedStage(Stage):
         self._in_close = in_close
         self.calls: list[str] = []
 
-    def thread(self, name: str = "join", **options: Any) -> StageThread:
-        """Return its thread, to be run in this one."""
+    def thread(self, name: str = "join", first: Sequence[Stage] = (), **options: Any) -> StageThread:
+        """Return its thread, to be run in this one, in which others come first."""
+        stages = [*first, self]
         more = {"metrics": Metrics()} | options
-        return StageThread(name, lambda: self, closing=self.closing, on_failure=self.failures.append, **more)
+        return StageThread(name, lambda: stages.pop(0), closing=self.closing, on_failure=self.failures.append, **more)
 
     is_ready = True
 
@@ -96,6 +99,17 @@ def test_a_fit_without_webhooks_kept_a_thousand_statuses(*, hears: bool) -> None
     stage.thread("fit", on_status=heard.append if hears else None).run()
     assert "statuses" in stage.calls
     assert bool(heard) is hears
+
+
+def test_a_full_disk_ends_no_process(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The stage is closed, and built again once there is room."""
+    monkeypatch.setattr(stage_thread, "AGAIN_S", 0.0)
+    full = ScriptedStage(in_turn=DiskFull("join.sqlite3: full"), in_close=NotCommitted("unseen"))
+    last = ScriptedStage()
+    thread = last.thread(first=(full, full))
+    thread.run()
+    assert (last.failures, thread.report.trouble) == ([], "")
+    assert full.calls == 2 * ["start", "turn", "close"]
 
 
 def test_a_disk_that_fills_up_is_told_before_it_is_full() -> None:
