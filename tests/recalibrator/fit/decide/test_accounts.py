@@ -55,6 +55,13 @@ def test_no_past_makes_corrections_unbounded(costs: list[tuple[float, int]]) -> 
     assert BUDGET - most <= paid(part(*one) for one in costs).allowed <= BUDGET + most
 
 
+def test_another_budget_takes_over_what_queries_cost_alone() -> None:
+    other = Pacer(2.0, CONSTANTS)
+    load(other, dump(dear := paid([part(190.0)])))
+    assert dear.allowed < BUDGET
+    assert (other.allowed, other.standing.realised) == (2.0, 1.9)
+
+
 def windows(lag: int, *, jump: float = 1.0, queries: int = 60_000, seed: int = 5) -> list[float]:
     """Return the mean cost of each 10,000 queries, less the budget, relative to it.
 

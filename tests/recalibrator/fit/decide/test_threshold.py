@@ -202,6 +202,9 @@ def test_what_was_overdrawn_makes_no_budget_infeasible() -> None:
     assert (saved.index, saved.feasible) == (COUNT - 1, True)
     assert not choose_for(Target(cost=1.01), {"micro_f1": one}, Affordable(0.003, 0.003), 0.03, 0.0).feasible
     assert choose_for(Target(cost=1.7), {"micro_f1": one}, None, 0.03, 0.0).index == COUNT - 1
+    dear = weighed(np.linspace(0.1, -0.1, COUNT), rate=one.escalation_rate)
+    capped = choose_for(Target(cost=1.7, max_escalation=0.3), {"micro_f1": dear}, Affordable(0.9, 0.9), 0.0, 0.0)
+    assert large_rate(dear, 0.0)[capped.index] <= 0.3, "a cap comes before a budget"
 
 
 def test_scores_follow_what_is_served_without_a_micro_f1() -> None:
