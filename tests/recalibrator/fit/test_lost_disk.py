@@ -207,6 +207,15 @@ def test_an_old_copy_of_the_disk_forgets_a_pin(fit: Fit, tmp_path: Path) -> None
     assert standing(fit) == before == ("pinned", 6, None)
 
 
+def test_a_foreign_version_ends_no_pin_of_a_fit_with_a_disk(fit: Fit) -> None:
+    order(fit, "pin", **ANN)
+    fit.publish_foreign("photo", 41)
+    fit.settle()
+    fit.begin()
+    fit.take(label("photo", 0))
+    assert (standing(fit), fit.numbers()) == (("pinned", 3, None), [1, 2, 3, 41])
+
+
 def plan(draw: random.Random) -> list[Command]:
     content = {"version": 1, "map": MAP, "uncertainty_threshold": 0.25}
     acts: list[tuple[str, dict[str, Any]]] = [

@@ -8,7 +8,7 @@ import pytest
 
 from recalibrator.core import Recalibrator
 from schemas.calibration import CalibrationVersion, Hold
-from tests.support.cascade_stream import START, drive, settings, typo_world
+from tests.support.cascade_stream import START, drive, example, settings, typo_world
 from tests.support.cores import driven, in_force, present, restarted
 from tests.support.orders import MAP, note, order
 
@@ -107,6 +107,23 @@ def test_what_cannot_be_done_is_refused_with_a_reason(action: str, arguments: di
     core = Recalibrator(settings())
     assert order(core, action, **arguments) is None
     assert (note(core), core.current, core.status().state) == (because, None, "cold_start")
+
+
+def test_pause_stops_automatic_versions_until_resume() -> None:
+    core = Recalibrator(settings())
+    order(core, "pause")
+    assert not drive(core, WORLD.draw, 600).versions
+    order(core, "resume")
+    assert drive(core, WORLD.draw, 200, first=600).versions
+
+
+def test_bootstrap_fits_from_fifty_labels_on() -> None:
+    core = Recalibrator(settings())
+    for number in range(60):
+        if number == 40:
+            assert order(core, "bootstrap") is None
+        core.observe(example(WORLD.draw(number), f"q-{number}", "w", START)[1])
+    assert published(core, "bootstrap").evidence.labels == 60
 
 
 @pytest.mark.parametrize("action", ["activate", "pin"])
