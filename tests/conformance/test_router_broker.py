@@ -207,6 +207,18 @@ async def test_a_slow_call_kept_partitions_from_the_next_router(
     assert topics.result_ids() == sorted(f"q{n}" for n in range(40))
 
 
+async def test_a_full_router_takes_no_more_and_loses_nothing(topics: Topics) -> None:
+    release = asyncio.Event()
+    topics.send(*(query(f"q{n}") for n in range(300)))
+    async with running(topics.settings(max_in_flight=10), lambda _: release.wait()) as router:
+        await router.until(lambda: router.service.status().in_flight >= 10, "full")
+        await asyncio.sleep(1.0)
+        assert router.service.status().in_flight <= 11, "one may slip in before the pause takes effect"
+        release.set()
+        await router.until_committed(300)
+    assert len(set(topics.result_ids())) == 300
+
+
 async def test_oversized_result_becomes_a_dead_letter(broker: LocalBroker) -> None:
     topics = Topics.fresh(broker, **{"max.message.bytes": "10000"})
     topics.send(*(query(f"q{n}") for n in range(50)), query("large", "x" * 5_000), query("larger", "y" * 30_000))
