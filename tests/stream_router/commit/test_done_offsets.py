@@ -9,8 +9,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from stream_router.commit.done_offsets import CompletionTracker, OffsetRange, decode, encode
+from stream_router.commit import done_offsets
+from stream_router.commit.done_offsets import CommittedOffsets, CompletionTracker, OffsetRange, decode, encode
 from stream_router.errors import OffsetsWentBack
+from ucci_runtime.broker.records import Input, OffsetCommit
 
 committed_offsets = st.integers(0, 2**60)
 
@@ -41,6 +43,15 @@ def test_metadata_of_another_offset_counts_as_none(written: Written, other: int)
 @given(st.text(max_size=200))
 def test_foreign_text_never_becomes_offsets(text: str) -> None:
     assert decode(5, text) in ((), None)
+
+
+def test_what_others_noted_beside_an_offset_is_told_and_left() -> None:
+    """The offset itself counts: a group that another program committed for is taken over from there."""
+    foreign: list[Input] = []
+    found = {Input("queries", 0): OffsetCommit(7, "someone else's note"), Input("queries", 1): None}
+    read = done_offsets.committed_offsets(found, lambda source, _: foreign.append(source))
+    assert read == {0: CommittedOffsets(7), 1: CommittedOffsets(None)}
+    assert foreign == [Input("queries", 0)]
 
 
 @given(range_sets(), st.data())
