@@ -29,6 +29,14 @@ def test_a_producer_may_not_label_nor_a_labeler_ask() -> None:
         assert written == {f"u.{topic}"}
 
 
+def test_a_router_makes_no_version_and_a_gateway_fences_nobody() -> None:
+    """Who may put a version in force decides for all; a gateway takes neither queries nor a transaction of routers."""
+    assert ("u.calibration", "Write") not in {(grant.name, grant.operation) for grant in grants("router", "u")}
+    found = grants("gateway", "u")
+    assert "u.queries" not in {grant.name for grant in found}
+    assert {(one.resource, one.operation) for one in found if one.resource != "topic"} == {("group", "Describe")}
+
+
 def test_every_form_lists_the_same_grants() -> None:
     rows = as_rows(BOTH, "u")
     assert len(rows) == sum(len(grants(component, "u")) for component in BOTH)
