@@ -72,6 +72,13 @@ def test_a_batch_that_is_sent_again_is_taken_again(api: Api) -> None:
     assert (refused.status_code, json.loads(refused.text)["status"]) == (207, 409)
 
 
+def test_a_batch_of_which_the_broker_took_nothing_is_503(api: Api) -> None:
+    api.producer.is_away = True
+    refused = _batch(api, [_event(), _event(query_id="q-2")])
+    assert (refused.status_code, refused.json()["error"]["code"]) == (503, "broker_away")
+    assert int(refused.headers["retry-after"]) > 0
+
+
 @pytest.mark.parametrize(
     ("body", "status", "field"),
     [
