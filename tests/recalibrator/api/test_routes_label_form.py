@@ -111,6 +111,16 @@ def test_right_is_asked_of_a_single_answer_alone(api: Api) -> None:
     assert said == [("q-2", "right", None, "ada"), ("q-3", "wrong", None, "ada")]
 
 
+def test_an_undo_withdraws_and_stays_where_one_is(api: Api, form: dict[str, str]) -> None:
+    """The withdrawal outranks the label, and the request on the screen stays there."""
+    labelled = api.client.post(PATH, data=form)
+    api.clock.advance(1.0)
+    undone = api.client.post(PATH, data=form_of(labelled.text, "undo"))
+    first, second = sent(api)
+    assert (second.query_id, second.retracted, second.revision > first.revision) == ("q-2", True, True)
+    assert form_of(undone.text)["query_id"] == "q-1"
+
+
 def test_a_correction_over_http_was_dropped_after_a_form_label(api: Api, form: dict[str, str]) -> None:
     """A correction without a revision replaces the form's label; an older one is 409."""
     api.client.post(PATH, data=form)
