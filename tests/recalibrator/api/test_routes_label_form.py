@@ -106,9 +106,10 @@ def test_right_is_asked_of_a_single_answer_alone(api: Api) -> None:
     assert 'value="right"' in alone
     assert 'value="right"' not in both
     api.client.post(PATH, data=form_of(alone, "right"))
-    api.client.post(PATH, data=form_of(both, "wrong"))
+    for act in ("wrong", "skip"):
+        api.client.post(PATH, data=form_of(both, act))
     said = [(one.query_id, one.verdict, one.entities, one.labeler) for one in sent(api)]
-    assert said == [("q-2", "right", None, "ada"), ("q-3", "wrong", None, "ada")]
+    assert said == [("q-2", "right", None, "ada"), ("q-3", "wrong", None, "ada"), ("q-3", None, None, "ada")]
 
 
 def test_an_undo_withdraws_and_stays_where_one_is(api: Api, form: dict[str, str]) -> None:
