@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+from itertools import accumulate
 from zlib import crc32
 
 import pytest
@@ -15,6 +16,8 @@ from stream_router.errors import OffsetsWentBack
 from ucci_runtime.broker.records import Input, OffsetCommit
 
 committed_offsets = st.integers(0, 2**60)
+#: Offsets of a log with gaps, increasing.
+LOGS = st.lists(st.integers(1, 4), min_size=1, max_size=60).map(lambda steps: [end - 1 for end in accumulate(steps)])
 
 Written = tuple[int, tuple[OffsetRange, ...]]
 
@@ -116,3 +119,18 @@ def test_offsets_that_go_back_while_reading_stop_the_router() -> None:
     with pytest.raises(OffsetsWentBack, match="offset 3 came after 7"):
         frontier.deliver(3)
     assert frontier.commit({7}) == (8, ())
+
+
+@given(LOGS, st.data())
+def test_a_commit_covers_exactly_what_is_done(log: list[int], data: st.DataObject) -> None:
+    frontier, done = CompletionTracker(0), set[int]()
+    for number, offset in enumerate(log, 1):
+        assert frontier.deliver(offset)
+        delivered = st.sampled_from(log[:number])
+        for finished in data.draw(st.sets(delivered, max_size=2)) - done:
+            frontier.done(finished)
+            done.add(finished)
+        also = data.draw(st.frozensets(delivered, max_size=3))
+        commit = frontier.commit(also)
+        assert commit is not None
+        assert {o for o in log[:number] if CommittedOffsets(*commit).covers(o)} == done | also
