@@ -4,7 +4,7 @@
 file anew; the difference says what changed, and the commit says why.
 
 The numbers are pinned to machines like those that the file was written on: another build of NumPy or of its BLAS may
-sum in another order. Floats are therefore rounded to nine significant digits before they are hashed, so that another
+sum in another order. Floats are therefore rounded to six significant digits before they are hashed, so that another
 last digit does not show; a decision that hangs on one still would. Digests come in segments of 1,000 observations:
 the first that differs says where to look.
 """
