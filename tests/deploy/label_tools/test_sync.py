@@ -9,7 +9,6 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import pytest
-from typer.testing import CliRunner
 
 from recalibrator.labelling.label_studio import SOURCE
 from schemas.feedback import FeedbackEvent
@@ -21,11 +20,10 @@ from tests.support.recalibrator_events import routed
 from tests.support.recalibrator_processes import create_all_topics, recalibrator_settings, write_recalibrator_config
 from tests.support.routers import value_of
 from tests.support.scripted_label_studio import LEGACY_TOKEN, ScriptedLabelStudio
-from ucci_stream.cli import app
 from ucci_stream.label_tools.label_studio_client import LabelStudio
 from ucci_stream.label_tools.label_studio_project import LabelStudioProject, set_up
 from ucci_stream.label_tools.sync import Synchroniser, SyncOptions, SyncTopics
-from ucci_stream.local.kafka_node import LocalBroker, pick_port
+from ucci_stream.local.kafka_node import LocalBroker
 
 pytestmark = pytest.mark.broker
 
@@ -167,12 +165,3 @@ async def test_rounds_outlast_an_outage_and_exit_0_on_sigterm(site: Site, tmp_pa
             running.kill()
             await running.wait()
     assert len(site.sent()) == 1
-
-
-def test_one_round_without_a_server_exits_1_with_one_line(settings: Settings, tmp_path: Path) -> None:
-    bootstrap, url = str(settings.kafka["bootstrap.servers"]), f"http://127.0.0.1:{pick_port()}"
-    config = write_recalibrator_config(tmp_path / "ucci.toml", bootstrap, settings.topics.prefix, tmp_path)
-    words = ["label-studio", "sync", "--config", str(config), "--url", url, "--token", "t"]
-    done = CliRunner().invoke(app, words)
-    assert type(done.exception).__name__ == "LabelToolFailed"
-    assert f"no answer from Label Studio at {url}" in str(done.exception)
