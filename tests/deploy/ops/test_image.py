@@ -97,18 +97,6 @@ def test_dockerfile_copies_what_exists_and_is_not_ignored() -> None:
     assert set(wheel["packages"]) <= set(sources)
 
 
-@pytest.mark.parametrize("name", image.ENGINES)
-def test_command_of_each_engine_builds_one_target(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("IMAGE_BUILD_FLAGS", "--network host")
-    command = image.build_command(name, "stream-router", base="mirror/python:3.11")
-    assert command[:2] == [name, "bud" if name == "buildah" else "build"]
-    assert command[command.index("--target") + 1] == "stream-router"
-    assert f"VERSION={image.version()}" in command
-    assert "BASE=mirror/python:3.11" in command
-    assert command[command.index("--network") + 1] == "host"
-    assert ("--ignorefile" in command) == (name != "docker")
-
-
 def test_machine_without_engine_is_told_so(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PATH", "/nonexistent")
     with pytest.raises(image.NoEngineError, match="none of docker, podman, buildah answers"):
