@@ -228,13 +228,6 @@ async def test_a_cascade_that_does_not_pay_is_recommended(desk: Desk) -> None:
     assert "it would from large = " in doubt
 
 
-async def test_a_dead_server_passes_the_probe(desk: Desk) -> None:
-    await desk.small.stop()
-    done = await invoke("check-config", "--probe", "--config", desk.made.config)
-    assert done.exit_code == 1
-    assert "fault: workloads.w.small" in done.stderr
-
-
 async def test_a_model_that_is_not_served_stops_before_calls(desk: Desk) -> None:
     desk.change(small_model="smaller")
     line = refused(await desk.calibrate())
