@@ -5,6 +5,7 @@ from __future__ import annotations
 import socket
 import subprocess
 from pathlib import Path
+from unittest.mock import Mock
 
 import pytest
 
@@ -12,16 +13,8 @@ from schemas.errors import ConfigError
 from tests.support.broker import DEADLINE_S
 from tests.support.commands import program
 from ucci_stream.local import kafka_node as local_broker
-from ucci_stream.local.kafka_install import BrokerNotInstalled, BrokerUnavailable, kafka_jars, properties_text
+from ucci_stream.local.kafka_install import BrokerNotInstalled, BrokerUnavailable, properties_text
 from ucci_stream.local.kafka_node import LocalBroker, cluster_at, open_broker, pick_port
-
-
-def only_these_programs(monkeypatch: pytest.MonkeyPatch, folder: Path, **scripts: str) -> None:
-    """Leave nothing on the PATH but these shell scripts."""
-    folder.mkdir()
-    for name, text in scripts.items():
-        program(folder / name, f"PATH=/usr/bin:/bin\n{text}")
-    monkeypatch.setenv("PATH", str(folder))
 
 
 @pytest.mark.thorough
@@ -65,19 +58,6 @@ def test_a_running_broker_is_used_where_one_is_named(
     assert not (tmp_path / "unused").exists()
 
 
-@pytest.fixture
-def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """An empty cache, and a Python that makes no environment to fill it from PyPI, as Debian's without its venv."""
-
-    def fails(home: Path, with_pip: bool) -> None:
-        raise subprocess.CalledProcessError(1, ["ensurepip"])
-
-    monkeypatch.setattr("venv.create", fails)
-    monkeypatch.setenv("UCCI_CACHE_DIR", str(tmp_path / "cache"))
-    return tmp_path / "cache"
-
-
-@pytest.mark.usefixtures("cache")
 @pytest.mark.parametrize(
     ("scripts", "missing"),
     [({}, "Java was not found"), ({"java": """echo 'openjdk version "11.0.2"' >&2"""}, "is Java 11, too old")],
@@ -85,7 +65,13 @@ def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 def test_without_java_one_line_says_what_to_install(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, scripts: dict[str, str], missing: str
 ) -> None:
-    only_these_programs(monkeypatch, tmp_path / "bin", **scripts)
+    """Nor an environment from PyPI: a Python that makes none, as Debian's without its venv."""
+    monkeypatch.setattr("venv.create", Mock(side_effect=subprocess.CalledProcessError(1, ["ensurepip"])))
+    monkeypatch.setenv("UCCI_CACHE_DIR", str(tmp_path / "cache"))
+    (tmp_path / "bin").mkdir()
+    for name, text in scripts.items():
+        program(tmp_path / "bin" / name, f"PATH=/usr/bin:/bin\n{text}")
+    monkeypatch.setenv("PATH", str(tmp_path / "bin"))
     monkeypatch.delenv("KAFKA_BOOTSTRAP_SERVERS", raising=False)
     with pytest.raises(BrokerNotInstalled) as caught, open_broker("auto", tmp_path):
         pass
@@ -93,17 +79,6 @@ def test_without_java_one_line_says_what_to_install(
     assert "\n" not in message
     assert all(word in message for word in (missing, "PyPI", "install Java 17", "Maven", "--broker HOST:PORT"))
     assert caught.value.exit_code == 1
-
-
-def test_maven_is_asked_for_only_when_the_jars_are_not_there(
-    tmp_path: Path, cache: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    only_these_programs(monkeypatch, tmp_path / "bin")
-    with pytest.raises(BrokerNotInstalled, match=r"Maven was not found.* no Maven resolver came from PyPI"):
-        kafka_jars()
-    jars = cache / "kafka-4.1.1"
-    jars.mkdir()
-    assert kafka_jars() == jars
 
 
 @pytest.mark.parametrize("spec", ["", "kafak", "host", "host:", "host:x", ":9092", "a:1,b"])
