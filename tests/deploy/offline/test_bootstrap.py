@@ -18,20 +18,14 @@ from ucci_stream.topics.feed import FeedStopped
 ucci = pytest.importorskip("ucci")
 
 
-@pytest.fixture
-def examples(tmp_path: Path) -> Path:
-    """Two labelled examples of workload ``w``, the second one measured by entropy."""
+@pytest.mark.parametrize(("signal", "line"), [("token_margin", 2), ("entropy", 1)])
+def test_an_example_of_another_signal_is_named_by_its_line(tmp_path: Path, signal: str, line: int) -> None:
     path = tmp_path / "examples.jsonl"
     label = example(typo_world(1, 1).draw(0), "q-0", "w", START)[1]
     labels = (label, label.model_copy(update={"query_id": "q-1", "signal": "entropy"}))
     path.write_bytes(b"".join(one.to_json() + b"\n" for one in labels))
-    return path
-
-
-@pytest.mark.parametrize(("signal", "line"), [("token_margin", 2), ("entropy", 1)])
-def test_an_example_of_another_signal_is_named_by_its_line(examples: Path, signal: str, line: int) -> None:
     with pytest.raises(FeedStopped, match=rf"examples.jsonl:{line}: signal: is .*, configured is '{signal}'"):
-        list(bootstrap_events(settings(uncertainty=signal), examples, START))
+        list(bootstrap_events(settings(uncertainty=signal), path, START))
 
 
 def test_a_router_file_is_a_map_of_the_token_margin(tmp_path: Path) -> None:
