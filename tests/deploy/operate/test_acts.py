@@ -149,16 +149,10 @@ def test_what_is_refused_is_one_line_and_its_exit_code(
     live: LiveRecalibrator, arguments: list[str], code: int, said: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     monkeypatch.chdir(tmp_path)
-    ended_with, text = ended(monkeypatch, arguments[0], "--url", live.url, *arguments[1:])
-    assert (ended_with, said in text, len(text.splitlines())) == (code, True, 1), text
-
-
-def ended(monkeypatch: pytest.MonkeyPatch, *arguments: str) -> tuple[int, str]:
-    """Run the command as a user does; return its exit code and what it wrote to standard error."""
-    error = Console(file=io.StringIO(), width=300)
-    monkeypatch.setattr(options, "err", error)
-    monkeypatch.setattr("sys.argv", ["ucci-stream", *arguments])
+    error = io.StringIO()
+    monkeypatch.setattr(options, "err", Console(file=error, width=300))
+    monkeypatch.setattr("sys.argv", ["ucci-stream", arguments[0], "--url", live.url, *arguments[1:]])
     with pytest.raises(SystemExit) as end:
         cli.main()
-    assert isinstance(error.file, io.StringIO)
-    return int(end.value.code or 0), error.file.getvalue()
+    text = error.getvalue()
+    assert (end.value.code, said in text, len(text.splitlines())) == (code, True, 1), text
