@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import shutil
-import subprocess
 from pathlib import Path
 
 import pytest
 
 from recalibrator.stage import StageName
 from schemas.topics import TOPICS
+from tests.deploy.ops.operators import run
 from tools.ops.acls import COMMANDS, PREFIX, USERS, granted, rules
 from tools.ops.generated import files
 from ucci_stream.topics.access import COMPONENTS, grants
@@ -52,14 +51,8 @@ def test_user_may_write_what_it_sends_and_nothing_else(user: str) -> None:
 
 
 def test_script_of_rights_names_each_rule_once() -> None:
-    done = subprocess.run(
-        [shutil.which("sh") or "/bin/sh", str(ROOT / "deploy" / "kafka" / "acls.sh")],
-        env={"KAFKA_ACLS": "echo", "PREFIX": "team", "ROUTER": "User:r", "OPERATOR": "User:o"},
-        capture_output=True,
-        text=True,
-        check=True,
-    )
-    lines = done.stdout.splitlines()
+    given = {"KAFKA_ACLS": "echo", "PREFIX": "team", "ROUTER": "User:r", "OPERATOR": "User:o"}
+    lines = run("sh", "deploy/kafka/acls.sh", **given).splitlines()
     assert len(lines) == len(set(lines)) == sum(len(rules(user)) for user in USERS)
     assert (
         "--add --allow-principal User:r --operation Read --operation DescribeConfigs --topic team.queries" in lines[0]
