@@ -26,7 +26,6 @@ OURS = (
     "ingresses,jobs,secrets,serviceaccounts,servicemonitors,prometheusrules,scaledobjects,kafkatopics,kafkausers"
 )
 MADE_BY_OTHERS = {("ConfigMap", "kube-root-ca.crt"), ("ServiceAccount", "default")}
-WORKLOADS = "statefulsets,deployments"
 NUMBERS = itertools.count(1)
 
 
@@ -48,9 +47,9 @@ def namespace(running: Cluster) -> str:
     return name
 
 
-def values(name: str = "minimal.yaml", **changes: Any) -> dict[str, Any]:
-    """Return values of the chart's ``ci`` folder; no Job makes topics, since nothing here runs it."""
-    found: dict[str, Any] = yaml.safe_load((CHART / "ci" / name).read_text(encoding="utf-8"))
+def values(**changes: Any) -> dict[str, Any]:
+    """Return the least values of the chart's ``ci`` folder; no Job makes topics, since nothing here runs it."""
+    found: dict[str, Any] = yaml.safe_load((CHART / "ci" / "minimal.yaml").read_text(encoding="utf-8"))
     return merged(merged(found, {"topics": {"create": False}}), changes)
 
 
@@ -60,16 +59,16 @@ def merged(table: dict[str, Any], more: dict[str, Any]) -> dict[str, Any]:
     }
 
 
-def release(running: Cluster, namespace: str, name: str, given: dict[str, Any], folder: Path) -> None:
-    file = folder / f"{name}.yaml"
+def release(running: Cluster, namespace: str, given: dict[str, Any], folder: Path) -> None:
+    file = folder / "ucci.yaml"
     file.write_text(json.dumps(given), encoding="utf-8")
-    running.helm("upgrade", "--install", name, str(CHART), "-n", namespace, "-f", str(file))
+    running.helm("upgrade", "--install", "ucci", str(CHART), "-n", namespace, "-f", str(file))
 
 
-def state(running: Cluster, namespace: str, kinds: str = OURS) -> dict[tuple[str, str], Manifest]:
+def state(running: Cluster, namespace: str) -> dict[tuple[str, str], Manifest]:
     """Return what is asked for of each object that the release made, by kind and name."""
     found: dict[tuple[str, str], Manifest] = {}
-    for one in running.get(namespace, kinds):
+    for one in running.get(namespace, OURS):
         key = (one["kind"], one["metadata"]["name"])
         if key not in MADE_BY_OTHERS and not key[1].startswith("sh.helm.release"):
             meta = {word: one["metadata"].get(word, {}) for word in ("labels", "annotations")}
@@ -134,11 +133,11 @@ def test_upgrade_changes_what_it_should_and_is_rolled_back(
     running: Cluster, namespace: str, tmp_path: Path, changed: dict[str, Any], expected: set[tuple[str, str]]
 ) -> None:
     """A changed target reaches the pods by their checksum: all are made anew; another number of routers does not."""
-    release(running, namespace, "ucci", values(), tmp_path)
+    release(running, namespace, values(), tmp_path)
     before = state(running, namespace)
     if "config" in changed:
         changed = {"config": values()["config"].replace("micro_f1 = 0.91", changed["config"])}
-    release(running, namespace, "ucci", values(**changed), tmp_path)
+    release(running, namespace, values(**changed), tmp_path)
     after = state(running, namespace)
     # The generation counts changes of the specification: the API server counts, too.
     assert changes(before, after) == expected
@@ -148,32 +147,22 @@ def test_upgrade_changes_what_it_should_and_is_rolled_back(
     assert (last["revision"], last["description"]) == (3, "Rollback to 1")
 
 
-def test_restart_of_the_page_reaches_every_workload(running: Cluster, namespace: str, tmp_path: Path) -> None:
-    """After a change of a Secret, which no checksum sees."""
-    release(running, namespace, "ucci", values(), tmp_path)
-    before = state(running, namespace, WORKLOADS)
-    ours = ("-l", "app.kubernetes.io/instance=ucci")
-    running.kubectl("-n", namespace, "rollout", "restart", "statefulset,deployment", *ours)
-    restarted = ".spec.template.metadata.annotations.kubectl.kubernetes.io/restartedAt"
-    assert changes(before, state(running, namespace, WORKLOADS)) == {(name, restarted) for name in NAMES}
-
-
 def test_disk_of_another_size_wants_its_set_made_anew(running: Cluster, namespace: str, tmp_path: Path) -> None:
     """As docs/operations.md says: Kubernetes refuses the change, and without the sets it is taken while pods go on."""
-    release(running, namespace, "ucci", values(), tmp_path)
+    release(running, namespace, values(), tmp_path)
     pods = {one["metadata"]["uid"] for one in with_pods(running, namespace, 6)}
     larger = values(recalibrator={"persistence": {"size": "20Gi"}})
     with pytest.raises(CommandFailedError, match=r"updates to statefulset spec .* are forbidden"):
-        release(running, namespace, "ucci", larger, tmp_path)
+        release(running, namespace, larger, tmp_path)
     sets = ("ucci-ucci-stream-join", "ucci-ucci-stream-fit")
     running.kubectl("-n", namespace, "delete", "statefulset", *sets, "--cascade=orphan")
-    release(running, namespace, "ucci", larger, tmp_path)
+    release(running, namespace, larger, tmp_path)
     assert {one["metadata"]["uid"] for one in running.get(namespace, "pods")} == pods
 
 
 def test_uninstalled_release_leaves_its_disks_alone(running: Cluster, namespace: str, tmp_path: Path) -> None:
     """They go by the label that docs/operations.md names."""
-    release(running, namespace, "ucci", values(), tmp_path)
+    release(running, namespace, values(), tmp_path)
     with_pods(running, namespace, 6)
     running.helm("uninstall", "ucci", "-n", namespace)
 
