@@ -28,15 +28,10 @@ async def init(servers: Servers, folder: Path, *more: str) -> Result:
     return await invoke("init", *urls, "--out", folder / "ucci.toml", *more)
 
 
-def gold(folder: Path) -> str:
-    path = folder / "gold.jsonl"
-    line = {"text": "x", "entities": dict.fromkeys(FIELDS, "1")}
-    path.write_text(json.dumps(line) + "\n", encoding="utf-8")
-    return str(path)
-
-
 async def test_models_and_fields_need_not_be_named(servers: Servers, tmp_path: Path) -> None:
-    done = await init(servers, tmp_path, "--gold", gold(tmp_path), "--workload", "photo search")
+    gold, line = tmp_path / "gold.jsonl", {"text": "x", "entities": dict.fromkeys(FIELDS, "1")}
+    gold.write_text(json.dumps(line) + "\n", encoding="utf-8")
+    done = await init(servers, tmp_path, "--gold", str(gold), "--workload", "photo search")
     assert done.exit_code == 0, done.exception
     assert done.stdout.index("topics create") < done.stdout.index("calibrate") < done.stdout.index("recalibrator run")
     workload = load_settings(tmp_path / "ucci.toml", {}).workloads["photo search"]
