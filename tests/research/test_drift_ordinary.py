@@ -12,7 +12,7 @@ from research.drift.__main__ import main
 from research.drift.halves import half
 from research.drift.harm import Harm, harm
 from research.drift.judge_report import markdown
-from research.drift.judge_score import COLD_BLOCKS, judge_score
+from research.drift.judge_score import judge_score
 from research.drift.oracle import oracle
 from research.drift.ordinary import HARMS
 from research.drift.policies.ordinary import JUDGED, Rival
@@ -112,7 +112,6 @@ def test_a_cold_start_is_judged_from_its_first_threshold() -> None:
     never = Routed.blank(8 * BLOCK)
     never.journal = Journal()
     assert judge_score(drawn, never, oracle(drawn)).pol is None
-    assert COLD_BLOCKS == 10
 
 
 def test_scores_are_those_from_the_change_on() -> None:
