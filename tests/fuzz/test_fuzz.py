@@ -30,11 +30,6 @@ LEAST_S = 0.002
 MOST_BYTES_A_BYTE = 150
 
 
-def targets() -> dict[str, Target]:
-    """Return all targets by their names; not while tests are collected, since they draw their seeds for seconds."""
-    return {target.name: target for target in all_targets()}
-
-
 @pytest.fixture(autouse=True)
 def _no_log() -> Iterator[None]:
     structlog.configure(wrapper_class=structlog.make_filtering_bound_logger("critical"))
@@ -54,16 +49,16 @@ def test_no_reader_breaks_its_promises() -> None:
 def test_time_and_memory_grow_as_the_input_does(kind: str) -> None:
     """No reader takes the square of the time, nor hundreds of times the memory, for ten times the bytes."""
     steep = {}
-    for name, target in targets().items():
+    for target in all_targets():
         small, large = (giant(random.Random(SEED), target.seeds[0], kind, size) for size in (SMALL_BYTES, LARGE_BYTES))
         ratio = _seconds(target.run, large) / max(_seconds(target.run, small), LEAST_S)
         if ratio > MOST_RATIO:
-            steep[name] = ratio
+            steep[target.name] = ratio
         tracemalloc.start()
         target.run(large)
         _, peak = tracemalloc.get_traced_memory()
         tracemalloc.stop()
-        assert peak <= MOST_BYTES_A_BYTE * len(large), name
+        assert peak <= MOST_BYTES_A_BYTE * len(large), target.name
     assert steep == {}
 
 

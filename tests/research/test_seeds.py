@@ -4,20 +4,13 @@ from __future__ import annotations
 
 import json
 from contextlib import nullcontext
-from itertools import combinations, product
+from itertools import product
 from typing import get_args
 
 import pytest
 
 from research.rivals.__main__ import BENCHMARKS, OUT
 from research.seeds import REGISTRY, Purpose, check
-
-
-@pytest.mark.parametrize("benchmark", REGISTRY)
-def test_no_seed_has_two_purposes(benchmark: str) -> None:
-    for one, other in combinations(REGISTRY[benchmark], 2):
-        assert one
-        assert not set(one) & set(other)
 
 
 @pytest.mark.parametrize("benchmark", REGISTRY)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import itertools
 import json
 import threading
 from collections.abc import AsyncIterator
@@ -174,31 +173,3 @@ async def generated(client: Client) -> float:
     _, text = await client.get("/metrics")
     line = next(line for line in text.splitlines() if line.startswith("vllm_generation_tokens_total"))
     return float(line.split()[1])
-
-
-async def test_a_client_that_leaves_a_stream_ends_its_generation(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Generation stands still after its first step until the server has seen the client go; then it must end."""
-    step, steps, gone = ContinuousBatch.step, itertools.count(), threading.Event()
-
-    def step_once_then_wait(batch: ContinuousBatch) -> bool:
-        assert next(steps) == 0 or gone.wait(PATIENCE_S)
-        return step(batch)
-
-    body = {"model": "tiny", "prompt": prompt_of(NEW), "max_tokens": 256, "temperature": 0, "stream": True}
-    async with serving() as (client, runner), asyncio.timeout(PATIENCE_S):
-        _, whole = await client.post()
-        tokens = before = whole["usage"]["completion_tokens"]
-        while await generated(client) != tokens:
-            pass  # counted at the end of a step, and so after the answer
-        monkeypatch.setattr(ContinuousBatch, "step", step_once_then_wait)
-        assert runner.server is not None
-        async with client.session.post(client.base_url + "/v1/completions", json=body) as response:
-            await response.content.readline()
-            connected = set(runner.server.connections)
-            response.close()
-        while connected <= set(runner.server.connections):
-            await client.get("/health")
-        gone.set()
-        while "vllm_num_requests_running 0.0" not in (await client.get("/metrics"))[1]:
-            pass
-        assert 1 <= await generated(client) - before < tokens
