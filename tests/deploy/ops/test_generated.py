@@ -51,8 +51,8 @@ def test_user_may_write_what_it_sends_and_nothing_else(user: str) -> None:
 
 
 def test_script_of_rights_names_each_rule_once() -> None:
-    given = {"KAFKA_ACLS": "echo", "PREFIX": "team", "ROUTER": "User:r", "OPERATOR": "User:o"}
-    lines = run("sh", "deploy/kafka/acls.sh", **given).splitlines()
+    script = ("sh", "deploy/kafka/acls.sh")
+    lines = run(*script, KAFKA_ACLS="echo", PREFIX="team", ROUTER="User:r", OPERATOR="User:o").splitlines()
     assert len(lines) == len(set(lines)) == sum(len(rules(user)) for user in USERS)
     assert (
         "--add --allow-principal User:r --operation Read --operation DescribeConfigs --topic team.queries" in lines[0]
