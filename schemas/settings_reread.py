@@ -26,6 +26,7 @@ OF_ROUTER: tuple[str, ...] = ("kafka", "topics", "router", "calibration", "workl
 OF_GATEWAY = (*OF_ROUTER, "gateway")
 #: The tables and keys at the top of the file that each service goes by.
 OF_RECALIBRATOR: tuple[str, ...] = ("kafka", "topics", "recalibrator", "calibration", "notify", "workloads")
+#: A workload's name ends before the first key of its table, or at the end.
 _OF_WORKLOAD = re.compile(rf"workloads\.(.+?)((?:\.(?:{'|'.join(WorkloadSettings.model_fields)})(?:\..*)?)?)")
 
 #: What names and places a single process, and how it reaches the broker; the environment may give each its own.

@@ -25,7 +25,7 @@ from tests.faults.resident_memory import WARM_UP_S, MemoryWatch, Slope, slopes
 from ucci_stream.local.kafka_node import LocalBroker
 from ucci_stream.local.processes import StackFailed
 
-#: So many of a kind's findings are told while the campaign goes on; the report has all.
+#: How many findings of each kind are printed while the campaign runs; the report lists all of them.
 _FIRST = 5
 
 
@@ -91,12 +91,12 @@ class Row:
         return [episode for episode in self.episodes if episode.recovery_s is None]
 
 
-#: Told how a campaign goes on, line by line.
+#: Receives the campaign's progress, line by line.
 Tell = Callable[[str], None]
 
 
 def _tell_nobody(_line: str) -> None:
-    """Take no notice."""
+    """Print nothing."""
 
 
 @dataclass

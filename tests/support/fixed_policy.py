@@ -27,7 +27,7 @@ class FixedPolicy(TakesMess):
         return None
 
     def on_traffic(self, traffic: Traffic) -> None:
-        """Go by none of it."""
+        """Ignore traffic: the threshold never moves."""
 
     def on_labels(self, labels: Labels) -> None:
         self.labels.append(labels)
