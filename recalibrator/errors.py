@@ -20,6 +20,16 @@ class StoreDamaged(RecalibratorError):
     """Stored state cannot be read; it is set aside and rebuilt from the topics."""
 
 
+class HomesChanged(RecalibratorError):
+    """Somebody gave the repartition topic another number of partitions: stop, exit non-zero."""
+
+    def __init__(self, topic: str, noted: int, found: int) -> None:
+        super().__init__(
+            f"{topic}: has {found} partitions, and the join has placed its queries over {noted}: that number is fixed; "
+            f"end all recalibrators, delete the topic, create it with {noted} partitions and start again"
+        )
+
+
 class DiskFull(RecalibratorError, OSError):
     """The disk takes no more; nothing stored is lost: close what works on it, and begin again once there is room."""
 

@@ -13,6 +13,10 @@ results[workload] counter result: Results taken by the join.
 examples[workload,retracted] counter example: Labelled examples sent to the fit; retracted takes one back.
 join_notes[note] counter event: What the join noticed: duplicates, conflicting results, stale revisions, disagreement,
     skips, withdrawals, senders' clocks ahead (dated as of arrival then) or behind, logs recreated.
+records_forwarded[topic] counter record: Records of results or feedback that the join has sent on to the partition of
+    their query, since their producer chose another one.
+labels_without_result gauge query: Queries that the join has labels of, and no result yet.
+labels_without_result_seconds gauge second: How long the one that waits longest has had no other label.
 rows gauge row: Rows in the join's store.
 row_bytes gauge byte: Bytes that these rows take.
 disk_free_bytes gauge byte: Bytes left on the disk of the join; NaN in a process without one.

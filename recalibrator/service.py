@@ -43,6 +43,7 @@ from schemas.topics import (
     DEAD_LETTERS,
     FEEDBACK,
     HAPPENINGS,
+    JOIN_REPARTITION,
     LABEL_REQUESTS,
     OBSERVATIONS,
     RECALIBRATORS,
@@ -66,7 +67,7 @@ _log = structlog.get_logger()
 END_TIMEOUT_S = 17.0
 
 _WRITTEN = (OBSERVATIONS, CALIBRATION, CALIBRATION_HISTORY, STATUS, DEAD_LETTERS)
-_TOUCHED = (RESULTS, FEEDBACK, ROUTERS, *_WRITTEN)
+_TOUCHED = (RESULTS, FEEDBACK, JOIN_REPARTITION, ROUTERS, *_WRITTEN)
 _OPTIONAL = (RECALIBRATORS, LABEL_REQUESTS, CALIBRATION_TRIAL, HAPPENINGS)
 _WAIT_S = 0.5
 
@@ -272,6 +273,7 @@ class Service:
         topics = JoinTopics(
             results=self._topic(RESULTS),
             feedback=self._topic(FEEDBACK),
+            repartition=self._topic(JOIN_REPARTITION),
             observations=self._topic(OBSERVATIONS),
             dead_letters=self._topic(DEAD_LETTERS),
             label_requests=None if LABEL_REQUESTS in checked.missing else self._topic(LABEL_REQUESTS),
@@ -279,7 +281,7 @@ class Service:
         return JoinStage(
             Joining(settings.workloads, topics, checked.max_record_bytes),
             JoinLimits(retention_s=options.join_retention_s, requests_max=options.label_requests_max),
-            log=broker.group_reader(StageName.JOIN.value, (topics.results, topics.feedback)),
+            log=broker.group_reader(StageName.JOIN.value, (topics.repartition, topics.results, topics.feedback)),
             transactions=self._session(broker, StageName.JOIN),
             store=SqliteJoinStore(directory / "join.sqlite3", RowBounds(bytes=options.join_max_bytes)),
             clock=self._clock,

@@ -10,13 +10,21 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
 from enum import StrEnum
-from typing import Protocol
+from types import MappingProxyType
+from typing import NamedTuple, Protocol
 
 from pydantic import JsonValue
 
 from schemas.errors import UcciError
 from schemas.settings import Settings
-from schemas.status import LabelerStatus, RecalibratorStatus, StageStatus, TopicLag, WorkloadStatus
+from schemas.status import (
+    LabelerStatus,
+    LabelsWithoutResult,
+    RecalibratorStatus,
+    StageStatus,
+    TopicLag,
+    WorkloadStatus,
+)
 from ucci_runtime.broker.ports import Committed, TransactionSession
 from ucci_runtime.broker.records import Input, Lag, OffsetCommit, OutputRecord
 
@@ -49,12 +57,28 @@ class NotCommitted(UcciError):
 
 
 def commit(
-    session: TransactionSession, records: Sequence[OutputRecord], offsets: Mapping[Input, int], group: object
+    session: TransactionSession,
+    records: Sequence[OutputRecord],
+    offsets: Mapping[Input, int],
+    group: object,
+    note: str = "",
 ) -> None:
-    """Commit records and offsets; blocks. Raises NotCommitted; raises Fenced or AccessDenied."""
-    end = session.commit(records, {source: OffsetCommit(offset) for source, offset in offsets.items()}, group)
+    """Commit records and offsets; blocks. Raises NotCommitted; raises Fenced or AccessDenied.
+
+    ``note``: is kept beside each offset, for whoever takes the partition over.
+    """
+    end = session.commit(records, {source: OffsetCommit(offset, note) for source, offset in offsets.items()}, group)
     if not isinstance(end, Committed):
         raise NotCommitted(end.reason)
+
+
+class LabelFacts(NamedTuple):
+    """What the join knows of labels and of those who gave them."""
+
+    #: By workload.
+    labelers: Mapping[str, tuple[LabelerStatus, ...]] = MappingProxyType({})
+    #: None where no join runs.
+    without_result: LabelsWithoutResult | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,7 +87,7 @@ class StageReport:
 
     is_ready: bool = False
     lag: Mapping[Input, Lag] = field(default_factory=dict)
-    labelers: Mapping[str, tuple[LabelerStatus, ...]] = field(default_factory=dict)
+    labels: LabelFacts = field(default_factory=LabelFacts)
     trouble: str = ""
 
 
@@ -100,9 +124,9 @@ class Stage(Protocol):
         """Return sizes worth watching, by metric name."""
         return {}
 
-    def labelers(self) -> Mapping[str, tuple[LabelerStatus, ...]]:
-        """Return what labelers have said, by workload."""
-        return {}
+    def labels(self) -> LabelFacts:
+        """Return what is known of labels and of those who gave them."""
+        return LabelFacts()
 
     def statuses(self) -> Sequence[WorkloadStatus]:
         """Return the statuses of workloads that were committed since the last call, oldest first."""
@@ -135,7 +159,8 @@ def recalibrator_status(
             name: StageStatus(ready=report.is_ready, lag=_by_topic(report), trouble=report.trouble)
             for name, report in stages.items()
         },
-        labelers={workload: found for report in stages.values() for workload, found in report.labelers.items()},
+        labelers={workload: found for report in stages.values() for workload, found in report.labels.labelers.items()},
+        labels_without_result=next(filter(None, (report.labels.without_result for report in stages.values())), None),
         settings=dict(settings),
     )
 

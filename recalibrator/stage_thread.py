@@ -113,7 +113,7 @@ class StageThread(Thread):
         trouble = self._shortage()
         if trouble and not self.report.trouble:
             _log.warning("the disk is nearly full", stage=self.name, trouble=trouble)
-        self.report = StageReport(stage.is_ready, stage.lag(), stage.labelers(), trouble)
+        self.report = StageReport(stage.is_ready, stage.lag(), stage.labels(), trouble)
         for source, behind in self.report.lag.items():
             labels = {"stage": self.name, "topic": source.topic, "partition": str(source.partition)}
             self._metrics.gauge("lag", behind.records, **labels)

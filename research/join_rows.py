@@ -100,7 +100,7 @@ def main() -> None:
             store.commit(rows, {})
             store.expire(-1, 2 * len(rows))
             passed_s += time.perf_counter() - began_s
-        held, counted = store.rows, store.row_bytes
+        held, counted = store.size.rows, store.size.bytes
         store.close()
         taken = path.stat().st_size
     print(f"rows held at a bound of {given.bound:,}: {held:,}")

@@ -532,6 +532,18 @@ class StageStatus(Part):
     trouble: str = ""
 
 
+class LabelsWithoutResult(Part):
+    """Queries that the join has labels of, and no result; at the homes that one recalibrator owns."""
+
+    queries: Count = 0
+    #: When the latest label came of the query that has waited longest.
+    oldest_at: Timestamp | None = None
+    #: Those whose latest label came within the last hour, and more than a minute ago.
+    last_hour: Count = 0
+    #: All labels that the join has taken within the last hour, as far as it has run since.
+    labels_last_hour: Count = 0
+
+
 class RecalibratorStatus(Event):
     """What one recalibrator runs, how far behind it is and what its join has heard of labelers (key: instance_id).
 
@@ -545,6 +557,8 @@ class RecalibratorStatus(Event):
     updated_at: Timestamp
     stages: Members[str, StageStatus] = Field(default_factory=dict)
     labelers: Members[str, Many[LabelerStatus]] = Field(default_factory=dict)
+    #: None where no join runs.
+    labels_without_result: LabelsWithoutResult | None = None
     settings: Members[str, str] = Field(default_factory=dict)
 
 

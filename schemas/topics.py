@@ -85,6 +85,17 @@ FEEDBACK = Topic(
     senders=(_LABELERS, _API, _GATEWAY, _TOOL),
     receivers=(_JOIN,),
 )
+JOIN_REPARTITION = Topic(
+    "join-repartition",
+    "query_id",
+    "RoutedEvent | FeedbackEvent",
+    "delete",
+    roomy=True,
+    by_broker=True,
+    joined=True,
+    senders=(_JOIN,),
+    receivers=(_JOIN,),
+)
 OBSERVATIONS = Topic(
     "observations",
     "workload",
@@ -137,6 +148,7 @@ TOPICS = (
     QUERIES,
     RESULTS,
     FEEDBACK,
+    JOIN_REPARTITION,
     OBSERVATIONS,
     CALIBRATION,
     CALIBRATION_HISTORY,
@@ -163,6 +175,16 @@ DLQ_STAGE = "dlq.stage"
 DLQ_ERROR = "dlq.error"
 DLQ_REASON = "dlq.reason"
 DLQ_TRUNCATED = "dlq.truncated"
+
+#: Headers of a record that the join forwarded to the partition of its query: where it was read, its key, when it was
+#: written and by whose clock, and whether an earlier release has counted it in its traffic.
+ORIGIN_TOPIC = "join.origin.topic"
+ORIGIN_PARTITION = "join.origin.partition"
+ORIGIN_OFFSET = "join.origin.offset"
+ORIGIN_KEY = "join.origin.key"
+ORIGIN_TIMESTAMP_MS = "join.origin.timestamp_ms"
+ORIGIN_DATED_BY = "join.origin.dated_by"
+ORIGIN_COUNTED = "join.origin.counted"
 
 #: Header of a record that was replayed from a dead letter: that letter's topic, partition and offset.
 REPLAY_OF = "replay.of"

@@ -37,6 +37,8 @@ $KAFKA_ACLS --add --allow-principal "$RECALIBRATOR" --operation Read --operation
 $KAFKA_ACLS --add --allow-principal "$RECALIBRATOR" --operation Read --operation Write --operation DescribeConfigs \
   --topic "${PREFIX}.feedback" --resource-pattern-type literal
 $KAFKA_ACLS --add --allow-principal "$RECALIBRATOR" --operation Read --operation Write --operation DescribeConfigs \
+  --topic "${PREFIX}.join-repartition" --resource-pattern-type literal
+$KAFKA_ACLS --add --allow-principal "$RECALIBRATOR" --operation Read --operation Write --operation DescribeConfigs \
   --topic "${PREFIX}.observations" --resource-pattern-type literal
 $KAFKA_ACLS --add --allow-principal "$RECALIBRATOR" --operation Read --operation Write --operation DescribeConfigs \
   --topic "${PREFIX}.calibration" --resource-pattern-type literal
@@ -84,6 +86,8 @@ $KAFKA_ACLS --add --allow-principal "$OPERATOR" --operation Read --operation Des
   --topic "${PREFIX}.status" --resource-pattern-type literal
 $KAFKA_ACLS --add --allow-principal "$OPERATOR" --operation Read --operation DescribeConfigs --operation Describe \
   --topic "${PREFIX}.label-requests" --resource-pattern-type literal
+$KAFKA_ACLS --add --allow-principal "$OPERATOR" --operation Describe --operation DescribeConfigs \
+  --topic "${PREFIX}.join-repartition" --resource-pattern-type literal
 $KAFKA_ACLS --add --allow-principal "$OPERATOR" --operation Read --operation DescribeConfigs --operation Write \
   --topic "${PREFIX}.observations" --resource-pattern-type literal
 $KAFKA_ACLS --add --allow-principal "$OPERATOR" --operation Read --operation DescribeConfigs \

@@ -1,8 +1,11 @@
-"""Equally numbered partitions of results and feedback: where each stands, and what was taken but not committed yet.
+"""The partitions that are read for one home: where each stands, and what was taken but not committed yet.
 
-A partition that moves here catches up first: it reads again what the group has committed already, with its outputs held
-back. While it does, neither input goes beyond the group's offset before the other has reached its own: an output that
-is due beyond them could otherwise be held back with the rest.
+A home that moves here catches up first: it reads again what the group has committed already, with its outputs held
+back. While it does, no input goes beyond the group's offset before all others have reached their own: an output that is
+due beyond them could otherwise be held back with the rest.
+
+An earlier release committed without forwarding. What it left in the wrong partition is forwarded while the home catches
+up, as far as the group's offsets carry no note of ours.
 """
 
 from __future__ import annotations
@@ -23,7 +26,7 @@ from ucci_runtime.broker.records import EndReached, Input, OutputRecord, Record
 
 @dataclass(slots=True)
 class CoPartition:
-    """The two inputs of one partition number."""
+    """The inputs of one home: its partition of the repartition topic, and those of results and feedback."""
 
     #: The next offsets to take.
     positions: dict[Input, int]
@@ -35,6 +38,8 @@ class CoPartition:
     committed: dict[Input, int] = field(default_factory=dict)
     #: Whether outputs go out.
     is_live: bool = False
+    #: Inputs of which an earlier release has committed a part, and forwarded nothing.
+    unforwarded: frozenset[Input] = frozenset()
 
     @property
     def has_caught_up(self) -> bool:
@@ -45,10 +50,15 @@ class CoPartition:
         """Let outputs out, from exactly where the group stands."""
         self.is_live = True
         self.positions = dict(self.limits)
-        self.committed = dict(self.limits)
+        # Those that carry no note of ours are committed anew, with it.
+        self.committed = {source: limit for source, limit in self.limits.items() if source not in self.unforwarded}
+
+    def forwards(self, source: Input) -> bool:
+        """Return whether a record of this input that belongs elsewhere is yet to be forwarded."""
+        return self.is_live or source in self.unforwarded
 
     def admits(self, record: Record) -> bool:
-        """Move beyond a record and return True; return False when it must wait for the other input."""
+        """Move beyond a record and return True; return False when it must wait for another input."""
         source = record.source
         if record.offset < self.positions[source]:
             # The log was recreated and its offsets begin again: nothing of it was taken.
@@ -77,7 +87,7 @@ class CoPartition:
         return True
 
 
-#: The partition and the id of a query.
+#: The home and the id of a query.
 QueryKey = tuple[int, str]
 
 

@@ -8,6 +8,7 @@ from typing import NamedTuple
 
 from recalibrator.decoding import decode_feedback, decode_result
 from recalibrator.join.broker_time import BEHIND_MS, broker_time_ms, dated_feedback, dated_result, is_behind
+from recalibrator.join.placement import Placed, forwarded, original
 from recalibrator.join.ports import LABELER_COUNTS
 from recalibrator.join.query_state import Joined, Opinion, QueryState, Rules, reduced, take_feedback, take_result
 from schemas.entities import Entities, equal
@@ -79,6 +80,8 @@ def add(one: LabelerCounts | None, other: LabelerCounts) -> LabelerCounts:
 
 
 STAGE = "join"
+#: Why a label is set aside that no result has come for.
+NO_RESULT = "no_result"
 Event = RoutedEvent | FeedbackEvent
 
 
@@ -88,9 +91,22 @@ class JoinTopics:
 
     results: str
     feedback: str
+    repartition: str
     observations: str
     dead_letters: str
     label_requests: str | None
+
+
+class Arrived(NamedTuple):
+    """A record with its event, or with what is wrong with it."""
+
+    placed: Placed
+    event: Event | DecodeError
+
+    @property
+    def query_id(self) -> str | None:
+        """The query that the record is about; None where it cannot be read."""
+        return None if isinstance(self.event, DecodeError) else self.event.query_id
 
 
 class Counted(NamedTuple):
@@ -125,34 +141,61 @@ class Joining:
     topics: JoinTopics
     max_record_bytes: int
 
-    def decode(self, record: Record) -> Event | DecodeError:
-        """Return the record's event, or what is wrong with it."""
-        if record.headers_fault is not None:
-            return DecodeError("bad_headers", f"{record.headers_fault}; send keys as UTF-8")
+    def read(self, record: Record) -> Arrived:
+        """Return a record as its producer wrote it, with its event or what is wrong with it."""
+        placed = Placed(record)
         try:
-            if record.source.topic == self.topics.feedback:
-                return decode_feedback(record.value)
-            return decode_result(record.value, self.workloads)
+            if record.source.topic == self.topics.repartition:
+                placed = original(record)
+            return Arrived(placed, self._event(placed.record))
         except DecodeError as error:
-            return error
+            return Arrived(placed, error)
+
+    def _event(self, record: Record) -> Event:
+        """Return the event of a record of results or feedback. Raises DecodeError."""
+        if record.headers_fault is not None:
+            raise DecodeError("bad_headers", f"{record.headers_fault}; send keys as UTF-8")
+        if record.source.topic == self.topics.feedback:
+            return decode_feedback(record.value)
+        return decode_result(record.value, self.workloads)
+
+    def forward(self, arrived: Arrived, home: int, *, is_counted: bool) -> tuple[OutputRecord, Counted]:
+        """Return what to write to a query's home for a record that lies elsewhere, and what to count.
+
+        ``is_counted``: whether an earlier release has counted the record in its traffic.
+        """
+        assert arrived.query_id is not None
+        topic = arrived.placed.record.source.topic
+        record = forwarded(arrived.placed, self.topics.repartition, home, arrived.query_id, is_counted=is_counted)
+        return record, Counted("records_forwarded", {"topic": topic})
 
     def dead_letter(self, record: Record, reason: str, error: str) -> tuple[OutputRecord, Counted]:
         """Return a record's dead letter, and what to count."""
         letter = dead_letter(self.topics.dead_letters, record, stage=STAGE, reason=reason, error=error)
         return letter, Counted("dead_letters", {"stage": STAGE, "reason": reason})
 
-    def join(self, before: QueryState, event: Event, record: Record, now_ms: int, *, is_live: bool) -> Consequences:
+    def labels_without_result(self, state: QueryState, query_id: str) -> list[tuple[OutputRecord, Counted]]:
+        """Return the dead letters of a query's labels whose result has not come and is waited for no longer."""
+        error = (
+            f"query_id: no result named {query_id!r} while this label was kept; correct the id, or send the query, "
+            "then replay this letter"
+        )
+        return [self.dead_letter(record, NO_RESULT, error) for record in state.waiting_records]
+
+    def join(self, before: QueryState, arrived: Arrived, now_ms: int, *, is_live: bool) -> Consequences:
         """Join one event with what is known of its query.
 
-        ``is_live``: whether outputs go out; while a partition catches up they are in the topics already.
+        ``is_live``: whether outputs go out; while a home catches up they are in the topics already.
         """
+        (record, was_counted), event = arrived
+        assert not isinstance(event, DecodeError)
         arrived_ms = broker_time_ms(record.timestamp_ms, now_ms, by_broker=record.by_broker)
         touched_ms = _touched_ms(record, arrived_ms, now_ms, is_live=is_live)
         event, remarks = _dated(event, arrived_ms, by_broker=record.by_broker)
         if isinstance(event, RoutedEvent):
             joined = take_result(before, event, self.workloads, from_ms(touched_ms))
         else:
-            joined = take_feedback(before, event, from_ms(arrived_ms), self.workloads)
+            joined = take_feedback(before, event, from_ms(arrived_ms), self.workloads, record)
         agreement = tuple(count_agreement(before, joined.state, self.workloads))
         if not is_live:
             return Consequences(joined.state, touched_ms, agreement)
@@ -161,7 +204,7 @@ class Joining:
             letter, counted = self.dead_letter(record, *joined.refusal)
             outputs, counts = [*outputs, letter], [*counts, counted]
         counts = [*(Counted("join_notes", {"note": note}) for note in (*remarks, *joined.notes)), *counts]
-        traffic = event if isinstance(event, RoutedEvent) else None
+        traffic = event if isinstance(event, RoutedEvent) and not was_counted else None
         if traffic is not None:
             counts.append(Counted("results", {"workload": traffic.workload}))
         return Consequences(joined.state, touched_ms, agreement, tuple(outputs), tuple(counts), traffic)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from typing import NamedTuple, Protocol
 
 from recalibrator.join.query_state import QueryState
@@ -17,12 +17,37 @@ class StoredRow(NamedTuple):
     touched_ms: int
 
 
+class StoreSize(NamedTuple):
+    """How much is stored."""
+
+    rows: int
+    bytes: int
+
+
 #: What is counted of each labeler.
 LABELER_COUNTS = tuple(name for name in LabelerCounts.model_fields if name != "last_at")
 
 
+class WaitingLabels(NamedTuple):
+    """The labels of a query whose result has not come."""
+
+    home: int
+    query_id: str
+    state: QueryState
+
+
+class LabelsWithoutResult(NamedTuple):
+    """How many queries have labels and no result."""
+
+    queries: int
+    #: Of these, those whose latest label came within a span.
+    recent: int
+    #: When the latest label came of the one that has waited longest, in Unix milliseconds; None where none waits.
+    oldest_ms: int | None
+
+
 class LabelerKey(NamedTuple):
-    """Whose counts, and in which partition of the feedback."""
+    """Whose counts, and at which home."""
 
     partition: int
     workload: str
@@ -57,8 +82,22 @@ class JoinStore(Protocol):
     def labelers(self, partitions: Collection[int]) -> Mapping[str, tuple[LabelerStatus, ...]]:
         """Return the busiest labelers of these partitions, by workload."""
 
-    def expire(self, before_ms: int, most: int) -> Mapping[str, int]:
-        """Delete rows not touched since, then rows above the bounds, ``most`` of each; return how many, by kind."""
+    def expire(
+        self,
+        before_ms: int,
+        most: int,
+        *,
+        spared: Collection[int],
+        set_aside: Callable[[Sequence[WaitingLabels]], None],
+    ) -> Mapping[str, int]:
+        """Delete rows not touched since, then rows above the bounds, ``most`` of each; return how many, by kind.
+
+        ``spared``: homes whose labels without a result stay. ``set_aside``: called with the others before they are
+        deleted; where it raises, nothing is.
+        """
+
+    def labels_without_result(self, homes: Collection[int], since_ms: int, until_ms: int) -> LabelsWithoutResult:
+        """Return how many labels wait at these homes for their results, and how many came between these times."""
 
     def expire_labelers(self, before_ms: int) -> None:
         """Forget the counts of labelers who have been silent since."""
@@ -74,12 +113,8 @@ class JoinStore(Protocol):
         """Number of open label requests, by workload."""
 
     @property
-    def rows(self) -> int:
-        """Number of rows stored."""
-
-    @property
-    def row_bytes(self) -> int:
-        """Bytes that the rows take."""
+    def size(self) -> StoreSize:
+        """Number of rows stored, and the bytes that they take."""
 
     def close(self) -> None:
         """Close the file."""

@@ -28,6 +28,7 @@ from schemas.json_bytes import validated
 from schemas.labelled import LabelledExample
 from schemas.routed import ModelRun, QueryHandoff, RoutedEvent
 from schemas.settings import WorkloadSettings
+from ucci_runtime.broker.records import Input, Record
 
 #: Characters of a normal form above which its digest is kept.
 LONGEST_VALUE = 32
@@ -140,6 +141,50 @@ _NAMES_CHARS = 200
 Rules = Mapping[str, WorkloadSettings]
 
 
+class WaitingRecord(Part):
+    """The record of a label whose result has not come: all that its dead letter needs, should none ever come.
+
+    Bytes are kept as Latin-1 text, one character a byte.
+    """
+
+    topic: str
+    partition: int
+    offset: int
+    key: str | None = None
+    value: str = ""
+    headers: Many[tuple[str, str | None]] = ()
+
+    @classmethod
+    def of(cls, record: Record) -> WaitingRecord:
+        """Return what is kept of a record; a value longer than ``MAX_OPINION_BYTES`` is cut."""
+        return cls(
+            topic=record.source.topic,
+            partition=record.source.partition,
+            offset=record.offset,
+            key=_as_text(record.key),
+            value=_as_text((record.value or b"")[:MAX_OPINION_BYTES]) or "",
+            headers=tuple((name, _as_text(value)) for name, value in record.headers),
+        )
+
+    def record(self) -> Record:
+        """Return the record again."""
+        return Record(
+            Input(self.topic, self.partition),
+            self.offset,
+            _as_bytes(self.key),
+            _as_bytes(self.value),
+            headers=tuple((name, _as_bytes(value)) for name, value in self.headers),
+        )
+
+
+def _as_text(content: bytes | None) -> str | None:
+    return None if content is None else content.decode("latin-1")
+
+
+def _as_bytes(text: str | None) -> bytes | None:
+    return None if text is None else text.encode("latin-1")
+
+
 class Opinion(Part):
     """What one labeler says of one query at last."""
 
@@ -155,6 +200,12 @@ class Opinion(Part):
     revision: Annotated[int, Field(ge=1)] = 1
     #: As which of the query's feedback events it was taken.
     order: Annotated[int, Field(ge=1)]
+    #: Where its record lies in the feedback, and when the broker took it in Unix milliseconds; 0 where that is unknown.
+    partition: int = -1
+    offset: int = -1
+    arrived_ms: Count = 0
+    #: Its record, while no result has come and it says something.
+    record: WaitingRecord | None = None
 
 
 class QueryState(Part):
@@ -177,6 +228,11 @@ class QueryState(Part):
     def standing(self) -> Opinion | None:
         """The label that counts, if any does."""
         return None if self.conflicting else _latest(one for one in self.opinions if one.entities is not None)
+
+    @property
+    def waiting_records(self) -> list[Record]:
+        """The records of labels whose result has not come."""
+        return [one.record.record() for one in self.opinions if one.record is not None]
 
     @property
     def awaits_label(self) -> bool:
@@ -242,25 +298,31 @@ def take_result(state: QueryState, routed: RoutedEvent, rules: Rules, arrived_at
     asked_at = arrived_at if routed.label.requested else None
     known = tuple(one for one in state.opinions if _names_any(one, ours.fields))
     notes: tuple[str, ...] = () if len(known) == len(state.opinions) else ("unknown_fields",)
-    opinions = tuple(one for one in known if not _is_foreign(routed, one.labeler))
+    opinions = tuple(one.model_copy(update={"record": None}) for one in known if not _is_foreign(routed, one.labeler))
     notes = notes if len(opinions) == len(known) else (*notes, _FOREIGN)
     following = state.model_copy(update={"routed": compact(routed), "asked_at": asked_at, "opinions": opinions})
     return _change(following, _NOTHING_SAID, ours, notes)
 
 
-def take_feedback(state: QueryState, feedback: FeedbackEvent, arrived_at: datetime, rules: Rules) -> Joined:
+def take_feedback(
+    state: QueryState, feedback: FeedbackEvent, arrived_at: datetime, rules: Rules, record: Record | None = None
+) -> Joined:
     """Take what a labeler said.
 
-    ``arrived_at``: stands in for a missing ``labelled_at``. The outcome holds an example when the result is known, and
+    ``arrived_at``: stands in for a missing ``labelled_at``. ``record``: that the event came in, kept while the label
+    waits for its result. The outcome holds an example when the result is known, and
     the standing opinion or the number of those against it changed; a refusal when the query would hold too many
     labelers or bytes, no field of the label is known, or a gateway key judges what another one asked.
     """
     identity = _identity(feedback)
     if identity in state.seen:
         return Joined(state, None, ("duplicate_feedback",))
+    counted = {"received": state.received + 1, "seen": (*state.seen, identity)[-MAX_SEEN:]}
     earlier = next((o for o in state.opinions if o.labeler == feedback.labeler), None)
-    if earlier is not None and feedback.revision < earlier.revision:
-        return Joined(state, None, ("stale_revision",))
+    if earlier is not None and _is_overtaken(feedback, record, earlier):
+        # Counted all the same: the next example's revision must not depend on the order of arrival.
+        return Joined(state.model_copy(update=counted), None, ("stale_revision",))
+    is_silent = feedback.retracted or (feedback.entities is None and feedback.verdict is None)
     taken = Opinion(
         labeler=feedback.labeler,
         entities=None if feedback.retracted or feedback.entities is None else reduced(feedback.entities),
@@ -269,6 +331,8 @@ def take_feedback(state: QueryState, feedback: FeedbackEvent, arrived_at: dateti
         labelled_at=feedback.labelled_at or arrived_at,
         revision=feedback.revision,
         order=state.received + 1,
+        **_place(record),
+        record=None if record is None or state.routed is not None or is_silent else WaitingRecord.of(record),
     )
     others = tuple(o for o in state.opinions if o.labeler != feedback.labeler)
     refusal = (
@@ -278,13 +342,8 @@ def take_feedback(state: QueryState, feedback: FeedbackEvent, arrived_at: dateti
     )
     if refusal is not None:
         return Joined(state, None, (), refusal)
-    following = state.model_copy(
-        update={
-            "opinions": tuple(sorted((*others, taken), key=lambda o: (o.labeler is not None, o.labeler or ""))),
-            "received": state.received + 1,
-            "seen": (*state.seen, identity)[-MAX_SEEN:],
-        }
-    )
+    opinions = tuple(sorted((*others, taken), key=lambda o: (o.labeler is not None, o.labeler or "")))
+    following = state.model_copy(update=counted | {"opinions": opinions})
     notes = _remarks(feedback, taken, earlier, others)
     if state.routed is None or state.conflicting:
         return Joined(following, None, (*notes, _CONFLICT) if state.conflicting else notes)
@@ -331,7 +390,33 @@ def _identity(feedback: FeedbackEvent) -> str:
 
 
 def _latest(opinions: Iterable[Opinion]) -> Opinion | None:
-    return max(opinions, key=lambda opinion: (opinion.labelled_at, opinion.order), default=None)
+    return max(opinions, key=lambda one: (one.labelled_at, one.arrived_ms, one.order), default=None)
+
+
+def _place(record: Record | None) -> dict[str, int]:
+    """Return what is kept of where a record lies, and of when the broker took it."""
+    if record is None:
+        return {}
+    place = {"partition": record.source.partition, "offset": record.offset}
+    return place | {"arrived_ms": record.timestamp_ms} if record.by_broker else place
+
+
+def _is_overtaken(feedback: FeedbackEvent, record: Record | None, earlier: Opinion) -> bool:
+    """Return whether an opinion of the same labeler, which was taken before this feedback, stands against it.
+
+    Of equal revisions the last to arrive at the broker stands. A join that reads its topics again meets records of
+    different partitions in another order than before, so the order in which it takes them decides nothing by itself.
+    Within a partition the offsets tell, unless the topic was made anew since; between partitions, the broker's clock.
+    """
+    if feedback.revision != earlier.revision:
+        return feedback.revision < earlier.revision
+    place = _place(record)
+    if not place:
+        return False
+    arrived_ms = place.get("arrived_ms", 0)
+    if place["partition"] == earlier.partition:
+        return place["offset"] < earlier.offset and arrived_ms <= earlier.arrived_ms
+    return 0 < arrived_ms < earlier.arrived_ms
 
 
 def _names_any(opinion: Opinion, fields: Iterable[str]) -> bool:

@@ -14,7 +14,7 @@ import sqlite3
 import time
 import zlib
 from collections import defaultdict
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -26,7 +26,15 @@ from pydantic import ValidationError
 
 from recalibrator.errors import DiskFull, StoreDamaged
 from recalibrator.join.broker_time import to_ms
-from recalibrator.join.ports import LABELER_COUNTS, LabelerKey, RequestKey, StoredRow
+from recalibrator.join.ports import (
+    LABELER_COUNTS,
+    LabelerKey,
+    LabelsWithoutResult,
+    RequestKey,
+    StoredRow,
+    StoreSize,
+    WaitingLabels,
+)
 from recalibrator.join.query_state import QueryState, decoded, encoded
 from schemas.event import from_ms
 from schemas.status import LabelerCounts, LabelerStatus
@@ -99,7 +107,8 @@ CREATE TABLE IF NOT EXISTS labelers (
     PRIMARY KEY (partition, workload, labeler)
 ) WITHOUT ROWID;
 """  # noqa: S608 no value from outside
-_FORMAT = 2
+#: 3: rows lie at the homes of their queries; before, where their producers had put them.
+_FORMAT = 3
 _DIFFERING = f"""
 SELECT kind, rows, bytes FROM totals WHERE rows > 0
 EXCEPT SELECT kind, count(*), sum({_size("")}) FROM rows GROUP BY kind
@@ -116,6 +125,10 @@ SELECT partition, query_id, {_size("")} FROM rows WHERE kind = ? ORDER BY touche
 _LOAD = """
 SELECT query_id, CAST(state AS BLOB) FROM rows
 WHERE partition = ? AND query_id IN (SELECT value FROM json_each(?))
+"""
+_WAITING = """
+SELECT count(*), coalesce(sum(touched_ms >= ? AND touched_ms < ?), 0), min(touched_ms) FROM rows
+WHERE kind = ? AND partition IN (SELECT value FROM json_each(?))
 """
 _EXPIRED_AT_ONCE = 20_000
 _OVERDUE = """
@@ -144,6 +157,7 @@ DELETE FROM labelers WHERE last_ms < ? OR (partition, workload, labeler) NOT IN 
 """
 #: In the order in which they are given up.
 KINDS = ("feedback_without_result", "result_without_label", "joined", "requested_without_label")
+_WITHOUT_RESULT = KINDS.index("feedback_without_result")
 
 #: Share of the bounds up to which a kind is spared for the sake of those after it: without it, requests that nobody
 #: answers would fill the file, and no other label would find its result.
@@ -187,14 +201,10 @@ class SqliteJoinStore:
             self._database = _open(path)
 
     @property
-    def rows(self) -> int:
-        """Number of rows stored."""
-        return sum(rows for rows, _ in self._totals().values())
-
-    @property
-    def row_bytes(self) -> int:
-        """Bytes that the rows take."""
-        return sum(size for _, size in self._totals().values())
+    def size(self) -> StoreSize:
+        """Number of rows stored, and the bytes that they take."""
+        totals = self._totals().values()
+        return StoreSize(sum(rows for rows, _ in totals), sum(size for _, size in totals))
 
     def _totals(self) -> dict[int, tuple[int, int]]:
         """Return (rows, bytes) of each kind."""
@@ -250,20 +260,55 @@ class SqliteJoinStore:
                 found[workload].append(LabelerStatus(labeler=labeler or None, last_at=from_ms(last_ms), **counts))
         return {workload: tuple(labelers) for workload, labelers in found.items()}
 
-    def expire(self, before_ms: int, most: int) -> Mapping[str, int]:
+    def expire(
+        self,
+        before_ms: int,
+        most: int,
+        *,
+        spared: Collection[int] = (),
+        set_aside: Callable[[Sequence[WaitingLabels]], None] = lambda _labels: None,
+    ) -> Mapping[str, int]:
         """Delete rows not touched since, and rows above the bounds.
 
         Above the bounds, rows go in the order of the kinds, within one the longest untouched first; a kind is spared
-        once it holds no more than a tenth of what is bounded.
+        once it holds no more than a tenth of what is bounded. ``spared``: homes whose labels without a result stay.
+        ``set_aside``: called with the others before they are deleted; where it raises, nothing is.
         """
         with self._writing():
-            counts = {
-                name: self._delete(self._database.execute(_OLDEST, (kind, before_ms, most)).fetchall())
-                for kind, name in enumerate(KINDS)
-            }
+            overdue: dict[int, list[tuple[int, str]]] = {}
+            for kind in range(len(KINDS)):
+                overdue[kind] = self._database.execute(_OLDEST, (kind, before_ms, most)).fetchall()
+            labels = self._unspared(overdue[_WITHOUT_RESULT], spared)
+            set_aside(self._waiting_labels(labels))
+            counts = {KINDS[kind]: self._delete(keys) for kind, keys in (overdue | {_WITHOUT_RESULT: labels}).items()}
             for kind, keys in self._above_bounds(most):
-                counts[KINDS[kind]] += self._delete(keys)
+                gone = keys
+                if kind == _WITHOUT_RESULT:
+                    gone = self._unspared(keys, spared)
+                    set_aside(self._waiting_labels(gone))
+                counts[KINDS[kind]] += self._delete(gone)
         return counts
+
+    def labels_without_result(self, homes: Collection[int], since_ms: int, until_ms: int) -> LabelsWithoutResult:
+        """Return how many labels wait at these homes for their results, and how many came between these times."""
+        if not self._totals()[_WITHOUT_RESULT][0]:
+            return LabelsWithoutResult(0, 0, None)
+        arguments = (since_ms, until_ms, _WITHOUT_RESULT, json.dumps(sorted(homes)))
+        with self._guarded():
+            return LabelsWithoutResult(*self._database.execute(_WAITING, arguments).fetchone())
+
+    def _unspared(self, keys: Iterable[tuple[int, str]], spared: Collection[int]) -> list[tuple[int, str]]:
+        return [(home, query_id) for home, query_id in keys if home not in spared]
+
+    def _waiting_labels(self, keys: Iterable[tuple[int, str]]) -> list[WaitingLabels]:
+        by_home: dict[int, list[str]] = defaultdict(list)
+        for home, query_id in keys:
+            by_home[home].append(query_id)
+        return [
+            WaitingLabels(home, query_id, state)
+            for home, query_ids in by_home.items()
+            for query_id, state in self.load(home, query_ids).items()
+        ]
 
     def expire_labelers(self, before_ms: int) -> None:
         """Forget the counts of labelers who have been silent since, and of the longest silent beyond 2,000."""
@@ -425,7 +470,7 @@ def _labeler_row(whose: LabelerKey, counts: LabelerCounts) -> tuple[Any, ...]:
 
 def _kind(state: QueryState) -> int:
     if state.routed is None:
-        return KINDS.index("feedback_without_result")
+        return _WITHOUT_RESULT
     if state.awaits_label:
         return KINDS.index("requested_without_label")
     return KINDS.index("joined" if state.opinions else "result_without_label")

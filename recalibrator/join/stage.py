@@ -12,16 +12,20 @@ from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 
-from recalibrator.errors import DiskFull
+from recalibrator.errors import DiskFull, HomesChanged
 from recalibrator.join.co_partition import CoPartition, Uncommitted
-from recalibrator.join.joining import Event, Joining, add
-from recalibrator.join.ports import JoinStore, LabelerKey
+from recalibrator.join.joining import Arrived, Joining, add
+from recalibrator.join.placement import home_of, noted_homes, placement_note
+from recalibrator.join.ports import JoinStore, LabelerKey, WaitingLabels
 from recalibrator.join.query_state import NOTHING_KNOWN
-from recalibrator.stage import TURN_S, NotCommitted, Stage, commit
+from recalibrator.join.recent_labels import SPAN_S, RecentLabels
+from recalibrator.stage import TURN_S, LabelFacts, NotCommitted, Stage, commit
 from schemas.errors import DecodeError
+from schemas.event import from_ms
+from schemas.feedback import FeedbackEvent
 from schemas.label_requested import REQUEST_RETENTION_S
 from schemas.settings import Settings
-from schemas.status import LabelerStatus
+from schemas.status import LabelsWithoutResult
 from ucci_runtime.broker.ports import GroupOffsets, GroupReader, TransactionSession
 from ucci_runtime.broker.records import Count, EndReached, Input, Lag, OutputRecord, Record, next_offset
 from ucci_runtime.clock import Clock
@@ -39,6 +43,8 @@ MAX_UNCOMMITTED = 20_000
 
 _POLL_S = 0.1
 _MILLISECONDS = 1_000
+#: How soon after a label its result is due: results are committed long before people label them.
+_RESULT_DUE_MS = 60 * _MILLISECONDS
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,9 +82,13 @@ class JoinStage(Stage):
         self._store = store
         self._clock = clock
         self._count = count
+        self._homes = 0
+        """Number of partitions of the repartition topic."""
         self._partitions: dict[int, CoPartition] = {}
+        """By home."""
         self._uncommitted = Uncommitted()
         self._is_assigned = False
+        self._recent_labels = RecentLabels()
         self._expiry_due_s = clock.monotonic() + EXPIRY_INTERVAL_S
 
     @property
@@ -90,17 +100,35 @@ class JoinStage(Stage):
         """Return how far behind each input is."""
         return self._log.lag()
 
-    def labelers(self) -> Mapping[str, tuple[LabelerStatus, ...]]:
-        """Return what the labelers of the partitions assigned here have said, by workload."""
-        return self._store.labelers(self._partitions)
+    def labels(self) -> LabelFacts:
+        """Return what the labelers of the homes owned here have said, and what waits for its result."""
+        return LabelFacts(self._store.labelers(self._partitions), self._labels_without_result())
 
     def gauges(self) -> Mapping[str, float]:
-        """Return the number and size of the rows stored, and the number of label requests open."""
+        """Return the number and size of the rows stored, of label requests open and of labels without a result."""
+        waiting, size = self._labels_without_result(), self._store.size
+        oldest_at = waiting.oldest_at
         return {
-            "rows": float(self._store.rows),
-            "row_bytes": float(self._store.row_bytes),
+            "rows": float(size.rows),
+            "row_bytes": float(size.bytes),
             "label_requests_open": float(sum(self._store.open_requests.values())),
+            "labels_without_result": float(waiting.queries),
+            "labels_without_result_seconds": 0.0
+            if oldest_at is None
+            else max((self._clock.now() - oldest_at).total_seconds(), 0.0),
         }
+
+    def _labels_without_result(self) -> LabelsWithoutResult:
+        now_ms = self._now_ms()
+        found = self._store.labels_without_result(
+            self._partitions, now_ms - int(SPAN_S * _MILLISECONDS), now_ms - _RESULT_DUE_MS
+        )
+        return LabelsWithoutResult(
+            queries=found.queries,
+            oldest_at=None if found.oldest_ms is None else from_ms(found.oldest_ms),
+            last_hour=found.recent,
+            labels_last_hour=self._recent_labels.count(self._clock.monotonic()),
+        )
 
     def start(self) -> None:
         """End what an earlier process left open, then join the group."""
@@ -146,16 +174,31 @@ class JoinStage(Stage):
     def assigned(self, committed: GroupOffsets) -> Mapping[Input, int]:
         """Take over these partitions: read from what is stored, hold outputs back up to what is committed."""
         self._uncommitted = Uncommitted()
-        stored = self._store.offsets()
         self._partitions = {}
-        for number in sorted({source.partition for source in committed}):
-            sources = [source for source in committed if source.partition == number]
+        if committed:
+            self._homes = self._log.partition_count
+            self._require_same_homes(committed)
+        stored = self._store.offsets()
+        for home in sorted({source.partition % self._homes for source in committed}):
+            sources = [source for source in committed if source.partition % self._homes == home]
             positions = {source: stored.get(source, 0) for source in sources}
             # A group whose offsets were lost or set back is behind the store, whose outputs are committed all the same.
             limits = {source: max(next_offset(committed[source]), positions[source]) for source in sources}
-            self._partitions[number] = CoPartition(positions, limits, self._note)
+            unforwarded = frozenset(
+                source
+                for source in sources
+                if (found := committed[source]) is not None and noted_homes(found.metadata) is None
+            )
+            self._partitions[home] = CoPartition(positions, limits, self._note, unforwarded=unforwarded)
         self._is_assigned = True
         return self._positions()
+
+    def _require_same_homes(self, committed: GroupOffsets) -> None:
+        """Raise HomesChanged where the group has placed queries over another number of homes."""
+        for found in committed.values():
+            noted = None if found is None else noted_homes(found.metadata)
+            if noted not in (None, self._homes):
+                raise HomesChanged(self._joining.topics.repartition, noted, self._homes)
 
     def revoked(self) -> None:
         """Commit what was taken while the group still accepts it from this member."""
@@ -175,52 +218,71 @@ class JoinStage(Stage):
     # --- taking ---
 
     def _take(self, items: Sequence[Record | EndReached]) -> None:
-        due = [item for item in items if item.source.partition in self._partitions]
-        decoded = [(item, self._joining.decode(item) if isinstance(item, Record) else None) for item in due]
-        self._load(decoded)
+        if not self._partitions:
+            return
+        due = [item for item in items if self._home_read_for(item.source) in self._partitions]
+        read = [(item, self._joining.read(item) if isinstance(item, Record) else None) for item in due]
+        self._load(read)
         until_s = self._clock.monotonic() + TURN_S
-        for number, (item, event) in enumerate(decoded):
+        for number, (item, arrived) in enumerate(read):
             if number and self._clock.monotonic() >= until_s:
                 self._log.read_from(self._positions())
                 return
-            partition = self._partitions[item.source.partition]
+            partition = self._partitions[self._home_read_for(item.source)]
             if isinstance(item, EndReached):
                 if partition.reach_end(item):
                     self._begin_tick()
-            elif partition.admits(item):
+            elif not partition.admits(item):
+                self._log.pause((item.source,))
+            elif arrived is not None:
                 self._begin_tick()
                 self._uncommitted.records += 1
-                if isinstance(event, DecodeError):
-                    self._dead_letter(partition, item, event.reason, str(event))
-                elif event is not None:
-                    self._join(partition, item, event)
-            else:
-                self._log.pause((item.source,))
+                self._take_record(partition, item.source, arrived)
+
+    def _home_read_for(self, source: Input) -> int:
+        return source.partition % self._homes
+
+    def _take_record(self, partition: CoPartition, source: Input, arrived: Arrived) -> None:
+        """Join a record that is at home, forward another one, and set aside what cannot be read."""
+        if isinstance(arrived.event, DecodeError):
+            self._dead_letter(partition, arrived.placed.record, arrived.event.reason, str(arrived.event))
+            return
+        home = home_of(arrived.event.query_id, self._homes)
+        if home == self._home_read_for(source):
+            self._join(partition, home, arrived)
+        elif partition.forwards(source):
+            record, (name, labels) = self._joining.forward(arrived, home, is_counted=not partition.is_live)
+            self._uncommitted.outputs.append(record)
+            self._count(name, 1.0, **labels)
 
     def _begin_tick(self) -> None:
         self._uncommitted.since_s = min(self._uncommitted.since_s, self._clock.monotonic())
 
-    def _load(self, decoded: Iterable[tuple[Record | EndReached, Event | DecodeError | None]]) -> None:
+    def _load(self, read: Iterable[tuple[Record | EndReached, Arrived | None]]) -> None:
+        """Load the states of the queries that are at home."""
         wanted: dict[int, set[str]] = defaultdict(set)
-        for item, event in decoded:
-            if event is None or isinstance(event, DecodeError):
+        for item, arrived in read:
+            if arrived is None or (query_id := arrived.query_id) is None:
                 continue
-            if (item.source.partition, event.query_id) not in self._uncommitted.states:
-                wanted[item.source.partition].add(event.query_id)
-        for number, query_ids in wanted.items():
-            found = self._store.load(number, sorted(query_ids))
-            self._uncommitted.states |= {(number, one): found.get(one, NOTHING_KNOWN) for one in query_ids}
+            home = home_of(query_id, self._homes)
+            if home == self._home_read_for(item.source) and (home, query_id) not in self._uncommitted.states:
+                wanted[home].add(query_id)
+        for home, query_ids in wanted.items():
+            found = self._store.load(home, sorted(query_ids))
+            self._uncommitted.states |= {(home, one): found.get(one, NOTHING_KNOWN) for one in query_ids}
 
-    def _join(self, partition: CoPartition, record: Record, event: Event) -> None:
-        uncommitted, number = self._uncommitted, record.source.partition
-        key = (number, event.query_id)
+    def _join(self, partition: CoPartition, home: int, arrived: Arrived) -> None:
+        assert arrived.query_id is not None
+        uncommitted, key = self._uncommitted, (home, arrived.query_id)
         before = uncommitted.states[key]
-        found = self._joining.join(before, event, record, self._now_ms(), is_live=partition.is_live)
+        found = self._joining.join(before, arrived, self._now_ms(), is_live=partition.is_live)
         if found.state is not before:
             uncommitted.change(key, found.state, found.touched_ms)
+            if partition.is_live and isinstance(arrived.event, FeedbackEvent):
+                self._recent_labels.add(self._clock.monotonic())
         for labeler, counts in found.agreement:
             assert found.state.routed is not None
-            whose = LabelerKey(number, found.state.routed.workload, labeler)
+            whose = LabelerKey(home, found.state.routed.workload, labeler)
             uncommitted.agreement[whose] = add(uncommitted.agreement.get(whose), counts)
         uncommitted.outputs += found.outputs
         if found.traffic is not None:
@@ -244,10 +306,13 @@ class JoinStage(Stage):
     # --- committing ---
 
     def _release(self) -> None:
-        """Let partitions that have caught up go on, from exactly where the group stands."""
+        """Let homes that have caught up go on, from exactly where the group stands."""
         ready = [one for one in self._partitions.values() if not one.is_live and one.has_caught_up]
         for partition in ready:
             partition.go_live()
+            if partition.unforwarded:
+                # Our note is committed at once, so that nothing of them is forwarded again.
+                self._begin_tick()
         if ready:
             self._log.read_from(self._positions())
 
@@ -272,7 +337,7 @@ class JoinStage(Stage):
         # Traffic goes first: a label weighs by the traffic that its query was part of.
         records = [*self._joining.summary_records(self._uncommitted.summaries()), *self._uncommitted.outputs]
         if offsets or records:
-            commit(self._transactions, records, offsets, self._log.group())
+            commit(self._transactions, records, offsets, self._log.group(), placement_note(self._homes))
         if not (offsets or self._uncommitted.records):
             return
         self._store.commit(self._uncommitted.rows(), self._positions(), self._uncommitted.agreement)
@@ -289,20 +354,39 @@ class JoinStage(Stage):
         self.commit()
         self._uncommitted = Uncommitted()
         now_ms = self._now_ms()
-        self._expire_rows(MIN_EXPIRED)
         self._store.expire_labelers(now_ms - int(self._limits.retention_s * _MILLISECONDS))
         self._expiry_due_s = self._clock.monotonic() + EXPIRY_INTERVAL_S
         with suppress(NotCommitted):
+            self._expire_rows(MIN_EXPIRED)
             self._expire_requests(now_ms - int(self._limits.request_retention_s * _MILLISECONDS))
             return
         self._log.rewind()
 
     def _expire_rows(self, most: int) -> None:
-        """Delete what is too old or too much; nothing may be uncommitted, which holds rows as they were loaded."""
+        """Delete what is too old or too much; nothing may be uncommitted, which holds rows as they were loaded.
+
+        Labels without a result become dead letters first. A crash in between writes such a letter twice, which is the
+        lesser harm: nothing counts letters, and a label that vanishes is found by nobody. Raises NotCommitted.
+        """
         before_ms = self._now_ms() - int(self._limits.retention_s * _MILLISECONDS)
-        for kind, rows in self._store.expire(before_ms, most).items():
+        catching_up = [home for home, partition in self._partitions.items() if not partition.is_live]
+        expired = self._store.expire(before_ms, most, spared=catching_up, set_aside=self._set_labels_aside)
+        for kind, rows in expired.items():
             if rows:
                 self._count("rows_expired", rows, kind=kind)
+
+    def _set_labels_aside(self, labels: Sequence[WaitingLabels]) -> None:
+        """Write the dead letters of labels without a result; those of homes that moved away are their owners'."""
+        letters = [
+            letter
+            for label in labels
+            if label.home in self._partitions
+            for letter in self._joining.labels_without_result(label.state, label.query_id)
+        ]
+        if letters:
+            commit(self._transactions, [record for record, _ in letters], {}, self._log.group())
+        for _, (name, counted) in letters:
+            self._count(name, 1.0, **counted)
 
     def _expire_requests(self, before_ms: int) -> None:
         """End label requests that are too old or too many: first in the topic, then here; ending one twice is safe."""

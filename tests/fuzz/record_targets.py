@@ -38,7 +38,14 @@ WORKLOAD = "photo"
 SEEDS_OF_EACH = 8
 _KEYS = (b"one signing key of thirty-two characters", b"a former signing key, as long as the other")
 _RECORD_BYTES = 1_048_576
-_TOPICS = JoinTopics("ucci.results", "ucci.feedback", "ucci.observations", "ucci.dead-letters", "ucci.label-requests")
+_TOPICS = JoinTopics(
+    "ucci.results",
+    "ucci.feedback",
+    "ucci.join-repartition",
+    "ucci.observations",
+    "ucci.dead-letters",
+    "ucci.label-requests",
+)
 SETTINGS = workload(cost={"small": 1.0, "large": 3.0})
 WORKLOADS: Mapping[str, WorkloadSettings] = MappingProxyType({WORKLOAD: SETTINGS})
 
@@ -112,7 +119,10 @@ def _query(data: bytes) -> str:
 _JOINING = Joining(WORKLOADS, _TOPICS, _RECORD_BYTES)
 _KNOWN = {
     n: _JOINING.join(
-        NOTHING_KNOWN, routed(n), Record(Input(_TOPICS.results, 0), n, None, None, NOW_MS), NOW_MS, is_live=True
+        NOTHING_KNOWN,
+        _JOINING.read(Record(Input(_TOPICS.results, 0), n, None, routed(n).to_json(), NOW_MS)),
+        NOW_MS,
+        is_live=True,
     ).state
     for n in range(4)
 }
@@ -121,15 +131,15 @@ _KNOWN = {
 def _joined(topic: str, data: bytes) -> str:
     """Decode a record as the join does, and join it with nothing, and with a result of that number."""
     record = Record(Input(topic, 0), len(data), b"q-1", data, NOW_MS)
-    event = _JOINING.decode(record)
-    if isinstance(event, DecodeError):
-        letter, _ = _JOINING.dead_letter(record, event.reason, str(event))
-        if reason_of(letter) != event.reason:
+    arrived = _JOINING.read(record)
+    if isinstance(arrived.event, DecodeError):
+        letter, _ = _JOINING.dead_letter(record, arrived.event.reason, str(arrived.event))
+        if reason_of(letter) != arrived.event.reason:
             raise Violation("the dead letter gives another reason")
-        return refused(event)
+        return refused(arrived.event)
     outcome = ["taken"]
     for before in (NOTHING_KNOWN, _KNOWN[len(data) % len(_KNOWN)]):
-        found = _JOINING.join(before, event, record, NOW_MS, is_live=True)
+        found = _JOINING.join(before, arrived, NOW_MS, is_live=True)
         outcome += [count.labels.get("note", count.name) for count in found.counts]
         for output in found.outputs:
             if output.topic == _TOPICS.observations:

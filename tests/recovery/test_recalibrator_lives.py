@@ -38,6 +38,7 @@ from schemas.topics import (
     CALIBRATION_TRIAL,
     DEAD_LETTERS,
     FEEDBACK,
+    JOIN_REPARTITION,
     LABEL_REQUESTS,
     OBSERVATIONS,
     RESULTS,
@@ -52,7 +53,8 @@ from ucci_runtime.broker.ports import Aborted, CommitEnd, Committed, Unknown
 from ucci_runtime.broker.records import Input, OutputRecord
 
 PREFIX = "ucci"
-JOIN_TOPICS = JoinTopics(*(t.name(PREFIX) for t in (RESULTS, FEEDBACK, OBSERVATIONS, DEAD_LETTERS, LABEL_REQUESTS)))
+JOINED = (RESULTS, FEEDBACK, JOIN_REPARTITION, OBSERVATIONS, DEAD_LETTERS, LABEL_REQUESTS)
+JOIN_TOPICS = JoinTopics(*(topic.name(PREFIX) for topic in JOINED))
 FOLDED = (OBSERVATIONS, CALIBRATION, CALIBRATION_HISTORY, STATUS, DEAD_LETTERS, CALIBRATION_TRIAL)
 FIT_TOPICS = FitTopics(*(topic.name(PREFIX) for topic in FOLDED))
 WORKLOADS = {"photo": PHOTO}
@@ -85,7 +87,7 @@ class RecalibratorProcess:
         self.join = JoinStage(
             Joining(WORKLOADS, JOIN_TOPICS, 1_000_000),
             JoinLimits(),
-            log=broker.group_reader("join", (JOIN_TOPICS.results, JOIN_TOPICS.feedback)),
+            log=broker.group_reader("join", (JOIN_TOPICS.repartition, JOIN_TOPICS.results, JOIN_TOPICS.feedback)),
             transactions=broker.session("join"),
             store=self.store,
             clock=life.clock,
@@ -140,15 +142,24 @@ class RecalibratorLife(Life):
         return RecalibratorProcess(self, directory, instance_id)
 
     def send(self, topic: str, number: int, value: bytes | None) -> None:
-        source = Input(topic, number % PARTITIONS)
+        # No producer hashes as another does, and some give no key.
+        source = Input(topic, int(self.draw.random() * self.cluster.configs[topic].partitions))
         if self.draw.random() < 0.1:
             transaction = self.cluster.begin("producer")
             self.cluster.append(source, b"k", b"aborted", writer=transaction)
             self.cluster.end("producer", TransactionEnd.ABORTED)
-        self.cluster.append(source, f"q-{number}".encode(), value)
+        self.cluster.append(source, self.draw.choice((f"q-{number}".encode(), f'"q-{number}"'.encode(), None)), value)
+
+    def add_partitions(self) -> None:
+        """Add partitions to results or feedback, as an operator does while everything runs."""
+        topic = self.draw.choice((JOIN_TOPICS.results, JOIN_TOPICS.feedback))
+        self.cluster.add_partitions(topic, self.cluster.configs[topic].partitions + self.draw.randint(1, 2))
 
     def is_settled(self) -> bool:
-        groups = {"join": (JOIN_TOPICS.results, JOIN_TOPICS.feedback), "fit": (FIT_TOPICS.observations,)}
+        groups = {
+            "join": (JOIN_TOPICS.repartition, JOIN_TOPICS.results, JOIN_TOPICS.feedback),
+            "fit": (FIT_TOPICS.observations,),
+        }
         return all(
             (found := self.cluster.group(name).offsets.get(source)) is not None
             and found.offset == self.cluster.logs[source].end
@@ -252,6 +263,8 @@ def live(seed: int, root: Path) -> list[str]:
             life.send(topic, number, value)
         for _ in range(life.draw.randint(0, 3)):
             life.step()
+        if life.draw.random() < 0.04:
+            life.add_partitions()
         if life.draw.random() < 0.12:
             life.disturb(life.make)
         if not life.processes:
@@ -304,6 +317,7 @@ DEFECTS: dict[str, tuple[object, str, object]] = {
     "an abort is taken for a commit": (MemoryTransactionSession, "commit", taken_for_committed(Aborted)),
     "an unseen end is taken for a commit": (MemoryTransactionSession, "commit", taken_for_committed(Unknown)),
     "outputs are committed without offsets": (MemoryTransactionSession, "commit", without_offsets),
+    "misplaced records are not forwarded": (CoPartition, "forwards", lambda *_: False),
 }
 
 

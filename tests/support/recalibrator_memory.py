@@ -26,7 +26,7 @@ from tests.support.memory_broker.broker import (
 )
 from tests.support.memory_broker.logs import TopicConfig
 from ucci_runtime.broker.ports import MAX_POLLED
-from ucci_runtime.broker.records import EndReached, Header, Input, OutputRecord, Record
+from ucci_runtime.broker.records import EndReached, Header, Input, OffsetCommit, OutputRecord, Record
 
 __all__ = ["FAULTS", "Counts", "Crash", "Fate", "ManualClock", "MemoryBroker", "MemoryLog", "MemoryTransactions"]
 
@@ -100,6 +100,15 @@ class MemoryBroker:
     def create(self, topic: str, partitions: int) -> None:
         self.cluster.create(topic, TopicConfig(partitions))
         self._inputs += self.cluster.sources((topic,))
+
+    def add_partitions(self, topic: str, count: int) -> None:
+        self.cluster.add_partitions(topic, count)
+        self._inputs = [source for source in self._inputs if source.topic != topic] + self.cluster.sources((topic,))
+
+    def commit_without_notes(self) -> None:
+        """Commit everything as an earlier release did, whose commits carried no notes."""
+        found = {source: OffsetCommit(end) for source, end in self.ends.items() if end}
+        self.cluster.group(_GROUP).offsets.update(found)
 
     def append(
         self,

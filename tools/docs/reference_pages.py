@@ -178,7 +178,8 @@ def topics_page(prefix: str) -> str:
     """Return the page of the topics: key, value, policy, partitions, who sends and who receives."""
     introduction = (
         f"Names begin with `topics.prefix`, here `{prefix}`. Keys are UTF-8 text, values UTF-8 JSON; their schemas lie "
-        "in `schemas/generated`, with `asyncapi.json` for tools. `results` and `feedback` need equal partition counts. "
+        "in `schemas/generated`, with `asyncapi.json` for tools. `results` and `feedback` should have equal "
+        "partition counts; that of `join-repartition` never changes ([placement](../decisions/placement.md)). "
         "`ucci-stream topics create` makes them, `topics check` compares."
     )
     head = _head("Topic", "Key", "Value", "Cleanup", "Partitions", "Sent by", "Received by")

@@ -15,6 +15,10 @@ once. Another process would fence that one again.
 
 It also rejoins where the group's offsets stay unanswered, and where the broker answers others
 (:mod:`ucci_runtime.broker.contact`).
+
+The group knows the first topic alone. Kafka's assignors share topics out one by one, so members would not be given the
+same numbers of topics whose partition counts differ, as while partitions are being added. So each member derives the
+partitions of the other topics from those that it owns of the first (:class:`~ucci_runtime.broker.ports.GroupReader`).
 """
 
 from __future__ import annotations
@@ -32,11 +36,11 @@ from confluent_kafka import Consumer, KafkaError, KafkaException, Message, Topic
 from ucci_runtime.broker.contact import Standstill
 from ucci_runtime.broker.errors import AccessDenied, BrokerError, Fenced, OffsetsBeyondLog, without_frames
 from ucci_runtime.broker.kafka_errors import Side, is_fatal, kafka_error, reports, translate
-from ucci_runtime.broker.kafka_lifeline import Lifeline, ask_group_offsets
+from ucci_runtime.broker.kafka_lifeline import Lifeline, ask_group_offsets, ask_partition_counts, partition_counts
 from ucci_runtime.broker.kafka_properties import Properties
 from ucci_runtime.broker.kafka_records import record_of, source_of
 from ucci_runtime.broker.kafka_watched_calls import close_or_leave
-from ucci_runtime.broker.ports import LEAVE_S, MAX_POLLED, Assignee
+from ucci_runtime.broker.ports import LEAVE_S, MAX_POLLED, Assignee, sources_of_owner
 from ucci_runtime.broker.records import Count, EndReached, Input, Lag, Record
 
 _log = structlog.get_logger()
@@ -44,6 +48,9 @@ _log = structlog.get_logger()
 _LEAVE_POLL_S = 0.02
 _ASK_TIMEOUT_S = 5.0
 _WAKE_ASK_S = 1.0
+#: How often the topics that the group does not know are asked for new partitions, and how long the answer may take.
+_GROWTH_INTERVAL_S = 3.0
+_GROWTH_ASK_S = 0.5
 _MISPLACED = frozenset({KafkaError._AUTO_OFFSET_RESET, KafkaError._LOG_TRUNCATION})  # noqa: SLF001 client-side codes
 _MILLISECONDS = 1_000.0
 
@@ -82,7 +89,13 @@ class KafkaGroupReader:
         self._unanswered: BrokerError | None = None
         self._consumer = self._member()
         self._assignee: Assignee | None = None
+        self._owned: list[Input] = []
+        """The partitions of the first topic that the group has given to this member."""
         self._assigned: list[Input] = []
+        """Those, and the partitions of the other topics that go with them."""
+        self._partition_counts: dict[str, int] = {}
+        """Of every topic where there are several, at the latest assignment."""
+        self._growth_due_s = math.inf
         self._positions: dict[Input, int] = {}
         self._taken_ms: dict[Input, int] = {}
         self._taken: dict[Input, int] = {}
@@ -93,6 +106,11 @@ class KafkaGroupReader:
         self._rebalances = 0
         self._is_leaving = False
         self._is_ended = False
+
+    @property
+    def partition_count(self) -> int:
+        """See the port."""
+        return self._partition_counts.get(self._topics[0], 0)
 
     def subscribe(self, assignee: Assignee) -> None:
         """Join the group; partitions are handed over from within :meth:`poll`."""
@@ -106,6 +124,7 @@ class KafkaGroupReader:
         if self._lifeline.is_cut(self._consumer, next(iter(self._assigned), Input(self._topics[0], 0))):
             self._join_anew("the broker answers others, and not this client")
         self._wake()
+        self._find_growth()
         first = None if self._unanswered is not None else self._consumer.poll(timeout_s)
         if self._unanswered is not None:
             self._join_anew(str(self._unanswered))
@@ -135,8 +154,8 @@ class KafkaGroupReader:
 
         Where the broker does not answer, the next :meth:`poll` gives all partitions up and rejoins the group.
         """
-        if self._assigned:
-            self._assign(self._assigned)
+        if self._owned:
+            self._assign()
 
     def pause(self, sources: Collection[Input]) -> None:
         """Deliver nothing of these partitions until further notice."""
@@ -222,7 +241,7 @@ class KafkaGroupReader:
 
     def _join(self) -> None:
         self._consumer.subscribe(
-            self._topics, on_assign=self._on_assign, on_revoke=self._on_revoke, on_lost=self._on_lost
+            self._topics[:1], on_assign=self._on_assign, on_revoke=self._on_revoke, on_lost=self._on_lost
         )
 
     def _report_final(self, error: BrokerError) -> None:
@@ -317,14 +336,18 @@ class KafkaGroupReader:
             return
         self._rebalanced("assigned")
         self.contact.assigned(time.monotonic())
-        self._assigned = [Input(tp.topic, tp.partition) for tp in partitions]
-        self._assign(self._assigned)
+        self._owned = self._assigned = [Input(tp.topic, tp.partition) for tp in partitions]
+        self._assign()
         _log.info("assigned", client=self._name, partitions=_numbers(partitions))
 
-    def _assign(self, sources: list[Input]) -> None:
+    def _assign(self) -> None:
+        """Ask which partitions go with those owned, and the group's offsets, and hand all of them over."""
         assert self._assignee is not None
         try:
-            committed = ask_group_offsets(self._properties, sources, client=self._name, closing=self._closing)
+            if len(self._topics) > 1 and self._owned:
+                counts = ask_partition_counts(self._properties, self._topics, client=self._name, closing=self._closing)
+                self._partition_counts, self._assigned = counts, sources_of_owner(self._owned, counts)
+            committed = ask_group_offsets(self._properties, self._assigned, client=self._name, closing=self._closing)
         except (Fenced, AccessDenied):
             raise
         except BrokerError as error:
@@ -333,7 +356,22 @@ class KafkaGroupReader:
             self._unanswered = without_frames(error)
             return
         self._taken = {source: found.offset for source, found in committed.items() if found is not None}
+        self._growth_due_s = time.monotonic() + _GROWTH_INTERVAL_S
         self.read_from(self._assignee.assigned(committed))
+
+    def _find_growth(self) -> None:
+        """Have all partitions reassigned where one of the other topics has more of them than before."""
+        others = self._topics[1:]
+        if not (others and self._owned) or time.monotonic() < self._growth_due_s:
+            return
+        self._growth_due_s = time.monotonic() + _GROWTH_INTERVAL_S
+        try:
+            counts = partition_counts(self._consumer, others, _GROWTH_ASK_S)
+        except KafkaException:
+            return  # a broker that does not answer now is asked again as much later
+        if any(count > self._partition_counts[topic] for topic, count in counts.items()):
+            _log.info("partitions were added", client=self._name, partitions=counts)
+            self.rewind()
 
     def _wake(self) -> None:
         """Reassign all partitions where one delivers nothing though its log goes on."""
@@ -411,7 +449,7 @@ class KafkaGroupReader:
         self._rebalances += 1
         if kind != "assigned":
             # Dropped first: a commit that fails in a revocation must not have the old partitions assigned again.
-            self._assigned, self._misplaced = [], {}
+            self._owned, self._assigned, self._misplaced = [], [], {}
             self.contact.joining(time.monotonic())
         self._count("rebalances", kind=kind)
 

@@ -16,7 +16,7 @@ import contextlib
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from threading import Event
-from typing import Any, cast
+from typing import Any, TypeVar, cast
 
 import structlog
 from confluent_kafka import Consumer, KafkaError, KafkaException, TopicPartition
@@ -117,6 +117,8 @@ _RETRY_WAIT_S = 0.1
 #: Attempts between two lines that say that it still does not work.
 _PATIENCE = 50
 
+Answer = TypeVar("Answer")
+
 
 def ask_group_offsets(
     properties: Mapping[str, Any], sources: Iterable[Input], *, client: str, closing: Event
@@ -129,22 +131,49 @@ def ask_group_offsets(
     if not asked:
         return {}
     with contextlib.closing(Consumer(outsider(properties))) as consumer:
-        return _ask(consumer, asked, client, closing)
+        return _persist(lambda: _group_offsets(consumer, asked), "offsets", client, closing)
 
 
-def _ask(consumer: Consumer, asked: list[TopicPartition], client: str, closing: Event) -> GroupOffsets:
+def _group_offsets(consumer: Consumer, asked: list[TopicPartition]) -> GroupOffsets:
+    return {Input(tp.topic, tp.partition): _committed(tp) for tp in consumer.committed(asked, _ASK_TIMEOUT_S)}
+
+
+def _persist(ask: Callable[[], Answer], wanted: str, client: str, closing: Event) -> Answer:
+    """Ask until there is an answer; ``wanted`` names in a log line what a group's member waits for."""
     deadline_s, attempts = time.monotonic() + _BUDGET_S, 0
     while True:
         try:
-            return {Input(tp.topic, tp.partition): _committed(tp) for tp in consumer.committed(asked, _ASK_TIMEOUT_S)}
+            return ask()
         except KafkaException as error:
             reason: BrokerError = translate(kafka_error(error), Side.CONSUMER)
             if isinstance(reason, Fenced | AccessDenied) or time.monotonic() > deadline_s or closing.is_set():
                 raise reason from None
             if attempts % _PATIENCE == 0:
-                _log.warning("the group's offsets could not be read; trying again", client=client, error=str(reason))
+                _log.warning(f"the group's {wanted} could not be read; trying again", client=client, error=str(reason))
             attempts += 1
             closing.wait(_RETRY_WAIT_S)
+
+
+def ask_partition_counts(
+    properties: Mapping[str, Any], topics: Sequence[str], *, client: str, closing: Event
+) -> dict[str, int]:
+    """Return how many partitions each topic has, asked of a broker with patience.
+
+    Raises BrokerError when none answered within a minute, or before the end, or it refuses.
+    """
+    with contextlib.closing(Consumer(outsider(properties))) as consumer:
+        return _persist(lambda: partition_counts(consumer, topics, _ASK_TIMEOUT_S), "partitions", client, closing)
+
+
+def partition_counts(consumer: Consumer, topics: Iterable[str], timeout_s: float) -> dict[str, int]:
+    """Return how many partitions each topic has, by one broker's answer. Raises KafkaException."""
+    counts = {}
+    for topic in topics:
+        found = consumer.list_topics(topic, timeout=timeout_s).topics[topic]
+        if found.error is not None:
+            raise KafkaException(found.error)
+        counts[topic] = len(found.partitions)
+    return counts
 
 
 def _committed(found: TopicPartition) -> OffsetCommit | None:

@@ -116,11 +116,14 @@ class TransactionalProducer:
 
     def produce(self, record: OutputRecord) -> bool:
         """Produce a record; False, and no harm done, when the client refuses it as too large. Raises BrokerError."""
-        headers: Any = list(record.headers) or None
-        on_delivery = partial(_acknowledge, self.acknowledged, record)
+        more: dict[str, Any] = {"on_delivery": partial(_acknowledge, self.acknowledged, record)}
+        if record.headers:
+            more["headers"] = list(record.headers)
+        if record.partition is not None:
+            more["partition"] = record.partition
         while True:
             try:
-                self._producer.produce(record.topic, record.value, record.key, headers=headers, on_delivery=on_delivery)
+                self._producer.produce(record.topic, record.value, record.key, **more)
             except BufferError:
                 if self._is_out_of_time():
                     raise RecreateProducer("the client's queue stayed full") from None

@@ -41,11 +41,17 @@ class TopicFacts(NamedTuple):
 
 
 def check_topics(
-    settings: Settings, touched: Sequence[Topic], written: Iterable[Topic], optional: Sequence[Topic] = ()
+    settings: Settings,
+    touched: Sequence[Topic],
+    written: Iterable[Topic],
+    optional: Sequence[Topic] = (),
+    *,
+    needs_equal_counts: bool = False,
 ) -> CheckedTopics:
     """Compare the broker's topics with the table of :mod:`schemas.topics`; blocks up to some 20 s.
 
     ``optional``: newer than others: a service that was there before goes on without them until somebody creates them.
+    ``needs_equal_counts``: whether results and feedback must have equally many partitions; else it is a warning.
     Raises TopicsUnusable, naming every fault at once; raises BrokerUnreachable or AccessDenied when the broker does not
     answer, or not to us.
     """
@@ -57,7 +63,8 @@ def check_topics(
         raise AccessDenied(_refusal("Describe", denied))
     missing = frozenset(topic for topic in optional if topic.name(prefix) not in facts)
     present = [*touched, *(topic for topic in optional if topic not in missing)]
-    faults = topic_faults(prefix, present, facts)
+    unequal = unequal_counts(prefix, facts)
+    faults = (*topic_faults(prefix, present, facts), *(unequal if needs_equal_counts else ()))
     if faults:
         raise TopicsUnusable(faults)
     warnings = topic_warnings(prefix, present, facts, settings.recalibrator.join_retention_s)
@@ -66,7 +73,12 @@ def check_topics(
         cluster_id,
         limit - _FRAME_BYTES,
         missing,
-        (*warnings, *(_refusal("Describe", [name]) for name in sorted(hidden)), *metadata_warnings(metadata_bytes)),
+        (
+            *warnings,
+            *unequal,
+            *(_refusal("Describe", [name]) for name in sorted(hidden)),
+            *metadata_warnings(metadata_bytes),
+        ),
         None if metadata_bytes is None else metadata_bytes - 1,
     )
 
@@ -97,14 +109,20 @@ def asking(settings: Settings, timeout_s: float) -> Iterator[AdminClient]:
 
 def topic_faults(prefix: str, touched: Iterable[Topic], facts: Mapping[str, TopicFacts]) -> tuple[str, ...]:
     """Find what is wrong with the topics; one line for each fault, empty when all is well."""
-    faults = [fault for topic in touched for fault in _faults(topic, topic.name(prefix), facts)]
+    return tuple(fault for topic in touched for fault in _faults(topic, topic.name(prefix), facts))
+
+
+def unequal_counts(prefix: str, facts: Mapping[str, TopicFacts]) -> tuple[str, ...]:
+    """Return a line where results and feedback differ in their number of partitions, as while some are being added."""
     results, feedback = facts.get(RESULTS.name(prefix)), facts.get(FEEDBACK.name(prefix))
-    if results is not None and feedback is not None and results.partitions != feedback.partitions:
-        faults.append(
-            f"{RESULTS.name(prefix)} has {results.partitions} partitions and {FEEDBACK.name(prefix)} "
-            f"{feedback.partitions}: both are joined by query_id and need equal counts; add partitions to the smaller"
-        )
-    return tuple(faults)
+    if results is None or feedback is None or results.partitions == feedback.partitions:
+        return ()
+    line = (
+        f"{RESULTS.name(prefix)} has {results.partitions} partitions and {FEEDBACK.name(prefix)} "
+        f"{feedback.partitions}: the join reads both, but forwards more records than with equal counts; add partitions "
+        "to the smaller"
+    )
+    return (line,)
 
 
 def topic_warnings(

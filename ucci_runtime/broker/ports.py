@@ -39,6 +39,26 @@ class CheckedTopics(NamedTuple):
     max_metadata_chars: int | None = None
 
 
+def sources_of_owner(owned: Sequence[Input], partition_counts: Mapping[str, int]) -> list[Input]:
+    """Return the partitions that the owner of these partitions of one topic reads, of all topics, sorted.
+
+    ``partition_counts``: of each topic, the owned one included.
+
+    Examples
+    --------
+    >>> found = sources_of_owner([Input("placed", 1)], {"placed": 2, "labels": 5})
+    >>> [(source.topic, source.partition) for source in found]
+    [('labels', 1), ('labels', 3), ('placed', 1)]
+    """
+    found = set(owned)
+    for owner in owned:
+        step = partition_counts[owner.topic]
+        for topic, count in partition_counts.items():
+            if topic != owner.topic:
+                found |= {Input(topic, number) for number in range(owner.partition, count, step)}
+    return sorted(found)
+
+
 #: What a group has committed; None where it has committed nothing yet.
 GroupOffsets = Mapping[Input, OffsetCommit | None]
 
@@ -60,7 +80,17 @@ class Assignee(Protocol):
 
 
 class GroupReader(Protocol):
-    """One member of a group, for one thread; its offsets go into transactions of a :class:`TransactionSession`."""
+    """One member of a group, for one thread; its offsets go into transactions of a :class:`TransactionSession`.
+
+    The group shares out the partitions of the reader's first topic alone. The owner of partition h of it also reads, of
+    every other topic, each partition whose number leaves the remainder h when divided by the first topic's number of
+    partitions. Partitions that are added to those other topics are found within some seconds, and handed over by
+    :meth:`Assignee.assigned` together with all others.
+    """
+
+    @property
+    def partition_count(self) -> int:
+        """Number of partitions of the first of several topics at the latest assignment; 0 before there was one."""
 
     def subscribe(self, assignee: Assignee) -> None:
         """Join the group; partitions are handed over from within :meth:`poll`."""
@@ -208,7 +238,7 @@ class Broker(Protocol):
         """
 
     def group_reader(self, name: str, topics: Sequence[str]) -> GroupReader:
-        """Return a member of a group, by this process's instance id; the topics are co-partitioned."""
+        """Return a member of a group, by this process's instance id; it owns partitions of the first topic."""
 
     def session(self, name: str) -> TransactionSession:
         """Return the session that commits for the group of this name."""

@@ -93,6 +93,8 @@ class OutputRecord:
     headers: tuple[Header, ...] = ()
     #: Given the largest size that the topics take, returns what is written where this record is larger.
     instead: Callable[[int], OutputRecord] | None = field(default=None, compare=False, repr=False)
+    #: The partition to write to; None leaves it to the client's partitioner, by the key.
+    partition: int | None = None
 
     @property
     def size_bytes(self) -> int:

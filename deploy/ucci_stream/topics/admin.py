@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
 from typing import NamedTuple
 
@@ -11,7 +11,16 @@ from confluent_kafka import KafkaException, Producer
 from confluent_kafka.admin import AdminClient, NewTopic
 
 from schemas.settings import Settings
-from schemas.topics import BROKERS_TIME, ROOMY_MAX_MESSAGE_BYTES, TIMESTAMP_TYPE, TOPICS, Topic
+from schemas.topics import (
+    BROKERS_TIME,
+    FEEDBACK,
+    JOIN_REPARTITION,
+    RESULTS,
+    ROOMY_MAX_MESSAGE_BYTES,
+    TIMESTAMP_TYPE,
+    TOPICS,
+    Topic,
+)
 from ucci_runtime.broker import kafka_topics
 from ucci_runtime.broker.errors import AccessDenied, BrokerUnreachable, Fenced, TopicsUnusable
 from ucci_runtime.broker.kafka_errors import Side, kafka_error, translate
@@ -107,7 +116,7 @@ def create_topics(settings: Settings) -> Created:
     requests = [
         NewTopic(
             topic.name(prefix),
-            num_partitions=topic.partitions or settings.topics.partitions,
+            num_partitions=_partitions(topic, settings, present),
             replication_factor=settings.topics.replication_factor,
             config=topic_config(topic, settings.recalibrator.join_retention_s),
         )
@@ -129,6 +138,22 @@ def create_topics(settings: Settings) -> Created:
     return Created(*(tuple(topic.name(prefix) for topic in topics) for topics in (missing, existing)))
 
 
+def _partitions(topic: Topic, settings: Settings, present: Mapping[str, int]) -> int:
+    """Return how many partitions to create a topic with.
+
+    The join places a query by the number of partitions of its repartition topic. Where results and feedback exist
+    already, the smaller number of theirs sends the fewest of their records on.
+    """
+    joined = [
+        present[one.name(settings.topics.prefix)]
+        for one in (RESULTS, FEEDBACK)
+        if one.name(settings.topics.prefix) in present
+    ]
+    if topic is JOIN_REPARTITION and joined:
+        return min(joined)
+    return topic.partitions or settings.topics.partitions
+
+
 def check_topics(settings: Settings) -> tuple[str, ...]:
     """Compare the broker's topics with the table.
 
@@ -137,7 +162,7 @@ def check_topics(settings: Settings) -> tuple[str, ...]:
     ConfigError when librdkafka refuses the ``[kafka]`` table.
     """
     require_kafka(settings)
-    return kafka_topics.check_topics(settings, TOPICS, TOPICS).warnings
+    return kafka_topics.check_topics(settings, TOPICS, TOPICS, needs_equal_counts=True).warnings
 
 
 def require_broker(settings: Settings, topic: Topic | None = None) -> None:

@@ -6,12 +6,12 @@ import pytest
 from confluent_kafka.admin import AdminClient, ConfigResource, ResourceType
 
 from schemas.settings import Settings
-from schemas.topics import CALIBRATION, FEEDBACK, QUERIES, RESULTS, TOPICS, Topic
+from schemas.topics import CALIBRATION, FEEDBACK, JOIN_REPARTITION, QUERIES, RESULTS, TOPICS, Topic
 from tests.support.broker import create
 from tests.support.recalibrator_processes import recalibrator_settings
 from ucci_runtime.broker.errors import TopicsUnusable
 from ucci_stream.local.kafka_node import LocalBroker
-from ucci_stream.topics.admin import check_topics, create_topics, topic_config
+from ucci_stream.topics.admin import check_topics, create_topics, partition_counts, topic_config
 
 
 @pytest.fixture
@@ -30,6 +30,16 @@ def test_create_makes_every_topic_once_and_check_is_content(broker: LocalBroker,
     assert int(config["max.message.bytes"].value) > 1_500_000
     assert config["message.timestamp.type"].value == "LogAppendTime"
     assert int(config["retention.ms"].value) == 14 * 24 * 3600 * 1000
+
+
+@pytest.mark.broker
+def test_repartition_topic_is_made_for_the_topics_there_are(broker: LocalBroker, settings: Settings) -> None:
+    """Where results and feedback came before it, with as many partitions as the smaller of them."""
+    prefix = settings.topics.prefix
+    create(broker.bootstrap, {RESULTS.name(prefix): 8, FEEDBACK.name(prefix): 4})
+    with pytest.raises(TopicsUnusable, match=r"has 8 partitions and .* 4: the join reads both"):
+        create_topics(settings)
+    assert partition_counts(settings)[JOIN_REPARTITION.name(prefix)] == 4
 
 
 @pytest.mark.broker

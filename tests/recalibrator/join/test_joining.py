@@ -22,7 +22,7 @@ from tests.support.recalibrator_events import FIELDS, PHOTO, START, entities, fe
 from ucci_runtime.broker.records import Input, Record
 
 NOW_MS = int(START.timestamp() * 1_000)
-TOPICS = JoinTopics("results", "feedback", "observations", "dead-letters", "label-requests")
+TOPICS = JoinTopics("results", "feedback", "repartition", "observations", "dead-letters", "label-requests")
 JOINING = Joining({"photo": PHOTO}, TOPICS, MAX_RECORD_BYTES)
 
 
@@ -32,7 +32,7 @@ def record_of(event: Event) -> Record:
 
 
 def follow(state: QueryState, event: Event, *, joining: Joining = JOINING, is_live: bool = True) -> Consequences:
-    return joining.join(state, event, record_of(event), NOW_MS, is_live=is_live)
+    return joining.join(state, joining.read(record_of(event)), NOW_MS, is_live=is_live)
 
 
 def topics_of(found: Consequences) -> list[str]:
@@ -51,7 +51,7 @@ def test_fields_with_targets_are_counted_for_both_models() -> None:
 
 
 def test_without_a_topic_of_requests_nobody_is_asked() -> None:
-    joining = Joining({"photo": PHOTO}, JoinTopics("results", "feedback", "o", "d", None), MAX_RECORD_BYTES)
+    joining = Joining({"photo": PHOTO}, JoinTopics("results", "feedback", "r", "o", "d", None), MAX_RECORD_BYTES)
     assert follow(NOTHING_KNOWN, routed(1), joining=joining).outputs == ()
 
 
@@ -74,13 +74,13 @@ def test_a_row_is_fresh_as_of_its_record(by_broker: bool, is_live: bool, age_h: 
     """Only a producer's stamp of the past is not believed, and only while outputs go out."""
     stamp_ms = NOW_MS - int(timedelta(hours=2).total_seconds() * 1_000)
     record = record_of(feedback(1))._replace(timestamp_ms=stamp_ms, by_broker=by_broker)
-    found = JOINING.join(NOTHING_KNOWN, feedback(1), record, NOW_MS, is_live=is_live)
+    found = JOINING.join(NOTHING_KNOWN, JOINING.read(record), NOW_MS, is_live=is_live)
     assert NOW_MS - found.touched_ms == age_h * 3_600_000
 
 
 def test_feedback_with_a_header_that_is_no_text_vanishes() -> None:
     """Nobody who reads its topic sees its headers, so that it is set aside, as a query is."""
-    found = JOINING.decode(record_of(feedback(1))._replace(headers_fault="a header's key is not UTF-8"))
+    found = JOINING.read(record_of(feedback(1))._replace(headers_fault="a header's key is not UTF-8")).event
     assert isinstance(found, DecodeError)
     assert found.reason == "bad_headers"
 

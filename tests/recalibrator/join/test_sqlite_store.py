@@ -83,7 +83,7 @@ def test_what_is_stored_comes_back_equal_after_a_restart(store: SqliteJoinStore,
     store.close()
     with opened(path) as again:
         assert again.load(0, ["q-1", "q-2", "q-3"]) == {"q-1": state(1), "q-2": state(2)}
-        assert (again.load(1, ["q-1"]), again.offsets(), again.rows) == ({}, {SOURCE: 7}, 2)
+        assert (again.load(1, ["q-1"]), again.offsets(), again.size.rows) == ({}, {SOURCE: 7}, 2)
 
 
 def test_more_queries_can_be_asked_for_than_one_statement_takes(store: SqliteJoinStore) -> None:
@@ -147,7 +147,7 @@ def test_a_file_that_is_no_sound_store_is_set_aside(path: Path, write: Callable[
     SqliteJoinStore(path, BOUNDS).close()
     assert is_set_aside(path)
     with opened(path) as store:
-        assert (store.rows, store.offsets()) == (0, {})
+        assert (store.size.rows, store.offsets()) == (0, {})
 
 
 def test_an_unreadable_row_sets_the_file_aside(store: SqliteJoinStore, path: Path) -> None:
@@ -201,7 +201,7 @@ def test_a_full_disk_at_start_sets_no_store_aside(path: Path, full_disk: pytest.
     assert not is_set_aside(path)
     full_disk.undo()
     with opened(path) as again:
-        assert (again.rows, again.offsets()) == (0, {})
+        assert (again.size.rows, again.offsets()) == (0, {})
 
 
 def test_a_file_that_cannot_be_opened_is_named_and_kept(path: Path) -> None:
@@ -247,13 +247,13 @@ def test_each_kind_is_spared_a_tenth_of_the_bound(path: Path) -> None:
 def test_each_kind_is_spared_a_tenth_of_the_bytes(path: Path) -> None:
     with opened(path, RowBounds(10**9, 10**9)) as store:
         store.commit({(0, f"unasked-{n:02}"): StoredRow(unasked(n), n) for n in range(60)}, {})
-        one = store.row_bytes / 60
+        one = store.size.bytes / 60
         store.commit({(0, f"asked-{n}"): StoredRow(asked(n), 100 + n) for n in range(400)}, {})
-        bound = store.row_bytes // 2
+        bound = store.size.bytes // 2
     with opened(path, RowBounds(10**9, bound)) as store:
         gone = store.expire(0, ALL)
         kept = 60 - gone["result_without_label"]
-        assert bound - 2 * one < store.row_bytes <= bound
+        assert bound - 2 * one < store.size.bytes <= bound
         assert bound / 10 - one <= kept * one <= bound / 10 + one
         assert gone["requested_without_label"] > 0
         assert len(store.load(0, [f"unasked-{n:02}" for n in range(60 - kept, 60)])) == kept
@@ -270,9 +270,9 @@ def test_the_bytes_counted_follow_every_change_of_a_row(store: SqliteJoinStore, 
     store.commit({(0, "q-1"): StoredRow(state(1), 3)}, {})
     with closing(sqlite3.connect(path)) as database:
         stored = database.execute("SELECT sum(length(state) + 2 * length(query_id) + 100) FROM rows").fetchone()[0]
-    assert store.row_bytes == stored
+    assert store.size.bytes == stored
     store.expire(100, ALL)
-    assert (store.rows, store.row_bytes) == (0, 0)
+    assert (store.size.rows, store.size.bytes) == (0, 0)
 
 
 @given(st.lists(st.tuples(st.integers(0, 9), st.sampled_from(sorted(MADE)), st.integers(0, 50)), max_size=30))
@@ -286,8 +286,8 @@ def test_the_bounds_hold_and_totals_add_up_whatever_comes(steps: list[tuple[int,
             store.expire(0, 10)
             found = store.load(0, kept)
             kept = {key: age for key, age in kept.items() if key in found}
-            assert store.rows == len(found) <= 5
-            assert store.row_bytes <= 3_000
+            assert store.size.rows == len(found) <= 5
+            assert store.size.bytes <= 3_000
             least = min(kept.values(), default=0)
             assert sum(store.expire(least, 10).values()) == 0, "no row is older than its latest touch"
 

@@ -14,9 +14,10 @@ from typing import Any
 
 import pytest
 
-from recalibrator.errors import DiskFull
+from recalibrator.errors import DiskFull, HomesChanged
 from recalibrator.join.broker_time import to_ms
 from recalibrator.join.joining import Joining, JoinTopics
+from recalibrator.join.placement import home_of
 from recalibrator.join.query_state import MAX_LABELERS
 from recalibrator.join.sqlite_store import RowBounds, SqliteJoinStore
 from recalibrator.join.stage import JoinLimits, JoinStage
@@ -25,18 +26,24 @@ from schemas.feedback import FeedbackEvent
 from schemas.label_requested import LabelRequested
 from schemas.labelled import LabelledExample
 from schemas.routed import LabelRequest, RoutedEvent
+from schemas.status import LabelsWithoutResult
 from schemas.traffic import TrafficSummary
+from tests.support.cores import present
 from tests.support.recalibrator_events import START, entities, feedback, routed, workload
 from tests.support.recalibrator_memory import FAULTS, Counts, Crash, Fate, ManualClock, MemoryBroker, MemoryLog
 from tests.support.recalibrator_memory import MemoryTransactions as Transactions
 from ucci_runtime.broker.records import Input, OutputRecord
 
-TOPICS = JoinTopics("results", "feedback", "observations", "dead-letters", "label-requests")
+TOPICS = JoinTopics("results", "feedback", "repartition", "observations", "dead-letters", "label-requests")
 PHOTO = workload(trusted_labelers=("ann",))
 BOUNDS = RowBounds(1_000, 10**9)
 UNASKED = LabelRequest(requested=False, probability=0.1)
 PARTITIONS = 2
 START_MS = int(START.timestamp() * 1_000)
+
+
+def topic_of(event: RoutedEvent | FeedbackEvent) -> str:
+    return TOPICS.results if isinstance(event, RoutedEvent) else TOPICS.feedback
 
 
 class Join:
@@ -61,13 +68,15 @@ class Join:
         self.clock = ManualClock()
         self.count = Counts()
         self.broker = MemoryBroker(self.clock)
+        self.broker.create(TOPICS.repartition, PARTITIONS)
         self.broker.create(TOPICS.results, PARTITIONS)
         self.broker.create(TOPICS.feedback, PARTITIONS)
         self.begin()
 
     def begin(self) -> None:
         self.store = SqliteJoinStore(self.directory / "join.sqlite3", self.bounds)
-        self.log = MemoryLog(self.broker, (TOPICS.results, TOPICS.feedback), self.draw, self.clock)
+        inputs = (TOPICS.repartition, TOPICS.results, TOPICS.feedback)
+        self.log = MemoryLog(self.broker, inputs, self.draw, self.clock)
         self.stage = JoinStage(
             Joining(self.workloads, TOPICS, self.max_record_bytes),
             self.limits,
@@ -86,7 +95,7 @@ class Join:
         self.begin()
 
     def append(self, topic: str, number: int, value: bytes | None, timestamp_ms: int = START_MS, **more: Any) -> None:
-        source = Input(topic, number % PARTITIONS)
+        source = Input(topic, home_of(f"q-{number}", PARTITIONS))
         headers, key = (("trace", b"7"),), f"q-{number}".encode()
         self.broker.append(source, key, value, timestamp_ms=timestamp_ms, headers=headers, **more)
         if self.draw.random() < 0.3:
@@ -94,8 +103,11 @@ class Join:
 
     def send(self, *events: RoutedEvent | FeedbackEvent, **stamp: Any) -> None:
         for event in events:
-            topic = TOPICS.results if isinstance(event, RoutedEvent) else TOPICS.feedback
-            self.append(topic, int(event.query_id.removeprefix("q-")), event.to_json(), **stamp)
+            self.append(topic_of(event), int(event.query_id.removeprefix("q-")), event.to_json(), **stamp)
+
+    def send_to(self, partition: int, event: RoutedEvent | FeedbackEvent, key: bytes | None = None) -> None:
+        """Send an event to a partition that its producer chose."""
+        self.broker.append(Input(topic_of(event), partition), key, event.to_json(), timestamp_ms=START_MS)
 
     def turn(self) -> None:
         try:
@@ -207,7 +219,7 @@ def test_malformed_feedback_becomes_a_dead_letter_with_reason(join: Join, value:
     cut = headers.pop("dlq.truncated", None)
     assert cut == (f"value of {MAX_RECORD_BYTES + 2} bytes".encode() if reason == "too_large" else None)
     assert letter.value == value or cut
-    place = {"dlq.topic": b"feedback", "dlq.partition": b"1", "dlq.offset": b"0"}
+    place = {"dlq.topic": b"feedback", "dlq.partition": b"0", "dlq.offset": b"0"}
     assert headers == {"trace": b"7", "dlq.stage": b"join", "dlq.reason": reason.encode(), **place}
 
 
@@ -291,7 +303,7 @@ def test_agreement_counts_each_label_once_whatever_fails(make_join: MakeJoin, se
     join.budget.clear()
     join.stage.commit()
 
-    assert {one.labeler: one.labels for one in join.stage.labelers()["photo"]} == {"ada": 20, "bob": 10}
+    assert {one.labeler: one.labels for one in join.stage.labels().labelers["photo"]} == {"ada": 20, "bob": 10}
 
 
 def test_rows_and_labelers_are_forgotten_after_the_retention(make_join: MakeJoin) -> None:
@@ -299,8 +311,112 @@ def test_rows_and_labelers_are_forgotten_after_the_retention(make_join: MakeJoin
     join.settle(routed(1), routed(2), feedback(1, labeler="ann"))
     for hours in (0.5, 2):
         join.wait(3_600.0 * hours)
-        assert (bool(join.stage.labelers()), join.store.rows) == ((True, 2) if hours < 1 else (False, 0))
-    assert join.stage.gauges() == {"rows": 0.0, "row_bytes": 0.0, "label_requests_open": 0.0}
+        assert (bool(join.stage.labels().labelers), join.store.size.rows) == ((True, 2) if hours < 1 else (False, 0))
+    assert set(join.stage.gauges().values()) == {0.0}
+
+
+def without_result(join: Join) -> LabelsWithoutResult:
+    return present(join.stage.labels().without_result)
+
+
+HOME = home_of("q-1", PARTITIONS)
+ELSEWHERE = 1 - HOME
+
+
+def test_a_label_in_another_partition_meets_its_result(join: Join) -> None:
+    """By the id in its value, and again after the store was lost; its dead letter would name where it was sent."""
+    join.settle(routed(1))
+    join.send_to(ELSEWHERE, feedback(1), key=b'"q-1"')
+    join.settle()
+    assert [example.query_id for example in join.examples()] == ["q-1"]
+    assert join.count.totals["records_forwarded feedback"] == 1.0
+    join.crash(lose_state=True)
+    join.settle(feedback(1, entities("q-1", wrong=True), revision=2))
+    assert [example.revision for example in join.examples()] == [1, 2]
+
+
+def test_a_result_in_another_partition_is_counted_once(join: Join) -> None:
+    join.send_to(ELSEWHERE, routed(1))
+    join.settle(feedback(1))
+    assert (len(join.examples()), join.counted_queries()) == (1, 1)
+    assert join.count.totals["records_forwarded results"] == 1.0
+
+
+def test_partitions_added_while_it_runs_are_read(join: Join) -> None:
+    """Corrections of queries that were routed before find them, wherever they come in."""
+    join.settle(routed(1), feedback(1))
+    join.broker.add_partitions(TOPICS.feedback, 5)
+    for partition in range(5):
+        join.send_to(partition, feedback(1, entities("q-1", wrong=bool(partition % 2)), revision=2 + partition))
+        join.settle()
+    assert [example.revision for example in join.examples()] == [1, 2, 3, 4, 5, 6]
+    assert join.stage.is_ready
+
+
+def test_what_an_earlier_release_left_misplaced_counts_once(join: Join) -> None:
+    """Its commits carry no note; what it joined, counted as traffic or asked for is not counted again."""
+    for event in (routed(1), routed(2)):
+        join.send_to(ELSEWHERE, event)
+    join.send_to(HOME, feedback(1))
+    join.broker.commit_without_notes()
+    while not join.examples():
+        join.turn()
+    join.settle()
+    assert [example.query_id for example in join.examples()] == ["q-1"]
+    assert join.counted_queries() == 0
+    join.crash(lose_state=True)
+    join.settle(feedback(2))
+    assert [example.query_id for example in join.examples()] == ["q-1", "q-2"]
+    assert join.count.totals["records_forwarded results"] == 2.0, "the note is committed: nothing is forwarded again"
+
+
+def test_homes_of_another_number_end_the_join_with_a_line(join: Join) -> None:
+    join.settle(routed(1))
+    join.broker.add_partitions(TOPICS.repartition, PARTITIONS + 1)
+    join.crash()
+    with pytest.raises(HomesChanged, match=r"repartition: has 3 partitions, and the join has placed .* over 2"):
+        join.settle()
+
+
+def test_a_label_whose_result_never_comes_is_set_aside(make_join: MakeJoin) -> None:
+    """After the retention, with its own bytes and place; until then it is counted, and its age is told."""
+    join = make_join(retention_s=3_600.0)
+    join.settle(routed(2))
+    join.send_to(ELSEWHERE, feedback(1), key=b"k")
+    join.settle(FeedbackEvent(query_id="q-3", entities=None, labeler="ann"))
+    join.wait(120.0)
+    waiting = without_result(join)
+    assert (waiting.queries, waiting.last_hour, waiting.labels_last_hour) == (2, 2, 2)
+    assert join.stage.gauges()["labels_without_result_seconds"] >= 120.0
+    join.wait(7_200.0)
+    (letter,) = join.letters()
+    headers = dict(letter.headers)
+    assert (letter.key, letter.value) == (b"k", feedback(1).to_json())
+    assert (headers["dlq.reason"], headers["dlq.topic"]) == (b"no_result", b"feedback")
+    assert headers["dlq.partition"] == b"%d" % ELSEWHERE
+    assert b"'q-1'" in (headers["dlq.error"] or b"")
+    assert without_result(join).queries == 0
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_a_label_is_set_aside_however_commits_fail(make_join: MakeJoin, seed: int) -> None:
+    join = make_join(seed=seed, retention_s=3_600.0)
+    join.settle(*(feedback(number) for number in range(6)))
+    join.budget += [join.draw.choice(FAULTS) for _ in range(4)]
+    for _ in range(6):
+        join.wait(1_800.0)
+    join.budget.clear()
+    join.wait(60.0)
+    letters = {record.value for record in join.letters()}
+    assert letters == {feedback(number).to_json() for number in range(6)}
+    assert join.store.size.rows == 0
+
+
+def test_a_foreign_record_among_forwarded_ones_is_set_aside(join: Join) -> None:
+    join.broker.append(Input(TOPICS.repartition, 0), b"q-1", feedback(1).to_json())
+    join.settle()
+    (letter,) = join.letters()
+    assert dict(letter.headers)["dlq.reason"] == b"no_origin"
 
 
 YEAR = timedelta(days=365)
@@ -353,7 +469,7 @@ def test_requested_queries_survive_any_rate_of_results(make_join: MakeJoin, boun
     join.send(*(routed(number, label=UNASKED) for number in range(1_000, 3_000)))
     while join.counted_queries() < 2_050:
         join.turn()
-        most = max(most, join.store.rows / bounds.rows, join.store.row_bytes / bounds.bytes)
+        most = max(most, join.store.size.rows / bounds.rows, join.store.size.bytes / bounds.bytes)
     assert 0.9 < most <= 1.0
     join.settle(*map(feedback, (*range(50), 2_999)))
     assert {example.query_id for example in join.examples()} == {f"q-{number}" for number in (*range(50), 2_999)}

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import Enum
 from itertools import chain
 from threading import RLock
@@ -37,6 +37,7 @@ from ucci_runtime.broker.ports import (
     Connect,
     GroupOffsets,
     Unknown,
+    sources_of_owner,
 )
 from ucci_runtime.broker.records import Count, EndReached, Header, Input, Lag, OffsetCommit, OutputRecord, Record
 from ucci_runtime.broker.transaction_states import END, INITIALISE, UnansweredRequests
@@ -198,6 +199,14 @@ class MemoryCluster:
 
     # --- topics ---
 
+    def add_partitions(self, topic: str, count: int) -> None:
+        """Give a topic as many partitions as this, empty ones beside those that it has."""
+        with self.lock:
+            made = self.configs[topic]
+            for partition in range(made.partitions, count):
+                self.logs[Input(topic, partition)] = PartitionLog(Input(topic, partition))
+            self.configs[topic] = replace(made, partitions=count)
+
     def create(self, topic: str, config: TopicConfig | None = None) -> None:
         """Create a topic; one that exists is made anew, empty, its offsets beginning again."""
         with self.lock:
@@ -213,8 +222,11 @@ class MemoryCluster:
                 raise TopicsUnusable(tuple(f"{one}: does not exist; create it in the MemoryCluster" for one in missing))
             return sorted(source for source in self.logs if source.topic in topics)
 
-    def place(self, topic: str, key: bytes | None) -> Input:
+    def place(self, topic: str, key: bytes | None, partition: int | None = None) -> Input:
+        """Return where a record goes: to the partition named, else where its key leads, without one to the first."""
         (first, *_), count = self.sources((topic,)), self.configs[topic].partitions
+        if partition is not None:
+            return Input(topic, partition)
         return first if key is None else Input(topic, crc32(key) % count)
 
     def append(
@@ -371,6 +383,12 @@ class MemoryGroupReader:
         self._positions: dict[Input, int] = {}
         self._paused: set[Input] = set()
         self._ends_seen: set[Input] = set()
+        self._counts: dict[str, int] = {}
+        """Of every topic, its partitions at the latest assignment."""
+
+    @property
+    def partition_count(self) -> int:
+        return self._counts.get(self._topics[0], 0)
 
     def subscribe(self, assignee: Assignee) -> None:
         self._assignee = assignee
@@ -387,6 +405,9 @@ class MemoryGroupReader:
             group.expire(now_s)
             step = group.next_step(member)
         if step is Step.NOTHING:
+            if self._positions and self._partition_counts() != self._counts:
+                self.rewind()
+                return []
             items = self._deliver(max(most, 1))
             if not items:
                 cluster.idle(timeout_s)
@@ -400,7 +421,7 @@ class MemoryGroupReader:
 
     def rewind(self) -> None:
         if self._member is not None and self._member.holds:
-            self._assign(_await_committed(self._cluster, self._name, self._member.holds))
+            self._assign(_await_committed(self._cluster, self._name, self._sources(self._member.holds)))
 
     def pause(self, sources: Collection[Input]) -> None:
         self._paused.update(sources)
@@ -433,7 +454,7 @@ class MemoryGroupReader:
     def _join(self) -> None:
         with self._cluster.lock:
             group = self._cluster.group(self._name)
-            group.sources = self._cluster.sources(self._topics)
+            group.sources = self._cluster.sources(self._topics[:1])
             self._member = group.join(self._instance_id, self._cluster.clock.monotonic())
 
     def _follow(self, step: Step, group: Group, member: Member, timeout_s: float) -> None:
@@ -453,12 +474,23 @@ class MemoryGroupReader:
             with self._cluster.lock:
                 group.rejoin(member)
         # Partitions of the present generation are taken over once their former owner's transactions have ended.
-        elif (committed := self._cluster.committed(self._name, group.shares.get(self._instance_id, ()))) is not None:
+        elif (committed := self._cluster.committed(self._name, self._shared(group))) is not None:
             with self._cluster.lock:
                 group.take_share(member)
             self._assign(committed)
         else:
             self._cluster.idle(max(timeout_s, _WAIT_S))
+
+    def _shared(self, group: Group) -> list[Input]:
+        return self._sources(group.shares.get(self._instance_id, ()))
+
+    def _sources(self, owned: Sequence[Input]) -> list[Input]:
+        """Return what goes with these partitions of the first topic, itself included."""
+        self._counts = self._partition_counts()
+        return sources_of_owner(owned, self._counts)
+
+    def _partition_counts(self) -> dict[str, int]:
+        return {topic: self._cluster.configs[topic].partitions for topic in self._topics}
 
     def _assign(self, committed: GroupOffsets) -> None:
         assert self._assignee is not None
@@ -607,15 +639,18 @@ class MemoryTransactionSession:
         if request is Request.ADD_PARTITIONS:
             fitting = [self._fitting(record) for record in sent.records]
             sent.written = fitting
-            self._open().partitions |= {self._cluster.place(one.topic, one.key) for one in fitting if one is not None}
+            self._open().partitions |= {self._place(one) for one in fitting if one is not None}
             return
         transaction = self._cluster.open.get(self._id)
         for record in sent.written:
             if record is not None:
-                place = self._cluster.place(record.topic, record.key)
+                place = self._place(record)
                 if transaction is None or place not in transaction.partitions:
                     raise _Refused
                 self._cluster.append(place, record.key, record.value, headers=record.headers, writer=transaction)
+
+    def _place(self, record: OutputRecord) -> Input:
+        return self._cluster.place(record.topic, record.key, record.partition)
 
     def _fitting(self, record: OutputRecord) -> OutputRecord | None:
         """Return the record, or what it names to be written instead where it is too large."""

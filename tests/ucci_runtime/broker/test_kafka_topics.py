@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from schemas.topics import FEEDBACK, RESULTS, TOPICS
-from ucci_runtime.broker.kafka_topics import TopicFacts, topic_faults, topic_warnings
+from ucci_runtime.broker.kafka_topics import TopicFacts, topic_faults, topic_warnings, unequal_counts
 
 JOIN_RETENTION_S = 14 * 24 * 3600.0
 
@@ -26,12 +26,17 @@ def having(config: str, **found: str) -> dict[str, TopicFacts]:
         ("u.calibration", TopicFacts(1, {"cleanup.policy": "delete"}), "u.calibration: cleanup.policy is delete"),
         ("u.results", TopicFacts(6, {"cleanup.policy": "compact"}), "u.results: cleanup.policy is compact"),
         ("u.calibration", TopicFacts(3, {"cleanup.policy": "compact"}), "u.calibration: has 3 partitions, needs 1"),
-        ("u.feedback", TopicFacts(5, {"cleanup.policy": "delete"}), "u.results has 6 partitions and u.feedback 5"),
     ],
 )
 def test_a_fault_names_topic_value_and_need(topic: str, found: TopicFacts, said: str) -> None:
     (fault,) = topic_faults("u", TOPICS, FACTS | {topic: found})
     assert fault.startswith(said)
+
+
+def test_unequal_partition_counts_are_named_with_both_numbers() -> None:
+    (line,) = unequal_counts("u", FACTS | {"u.feedback": TopicFacts(5, {"cleanup.policy": "delete"})})
+    assert line.startswith("u.results has 6 partitions and u.feedback 5")
+    assert unequal_counts("u", FACTS) == ()
 
 
 def test_sender_timestamps_cause_a_warning_only() -> None:
