@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import NamedTuple
 
 from recalibrator.decoding import decode_feedback, decode_result
@@ -165,9 +165,17 @@ class Joining:
         ``is_counted``: whether an earlier release has counted the record in its traffic.
         """
         assert arrived.query_id is not None
-        topic = arrived.placed.record.source.topic
-        record = forwarded(arrived.placed, self.topics.repartition, home, arrived.query_id, is_counted=is_counted)
-        return record, Counted("records_forwarded", {"topic": topic})
+        record = arrived.placed.record
+        found = forwarded(arrived.placed, self.topics.repartition, home, arrived.query_id, is_counted=is_counted)
+
+        def too_large(limit_bytes: int) -> OutputRecord:
+            error = (
+                f"record: takes {found.size_bytes} bytes with the headers that tell its origin, {limit_bytes} at most; "
+                "send fewer or shorter headers, or write it to the partition that crc32(query_id) names"
+            )
+            return self.dead_letter(record, "too_large", error)[0]
+
+        return replace(found, instead=too_large), Counted("records_forwarded", {"topic": record.source.topic})
 
     def dead_letter(self, record: Record, reason: str, error: str) -> tuple[OutputRecord, Counted]:
         """Return a record's dead letter, and what to count."""

@@ -412,6 +412,16 @@ def test_a_label_is_set_aside_however_commits_fail(make_join: MakeJoin, seed: in
     assert join.store.size.rows == 0
 
 
+def test_a_record_too_large_to_forward_is_set_aside(join: Join) -> None:
+    """With its headers it fits its own topic, and with ours beside them no other."""
+    bulk = (("bulk", b"x" * (1_000_000 - 700 - len(feedback(1).to_json()))),)
+    join.broker.append(Input(TOPICS.feedback, ELSEWHERE), b"q-1", feedback(1).to_json(), headers=bulk)
+    join.settle(routed(1))
+    (letter,) = join.letters()
+    assert dict(letter.headers)["dlq.reason"] == b"too_large"
+    assert join.examples() == []
+
+
 def test_a_foreign_record_among_forwarded_ones_is_set_aside(join: Join) -> None:
     join.broker.append(Input(TOPICS.repartition, 0), b"q-1", feedback(1).to_json())
     join.settle()
