@@ -6,6 +6,7 @@ numbers, are refused rather than guessed at.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Mapping
 from contextlib import suppress
 from typing import Annotated, Any, Literal, Self, TypeVar, get_args
@@ -27,8 +28,10 @@ from schemas.settings_section import (
     Number,
     Port,
     Seconds,
+    Secret,
     Section,
     Share,
+    StrippedText,
     long_enough,
 )
 from schemas.settings_workload import WorkloadSettings
@@ -37,6 +40,8 @@ __all__ = ["Settings", "WorkloadSettings"]
 
 BOOTSTRAP_KEY = "bootstrap.servers"
 DEFAULT_BOOTSTRAP = "127.0.0.1:9092"
+#: Properties that hold a name or a secret, and are sent as they stand.
+_CREDENTIAL = re.compile(r"username|password|secret|token")
 #: Leaves three attempts to a large model that may take 30 s, after a small one that failed.
 DEFAULT_QUERY_DEADLINE_S = 120.0
 
@@ -83,7 +88,7 @@ class RouterSettings(Section):
     #: Which queries are labelled, explored and tried is drawn with this secret and the query's id. The same for all
     #: routers and gateways; at least 32 random characters. Without it producers can choose ids by their draws, while a
     #: gateway draws by a secret that ends with it.
-    draw_key: SecretStr | None = None
+    draw_key: Secret | None = None
 
     _cannot_be_found = field_validator("draw_key")(long_enough)
 
@@ -189,9 +194,9 @@ class CalibrationSettings(Section):
 
     #: With it the fit signs its versions, and routers refuse all that are unsigned or signed by another key. The same
     #: for the fit and all routers; at least 32 random characters.
-    signing_key: SecretStr | None = None
+    signing_key: Secret | None = None
     #: Keys whose signatures routers take as well, while the key is being changed.
-    former_keys: tuple[SecretStr, ...] = ()
+    former_keys: tuple[Secret, ...] = ()
     #: Most by which a version's expected escalation rate may differ from that of the version in force; routers refuse
     #: one that differs more, unless a person asked for it (``activate``, ``pin``, ``promote``, ``bootstrap``). A
     #: canary's share of that difference counts. Without it any difference is taken.
@@ -222,10 +227,10 @@ class Webhook(Section):
     """One address that is notified of changes."""
 
     #: Where notifications are posted to; never shown, since it may hold a token.
-    url: SecretStr
+    url: Secret
     #: Signs each notification (Standard Webhooks: ``webhook-id``, ``webhook-timestamp``, ``webhook-signature``); at
     #: least 16 characters, or base64 after ``whsec_``.
-    secret: SecretStr | None = None
+    secret: Secret | None = None
     #: Changes to be notified of: of the workload's ``state``, of ``drift``, of suspected ``labels`` or labelers set
     #: aside, of an ``outage`` of a model server.
     kinds: frozenset[NoticeKind] = frozenset(get_args(NoticeKind))
@@ -237,14 +242,19 @@ class Webhook(Section):
     def _is_an_address(cls, value: SecretStr) -> SecretStr:
         with suppress(ValueError):
             parts = urlsplit(value.get_secret_value())
-            if parts.scheme in {"http", "https"} and parts.hostname and parts.port != 0:
+            if (
+                " " not in value.get_secret_value()
+                and parts.scheme in {"http", "https"}
+                and parts.hostname
+                and parts.port != 0
+            ):
                 return value
         raise ValueError("is not an address such as https://hooks.example.com/services/…")
 
     @field_validator("secret")
     @classmethod
     def _signs(cls, value: SecretStr | None) -> SecretStr | None:
-        if value is not None and len(value.get_secret_value().strip()) < MIN_KEY_CHARS:
+        if value is not None and len(value.get_secret_value()) < MIN_KEY_CHARS:
             raise ValueError(f"is empty or too short: give a random secret of at least {MIN_KEY_CHARS} characters")
         return value
 
@@ -255,7 +265,7 @@ class NotifySettings(Section):
     #: Addresses by name.
     webhooks: dict[KeyName, Webhook] = Field(default_factory=dict)
     #: Where people reach the page, for links in notifications.
-    page_url: Annotated[str, Field(pattern=r"^https?://[^\s/]+")] | None = None
+    page_url: Annotated[str, StrippedText, Field(pattern=r"^https?://[^\s/]+\S*$")] | None = None
 
 
 def _only_scalar(value: JsonValue) -> JsonValue:
@@ -277,6 +287,19 @@ def dotted_properties(table: Mapping[str, Any], prefix: str = "") -> dict[str, A
         name = f"{prefix}{key}"
         flat |= dotted_properties(value, f"{name}.") if isinstance(value, Mapping) else {name: value}
     return flat
+
+
+def _in_one_line(name: str, value: JsonValue) -> JsonValue:
+    """Return a property without line breaks around it; spaces stay, a password may begin or end with one.
+
+    PEM has lines. Raises ValueError for a name or a password that has any inside, which the broker would refuse.
+    """
+    if not isinstance(value, str) or name.endswith(".pem"):
+        return value
+    value = value.strip("\r\n")
+    if _CREDENTIAL.search(name) and not value.isprintable():
+        raise ValueError(f'"{name}" holds a control or an invisible character inside: give it alone, on one line')
+    return value
 
 
 def _named(workloads: Iterable[str]) -> str:
@@ -318,9 +341,9 @@ class Settings(Section):
     @field_validator("kafka")
     @classmethod
     def _has_a_broker(cls, value: dict[str, JsonValue]) -> dict[str, JsonValue]:
-        if not isinstance(value[BOOTSTRAP_KEY], str) or not value[BOOTSTRAP_KEY]:
+        if not isinstance(address := value[BOOTSTRAP_KEY], str) or not address.strip():
             raise ValueError(f'"{BOOTSTRAP_KEY}" must be text such as "{DEFAULT_BOOTSTRAP}"')
-        return value
+        return {name: _in_one_line(name, one) for name, one in value.items()}
 
     @field_validator("workloads")
     @classmethod

@@ -2,12 +2,23 @@
 
 from __future__ import annotations
 
+import re
 from collections import Counter
 from hashlib import sha256
 from typing import Annotated, Any, Literal, Self
 
-from pydantic import AfterValidator, BaseModel, ConfigDict, Field, SecretStr, field_validator, model_validator
+from pydantic import (
+    AfterValidator,
+    BaseModel,
+    BeforeValidator,
+    ConfigDict,
+    Field,
+    SecretStr,
+    field_validator,
+    model_validator,
+)
 
+from schemas.entities import normalise
 from schemas.event import MAX_NAME_CHARS
 
 LOOPBACK_HOSTS = frozenset({"127.0.0.1", "::1", "localhost"})
@@ -41,6 +52,49 @@ class Reread:
 REREAD = Reread()
 
 
+def sendable(secret: str) -> str:
+    r"""Return a secret as a header carries it: without the white space around it. Raises ValueError for what none does.
+
+    Examples
+    --------
+    >>> sendable("sk-1\n")
+    'sk-1'
+    """
+    secret = secret.strip()
+    if not secret:
+        raise ValueError(
+            "is empty (is the variable that holds it set?): give the key, or leave it out where none is asked for"
+        )
+    if not (secret.isascii() and secret.isprintable()) or " " in secret:
+        raise ValueError(
+            "holds white space, a control character or a character beyond ASCII, which no key has: give the key alone, "
+            "without quotes or a word before it"
+        )
+    return secret
+
+
+def _stripped(value: SecretStr) -> SecretStr:
+    return SecretStr(value.get_secret_value().strip())
+
+
+def _sendable(value: SecretStr) -> SecretStr:
+    return SecretStr(sendable(value.get_secret_value()))
+
+
+def _in_one_line(value: SecretStr) -> SecretStr:
+    if not value.get_secret_value().isprintable():
+        raise ValueError("holds a control or an invisible character inside: give the secret alone, on one line")
+    return value
+
+
+#: A secret without the white space around it: what ``echo`` writes into a mounted Secret ends in a line break.
+Secret = Annotated[SecretStr, AfterValidator(_stripped), AfterValidator(_in_one_line)]
+#: The same of what is sent as a bearer token.
+BearerToken = Annotated[SecretStr, AfterValidator(_sendable)]
+#: Text whose surrounding white space means nothing, as that of an address.
+StrippedText = BeforeValidator(lambda value: value.strip() if isinstance(value, str) else value)
+
+
 class Section(BaseModel):
     """A table of the file: frozen, unknown keys refused."""
 
@@ -50,7 +104,7 @@ class Section(BaseModel):
 def long_enough(value: SecretStr | tuple[SecretStr, ...] | None) -> Any:
     """Refuse keys that can be found by trying."""
     keys = value if isinstance(value, tuple) else () if value is None else (value,)
-    if any(len(key.get_secret_value().strip()) < MIN_SIGNING_KEY_CHARS for key in keys):
+    if any(len(key.get_secret_value()) < MIN_SIGNING_KEY_CHARS for key in keys):
         raise ValueError(f"is empty or too short: give a random key of at least {MIN_SIGNING_KEY_CHARS} characters")
     return value
 
@@ -67,11 +121,48 @@ def each_once(what: str) -> AfterValidator:
     return AfterValidator(check)
 
 
+#: Letters, marks and reserved places that show nothing, beside the format characters: the code points that Unicode 16.0
+#: calls ``Default_Ignorable_Code_Point`` and Python counts as printable or leaves unnamed.
+_INVISIBLE = re.compile(
+    "[\u034f\u115f\u1160\u17b4\u17b5\u180b-\u180f\u2065\u3164\ufe00-\ufe0f\uffa0\ufff0-\ufff8\U000e0000-\U000e0fff]"
+)
+
+
+def _visible(name: str) -> str:
+    """Refuse a name that looks like another one: what surrounds it, or stands in it, cannot be seen."""
+    if name != name.strip():
+        raise ValueError(f"{name!a} has white space around it, which nobody sees: leave it out")
+    if not name.isprintable() or _INVISIBLE.search(name):
+        raise ValueError(f"{name!a} holds a character that nobody sees: type the name anew instead of pasting it")
+    return name
+
+
+#: A name whose every character shows.
+Visible = Annotated[KeyName, AfterValidator(_visible)]
+
+
+def told_apart(what: str) -> AfterValidator:
+    """Return what refuses names that differ by case, spelling of the same characters or white space alone."""
+
+    def check(names: tuple[str, ...]) -> tuple[str, ...]:
+        first: dict[str, str] = {}
+        for name in names:
+            other = first.setdefault(normalise(name), name)
+            if other != name:
+                raise ValueError(
+                    f"{other} and {name} differ by case, white space or spelling alone: models and labelers would take "
+                    f"one {what} for the other; leave one out or give it another name"
+                )
+        return names
+
+    return AfterValidator(check)
+
+
 class CallerKey(Section):
     """One caller's key; give its hash rather than the key itself."""
 
     #: The key itself, of at least 16 characters; either this or ``key_sha256``.
-    key: SecretStr | None = None
+    key: Secret | None = None
     #: Lower-case hex SHA-256 of the key.
     key_sha256: Annotated[str, Field(pattern=r"^[0-9a-f]{64}$")] | None = None
     #: Requests allowed; a full minute's may come at once.
@@ -80,8 +171,7 @@ class CallerKey(Section):
     @field_validator("key")
     @classmethod
     def _cannot_be_guessed(cls, value: SecretStr | None) -> SecretStr | None:
-        # White space around a header's value is lost on the way.
-        key = None if value is None else value.get_secret_value().strip()
+        key = None if value is None else value.get_secret_value()
         if key is not None and len(key) < MIN_KEY_CHARS:
             what = "is too short" if key else "is empty (is the variable that holds it set?)"
             raise ValueError(f"{what}: give a random key of at least {MIN_KEY_CHARS} characters")

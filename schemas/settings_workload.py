@@ -7,14 +7,27 @@ from itertools import chain
 from typing import Annotated, Literal, NamedTuple, Self, get_args
 from urllib.parse import unquote, urlsplit
 
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, SecretStr, field_validator, model_validator
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, field_validator, model_validator
 
 from schemas.basis import Basis, Granularity, Handoff, basis_of
 from schemas.calibration import LabelShares, Signal, Target, TargetShare
 from schemas.canonical import digest
 from schemas.costs import ModelCosts
 from schemas.event import DEFAULT_SIGNAL, SignalKind
-from schemas.settings_section import REREAD, Integer, KeyName, Number, Seconds, Section, Share, each_once
+from schemas.settings_section import (
+    REREAD,
+    BearerToken,
+    Integer,
+    KeyName,
+    Number,
+    Seconds,
+    Section,
+    Share,
+    StrippedText,
+    Visible,
+    each_once,
+    told_apart,
+)
 
 DetectorName = Literal[
     "agreement",
@@ -90,19 +103,21 @@ class ModelEndpoint(Section):
 
     #: OpenAI-compatible root, ``/v1`` included. A user and a password in it (``http://user:password@host/v1``, each
     #: percent-encoded) are sent as basic authentication and shown nowhere.
-    base_url: Annotated[str, Field(pattern=r"^https?://[^\s]+$")]
+    base_url: Annotated[str, StrippedText, Field(pattern=r"^https?://[^\s]+$")]
     #: Name of the model as the server knows it.
-    model: Annotated[str, Field(min_length=1)]
+    model: Annotated[str, StrippedText, Field(min_length=1)]
     #: Longest time for one attempt.
     timeout_s: Seconds = 10.0
     #: Requests open at this server at a time.
     max_concurrency: Annotated[Integer, Field(ge=1, le=10_000)] = 256
-    #: Sent as a bearer token.
-    api_key: SecretStr | None = None
+    #: Sent as a bearer token. White space around it, such as the line break of a mounted Secret, is left out.
+    api_key: BearerToken | None = None
 
     @field_validator("base_url")
     @classmethod
     def _has_a_host(cls, value: str) -> str:
+        if not value.isprintable():
+            raise ValueError("holds a control or an invisible character: type it anew instead of pasting it")
         try:
             parts = urlsplit(value)
             host, _ = parts.hostname, parts.port
@@ -236,11 +251,11 @@ class HandoffSettings(Section):
 class WorkloadSettings(Section):
     """``[workloads.NAME]``: what one kind of query asks for, of which models, and what is promised."""
 
-    name: KeyName
+    name: Visible
     #: Text sent to both models; ``{text}`` is replaced literally by the query's text.
     prompt: Annotated[str, Field(max_length=100_000)] = TEXT_PLACEHOLDER
     #: Entities to extract.
-    fields: Annotated[tuple[KeyName, ...], Field(min_length=1), each_once("field")]
+    fields: Annotated[tuple[Visible, ...], Field(min_length=1), each_once("field"), told_apart("field")]
     #: A sentence for labelers beside each field it names: ``{ iso = "without the word ISO" }``.
     field_help: Annotated[dict[str, Annotated[str, Field(max_length=500)]], REREAD] = Field(default_factory=dict)
     #: Which endpoint of the server is called; ``chat`` sends one user message.

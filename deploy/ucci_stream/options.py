@@ -23,6 +23,7 @@ from rich.table import Table
 
 from schemas.errors import ConfigError
 from schemas.settings import Settings, WorkloadSettings
+from schemas.settings_section import sendable
 from schemas.settings_text import load_settings
 
 if TYPE_CHECKING:
@@ -212,10 +213,26 @@ def workload_of(settings: Settings, name: str | None) -> str:
 
 def address_of(option: str, given: str, example: str) -> str:
     """Return the address of a server that an option gives, without a slash at its end. Raises ConfigError for none."""
+    given = given.strip()
     parts = urlsplit(given)
     if parts.scheme not in {"http", "https"} or not parts.hostname:
         raise ConfigError([f"{option}: {given!r} is not an address such as {example}"])
     return given.rstrip("/")
+
+
+def key_of(option: str) -> Callable[[str | None], str | None]:
+    """Return what reads a key that an option or its variable gives; none and an empty one stay what they are.
+
+    It raises ConfigError for a key that no header can carry.
+    """
+
+    def read(given: str | None) -> str | None:
+        try:
+            return sendable(given) if given and given.strip() else given and given.strip()
+        except ValueError as error:
+            raise ConfigError([f"{option}: {error}"]) from None
+
+    return read
 
 
 def moment_of(since: str | None, option: str = "--since") -> datetime | None:

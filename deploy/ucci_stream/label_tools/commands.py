@@ -10,7 +10,7 @@ from typing import Annotated, Literal
 
 import typer
 
-from ucci_stream.options import Chosen, JsonFlag, Outcome, command
+from ucci_stream.options import Chosen, JsonFlag, Outcome, command, key_of
 
 studio_app = typer.Typer(
     help="Label with Label Studio. Example: ucci-stream label-studio setup --url http://127.0.0.1:8090",
@@ -26,6 +26,7 @@ TokenOption = Annotated[
     typer.Option(
         "--token",
         envvar="LABEL_STUDIO_API_KEY",
+        callback=key_of("--token or LABEL_STUDIO_API_KEY"),
         help="Personal access token, or a legacy token where the organisation allows them.",
         show_envvar=True,
     ),
@@ -50,7 +51,11 @@ def setup(
     ] = None,
     hook_key: Annotated[
         str | None,
-        typer.Option(envvar="LABEL_STUDIO_HOOK_KEY", help="Key of the scope relay that the webhook sends."),
+        typer.Option(
+            envvar="LABEL_STUDIO_HOOK_KEY",
+            callback=key_of("--hook-key or LABEL_STUDIO_HOOK_KEY"),
+            help="Key of the scope relay that the webhook sends.",
+        ),
     ] = None,
     replace_config: Annotated[
         bool, typer.Option("--replace-config", help="Replace a labeling configuration that was changed.")
@@ -112,7 +117,12 @@ def sync_scores(
     url: Annotated[str, typer.Option("--url", help="Its address.")],
     key: Annotated[
         str,
-        typer.Option("--key", envvar="UCCI_TRACES_KEY", help="Phoenix's, where it has some; Langfuse's PUBLIC:SECRET."),
+        typer.Option(
+            "--key",
+            envvar="UCCI_TRACES_KEY",
+            callback=key_of("--key or UCCI_TRACES_KEY"),
+            help="Phoenix's, where it has some; Langfuse's PUBLIC:SECRET.",
+        ),
     ] = "",
     project: Annotated[str, typer.Option(help="Of Phoenix; Langfuse's keys name theirs.")] = "default",
     score: Annotated[str, typer.Option(help="Name of the scores that say right or wrong.")] = "correctness",

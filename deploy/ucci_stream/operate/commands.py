@@ -30,6 +30,7 @@ from ucci_stream.options import (
     command,
     end_by_sigterm,
     has_settings,
+    key_of,
     moment_of,
     settings_of,
     show,
@@ -95,7 +96,10 @@ class Acting(NamedTuple):
 
 _URL = typer.Option("--url", envvar=URL_VARIABLE, help="Address of the recalibrator's API; by default as configured.")
 _KEY = typer.Option(
-    "--key", envvar=KEY_VARIABLE, help="Key of the scope admin; better given by the variable than on the line."
+    "--key",
+    envvar=KEY_VARIABLE,
+    callback=key_of(f"--key or {KEY_VARIABLE}"),
+    help="Key of the scope admin; better given by the variable than on the line.",
 )
 _WAIT = typer.Option("--wait", min=0.0, max=30.0, help="Seconds to wait until the fit has applied it.")
 _API: Mapping[str, tuple[Any, Any]] = {
