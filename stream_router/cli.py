@@ -85,9 +85,9 @@ def echo_probe(settings: Settings) -> bool:
     """
     findings = asyncio.run(probe_settings(settings))
     for finding in findings:
-        typer.echo(f"{'warning' if finding.kind == 'doubt' else 'fault'}: {finding.line}", err=True)
+        sys.stderr.write(f"{'warning' if finding.kind == 'doubt' else 'fault'}: {finding.line}\n")
     if not findings:
-        typer.echo("both models of every workload answer, with log-probabilities", err=True)
+        sys.stderr.write("both models of every workload answer, with log-probabilities\n")
     return any(finding.kind != "doubt" for finding in findings)
 
 

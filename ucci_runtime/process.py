@@ -13,12 +13,13 @@ import socket
 import sys
 import time
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from datetime import UTC, datetime
 from enum import StrEnum
 from math import inf
 from threading import Event, Thread
 from types import FrameType
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TextIO, cast
 
 import structlog
 
@@ -188,6 +189,27 @@ class SystemClock:
         return time.monotonic()
 
 
+class LastingStream:
+    """A stream for log lines; one that cannot be written is dropped.
+
+    A closed pipe or a full disk behind standard error is no reason to stop answering.
+    """
+
+    def __init__(self, stream: TextIO) -> None:
+        self._stream = stream
+
+    def write(self, text: str) -> int:
+        """Write a line, or drop it."""
+        with suppress(OSError, ValueError):
+            self._stream.write(text)
+        return len(text)
+
+    def flush(self) -> None:
+        """Hand over what was written."""
+        with suppress(OSError, ValueError):
+            self._stream.flush()
+
+
 class LogFormat(StrEnum):
     """How log lines look."""
 
@@ -213,7 +235,7 @@ def configure_logging(log_format: LogFormat) -> None:
             *renderers,
         ],
         wrapper_class=structlog.make_filtering_bound_logger(logging.INFO),
-        logger_factory=lambda *_: structlog.WriteLogger(sys.stderr),
+        logger_factory=lambda *_: structlog.WriteLogger(cast(TextIO, LastingStream(sys.stderr))),
         cache_logger_on_first_use=True,
     )
 

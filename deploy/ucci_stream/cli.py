@@ -23,7 +23,7 @@ from schemas.settings_text import render_settings, require_models, settings_warn
 from schemas.status import LabelPlan
 from schemas.target_words import estimated
 from schemas.topics import OBSERVATIONS
-from ucci_runtime.cli import command_app, require_extra
+from ucci_runtime.cli import command_app, prepare_output, require_extra, write_json
 from ucci_runtime.process import LogFormat, configure_logging
 from ucci_stream.label_tools.commands import scores_app, studio_app
 from ucci_stream.operate.commands import Api, acts_app, letters_app, notify_app
@@ -513,7 +513,7 @@ def check_config(
         code = found.code
         show(found._replace(code=0), as_json=as_json)
     else:
-        sys.stdout.write(render_settings(settings))
+        write_json(render_settings(settings))
     if probe:
         from stream_router.cli import echo_probe
 
@@ -530,6 +530,7 @@ app.registered_commands += acts_app.registered_commands
 
 def main() -> None:
     """Run the command; every failure is one line (or one a fault) on standard error."""
+    prepare_output()
     try:
         app()
     except UcciError as error:

@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import json
 import os
 import signal
-import sys
 import threading
 from collections.abc import Callable, Iterable, Mapping
 from datetime import UTC, datetime
@@ -25,6 +23,7 @@ from schemas.errors import ConfigError
 from schemas.settings import Settings, WorkloadSettings
 from schemas.settings_section import sendable
 from schemas.settings_text import load_settings
+from ucci_runtime.cli import ReaderGone, json_escape, write_json
 
 if TYPE_CHECKING:
     from rich.progress import Progress, ProgressColumn
@@ -52,6 +51,10 @@ class Console(rich.console.Console):
         for segment in super().render(renderable, options):
             yield segment if segment.control else segment._replace(text="".join(map(_escaped, segment.text)))
 
+    def on_broken_pipe(self) -> None:
+        """End the command: nobody reads on."""
+        raise ReaderGone
+
 
 def end_by_sigterm() -> None:
     """Have SIGTERM end this command as Ctrl-C does."""
@@ -62,15 +65,14 @@ def end_by_sigterm() -> None:
 def print_json(content: bytes) -> None:
     """Write a JSON document on a line of its own; characters that steer a terminal are escaped within it."""
     text = content.decode()
-    sys.stdout.write((text if text.isprintable() else "".join(map(_escaped, text))) + "\n")
-    sys.stdout.flush()
+    write_json((text if text.isprintable() else "".join(map(_escaped, text))) + "\n")
 
 
 def _escaped(character: str) -> str:
     if character.isprintable() or character == "\n":
         return character
     # As JSON does, so that JSON stays what it was.
-    return json.dumps(character)[1:-1] if not "\x7f" <= character <= "\x9f" else f"\\u{ord(character):04x}"
+    return json_escape(character) if not "\x7f" <= character <= "\x9f" else f"\\u{ord(character):04x}"
 
 
 out = Console()
@@ -157,11 +159,15 @@ def command(app: typer.Typer, name: str) -> Callable[[Work], Work]:
 
 
 def show(done: Outcome, *, as_json: bool) -> None:
-    """Print an outcome; a code other than 0 ends the command with it."""
-    if as_json:
-        print_json(to_json(done.document))
-    else:
-        say(*done.lines)
+    """Print an outcome; a code other than 0 ends the command with it, whether or not somebody reads to the end."""
+    try:
+        if as_json:
+            print_json(to_json(done.document))
+        else:
+            say(*done.lines)
+    except ReaderGone:
+        if not done.code:
+            raise
     if done.code:
         raise typer.Exit(done.code)
 

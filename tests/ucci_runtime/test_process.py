@@ -132,3 +132,25 @@ def test_each_malformed_request_writes_a_traceback() -> None:
     written = [line("Error of %s", "1.2.3.4", logger="aiohttp.server", fault=fault) for _ in range(10)]
     (passed,) = filter(lines.filter, written)
     assert logging.Formatter().format(passed) == "malformed HTTP request: LineTooLong"
+
+
+LOGGING_TO_NOBODY = """
+import os
+import structlog
+from ucci_runtime.process import LogFormat, configure_logging
+
+reading, writing = os.pipe()
+os.close(reading)
+os.dup2(writing, 2)
+configure_logging(LogFormat.CONSOLE)
+for _ in range(20_000):
+    structlog.get_logger().warning("nobody reads this", name="\\udcff")
+print("goes on")
+"""
+
+
+def test_a_closed_log_ends_no_service() -> None:
+    ended = subprocess.run(
+        [sys.executable, "-c", LOGGING_TO_NOBODY], check=False, capture_output=True, text=True, timeout=60
+    )
+    assert ended.stdout == "goes on\n"

@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import io
 import json
+import os
+import subprocess
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -156,3 +159,20 @@ def test_what_is_refused_is_one_line_and_its_exit_code(
         cli.main()
     text = error.getvalue()
     assert (end.value.code, said in text, len(text.splitlines())) == (code, True, 1), text
+
+
+@pytest.mark.parametrize("command", ["status", "versions", "labels"])
+def test_an_ascii_terminal_changes_no_exit_code(live: LiveRecalibrator, command: str, tmp_path: Path) -> None:
+    codes = []
+    for encoding in ("utf-8", "ascii"):
+        ended = subprocess.run(
+            [sys.executable, "-m", "ucci_stream", command, "--url", live.url],
+            env={**os.environ, "PYTHONIOENCODING": encoding},
+            cwd=tmp_path,
+            capture_output=True,
+            check=False,
+        )
+        assert b"Traceback" not in ended.stderr
+        assert encoding == "utf-8" or (ended.stdout + ended.stderr).isascii()
+        codes.append(ended.returncode)
+    assert codes[0] == codes[1]
