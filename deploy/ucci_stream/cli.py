@@ -248,7 +248,7 @@ def send(
     from ucci_stream.topics.feed import send_queries
     from ucci_stream.topics.outcomes import OF_RESULTS
 
-    return _fed(settings, partial(send_queries, settings, file), OF_RESULTS if wait else None, timeout)
+    return _fed(settings, partial(send_queries, settings), file, OF_RESULTS if wait else None, timeout)
 
 
 @command(app, "label")
@@ -265,7 +265,7 @@ def label(
     from ucci_stream.topics.feed import send_feedback
     from ucci_stream.topics.outcomes import OF_LABELS
 
-    return _fed(settings, partial(send_feedback, settings, file), OF_LABELS if wait else None, timeout)
+    return _fed(settings, partial(send_feedback, settings), file, OF_LABELS if wait else None, timeout)
 
 
 @command(app, "results")
@@ -331,11 +331,14 @@ def labels(
     return Outcome(document, plan_lines(found))
 
 
-def _fed(settings: Settings, send: Callable[[], Fed], wanted: Wanted | None, timeout: float) -> Outcome:
+def _fed(settings: Settings, send: Callable[[Path], Fed], file: Path, wanted: Wanted | None, timeout: float) -> Outcome:
     """Return what was sent and what became of it; exit code 1 where something is still without an outcome."""
+    from ucci_stream.topics.feed import holds_nothing
     from ucci_stream.topics.outcomes import sent_and_followed
 
-    fed, outcomes = sent_and_followed(settings, send, wanted, timeout)
+    fed, outcomes = sent_and_followed(settings, partial(send, file), wanted, timeout)
+    if not fed.records:
+        warn(f"warning: {holds_nothing(file)}")
     for name, count in fed.unknown_fields.most_common():
         warn(f"warning: {name}: is a field of no configured workload, ignored on {count} lines")
     document: dict[str, Any] = {"topic": fed.topic, "acknowledged": fed.records}

@@ -57,7 +57,7 @@ class Written:
     def text(self) -> str:
         for stream in self._streams:
             stream.flush()
-        return "".join(stream.buffer.getvalue().decode(self._encoding) for stream in self._streams)  # type: ignore[attr-defined]
+        return "".join(stream.buffer.getvalue().decode(self._encoding) for stream in self._streams)
 
 
 in_old_encodings = pytest.mark.parametrize("encoding", ["ascii", "latin-1", "cp1251"])

@@ -28,7 +28,7 @@ from schemas.topics import OBSERVATIONS
 from schemas.traffic import TrafficSummary
 from ucci_stream.topics import admin
 from ucci_stream.topics.admin import broker_failures, client_properties, require_broker, transaction
-from ucci_stream.topics.feed import FeedStopped, Sends, decoded_lines
+from ucci_stream.topics.feed import FeedStopped, Sends, decoded_lines, holds_nothing
 
 ISSUED_BY = "ucci-stream bootstrap"
 _SHOWN_CHARS = 60
@@ -79,7 +79,7 @@ def bootstrap_events(ours: WorkloadSettings, path: Path, issued_at: datetime) ->
         if ours.uncertainty != DEFAULT_SIGNAL:
             raise FeedStopped(f"{path}: is a map of {DEFAULT_SIGNAL}, configured is uncertainty = {ours.uncertainty!r}")
         try:
-            offline = read_router_file(path.read_text(encoding="utf-8"))
+            offline = read_router_file(path.read_text(encoding="utf-8-sig"))
         except DecodeError as error:
             raise FeedStopped(f"{path}: {error}") from None
         yield _command(ours.name, issued_at, f"router file {path.name}", **offline._asdict())
@@ -177,7 +177,7 @@ def _whole_document(path: Path) -> object:
         return None
     try:
         # As UTF-8, as it is read again: by itself the parser would take UTF-16 as well.
-        return json.loads(path.read_bytes().decode())
+        return json.loads(path.read_bytes().decode("utf-8-sig"))
     except OSError as error:
         raise FeedStopped(f"{path}: cannot be read: {error.strerror}") from None
     except (ValueError, RecursionError):
@@ -246,7 +246,9 @@ def replay(settings: WorkloadSettings, path: Path) -> Iterator[tuple[int, Calibr
     Traffic summaries and commands are taken too, by their ``kind``; observations of other workloads are passed over.
     Yields line number and the version that this line brought about. Raises FeedStopped, naming the bad line.
     """
-    core = Recalibrator(settings)
+    core, number = Recalibrator(settings), 0
     for number, observation in decoded_lines(path, _observation):
         if observation.workload == settings.name and (version := core.observe(observation)) is not None:
             yield number, version
+    if not number:
+        raise FeedStopped(holds_nothing(path))

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import sys
 import time
+from codecs import BOM_UTF8
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
+from io import BufferedReader
 from pathlib import Path
-from typing import BinaryIO, NamedTuple, TypeVar
+from typing import NamedTuple, TypeVar, cast
 
 from confluent_kafka import KafkaError, Message, Producer
 from rich.progress import DownloadColumn, TimeRemainingColumn
@@ -22,6 +24,7 @@ from schemas.topics import FEEDBACK, QUERIES, Topic
 from ucci_stream.options import progress
 from ucci_stream.topics import admin
 from ucci_stream.topics.admin import client_properties
+from ucci_stream.topics.json_lines import HEAD_BYTES, WANTED, kind_of
 
 _POLL_S = 0.1
 
@@ -30,6 +33,11 @@ Decoded = TypeVar("Decoded")
 
 class FeedStopped(UcciError):
     """The feed ended before the end of the file; what was acknowledged stays sent."""
+
+
+def holds_nothing(path: Path) -> str:
+    """Return what is said of a file without a line."""
+    return f"{path}: is empty; {WANTED}"
 
 
 class Fed(NamedTuple):
@@ -44,10 +52,10 @@ class Fed(NamedTuple):
 
 def send_queries(settings: Settings, path: Path) -> Fed:
     """Send a JSONL file of queries. Raises FeedStopped, naming the bad line, or the broker's refusal."""
-    sends = _new_sends(settings, QUERIES)
     stopped: FeedStopped | None = None
     query_ids: set[str] = set()
     with open_lines(path) as lines, _progress(path) as advance:
+        sends = _new_sends(settings, QUERIES)
         for number, line in lines:
             advance(len(line))
             if not line.strip():
@@ -161,13 +169,29 @@ class Sends:
 
 @contextmanager
 def open_lines(path: Path) -> Iterator[Iterator[tuple[int, bytes]]]:
-    """Open a JSONL file, or standard input for ``-``, as numbered lines. Raises FeedStopped if it cannot be read."""
+    """Open a JSONL file, or standard input for ``-``, as numbered lines; a byte order mark of UTF-8 is passed over.
+
+    Raises FeedStopped if it cannot be read, or is something else than one JSON object a line.
+    """
     try:
-        stream: BinaryIO = sys.stdin.buffer if str(path) == "-" else path.open("rb")
+        stream = cast(BufferedReader, sys.stdin.buffer) if str(path) == "-" else path.open("rb")
     except OSError as error:
         raise FeedStopped(f"{path}: cannot be read: {error.strerror}") from None
     with stream:
+        head = _head(path, stream)
+        if (kind := kind_of(head)) is not None:
+            raise FeedStopped(kind.line(path))
+        if head.startswith(BOM_UTF8):
+            stream.read(len(BOM_UTF8))
         yield enumerate(stream, start=1)
+
+
+def _head(path: Path, stream: BufferedReader) -> bytes:
+    """Return a file's first bytes, which are read again. Raises FeedStopped if it cannot be read, as a folder."""
+    try:
+        return stream.peek(HEAD_BYTES)[:HEAD_BYTES]
+    except OSError as error:
+        raise FeedStopped(f"{path}: cannot be read: {error.strerror}") from None
 
 
 def decoded_lines(path: Path, decode: Callable[[bytes], Decoded]) -> Iterator[tuple[int, Decoded]]:
