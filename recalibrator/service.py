@@ -55,7 +55,17 @@ from schemas.topics import (
 from ucci_runtime.broker.contact import Health
 from ucci_runtime.broker.errors import BrokerUnreachable
 from ucci_runtime.broker.ports import Broker, CheckedTopics, Connect, TransactionSession, health_of
-from ucci_runtime.process import PUBLISHER, Absence, Beat, Hangup, HeartbeatThread, SystemClock, end_on_signals, listen
+from ucci_runtime.process import (
+    PUBLISHER,
+    Absence,
+    Beat,
+    Hangup,
+    HeartbeatThread,
+    SystemClock,
+    end_on_signals,
+    listen,
+    url_of,
+)
 
 if TYPE_CHECKING:
     # An optional extra, which a process without the stage api does not need.
@@ -324,7 +334,7 @@ class Service:
         shared = Shared(self.metrics, self._clock, self.missing, self.health)
         server = waiting_server(self._settings, shared, listening)
         server.start()
-        _log.info("serving the status page", url=f"http://{self._settings.recalibrator.http_host}:{server.port}/")
+        _log.info("serving the status page", url=f"{url_of(self._settings.recalibrator.http_host, server.port)}/")
         return server
 
     def _api_stage(self, broker: Broker, checked: CheckedTopics) -> Stage:

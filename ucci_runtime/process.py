@@ -128,6 +128,17 @@ def listen(host: str, port: int) -> socket.socket:
     return socket.create_server((host, port), family=family, backlog=BACKLOG)
 
 
+def url_of(host: str, port: int) -> str:
+    """Return the address of what listens there.
+
+    Examples
+    --------
+    >>> url_of("127.0.0.1", 8080), url_of("::1", 8080)
+    ('http://127.0.0.1:8080', 'http://[::1]:8080')
+    """
+    return f"http://{f'[{host}]' if ':' in host else host}:{port}"
+
+
 def affordable_connections(most: int) -> int:
     """Return how many connections may be open for one purpose: at most a quarter of the files that there may be."""
     soft = resource.getrlimit(resource.RLIMIT_NOFILE)[0]

@@ -85,3 +85,14 @@ async def test_silent_connections_shut_out_the_next_caller(monkeypatch: pytest.M
     async with serving() as server, connected(server.port, count=4) as silent, connected(server.port, ASK) as new:
         assert await status_of(new[0][0]) == 200
         assert await ends_unanswered(silent[0][0])
+
+
+@pytest.mark.parametrize("path", PATHS)
+async def test_head_is_answered_as_get_without_a_body(path: str) -> None:
+    async with (
+        serving() as server,
+        asked(server, path) as answer,
+        aiohttp.ClientSession() as http,
+        http.head(answer.url) as head,
+    ):
+        assert (head.status, head.content_type, await head.read()) == (answer.status, answer.content_type, b"")

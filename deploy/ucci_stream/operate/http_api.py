@@ -13,6 +13,7 @@ from rich.table import Table
 from schemas.command import Action
 from schemas.errors import UcciError
 from schemas.settings import Settings
+from ucci_runtime.process import url_of
 from ucci_stream.options import KEY_VARIABLE, Outcome, address_of
 
 _KEY_HEADER = "X-Api-Key"
@@ -33,7 +34,7 @@ def api_of(settings: Settings | None, url: str | None, key: str | None) -> Recal
     if url is None:
         options = Settings().recalibrator if settings is None else settings.recalibrator
         host = _ANY_ADDRESS.get(options.http_host, options.http_host)
-        url = f"http://{f'[{host}]' if ':' in host else host}:{options.http_port}"
+        url = url_of(host, options.http_port)
     address = address_of("--url", url, "http://127.0.0.1:8080")
     return RecalibratorApi(address, key or _configured_key(settings))
 

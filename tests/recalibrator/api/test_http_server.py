@@ -137,3 +137,26 @@ def test_an_answer_that_nobody_reads_keeps_its_connection(port: int, monkeypatch
 def _send_for_ever(connection: socket.socket, data: bytes) -> None:
     while True:
         connection.sendall(data)
+
+
+@pytest.mark.parametrize(
+    "path", ["/metrics", "/healthz", "/readyz", "/openapi.json", "/", "/v1/status", "/v1/status/nowhere", "/nowhere"]
+)
+def test_head_is_answered_as_get_without_a_body(port: int, path: str) -> None:
+    answers = []
+    for method in ("GET", "HEAD"):
+        with _connection(port) as connection:
+            connection.request(method, path)
+            answer = connection.getresponse()
+            answers.append((answer.status, answer.headers["Content-Type"]))
+            assert (answer.read() == b"") is (method == "HEAD")
+            # The connection is left at the next request.
+            connection.request("GET", "/healthz")
+            assert connection.getresponse().status == 200
+    assert answers[0] == answers[1]
+
+
+def test_head_of_what_only_takes_posts_is_405(port: int) -> None:
+    with _connection(port) as connection:
+        connection.request("HEAD", "/v1/feedback")
+        assert connection.getresponse().status == 405
