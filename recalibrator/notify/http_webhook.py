@@ -17,6 +17,7 @@ from pydantic_core import to_json
 
 from recalibrator.notify.outbox import Notice, trial_notice
 from schemas.settings import NotifySettings, Webhook
+from ucci_runtime.http_proxy import proxy_use
 
 _SECRET_PREFIX = "whsec_"  # noqa: S105 how the specification marks secrets in base64
 
@@ -105,9 +106,13 @@ async def post(
     url, body = webhook.url.get_secret_value(), body_of(notice, page_url)
     secret = None if webhook.secret is None else webhook.secret.get_secret_value()
     headers, limit = headers_of(notice, body, secret, int(now.timestamp())), aiohttp.ClientTimeout(total=ATTEMPT_S)
+    use = proxy_use(url)
     try:
         # A redirect would carry the notice to an address that nobody has configured.
-        async with session.post(url, data=body, headers=headers, timeout=limit, allow_redirects=False) as answer:
+        asked = session.post(
+            url, data=body, headers=headers | use.headers, timeout=limit, allow_redirects=False, **use.options
+        )
+        async with asked as answer:
             said = (await answer.content.read(_ANSWER_BYTES)).decode("utf-8", "replace").strip()
             return _judged(answer.status, said, answer.headers.get("Retry-After"))
     except TimeoutError:

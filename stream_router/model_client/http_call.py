@@ -26,6 +26,7 @@ from stream_router.errors import (
 from stream_router.model_client.reply import StreamedReply, read_models, read_reply
 from stream_router.model_client.request import ModelRequest
 from stream_router.ports import Reply
+from ucci_runtime.http_proxy import proxy_use
 
 #: Below the 5 s after which vLLM closes idle connections: else a call may meet a closing one.
 KEEPALIVE_S = 4.0
@@ -66,12 +67,14 @@ class ModelConnection:
             # Not left in the address, which errors show; aiohttp's own would be Latin-1.
             pair = ":".join(endpoint.credentials).encode()
             headers["Authorization"] = f"Basic {b64encode(pair).decode()}"
+        use = proxy_use(self._base_url)
+        self._proxy = use.options
         self._session = aiohttp.ClientSession(
             connector=aiohttp.TCPConnector(limit=max_connections, keepalive_timeout=KEEPALIVE_S),
             # The whole call is timed by asyncio: aiohttp 3.14 loses a cancellation that comes in the moment of its own
             # total time-out, and the cancelled query goes on.
             timeout=aiohttp.ClientTimeout(total=None, sock_connect=min(_CONNECT_S, self._timeout_s)),
-            headers=headers,
+            headers=headers | use.headers,
         )
 
     async def close(self) -> None:
@@ -89,7 +92,7 @@ class ModelConnection:
         """
         timeout_s = min(_GREETING_S, self._timeout_s) if greets else self._timeout_s
         url = f"{self._base_url}/models"
-        async with _translated(timeout_s), self._session.get(url, allow_redirects=False) as response:
+        async with _translated(timeout_s), self._session.get(url, allow_redirects=False, **self._proxy) as response:
             status, body = response.status, await self._read(response)
         if status in _FORBIDDEN and not greets:
             raise MisconfiguredError(f"HTTP {status} from {url}: {_shown(body)}; check api_key")
@@ -118,7 +121,9 @@ class ModelConnection:
         url = self._base_url + request.path
         async with (
             _translated(self._timeout_s),
-            self._session.post(url, data=request.body, headers=headers, allow_redirects=False) as response,
+            self._session.post(
+                url, data=request.body, headers=headers, allow_redirects=False, **self._proxy
+            ) as response,
         ):
             if request.streams and response.status == _OK and response.content_type == _EVENTS:
                 return response.status, b"", await self._read_events(response, StreamedReply(request.signal))

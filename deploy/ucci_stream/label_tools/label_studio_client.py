@@ -16,6 +16,7 @@ from urllib.parse import quote
 import aiohttp
 
 from recalibrator.labelling.label_tool import Interrupted, LabelToolFailed
+from ucci_runtime.http_proxy import proxy_use
 from ucci_stream.options import address_of
 
 PAGE_SIZE = 200
@@ -92,7 +93,9 @@ class LabelStudio:
         self._authorization = f"Bearer {_document('POST', path, text)['access']}"
 
     async def _send(self, method: str, path: str, content: Any, headers: Mapping[str, str]) -> tuple[int, str]:
-        asked = aiohttp.request(method, self._url + path, json=content, headers=headers, timeout=_TIMEOUT)
+        use = proxy_use(self._url)
+        sent = {"json": content, "headers": {**headers, **use.headers}, "timeout": _TIMEOUT, **use.options}
+        asked = aiohttp.request(method, self._url + path, **sent)
         return await answered(asked, f"Label Studio at {self._url}")
 
 

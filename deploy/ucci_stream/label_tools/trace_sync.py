@@ -32,6 +32,7 @@ from schemas.topics import RESULTS
 from stream_router.otel_tracing import TRACEPARENT, trace_context
 from ucci_runtime.broker.errors import BrokerUnreachable
 from ucci_runtime.broker.records import Record, event_of
+from ucci_runtime.http_proxy import proxy_use
 from ucci_stream.label_tools.label_studio_client import answered
 from ucci_stream.label_tools.sync import OpenTool, Round, Rounds, Synchroniser, SyncTopics, batches
 from ucci_stream.options import address_of
@@ -113,7 +114,9 @@ class TracingProject(ABC):
 
     async def _call(self, method: str, path: str, pairs: _Pairs = (), content: Any = None) -> Any:  # type: ignore[assignment]
         address, name = f"{self._url}{path}?{urlencode(pairs)}", self.source.capitalize()
-        asked = aiohttp.request(method, address, json=content, headers=self._headers, timeout=_TIMEOUT)
+        use = proxy_use(self._url)
+        sent = {"json": content, "headers": {**self._headers, **use.headers}, "timeout": _TIMEOUT, **use.options}
+        asked = aiohttp.request(method, address, **sent)
         status, text = await answered(asked, f"{name} at {self._url}")
         with suppress(ValueError):
             if status < _FAILED:

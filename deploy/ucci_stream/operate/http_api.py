@@ -13,6 +13,7 @@ from rich.table import Table
 from schemas.command import Action
 from schemas.errors import UcciError
 from schemas.settings import Settings
+from ucci_runtime.http_proxy import proxy_use
 from ucci_runtime.process import url_of
 from ucci_stream.options import KEY_VARIABLE, Outcome, address_of
 
@@ -113,7 +114,9 @@ class RecalibratorApi(NamedTuple):
         url, key = self
         headers = None if key is None else {_KEY_HEADER: key}
         limit = aiohttp.ClientTimeout(total=timeout_s + _MARGIN_S, connect=_MARGIN_S)
-        asked = aiohttp.request(method, url + path, json=body, headers=headers, timeout=limit, allow_redirects=False)
+        use = proxy_use(url)
+        sent = {"json": body, "headers": {**(headers or {}), **use.headers}, "timeout": limit, **use.options}
+        asked = aiohttp.request(method, url + path, allow_redirects=False, **sent)
         try:
             async with asked as answer:
                 data, status = await answer.read(), answer.status

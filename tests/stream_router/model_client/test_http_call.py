@@ -9,6 +9,7 @@ from contextlib import asynccontextmanager
 from typing import Any
 
 import pytest
+from yarl import URL
 
 from stream_router.errors import (
     CallError,
@@ -17,11 +18,14 @@ from stream_router.errors import (
     RefusedError,
     TimedOutError,
     TransientError,
+    UnreachableError,
 )
 from stream_router.model_client.http_call import ModelConnection
 from stream_router.ports import Reply
 from tests.support.model_clients import endpoint, request, until, workload
 from tests.support.scripted_model_server import Fault, FaultKind, ScriptedModelServer
+from tests.support.scripted_proxy import ScriptedProxy
+from ucci_stream.local.kafka_node import pick_port
 
 
 @asynccontextmanager
@@ -146,3 +150,42 @@ async def test_cancellation_wins_over_the_time_out(monkeypatch: pytest.MonkeyPat
         monkeypatch.setattr(loop, "time", lambda: now() + 61.0)
         with pytest.raises(asyncio.CancelledError):
             await call
+
+
+@pytest.mark.parametrize("user", ["", "ada:secret@"])
+async def test_a_call_goes_through_the_proxy_named(user: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    async with ScriptedModelServer() as server, ScriptedProxy(URL(server.base_url).port or 0) as proxy:
+        monkeypatch.setenv("HTTP_PROXY", f"http://{user}127.0.0.1:{proxy.port}")
+        async with connected("http://models.example:8000/v1") as connection:
+            for _ in range(2):
+                assert (await attempt(connection)).text
+    assert [line for line, _ in proxy.asked] == ["POST http://models.example:8000/v1/completions HTTP/1.1"] * 2
+    assert {headers.get("proxy-authorization") for _, headers in proxy.asked} == {
+        f"Basic {b64encode(user[:-1].encode()).decode()}" if user else None
+    }
+
+
+async def test_a_tunnel_that_is_refused_shows_no_password(monkeypatch: pytest.MonkeyPatch) -> None:
+    async with ScriptedProxy(0) as proxy:
+        monkeypatch.setenv("HTTPS_PROXY", f"http://ada:hunter2@127.0.0.1:{proxy.port}")
+        async with connected("https://models.example/v1") as connection:
+            with pytest.raises(TransientError, match="502") as refused:
+                await attempt(connection)
+    ((line, headers),) = proxy.asked
+    assert line == "CONNECT models.example:443 HTTP/1.1"
+    assert headers["proxy-authorization"] == f"Basic {b64encode(b'ada:hunter2').decode()}"
+    assert "hunter2" not in str(refused.value)
+
+
+async def test_a_proxy_that_is_away_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("HTTPS_PROXY", f"http://ada:hunter2@127.0.0.1:{pick_port()}")
+    async with connected("https://models.example/v1") as connection:
+        with pytest.raises(UnreachableError, match="Proxy") as away:
+            await attempt(connection)
+    assert "hunter2" not in str(away.value)
+
+
+async def test_a_model_on_this_machine_is_asked_directly(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("HTTP_PROXY", f"http://127.0.0.1:{pick_port()}")
+    async with served() as (_, connection):
+        assert (await attempt(connection)).text
