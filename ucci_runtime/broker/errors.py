@@ -66,6 +66,10 @@ class AccessDenied(BrokerError):
     """The broker refuses these credentials, or what they ask for: stop, waiting will not help."""
 
 
+class NeverAccepted(AccessDenied):
+    """A limit of the broker excludes what a client asks for: stop, only its configuration or ours helps."""
+
+
 class OffsetsBeyondLog(BrokerError):
     """A group has taken more of a partition than its log holds, or the log was cut back: it is not the log it was.
 

@@ -24,6 +24,7 @@ from ucci_runtime.broker.errors import (
     BrokerError,
     Fenced,
     MetadataTooLong,
+    NeverAccepted,
     RecreateProducer,
     Rejoin,
     RetryCall,
@@ -52,6 +53,19 @@ _DENIED = frozenset(
         KafkaError._AUTHENTICATION,  # noqa: SLF001 client-side codes have underscores
     }
 )
+# No wait makes these pass: a limit of the broker's stands against what a client of ours asks for.
+_NEVER: Mapping[int, str] = {
+    KafkaError.INVALID_TRANSACTION_TIMEOUT: (
+        "transaction.timeout.ms: the broker's transaction.max.timeout.ms is lower than what the service needs, 10000 "
+        "for routers and recalibrators and 60000 for `ucci-stream bootstrap` and `calibrate`: raise it on every broker"
+    ),
+    KafkaError.INVALID_SESSION_TIMEOUT: (
+        "session.timeout.ms: lies outside of the broker's group.min.session.timeout.ms to "
+        'group.max.session.timeout.ms: set "session.timeout.ms" in [kafka], 20000 without it, or widen the range on '
+        "every broker"
+    ),
+    KafkaError._UNSUPPORTED_FEATURE: "the broker is too old for what the service needs: upgrade it",  # noqa: SLF001 client-side codes have underscores
+}
 # After either the next transaction of the same producer fails too, or every one; a new producer works at once.
 _PRODUCER_SPOILT = frozenset(
     {KafkaError.INVALID_TXN_STATE, KafkaError.INVALID_PRODUCER_ID_MAPPING, KafkaError.UNKNOWN_PRODUCER_ID}
@@ -126,8 +140,8 @@ def translate(  # noqa: PLR0911 one line a case, in the order in which they deci
         if overdue:
             return RecreateProducer(f"the transaction outlived its time-out ({line})")
         return Fenced(f"another process runs under this instance id ({line})")
-    if code in _DENIED:
-        return AccessDenied(f"the broker refuses: {line}; check the credentials and access lists")
+    if code in _DENIED or code in _NEVER:
+        return _refused(code, line)
     if code in _GROUP_MOVED_ON:
         return Rejoin(line)
     if code in _TOO_LARGE:
@@ -139,6 +153,13 @@ def translate(  # noqa: PLR0911 one line a case, in the order in which they deci
     if error.retriable() or code in _TRANSIENT:
         return RetryCall(line)
     return AbortTransaction(line)
+
+
+def _refused(code: int, line: str) -> AccessDenied:
+    """Return what the broker refuses for good."""
+    if code in _NEVER:
+        return NeverAccepted(f"{_NEVER[code]} ({line})")
+    return AccessDenied(f"the broker refuses: {line}; check the credentials and access lists")
 
 
 _log = structlog.get_logger()

@@ -28,6 +28,7 @@ from ucci_runtime.broker.errors import (
     BrokerUnreachable,
     Fenced,
     MetadataTooLong,
+    NeverAccepted,
     TopicShrank,
     TopicsUnusable,
     without_frames,
@@ -221,6 +222,8 @@ class KafkaTransactionSession:
         )
         try:
             self._producer.start()
+        except NeverAccepted as error:
+            raise self._with_limit(error) from None
         except AccessDenied:
             raise
         except BrokerError as error:
@@ -318,6 +321,13 @@ class KafkaTransactionSession:
         if not self._transaction.forgive_fence():
             self._transaction.advance(states.Event.FENCED)
             raise fence
+
+    def _with_limit(self, error: NeverAccepted) -> NeverAccepted:
+        """Name the broker's limit too, where it tells."""
+        with contextlib.suppress(BrokerError, TopicsUnusable):
+            if (limit_ms := self._clients.check().max_transaction_ms) is not None:
+                return NeverAccepted(f"{error}; transaction.max.timeout.ms is {limit_ms} there")
+        return error
 
     def _room(self) -> int:
         """Read the topics' limits again; blocks for some seconds where a broker is away."""

@@ -25,6 +25,8 @@ REQUEST_TIMEOUT_S = 10.0
 
 _DEFAULT_MAX_BYTES = 1_048_588
 _MIN_MAX_BYTES = 8_192
+#: The broker's limit for a transaction's time-out.
+_TRANSACTION_LIMIT = "transaction.max.timeout.ms"
 #: The broker's limit for the note beside an offset, in which a router keeps what is done beyond it.
 METADATA_LIMIT = "offset.metadata.max.bytes"
 
@@ -58,7 +60,8 @@ def check_topics(
     prefix = settings.topics.prefix
     with asking(settings, REQUEST_TIMEOUT_S) as admin:
         cluster_id, facts, hidden = _ask(admin, [topic.name(prefix) for topic in (*touched, *optional)])
-        metadata_bytes = _metadata_limit(admin)
+        limits = _broker_limits(admin)
+        metadata_bytes = limits.get(METADATA_LIMIT)
     if denied := sorted(hidden.intersection(topic.name(prefix) for topic in touched)):
         raise AccessDenied(_refusal("Describe", denied))
     missing = frozenset(topic for topic in optional if topic.name(prefix) not in facts)
@@ -80,6 +83,7 @@ def check_topics(
             *metadata_warnings(metadata_bytes),
         ),
         None if metadata_bytes is None else metadata_bytes - 1,
+        limits.get(_TRANSACTION_LIMIT),
     )
 
 
@@ -224,14 +228,15 @@ def _is_denied(answer: Future[Any]) -> bool:
     return isinstance(error, KafkaException) and kafka_error(error).code() == KafkaError.TOPIC_AUTHORIZATION_FAILED
 
 
-def _metadata_limit(admin: AdminClient) -> int | None:
-    """Return a broker's limit for the note beside an offset; None where we may not ask, or it does not answer."""
+def _broker_limits(admin: AdminClient) -> dict[str, int]:
+    """Return a broker's limits by their names; none where we may not ask, or it does not answer."""
     try:
         brokers = admin.list_topics(timeout=REQUEST_TIMEOUT_S).brokers
         resources = [ConfigResource(ResourceType.BROKER, str(number)) for number in sorted(brokers)[:1]]
         described = admin.describe_configs(resources, request_timeout=REQUEST_TIMEOUT_S)
         entries = [future.result(REQUEST_TIMEOUT_S) for future in described.values()]
-        return min(int(str(found[METADATA_LIMIT].value)) for found in entries)
+        limits = (METADATA_LIMIT, _TRANSACTION_LIMIT)
+        return {name: int(str(found[name].value)) for found in entries for name in limits if name in found}
     except (KafkaException, TimeoutError, KeyError, ValueError):
-        # To describe a broker takes a permission that a service need not have; a refused commit says the same.
-        return None
+        # To describe a broker takes a permission that a service need not have; what it refuses says the same.
+        return {}

@@ -37,6 +37,8 @@ class CheckedTopics(NamedTuple):
     warnings: tuple[str, ...] = ()
     #: Longest note beside an offset that the broker takes; None where it does not say.
     max_metadata_chars: int | None = None
+    #: Longest time-out of a transaction that the broker takes; None where it does not say.
+    max_transaction_ms: int | None = None
 
 
 def sources_of_owner(owned: Sequence[Input], partition_counts: Mapping[str, int]) -> list[Input]:

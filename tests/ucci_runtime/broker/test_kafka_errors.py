@@ -10,12 +10,14 @@ from ucci_runtime.broker.errors import (
     AccessDenied,
     BrokerError,
     Fenced,
+    NeverAccepted,
     RecreateProducer,
     Rejoin,
     RetryCall,
     TopicShrank,
 )
 from ucci_runtime.broker.kafka_errors import Side, is_fatal, translate
+from ucci_runtime.broker.transaction_states import Remedy, State, remedy
 
 FENCED = KafkaError(KafkaError._FENCED, "", True)
 
@@ -47,3 +49,20 @@ def test_fenced_consumer_ends_the_process() -> None:
     error = KafkaError(KafkaError._FATAL, "Fatal error: Broker: Static consumer fenced by other consumer")
     assert is_fatal(error)
     assert isinstance(translate(error, Side.CONSUMER), Fenced)
+
+
+@pytest.mark.parametrize(
+    ("code", "key"),
+    [
+        (KafkaError.INVALID_TRANSACTION_TIMEOUT, "transaction.max.timeout.ms"),
+        (KafkaError.INVALID_SESSION_TIMEOUT, "group.max.session.timeout.ms"),
+        (KafkaError._UNSUPPORTED_FEATURE, "upgrade"),
+    ],
+)
+@pytest.mark.parametrize("side", Side)
+@pytest.mark.parametrize("is_final", [True, False])
+def test_what_no_wait_mends_ends_the_process(code: int, key: str, side: Side, is_final: bool) -> None:
+    found = translate(KafkaError(code, "", is_final), side)
+    assert isinstance(found, NeverAccepted)
+    assert remedy(State.STARTING, found, out_of_time=False) is Remedy.STOP
+    assert key in str(found)
