@@ -221,7 +221,8 @@ class ModelHealth(Part):
 
     ``state`` says whether the server answers anybody. ``concurrency_limit`` is how many calls it is given at a time;
     ``in_flight`` of them are at the server now, ``queued`` more wait in the router. ``overloaded``: calls wait because
-    slow answers, time-outs or rejections have lowered the limit.
+    slow answers, time-outs or rejections have lowered the limit. ``up_since``: since when calls have been let through
+    without a break, in this router; null while they are not.
     """
 
     state: Literal["up", "probing", "down"]
@@ -232,6 +233,7 @@ class ModelHealth(Part):
     concurrency_limit: Count | None = None
     in_flight: Count = 0
     queued: Count = 0
+    up_since: Timestamp | None = None
 
 
 VersionSource = Literal["topic", "disk"]

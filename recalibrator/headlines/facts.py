@@ -34,6 +34,9 @@ class Facts(NamedTuple):
     state_since: datetime | None = None
     #: Since when the fit has named an outage.
     outage_since: datetime | None = None
+    #: The models whose server is back while the fit, which goes by the latest hundreds of calls, still counts those
+    #: that failed before.
+    recovered: frozenset[str] = frozenset()
     #: All that have reported of this workload, those included that have been silent for so long that its status leaves
     #: them out.
     routers: Sequence[RouterStatus] = ()

@@ -170,8 +170,9 @@ def _outage(status: WorkloadStatus, facts: Facts) -> Headline | None:
     out = status.outage or OutageStatus()
     failing = {"small": out.small_failing, "large": out.large_failing}
     role = min(down) if len(down) == 1 else max(failing, key=failing.__getitem__)
-    if not down and role in _overloaded(status):
-        # The cause of calls that time out: to restore a server that answers helps nobody.
+    if not down and (role in _overloaded(status) or role in facts.recovered):
+        # The cause of calls that time out, or of those that failed before: to restore a server that answers helps
+        # nobody.
         return None
     since = facts.outage_since
     cause, act = f"The {role} model fails on {failing[role]:.0%} of calls", facts.server(role)
@@ -183,10 +184,11 @@ def _outage(status: WorkloadStatus, facts: Facts) -> Headline | None:
     elif role == "large":
         waits = any(one.settings.get("router.large_outage") == '"wait"' for one in facts.routers)
         quality = "" if status.micro_f1 is None or waits else f", for micro-F1 {status.micro_f1.estimate:.3f}"
-        effect = f"queries that would escalate {'wait' if waits else 'are served the small answer'}{quality}"
+        which = "queries that would escalate" if role in down else "queries whose call fails"
+        effect = f"{which} {'wait' if waits else 'are served the small answer'}{quality}"
     else:
         alone = "" if status.cost is None else f", for {_paid(status.cost.large_only, facts)} each"
-        effect = f"the large model answers every query{alone}"
+        effect = f"the large model answers {'every query' if role in down else 'those queries'}{alone}"
     act = f"Restore {act}: routers notice by themselves, and no refit is needed"
     return _say(status, "models_down" if len(down) > 1 else "outage", cause, effect, act, since=since)
 

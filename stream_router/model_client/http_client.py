@@ -132,6 +132,7 @@ class ModelClient:
         #: Of the attempts that were answered, without queue and retries.
         self.latencies = LatencyWindow()
         self._calls = self._failures = 0
+        self._up_since = clock.now()
         self._crowded_s = -inf
         self._has_complained = False
 
@@ -183,6 +184,7 @@ class ModelClient:
             concurrency_limit=self._limit.current,
             in_flight=self._slots.taken,
             queued=self._slots.queued,
+            up_since=self._up_since if self.is_up else None,
         )
 
     async def wait_up(self) -> None:
@@ -370,6 +372,7 @@ class ModelClient:
             _log.warning("model server down", **self._described, reason=self._last_failure)
             self._slots.turn_away()
         elif self.is_up and not was_up:
+            self._up_since = self._clock.now()
             _log.info("model server up", server=str(self._name))
             self._restart_limit()
         if self._metrics is not None and self.is_up != was_up:

@@ -68,6 +68,55 @@ def shown(before: Shown | None, found: Headline, now: datetime) -> Shown:
     return before._replace(over_at=before.over_at or now)
 
 
+#: How long after a server is back results of before may still come in; and how much earlier than the fit names an
+#: outage a server may be back from it.
+LATE = timedelta(seconds=60)
+
+
+class _Falling(NamedTuple):
+    """The share of failed calls since a server is back, and whether it has only fallen."""
+
+    up_since: datetime
+    share: float
+    is_over: bool = True
+
+
+class Recoveries:
+    """Tells servers that are back, whose failed calls the fit still counts, from those that go on failing calls.
+
+    A server that answers again lets the share of failed calls fall with each call; one that answers without a valid
+    answer lets it rise.
+    """
+
+    def __init__(self) -> None:
+        self._seen: dict[tuple[str, str], _Falling] = {}
+
+    def of(self, status: WorkloadStatus, outage_since: datetime | None, now: datetime) -> frozenset[str]:
+        """Return the models whose server is back, as every router that reports sees it."""
+        out = status.outage
+        shares = {} if out is None else {"small": out.small_failing, "large": out.large_failing}
+        return frozenset(
+            role for role, share in shares.items() if self._is_back(status, role, share, outage_since, now)
+        )
+
+    def _is_back(
+        self, status: WorkloadStatus, role: str, share: float, outage_since: datetime | None, now: datetime
+    ) -> bool:
+        seen = [server.up_since for name, server in status.servers if name == role]
+        times = [at for at in seen if at is not None]
+        if not times or len(times) < len(seen):
+            return False
+        up_since, key = max(times), (status.workload, role)
+        if outage_since is not None and up_since < outage_since - LATE:
+            return False
+        before = self._seen.get(key)
+        is_over = before is None or before.up_since != up_since or now - up_since < LATE or share < before.share
+        if before is not None and share == before.share:
+            is_over |= before.is_over
+        self._seen[key] = _Falling(up_since, share, is_over)
+        return is_over
+
+
 class Headlines:
     """What is shown of each workload, from any thread; ``heard``: when Kafka was last heard, None: nobody listens."""
 
@@ -79,6 +128,7 @@ class Headlines:
         self._letters = letters
         self.heard = heard
         self._shown: dict[str, Shown] = {}
+        self._recoveries = Recoveries()
         self._lock = Lock()
 
     def of(self, status: WorkloadStatus, now: datetime) -> Headline:
@@ -99,11 +149,15 @@ class Headlines:
             rate = status.escalation_rate + ESCALATION_JUMP
             # All versions are sorted for it: only where the one in force escalates that much.
             jumped_since = escalating_since(self._cache.versions(workload), rate) if expected > rate else None
+        outage_since = _last_outage(self._cache.happened(workload)) or begun(points, lambda point: point.has_outage)
+        with self._lock:
+            recovered = self._recoveries.of(status, outage_since, now)
         return Facts(
             now=now,
             recalibrators=[one.status for one in self._cache.recalibrators()],
             state_since=begun(points, lambda point: point.state == status.state),
-            outage_since=_last_outage(self._cache.happened(workload)) or begun(points, lambda point: point.has_outage),
+            outage_since=outage_since,
+            recovered=recovered,
             routers=[one.status for one in self._cache.routers() if workload in one.status.versions],
             last_query_at=last_growth(points),
             letters_last_hour=self._letters.count_since(workload, now - _HOUR),

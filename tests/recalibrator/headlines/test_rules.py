@@ -162,8 +162,22 @@ CASES = {
     ),
     "outage": Case("The large model has been down @", status(routers=(router(large=DOWN),)), facts(outage_since=BEGAN)),
     "outage: small model fails": Case(
-        "The small model fails on 40% of calls … the large model answers every query, for 3.00 small calls each",
+        "The small model fails on 40% of calls … the large model answers those queries, for 3.00 small calls each",
         status(outage=OutageStatus(small_failing=0.4)),
+    ),
+    "outage: small model down": Case(
+        "the large model answers every query, for 3.00 small calls each",
+        status(routers=(router(small=DOWN, large=UP),), outage=OutageStatus(small_failing=0.4)),
+    ),
+    "well: the small model is back": Case(
+        "All is well",
+        status(routers=(router(small=UP, large=UP),), outage=OutageStatus(small_failing=0.4)),
+        facts(recovered=frozenset({"small"})),
+    ),
+    "outage: down again": Case(
+        "The small model is down",
+        status(routers=(router(small=DOWN, large=UP),), outage=OutageStatus(small_failing=0.4)),
+        facts(recovered=frozenset({"small"})),
     ),
     "outage: though it looks like drift": Case(
         "served the small answer", status(drift=DRIFTED, outage=OutageStatus(large_failing=0.9), state="infeasible")

@@ -5,14 +5,15 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import replace
 from datetime import timedelta
+from typing import NamedTuple
 
 from hypothesis import given
 from hypothesis import strategies as st
 
-from recalibrator.api.read_model.headlines import HOLD, Shown, shown
+from recalibrator.api.read_model.headlines import HOLD, Recoveries, Shown, shown
 from recalibrator.api.read_model.version_lines import HELD, escalating_since, has_held, version_line
 from recalibrator.headlines.rules import KINDS, OBSERVED, gravity, headline
-from schemas.status import Headline
+from schemas.status import Headline, ModelHealth, OutageStatus
 from tests.support.versions import sealed_version
 from tests.support.workload_statuses import DEAR, DOWN, NOW, UP, curve, facts, router, status
 
@@ -92,3 +93,50 @@ def test_no_roll_back_to_a_version_of_a_minute_ago() -> None:
     assert not has_held(line, NOW + timedelta(minutes=1))
     assert has_held(line, NOW + HELD)
     assert not has_held(replace(line, is_sound=False), next_line.created_at + HELD)
+
+
+class Seen(NamedTuple):
+    """What a page knows at a second: the share of failed calls by the fit, and since when the server has been up."""
+
+    second: float
+    share: float
+    up_at: float | None
+
+
+def back(*seen: Seen, began: float | None = 0.0) -> list[bool]:
+    """Return whether the small model's server counts as back, at each of these seconds of an outage that ``began``."""
+    recoveries, found = Recoveries(), []
+    for one in seen:
+        up_since = None if one.up_at is None else NOW + timedelta(seconds=one.up_at)
+        server = ModelHealth(state="down" if up_since is None else "up", up_since=up_since)
+        now = NOW + timedelta(seconds=one.second)
+        told = status(routers=(router(small=server, large=UP),), outage=OutageStatus(small_failing=one.share))
+        since = None if began is None else NOW + timedelta(seconds=began)
+        found.append("small" in recoveries.of(told, since, now))
+    return found
+
+
+def test_a_server_is_back_as_soon_as_routers_say_so() -> None:
+    """Results of the outage still come in for a while, and hours without traffic may follow."""
+    late = (Seen(41, 0.9, 40), Seen(50, 0.95, 40), Seen(70, 0.8, 40), Seen(7_000, 0.8, 40), Seen(7_001, 0.79, 40))
+    assert back(Seen(30, 0.9, None), *late) == [False, True, True, True, True, True]
+
+
+def test_a_server_that_goes_on_failing_calls_is_named_again() -> None:
+    seen = (Seen(45, 0.9, 40), Seen(130, 0.91, 40), Seen(140, 0.91, 40), Seen(150, 0.9, 40), Seen(160, 0.95, 160))
+    assert back(*seen) == [True, False, False, True, True]
+
+
+def test_a_server_that_was_never_away_is_not_back() -> None:
+    """It fails calls though it answers: since the fit has seen it, it has not come back."""
+    assert back(Seen(10, 0.4, -9_000), Seen(20, 0.3, -9_000)) == [False, False]
+
+
+def test_an_outage_that_is_named_late_is_over_all_the_same() -> None:
+    assert back(Seen(22, 0.5, 5), began=20) == [True]
+
+
+def test_one_router_that_misses_a_server_keeps_it_away() -> None:
+    up, away = ModelHealth(state="up", up_since=NOW), ModelHealth(state="down")
+    told = status(routers=(router("a", small=up), router("b", small=away)), outage=OutageStatus(small_failing=0.5))
+    assert Recoveries().of(told, None, NOW) == frozenset()
