@@ -174,6 +174,8 @@ def _outage(status: WorkloadStatus, facts: Facts) -> Headline | None:
         # The cause of calls that time out, or of those that failed before: to restore a server that answers helps
         # nobody.
         return None
+    # The fit itself hears no router: it cannot tell whether the server answers other calls.
+    is_there = role not in down and any(name == role for name, _ in status.servers)
     since = facts.outage_since
     cause, act = f"The {role} model fails on {failing[role]:.0%} of calls", facts.server(role)
     if role in down:
@@ -184,11 +186,11 @@ def _outage(status: WorkloadStatus, facts: Facts) -> Headline | None:
     elif role == "large":
         waits = any(one.settings.get("router.large_outage") == '"wait"' for one in facts.routers)
         quality = "" if status.micro_f1 is None or waits else f", for micro-F1 {status.micro_f1.estimate:.3f}"
-        which = "queries that would escalate" if role in down else "queries whose call fails"
+        which = "queries whose call fails" if is_there else "queries that would escalate"
         effect = f"{which} {'wait' if waits else 'are served the small answer'}{quality}"
     else:
         alone = "" if status.cost is None else f", for {_paid(status.cost.large_only, facts)} each"
-        effect = f"the large model answers {'every query' if role in down else 'those queries'}{alone}"
+        effect = f"the large model answers {'those queries' if is_there else 'every query'}{alone}"
     act = f"Restore {act}: routers notice by themselves, and no refit is needed"
     return _say(status, "models_down" if len(down) > 1 else "outage", cause, effect, act, since=since)
 

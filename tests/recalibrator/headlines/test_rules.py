@@ -162,8 +162,16 @@ CASES = {
     ),
     "outage": Case("The large model has been down @", status(routers=(router(large=DOWN),)), facts(outage_since=BEGAN)),
     "outage: small model fails": Case(
-        "The small model fails on 40% of calls … the large model answers those queries, for 3.00 small calls each",
+        "The small model fails on 40% of calls … the large model answers every query, for 3.00 small calls each",
         status(outage=OutageStatus(small_failing=0.4)),
+    ),
+    "outage: some calls of a server that is there": Case(
+        "The small model fails on 40% of calls … the large model answers those queries, for 3.00 small calls each",
+        status(routers=(router(small=UP, large=UP),), outage=OutageStatus(small_failing=0.4)),
+    ),
+    "outage: some calls of a large server that is there": Case(
+        "The large model fails on 40% of calls … queries whose call fails are served the small answer",
+        status(routers=(router(small=UP, large=UP),), outage=OutageStatus(large_failing=0.4)),
     ),
     "outage: small model down": Case(
         "the large model answers every query, for 3.00 small calls each",
