@@ -222,7 +222,8 @@ class ModelHealth(Part):
     ``state`` says whether the server answers anybody. ``concurrency_limit`` is how many calls it is given at a time;
     ``in_flight`` of them are at the server now, ``queued`` more wait in the router. ``overloaded``: calls wait because
     slow answers, time-outs or rejections have lowered the limit. ``up_since``: since when calls have been let through
-    without a break, in this router; null while they are not.
+    without a break, in this router; null while they are not. ``reason``: why it is not up, in the server's own words
+    where it has any. ``misconfigured``: it answers, and refuses everybody as configured.
     """
 
     state: Literal["up", "probing", "down"]
@@ -234,6 +235,8 @@ class ModelHealth(Part):
     in_flight: Count = 0
     queued: Count = 0
     up_since: Timestamp | None = None
+    reason: Annotated[str | None, Field(exclude_if=lambda reason: reason is None)] = None
+    misconfigured: Annotated[Flag, Field(exclude_if=lambda misconfigured: not misconfigured)] = False
 
 
 VersionSource = Literal["topic", "disk"]

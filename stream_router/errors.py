@@ -42,6 +42,14 @@ class MalformedReplyError(RouterError):
         super().__init__(one_line(message))
 
 
+class ErrorReplyError(MalformedReplyError):
+    """The server says in place of a reply what went wrong; ``status`` is the HTTP status that means the same, if any."""
+
+    def __init__(self, words: str, status: int | None) -> None:
+        self.status = status
+        super().__init__(words)
+
+
 class CallError(RouterError):
     """A model did not answer; the subclass says whose fault it is, ``outcome`` what its attempt is counted as."""
 

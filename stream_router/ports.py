@@ -78,16 +78,23 @@ class TokenMark(NamedTuple):
 class Reply:
     """What a model said."""
 
+    #: Without the thinking before the answer.
     text: str
-    #: ``stop`` is a whole answer; ``length`` and ``abort`` are cut ones, though the status is 200.
+    #: As the server says; ``length``, ``content_filter`` and ``abort`` are cut answers, though the status is 200.
     finish_reason: str | None
     completion_tokens: int
-    #: u in [0, 1]; None when no token carries probabilities.
+    #: u in [0, 1], of the answer's own tokens; None when none carries probabilities, or they are not the answer's.
     uncertainty: float | None
     #: Read by the model; 0 where the server does not count them.
     prompt_tokens: int = 0
     #: Of the tokens, in order; of a streamed reply alone. Tokens that came together share one start.
     marks: tuple[TokenMark, ...] = ()
+    #: Why this can be no answer, whatever the text: of the signal where ``uncertainty`` is None, else of the text.
+    defect: str | None = None
+    #: Tokens of the answer that carry probabilities.
+    measured_tokens: int = 0
+    #: Whether the model thought before it answered.
+    thought: bool = False
 
 
 class Answered(NamedTuple):

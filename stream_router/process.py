@@ -214,9 +214,15 @@ class RouterProcess(ABC):
             (not is_assigned, "the consumer group has not assigned partitions yet"),
             (not is_calibration_read, "the calibration topic is not read to its end yet"),
             (not has_producer, "the transactional producer is not started yet"),
-            (not self._answerer.can_answer, "a workload has no model server that is up; its queries wait"),
+            (not self._answerer.can_answer, f"a workload has no model server that is up; its queries wait{self._down}"),
         )
         return tuple(line for holds, line in reasons if holds)
+
+    @property
+    def _down(self) -> str:
+        """Why model servers are down, in their own words where they have any."""
+        servers = ((f"{name}/{role}", one) for name, by_role in self._answerer.health().items() for role, one in by_role.items())
+        return "".join(f"; {name}: {one.reason}" for name, one in servers if one.reason is not None)
 
     def _fail(self, error: BaseException) -> None:
         """End by this failure, unless by an earlier one; callable from any thread."""

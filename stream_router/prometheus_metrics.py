@@ -33,6 +33,8 @@ trial_decisions[workload,mode,decided_by,compared] counter result: Results commi
 model_calls[workload,role,outcome] counter attempt: Attempts at a model: answered, refused, misconfigured, overloaded or
     failed; probes included.
 model_call_seconds[workload,role] histogram second: Of the attempts answered.
+unusable_answers[workload,role,why] counter answer: Answers that came and cannot be used, by why: cut, signal (no
+    log-probabilities that give u), text (none, or too much), json, value, or keys (not the workload's fields).
 model_up[workload,role] gauge bool: 1 while calls are let through to the server.
 model_overloaded[workload,role] gauge bool: 1 while calls wait because slow answers, time-outs or rejections have
     lowered the server's limit.

@@ -22,7 +22,7 @@ from stream_router.cascade.handoff import HandoffLever
 from stream_router.cascade.lever import Asked, Lever, RunEnd, TrialLever
 from stream_router.cascade.query_cascade import Ask, GiveUp, QueryCascade, Serve, WaitFor
 from stream_router.errors import BusyError, CallError, ModelsFailed, RefusedError, ServerDownError, ServersDown
-from stream_router.model_client.answer import failed_run, parse_answer
+from stream_router.model_client.answer import failed_run, judge_answer
 from stream_router.model_client.concurrency_limit import QueryTime
 from stream_router.model_client.http_client import ModelClient
 from stream_router.model_client.request import build_request
@@ -100,7 +100,7 @@ class CascadeAnswerer:
         cascade = QueryCascade(query, models.settings, levers, self._options.large_outage, draws_by)
         cascade.begin(self._calibrations.in_force(workload), self._clock.now())
         time = QueryTime(self._options.query_deadline_s, reserved_s=models.endpoints["large"].timeout_s)
-        asking = _Asking(models, query.text, headers, self._clock, self._tracing, time)
+        asking = _Asking(models, query.text, headers, self._clock, self._tracing, time, self._metrics)
         marked = models.settings.field_margins or any(lever.streams_small for lever in levers)
         while True:
             step = cascade.next_step()
@@ -120,7 +120,8 @@ class CascadeAnswerer:
             if isinstance(step, WaitFor) and not (
                 self._waits or any(models.by_role[role].is_up for role in step.roles)
             ):
-                raise ServersDown(f"{workload}: no server that the query needs is up ({', '.join(step.roles)})")
+                why = "; ".join(f"{role}: {models.by_role[role].health().reason}" for role in step.roles)
+                raise ServersDown(f"{workload}: no server that the query needs is up ({why})")
             role = step.role if isinstance(step, Ask) else await models.first_up(step.roles)
             may_give_up = role == "large" and cascade.can_do_without_large
             if role == "small":
@@ -187,6 +188,7 @@ class _Asking:
     clock: Clock
     tracing: Tracing
     time: QueryTime
+    metrics: CascadeMetrics | None
     rounds: dict[ModelRole, int] = field(default_factory=lambda: {"small": 0, "large": 0})
 
     async def ask(self, role: ModelRole, *, may_give_up: bool, begun: str = "", marked: bool = False) -> Asked:
@@ -228,7 +230,9 @@ class _Asking:
     def _answered(self, role: ModelRole, answered: Answered, begun: str) -> Asked:
         reply = replace(answered.reply, text=begun + answered.reply.text) if begun else answered.reply
         model, fields = self.models.endpoints[role].model, self.models.settings.fields
-        run = parse_answer(model, reply, fields, answered.latency_s, with_margins=role == "small")
+        run, fault = judge_answer(model, reply, fields, answered.latency_s, with_margins=role == "small")
+        if fault is not None and self.metrics is not None:
+            self.metrics.count("unusable_answers", workload=self.models.settings.name, role=role, why=fault)
         return Asked(run, RunEnd.VALID if run.valid else RunEnd.FAILED, invalid=not run.valid, marks=reply.marks)
 
 

@@ -1,7 +1,8 @@
 """Reads a model's reply as a run of the model: entities, or why it is not an answer. Pure.
 
-An answer is one JSON object with nothing around it but white space. Keys beyond the workload's fields are dropped,
-"" is null, numbers become their text; nested objects and booleans make it invalid.
+An answer is one JSON object with nothing around it but white space. Keys beyond the workload's fields are dropped, as
+long as no value is lost by it (:mod:`.foreign_keys`); "" is null, numbers become their text; nested objects and
+booleans make it invalid.
 """
 
 from __future__ import annotations
@@ -10,26 +11,44 @@ import json
 import re
 from bisect import bisect_left, bisect_right
 from collections.abc import Collection, Sequence
-from typing import Any, NoReturn
+from typing import Any, Literal, NamedTuple, NoReturn
 
 from schemas.entities import MAX_VALUE_CHARS, MAX_VALUES
 from schemas.errors import one_line
 from schemas.routed import ModelRun
+from stream_router.model_client.foreign_keys import fault_of_keys
 from stream_router.ports import Reply, TokenMark
 
 #: As long as a query may be; keeps a result, which holds an answer up to five times, below a record's limit.
 MAX_ANSWER_CHARS = 32_768
 
-_WHOLE = "stop"
+#: By these alone a server says that more would have followed; servers have many words for an end.
+_CUTS = frozenset({"length", "content_filter", "abort"})
+
+_BLANK = " \t\r\n"
+#: Some models begin with it; it is no part of the JSON.
+_BYTE_ORDER_MARK = "\ufeff"
 
 EntityAnswer = dict[str, str | tuple[str, ...] | None]
+
+#: Why a reply is no answer: it was ``cut``; its log-probabilities give no u (``signal``); it holds no ``text``, or too
+#: much; the text is no ``json`` object; a ``value`` is none; its ``keys`` are not the fields.
+AnswerFault = Literal["cut", "signal", "text", "json", "value", "keys"]
 
 
 class InvalidAnswerError(ValueError):
     """The text is not an answer; the message says why."""
 
-    def __init__(self, message: str) -> None:
+    def __init__(self, message: str, fault: AnswerFault = "value") -> None:
+        self.fault = fault
         super().__init__(one_line(message))
+
+
+class JudgedAnswer(NamedTuple):
+    """A run of a model, and why it is no answer where it is none."""
+
+    run: ModelRun
+    fault: AnswerFault | None
 
 
 class _Number(str):
@@ -46,16 +65,24 @@ def parse_answer(
     ``with_margins``: whether the run says how sure the model was of each field, where it is known where the tokens
     stand.
     """
-    entities = margins = None
-    error = _defect(reply)
-    if error is None:
-        try:
-            entities = read_entities(reply.text, fields)
-            if with_margins and reply.marks:
-                margins = field_margins(reply.text, reply.marks, fields)
-        except InvalidAnswerError as invalid:
-            error = str(invalid)
-    return ModelRun(
+    return judge_answer(model, reply, fields, latency_s, with_margins=with_margins).run
+
+
+def judge_answer(
+    model: str, reply: Reply, fields: Sequence[str], latency_s: float, *, with_margins: bool = False
+) -> JudgedAnswer:
+    """Return one model's run as :func:`parse_answer` does, and what kind of fault makes it invalid."""
+    entities = margins = error = fault = None
+    try:
+        _require_whole(reply)
+        entities = read_entities(reply.text, fields)
+        if with_margins and reply.marks:
+            margins = field_margins(reply.text, reply.marks, fields)
+    except InvalidAnswerError as invalid:
+        error, fault = str(invalid), invalid.fault
+        if fault == "json" and reply.finish_reason not in (None, "stop"):
+            error = f"{error} (finish_reason {one_line(reply.finish_reason)})"
+    run = ModelRun(
         model=model,
         raw=reply.text[:MAX_ANSWER_CHARS],
         entities=entities,
@@ -68,6 +95,7 @@ def parse_answer(
         prompt_tokens=reply.prompt_tokens,
         field_margins=margins or None,
     )
+    return JudgedAnswer(run, fault)
 
 
 def failed_run(model: str, error: str, latency_s: float = 0.0) -> ModelRun:
@@ -75,14 +103,17 @@ def failed_run(model: str, error: str, latency_s: float = 0.0) -> ModelRun:
     return ModelRun(model=model, valid=False, error=error, latency_s=latency_s)
 
 
-def _defect(reply: Reply) -> str | None:
-    if reply.finish_reason != _WHOLE:
-        return one_line(f"the answer was cut (finish_reason {reply.finish_reason})")
+def _require_whole(reply: Reply) -> None:
+    """Raise InvalidAnswerError where a reply can be no answer, whatever its text says."""
+    if reply.finish_reason is not None and reply.finish_reason.lower() in _CUTS:
+        raise InvalidAnswerError(f"the answer was cut (finish_reason {reply.finish_reason})", "cut")
+    if reply.defect is not None:
+        raise InvalidAnswerError(reply.defect, "signal" if reply.uncertainty is None else "text")
     if reply.uncertainty is None:
-        return "the reply holds no token probabilities"
+        raise InvalidAnswerError("the reply holds no token probabilities", "signal")
     if len(reply.text) > MAX_ANSWER_CHARS:
-        return f"the answer has {len(reply.text)} characters, at most {MAX_ANSWER_CHARS} are taken"
-    return None
+        message = f"the answer has {len(reply.text)} characters, at most {MAX_ANSWER_CHARS} are taken"
+        raise InvalidAnswerError(message, "text")
 
 
 def read_entities(text: str, fields: Sequence[str]) -> EntityAnswer:
@@ -97,14 +128,17 @@ def read_entities(text: str, fields: Sequence[str]) -> EntityAnswer:
     {'iso': '100', 'lens': None, 'camera': None}
     """
     try:
-        document = _ANSWERS.decode(text)
+        document = _ANSWERS.decode(text.lstrip(_BLANK).removeprefix(_BYTE_ORDER_MARK))
     except RecursionError:
-        raise InvalidAnswerError("the answer is nested too deeply") from None
+        raise InvalidAnswerError("the answer is nested too deeply", "json") from None
     except ValueError as error:
-        raise InvalidAnswerError(f"the answer is not one JSON object: {error}") from None
+        raise InvalidAnswerError(f"the answer is not one JSON object: {error}", "json") from None
     if not isinstance(document, dict):
-        raise InvalidAnswerError("the answer is JSON but not an object")
-    return {field: _value(field, document.get(field)) for field in fields}
+        raise InvalidAnswerError("the answer is JSON but not an object", "json")
+    entities = {field: _value(field, document.get(field)) for field in fields}
+    if not document.keys() <= entities.keys() and (fault := fault_of_keys(document, entities)) is not None:
+        raise InvalidAnswerError(fault, "keys")
+    return entities
 
 
 def _value(field: str, value: Any) -> str | tuple[str, ...] | None:

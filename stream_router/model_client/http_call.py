@@ -12,9 +12,11 @@ from contextlib import asynccontextmanager
 
 import aiohttp
 
+from schemas.json_bytes import parsed
 from schemas.settings_workload import ModelEndpoint
 from stream_router.errors import (
     CallError,
+    ErrorReplyError,
     MalformedReplyError,
     MisconfiguredError,
     OverloadedError,
@@ -23,6 +25,7 @@ from stream_router.errors import (
     TransientError,
     UnreachableError,
 )
+from stream_router.model_client.error_body import complaint_of
 from stream_router.model_client.reply import StreamedReply, read_models, read_reply
 from stream_router.model_client.request import ModelRequest
 from stream_router.ports import Reply
@@ -99,20 +102,29 @@ class ModelConnection:
         return read_models(body) if status == _OK else {}
 
     async def attempt(self, request: ModelRequest, headers: Mapping[str, str] | None = None) -> Reply:
-        """Make one call. Raises RefusedError, MisconfiguredError, or TransientError of whichever kind."""
+        """Make one call. Raises RefusedError, MisconfiguredError, or TransientError of whichever kind.
+
+        A server may also say under HTTP 200 what went wrong; that counts as the status that means the same.
+        """
         try:
             status, body, streamed = await self._post(request, headers)
-            if status in _MISCONFIGURED or status in _REDIRECTS:
-                at = f"{self._base_url}{request.path}"
-                raise MisconfiguredError(f"HTTP {status} from {at}: {_shown(body)}; check base_url, model and api_key")
             if status != _OK:
-                raise _BY_STATUS.get(status, TransientError)(f"HTTP {status}: {_shown(body)}")
+                raise self._failure(request, status, f"HTTP {status}", _shown(body))
             reply = read_reply(body, request.signal) if streamed is None else streamed.reply()
+        except ErrorReplyError as error:
+            raise self._failure(request, error.status, "HTTP 200, but the server reports an error", str(error)) from None
         except MalformedReplyError as error:
             raise TransientError(f"HTTP 200, but {error}") from None
-        if reply.finish_reason == _ABORTED:
+        if reply.finish_reason is not None and reply.finish_reason.lower() == _ABORTED:
             raise TransientError("the server is shutting down and sent half an answer (finish_reason abort)")
         return reply
+
+    def _failure(self, request: ModelRequest, status: int | None, what: str, words: str) -> CallError:
+        """Return the error of a status, or of an error that names none."""
+        if status is not None and (status in _MISCONFIGURED or status in _REDIRECTS):
+            at = f"{self._base_url}{request.path}"
+            return MisconfiguredError(f"{what} from {at}: {words}; check base_url, model and api_key")
+        return _BY_STATUS.get(status or 0, TransientError)(f"{what}: {words}")
 
     async def _post(
         self, request: ModelRequest, headers: Mapping[str, str] | None
@@ -165,4 +177,11 @@ async def _translated(timeout_s: float) -> AsyncIterator[None]:
 
 
 def _shown(body: bytes) -> str:
+    """Return the server's own words, or how the body begins."""
+    try:
+        complaint = complaint_of(parsed(body))
+    except ValueError:
+        complaint = None
+    if complaint is not None:
+        return complaint.words
     return " ".join(body[:_SHOWN_CHARS].decode(errors="replace").split()) or "empty body"

@@ -11,6 +11,9 @@ Three questions are kept apart, since each has another answer:
 - Is the *query* at fault? It is once its attempts or its time are used up and the server then answers others, a probe
   if need be. What it answered while the query was in flight says nothing: it may have gone since. Attempts that end by
   overload, or find no connection, are nobody's fault, and a query has ``MAX_ROUNDS`` times as many of them.
+
+A *refused* query is at fault only if another call is answered after it was sent. Where none is, a probe of the same
+shape asks: one that is refused too shows a server that refuses everybody as configured, which is an outage.
 """
 
 from __future__ import annotations
@@ -43,7 +46,7 @@ from stream_router.errors import (
 )
 from stream_router.model_client.concurrency_limit import CallSlots, ConcurrencyLimit, QueryTime, RetryBudget
 from stream_router.model_client.http_call import ModelConnection
-from stream_router.model_client.request import ModelRequest, build_probe
+from stream_router.model_client.request import SAMPLE_TEXT, ModelRequest, build_probe, build_request
 from stream_router.model_client.server_health import Breaker, HealthEvent, HealthState, LatencyWindow
 from stream_router.ports import Answered, CascadeMetrics, Reply, ServerName
 from ucci_runtime.clock import Clock
@@ -65,6 +68,7 @@ MAX_PROBES = 32
 _CROWDED_S = 5.0
 
 _SHOWN_MODELS = 8
+_REFUSES_ALL = "probes are refused too: correct the workload's settings or the server, and calls go on by themselves"
 _FULL_PAUSE_S = 1.0
 _BACKOFF_S = 0.1
 _MAX_BACKOFF_S = 2.0
@@ -113,7 +117,13 @@ class ModelClient:
         self._name = ServerName(workload.name, role)
         self._endpoint = endpoint
         self._described = {"server": str(self._name), "url": endpoint.public_url}
+        self._workload = workload
         self._probe_request = build_probe(workload, endpoint)
+        #: A query that was refused while nobody else was answered, until somebody is.
+        self._refused: ModelRequest | None = None
+        #: The last query that was answered: a server that refuses it now refuses everybody.
+        self._answered: ModelRequest | None = None
+        self._is_misconfigured = False
         self._max_tokens = workload.max_tokens
         self._clock = clock
         self._metrics = metrics
@@ -185,6 +195,8 @@ class ModelClient:
             in_flight=self._slots.taken,
             queued=self._slots.queued,
             up_since=self._up_since if self.is_up else None,
+            reason=None if self.is_up else self._last_failure,
+            misconfigured=not self.is_up and self._is_misconfigured,
         )
 
     async def wait_up(self) -> None:
@@ -228,9 +240,11 @@ class ModelClient:
             if attempts.last is not None:
                 await self._prepare_retry(attempts, attempts.last)
             await self._take_place(attempts)
-            answered, began_s = self._breaker.successes, self._clock.monotonic()
+            answered, began_s, refusal = self._breaker.successes, self._clock.monotonic(), None
             try:
                 return await self._attempt(request, headers)
+            except RefusedError as error:
+                refusal = error
             except TransientError as error:
                 attempts.add(error, is_excused=self._is_excused(error, answered))
             except MisconfiguredError as error:
@@ -238,6 +252,22 @@ class ModelClient:
             finally:
                 attempts.at_server_s += self._clock.monotonic() - began_s
                 self._slots.release()
+            if refusal is not None:
+                raise await self._blame(refusal, request, answered)
+
+    async def _blame(self, refusal: RefusedError, request: ModelRequest, answered: int) -> CallError:
+        """Return the end of a refused query: its own fault, if somebody was answered since the attempt began.
+
+        ``answered``: the successes at that time. Where nobody was, the server is in doubt until somebody is, or until
+        the probes show that it refuses everybody.
+        """
+        if self._breaker.successes == answered:
+            self._refused = request
+            self._advance(HealthEvent.FAILURE, str(refusal))
+            await self._is_settled.wait()
+        if self.is_up:
+            return refusal
+        return ServerDownError(f"{self._name} is down: {self._last_failure}")
 
     def _is_excused(self, error: TransientError, answered: int) -> bool:
         """Return whether an attempt ended by no fault of its query; ``answered`` are the successes at its begin.
@@ -295,14 +325,18 @@ class ModelClient:
         return ServerDownError(f"{self._name} is down: {self._last_failure}", after_attempts=attempts.delivered)
 
     async def _attempt(
-        self, request: ModelRequest, headers: Mapping[str, str] | None, *, is_probe: bool = False
+        self,
+        request: ModelRequest,
+        headers: Mapping[str, str] | None,
+        *,
+        is_probe: bool = False,
+        is_last_probe: bool = False,
     ) -> Reply:
         """Make one attempt, count it, and record what it says of the server."""
-        assert self._connection is not None, "start() comes before call()"
         self._calls += 1
         began_s, answered = self._clock.monotonic(), self._breaker.successes
         try:
-            reply = await self._connection.attempt(request, headers)
+            reply = await self._exchange(request, headers, is_last_probe=is_last_probe)
         except CallError as error:
             self._failures += 1
             self._count(error.outcome, self._clock.monotonic() - began_s)
@@ -319,24 +353,39 @@ class ModelClient:
             self._expect_probabilities(reply)
             self.latencies.add(seconds)
             self._limit_by(began_s, overloaded=False)
+            self._answered = request
+        self._refused = None
         self._advance(HealthEvent.SUCCESS)
         return reply
 
+    async def _exchange(
+        self, request: ModelRequest, headers: Mapping[str, str] | None, *, is_last_probe: bool
+    ) -> Reply:
+        """Ask the server; where the last of a probe's requests is refused, nobody can be answered as configured."""
+        assert self._connection is not None, "start() comes before call()"
+        try:
+            return await self._connection.attempt(request, headers)
+        except RefusedError as error:
+            if not is_last_probe:
+                raise
+            raise MisconfiguredError(f"{error}; {_REFUSES_ALL}") from None
+
     def _expect_probabilities(self, reply: Reply) -> None:
-        """Say once that a server gives none: each of its answers counts as failed, and nothing else would show why."""
+        """Say once that a server's are missing or none: such answers count as failed, and nothing else shows why."""
         if reply.uncertainty is None and reply.text and not self._has_complained:
             self._has_complained = True
             line = "model server returns no log-probabilities; none of its answers can be used"
-            _log.warning(line, **self._described, model=self._endpoint.model)
+            if reply.defect is not None:
+                line = "model server returns log-probabilities that cannot be used, and so its answers cannot either"
+            _log.warning(line, **self._described, model=self._endpoint.model, defect=reply.defect)
 
     def _suspect(self, error: CallError, *, is_probe: bool) -> None:
-        if isinstance(error, MisconfiguredError):
+        self._is_misconfigured = isinstance(error, MisconfiguredError)
+        if self._is_misconfigured:
             self._advance(HealthEvent.OUTAGE, str(error))
         elif isinstance(error, RefusedError):
-            # A refused query says nothing of health: the server's front may refuse while the engine behind it hangs.
-            # A refused probe is all that can be had of a server that refuses requests of one token.
-            if is_probe:
-                self._advance(HealthEvent.SUCCESS)
+            # Whose fault it is shows in what else the server answers: see _blame and _probe.
+            pass
         elif is_probe:
             delayed = isinstance(error, OverloadedError | TimedOutError)
             self._advance(HealthEvent.PROBE_DELAYED if delayed else HealthEvent.PROBE_FAILED, str(error))
@@ -417,10 +466,29 @@ class ModelClient:
         return running
 
     async def _probe(self) -> None:
+        """Ask until one request is answered, or the server fails otherwise than by refusing it."""
+        requests = self._probe_requests()
         try:
-            await self._attempt(self._probe_request, None, is_probe=True)
+            for number, request in enumerate(requests, start=1):
+                with suppress(RefusedError):
+                    await self._attempt(request, None, is_probe=True, is_last_probe=number == len(requests))
+                    return
         except CallError:
             pass
         except Exception:  # noqa: BLE001 whatever breaks one probe, the next must follow, or the server stays down
             _log.exception("a probe broke; the next one follows", server=str(self._name))
             self._advance(HealthEvent.PROBE_FAILED)
+
+    def _probe_requests(self) -> list[ModelRequest]:
+        """Return what a probe asks, in turn, the cheapest first.
+
+        The smallest completion shows a server that answers. Where it or a query is refused: the workload's own prompt
+        and parameters with a sample query, and a query that was answered before, since a server may refuse a sample for
+        what it says.
+        """
+        endpoint = self._endpoint
+        marked = self._refused is not None and self._refused.streams
+        sample = build_request(self._workload, endpoint, SAMPLE_TEXT, marked=marked)
+        smallest = [self._probe_request] if self._refused is None else []
+        before = [] if self._answered is None else [self._answered]
+        return [*smallest, sample, *before]

@@ -20,10 +20,9 @@ from schemas.settings_workload import ModelEndpoint
 from stream_router.errors import CallError, MisconfiguredError, RefusedError
 from stream_router.model_client.answer import parse_answer
 from stream_router.model_client.http_call import ModelConnection
-from stream_router.model_client.request import build_request
+from stream_router.model_client.request import SAMPLE_TEXT, build_request
 from stream_router.ports import Reply
 
-SAMPLE_TEXT = "sample query"
 ROLES: tuple[ModelRole, ModelRole] = ("small", "large")
 _SHOWN_MODELS = 8
 _SHOWN_CHARS = 80

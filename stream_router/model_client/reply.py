@@ -1,52 +1,194 @@
 """Reads a model server's reply: its text, how it ended, and u; whole, or as a stream of events. Pure.
 
 Both shapes of log-probabilities are read: one mapping a token (completions) and a list of entries (chat; some servers
-send it for completions too). The order of alternatives means nothing.
+send it for completions too). The order of alternatives means nothing. What the model thought before it answered is no
+part of the text, and its tokens are none of u.
+
+A reply whose numbers cannot give the u of its answer is a reply all the same, since another attempt would bring the
+same: its ``defect`` says why.
 """
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator
-from typing import Any, TypeGuard
+from collections.abc import Collection, Iterator, Sequence
+from dataclasses import replace
+from typing import Any, NamedTuple, NoReturn, TypeGuard
 
 from schemas.event import MAX_INTEGER
 from schemas.json_bytes import parsed
-from stream_router.errors import MalformedReplyError
-from stream_router.model_client.uncertainty import UncertaintySignal, margin, uncertainty_of
+from stream_router.errors import ErrorReplyError, MalformedReplyError
+from stream_router.model_client.error_body import complaint_of
+from stream_router.model_client.thinking import answer_start, first_own_token, first_token_from
+from stream_router.model_client.uncertainty import SignalError, UncertaintySignal, margin, uncertainty_of
 from stream_router.ports import Reply, TokenMark
 
 _DATA = b"data:"
 _END = b"[DONE]"
 
 _MAX_REASON_CHARS = 64
+_SHOWN_BYTES = 80
+#: Where servers that part thinking from the answer put it.
+_THINKING = ("reasoning_content", "reasoning", "thinking")
+_TEXT_PARTS = ("text", "output_text")
+_MINGLED = (
+    "the model thinks before it answers, and the reply does not say which tokens are the answer's own: ask it by "
+    'api = "chat", at a server that parts both (vLLM: --reasoning-parser), or switch its thinking off'
+)
+
+
+class _Measured(NamedTuple):
+    """What a reply's tokens say."""
+
+    #: Of the answer's own tokens.
+    certainties: Sequence[float]
+    #: Why they say nothing.
+    defect: str | None
+    thought: bool
 
 
 def read_reply(body: bytes, signal: UncertaintySignal) -> Reply:
-    """Parse a reply of ``/completions`` or ``/chat/completions``. Raises MalformedReplyError when it is none."""
+    """Parse a reply of ``/completions`` or ``/chat/completions``.
+
+    Raises MalformedReplyError when it is none, and ErrorReplyError when it says itself what went wrong.
+    """
+    document = _parsed_reply(body)
+    try:
+        choice = document["choices"][0]
+        if choice.get("error"):
+            _complain(choice)
+        said = choice["message"] if "message" in choice else choice
+        text = _text(said.get("content") if said is not choice else choice["text"])
+        usage, logprobs = document.get("usage") or {}, choice.get("logprobs")
+        start = answer_start(text)
+        thoughts = _count(_details(usage).get("reasoning_tokens")) or 0
+        if start or thoughts or _thinks(said):
+            measured = _measured_apart(logprobs, signal, (text, start), usage, thoughts)
+        else:
+            measured = _measured(list(_tokens(logprobs)), signal)
+        reply = _reply(text[start:] if start else text, choice.get("finish_reason"), usage, measured)
+    except _MISSHAPEN as error:
+        raise MalformedReplyError(f"not a completion: {type(error).__name__}: {error}") from None
+    if not reply.text and said.get("tool_calls"):
+        return replace(reply, defect="the reply calls a tool instead of answering in text")
+    return reply
+
+
+def _parsed_reply(body: bytes) -> Any:
     try:
         document = parsed(body)
     except ValueError as error:
-        raise MalformedReplyError(f"not valid JSON: {error}") from None
+        if not body.strip():
+            raise MalformedReplyError("the body is empty") from None
+        begins = body[:_SHOWN_BYTES].decode(errors="replace")
+        raise MalformedReplyError(f"not valid JSON: {error}; it begins: {begins}") from None
+    if not (isinstance(document, dict) and document.get("choices")):
+        if (complaint := complaint_of(document)) is not None:
+            raise ErrorReplyError(complaint.words, complaint.status)
+        raise MalformedReplyError("not a completion: it holds no choices")
+    return document
+
+
+def _complain(part: Any) -> NoReturn:
+    complaint = complaint_of(part)
+    assert complaint is not None, "an error that is not empty has words"
+    raise ErrorReplyError(complaint.words, complaint.status)
+
+
+def _text(content: Any) -> str:
+    """Return the text of a message's content; chat servers may send it in parts."""
+    if isinstance(content, str):
+        return content
+    if isinstance(content, list):
+        parts = (part for part in content if isinstance(part, dict) and part.get("type", "text") in _TEXT_PARTS)
+        return "".join(part["text"] for part in parts if isinstance(part.get("text"), str))
+    return ""
+
+
+def _thinks(said: Any) -> bool:
+    content = said.get("content")
+    if isinstance(content, list) and any(isinstance(part, dict) and part.get("type") in _THINKING for part in content):
+        return True
+    return any(said.get(name) for name in _THINKING)
+
+
+def _details(usage: Any) -> Any:
+    details = usage.get("completion_tokens_details")
+    return details if isinstance(details, dict) else {}
+
+
+def _measured(tokens: Collection[Collection[float]], signal: UncertaintySignal) -> _Measured:
     try:
-        choice = document["choices"][0]
-        text = choice["message"]["content"] if "message" in choice else choice["text"]
-        tokens = list(_tokens(choice.get("logprobs")))
-        uncertainty, usage = signal.of(tokens), document.get("usage") or {}
-        reason = choice.get("finish_reason")
-        # A word by the protocol; whatever else a server sends goes into every result.
-        reason = reason[:_MAX_REASON_CHARS] if isinstance(reason, str) else None
-        return _reply(text if isinstance(text, str) else "", reason, uncertainty, usage, len(tokens))
-    except _MISSHAPEN as error:
-        raise MalformedReplyError(f"not a completion: {type(error).__name__}: {error}") from None
+        return _Measured(signal.certainties(tokens), None, thought=False)
+    except SignalError as error:
+        return _Measured((), str(error), thought=False)
+
+
+def _measured_apart(
+    logprobs: Any, signal: UncertaintySignal, placed: tuple[str, int], usage: Any, thoughts: int
+) -> _Measured:
+    """Measure the tokens of the answer alone, which begins at a place in the text; ``thoughts``: tokens before it."""
+    text, start = placed
+    written = _count(usage.get("completion_tokens"))
+    first = None if logprobs is None else _first_own(logprobs, text, start)
+    if first is None and thoughts and written is not None:
+        # The thinking comes first; of a server that measures the answer alone, nothing is left to pass over.
+        first = max(0, sum(1 for _ in _tokens(logprobs)) - (written - thoughts))
+    if first is None and logprobs is not None and text[start:].strip():
+        return _Measured((), _MINGLED, thought=True)
+    return _measured(list(_tokens(logprobs, first or 0)), signal)._replace(thought=True)
+
+
+def _first_own(logprobs: Any, text: str, start: int) -> int | None:
+    answer = text[start:].strip()
+    if "content" in logprobs:
+        return first_own_token([_spelt(token) for token in logprobs["content"] or ()], answer)
+    names = [name.encode() for name in logprobs.get("tokens") or ()]
+    first = first_own_token(names, answer)
+    if first is None and start:
+        offsets = [int(offset) for offset in logprobs.get("text_offset") or ()]
+        first = first_token_from(offsets, text.index(answer, start), len(text))
+    return first
+
+
+def _spelt(token: Any) -> bytes:
+    """Return what a token stands for; its name may be a number."""
+    spelt = token.get("bytes")
+    return bytes(spelt) if isinstance(spelt, list) else str(token["token"]).encode()
 
 
 def _reply(
-    text: str, reason: str | None, uncertainty: float | None, usage: Any, seen: int, marks: tuple[TokenMark, ...] = ()
+    text: str, reason: Any, usage: Any, measured: _Measured, marks: tuple[TokenMark, ...] = (), more: int = 0
 ) -> Reply:
-    """Return a reply; ``usage`` has the tokens written and read as the server says, ``seen`` are those that came."""
-    counts = usage.get("completion_tokens"), usage.get("prompt_tokens")
-    written, read = (count if _is_count(count) else None for count in counts)
-    return Reply(text, reason, seen if written is None else written, uncertainty, read or 0, marks)
+    """Return a reply; ``usage`` has the tokens written and read as the server says, ``more`` came without being own."""
+    written, read = _count(usage.get("completion_tokens")), _count(usage.get("prompt_tokens"))
+    seen = len(measured.certainties)
+    defect = measured.defect or (None if measured.thought else _too_few(seen, written))
+    uncertainty = uncertainty_of(measured.certainties) if defect is None else None
+    if defect is None and uncertainty is not None and not text:
+        defect = "the reply holds thinking and no answer" if measured.thought else "the reply holds no text"
+    return Reply(
+        text,
+        # A word by the protocol; whatever else a server sends goes into every result.
+        reason[:_MAX_REASON_CHARS] if isinstance(reason, str) else None,
+        seen + more if written is None else written,
+        uncertainty,
+        read or 0,
+        marks,
+        defect,
+        seen,
+        measured.thought,
+    )
+
+
+def _too_few(seen: int, written: int | None) -> str | None:
+    """Return why u would not be of the answer, where fewer than half of its tokens carry probabilities.
+
+    The end of sequence may be among those written and not among those seen. Half: u is a mean, and that of most tokens
+    still follows the answer's, as a calibration then takes it.
+    """
+    if written is None or not seen or 2 * seen + 1 >= written:
+        return None
+    return f"the server gives log-probabilities of {seen} of the {written} tokens that it wrote"
 
 
 def read_models(body: bytes) -> dict[str, str]:
@@ -56,13 +198,25 @@ def read_models(body: bytes) -> dict[str, str]:
     --------
     >>> read_models(b'{"data": [{"id": "small-4b", "root": "google/gemma-3-4b-it"}, {"id": "other"}]}')
     {'small-4b': 'google/gemma-3-4b-it', 'other': ''}
+    >>> read_models(b'["small-4b", {"name": "other"}]')
+    {'small-4b': '', 'other': ''}
     >>> read_models(b"<html>")
     {}
     """
     try:
-        return {one["id"]: str(one.get("root") or "") for one in parsed(body)["data"] if isinstance(one["id"], str)}
-    except (ValueError, KeyError, TypeError, AttributeError):
+        document = parsed(body)
+    except ValueError:
         return {}
+    listed = document
+    if isinstance(document, dict):
+        listed = document.get("data") or document.get("models")
+    found: dict[str, str] = {}
+    for one in listed if isinstance(listed, list) else ():
+        entry = one if isinstance(one, dict) else {"id": one}
+        name = next((entry[key] for key in ("id", "name", "model") if entry.get(key)), None)
+        if isinstance(name, str):
+            found[name] = str(entry.get("root") or "")
+    return found
 
 
 class StreamedReply:
@@ -72,59 +226,94 @@ class StreamedReply:
         self._certainty = signal.certainty
         self._texts: list[str] = []
         self._length = 0
-        self._certainties: list[float] = []
+        #: Of each token that carries probabilities: where its text begins, and how certain it is.
+        self._certainties: list[TokenMark] = []
         self._marks: list[TokenMark] = []
+        self._thoughts = 0
+        self._has_thought = False
+        self._defect: str | None = None
+        self._has_ended = False
         self._finish_reason: str | None = None
         self._usage: Any = None
 
     def take(self, line: bytes) -> None:
         """Take one line of the stream; whatever is no data is passed over.
 
-        Raises MalformedReplyError when it is no part of a completion, or says that there will be none.
+        Raises MalformedReplyError when it is no part of a completion, and ErrorReplyError when it says that there will
+        be none.
         """
         data = line.removeprefix(_DATA).strip()
-        if not line.startswith(_DATA) or data == _END:
+        if not line.startswith(_DATA):
+            return
+        if data == _END:
+            self._has_ended = True
             return
         try:
             document = parsed(data)
-            if "error" in document:
-                raise MalformedReplyError(f"the stream broke off: {document['error']}")
+            if document.get("error") or "choices" not in document:
+                self._break_off(document)
             self._usage = document.get("usage") or self._usage
             for choice in document["choices"][:1]:
                 self._add(choice)
         except _MISSHAPEN as error:
             raise MalformedReplyError(f"not a stream of a completion: {type(error).__name__}: {error}") from None
 
+    def _break_off(self, document: Any) -> None:
+        if (complaint := complaint_of(document)) is not None:
+            raise ErrorReplyError(f"the stream broke off: {complaint.words}", complaint.status)
+
     def _add(self, choice: Any) -> None:
-        text = choice["delta"].get("content") if "delta" in choice else choice["text"]
-        count = len(self._certainties)
-        for alternatives in _tokens(choice.get("logprobs")):
-            certainty = self._certainty(alternatives)
-            sure = certainty if self._certainty is margin else margin(alternatives)
-            self._marks.append(TokenMark(self._length, sure))
-            self._certainties.append(certainty)
-        if isinstance(text, str) and text:
-            if len(self._certainties) == count:
+        said = choice["delta"] if "delta" in choice else choice
+        text = _text(said.get("content") if said is not choice else choice["text"])
+        if not text and _thinks(said):
+            self._has_thought = True
+            self._thoughts += sum(1 for _ in _tokens(choice.get("logprobs")))
+        else:
+            count = len(self._certainties)
+            for alternatives in _tokens(choice.get("logprobs")):
+                self._add_token(alternatives)
+            if text and len(self._certainties) == count:
                 # Of text whose tokens are not known nothing is certain.
                 self._marks.append(TokenMark(self._length, 0.0))
+        if text:
             self._texts.append(text)
             self._length += len(text)
         reason = choice.get("finish_reason")
         if isinstance(reason, str):
             self._finish_reason = reason
 
+    def _add_token(self, alternatives: Collection[float]) -> None:
+        try:
+            certainty = self._certainty(alternatives)
+            sure = certainty if self._certainty is margin else margin(alternatives)
+        except SignalError as error:
+            self._defect = str(error)
+            return
+        if certainty == certainty:  # noqa: PLR0124  not NaN: the token carries probabilities
+            self._marks.append(TokenMark(self._length, sure))
+            self._certainties.append(TokenMark(self._length, certainty))
+
     def reply(self) -> Reply:
         """Return what has come. Raises MalformedReplyError when the stream ended before the answer did."""
-        if self._finish_reason is None:
+        if self._finish_reason is None and not self._has_ended:
             raise MalformedReplyError("the stream ended before the answer did")
         usage = self._usage if isinstance(self._usage, dict) else {}
-        uncertainty = uncertainty_of(self._certainties)
-        seen, marks = len(self._certainties), tuple(self._marks)
-        return _reply("".join(self._texts), self._finish_reason, uncertainty, usage, seen, marks)
+        text, start = "".join(self._texts), 0
+        marks, certainties = self._marks, self._certainties
+        if start := answer_start(text):
+            marks = [TokenMark(begins - start, sure) for begins, sure in marks if begins >= start]
+            certainties = [one for one in certainties if one.start >= start]
+        measured = _Measured([sure for _, sure in certainties], self._defect, self._has_thought or start > 0)
+        more = self._thoughts + len(self._certainties) - len(certainties)
+        return _reply(text[start:], self._finish_reason, usage, measured, tuple(marks), more)
 
 
 #: What reading something that is no completion as one gives.
 _MISSHAPEN = (KeyError, IndexError, TypeError, AttributeError, ValueError)
+
+
+def _count(value: Any) -> int | None:
+    return value if _is_count(value) else None
 
 
 def _is_count(value: Any) -> TypeGuard[int]:
@@ -132,18 +321,19 @@ def _is_count(value: Any) -> TypeGuard[int]:
     return type(value) is int and 0 <= value <= MAX_INTEGER
 
 
-def _tokens(logprobs: Any) -> Iterator[Collection[float]]:
-    """Yield the log-probabilities of the alternatives of each token that carries any."""
+def _tokens(logprobs: Any, first: int = 0) -> Iterator[Collection[float]]:
+    """Yield the log-probabilities of the alternatives of each token that carries any, from the first one on."""
     if logprobs is None:
         return
     if "content" in logprobs:
-        for token in logprobs["content"] or ():
+        for token in (logprobs["content"] or ())[first:]:
             if entries := token.get("top_logprobs"):
                 # By place, not by text: two alternatives may have the same text. The chosen token can be missing.
                 chosen = (token["token"], token["logprob"])
                 listed = [(entry["token"], entry["logprob"]) for entry in entries]
-                yield [value for _, value in (listed if chosen in listed else [*listed, chosen])]
+                is_listed = chosen in listed or chosen[1] is None
+                yield [value for _, value in (listed if is_listed else [*listed, chosen])]
         return
-    for alternatives in logprobs["top_logprobs"] or ():
+    for alternatives in (logprobs["top_logprobs"] or ())[first:]:
         if alternatives:
             yield alternatives.values()

@@ -16,6 +16,9 @@ from schemas.settings import WorkloadSettings
 from schemas.settings_workload import TEXT_PLACEHOLDER, ModelEndpoint
 from stream_router.model_client.uncertainty import SIGNALS, UncertaintySignal
 
+#: Stands for a query where a server itself is asked.
+SAMPLE_TEXT = "sample query"
+
 #: Alternatives that a margin needs.
 _PAIR = 2
 

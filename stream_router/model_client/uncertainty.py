@@ -13,13 +13,21 @@ import math
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
 
+from schemas.errors import one_line
 from schemas.event import SignalKind
 
 _NUMBERS = frozenset({float, int})
 _IMPOSSIBLE = -9999.0
+#: Servers round: a certain token may be reported a little above 0. What lies higher is no logarithm of a probability.
+MOST_LOGPROB = 0.01
 _PAIR = 2
+_MAX_LINE = 200
 #: As many as the OpenAI API gives for completions; a server that gives more is not asked for them.
 _ENTROPY_ALTERNATIVES = 5
+
+
+class SignalError(ValueError):
+    """What a server gives as log-probabilities are none; the message names one of them."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,17 +46,25 @@ class UncertaintySignal:
     kind: SignalKind
     #: How many of the most probable alternatives of each token are needed.
     alternatives: int
-    #: The log-probabilities of one token's alternatives → how certain it is, in [0, 1].
+    #: The log-probabilities of one token's alternatives → how certain it is, in [0, 1]; NaN where all of them are null.
     certainty: Callable[[Collection[float]], float]
 
     def of(self, tokens: Collection[Collection[float]]) -> float | None:
         """Return u in [0, 1], or None without tokens.
 
         ``tokens``: natural logarithms of the alternatives of each token, the end of sequence included, in any order.
-        There may be more than asked for. A server writes -9999 for an impossible token, whose probability is 0. Raises
-        ValueError if a value is not a number.
+        There may be more than asked for. A server writes -9999, null or -Infinity for an impossible token, whose
+        probability is 0; a token all of whose alternatives are null is left out. Raises SignalError if a value is no
+        log-probability.
         """
-        return uncertainty_of(list(map(self.certainty, tokens)))
+        return uncertainty_of(self.certainties(tokens))
+
+    def certainties(self, tokens: Collection[Collection[float]]) -> list[float]:
+        """Return how certain each token is that carries probabilities. Raises SignalError."""
+        found = list(map(self.certainty, tokens))
+        # One NaN among them makes the sum NaN, which alone differs from itself.
+        total = math.fsum(found)
+        return found if total == total else [one for one in found if one == one]  # noqa: PLR0124
 
 
 def uncertainty_of(certainties: Collection[float]) -> float | None:
@@ -72,12 +88,13 @@ def margin(logprobs: Collection[float]) -> float:
             first, second = probability, first
         elif probability > second:
             second = probability
-    return first - second
+    return first - second if first or not _are_null(logprobs) else math.nan
 
 
 def highest(logprobs: Collection[float]) -> float:
     """Return p1, the probability of the most probable alternative."""
-    return max(map(_probability, logprobs), default=0.0)
+    found = max(map(_probability, logprobs), default=0.0)
+    return found if found or not _are_null(logprobs) else math.nan
 
 
 def concentration(logprobs: Collection[float]) -> float:
@@ -98,18 +115,30 @@ def concentration(logprobs: Collection[float]) -> float:
     count = _ENTROPY_ALTERNATIVES
     found = sorted(map(_probability, logprobs), reverse=True)[:count]
     known = math.fsum(found)
+    if not known and _are_null(logprobs):
+        return math.nan
     # Servers round: the sum may lie a little above 1.
     found = [p / known for p in found] if known > 1.0 else [*found, 1.0 - known]
     entropy = -math.fsum(p * math.log(p) for p in found if p > 0.0)
     return min(1.0, max(0.0, 1.0 - entropy / math.log(count + 1)))
 
 
-def _probability(logprob: float) -> float:
+def _probability(logprob: float | None) -> float:
+    if logprob is None:
+        # JSON has no -inf: some servers write null for it.
+        return 0.0
     # A bool is an int to Python, and NaN alone differs from itself.
     if type(logprob) not in _NUMBERS or logprob != logprob:  # noqa: PLR0124  the test for NaN, per token
-        raise ValueError(f"log-probability {logprob!r} is not a number")
-    # Servers round: a certain token may be reported a little above 0. Below, exp() is 0 long before it overflows.
+        raise SignalError(one_line(f"log-probability {logprob!r} is not a number", _MAX_LINE))
+    if logprob > MOST_LOGPROB:
+        line = f"log-probability {logprob!r} lies above 0, so that these are no log-probabilities (logits, perhaps)"
+        raise SignalError(one_line(line, _MAX_LINE))
+    # Below, exp() is 0 long before it overflows.
     return math.exp(min(0.0, max(_IMPOSSIBLE, logprob)))
+
+
+def _are_null(logprobs: Collection[float | None]) -> bool:
+    return bool(logprobs) and all(logprob is None for logprob in logprobs)
 
 
 #: The paper's: u = 1 - mean(p1 - p2).

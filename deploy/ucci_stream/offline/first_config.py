@@ -18,7 +18,8 @@ from schemas.settings_text import parse_settings, require_models, settings_warni
 from schemas.settings_workload import TEXT_PLACEHOLDER, ModelEndpoint
 from stream_router.errors import CallError
 from stream_router.model_client.http_call import ModelConnection
-from stream_router.model_client.http_probe import ROLES, SAMPLE_TEXT, probe_workload
+from stream_router.model_client.http_probe import ROLES, probe_workload
+from stream_router.model_client.request import SAMPLE_TEXT
 from ucci_stream.offline.gold_lines import read_gold
 from ucci_stream.offline.model_answers import doubts_of
 
