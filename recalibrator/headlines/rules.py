@@ -192,7 +192,16 @@ def _outage(status: WorkloadStatus, facts: Facts) -> Headline | None:
         alone = "" if status.cost is None else f", for {_paid(status.cost.large_only, facts)} each"
         effect = f"the large model answers {'those queries' if is_there else 'every query'}{alone}"
     act = f"Restore {act}: routers notice by themselves, and no refit is needed"
+    if words := _refusals(status, down):
+        cause = f"{cause} ({words})"
+        act = "Correct the workload's settings or the server: routers notice by themselves, and no refit is needed"
     return _say(status, "models_down" if len(down) > 1 else "outage", cause, effect, act, since=since)
+
+
+def _refusals(status: WorkloadStatus, down: set[str]) -> str:
+    """Return the words of the servers that refuse everybody as configured; empty where none does."""
+    said = {role: server.reason for role, server in status.servers if server.misconfigured and server.reason}
+    return "; ".join(f"{role}: {said[role]}" if len(down) > 1 else said[role] for role in sorted(down & said.keys()))
 
 
 def _not_ready(status: WorkloadStatus, facts: Facts) -> Headline | None:

@@ -33,7 +33,7 @@ def fault_of_keys(document: Mapping[str, Any], entities: Mapping[str, Any]) -> s
     True
     """
     foreign = [key for key in document if key not in entities]
-    if foreign and len(foreign) == len(document):
+    if entities and foreign and len(foreign) == len(document):
         return f"the answer holds none of the fields; its keys: {_listed(foreign, tuple(entities))}"
     unread = {folded_key(field): field for field, value in entities.items() if value is None}
     meant = [key for key in foreign if document[key] not in _EMPTY and folded_key(key) in unread]

@@ -46,6 +46,7 @@ from stream_router.errors import (
 )
 from stream_router.model_client.concurrency_limit import CallSlots, ConcurrencyLimit, QueryTime, RetryBudget
 from stream_router.model_client.http_call import ModelConnection
+from stream_router.model_client.model_names import may_serve
 from stream_router.model_client.request import SAMPLE_TEXT, ModelRequest, build_probe, build_request
 from stream_router.model_client.server_health import Breaker, HealthEvent, HealthState, LatencyWindow
 from stream_router.ports import Answered, CascadeMetrics, Reply, ServerName
@@ -160,9 +161,9 @@ class ModelClient:
         self._prober = asyncio.create_task(self._keep_probing())
         try:
             served = await self._connection.models(greets=True)
-            if served and self._endpoint.model not in served:
+            if served and not any(may_serve(name, self._endpoint.model) for name in served):
                 shown = sorted(served)[:_SHOWN_MODELS]
-                _log.warning("model not served", **self._described, model=self._endpoint.model, served=shown)
+                _log.warning("model not listed", **self._described, model=self._endpoint.model, served=shown)
         except UnreachableError as error:
             self._advance(HealthEvent.OUTAGE, str(error))
         except TransientError as error:

@@ -17,9 +17,17 @@ from schemas.routed import ModelRole
 from schemas.settings import Settings, WorkloadSettings
 from schemas.settings_text import doubt_of_order
 from schemas.settings_workload import ModelEndpoint
-from stream_router.errors import CallError, MisconfiguredError, RefusedError
-from stream_router.model_client.answer import parse_answer
+from stream_router.errors import (
+    CallError,
+    MisconfiguredError,
+    RefusedError,
+    TimedOutError,
+    TransientError,
+    UnreachableError,
+)
+from stream_router.model_client.answer import judge_answer
 from stream_router.model_client.http_call import ModelConnection
+from stream_router.model_client.model_names import may_serve
 from stream_router.model_client.request import SAMPLE_TEXT, build_request
 from stream_router.ports import Reply
 
@@ -82,19 +90,14 @@ async def probe_settings(settings: Settings) -> tuple[Finding, ...]:
 
 async def _probe(workload: WorkloadSettings, role: ModelRole, endpoint: ModelEndpoint, text: str) -> Probed:
     connection = ModelConnection(endpoint, max_connections=2, max_tokens=workload.max_tokens)
-    key = _key(workload, role)
+    key, served = _key(workload, role), dict[str, str]()
     try:
-        served = await connection.models()
-        if served and endpoint.model not in served:
-            names = sorted(served)
-            shown = ", ".join(names[:_SHOWN_MODELS]) + (", …" if len(names) > _SHOWN_MODELS else "")
-            line = f"{key}.model: {endpoint.model} is not served at {endpoint.public_url}; served there: {shown}"
-            return Probed(role, (Finding("fault", role, line),), served)
+        served = await _listed(connection)
         began_s = time.monotonic()
         reply = await connection.attempt(build_request(workload, endpoint, text))
         latency_s = time.monotonic() - began_s
     except (MisconfiguredError, RefusedError) as error:
-        return Probed(role, (Finding("fault", role, f"{key}: {error}"),))
+        return Probed(role, (Finding("fault", role, _refusal(key, endpoint, served, error)),), served)
     except CallError as error:
         return Probed(role, (Finding("away", role, f"{key}: {endpoint.public_url} does not answer ({error})"),))
     finally:
@@ -103,16 +106,34 @@ async def _probe(workload: WorkloadSettings, role: ModelRole, endpoint: ModelEnd
     return Probed(role, tuple(findings), served, reply, latency_s)
 
 
+async def _listed(connection: ModelConnection) -> dict[str, str]:
+    """Return the models that the server lists; a server may serve completions alone, and break off on all else."""
+    try:
+        return await connection.models()
+    except (UnreachableError, TimedOutError):
+        raise
+    except TransientError:
+        return {}
+
+
+def _refusal(key: str, endpoint: ModelEndpoint, served: Mapping[str, str], error: CallError) -> str:
+    """Return the server's own words, and what it serves where that is not the model that it was asked for.
+
+    A list alone shows nothing: a server may answer to more names than it lists.
+    """
+    if not served or any(may_serve(name, endpoint.model) for name in served):
+        return f"{key}: {error}"
+    names = sorted(served)
+    shown = ", ".join(names[:_SHOWN_MODELS]) + (", …" if len(names) > _SHOWN_MODELS else "")
+    return f"{key}.model: {endpoint.model} is not served at {endpoint.public_url}; served there: {shown} ({error})"
+
+
 def _of_reply(
     workload: WorkloadSettings, role: ModelRole, endpoint: ModelEndpoint, reply: Reply
 ) -> Iterable[tuple[Literal["fault", "doubt"], str]]:
     at = f"{endpoint.model} at {endpoint.public_url}"
     if reply.uncertainty is None:
-        line = (
-            f"{at} returns no log-probabilities, which the uncertainty is measured from; let the server return them "
-            "(vLLM does by itself), or ask it without a proxy"
-        )
-        yield "fault", line
+        yield "fault", _of_no_signal(at, reply)
         return
     if role == "small" and reply.uncertainty == 0.0:
         line = (
@@ -120,14 +141,34 @@ def _of_reply(
             "report the model's own log-probabilities (vLLM does so without speculative decoding), and restart it"
         )
         yield "fault", line
-    run = parse_answer(endpoint.model, reply, workload.fields, 0.0)
-    if not run.valid:
-        begin = " ".join(reply.text.split())[:_SHOWN_CHARS]
+    if reply.thought:
         line = (
-            f'the answer of {endpoint.model} to a sample query cannot be used: {run.error}; it begins "{begin}". '
-            "Check prompt, api and max_tokens"
+            f"{at} thinks before it answers. u is measured of the answer's own tokens; the thinking is paid for, and "
+            "counts towards max_tokens: switch it off where the answers are as good without"
         )
         yield "doubt", line
+    run, fault = judge_answer(endpoint.model, reply, workload.fields, 0.0)
+    if not run.valid:
+        begin = " ".join(reply.text.split())[:_SHOWN_CHARS]
+        remedy = (
+            "Name the fields in the prompt exactly as in fields, or fields as the model does"
+            if fault == "keys"
+            else "Check prompt, api and max_tokens"
+        )
+        line = (
+            f'the answer of {endpoint.model} to a sample query cannot be used: {run.error}; it begins "{begin}". '
+            f"{remedy}"
+        )
+        yield "doubt", line
+
+
+def _of_no_signal(at: str, reply: Reply) -> str:
+    if reply.defect is not None:
+        return f"{at} answers, but u cannot be measured: {reply.defect}"
+    return (
+        f"{at} returns no log-probabilities, which the uncertainty is measured from; let the server return them "
+        "(vLLM does by itself), or ask it without a proxy"
+    )
 
 
 def _key(workload: WorkloadSettings, role: ModelRole) -> str:

@@ -250,7 +250,7 @@ class StreamedReply:
             return
         try:
             document = parsed(data)
-            if document.get("error") or "choices" not in document:
+            if document.get("error") or not document.get("choices"):
                 self._break_off(document)
             self._usage = document.get("usage") or self._usage
             for choice in document["choices"][:1]:

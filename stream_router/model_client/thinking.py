@@ -11,25 +11,26 @@ import re
 from collections.abc import Sequence
 from itertools import accumulate
 
-_CLOSES = re.compile(r"</(?:think|thinking|thought|reasoning)>|\[/THINK\]|◁/think▷")
+#: The end of thinking, with the white space behind it.
+_CLOSES = re.compile(r"(?:</(?:think|thinking|thought|reasoning)>|\[/THINK\]|◁/think▷)[\ufeff \t\r\n]*")
 #: What may stand before an answer.
 _BLANK = "\ufeff \t\r\n"
 
 
 def answer_start(text: str) -> int:
-    """Return where the answer begins in a text: after the thinking, or at 0 where there is none.
+    """Return where the answer begins in a text: after the thinking and white space, or at 0 where nothing is thought.
 
     Examples
     --------
     >>> text = '<think>A lens? No.</think> {"lens": null}'
     >>> text[answer_start(text) :]
-    ' {"lens": null}'
+    '{"lens": null}'
     """
     if text[:1] == "{" or text.lstrip(_BLANK)[:1] == "{":
         return 0
-    ends = [close.end() for close in _CLOSES.finditer(text)]
+    starts = [close.end() for close in _CLOSES.finditer(text)]
     # Thinking may name the mark that ends it.
-    return next((end for end in ends if text[end:].lstrip(_BLANK)[:1] == "{"), ends[0] if ends else 0)
+    return next((start for start in starts if text[start : start + 1] == "{"), starts[0] if starts else 0)
 
 
 def first_own_token(spelt: Sequence[bytes], answer: str) -> int | None:

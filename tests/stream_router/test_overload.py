@@ -16,7 +16,7 @@ from tests.support.model_clients import draw_no_pauses, until
 from tests.support.scripted_model_server import Fault
 
 FAULTS = (
-    *(Fault("status", status=status) for status in (500, 502, 503, 504)),
+    *(Fault("status", status=status) for status in (400, 422, 500, 502, 503, 504)),
     *(Fault("hang"), Fault("reset"), Fault("truncated")),
 )
 SLOWED_TIMES = 10
@@ -28,7 +28,7 @@ def never_down(b: Bench) -> bool:
 
 @pytest.mark.parametrize("fault", FAULTS, ids=lambda fault: f"{fault.kind} {fault.status}")
 async def test_failing_queries_alone_are_given_up(fault: Fault, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Queries that both models refuse, leave unanswered or answer in part: one alone as several."""
+    """Queries that both models refuse, fail on, leave unanswered or answer in part: one alone as several."""
     draw_no_pauses(monkeypatch)
     async with bench(COLD, small_timeout_s=0.3, large_timeout_s=0.3) as b:
         b.play(replace(fault, containing="poison"))

@@ -43,6 +43,12 @@ FaultKind = Literal[
     "broken_stream",  # a stream that ends in the middle
     "unstreamed",  # a whole body, though a stream was asked for
     "error_event",  # a stream that says in the middle that there will be no more
+    "body",  # HTTP 200, and a whole body as `said` has it
+    "text",  # a whole completion of this text
+    "reason",  # a whole answer that ends for this reason
+    "logits",  # numbers above 0 in place of log-probabilities
+    "few_tokens",  # probabilities of the first token alone
+    "thinks",  # `said` before the answer, as a model thinks, each token of it quite unsure
 ]
 
 
@@ -51,6 +57,8 @@ class Fault:
     kind: FaultKind
     #: Of kind ``status``.
     status: int = 500
+    #: The message of a status, or what a kind says of it.
+    said: str = "as scripted"
     #: Prompts with this text alone are hit; probes too when it is empty.
     containing: str = ""
     #: Prompts that end so alone are hit: those that begin no answer.
@@ -120,6 +128,8 @@ class ScriptedModelServer:
         self._places: AbstractAsyncContextManager[None] = asyncio.Semaphore(places) if places else nullcontext()
         self._drops_abandoned = drops_abandoned
         self.seen = Seen()
+        #: Names in the list of models; by default the model's own.
+        self.listed: list[str] | None = None
         self._port = 0
         self._record = record
         self._faults: list[tuple[Fault, float]] = []
@@ -202,6 +212,8 @@ class ScriptedModelServer:
                 if self.latency_s:
                     await asyncio.sleep(self.latency_s)
             fault = self._next_fault(prompt)
+            if fault is not None and fault.kind == "body":
+                return web.Response(text=fault.said, content_type="application/json")
             if fault is not None and fault.kind in _BODIES:
                 return web.Response(body=_BODIES[fault.kind], content_type="application/json")
             if fault is not None and (instead := getattr(self, f"_{fault.kind}", None)) is not None:
@@ -235,7 +247,7 @@ class ScriptedModelServer:
         return response
 
     async def _status(self, _request: web.Request, fault: Fault) -> web.StreamResponse:
-        return web.json_response(_error("as scripted", fault.status), status=fault.status)
+        return web.json_response(_error(fault.said, fault.status), status=fault.status)
 
     async def _hang(self, _request: web.Request, _fault: Fault) -> web.StreamResponse:
         await self._hanging.wait()
@@ -270,7 +282,8 @@ class ScriptedModelServer:
     _drip = _huge
 
     async def _models(self, _request: web.Request) -> web.Response:
-        return web.json_response({"object": "list", "data": [{"id": self.model, "object": "model"}]})
+        names = [self.model] if self.listed is None else self.listed
+        return web.json_response({"object": "list", "data": [{"id": name, "object": "model"} for name in names]})
 
     async def _health(self, _request: web.Request) -> web.Response:
         return web.Response()
@@ -366,11 +379,33 @@ def _disturb(document: dict[str, Any], fault: Fault | None, *, chat: bool) -> No
     if kind == "wrong_value":
         said = choice["message"]["content"] if chat else choice["text"]
         text = json.dumps(json.loads(said) | {FIELDS[0]: "as scripted"})
-    if kind in ("abort", "bad_answer", "wrong_value"):
+    if fault is not None and kind == "text":
+        text = fault.said
+    if fault is not None and kind == "reason":
+        choice["finish_reason"] = fault.said
+    if kind == "logits":
+        for token in choice["logprobs"]["top_logprobs"]:
+            token |= dict(zip(token, (23.5, 17.25), strict=True))
+    if kind == "few_tokens":
+        choice["logprobs"] = {name: values[:1] for name, values in choice["logprobs"].items()}
+    if fault is not None and kind == "thinks":
+        text = fault.said + choice["text"]
+        choice["logprobs"] = _spelt_apart(choice["logprobs"], fault.said, choice["text"])
+    if kind in ("abort", "bad_answer", "wrong_value", "text", "thinks"):
         if chat:
             choice["message"]["content"] = text
         else:
             choice["text"] = text
+
+
+def _spelt_apart(logprobs: dict[str, Any], thoughts: str, answer: str) -> dict[str, Any]:
+    """Return the log-probabilities of a completion whose tokens are named by their text, a word of thoughts each."""
+    words = thoughts.replace(" ", "\n ").splitlines()
+    count = len(logprobs["top_logprobs"])
+    size = -(-len(answer) // (count - 1))
+    parts = [answer[place * size : (place + 1) * size] for place in range(count)]
+    unsure = [{word: -0.7, f"not {word}": -0.7} for word in words]
+    return {"tokens": [*words, *parts], "top_logprobs": [*unsure, *logprobs["top_logprobs"]]}
 
 
 def _error(message: str, code: int) -> dict[str, Any]:

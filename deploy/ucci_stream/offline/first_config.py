@@ -19,6 +19,7 @@ from schemas.settings_workload import TEXT_PLACEHOLDER, ModelEndpoint
 from stream_router.errors import CallError
 from stream_router.model_client.http_call import ModelConnection
 from stream_router.model_client.http_probe import ROLES, probe_workload
+from stream_router.model_client.model_names import is_wildcard
 from stream_router.model_client.request import SAMPLE_TEXT
 from ucci_stream.offline.gold_lines import read_gold
 from ucci_stream.offline.model_answers import doubts_of
@@ -137,7 +138,8 @@ target = {{ micro_f1 = {given.target} }}   # or cost = 1.7, fields = {{ NAME = 0
 
 
 def _model_of(role: ModelRole, url: str, ask: Ask) -> str:
-    served = sorted(asyncio.run(_served(role, url)))
+    # A name that stands for many is nothing that a server can be asked for.
+    served = sorted(name for name in asyncio.run(_served(role, url)) if not is_wildcard(name))
     if len(served) == 1:
         return served[0]
     listed = f" ({', '.join(served[:_SHOWN_MODELS])})" if served else ""

@@ -18,7 +18,7 @@ from schemas.calibration import CalibrationVersion
 from schemas.made_for import made_for, misfit, outdated
 from schemas.settings import Settings, WorkloadSettings
 from schemas.settings_reread import OF_RECALIBRATOR, OF_ROUTER, is_reread, key_path, running_settings
-from schemas.status import WORRYING, RecalibratorStatus, RouterStatus, WorkloadStatus
+from schemas.status import WORRYING, ModelHealth, RecalibratorStatus, RouterStatus, WorkloadStatus
 
 Reporting = TypeVar("Reporting", RouterStatus, RecalibratorStatus)
 Severity = Literal["ok", "warning", "fault"]
@@ -162,6 +162,19 @@ def of_routers(routers: Sequence[RouterStatus], now: datetime) -> Iterator[Findi
         if not router.ready:
             line = f"router {router.instance_id} is not ready"
             yield Finding("groups", "warning", line, "GET /readyz of that router says what is missing")
+        for workload, servers in router.models.items():
+            for role, server in servers.items():
+                if server.reason is not None:
+                    yield _of_down(f"router {router.instance_id}: workloads.{workload}.{role}", server)
+
+
+def _of_down(where: str, server: ModelHealth) -> Finding:
+    """Judge a model server that a router cannot use, in the server's own words."""
+    if server.misconfigured:
+        remedy = "correct the workload's settings or the server; its queries wait, and go on by themselves"
+        return Finding("models", "fault", f"{where} answers nobody as configured: {server.reason}", remedy)
+    remedy = "restore it: routers notice by themselves"
+    return Finding("models", "warning", f"{where} is {server.state}: {server.reason}", remedy)
 
 
 def of_disk(path: str, free_bytes: int, is_writable: bool) -> Finding:

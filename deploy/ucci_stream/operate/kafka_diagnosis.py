@@ -238,8 +238,16 @@ def _of_server(workload: WorkloadSettings, probed: Probed) -> Iterator[Finding]:
         remedy = _UNANSWERED if probed.reply is None else _UNUSABLE
         yield Finding("models", "fault" if is_fault else "warning", found.line, remedy)
     if not probed.findings:
-        line = f"workloads.{workload.name}.{probed.role}: answers with log-probabilities in {probed.latency_s:.2f} s"
-        yield Finding("models", "ok", line)
+        yield Finding("models", "ok", f"workloads.{workload.name}.{probed.role}: answers {_measured(probed)}")
+
+
+def _measured(probed: Probed) -> str:
+    """Return what a reply that can be used was like."""
+    speed = f"in {probed.latency_s:.2f} s"
+    if (reply := probed.reply) is None:
+        return speed
+    seen = f"with log-probabilities of {reply.measured_tokens} of {reply.completion_tokens} tokens"
+    return f"{seen} {speed}, finish_reason {reply.finish_reason}"
 
 
 def diagnose(settings: Settings) -> list[Finding]:

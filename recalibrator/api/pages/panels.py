@@ -71,7 +71,10 @@ def _model(role: str, seen: Sequence[ModelHealth]) -> Chip:
     speed = f", half within {usual:.2g} s, nearly all within {slowest:.2g} s" if slowest else ""
     if state == "up" and any(one.overloaded for one in seen):
         return Chip(f"{role} model", f"overloaded, {sum(one.queued for one in seen)} calls wait{speed}", "bad")
-    return Chip(f"{role} model", f"up{speed}", "good") if state == "up" else Chip(f"{role} model", state, _TONES[state])
+    if state == "up":
+        return Chip(f"{role} model", f"up{speed}", "good")
+    why = next((f": {one.reason}" for one in seen if one.state == state and one.reason is not None), "")
+    return Chip(f"{role} model", f"{state}{why}", _TONES[state])
 
 
 def _router(one: WorkloadRouter, usual: int | None) -> Chip:

@@ -52,12 +52,20 @@ async def test_version_at_the_small_answer_decides() -> None:
     assert event.answered_by == "large"
 
 
+#: Answers, though none that can be served: the next one would be alike.
+UNREPEATED = ("bad_answer", "length", "reason", "text", "logits", "few_tokens", "no_tokens")
+
+
 @pytest.mark.parametrize(
     ("fault", "error"),
     [
         (Fault("bad_answer"), "not one JSON object"),
         (Fault("length"), "finish_reason length"),
-        (Fault("no_reason"), "finish_reason None"),
+        (Fault("reason", said="content_filter"), "finish_reason content_filter"),
+        (Fault("text", said='{"Camera": "z1", "ISO": "100"}'), 'none of the fields; its keys: "Camera"'),
+        (Fault("text", said='{"camera": "z1", "ISO": "100"}'), '"ISO" .iso is meant'),
+        (Fault("logits"), "23.5 lies above 0"),
+        (Fault("few_tokens"), "1 of the 12 tokens"),
         (Fault("no_tokens"), "no token probabilities"),
         (Fault("status", status=400), "HTTP 400"),
         (Fault("status", status=500), "HTTP 500"),
@@ -74,11 +82,90 @@ async def test_a_small_model_that_fails_or_is_down_escalates(fault: Fault | None
         event = await b.answer()
         assert b.answerer.can_answer
         assert b.outages == (set() if fault else {"small"})
+        assert b.small.seen.calls <= (1 if fault is not None and fault.kind in UNREPEATED else 4)
     assert (event.answered_by, event.decision.reason) == ("large", "small_failed")
     assert (event.decision.uncertainty, event.decision.large_probability) == (None, 1.0)
     assert event.small is not None
     assert (event.small.valid, event.small.uncertainty) == (False, None)
     assert re.search(error, str(event.small.error))
+
+
+@pytest.mark.parametrize(
+    ("fault", "why"),
+    [
+        (Fault("text", said='{"Camera": "z1"}'), "keys"),
+        (Fault("text", said='{"camera": {}}'), "value"),
+        (Fault("bad_answer"), "json"),
+        (Fault("text", said=""), "text"),
+        (Fault("length"), "cut"),
+        (Fault("logits"), "signal"),
+    ],
+)
+async def test_an_answer_that_cannot_be_used_is_counted(fault: Fault, why: str) -> None:
+    counted: list[dict[str, str]] = []
+    async with bench(KEEPS) as b:
+        b.small.play(fault)
+        b.counts.count = lambda _name, _amount=1.0, **labels: counted.append(labels)  # type: ignore[method-assign]
+        await b.answer()
+    assert [labels for labels in counted if "why" in labels] == [{"workload": "photo", "role": "small", "why": why}]
+
+
+@pytest.mark.parametrize("reason", ["eos_token", "eos", "end", "stop_sequence", None])
+async def test_a_whole_answer_counts_whatever_its_end_is_called(reason: str | None) -> None:
+    async with bench(KEEPS) as b:
+        b.small.play(Fault("no_reason") if reason is None else Fault("reason", said=reason))
+        event = await b.answer()
+    assert (event.answered_by, event.decision.reason) == ("small", "kept")
+    assert event.small is not None
+    assert event.small.finish_reason == reason
+
+
+async def test_u_is_of_the_answer_and_not_of_its_thinking() -> None:
+    async with bench(KEEPS) as b:
+        b.small.play(Fault("thinks", said="<think>Is it a canon? I doubt it.</think>\n"))
+        event = await b.answer()
+    assert event.small is not None
+    assert (event.answered_by, event.entities) == ("small", said("small"))
+    assert event.small.uncertainty == pytest.approx(answer_to("Query: canon", "small").uncertainty)
+
+
+REFUSES = Fault("status", status=400, said="response_format must be json_schema")
+
+
+@pytest.mark.parametrize("count", [1, 5])
+async def test_queries_wait_while_both_servers_refuse_everybody(count: int) -> None:
+    """None of them is given up, and each is answered once as soon as one server takes requests again."""
+    async with bench(KEEPS) as b:
+        b.play(REFUSES)
+        calls = [asyncio.create_task(b.answer(f"canon {n}")) for n in range(count)]
+        await until(lambda: not b.answerer.can_answer)
+        health = b.answerer.health()["photo"]
+        assert all(REFUSES.said in str(health[role].reason) for role in ("small", "large"))
+        assert not any(call.done() for call in calls)
+        b.small.recover()
+        events = await asyncio.gather(*calls)
+    assert {(event.answered_by, event.decision.reason) for event in events} == {("small", "kept")}
+
+
+@pytest.mark.parametrize("role", ["small", "large"])
+async def test_one_misconfigured_server_leaves_the_other_to_answer(role: str) -> None:
+    """As in its outage: the result names what the server said."""
+    async with bench(ESCALATES) as b:
+        getattr(b, role).play(REFUSES)
+        event = await b.answer()
+        assert b.answerer.can_answer
+        assert b.outages == {role}
+    run = getattr(event, role)
+    assert (run.valid, REFUSES.said in run.error) == (False, True)
+    expected = ("large", "small_failed") if role == "small" else ("small", "degraded")
+    assert (event.answered_by, event.decision.reason) == expected
+
+
+async def test_who_does_not_wait_is_told_what_the_servers_say() -> None:
+    async with bench(KEEPS, waits=False) as b:
+        b.play(REFUSES)
+        with pytest.raises(ServersDown, match=REFUSES.said):
+            await b.answer()
 
 
 @pytest.mark.parametrize("down", [False, True], ids=["fails_on_this_query", "is_down"])

@@ -10,6 +10,7 @@ import pytest
 from schemas.basis import Handoff
 from schemas.costs import ModelCosts
 from schemas.routed import ModelRun, QueryHandoff, RoutedEvent
+from stream_router.model_client.request import SAMPLE_TEXT
 from tests.support.cascades import Bench, InForce, bench
 from tests.support.scripted_model_server import FIELDS, Fault, FaultKind, ScriptedModelServer, answer_to
 from tests.support.versions import sealed_version
@@ -45,7 +46,9 @@ def said(model: str) -> dict[str, Any]:
 
 
 def sent(server: ScriptedModelServer) -> list[dict[str, Any]]:
-    return [body for body in server.seen.bodies if body["max_tokens"] > 1]
+    """Return what a server was asked, probes apart."""
+    bodies = (body for body in server.seen.bodies if body["max_tokens"] > 1)
+    return [body for body in bodies if SAMPLE_TEXT not in json.dumps(body)]
 
 
 def handoff_of(routed: RoutedEvent) -> QueryHandoff:

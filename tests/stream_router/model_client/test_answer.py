@@ -13,9 +13,11 @@ from schemas.entities import MAX_VALUE_CHARS, MAX_VALUES
 from stream_router.model_client.answer import (
     InvalidAnswerError,
     field_margins,
+    judge_answer,
+    parse_answer,
     read_entities,
 )
-from stream_router.ports import TokenMark
+from stream_router.ports import Reply, TokenMark
 
 FIELDS = ("camera", "iso")
 
@@ -34,6 +36,8 @@ FIELDS = ("camera", "iso")
         ('{"mood": {"deep": [true]}, "iso": "1"}', {"camera": None, "iso": "1"}),
         ('{"iso": "1", "iso": "2"}', {"camera": None, "iso": "2"}),
         ('{"iso": "\\u0000"}', {"camera": None, "iso": "\0"}),
+        ('\ufeff{"iso": "1"}', {"camera": None, "iso": "1"}),
+        ('\n \ufeff {"iso": "1"}', {"camera": None, "iso": "1"}),
     ],
 )
 def test_an_answer_is_one_json_object_with_the_workloads_fields(text: str, entities: dict[str, Any]) -> None:
@@ -41,7 +45,7 @@ def test_an_answer_is_one_json_object_with_the_workloads_fields(text: str, entit
 
 
 NO_JSON = (
-    *("", "The camera is an X100", "{'iso': '1'}", '{"iso": "1"', '\ufeff{"iso": "1"}', '\u00a0{"iso": "1"}'),
+    *("", "The camera is an X100", "{'iso': '1'}", '{"iso": "1"', '\u00a0{"iso": "1"}'),
     *('Here: {"iso": "1"}', '{"iso": "1"} Done.', '{"iso": "1"}{"iso": "2"}', '```json\n{"iso": "1"}\n```'),
 )
 
@@ -64,6 +68,70 @@ NO_JSON = (
 def test_anything_else_is_invalid_and_says_why(text: str, why: str) -> None:
     with pytest.raises(InvalidAnswerError, match=why):
         read_entities(text, FIELDS)
+
+
+@pytest.mark.parametrize(
+    ("text", "why"),
+    [
+        ('{"Camera": "z1", "ISO": "100"}', 'none of the fields; its keys: "Camera" (camera is meant?), "ISO" (iso is'),
+        ('{"Camera": null}', 'its keys: "Camera" (camera is meant?)'),
+        ('{"camera ": "z1"}', '"camera " (camera is meant?)'),
+        ('{"iso_value": "100"}', '"iso_value"'),
+        ('{"result": {"camera": "z1"}}', 'its keys: "result"'),
+        ('{"": "z1"}', 'its keys: ""'),
+        ('{"mood": {"deep": [true]}}', 'its keys: "mood"'),
+        # One key is right, and the value of the other would be read as null.
+        ('{"camera": "z1", "ISO": "100"}', 'under a key that is no field: "ISO" (iso is meant?)'),
+        ('{"camera": "z1", "iso": null, "i-s-o": "100"}', '"i-s-o" (iso is meant?)'),
+        ('{"camera": "z1", "\uff49so": ["100"]}', "(iso is meant?)"),
+        ('{"camera": "z1", "ISO": "100", "Iso": "200"}', '"ISO" (iso is meant?), "Iso" (iso is meant?)'),
+    ],
+)
+def test_keys_that_lose_a_value_make_no_answer(text: str, why: str) -> None:
+    with pytest.raises(InvalidAnswerError) as caught:
+        read_entities(text, FIELDS)
+    assert why in str(caught.value)
+    assert caught.value.fault == "keys"
+
+
+@pytest.mark.parametrize(
+    "more", ['"mood": "sad"', '"ISO": null', '"Iso": ""', '"iSO": []', '"Camera": "other"', '"serial": {"no": 7}']
+)
+def test_other_keys_are_dropped_where_no_value_is_lost(more: str) -> None:
+    assert read_entities(f'{{"camera": "z1", {more}}}', FIELDS) == {"camera": "z1", "iso": None}
+
+
+@given(st.dictionaries(st.text(max_size=60), st.text(max_size=5), min_size=1, max_size=40))
+def test_an_answer_is_read_by_exact_keys_or_not_at_all(document: dict[str, str]) -> None:
+    """Whatever the keys, and however many: the reason is one bounded line, and no value but a field's own is read."""
+    try:
+        entities = read_entities(json.dumps(document), FIELDS)
+    except InvalidAnswerError as error:
+        assert len(str(error)) <= 1_000
+        assert str(error).isprintable()
+        assert document.keys() - set(FIELDS)
+    else:
+        assert entities == {field: document.get(field) or None for field in FIELDS}
+        assert not document.keys().isdisjoint(FIELDS)
+
+
+def reply_of(text: str, finish_reason: str | None) -> Reply:
+    return Reply(text, finish_reason, 5, 0.1)
+
+
+@pytest.mark.parametrize("reason", ["stop", "eos_token", "eos", "end", "stop_sequence", "tool_calls", "max_tokens", None])
+def test_text_that_parses_is_whole_but_for_three_reasons(reason: str | None) -> None:
+    assert parse_answer("small", reply_of('{"iso": "1"}', reason), FIELDS, 0.1).valid
+    half = parse_answer("small", reply_of('{"iso": "1', reason), FIELDS, 0.1)
+    assert not half.valid
+    assert reason in (None, "stop") or f"finish_reason {reason}" in str(half.error)
+
+
+@pytest.mark.parametrize("reason", ["length", "content_filter", "abort", "LENGTH"])
+def test_three_reasons_mean_a_cut_answer(reason: str) -> None:
+    judged = judge_answer("small", reply_of('{"iso": "1"}', reason), FIELDS, 0.1)
+    assert (judged.run.valid, judged.fault) == (False, "cut")
+    assert judged.run.error == f"the answer was cut (finish_reason {reason})"
 
 
 NAMED = ("camera", "lens")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 from base64 import b64encode
 from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
@@ -66,6 +67,44 @@ async def test_each_status_says_whose_fault_it_is(status: int, error: type[CallE
         with pytest.raises(error, match=f"HTTP {status}.*as scripted") as caught:
             await attempt(connection)
     assert type(caught.value) is error
+
+
+def error_body(code: object, kind: str | None = None) -> str:
+    return json.dumps({"object": "error", "message": "in its own words", "type": kind, "code": code})
+
+
+@pytest.mark.parametrize(
+    ("body", "error"),
+    [
+        *((error_body(status), error) for error, all_ in STATUSES.items() for status in all_ if status >= 400),
+        (error_body(None, "invalid_request_error"), RefusedError),
+        (error_body("rate_limit_exceeded"), OverloadedError),
+        (error_body("model_not_found"), MisconfiguredError),
+        (error_body(None), TransientError),
+        ('{"detail": "in its own words"}', TransientError),
+        ('{"error": {"message": "in its own words", "code": "context_length_exceeded"}}', RefusedError),
+    ],
+)
+async def test_an_error_under_200_is_read_as_what_it_says(body: str, error: type[CallError]) -> None:
+    async with served(Fault("body", said=body)) as (_, connection):
+        with pytest.raises(error, match=r"HTTP 200, but the server reports an error.*in its own words") as caught:
+            await attempt(connection)
+    assert type(caught.value) is error
+
+
+@pytest.mark.parametrize(
+    ("body", "said"),
+    [
+        ("", "the body is empty"),
+        ("<html><h1>Sign in</h1></html>", "it begins: <html><h1>Sign in"),
+        ('{"choices": []}', "holds no choices"),
+        ('{"choices": null}', "holds no choices"),
+    ],
+)
+async def test_a_body_without_an_answer_is_described(body: str, said: str) -> None:
+    async with served(Fault("body", said=body)) as (_, connection):
+        with pytest.raises(TransientError, match=f"HTTP 200, but .*{said}"):
+            await attempt(connection)
 
 
 @pytest.mark.parametrize(

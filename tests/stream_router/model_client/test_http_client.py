@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 from dataclasses import replace
 from types import SimpleNamespace
 from typing import Any
@@ -13,7 +14,7 @@ from stream_router.errors import FailedError, RefusedError, ServerDownError
 from stream_router.model_client import http_client as model_server
 from stream_router.model_client.http_call import ModelConnection
 from stream_router.model_client.http_client import MAX_ROUNDS, ModelClient
-from stream_router.model_client.request import ModelRequest
+from stream_router.model_client.request import SAMPLE_TEXT, ModelRequest
 from stream_router.ports import Reply
 from tests.support.model_clients import CallCounts, client, draw_no_pauses, request, until, workload
 from tests.support.scripted_model_server import Fault, ScriptedModelServer
@@ -77,13 +78,90 @@ async def test_server_failing_everyone_is_down_and_recovers(status: int, monkeyp
     assert counts.health[-1] == "up"
 
 
-async def test_refusal_is_not_retried_nor_blamed() -> None:
-    async with ScriptedModelServer() as fake, client(workload(fake.base_url)) as server:
+def asked(fake: ScriptedModelServer, text: str) -> int:
+    """How often a server was asked about this text."""
+    return sum(text in body["prompt"] for body in fake.seen.bodies)
+
+
+@pytest.mark.parametrize("status", [400, 413, 422])
+async def test_a_query_that_alone_is_refused_takes_the_blame(status: int) -> None:
+    """Also the first one of all: the server answers a probe of the same shape, and is never taken for down."""
+    counts = CallCounts()
+    async with ScriptedModelServer() as fake, client(workload(fake.base_url), counts) as server:
+        fake.play(Fault("status", status=status, containing="poison"))
+        for _ in range(3):
+            with pytest.raises(RefusedError, match="as scripted"):
+                await server.call(request(SETTINGS, "poison"))
+        assert server.is_up
+        assert (asked(fake, "poison"), asked(fake, SAMPLE_TEXT)) == (3, 3)
+        like, sample = (body for body in fake.seen.bodies[:2])
+        assert {**like, "prompt": ""} == {**sample, "prompt": ""}
+    assert "down" not in counts.health
+
+
+async def test_while_others_are_answered_a_refusal_needs_no_probe() -> None:
+    async with ScriptedModelServer(latency_s=0.05) as fake, client(workload(fake.base_url)) as server:
         fake.play(Fault("status", status=400, containing="poison"))
-        for _ in range(10):
+
+        async def blame() -> None:
             with pytest.raises(RefusedError):
                 await server.call(request(SETTINGS, "poison"))
-        assert (fake.seen.calls, server.is_up) == (10, True)
+
+        good = [server.call(request(SETTINGS, f"good {n}")) for n in range(3)]
+        await asyncio.gather(*good, *(blame() for _ in range(3)))
+        assert asked(fake, SAMPLE_TEXT) == 0
+
+
+@pytest.mark.parametrize("as_200", [False, True])
+async def test_a_server_refusing_everybody_is_waited_for(*, as_200: bool) -> None:
+    """Its own words are in its health, it is asked about no further query, and goes on by itself."""
+    counts = CallCounts()
+    words = "Unrecognized request argument supplied: logprobs"
+    body = json.dumps({"error": {"message": words, "type": "invalid_request_error"}})
+    fault = Fault("body", said=body) if as_200 else Fault("status", status=400, said=words)
+    async with ScriptedModelServer() as fake, client(workload(fake.base_url), counts) as server:
+        fake.play(fault)
+        ends = await asyncio.gather(*(server.call(request(SETTINGS, f"q{n}")) for n in range(20)), return_exceptions=True)
+        assert {type(end) for end in ends} == {ServerDownError}
+        assert all(words in str(end) for end in ends)
+        assert not any(isinstance(end, ServerDownError) and end.after_attempts for end in ends)
+        health = server.health()
+        assert (health.state == "up", health.misconfigured, words in str(health.reason)) == (False, True, True)
+        sent = sum(asked(fake, f"q{n}") for n in range(20))
+        with pytest.raises(ServerDownError):
+            await server.call(request(SETTINGS, "one more"))
+        samples = asked(fake, SAMPLE_TEXT)
+        await until(lambda: asked(fake, SAMPLE_TEXT) >= samples + 2)
+        assert (asked(fake, "one more"), sum(asked(fake, f"q{n}") for n in range(20))) == (0, sent)
+        fake.recover()
+        await server.wait_up()
+        assert (await server.call(request(SETTINGS, "one more"))).reply.finish_reason == "stop"
+        assert (server.health().reason, server.health().misconfigured) == (None, False)
+    assert counts.outcomes["misconfigured"] >= 3
+    assert counts.health == ["down", "up"]
+
+
+async def test_a_sample_that_is_refused_for_its_text_blames_nobody_else() -> None:
+    """A query that was answered before is asked again: a server that still answers it is configured rightly."""
+    async with ScriptedModelServer() as fake, client(workload(fake.base_url)) as server:
+        await server.call(request(SETTINGS, "good"))
+        for text in ("poison", SAMPLE_TEXT):
+            fake.play(Fault("status", status=400, containing=text))
+        with pytest.raises(RefusedError):
+            await server.call(request(SETTINGS, "poison"))
+        assert server.is_up
+        assert asked(fake, "good") == 2
+
+
+async def test_a_server_that_refuses_short_answers_is_there() -> None:
+    """Where a probe of one token is refused, one of the workload's own shape asks."""
+    async with ScriptedModelServer() as fake, client(workload(fake.base_url)) as server:
+        fake.play(Fault("status", status=401), count=1)
+        fake.play(Fault("status", status=400, containing="ping"))
+        with pytest.raises(ServerDownError):
+            await server.call(request(SETTINGS))
+        await server.wait_up()
+        assert asked(fake, SAMPLE_TEXT) == 1
 
 
 async def test_wrong_model_name_is_an_outage_with_a_remedy() -> None:

@@ -3,17 +3,26 @@
 from __future__ import annotations
 
 import math
-from typing import get_args
+from typing import Any, get_args
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from schemas.event import SignalKind
-from stream_router.model_client.uncertainty import ENTROPY, MAX_PROBABILITY, SIGNALS, TOKEN_MARGIN, UncertaintySignal
+from stream_router.model_client.uncertainty import (
+    ENTROPY,
+    MAX_PROBABILITY,
+    MOST_LOGPROB,
+    SIGNALS,
+    TOKEN_MARGIN,
+    SignalError,
+    UncertaintySignal,
+)
 
 LOGPROBS = st.floats(min_value=-50.0, max_value=0.0) | st.just(-9999.0)
-NUMBERS = st.floats(allow_nan=False) | st.integers()
+#: Logarithms of probabilities as servers write them: rounded, and null or -Infinity for an impossible token.
+NUMBERS = st.floats(max_value=MOST_LOGPROB, allow_nan=False) | st.integers(max_value=0) | st.none()
 
 each_signal = pytest.mark.parametrize("signal", SIGNALS.values(), ids=SIGNALS)
 
@@ -36,9 +45,28 @@ def test_every_signal_of_the_settings_has_an_implementation() -> None:
 @each_signal
 @given(tokens=st.lists(st.lists(NUMBERS, min_size=1, max_size=8), max_size=10))
 def test_u_lies_in_range_whatever_numbers_a_server_sends(signal: UncertaintySignal, tokens: list[list[float]]) -> None:
+    """A token without a single number is left out; of others, a null is an impossible alternative."""
     u = signal.of(tokens)
-    assert (u is None) is (not tokens)
+    known = [token for token in tokens if any(value is not None for value in token)]
+    assert u == signal.of([[-9999.0 if value is None else value for value in token] for token in known])
+    assert (u is None) is (not known)
     assert u is None or 0.0 <= u <= 1.0
+
+
+NO_LOGPROBS = (0.011, 1, 23.5, 10**30, math.inf, math.nan, True, "-0.1", [], {})
+
+
+@each_signal
+@pytest.mark.parametrize("number", NO_LOGPROBS, ids=repr)
+def test_numbers_that_are_no_logprobs_give_no_u(signal: UncertaintySignal, number: Any) -> None:
+    for token in ([number], [-0.1, number], [number, -0.1]):
+        with pytest.raises(SignalError, match="log-probability"):
+            signal.of([[-0.1, -3.0], token])
+
+
+@each_signal
+def test_a_little_above_zero_is_rounding(signal: UncertaintySignal) -> None:
+    assert signal.of([[MOST_LOGPROB, -9999.0]]) == signal.of([[0.0, -9999.0]]) == 0.0
 
 
 @each_signal
