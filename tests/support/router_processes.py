@@ -33,12 +33,14 @@ EXIT_S = 25.0
 class HashedModels:
     """Both models behind one HTTP server; what they answer depends on the prompt and the model's name alone.
 
-    A prompt that holds ``slow`` waits for :attr:`release`.
+    A prompt that holds ``slow`` waits for :attr:`release`. While there is a ``refusal``, every request gets it, with
+    HTTP 400.
     """
 
     def __init__(self) -> None:
         self.calls: dict[str, int] = {"small": 0, "large": 0}
         self.release = asyncio.Event()
+        self.refusal: str | None = None
         self._called = asyncio.Condition()
         self._jitter = random.Random(0)
 
@@ -52,6 +54,8 @@ class HashedModels:
         self.calls[model] += 1
         async with self._called:
             self._called.notify_all()
+        if self.refusal is not None:
+            return web.json_response({"error": {"message": self.refusal, "code": 400}}, status=400)
         if "slow" in prompt:
             await self.release.wait()
         await asyncio.sleep(self._jitter.uniform(0.0, 0.05))

@@ -86,6 +86,27 @@ async def test_a_person_is_asked_and_the_answer_names_fields(
     assert load_settings(tmp_path / "ucci.toml", {}).workloads["queries"].prompt == "Find {text} <now>\n"
 
 
+async def test_a_wildcard_is_never_proposed_as_a_model(servers: Servers, tmp_path: Path) -> None:
+    """Beside one real name it is passed over; alone, the name has to be given."""
+    servers[0].listed = ["provider/*", "small"]
+    assert (await init(servers, tmp_path, "--fields", ",".join(FIELDS))).exit_code == 0
+    small = load_settings(tmp_path / "ucci.toml", {}).workloads["queries"].small
+    assert small and small.model == "small"
+    servers[0].listed = ["provider/*"]
+    said = refused(await init(servers, tmp_path, "--fields", "iso", "--force"))
+    assert said.startswith("--small-model: is needed")
+    assert "*" not in (tmp_path / "ucci.toml").read_text(encoding="utf-8")
+    named = ["--fields", ",".join(FIELDS), "--force", "--small-model", "small"]
+    assert (await init(servers, tmp_path, *named)).exit_code == 0
+
+
+async def test_keys_that_are_not_the_fields_are_warned_of(servers: Servers, tmp_path: Path) -> None:
+    servers[0].play(Fault("text", said='{"Camera": "z1", "ISO": "100"}'))
+    done = await init(servers, tmp_path, "--fields", ",".join(FIELDS))
+    assert done.exit_code == 0
+    assert '"ISO" (iso is meant?)' in done.stderr
+
+
 async def test_a_useless_server_leaves_no_file(servers: Servers, tmp_path: Path) -> None:
     servers[1].play(Fault("no_tokens"))
     assert "returns no log-probabilities" in refused(await init(servers, tmp_path, "--fields", "iso"))

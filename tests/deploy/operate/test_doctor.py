@@ -11,8 +11,10 @@ from confluent_kafka import Producer
 from typer.testing import CliRunner
 
 from tests.support.broker import produce
+from tests.support.model_desk import model_desk
 from tests.support.recalibrator_processes import create_all_topics
 from tests.support.router_processes import hashed_models, publish_calibration, write_config
+from tests.support.scripted_model_server import Fault
 from ucci_stream.cli import app
 from ucci_stream.local.kafka_node import LocalBroker
 from ucci_stream.operate import findings
@@ -40,6 +42,20 @@ def test_a_broker_away_is_a_fault_with_its_remedy(tmp_path: Path, monkeypatch: p
     assert [model["severity"] for model in areas["models"]] == ["fault", "fault"]
     assert {"groups", "versions"}.isdisjoint(areas)
     assert areas["disk"]
+
+
+async def test_a_models_answer_is_described_in_a_line(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What was measured of a good one; keys that are no fields, and the fields that are meant."""
+    monkeypatch.setattr("ucci_runtime.broker.kafka_topics.REQUEST_TIMEOUT_S", 0.2)
+    async with model_desk(tmp_path, "target = { micro_f1 = 0.9 }") as desk:
+        desk.small.play(Fault("text", said='{"Camera": "z1", "ISO": "100"}'))
+        desk.large.play(Fault("reason", said="eos_token"))
+        _, areas = await asyncio.to_thread(run_doctor, desk.config)
+        small, large = areas["models"]
+    assert (small["severity"], '"ISO" (iso is meant?)' in small["message"]) == ("warning", True)
+    assert large["severity"] == "ok"
+    assert "log-probabilities of 12 of 12 tokens in" in large["message"]
+    assert large["message"].endswith("finish_reason eos_token")
 
 
 @pytest.mark.broker

@@ -99,6 +99,23 @@ def test_only_routers_that_report_are_judged() -> None:
     assert list(of_routers([router], NOW + timedelta(minutes=5))) == []
 
 
+def test_what_a_server_says_to_a_router_is_repeated() -> None:
+    models = {
+        "photo": {
+            "small": {"state": "down", "reason": "HTTP 400: no logprobs", "misconfigured": True},
+            "large": {"state": "probing", "reason": "no answer within 5 s"},
+        }
+    }
+    content = {"instance_id": "r", "started_at": NOW, "updated_at": NOW, "ready": True, "models": models}
+    refusing, away = of_routers([RouterStatus.model_validate(content)], NOW)
+    assert refusing[:3] == (
+        "models",
+        "fault",
+        "router r: workloads.photo.small answers nobody as configured: HTTP 400: no logprobs",
+    )
+    assert away[:3] == ("models", "warning", "router r: workloads.photo.large is probing: no answer within 5 s")
+
+
 @pytest.mark.parametrize(
     ("free", "writable", "severity"),
     [(10**10, True, "ok"), (5 * 10**8, True, "warning"), (10**6, True, "fault"), (10**10, False, "fault")],

@@ -48,6 +48,7 @@ from tests.support.workload_statuses import (
 )
 from ucci_runtime.broker.contact import Heard
 
+REFUSING = DOWN.model_copy(update={"reason": "HTTP 400: no logprobs", "misconfigured": True})
 GATEWAY = router("gateway-1").model_copy(update={"serves": "http"})
 LETTERS = DeadLetterStatus(
     since=NOW - timedelta(days=1),
@@ -191,6 +192,14 @@ CASES = {
         "served the small answer", status(drift=DRIFTED, outage=OutageStatus(large_failing=0.9), state="infeasible")
     ),
     "models_down": Case("queries wait", status(routers=(router(large=DOWN, small=DOWN),))),
+    "models_down: as configured": Case(
+        "Both models are down (small: HTTP 400: no logprobs): queries wait",
+        status(routers=(router(large=DOWN, small=REFUSING),)),
+    ),
+    "outage: as configured": Case(
+        "The small model is down (HTTP 400: no logprobs): the large model answers every query",
+        status(routers=(router(large=UP, small=REFUSING),)),
+    ),
     "overload": Case("42 calls queue … 7.5 s or longer", status(routers=(router(large=BUSY, small=UP),))),
     "dear": Case("15.0% over the latest", status(frontier=curve(0.994), version=DEAR), facts(may_return=True)),
     "large_only": Case(
@@ -348,6 +357,12 @@ def test_a_router_that_has_just_begun_is_not_called_unready() -> None:
     for seconds, kind in ((3, "well"), (11, "routers_not_ready")):
         begun = router_status().model_copy(update={"started_at": NOW - timedelta(seconds=seconds)})
         assert kind_of(facts(routers=(begun,)), routers=waiting) == kind
+
+
+def test_a_server_that_refuses_everybody_is_to_be_corrected() -> None:
+    """To restore it, as after an outage, would help nobody."""
+    found = headline(status(routers=(router(large=UP, small=REFUSING),)), facts())
+    assert found.act.startswith("Correct the workload's settings or the server")
 
 
 def test_calls_that_fail_of_overload_are_no_outage() -> None:

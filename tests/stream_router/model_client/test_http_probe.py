@@ -52,6 +52,9 @@ def lines(probed: tuple[Probed, ...]) -> list[tuple[str, str]]:
         # The template may be wrong; the model may also just stumble over this query.
         ({"small": "bad_answer"}, {}, "doubt", "small: the answer of small", "Check prompt, api and max_tokens"),
         ({"large": None}, {}, "away", "large: {large} does not answer", ""),
+        ({"small": "logits"}, {}, "fault", "small: small at {small} answers, but u cannot be measured", "logits, perhaps"),
+        ({"large": "few_tokens"}, {}, "fault", "large: large at {large} answers, but u cannot", "of 1 of the 12 tokens"),
+        ({"small": "thinks"}, {}, "doubt", "small: small at {small} thinks before it answers", "switch it off"),
     ],
 )
 async def test_what_a_probe_finds_is_one_line_with_its_remedy(
@@ -63,11 +66,60 @@ async def test_what_a_probe_finds_is_one_line_with_its_remedy(
         if fault is None:
             await by_role[role].stop()
         else:
-            by_role[role].play(Fault(fault))
+            by_role[role].play(Fault(fault, said="<think>A camera?</think>"))
     ((found, said),) = lines(await probe_workload(asking(servers, **changes)))
     assert found == kind
     assert said.startswith("workloads.w." + line.format(**{role: one.base_url for role, one in by_role.items()}))
     assert remedy in said
+
+
+@pytest.mark.parametrize(
+    ("text", "key", "field"),
+    [('{"Camera": "z1", "ISO": "100"}', "Camera", "camera"), ('{"iso": "1", "focalLength": "50"}', "focalLength", "focal_length")],
+)
+async def test_a_probe_names_keys_and_the_fields_that_are_meant(
+    servers: Servers, text: str, key: str, field: str
+) -> None:
+    servers[0].play(Fault("text", said=text))
+    ((kind, line),) = lines(await probe_workload(asking(servers)))
+    assert (kind, f'"{key}" ({field} is meant?)' in line) == ("doubt", True)
+    assert "Name the fields in the prompt exactly" in line
+
+
+async def test_a_refusal_of_the_probe_is_told_in_the_servers_words(servers: Servers) -> None:
+    servers[0].play(Fault("status", status=400, said="max_logprobs is 0"))
+    ((kind, line),) = lines(await probe_workload(asking(servers)))
+    assert (kind, "HTTP 400: max_logprobs is 0" in line) == ("fault", True)
+
+
+@pytest.mark.parametrize(
+    ("listed", "model"),
+    [
+        (["m:latest"], "m"),
+        (["/models/m-q4.gguf"], "m-q4"),
+        (["provider/*"], "provider/m"),
+        (["*"], "m"),
+        (["M"], "m"),
+        (["quite-another"], "m"),
+        ([], "m"),
+    ],
+)
+async def test_a_name_that_is_answered_is_served_whatever_is_listed(
+    servers: Servers, listed: list[str], model: str
+) -> None:
+    servers[0].model, servers[0].listed = model, listed
+    assert lines(await probe_workload(asking(servers, small_model=model))) == []
+    logged = await _start_and_call(asking(servers, small_model=model), calls=1)
+    assert [line["served"] for line in logged if line["event"] == "model not listed"] == (
+        [listed] if listed == ["quite-another"] else []
+    )
+
+
+@pytest.mark.parametrize("listed", [["tiny:latest"], ["*"], []])
+async def test_a_name_that_nobody_serves_is_a_fault_all_the_same(servers: Servers, listed: list[str]) -> None:
+    servers[0].listed = listed
+    ((kind, line),) = lines(await probe_workload(asking(servers, small_model="tiny")))
+    assert (kind, "The model `tiny` does not exist" in line) == ("fault", True)
 
 
 @pytest.mark.parametrize(
@@ -112,7 +164,7 @@ async def test_check_config_probes_and_exits_by_what_it_found(tmp_path: Path) ->
 async def test_a_starting_client_names_what_is_served(servers: Servers) -> None:
     """The router goes on: the server may be given the model while it waits."""
     logged = await _start_and_call(asking(servers, small_model="tiny"), calls=0)
-    (warning,) = [line for line in logged if line["event"] == "model not served"]
+    (warning,) = [line for line in logged if line["event"] == "model not listed"]
     assert (warning["model"], warning["served"]) == ("tiny", ["small"])
 
 
