@@ -43,7 +43,7 @@ class MalformedReplyError(RouterError):
 
 
 class ErrorReplyError(MalformedReplyError):
-    """The server says in place of a reply what went wrong; ``status`` is the HTTP status that means the same, if any."""
+    """The server says in place of a reply what went wrong; ``status`` is the HTTP status that means the same."""
 
     def __init__(self, words: str, status: int | None) -> None:
         self.status = status

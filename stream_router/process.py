@@ -221,7 +221,11 @@ class RouterProcess(ABC):
     @property
     def _down(self) -> str:
         """Why model servers are down, in their own words where they have any."""
-        servers = ((f"{name}/{role}", one) for name, by_role in self._answerer.health().items() for role, one in by_role.items())
+        servers = (
+            (f"{name}/{role}", one)
+            for name, by_role in self._answerer.health().items()
+            for role, one in by_role.items()
+        )
         return "".join(f"; {name}: {one.reason}" for name, one in servers if one.reason is not None)
 
     def _fail(self, error: BaseException) -> None:

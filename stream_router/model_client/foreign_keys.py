@@ -15,7 +15,7 @@ from typing import Any
 
 _SHOWN_KEYS = 8
 _SHOWN_CHARS = 40
-_EMPTY = (None, "", [])
+_EMPTY: tuple[Any, ...] = (None, "", [])
 
 
 def fault_of_keys(document: Mapping[str, Any], entities: Mapping[str, Any]) -> str | None:

@@ -112,7 +112,9 @@ class ModelConnection:
                 raise self._failure(request, status, f"HTTP {status}", _shown(body))
             reply = read_reply(body, request.signal) if streamed is None else streamed.reply()
         except ErrorReplyError as error:
-            raise self._failure(request, error.status, "HTTP 200, but the server reports an error", str(error)) from None
+            raise self._failure(
+                request, error.status, "HTTP 200, but the server reports an error", str(error)
+            ) from None
         except MalformedReplyError as error:
             raise TransientError(f"HTTP 200, but {error}") from None
         if reply.finish_reason is not None and reply.finish_reason.lower() == _ABORTED:

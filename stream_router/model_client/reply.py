@@ -56,7 +56,7 @@ def read_reply(body: bytes, signal: UncertaintySignal) -> Reply:
         choice = document["choices"][0]
         if choice.get("error"):
             _complain(choice)
-        said = choice["message"] if "message" in choice else choice
+        said = choice.get("message", choice)
         text = _text(said.get("content") if said is not choice else choice["text"])
         usage, logprobs = document.get("usage") or {}, choice.get("logprobs")
         start = answer_start(text)
@@ -263,7 +263,7 @@ class StreamedReply:
             raise ErrorReplyError(f"the stream broke off: {complaint.words}", complaint.status)
 
     def _add(self, choice: Any) -> None:
-        said = choice["delta"] if "delta" in choice else choice
+        said = choice.get("delta", choice)
         text = _text(said.get("content") if said is not choice else choice["text"])
         if not text and _thinks(said):
             self._has_thought = True

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
-from itertools import accumulate
+from itertools import accumulate, pairwise
 
 #: The end of thinking, with the white space behind it.
 _CLOSES = re.compile(r"(?:</(?:think|thinking|thought|reasoning)>|\[/THINK\]|◁/think▷)[\ufeff \t\r\n]*")
@@ -65,7 +65,7 @@ def first_token_from(offsets: Sequence[int], start: int, length: int) -> int | N
 
     None where the offsets cannot be those of a text of this length: some servers count the names of the tokens.
     """
-    if not offsets or any(later < earlier for earlier, later in zip(offsets, offsets[1:], strict=False)):
+    if not offsets or any(later < earlier for earlier, later in pairwise(offsets)):
         return None
     inside = [offset - offsets[0] for offset in offsets]
     if not 0 < inside[-1] <= length:

@@ -37,7 +37,7 @@ async def test_queries_wait_for_servers_that_refuse_everybody(
         port = (await router.until_logged("serving status"))["port"]
         await router.until_logged("assigned")
         await asyncio.to_thread(produce, broker.bootstrap, f"{prefix}.queries", [query(name, name) for name in names])
-        status, said = await eventually(lambda: get(port, "/readyz"), lambda found: REFUSAL in found[1])
+        status, _ = await eventually(lambda: get(port, "/readyz"), lambda found: REFUSAL in found[1])
         assert status == 503
         health = json.loads(get(port, "/v1/status")[1])["models"]["photo"]
         assert all(REFUSAL in server["reason"] and server["misconfigured"] for server in health.values())

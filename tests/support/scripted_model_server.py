@@ -363,39 +363,40 @@ def completion(body: dict[str, Any], answer: Answer, text: str, *, chat: bool) -
 
 def _disturb(document: dict[str, Any], fault: Fault | None, *, chat: bool) -> None:
     """Apply a fault that hits the answer itself."""
+    if fault is None:
+        return
     choice = document["choices"][0]
-    kind = None if fault is None else fault.kind
-    text = json.dumps({"camera": "half"})[:-3] if kind == "abort" else "Sure! Here are the entities you asked for."
-    if kind in ("abort", "length"):
-        choice["finish_reason"] = kind
-    if kind == "no_reason":
-        choice["finish_reason"] = None
-    if kind == "no_tokens":
+    holder, name = (choice["message"], "content") if chat else (choice, "text")
+    said = holder[name]
+    ends = {"abort": "abort", "length": "length", "no_reason": None, "reason": fault.said}
+    choice["finish_reason"] = ends.get(fault.kind, choice["finish_reason"])
+    _disturb_numbers(document, fault, said, chat=chat)
+    if fault.kind == "abort":
+        holder[name] = json.dumps({"camera": "half"})[:-3]
+    elif fault.kind == "bad_answer":
+        holder[name] = "Sure! Here are the entities you asked for."
+    elif fault.kind == "wrong_value":
+        holder[name] = json.dumps(json.loads(said) | {FIELDS[0]: "as scripted"})
+    elif fault.kind in ("text", "thinks"):
+        holder[name] = fault.said + (said if fault.kind == "thinks" else "")
+
+
+#: Log-probabilities of the two alternatives of every token.
+_NUMBERS = {"certain": (0.0, -9999.0), "logits": (23.5, 17.25)}
+
+
+def _disturb_numbers(document: dict[str, Any], fault: Fault, said: str, *, chat: bool) -> None:
+    choice = document["choices"][0]
+    if fault.kind == "no_tokens":
         choice["logprobs"] = {"content": []} if chat else {"tokens": [], "token_logprobs": [], "top_logprobs": []}
         document["usage"]["completion_tokens"] = 0
-    if kind == "certain":
-        for token in choice["logprobs"]["top_logprobs"]:
-            token |= dict(zip(token, (0.0, -9999.0), strict=True))
-    if kind == "wrong_value":
-        said = choice["message"]["content"] if chat else choice["text"]
-        text = json.dumps(json.loads(said) | {FIELDS[0]: "as scripted"})
-    if fault is not None and kind == "text":
-        text = fault.said
-    if fault is not None and kind == "reason":
-        choice["finish_reason"] = fault.said
-    if kind == "logits":
-        for token in choice["logprobs"]["top_logprobs"]:
-            token |= dict(zip(token, (23.5, 17.25), strict=True))
-    if kind == "few_tokens":
+    elif fault.kind == "few_tokens":
         choice["logprobs"] = {name: values[:1] for name, values in choice["logprobs"].items()}
-    if fault is not None and kind == "thinks":
-        text = fault.said + choice["text"]
-        choice["logprobs"] = _spelt_apart(choice["logprobs"], fault.said, choice["text"])
-    if kind in ("abort", "bad_answer", "wrong_value", "text", "thinks"):
-        if chat:
-            choice["message"]["content"] = text
-        else:
-            choice["text"] = text
+    elif fault.kind == "thinks":
+        choice["logprobs"] = _spelt_apart(choice["logprobs"], fault.said, said)
+    elif fault.kind in _NUMBERS:
+        for token in choice["logprobs"]["top_logprobs"]:
+            token |= dict(zip(token, _NUMBERS[fault.kind], strict=True))
 
 
 def _spelt_apart(logprobs: dict[str, Any], thoughts: str, answer: str) -> dict[str, Any]:

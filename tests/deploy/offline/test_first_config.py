@@ -91,7 +91,8 @@ async def test_a_wildcard_is_never_proposed_as_a_model(servers: Servers, tmp_pat
     servers[0].listed = ["provider/*", "small"]
     assert (await init(servers, tmp_path, "--fields", ",".join(FIELDS))).exit_code == 0
     small = load_settings(tmp_path / "ucci.toml", {}).workloads["queries"].small
-    assert small and small.model == "small"
+    assert small is not None
+    assert small.model == "small"
     servers[0].listed = ["provider/*"]
     said = refused(await init(servers, tmp_path, "--fields", "iso", "--force"))
     assert said.startswith("--small-model: is needed")

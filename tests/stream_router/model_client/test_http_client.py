@@ -121,7 +121,9 @@ async def test_a_server_refusing_everybody_is_waited_for(*, as_200: bool) -> Non
     fault = Fault("body", said=body) if as_200 else Fault("status", status=400, said=words)
     async with ScriptedModelServer() as fake, client(workload(fake.base_url), counts) as server:
         fake.play(fault)
-        ends = await asyncio.gather(*(server.call(request(SETTINGS, f"q{n}")) for n in range(20)), return_exceptions=True)
+        ends = await asyncio.gather(
+            *(server.call(request(SETTINGS, f"q{n}")) for n in range(20)), return_exceptions=True
+        )
         assert {type(end) for end in ends} == {ServerDownError}
         assert all(words in str(end) for end in ends)
         assert not any(isinstance(end, ServerDownError) and end.after_attempts for end in ends)

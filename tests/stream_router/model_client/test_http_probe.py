@@ -52,8 +52,20 @@ def lines(probed: tuple[Probed, ...]) -> list[tuple[str, str]]:
         # The template may be wrong; the model may also just stumble over this query.
         ({"small": "bad_answer"}, {}, "doubt", "small: the answer of small", "Check prompt, api and max_tokens"),
         ({"large": None}, {}, "away", "large: {large} does not answer", ""),
-        ({"small": "logits"}, {}, "fault", "small: small at {small} answers, but u cannot be measured", "logits, perhaps"),
-        ({"large": "few_tokens"}, {}, "fault", "large: large at {large} answers, but u cannot", "of 1 of the 12 tokens"),
+        (
+            {"small": "logits"},
+            {},
+            "fault",
+            "small: small at {small} answers, but u cannot be measured",
+            "logits, perhaps",
+        ),
+        (
+            {"large": "few_tokens"},
+            {},
+            "fault",
+            "large: large at {large} answers, but u cannot",
+            "of 1 of the 12 tokens",
+        ),
         ({"small": "thinks"}, {}, "doubt", "small: small at {small} thinks before it answers", "switch it off"),
     ],
 )
@@ -75,7 +87,10 @@ async def test_what_a_probe_finds_is_one_line_with_its_remedy(
 
 @pytest.mark.parametrize(
     ("text", "key", "field"),
-    [('{"Camera": "z1", "ISO": "100"}', "Camera", "camera"), ('{"iso": "1", "focalLength": "50"}', "focalLength", "focal_length")],
+    [
+        ('{"Camera": "z1", "ISO": "100"}', "Camera", "camera"),
+        ('{"iso": "1", "focalLength": "50"}', "focalLength", "focal_length"),
+    ],
 )
 async def test_a_probe_names_keys_and_the_fields_that_are_meant(
     servers: Servers, text: str, key: str, field: str

@@ -53,7 +53,7 @@ def test_u_lies_in_range_whatever_numbers_a_server_sends(signal: UncertaintySign
     assert u is None or 0.0 <= u <= 1.0
 
 
-NO_LOGPROBS = (0.011, 1, 23.5, 10**30, math.inf, math.nan, True, "-0.1", [], {})
+NO_LOGPROBS: tuple[Any, ...] = (0.011, 1, 23.5, 10**30, math.inf, math.nan, True, "-0.1", [], {})
 
 
 @each_signal
