@@ -57,13 +57,13 @@ class CallError(RouterError):
 
 
 class RefusedError(CallError):
-    """The server refused this very request; a second one would be refused as well."""
+    """The server refused this very request, and a second one would be refused as well; others may be answered."""
 
     outcome = "refused"
 
 
 class MisconfiguredError(CallError):
-    """The server will answer nobody as configured: a wrong address, model name or key."""
+    """The server will answer nobody as configured: a wrong address, model name, key or parameter."""
 
     outcome = "misconfigured"
 

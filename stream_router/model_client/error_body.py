@@ -86,7 +86,11 @@ def _words(inner: Any, layers: list[dict[str, Any]]) -> str | None:
 
 
 def _rendered(said: Any) -> str:
-    return json.dumps(said, ensure_ascii=False, default=str)
+    try:
+        return json.dumps(said, ensure_ascii=False)
+    except ValueError:
+        # Python writes no integer of more than 4,300 digits.
+        return "an error without words"
 
 
 def _status(layers: list[dict[str, Any]]) -> int | None:

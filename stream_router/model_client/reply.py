@@ -27,8 +27,9 @@ _END = b"[DONE]"
 
 _MAX_REASON_CHARS = 64
 _SHOWN_BYTES = 80
-#: Where servers that part thinking from the answer put it.
-_THINKING = ("reasoning_content", "reasoning", "thinking")
+_MAX_BYTE = 255
+#: Parts of a message that hold thinking.
+_THINKING = ("reasoning", "thinking")
 _TEXT_PARTS = ("text", "output_text")
 _MINGLED = (
     "the model thinks before it answers, and the reply does not say which tokens are the answer's own: ask it by "
@@ -60,7 +61,7 @@ def read_reply(body: bytes, signal: UncertaintySignal) -> Reply:
         text = _text(said.get("content") if said is not choice else choice["text"])
         usage, logprobs = document.get("usage") or {}, choice.get("logprobs")
         start = answer_start(text)
-        thoughts = _count(_details(usage).get("reasoning_tokens")) or 0
+        thoughts = _hidden(usage)
         if start or thoughts or _thinks(said):
             measured = _measured_apart(logprobs, signal, (text, start), usage, thoughts)
         else:
@@ -105,15 +106,19 @@ def _text(content: Any) -> str:
 
 
 def _thinks(said: Any) -> bool:
-    content = said.get("content")
-    if isinstance(content, list) and any(isinstance(part, dict) and part.get("type") in _THINKING for part in content):
+    # Spelt out: in a loop over the names it took a fiftieth of what a reply takes.
+    if said.get("reasoning_content") or said.get("reasoning") or said.get("thinking"):
         return True
-    return any(said.get(name) for name in _THINKING)
+    content = said.get("content")
+    return isinstance(content, list) and any(
+        isinstance(part, dict) and part.get("type") in _THINKING for part in content
+    )
 
 
-def _details(usage: Any) -> Any:
+def _hidden(usage: Any) -> int:
+    """Return how many tokens of thinking the server counts that it may not show."""
     details = usage.get("completion_tokens_details")
-    return details if isinstance(details, dict) else {}
+    return (_count(details.get("reasoning_tokens")) or 0) if isinstance(details, dict) else 0
 
 
 def _measured(tokens: Collection[Collection[float]], signal: UncertaintySignal) -> _Measured:
@@ -142,18 +147,21 @@ def _first_own(logprobs: Any, text: str, start: int) -> int | None:
     answer = text[start:].strip()
     if "content" in logprobs:
         return first_own_token([_spelt(token) for token in logprobs["content"] or ()], answer)
-    names = [name.encode() for name in logprobs.get("tokens") or ()]
+    names = [str(name).encode() for name in logprobs.get("tokens") or ()]
     first = first_own_token(names, answer)
     if first is None and start:
-        offsets = [int(offset) for offset in logprobs.get("text_offset") or ()]
-        first = first_token_from(offsets, text.index(answer, start), len(text))
+        offsets = logprobs.get("text_offset")
+        if isinstance(offsets, list) and all(map(_is_count, offsets)):
+            first = first_token_from(offsets, start, len(text))
     return first
 
 
 def _spelt(token: Any) -> bytes:
     """Return what a token stands for; its name may be a number."""
     spelt = token.get("bytes")
-    return bytes(spelt) if isinstance(spelt, list) else str(token["token"]).encode()
+    if isinstance(spelt, list) and all(type(one) is int and 0 <= one <= _MAX_BYTE for one in spelt):
+        return bytes(spelt)
+    return str(token["token"]).encode()
 
 
 def _reply(

@@ -9,10 +9,11 @@
       └────────────────── success ─────────────────────────────┴────────┘
 
 A failed call may be the fault of its query, or the sign of a server that has too much to do; neither makes the server
-absent. So a failure only raises suspicion: calls go through as before, and unless another call is answered first, a
-probe (a real completion of one token) asks the server itself. Calls stop only when several probes in a row fail, or
-wait longer than a busy server would let them, and nothing else was answered meanwhile. Probes go on, and any answer to
-any call closes the breaker again.
+absent. A refused one may show a server that refuses everybody, which is as good as absent. So a failure or a refusal
+only raises suspicion: calls go through as before, and unless another call is answered first, a probe (a real completion
+of one token) asks the server itself. Calls stop only when several probes in a row fail, or wait longer than a busy
+server would let them, and nothing else was answered meanwhile; or at once, when a probe is refused, too. Probes go on,
+and any answer to any call closes the breaker again.
 """
 
 from __future__ import annotations
@@ -57,7 +58,7 @@ class HealthEvent(Enum):
 
     #: A call or a probe was answered.
     SUCCESS = "success"
-    #: A call failed after the server had received it; whose fault that is remains open.
+    #: A call failed, or was refused, after the server had received it; whose fault that is remains open.
     FAILURE = "failure"
     #: No connection: that is never the fault of a query, so it counts like a failed probe.
     UNREACHABLE = "unreachable"
@@ -66,7 +67,7 @@ class HealthEvent(Enum):
     PROBE_FAILED = "probe_failed"
     #: A probe was sent away (429, 503) or not answered in time: the server may be busy with calls sent before.
     PROBE_DELAYED = "probe_delayed"
-    #: Nobody can be answered as configured: a wrong address, model name or key.
+    #: Nobody can be answered as configured: a wrong address, model name, key or parameter.
     OUTAGE = "outage"
 
 

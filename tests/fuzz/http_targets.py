@@ -53,7 +53,26 @@ _CHAT = {
     "message": {"role": "assistant", "content": '{"camera": null, "lens": "", "iso": "1e3"}'},
     "logprobs": {"content": [_LIKELY | {"top_logprobs": [_LIKELY, {"token": "a", "logprob": -3}]}]},
 }
-_REPLIES = (_completion(), _completion(**_CHAT), _completion(logprobs=None, finish_reason="length"), b'{"choices":[]}')
+_THOUGHT = "<think>a camera?</think>"
+_THINKING = {
+    "text": _THOUGHT + '{"Camera": "canon", "ISO": 1}',
+    "logprobs": {
+        "tokens": [_THOUGHT, '{"Camera": "canon"', ', "ISO": 1}'],
+        "top_logprobs": [{"a": -0.7}, {"b": -0.1, "c": None}, {"d": 0.001}],
+        "text_offset": [0, 24, 42],
+    },
+}
+_CHAT_THINKING = {
+    "message": {"content": [{"type": "text", "text": "{}"}], "reasoning_content": "hm"},
+    "logprobs": {"content": [_LIKELY | {"bytes": [123, 125], "top_logprobs": [_LIKELY]}]},
+}
+_REPLIES = (
+    *(_completion(), _completion(**_CHAT), _completion(logprobs=None, finish_reason="length"), b'{"choices":[]}'),
+    *(_completion(**_THINKING), _completion(**_CHAT_THINKING)),
+    b'{"error": {"message": "too long", "type": "invalid_request_error", "code": "400"}}',
+    b'{"object": "error", "message": "gone", "code": 500}',
+    b'{"detail": [{"loc": ["body"], "msg": "extra"}]}',
+)
 
 
 def _reply(signal: UncertaintySignal, data: bytes) -> str:

@@ -143,7 +143,7 @@ async def test_a_server_refusing_everybody_is_waited_for(*, as_200: bool) -> Non
     assert counts.health == ["down", "up"]
 
 
-async def test_a_sample_that_is_refused_for_its_text_blames_nobody_else() -> None:
+async def test_a_sample_refused_for_its_text_blames_no_server() -> None:
     """A query that was answered before is asked again: a server that still answers it is configured rightly."""
     async with ScriptedModelServer() as fake, client(workload(fake.base_url)) as server:
         await server.call(request(SETTINGS, "good"))

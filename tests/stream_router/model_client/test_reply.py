@@ -205,13 +205,20 @@ def test_thinking_is_no_part_of_text_or_u(body: bytes) -> None:
     assert (reply.measured_tokens, reply.thought) == (len(OWN), True)
 
 
-@pytest.mark.parametrize("offsets", [[0] * 10, [12 * number for number in range(10)], []])
-def test_tokens_that_cannot_be_told_apart_give_no_u(offsets: list[int]) -> None:
+@pytest.mark.parametrize("offsets", [[0] * 10, [12 * number for number in range(10)], [], None, [math.inf] * 10, {}])
+def test_tokens_that_cannot_be_told_apart_give_no_u(offsets: Any) -> None:
     """The remedy is named; offsets that count the names of tokens are none of the text."""
     logprobs = thought_logprobs(as_chat=False, names=IDS, text_offset=offsets)
     reply = read_reply(thinking(logprobs, {"text": WHOLE}), TOKEN_MARGIN)
     assert (reply.text.strip(), reply.uncertainty, reply.completion_tokens) == (ANSWER, None, 10)
     assert 'api = "chat"' in (reply.defect or "")
+
+
+def test_bytes_that_are_none_leave_a_token_its_name() -> None:
+    logprobs = thought_logprobs(as_chat=True)
+    for token in logprobs["content"]:
+        token["bytes"] = [999, -1]
+    assert read_reply(thinking(logprobs, APART), TOKEN_MARGIN).uncertainty == pytest.approx(0.08)
 
 
 def test_an_answer_may_hold_the_mark_of_thinking() -> None:
@@ -299,6 +306,7 @@ def test_a_bad_usage_count_ends_in_no_internal_error(counted: Any) -> None:
         with_logprobs({"content": [{"top_logprobs": [{}]}]}),
         with_logprobs({"top_logprobs": [[1]]}),
         b'{"choices": null}',
+        b'{"error": {"code": 1' + b"0" * 4_400 + b"}}",
         b'{"choices": {}}',
         b"<html><body>502 Bad Gateway</body></html>",
         b'{"choices": [{"text": "x"}], "usage": 3}',
