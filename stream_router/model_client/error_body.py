@@ -14,6 +14,7 @@ from typing import Any, NamedTuple
 from schemas.errors import one_line
 
 _MAX_WORDS = 300
+_WORDLESS = "an error without words"
 _HTTP_ERRORS = range(400, 600)
 _UNPROCESSABLE = 422
 #: Longer texts are sentences, and not names of a kind of error.
@@ -69,7 +70,7 @@ def complaint_of(document: Any) -> Complaint | None:
     words = _words(inner, layers)
     if words is None:
         return None
-    return Complaint(_status(layers), one_line(" ".join(words.split()), _MAX_WORDS))
+    return Complaint(_status(layers), one_line(" ".join(words.split()), _MAX_WORDS) or _WORDLESS)
 
 
 def _words(inner: Any, layers: list[dict[str, Any]]) -> str | None:
@@ -78,7 +79,7 @@ def _words(inner: Any, layers: list[dict[str, Any]]) -> str | None:
     for layer in layers:
         for name in _WORDED:
             said = layer.get(name)
-            if isinstance(said, str) and said:
+            if isinstance(said, str) and said.strip():
                 return said
             if said and name == "detail":
                 return _rendered(said)
@@ -90,7 +91,7 @@ def _rendered(said: Any) -> str:
         return json.dumps(said, ensure_ascii=False)
     except ValueError:
         # Python writes no integer of more than 4,300 digits.
-        return "an error without words"
+        return _WORDLESS
 
 
 def _status(layers: list[dict[str, Any]]) -> int | None:

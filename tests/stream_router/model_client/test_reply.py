@@ -271,6 +271,7 @@ def test_a_streamed_number_that_is_no_logprob_gives_no_u() -> None:
         ({"detail": [{"loc": ["body", "logprobs"], "msg": "extra"}]}, 422, "logprobs"),
         ({"message": "the upstream is gone", "choices": []}, None, "the upstream is gone"),
         ({"title": "Bad Request", "status": 400, "detail": "no logprobs here"}, 400, "no logprobs here"),
+        ({"error": " "}, None, "an error without words"),
         ([{"error": {"code": 503, "message": "loading"}}], 503, "loading"),
         ({"choices": [{"error": {"code": 502, "message": "upstream"}, "finish_reason": "error"}]}, 502, "upstream"),
     ],
