@@ -28,6 +28,7 @@ from typing import Self
 
 import structlog
 
+from schemas.errors import one_line
 from schemas.routed import ModelRole
 from schemas.settings import WorkloadSettings
 from schemas.settings_workload import ModelEndpoint
@@ -69,6 +70,7 @@ MAX_PROBES = 32
 _CROWDED_S = 5.0
 
 _SHOWN_MODELS = 8
+_MAX_REASON_CHARS = 500
 _REFUSES_ALL = "probes are refused too: correct the workload's settings or the server, and calls go on by themselves"
 _FULL_PAUSE_S = 1.0
 _BACKOFF_S = 0.1
@@ -196,7 +198,7 @@ class ModelClient:
             in_flight=self._slots.taken,
             queued=self._slots.queued,
             up_since=self._up_since if self.is_up else None,
-            reason=None if self.is_up else self._last_failure,
+            reason=None if self.is_up else one_line(self._last_failure, _MAX_REASON_CHARS),
             misconfigured=not self.is_up and self._is_misconfigured,
         )
 

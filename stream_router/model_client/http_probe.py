@@ -22,7 +22,6 @@ from stream_router.errors import (
     MisconfiguredError,
     RefusedError,
     TimedOutError,
-    TransientError,
     UnreachableError,
 )
 from stream_router.model_client.answer import judge_answer
@@ -107,12 +106,12 @@ async def _probe(workload: WorkloadSettings, role: ModelRole, endpoint: ModelEnd
 
 
 async def _listed(connection: ModelConnection) -> dict[str, str]:
-    """Return the models that the server lists; a server may serve completions alone, and break off on all else."""
+    """Return the models that the server lists; it may serve completions alone, and refuse or break off all else."""
     try:
         return await connection.models()
     except (UnreachableError, TimedOutError):
         raise
-    except TransientError:
+    except CallError:
         return {}
 
 

@@ -40,6 +40,21 @@ async def test_failing_queries_alone_are_given_up(fault: Fault, monkeypatch: pyt
         assert never_down(b)
 
 
+@pytest.mark.parametrize("in_flight", [1, 24])
+async def test_refused_queries_among_others_are_given_up_alone(in_flight: int) -> None:
+    """Whatever comes first, and however many are refused at a time."""
+    async with bench(COLD) as b:
+        b.play(Fault("status", status=400, containing="poison"))
+        texts = [f"poison {n}" if n % 3 == 0 else f"good {n}" for n in range(24)]
+        ends: list[RoutedEvent | BaseException] = []
+        for first in range(0, len(texts), in_flight):
+            some = map(b.answer, texts[first : first + in_flight])
+            ends += await asyncio.gather(*some, return_exceptions=True)
+        for text, end in zip(texts, ends, strict=True):
+            assert isinstance(end, ModelsFailed if text.startswith("poison") else RoutedEvent), text
+        assert never_down(b)
+
+
 async def test_calls_that_hang_delay_only_themselves() -> None:
     """A server that hangs on every other query goes on with as many calls at a time as before."""
     async with bench(KEEPS, small_timeout_s=0.3) as b:

@@ -14,6 +14,8 @@ from typer.testing import CliRunner
 from schemas.settings import Settings, WorkloadSettings
 from schemas.settings_text import doubt_of_order, settings_warnings
 from stream_router.cli import app
+from stream_router.errors import MisconfiguredError
+from stream_router.model_client.http_call import ModelConnection
 from stream_router.model_client.http_probe import Probed, probe_workload
 from tests.support.model_clients import client, request, workload
 from tests.support.model_desk import model_desk
@@ -128,6 +130,16 @@ async def test_a_name_that_is_answered_is_served_whatever_is_listed(
     assert [line["served"] for line in logged if line["event"] == "model not listed"] == (
         [listed] if listed == ["quite-another"] else []
     )
+
+
+async def test_a_list_that_is_refused_leaves_the_model_to_be_tried(
+    servers: Servers, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def refuse(_: ModelConnection) -> dict[str, str]:
+        raise MisconfiguredError("HTTP 403")
+
+    monkeypatch.setattr(ModelConnection, "models", refuse)
+    assert lines(await probe_workload(asking(servers))) == []
 
 
 @pytest.mark.parametrize("listed", [["tiny:latest"], ["*"], []])
