@@ -14,6 +14,9 @@ from numpy.typing import NDArray
 
 from schemas.traffic import GridSpec
 
+#: Of e, so that the power is a finite number.
+_GREATEST_EXPONENT = np.log(np.finfo(np.float64).max)
+
 
 class Grid:
     """Logit-spaced cells of u.
@@ -33,9 +36,9 @@ class Grid:
         self.spec = spec
         self.cells = spec.cells
         bounds = np.linspace(_logit(spec.low), _logit(spec.high), spec.cells + 1)
-        self.edges = 1.0 / (1.0 + np.exp(-bounds[1:-1]))
+        self.edges = _expit(bounds[1:-1])
         self.logits = (bounds[:-1] + bounds[1:]) / 2.0
-        self.centres = 1.0 / (1.0 + np.exp(-self.logits))
+        self.centres = _expit(self.logits)
         self._edge_list: list[float] = self.edges.tolist()
 
     def index(self, uncertainty: float) -> int:
@@ -52,6 +55,11 @@ class Grid:
         middle, half = (self.logits[0] + self.logits[-1]) / 2.0, (self.logits[-1] - self.logits[0]) / 2.0
         scaled: NDArray[np.float64] = (self.logits - middle) / half
         return scaled
+
+
+def _expit(logits: NDArray[np.float64]) -> NDArray[np.float64]:
+    """Return u of logits, also of those beyond what ``exp`` can return; :mod:`scipy` is an extra that the join lacks."""
+    return 1.0 / (1.0 + np.exp(np.minimum(-logits, _GREATEST_EXPONENT)))
 
 
 def _logit(value: float) -> float:

@@ -32,7 +32,8 @@ class GridSpec(Part):
     """A grid of u, logit-spaced between ``low`` and ``high``; the outermost cells take what lies beyond."""
 
     cells: Annotated[int, Field(strict=True, ge=2, le=MAX_CELLS)] = 512
-    low: Annotated[Real, Field(gt=0.0, lt=0.5)] = 1e-6
+    #: Not below what 1 - u can still tell apart: odds of much smaller u overflow.
+    low: Annotated[Real, Field(ge=1e-15, lt=0.5)] = 1e-6
     high: Annotated[Real, Field(gt=0.5, lt=1.0)] = 1.0 - 1e-3
 
 

@@ -160,6 +160,8 @@ REFUSED: list[tuple[type[Event], dict[str, Any], str | None, str]] = [
     (CalibrationVersion, knots([0.1, 0.2], [0.2, 0.1]), "map", "must not decrease"),
     (CalibrationVersion, knots([0.1, 0.2], [0.2]), "map", "2 uncertainty knots but 1"),
     (CalibrationVersion, knots([0.1, float("nan")], [0.1, 0.2]), "map.uncertainty.1", "number"),
+    (TrafficSummary, traffic() | {"grid": {"low": 5e-324}}, "grid.low", "greater than or equal to 0.000"),
+    (TrafficSummary, traffic() | {"grid": {"high": 1.0}}, "grid.high", "less than 1"),
     (TrafficSummary, traffic(cell=[2, 2]), "versions.0", "strictly increasing|equal lengths"),
     (TrafficSummary, traffic(pairs=[4]), "versions.0", "does not hold"),
     (TrafficSummary, traffic(small_latency_s=float("inf")), "versions.0.small_latency_s", "finite"),
