@@ -70,7 +70,7 @@ COUNT, PAIRS, AGREEING, MIX = range(4)
 _ROWS = 4
 
 _COUNT_MOST = 2**31
-_SUM_MOST = 2.0**40
+SUM_MOST = 2.0**40
 """No few seconds of traffic hold more; cut there, no sum overflows whatever a join instance sends."""
 
 _SUMS = (
@@ -195,8 +195,8 @@ class TrafficWindow:
             for row, *values in zip(counts, *(part for _, part in counted), strict=True):
                 np.add.at(row, place, np.concatenate(values))
         totals = [_sums_of(part) for part in parts]
-        if max(map(max, totals)) > _SUM_MOST:
-            totals = [tuple(min(value, _SUM_MOST) for value in values) for values in totals]
+        if max(map(max, totals)) > SUM_MOST:
+            totals = [tuple(min(value, SUM_MOST) for value in values) for values in totals]
         whole = totals[0] if len(totals) == 1 else map(sum, zip(*totals, strict=True))
         sums = dict(zip(_SUMS, map(float, whole), strict=True))
         last, first = to_us(summary.last_routed_at), to_us(summary.first_routed_at)

@@ -7,6 +7,7 @@ from collections import deque
 from dataclasses import replace
 
 from recalibrator.fit.codec import Kept
+from recalibrator.fit.data.traffic_window import SUM_MOST
 from recalibrator.fit.decide.candidate import Candidate, Part, View
 from recalibrator.fit.decide.threshold import Affordable
 from recalibrator.fit.method_constants import MethodConstants
@@ -70,12 +71,12 @@ class Pacer(Part):
     def take_traffic(self, summary: TrafficSummary) -> None:
         """Book what queries have cost; those of a cold start, which no version decided, are outside the budget."""
         decided = [part for part in summary.versions if part.calibration_version is not None]
-        queries = sum(part.queries for part in decided)
+        queries = min(int(SUM_MOST), sum(part.queries for part in decided))
         if not queries:
             return
         self._time(decided)
         self._reported += queries
-        cost = sum(part.cost_sequential for part in decided)
+        cost = min(SUM_MOST, sum(part.cost_sequential for part in decided))
         window = self._constants.budget_queries
         most = self._constants.carried_share * self._budget * window
         self._balance = min(most, max(-most, self._balance + self._budget * queries - cost))
@@ -154,6 +155,8 @@ class Pacer(Part):
 _US, _DAY_S = 1e6, 86_400.0
 _RATE_S = 300.0
 """Over which the rate of queries is averaged."""
+_LEAST_QUERIES = 1e-6
+"""Below, so long after the latest query, the rate of queries is forgotten."""
 _HORIZON_S, _HORIZON_QUERIES = 3_600.0, 2_000.0
 """Over which the account is steered to zero."""
 _CARRIED_S, _CARRIED_QUERIES = 28_800.0, 10_000.0
@@ -224,16 +227,17 @@ class LabelSpending(Part):
     def shares(self, escalation_rate: float, former: LabelShares | None = None) -> LabelShares | None:
         """Return the shares of kept and of escalated queries to ask for now; None before the rate of queries is known.
 
-        ``escalation_rate`` is in [0, 1]. Shares in force, ``former``, stay where the change is too small to matter, and
-        grow at most twofold at a time: after an outage the rate of queries is known late.
+        ``escalation_rate`` is in [0, 1]. Shares in force, ``former``, stay where the change is too small to matter and
+        where the rate of queries is forgotten, and grow at most twofold at a time: after an outage that rate is known
+        late.
         """
         if not self._income:
             return LabelShares(0.0, 0.0)
         pace = 1.0 + self._balance / (self._income * self._horizon)
         spent = self._income * min(_PACE_MOST, max(0.0, pace))
         if self._by_day:
-            if not (self._queries and self._span_s):
-                return None
+            if self._queries < _LEAST_QUERIES or not self._span_s:
+                return former
             spent *= self._span_s / self._queries
         kept = min(1.0, spent / (1.0 + escalation_rate))
         if former is not None and former.kept > 0.0:

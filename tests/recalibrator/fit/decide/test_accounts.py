@@ -12,7 +12,7 @@ from datetime import UTC, datetime, timedelta
 
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from recalibrator.core import Recalibrator
@@ -20,6 +20,7 @@ from recalibrator.fit.codec import dump, load
 from recalibrator.fit.decide.accounts import LabelSpending, Pacer
 from recalibrator.fit.method_constants import MethodConstants
 from schemas.calibration import LabelShares
+from schemas.event import MAX_INTEGER
 from schemas.settings_workload import LabelAllowance
 from schemas.traffic import GridSpec, TrafficSummary, VersionTraffic
 from tests.support.cascade_stream import drive, typo_world
@@ -53,6 +54,19 @@ def test_no_past_makes_corrections_unbounded(costs: list[tuple[float, int]]) -> 
     """Whatever was spent, the next queries may cost what the budget says, give or take the largest correction."""
     most = CONSTANTS.correction_most * BUDGET
     assert BUDGET - most <= paid(part(*one) for one in costs).allowed <= BUDGET + most
+
+
+costs_and_queries = st.tuples(st.floats(0.0, MAX_INTEGER), st.integers(0, MAX_INTEGER))
+
+
+@given(st.lists(costs_and_queries, min_size=1, max_size=4))
+@example([(0.0, MAX_INTEGER)] * 2)
+@example([(float(MAX_INTEGER), 0), (float(MAX_INTEGER), 1)])
+def test_any_summary_leaves_the_standing_of_a_budget_valid(costs: list[tuple[float, int]]) -> None:
+    """The sums of a summary's parts exceed what an event may hold."""
+    pacer = Pacer(BUDGET, CONSTANTS)
+    pacer.take_traffic(summarised(*(part(*one) for one in costs)))
+    assert pacer.standing.queries <= MAX_INTEGER
 
 
 def test_another_budget_takes_over_what_queries_cost_alone() -> None:
@@ -108,12 +122,12 @@ FIRST = LabelShares(0.05, 0.1)
 
 
 def summary(at_s: float, queries: int, labels: int) -> TrafficSummary:
-    return summarised(VersionTraffic(calibration_version=1, queries=queries, labels_requested=labels), at_s)
+    return summarised(VersionTraffic(calibration_version=1, queries=queries, labels_requested=labels), at_s=at_s)
 
 
-def summarised(part: VersionTraffic, at_s: float = 0.0) -> TrafficSummary:
+def summarised(*parts: VersionTraffic, at_s: float = 0.0) -> TrafficSummary:
     at = START + timedelta(seconds=at_s)
-    return TrafficSummary(workload="w", first_routed_at=at, last_routed_at=at, grid=GridSpec(), versions=(part,))
+    return TrafficSummary(workload="w", first_routed_at=at, last_routed_at=at, grid=GridSpec(), versions=parts)
 
 
 def queries_a_second(at_s: float) -> float:
@@ -159,6 +173,16 @@ def test_after_an_outage_nobody_is_flooded() -> None:
     before = present(spending.shares(ESCALATED, None))
     spending.take_traffic(summary(7 * 86_400.0, 60, 0))
     assert present(spending.shares(ESCALATED, before)).kept <= 2.0 * before.kept
+
+
+def test_a_night_without_queries_leaves_the_shares() -> None:
+    """Summaries without a query go on; nobody is asked about everything once the rate of queries is forgotten."""
+    spending = LabelSpending(LabelAllowance(per_day=200))
+    spending.take_traffic(summary(0.0, 1_000, 1_000))
+    # So long that what is left of the rate is hardly a number any more.
+    spending.take_traffic(summary(61.5 * 3_600.0, 0, 100_000))
+    assert spending.shares(ESCALATED, FIRST) == FIRST
+    assert spending.shares(ESCALATED) is None
 
 
 @given(
