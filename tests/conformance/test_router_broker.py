@@ -6,6 +6,7 @@ import asyncio
 import json
 from dataclasses import dataclass
 from typing import Any
+from zlib import crc32
 
 import pytest
 from confluent_kafka import ConsumerGroupTopicPartitions, Message, Producer, TopicPartition
@@ -177,7 +178,7 @@ async def test_rebalance_between_routers_is_exactly_once(topics: Topics) -> None
     first, second = (topics.settings(instance_id=name) for name in ("first", "second"))
 
     async def hold(event: QueryEvent) -> None:
-        await asyncio.sleep(0.001 * (hash(event.query_id) % 20))
+        await asyncio.sleep(0.001 * (crc32(event.query_id.encode()) % 20))
 
     async with running(first, hold) as one:
         await one.until_committed(50)

@@ -50,13 +50,13 @@ def test_a_jump_of_errors_raises_an_alarm_near_it(kind: RiverName) -> None:
 @settings(max_examples=15)
 @given(
     kind=st.sampled_from(list(RIVER)),
-    cut=st.integers(0, 550),
+    cut=st.integers(0, 320),
     chances=st.tuples(st.floats(0.05, 0.9), st.floats(0.05, 0.9)),
 )
 def test_a_restart_continues_exactly(kind: RiverName, cut: int, chances: tuple[float, float]) -> None:
-    """Also beyond the inputs that are kept: two of the bounds pass within the stream."""
-    outcomes = [*errors(300, chances[0]), *errors(300, chances[1])]
-    whole, restored = made(kind, kept_most=200), made(kind, kept_most=200)
+    """Also beyond the inputs that are kept: three of the bounds pass within the stream."""
+    outcomes = [*errors(170, chances[0]), *errors(170, chances[1])]
+    whole, restored = made(kind, kept_most=140), made(kind, kept_most=140)
     for at, error in enumerate(outcomes):
         if at == cut:
             load(restored, json.loads(json.dumps(dump(whole))))
