@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 import structlog
-from hypothesis import HealthCheck, settings
+from hypothesis import HealthCheck, Phase, settings
 from hypothesis.internal.conjecture import providers
 
 from tests.support.broker import running_broker, unique_prefix
@@ -20,10 +20,12 @@ from ucci_stream.local.kafka_node import LocalBroker
 # `make test` draws the same examples in every run and on every machine, and must end within minutes on two slow cores:
 # what it says follows from the code alone. `make test-thorough` draws ten times as many, others each time, and keeps in
 # .hypothesis those that failed; what is found there becomes an `@example` of its test. Neither depends on how fast a
-# machine draws, nor on whether it runs continuous integration, for which Hypothesis has a profile of its own.
+# machine draws, nor on whether it runs continuous integration, for which Hypothesis has a profile of its own. Neither
+# explains a failure by hundreds of further draws, which takes minutes where an example is a stream of events.
 _PLAIN = settings.get_profile("default")
 _ANYWHERE: dict[str, Any] = {
     "deadline": None,
+    "phases": [phase for phase in Phase if phase is not Phase.explain],
     "print_blob": True,
     "suppress_health_check": [HealthCheck.too_slow],
 }

@@ -7,6 +7,7 @@ import math
 from functools import cache
 from typing import Any
 
+import pytest
 from hypothesis import HealthCheck, given
 from hypothesis import settings as hypothesis_settings
 from hypothesis import strategies as st
@@ -22,6 +23,18 @@ HUGE = OutcomeCounts(true_positives=MAX_INTEGER, predicted=MAX_INTEGER)
 WORLD = typo_world(1_200, 600, seed=16)
 #: What makes an event one of the configured answers.
 OURS: dict[str, Any] = {"signal": "token_margin", "basis": None, "handoff": None}
+#: What a workload may turn on, each of which computes something else from the same events.
+WORKLOADS: dict[str, dict[str, Any]] = {
+    "calls": {},
+    "no costs": {"cost": None},
+    "tokens": {"cost": {"unit": "token", "small": 1.0, "large": 3.0, "prompt_small": 0.1, "prompt_large": 0.3}},
+    "budget": {"target": {"cost": 2.0}},
+    "cap": {"target": {"micro_f1": 0.93, "max_escalation": 0.5}},
+    "fields": {"target": {"micro_f1": 0.93, "fields": {"a": 0.9}}},
+    "labels a day": {"labels": {"per_day": 200}, "sampling": {"exploration_probability": 0.03}},
+    "large only": {"large_only_when_dear": True},
+    "handoff": {"handoff": {"margin": 0.9}},
+}
 REFIT = Command(workload="w", action="refit", issued_by="x", issued_at=START)
 
 
@@ -37,17 +50,21 @@ summaries = traffic_summaries().map(of_ours)
 acts = commands().map(lambda one: one.model_copy(update={"workload": "w"}))
 
 
-@hypothesis_settings(max_examples=15, suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large])
-@given(st.lists(st.one_of(labels, huge_labels, summaries, acts), max_size=16), st.booleans())
-def test_no_valid_event_breaks_the_core(events: list[LabelledExample | TrafficSummary | Command], cost: bool) -> None:
+@pytest.mark.parametrize("workload", WORKLOADS.values(), ids=list(WORKLOADS))
+@hypothesis_settings(max_examples=5, suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large])
+@given(events=st.lists(st.one_of(labels, huge_labels, summaries, acts), max_size=16))
+def test_no_valid_event_breaks_the_core(
+    workload: dict[str, Any], events: list[LabelledExample | TrafficSummary | Command]
+) -> None:
     """Versions and status validate themselves: neither holds a number that is not finite."""
-    core = Recalibrator(settings() if cost else settings(cost=None))
+    its_settings = settings(**workload)
+    core = Recalibrator(its_settings)
     for event in (*events, REFIT):
         core.observe(event)
     core.status()
     state = core.snapshot()
     assert all(math.isfinite(value) for value in _numbers(json.loads(state)["state"]["_traffic"]))
-    assert Recalibrator.restore(settings(), state).snapshot() == state
+    assert Recalibrator.restore(its_settings, state).snapshot() == state
 
 
 @hypothesis_settings(max_examples=6, suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large])
