@@ -58,7 +58,7 @@ class Grid:
 
 
 def _expit(logits: NDArray[np.float64]) -> NDArray[np.float64]:
-    """Return u of logits, also of those beyond what ``exp`` can return; :mod:`scipy` is an extra that the join lacks."""
+    """Return u of logits, however far from 0; without scipy's, which is an extra that the join lacks."""
     return 1.0 / (1.0 + np.exp(np.minimum(-logits, _GREATEST_EXPONENT)))
 
 

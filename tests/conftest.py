@@ -13,6 +13,7 @@ import pytest
 import structlog
 from hypothesis import HealthCheck, Phase, settings
 from hypothesis.internal.conjecture import providers
+from hypothesis.internal.constants_ast import Constants
 
 from tests.support.broker import running_broker, unique_prefix
 from ucci_stream.local.kafka_node import LocalBroker
@@ -33,10 +34,11 @@ settings.register_profile("quick", _PLAIN, max_examples=20, derandomize=True, da
 settings.register_profile("thorough", _PLAIN, max_examples=200, **_ANYWHERE)
 settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "quick"))
 
-if settings.get_current_profile_name() == "quick":
-    # Hypothesis also draws constants of the project's modules that are loaded, and those depend on which tests a process
-    # has run before: on the number of cores.
-    setattr(providers, "_get_local_constants", providers.Constants)  # noqa: B010 no option turns it off
+_DRAWS_ALIKE = settings().derandomize
+if _DRAWS_ALIKE:
+    # Hypothesis also draws constants of the project's modules that are loaded, and those depend on which tests a
+    # process has run before: on the number of cores.
+    setattr(providers, "_get_local_constants", Constants)  # noqa: B010 no option turns it off
 
 # Collecting thousands of tests makes objects that live to the end: to look for garbage among them took a fifth of the
 # time. The process that only hands out tests collects none, makes little garbage, and leaves it.
@@ -86,7 +88,7 @@ def pytest_collection_finish() -> None:
 @pytest.hookimpl(tryfirst=True, specname="pytest_configure")
 def pytest_draw_a_seed(config: pytest.Config) -> None:
     """Give Hypothesis a seed that the report names; workers of one run get the same."""
-    if settings.default.derandomize:
+    if _DRAWS_ALIKE:
         return
     if getattr(config.option, "hypothesis_seed", 0) is None:
         config.option.hypothesis_seed = str(secrets.randbelow(2**32))
@@ -94,7 +96,7 @@ def pytest_draw_a_seed(config: pytest.Config) -> None:
 
 def pytest_report_header(config: pytest.Config) -> str:
     """Name the seed by which this run's examples can be drawn again."""
-    if settings.default.derandomize:
+    if _DRAWS_ALIKE:
         return "drawn alike in every run; HYPOTHESIS_PROFILE=thorough draws others"
     return f"drawn by --hypothesis-seed={config.option.hypothesis_seed}"
 

@@ -1,4 +1,4 @@
-"""`make test` says the same of the same code everywhere: nothing that its property tests draw follows from the machine."""
+"""`make test` says the same of the same code everywhere: what its property tests draw follows from no machine."""
 
 from __future__ import annotations
 

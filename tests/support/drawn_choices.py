@@ -30,7 +30,7 @@ def _digest_and_freeze(data: ConjectureData) -> None:
 
 
 def pytest_configure() -> None:
-    ConjectureData.freeze = _digest_and_freeze  # type: ignore[method-assign]
+    setattr(ConjectureData, "freeze", _digest_and_freeze)  # noqa: B010 a method is not assigned otherwise
 
 
 @pytest.hookimpl(trylast=True)

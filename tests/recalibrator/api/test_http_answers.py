@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 import schemathesis
-from hypothesis import seed, settings
+from hypothesis import settings
 from schemathesis.checks import CHECKS, load_all_checks
 
 from tests.support.api import KEY, START, WORKLOAD, Api, make_api, plain_router, plain_status
@@ -47,7 +47,6 @@ ANSWERING = _document(_api()).exclude(path="/v1/stream")
 
 @ANSWERING.parametrize()  # type: ignore[untyped-decorator]  # schemathesis leaves it untyped
 @settings(max_examples=EXAMPLES)
-@seed(5)
 def test_every_answer_is_documented(case: schemathesis.Case[Any]) -> None:
     case.call_and_validate(headers=AUTHORISED, checks=CHECKED)
 
