@@ -105,6 +105,8 @@ class Uncommitted:
     outputs: list[OutputRecord] = field(default_factory=list)
     #: The counter of each workload's results.
     traffic: dict[str, TrafficSummarizer] = field(default_factory=dict)
+    #: What was taken of counters that were full.
+    full_summaries: list[TrafficSummary] = field(default_factory=list)
 
     records: int = 0
     #: When the first record was taken, by the monotonic clock; infinite where there is nothing to commit.
@@ -119,12 +121,16 @@ class Uncommitted:
         """Count one result of a workload."""
         if settings.name not in self.traffic:
             self.traffic[settings.name] = TrafficSummarizer(settings)
-        self.traffic[settings.name].add(routed)
+        counter = self.traffic[settings.name]
+        counter.add(routed)
+        if counter.is_full and (summary := counter.take()) is not None:
+            self.full_summaries.append(summary)
 
     def summaries(self) -> list[TrafficSummary]:
         """Return the traffic counted, by workload, and restart the count."""
+        full, self.full_summaries = self.full_summaries, []
         taken = (counter.take() for _, counter in sorted(self.traffic.items()))
-        return [summary for summary in taken if summary is not None]
+        return full + [summary for summary in taken if summary is not None]
 
     def rows(self) -> dict[QueryKey, StoredRow]:
         """Return what to store."""

@@ -15,6 +15,9 @@ from schemas.traffic import GridSpec, TrafficSummary, TrialTraffic, VersionTraff
 
 _GRID = GridSpec()
 
+_KEYS_MOST = 100
+"""Versions, or ways to measure u, that one summary tells apart; more of them could exceed the size of a record."""
+
 
 #: What is summed of a version's queries: the plain numbers of :class:`~schemas.traffic.VersionTraffic`.
 _NOTHING = {"queries": 0} | {
@@ -119,6 +122,11 @@ class TrafficSummarizer:
             counts[2] += equal(small.entities, large.entities, self._settings.fields)
             counts[3] += routed.decision.reason in ("exploration", "cold_start")
 
+    @property
+    def is_full(self) -> bool:
+        """Whether what was added is to be taken before anything else is added: a summary holds no more versions."""
+        return max(len(self._tallies), len(self._trials)) >= _KEYS_MOST
+
     def take(self) -> TrafficSummary | None:
         """Return what was added since the last take, and start over; None when nothing was."""
         if self._first is None or self._last is None:
@@ -156,6 +164,6 @@ def _traffic(key: _Key, tally: _Tally) -> VersionTraffic:
         pairs=pairs,
         agreeing=agreeing,
         pairs_explored=explored,
-        # Servers count tokens, and may say anything.
-        **{name: min(MAX_INTEGER, value) if isinstance(value, int) else value for name, value in tally.sums.items()},
+        # Servers count tokens, which have a price, and may say anything.
+        **{name: min(type(value)(MAX_INTEGER), value) for name, value in tally.sums.items()},
     )

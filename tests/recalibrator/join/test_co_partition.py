@@ -2,11 +2,18 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from typing import Any
+
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from recalibrator.join.co_partition import CoPartition, Uncommitted
 from recalibrator.join.query_state import NOTHING_KNOWN
+from schemas.routed import TrialDecision
+from schemas.traffic import TrafficSummary
+from tests.support.recalibrator_events import PHOTO, routed
 from ucci_runtime.broker.records import EndReached, Input, Record
 
 RESULTS, FEEDBACK = Input("results", 0), Input("feedback", 0)
@@ -30,6 +37,28 @@ def test_no_input_passes_its_limit_before_the_other_is_there(turns: list[Input])
         assert is_taken == (following[source] < one.limits[source])
         following[source] += is_taken
     assert one.has_caught_up == (following == one.limits)
+
+
+def of_other_signals(number: int) -> dict[str, Any]:
+    return {"signal": f"signal-{number}"}
+
+
+def on_trial(number: int) -> dict[str, Any]:
+    sides = {"escalated": True, "base_escalated": False, "acted": True}
+    trial = TrialDecision(version=number + 1, mode="canary", base_version=1, **sides)
+    return {"decision": routed(number).decision.model_copy(update={"trial": trial})}
+
+
+@pytest.mark.parametrize("changes", [of_other_signals, on_trial])
+def test_results_of_any_number_of_versions_are_counted(changes: Callable[[int], dict[str, Any]]) -> None:
+    """More than a summary holds are told in several, each of which fits into a record."""
+    uncommitted, results = Uncommitted(), 1_234
+    for number in range(results):
+        uncommitted.count_traffic(routed(number, **changes(number)), PHOTO)
+    summaries = uncommitted.summaries()
+    assert sum(part.queries for summary in summaries for part in summary.versions) == results
+    assert all(TrafficSummary.from_json(summary.to_json()) == summary for summary in summaries)
+    assert uncommitted.summaries() == []
 
 
 def test_a_log_shorter_than_committed_is_caught_up_at_its_end() -> None:

@@ -7,6 +7,7 @@ from collections.abc import Iterable
 from recalibrator.fit.data.traffic_window import COUNT, MIX, TrafficWindow
 from recalibrator.grid import Grid
 from recalibrator.join.traffic_counter import TrafficSummarizer
+from schemas.costs import QueryCost
 from schemas.event import MAX_INTEGER
 from schemas.routed import ModelRun, QueryHandoff, RoutedEvent
 from schemas.traffic import TrafficSummary
@@ -61,6 +62,13 @@ def test_tokens_are_counted_whatever_a_server_says() -> None:
     (found,) = summarized(routed(number, small=few, large=many, handoff=handed) for number in range(2)).versions
     assert (found.small_tokens, found.small_prompt_tokens, found.handed_over_tokens) == (14, 100, 6)
     assert found.large_tokens == found.large_prompt_tokens == found.lost_tokens == MAX_INTEGER
+
+
+def test_costs_are_summed_whatever_a_server_says() -> None:
+    """A server whose token counts are absurd makes queries dear beyond what an event may hold, and no more."""
+    dear = QueryCost(sequential=float(MAX_INTEGER), paper=float(MAX_INTEGER))
+    (found,) = summarized(routed(number, cost=dear) for number in range(2)).versions
+    assert found.cost_sequential == found.cost_paper == MAX_INTEGER
 
 
 def test_a_refused_call_takes_no_part_in_the_mean_latency() -> None:
