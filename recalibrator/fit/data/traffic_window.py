@@ -280,7 +280,7 @@ def _counts(part: VersionTraffic) -> tuple[Ints, NDArray[np.int64]]:
     if 0 < part.small_skipped < part.queries:
         # Of a share of queries the small model was asked: each stands for the inverse of it.
         stands_for = part.queries / (part.queries - part.small_skipped)
-        counts[MIX] = np.rint(np.minimum(counts[COUNT], _COUNT_MOST) * stands_for)
+        counts[MIX] = np.minimum(np.rint(counts[COUNT] * stands_for), _COUNT_MOST)
     return np.fromiter(part.cell, np.intp, filled), np.minimum(counts, _COUNT_MOST)
 
 
