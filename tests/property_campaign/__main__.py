@@ -5,10 +5,13 @@ from __future__ import annotations
 import os
 import sys
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import pytest
 import typer
+
+if TYPE_CHECKING:
+    from tests.property_campaign.campaign import Progress
 
 app = typer.Typer(add_completion=False, rich_markup_mode=None)
 _EPILOG = "Example: python -m tests.property_campaign --seeds 500 --examples 20 --json campaign.json"
@@ -67,16 +70,28 @@ class _Loader:
         config.pluginmanager.register(Campaign(plan, self._record, tell))
 
     def summarise(self) -> int:
-        """Print totals and findings; 1 where there are any."""
+        """Print what was run as a Markdown table, and the findings; 1 where there are any."""
         tests = self._record.tests
+        by_file: dict[str, list[Progress]] = {}
+        for name, progress in sorted(tests.items()):
+            by_file.setdefault(name.partition("::")[0], []).append(progress)
+        lines = ["| file | tests | seeds a test | examples | CPU, s | findings |", "|---|" + "---:|" * 5]
+        lines += [f"| `{file}` | {len(progresses)} | {_totals(progresses)} |" for file, progresses in by_file.items()]
+        lines.append(f"| all | {len(tests)} | {_totals(list(tests.values()))} |\n" if tests else "")
         findings = [(name, one) for name, progress in tests.items() for one in progress.findings]
         for name, one in findings:
-            seen = f"under {one.failing_seeds} seeds, first {one.seed}"
-            sys.stdout.write(f"{name}: {one.kind} at {one.where} {seen}\n{one.text}\n\n")
-        seeds = sum(progress.seeds for progress in tests.values())
-        examples = sum(progress.examples for progress in tests.values())
-        sys.stdout.write(f"{len(tests)} tests, {seeds:,} seeds, {examples:,} examples; findings: {len(findings)}\n")
+            seen = f"under {one.failing_seeds} seeds, first {one.seed} (of {one.max_examples} examples)"
+            lines.append(f"{name}: {one.kind} at {one.where} {seen}\n{one.text}\n")
+        sys.stdout.write("\n".join(lines) + "\n")
         return 1 if findings else 0
+
+
+def _totals(progresses: list[Progress]) -> str:
+    """Return the cells of a row: seeds, examples, CPU seconds and findings."""
+    seeds = sorted({progress.seeds for progress in progresses})
+    each = f"{seeds[0]}" if len(seeds) == 1 else f"{seeds[0]} to {seeds[-1]}"
+    examples, seconds = (sum(getattr(one, name) for one in progresses) for name in ("examples", "seconds"))
+    return f"{each} | {examples:,} | {seconds:,.0f} | {sum(len(one.findings) for one in progresses)}"
 
 
 if __name__ == "__main__":
