@@ -25,7 +25,7 @@ HANGS  := -o faulthandler_timeout=800 -o faulthandler_exit_on_timeout=true
 
 .PHONY: help setup demo demo-vllm up clean docs pictures results bench lint format
 .PHONY: test test-all test-thorough test-fast test-browser test-vllm test-label-studio test-image test-ops chaos fuzz audit
-.PHONY: test-three-brokers test-phoenix lock lock-side image chart
+.PHONY: properties test-three-brokers test-phoenix lock lock-side image chart
 .DEFAULT_GOAL := help
 
 help:            ## list the targets
@@ -151,6 +151,8 @@ lock-side:       ## resolve the locks of what is installed apart anew: vLLM, Lab
 audit: $(STAMP)  ## look the locked packages up in the database of known vulnerabilities
 	$(BIN)/python -m tools.dependency_audit requirements.lock deploy/ucci_stream/local/locks/*.lock
 
+properties: $(STAMP) ## every property test under SEEDS seeds (500 take some two hours); goes on where its FILE ended
+	$(BIN)/python -m tests.property_campaign --seeds $(or $(SEEDS),500) $(if $(FILE),--json $(FILE))
 fuzz: $(STAMP)   ## CASES hostile inputs, by SEED, for every reader of foreign bytes (1,000,000 take half an hour)
 	$(BIN)/python -m tests.fuzz --cases $(or $(CASES),100000) --seed $(or $(SEED),7) $(if $(REPORT),--json $(REPORT)) \
 		$(if $(GIANTS),--giants $(GIANTS))
