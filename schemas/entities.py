@@ -1,12 +1,14 @@
 """Entities: what a model extracts and a labeler confirms; normalised, compared and counted here and nowhere else.
 
-Comparison is after Unicode NFKC, case folding and white-space folding; a missing field equals null.
+Comparison leaves out characters that Unicode calls default-ignorable, since nobody sees them, and is after NFKC, case
+folding and white-space folding; a missing field equals null.
 """
 
 from __future__ import annotations
 
+import re
 import unicodedata
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from functools import lru_cache
 from typing import Annotated, Any, NamedTuple
 
@@ -46,16 +48,28 @@ class PairCounts(NamedTuple):
     gold: int
 
 
+#: The code points of Unicode's property Default_Ignorable_Code_Point, first and last of each range: soft hyphen, joiners,
+#: marks of direction, zero-width space, byte order mark, fillers of Hangul, variation selectors, tags. From
+#: DerivedCoreProperties.txt of Unicode 17.0; the property reserves whole ranges, so that it hardly ever changes.
+_IGNORABLE_RANGES = (
+    *((0x00AD, 0x00AD), (0x034F, 0x034F), (0x061C, 0x061C), (0x115F, 0x1160), (0x17B4, 0x17B5), (0x180B, 0x180F)),
+    *((0x200B, 0x200F), (0x202A, 0x202E), (0x2060, 0x206F), (0x3164, 0x3164), (0xFE00, 0xFE0F), (0xFEFF, 0xFEFF)),
+    *((0xFFA0, 0xFFA0), (0xFFF0, 0xFFF8), (0x1BCA0, 0x1BCA3), (0x1D173, 0x1D17A), (0xE0000, 0xE0FFF)),
+)
+_IGNORABLE = re.compile("[" + "".join(f"{chr(first)}-{chr(last)}" for first, last in _IGNORABLE_RANGES) + "]+")
+
+
 def normalise(text: str) -> str:
     r"""Fold a value to the form in which values are compared.
 
     Examples
     --------
-    >>> normalise("  Canon   EOS\u00a05D ") == normalise("canon eos 5d")
+    >>> normalise("  Canon   EOS\u00a05D ") == normalise("canon eos 5d") == normalise("\u200bcanon eos\ufeff 5\u00add")
     True
     """
     if text.isascii():
         return " ".join(text.lower().split())
+    text = _IGNORABLE.sub("", text)
     # Case folding can undo NFKC (U+0345), so that the composition is applied once more after it.
     folded = unicodedata.normalize("NFKC", unicodedata.normalize("NFKC", text).casefold())
     return " ".join(folded.split())
@@ -86,6 +100,62 @@ _SHORT_CHARS = 64
 # A join compares the same few values again and again: each answer with the other and with the label, as a whole and
 # field by field.
 _values_of_short = lru_cache(maxsize=1_024)(_values_of)
+
+
+#: Texts, as :func:`normalise` gives them, by which programs write that there is no value: ``str()`` of Python, data
+#: frames, spreadsheets, SQL and JavaScript.
+_SPELT_NOTHINGS = frozenset(
+    ("none", "null", "nil", "nan", "-nan", "nat", "na", "undefined", "n/a", "n.a.", "n. a.", "#n/a", "#n/a n/a", "#na")
+    + ("<na>", "<n/a>", "<none>", "<null>", "<nan>", "(none)", "(null)", "[null]", "\\n", "[]", "{}", '""', "''")
+    + ("-", "--", "---", "\u2013", "\u2014")
+)
+#: No spelt nothing is longer, however it is disguised.
+_NOTHING_CHARS = 32
+
+
+def spells_nothing(text: str) -> bool:
+    """Return whether a text looks like a null that some program wrote out; such a text counts as a value.
+
+    Examples
+    --------
+    >>> [spells_nothing(text) for text in ("None", " n/a ", "NaN", "<NA>", "-", "nonesuch", "")]
+    [True, True, True, True, True, False, False]
+    """
+    return len(text) <= _NOTHING_CHARS and normalise(text) in _SPELT_NOTHINGS
+
+
+def spelt_nothings(entities: EntityMapping | None, null_texts: Collection[str] = ()) -> Iterator[tuple[str, str]]:
+    """Yield each field and value that spells nothing.
+
+    ``null_texts``: the workload's, in normal form; they are null already.
+
+    Examples
+    --------
+    >>> list(spelt_nothings({"iso": "None", "lens": ("50 mm", "n/a"), "camera": "null"}, {"null"}))
+    [('iso', 'None'), ('lens', 'n/a')]
+    """
+    for field, value in (entities or {}).items():
+        for text in (value,) if isinstance(value, str) else value or ():
+            if spells_nothing(text) and normalise(text) not in null_texts:
+                yield field, text
+
+
+def with_nulls(entities: EntityMapping, null_texts: Collection[str]) -> Mapping[str, str | tuple[str, ...] | None]:
+    """Return the entities with null in place of each value whose normal form is one of ``null_texts``.
+
+    Examples
+    --------
+    >>> with_nulls({"iso": "N/A", "lens": ["50 mm", "n/a"], "camera": ["n/a"]}, {"n/a"})
+    {'iso': None, 'lens': ('50 mm',), 'camera': None}
+    """
+    return {field: _without(value, null_texts) for field, value in entities.items()}
+
+
+def _without(value: str | Iterable[str] | None, null_texts: Collection[str]) -> str | tuple[str, ...] | None:
+    if value is None or isinstance(value, str):
+        return None if value is not None and normalise(value) in null_texts else value
+    kept = tuple(text for text in value if normalise(text) not in null_texts)
+    return kept or None
 
 
 def count_pairs(
