@@ -48,8 +48,8 @@ class PairCounts(NamedTuple):
     gold: int
 
 
-#: The code points of Unicode's property Default_Ignorable_Code_Point, first and last of each range: soft hyphen, joiners,
-#: marks of direction, zero-width space, byte order mark, fillers of Hangul, variation selectors, tags. From
+#: The code points of Unicode's property Default_Ignorable_Code_Point, first and last of each range: soft hyphen,
+#: joiners, marks of direction, zero-width space, byte order mark, fillers of Hangul, variation selectors, tags. From
 #: DerivedCoreProperties.txt of Unicode 17.0; the property reserves whole ranges, so that it hardly ever changes.
 _IGNORABLE_RANGES = (
     *((0x00AD, 0x00AD), (0x034F, 0x034F), (0x061C, 0x061C), (0x115F, 0x1160), (0x17B4, 0x17B5), (0x180B, 0x180F)),
@@ -105,9 +105,26 @@ _values_of_short = lru_cache(maxsize=1_024)(_values_of)
 #: Texts, as :func:`normalise` gives them, by which programs write that there is no value: ``str()`` of Python, data
 #: frames, spreadsheets, SQL and JavaScript.
 _SPELT_NOTHINGS = frozenset(
-    ("none", "null", "nil", "nan", "-nan", "nat", "na", "undefined", "n/a", "n.a.", "n. a.", "#n/a", "#n/a n/a", "#na")
-    + ("<na>", "<n/a>", "<none>", "<null>", "<nan>", "(none)", "(null)", "[null]", "\\n", "[]", "{}", '""', "''")
-    + ("-", "--", "---", "\u2013", "\u2014")
+    {
+        *("none", "null", "nil", "nan", "-nan", "nat", "na", "undefined", "<na>", "<n/a>", "<none>", "<null>", "<nan>"),
+        *(
+            "n/a",
+            "n.a.",
+            "n. a.",
+            "#n/a",
+            "#n/a n/a",
+            "#na",
+            "(none)",
+            "(null)",
+            "[null]",
+            "\\n",
+            "[]",
+            "{}",
+            '""',
+            "''",
+        ),
+        *("-", "--", "---", "\u2013", "\u2014"),
+    }
 )
 #: No spelt nothing is longer, however it is disguised.
 _NOTHING_CHARS = 32

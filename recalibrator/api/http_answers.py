@@ -169,6 +169,8 @@ class TakenHook(BaseModel):
 
     taken: int
     query_id: str | None = None
+    #: What is probably not meant, as for an event; absent where all is well.
+    warnings: list[WarningDetail] = []
 
 
 class JsonLines(Response):

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
@@ -41,7 +41,7 @@ from recalibrator.api.http_requests import (
 )
 from recalibrator.labelling.feedback_checks import FeedbackWarning, RecentRevisions, feedback_warnings
 from recalibrator.labelling.label_studio import UNKNOWN_PROJECT, LabelStudioReader, RecentAnnotations
-from recalibrator.labelling.label_tool import InvalidAnnotation
+from recalibrator.labelling.label_tool import InvalidAnnotation, query_id_in
 from schemas.event import MAX_ID_CHARS, MAX_RECORD_BYTES
 from schemas.feedback import FeedbackEvent
 from schemas.topics import FEEDBACK
@@ -136,7 +136,7 @@ class FeedbackRoutes:
         caller = self._context.authorise(request, "feedback")
         require_type(request, JSON_TYPES)
         hook = parse_object(await read_body(request, self._limit))
-        reader = LabelStudioReader(self._default_project(request))
+        reader = LabelStudioReader(self._default_project(request), self._fields_of(request, hook))
         try:
             created, deleted = reader.feedback(hook), reader.deleted(hook)
         except InvalidAnnotation as fault:
@@ -155,7 +155,7 @@ class FeedbackRoutes:
             (self._annotations.forget if event.retracted else self._annotations.remember)(event)
         if len(known) < len(deleted):
             self._context.metrics.count("deletions_unknown", len(deleted) - len(known))
-        about = {} if created is None else {"query_id": created.query_id}
+        about = {} if created is None else {"query_id": created.query_id} | _warned(self._warnings(created))
         return json_answer({"taken": len(events)} | about, _ACCEPTED)
 
     def _default_project(self, request: Request) -> int | None:
@@ -172,6 +172,18 @@ class FeedbackRoutes:
             self._context.require_workload(workload)
         is_clear = workload is not None or self._context.settings.only_workload is not None
         return UNKNOWN_PROJECT if is_clear else None
+
+    def _fields_of(self, request: Request, hook: Mapping[str, Any]) -> tuple[tuple[str, ...], ...]:
+        """Return the fields of the workload that a hook's query is of; where that is not known, those of each."""
+        task = hook.get("task")
+        query_id = query_id_in(task.get("data"), task.get("meta")) if isinstance(task, dict) else None
+        workload = self._context.queue.workload_of(query_id) if query_id is not None else None
+        own = self._fields.get(workload or request.query_params.get("workload", ""))
+        return tuple(self._fields.values()) if own is None else (own,)
+
+    def _warnings(self, event: FeedbackEvent) -> list[FeedbackWarning]:
+        # What is not requested is known once the requests have been read.
+        return feedback_warnings(event, self._fields, None if self._context.missing() else self._context.queue)
 
     async def _take_lines(self, request: Request, batch: _Batch, caller: str, key: str | None) -> None:
         limit = self._limit * BATCH_FACTOR
@@ -199,8 +211,7 @@ class FeedbackRoutes:
         event = parse_feedback(data)
         require_past(event, self._context.clock.now())
         labeler = self._context.keys.labeler(caller, event.labeler)
-        # What is not requested is known once the requests have been read.
-        warnings = feedback_warnings(event, self._fields, None if self._context.missing() else self._context.queue)
+        warnings = self._warnings(event)
         is_numbered = "revision" in event.model_fields_set
         event = event.model_copy(update={"feedback_id": event.feedback_id or key, "labeler": labeler})
         if not is_numbered:

@@ -1,9 +1,9 @@
 """Label Studio's annotations as feedback: those that its webhooks send and those that its API lists.
 
-Label regions and text areas carry the name of the workload's field. The annotation's own time of change is the
-revision, in seconds since 2020, and stands in the ``feedback_id`` to the microsecond: webhook and listing yield the
-same event, and events out of order do no harm. Changes within one second share a revision; the one that arrives last
-stands, and ``ucci-stream label-studio sync`` compares the full times.
+An annotation that is not understood in full is refused. The annotation's own time of change is the revision, in seconds
+since 2020, and stands in the ``feedback_id`` to the microsecond: webhook and listing yield the same event, and events
+out of order do no harm. Changes within one second share a revision; the one that arrives last stands, and ``ucci-stream
+label-studio sync`` compares the full times.
 """
 
 from __future__ import annotations
@@ -12,6 +12,9 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any
 
+from recalibrator.labelling.field_names import FieldNames
+from recalibrator.labelling.label_studio_config import missing_fields
+from recalibrator.labelling.label_studio_regions import entities_of
 from recalibrator.labelling.label_tool import (
     Annotation,
     AnnotationKey,
@@ -25,6 +28,7 @@ from recalibrator.labelling.label_tool import (
     query_id_in,
     retraction_of,
 )
+from schemas.entities import EntityValue
 from schemas.event import to_us
 from schemas.feedback import FeedbackEvent, revision_at
 
@@ -43,6 +47,10 @@ class LabelStudioReader:
 
     #: The project of annotations that do not name theirs.
     default_project: int | None = None
+    #: The fields of each workload that a task may be of; where none are given, each name is taken for a field.
+    fields: tuple[tuple[str, ...], ...] = ()
+    #: The project's labeling configuration, for annotations that come without theirs.
+    label_config: str | None = None
     source = SOURCE
 
     def feedback(self, hook: JsonDocument) -> FeedbackEvent | None:
@@ -55,7 +63,9 @@ class LabelStudioReader:
             (_id_of(hook.get("project")), "project.id"),
             (_id_of(task.get("project")), "task.project"),
         )
-        return self._event(annotation, task, self._project(*places)).event
+        project = hook.get("project")
+        config = project.get("label_config") if isinstance(project, dict) else None
+        return self._event(annotation, task, self._project(*places), config if isinstance(config, str) else None).event
 
     def deleted(self, hook: JsonDocument) -> list[AnnotationKey]:
         """Return the annotations that a webhook says were deleted: ids alone. Raises InvalidAnnotation."""
@@ -92,15 +102,19 @@ class LabelStudioReader:
             faults=tuple(faults),
         )
 
-    def _event(self, annotation: JsonDocument, task: JsonDocument, project: int) -> Annotation:
+    def _event(
+        self, annotation: JsonDocument, task: JsonDocument, project: int, label_config: str | None = None
+    ) -> Annotation:
         changed_at = _moment(annotation)
         key = _key(project, _number(annotation.get("id"), "annotation.id"))
         query_id = query_id_in(task.get("data"), task.get("meta"))
         if query_id is None:
             raise invalid("task.data.query_id", "is missing: push tasks with the query's id in their data")
+        if (is_skip := annotation.get("was_cancelled")) not in (True, False, None):
+            raise invalid("annotation.was_cancelled", "must be true or false")
         event = event_of(
             query_id=query_id,
-            entities=None if annotation.get("was_cancelled") is True else _entities(annotation.get("result")),
+            entities=None if is_skip else self._entities(annotation.get("result"), label_config or self.label_config),
             labeler=f"{SOURCE}:{_author(annotation.get('completed_by'))}",
             labelled_at=changed_at,
             source=SOURCE,
@@ -108,6 +122,17 @@ class LabelStudioReader:
             revision=revision_at(changed_at),
         )
         return Annotation(key, event)
+
+    def _entities(self, result: object, label_config: str | None) -> dict[str, EntityValue]:
+        names = FieldNames(name for own in self.fields for name in own)
+        missing = [None if label_config is None else missing_fields(label_config, own) for own in self.fields]
+        covered = next((own for own, lost in zip(self.fields, missing, strict=True) if lost == ()), ())
+        lacking = [lost for lost in missing if lost]
+        if lacking and len(lacking) == len(missing):
+            fewest = min((len(lost), lost) for lost in lacking)[1]
+            message = f"has no control for {', '.join(fewest)}, which nobody can say then"
+            raise invalid("project.label_config", f"{message}: label-studio setup says what to change")
+        return entities_of(result, names, covered)
 
     def _project(self, *places: tuple[object, str]) -> int:
         """Return the first project's number that is named, else the reader's own."""
@@ -176,33 +201,6 @@ def _moment(annotation: JsonDocument) -> datetime:
         raise invalid("annotation.updated_at", f"{given[:60]!r} is not an RFC 3339 time") from None
     except OverflowError:
         raise invalid("annotation.updated_at", f"{given[:60]!r} has no equivalent in UTC") from None
-
-
-def _entities(result: object) -> dict[str, str | list[str] | None]:
-    if not isinstance(result, list):
-        raise invalid("annotation.result", "must be a list of regions")
-    found: dict[str, list[str]] = {}
-    for index, region in enumerate(result):
-        field, texts = _region(region, f"annotation.result.{index}")
-        if field is not None:
-            found.setdefault(field, []).extend(texts)
-    return {field: texts[0] if len(texts) == 1 else texts for field, texts in found.items()}
-
-
-def _region(region: object, place: str) -> tuple[str | None, list[str]]:
-    """Return the field that a region names and its texts; no field for regions of other kinds."""
-    if not isinstance(region, dict) or not isinstance(region.get("value"), dict):
-        raise invalid(place, "must be an object with a value")
-    text, labels = region["value"].get("text"), region["value"].get("labels")
-    if isinstance(labels, list) and labels and isinstance(labels[0], str):
-        if not isinstance(text, str):
-            raise invalid(f"{place}.value.text", "is required: turn on saving the text of a region")
-        return labels[0], [text]
-    name = region.get("from_name")
-    if region.get("type") == "textarea" and isinstance(name, str):
-        lines = text if isinstance(text, list) else [text]
-        return name, [line for line in lines if isinstance(line, str) and line]
-    return None, []
 
 
 def _object(hook: JsonDocument, name: str) -> dict[str, Any]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime
 from hashlib import sha256
 from typing import Any
@@ -13,6 +13,7 @@ from xml.etree import ElementTree as ET
 
 from recalibrator.api.keys import Keys
 from recalibrator.labelling.label_studio import SOURCE, LabelStudioReader
+from recalibrator.labelling.label_studio_config import config_faults
 from recalibrator.labelling.label_tool import AnnotationKey, JsonDocument, LabelTool, LabelToolFailed, TaskId
 from schemas.entities import Entities
 from schemas.errors import ConfigError
@@ -34,11 +35,15 @@ class LabelStudioProject:
 
     def __init__(self, studio: LabelStudio, number: int, fields: Sequence[str], *, prefill: bool) -> None:
         self._studio, self._number, self._fields, self._prefill = studio, number, fields, prefill
-        self.reader, self.project = LabelStudioReader(number), str(number)
+        self.reader, self.project = LabelStudioReader(number, (tuple(fields),)), str(number)
 
-    def tasks(self, changed_since: datetime | None) -> AsyncIterator[JsonDocument]:
+    async def tasks(self, changed_since: datetime | None) -> AsyncIterator[JsonDocument]:
         """Yield the tasks that have changed since a time; None: all of them."""
-        return self._studio.tasks(self._number, changed_since)
+        # How annotations are to be read depends on the labeling configuration, which people may change at any time.
+        project = await self._studio.call("GET", f"/api/projects/{self._number}/")
+        self.reader = replace(self.reader, label_config=project.get("label_config"))
+        async for task in self._studio.tasks(self._number, changed_since):
+            yield task
 
     async def add(self, requests: Sequence[LabelRequested]) -> None:
         """Import a task for each request."""
@@ -148,7 +153,8 @@ async def set_up(
 
     ``project``: an existing one to use; by default that of the workload's title. ``hook``: address and headers.
     ``replace_config``: whether a labeling configuration that people may have changed is replaced. Raises
-    LabelToolFailed.
+    LabelToolFailed, and ConfigError, before anything is changed, with a line for each field that the configuration
+    which is kept does not ask for in a way that is read.
     """
     title, wanted = project_title(workload.name), labeling_config(workload.fields)
     number = project if project is not None else await _find_project(studio, title)
@@ -168,6 +174,9 @@ async def set_up(
         found = await studio.call("GET", f"/api/projects/{number}/")
         if found.get("label_config") != wanted:
             config = "replaced" if replace_config else "kept"
+            faults = () if replace_config else config_faults(str(found.get("label_config") or ""), workload.fields)
+            if faults:
+                raise ConfigError([f"project {number}: {fault}" for fault in faults])
             if replace_config:
                 found = await studio.call("PATCH", f"/api/projects/{number}/", {"label_config": wanted})
     number = int(found["id"])

@@ -17,6 +17,7 @@ from tests.support.recalibrator_events import FIELDS, routed
 from tests.support.scripted_label_studio import ScriptedLabelStudio
 from ucci_stream.label_tools.label_studio_client import LabelStudio
 from ucci_stream.label_tools.label_studio_project import (
+    LabelStudioProject,
     SetUp,
     hook_address,
     hook_headers,
@@ -28,6 +29,7 @@ from ucci_stream.label_tools.label_studio_project import (
 )
 
 PHOTO = WorkloadSettings.model_validate({"name": "photo", "fields": FIELDS, "target": {"micro_f1": 0.9}})
+OWN = labeling_config(FIELDS).replace('size="6"', 'size="4"')
 HOOK = ("http://127.0.0.1:8080/v1/hooks/label-studio", {"X-Api-Key": "k"})
 
 
@@ -49,11 +51,45 @@ async def test_a_changed_configuration_is_kept_unless_replaced(
     server: ScriptedLabelStudio, studio: LabelStudio
 ) -> None:
     await set_up(studio, PHOTO)
-    server.projects[1]["label_config"] = "<View/>"
+    server.projects[1]["label_config"] = OWN
     assert (await set_up(studio, PHOTO)).config == "kept"
-    assert server.projects[1]["label_config"] == "<View/>"
+    assert server.projects[1]["label_config"] == OWN
     assert (await set_up(studio, PHOTO, replace_config=True)).config == "replaced"
     assert server.projects[1]["label_config"] == labeling_config(FIELDS)
+
+
+async def test_a_kept_configuration_must_give_each_field(server: ScriptedLabelStudio, studio: LabelStudio) -> None:
+    """A line for each fault, before anything is changed; replaced, it fits."""
+    controls = '<Pairwise name="camera" toName="t"/><Labels name="l" toName="t"><Label value="Lens"/></Labels>'
+    mine = {"title": "mine", "label_config": f"<View>{controls}</View>"}
+    number = (await studio.call("POST", "/api/projects/", mine))["id"]
+    with pytest.raises(ConfigError) as refused:
+        await set_up(studio, PHOTO, project=number, hook=HOOK)
+    assert refused.value.exit_code == 2
+    assert [fault.split(" cannot ")[0].split(" is ")[0] for fault in refused.value.faults] == [
+        f"project {number}: camera: <Pairwise> 'camera'",
+        f"project {number}: lens: <Labels> <Label> 'Lens'",
+    ]
+    assert not server.webhooks
+    assert (await set_up(studio, PHOTO, project=number, replace_config=True)).config == "replaced"
+
+
+async def test_a_listing_is_read_by_the_configuration_of_now(server: ScriptedLabelStudio, studio: LabelStudio) -> None:
+    """While a field has no control, no annotation counts; once it has one, they all do, a comment's emptiness too."""
+    await set_up(studio, PHOTO)
+    listing = LabelStudioProject(studio, 1, FIELDS, prefill=True)
+    await listing.add([LabelRequested.from_result(routed(1))])
+    (task,) = server.tasks
+    server.annotate(task, 3, "canon")
+    server.tasks[task]["annotations"][0]["result"][0]["from_name"] = "comment"
+    for config, faults, entities in (
+        (labeling_config(FIELDS[:1]), 1, []),
+        (labeling_config((*FIELDS, "comment")), 0, [dict.fromkeys(FIELDS) | {"comment": "canon"}]),
+    ):
+        server.projects[1]["label_config"] = config
+        (read,) = [listing.reader.task(document) async for document in listing.tasks(None)]
+        assert len(read.faults) == faults, read.faults
+        assert [one.event.entities for one in read.annotations] == entities
 
 
 async def test_a_new_key_or_a_hook_that_was_switched_off_is_mended(
@@ -67,7 +103,7 @@ async def test_a_new_key_or_a_hook_that_was_switched_off_is_mended(
 
 
 async def test_an_existing_project_can_be_used(server: ScriptedLabelStudio, studio: LabelStudio) -> None:
-    mine = await studio.call("POST", "/api/projects/", {"title": "mine", "label_config": "<View/>"})
+    mine = await studio.call("POST", "/api/projects/", {"title": "mine", "label_config": OWN})
     done = await set_up(studio, PHOTO, project=mine["id"], hook=HOOK)
     assert (done.title, done.config, len(server.projects)) == ("mine", "kept", 1)
     assert await require_project(studio, "photo", mine["id"]) == mine["id"]

@@ -55,6 +55,52 @@ def test_what_names_no_query_is_left() -> None:
         assert LabelStudioReader().feedback({"action": action, "annotations": [{"id": 7}]}) is None
 
 
+NUMBER = {"from_name": "lens", "type": "number", "value": {"number": 50}}
+ARROW = {"type": "relation", "from_id": "r1", "to_id": "r2", "direction": "right"}
+
+
+def test_a_hook_takes_what_it_reads_and_refuses_the_rest() -> None:
+    """The case: a field by a control that was not read counted as none; with an arrow the whole label was refused."""
+    api = make_api()
+    answer = _post(api, _hook(result=[_region("camera", "abc"), NUMBER, ARROW]))
+    assert (answer.status_code, answer.json()) == (202, {"taken": 1, "query_id": "q-1"})
+    assert FeedbackEvent.from_json(api.producer.records[-1][2]).entities == {"camera": "abc", "lens": "50"}
+    compared = {"from_name": "lens", "type": "pairwise", "value": {"selected": "left"}}
+    refused = _post(api, _hook(result=[_region("camera", "abc"), compared]))
+    assert refused.status_code == 422
+    assert refused.json()["error"]["field"] == "annotation.result.1"
+    assert "'lens' (pairwise)" in refused.json()["error"]["message"]
+
+
+def test_a_hook_names_what_it_left_out() -> None:
+    quality = {"from_name": "quality", "type": "choices", "value": {"choices": ["good"]}}
+    answer = _post(make_api(), _hook(result=[_region("camera", "abc"), quality]))
+    assert answer.status_code == 202
+    assert [one["code"] for one in answer.json()["warnings"]] == ["unknown_field"]
+
+
+@pytest.mark.parametrize(("controls", "status"), [("camera lens comment", 202), ("camera comment", 422)])
+def test_a_hooks_configuration_says_what_can_be_meant(controls: str, status: int) -> None:
+    """A comment alone says that the text holds nothing, unless a field could not be given."""
+    areas = "".join(f'<TextArea name="{name}" toName="t"/>' for name in controls.split())
+    comment = {"from_name": "comment", "type": "textarea", "value": {"text": ["nothing here"]}}
+    hook = _hook(result=[comment]) | {"project": {"id": 2, "label_config": f"<View>{areas}</View>"}}
+    answer = _post(make_api(), hook)
+    assert answer.status_code == status
+    if status == 422:
+        assert (answer.json()["error"]["field"], "lens" in answer.text) == ("project.label_config", True)
+
+
+def test_a_hook_of_several_workloads_is_read_by_its_querys_fields() -> None:
+    """Where the query's workload is not known, the names of all count."""
+    reader = LabelStudioReader(2, (("camera",), ("lens",)))
+    event = reader.feedback(_hook(result=[_region("camera", "abc"), NUMBER]))
+    assert event is not None
+    assert event.entities == {"camera": "abc", "lens": "50"}
+    with pytest.raises(InvalidAnnotation, match="'camera' \\(labels\\) is no field"):
+        LabelStudioReader(2, (("lens",),)).feedback(_hook(result=[_region("camera", "abc"), NUMBER]))
+
+
 def _deletion(*annotations: int) -> dict[str, Any]:
     return {"action": "ANNOTATIONS_DELETED", "annotations": [{"id": n} for n in annotations], "project": {"id": 2}}
 
@@ -122,6 +168,7 @@ def test_only_the_annotations_told_of_lately_are_remembered() -> None:
         (_hook(updated_at="yesterday"), "annotation.updated_at"),
         (_hook(result=[5]), "annotation.result.0"),
         (_hook(id=True), "annotation.id"),
+        (_hook(was_cancelled="no"), "annotation.was_cancelled"),
         (_hook(project="2"), "annotation.project"),
     ],
 )
