@@ -126,8 +126,8 @@ _SPELT_NOTHINGS = frozenset(
         *("-", "--", "---", "\u2013", "\u2014"),
     }
 )
-#: No spelt nothing is longer, however it is disguised.
-_NOTHING_CHARS = 32
+#: Characters of a text that may stand for null. The join keeps longer values as digests, which tell nothing.
+MAX_NULL_CHARS = 32
 
 
 def spells_nothing(text: str) -> bool:
@@ -138,7 +138,7 @@ def spells_nothing(text: str) -> bool:
     >>> [spells_nothing(text) for text in ("None", " n/a ", "NaN", "<NA>", "-", "nonesuch", "")]
     [True, True, True, True, True, False, False]
     """
-    return len(text) <= _NOTHING_CHARS and normalise(text) in _SPELT_NOTHINGS
+    return len(text) <= MAX_NULL_CHARS and normalise(text) in _SPELT_NOTHINGS
 
 
 def spelt_nothings(entities: EntityMapping | None, null_texts: Collection[str] = ()) -> Iterator[tuple[str, str]]:
@@ -157,7 +157,7 @@ def spelt_nothings(entities: EntityMapping | None, null_texts: Collection[str] =
                 yield field, text
 
 
-def with_nulls(entities: EntityMapping, null_texts: Collection[str]) -> Mapping[str, str | tuple[str, ...] | None]:
+def with_nulls(entities: EntityMapping, null_texts: Collection[str]) -> dict[str, str | tuple[str, ...] | None]:
     """Return the entities with null in place of each value whose normal form is one of ``null_texts``.
 
     Examples

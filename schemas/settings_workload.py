@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from functools import cached_property
 from itertools import chain
 from typing import Annotated, Literal, NamedTuple, Self, get_args
 from urllib.parse import unquote, urlsplit
@@ -13,6 +14,7 @@ from schemas.basis import Basis, Granularity, Handoff, basis_of
 from schemas.calibration import LabelShares, Signal, Target, TargetShare
 from schemas.canonical import digest
 from schemas.costs import ModelCosts
+from schemas.entities import MAX_NULL_CHARS, normalise
 from schemas.event import DEFAULT_SIGNAL, SignalKind
 from schemas.settings_section import (
     REREAD,
@@ -258,6 +260,9 @@ class WorkloadSettings(Section):
     fields: Annotated[tuple[Visible, ...], Field(min_length=1), each_once("field"), told_apart("field")]
     #: A sentence for labelers beside each field it names: ``{ iso = "without the word ISO" }``.
     field_help: Annotated[dict[str, Annotated[str, Field(max_length=500)]], REREAD] = Field(default_factory=dict)
+    #: Texts that stand for null in labels, gold lines and models' answers, compared as values are:
+    #: ``["none", "n/a", "-"]``. By default a text such as ``None`` counts as a value, and is warned of.
+    null_texts: Annotated[tuple[str, ...], Field(max_length=50)] = ()
     #: Which endpoint of the server is called; ``chat`` sends one user message.
     api: Literal["completions", "chat"] = "completions"
     #: ``json_schema`` has the server force the shape of the answer.
@@ -301,6 +306,21 @@ class WorkloadSettings(Section):
     #: Has small calls streamed, as ``handoff`` does, so that results say how sure the small model was of each field.
     #: Streaming costs the router about three times the CPU time.
     field_margins: bool = False
+
+    @field_validator("null_texts")
+    @classmethod
+    def _stand_for_null(cls, value: tuple[str, ...]) -> tuple[str, ...]:
+        first: dict[str, str] = {}
+        for text in value:
+            folded = normalise(text)
+            if not folded:
+                raise ValueError(f"holds the empty text {text!r}, which is null already: leave it out")
+            if max(len(text), len(folded)) > MAX_NULL_CHARS:
+                raise ValueError(f"holds {text[:MAX_NULL_CHARS]!r}…, of at most {MAX_NULL_CHARS} characters each")
+            if folded in first:
+                raise ValueError(f"names {first[folded]!r} twice, the second time as {text!r}: leave one out")
+            first[folded] = text
+        return value
 
     @field_validator("prompt")
     @classmethod
@@ -346,6 +366,11 @@ class WorkloadSettings(Section):
         if (fault := next(faults, None)) is not None:
             raise ValueError(fault)
         return self
+
+    @cached_property
+    def nulls(self) -> frozenset[str]:
+        """``null_texts`` in the form in which values are compared."""
+        return frozenset(map(normalise, self.null_texts))
 
     @property
     def label_shares(self) -> LabelShares:

@@ -341,6 +341,9 @@ def _fed(settings: Settings, send: Callable[[Path], Fed], file: Path, wanted: Wa
         warn(f"warning: {holds_nothing(file)}")
     for name, count in fed.unknown_fields.most_common():
         warn(f"warning: {name}: is a field of no configured workload, ignored on {count} lines")
+    if fed.spelt_nulls:
+        remedy = "if nothing is meant, send null, or add the text to the workload's null_texts"
+        warn(f'warning: {fed.spelt_nulls} lines hold a value such as "None", which counts as one: {remedy}')
     document: dict[str, Any] = {"topic": fed.topic, "acknowledged": fed.records}
     lines = [f"{fed.records} records acknowledged by {fed.topic}"]
     if outcomes is None:

@@ -183,7 +183,8 @@ class FeedbackRoutes:
 
     def _warnings(self, event: FeedbackEvent) -> list[FeedbackWarning]:
         # What is not requested is known once the requests have been read.
-        return feedback_warnings(event, self._fields, None if self._context.missing() else self._context.queue)
+        workloads = self._context.settings.workloads
+        return feedback_warnings(event, workloads, None if self._context.missing() else self._context.queue)
 
     async def _take_lines(self, request: Request, batch: _Batch, caller: str, key: str | None) -> None:
         limit = self._limit * BATCH_FACTOR

@@ -21,7 +21,7 @@ from typing import Annotated, NamedTuple, cast
 from pydantic import Field
 
 from schemas.costs import QueryCost
-from schemas.entities import Entities, equal, normalise
+from schemas.entities import Entities, equal, normalise, spelt_nothings, with_nulls
 from schemas.event import Count, Many, Part, Timestamp
 from schemas.feedback import GATEWAY, FeedbackEvent, Verdict
 from schemas.json_bytes import validated
@@ -259,7 +259,8 @@ class Joined(NamedTuple):
     ``disagreement``, ``skipped``, ``verdict``, ``withdrawn``, ``withdrawn_unknown``, ``unknown_fields``,
     ``unknown_workload`` (a label of a workload that the settings no longer name), ``conflicting_result`` (results that
     differ under one id, and labels of it), ``foreign_verdict`` (by a gateway key, before the result showed that another
-    key had asked). ``refusal`` is why the event does not count.
+    key had asked), ``spelt_null`` and ``spelt_null_answer`` (a label, or a model's answer, holds a value such as "None"
+    that its workload's ``null_texts`` do not name). ``refusal`` is why the event does not count.
     """
 
     state: QueryState
@@ -270,6 +271,7 @@ class Joined(NamedTuple):
 
 NOTHING_KNOWN = QueryState()
 _CONFLICT, _FOREIGN = "conflicting_result", "foreign_verdict"
+_SPELT_NULL, _SPELT_NULL_ANSWER = "spelt_null", "spelt_null_answer"
 
 
 class _Said(NamedTuple):
@@ -296,10 +298,13 @@ def take_result(state: QueryState, routed: RoutedEvent, rules: Rules, arrived_at
             return Joined(state, None, ("duplicate_result",))
         return _conflict(state, state.routed, routed, rules)
     asked_at = arrived_at if routed.label.requested else None
-    known = tuple(one for one in state.opinions if _names_any(one, ours.fields))
+    routed, stated = _nulled_result(routed, ours.nulls), tuple(_nulled(one, ours.nulls) for one in state.opinions)
+    known = tuple(one for one in stated if _names_any(one, ours.fields))
     notes: tuple[str, ...] = () if len(known) == len(state.opinions) else ("unknown_fields",)
     opinions = tuple(one.model_copy(update={"record": None}) for one in known if not _is_foreign(routed, one.labeler))
     notes = notes if len(opinions) == len(known) else (*notes, _FOREIGN)
+    if any(run is not None and _spells_null(run.entities, ours.nulls) for run in (routed.small, routed.large)):
+        notes = (*notes, _SPELT_NULL_ANSWER)
     following = state.model_copy(update={"routed": compact(routed), "asked_at": asked_at, "opinions": opinions})
     return _change(following, _NOTHING_SAID, ours, notes)
 
@@ -334,6 +339,8 @@ def take_feedback(
         **_place(record),
         record=None if record is None or state.routed is not None or is_silent else WaitingRecord.of(record),
     )
+    nulls = _nulls_of(state, rules)
+    taken = _nulled(taken, nulls)
     others = tuple(o for o in state.opinions if o.labeler != feedback.labeler)
     refusal = (
         _refusal(feedback.query_id, state.opinions, (*others, taken))
@@ -345,6 +352,7 @@ def take_feedback(
     opinions = tuple(sorted((*others, taken), key=lambda o: (o.labeler is not None, o.labeler or "")))
     following = state.model_copy(update=counted | {"opinions": opinions})
     notes = _remarks(feedback, taken, earlier, others)
+    notes = (*notes, _SPELT_NULL) if _spells_null(taken.entities, nulls) else notes
     if state.routed is None or state.conflicting:
         return Joined(following, None, (*notes, _CONFLICT) if state.conflicting else notes)
     ours = rules.get(state.routed.workload)
@@ -387,6 +395,39 @@ def _identity(feedback: FeedbackEvent) -> str:
     """Return the event's id as it is remembered; it is its labeler's own, so that nobody can spend another's."""
     whose = feedback.labeler or ""
     return sha256(f"{len(whose)}:{whose}{feedback.identity()}".encode()).hexdigest()[:_ID_CHARS]
+
+
+def _nulls_of(state: QueryState, rules: Rules) -> frozenset[str]:
+    """Return the texts that are null in a query's labels; before its result has come, those on which all agree."""
+    ours = rules.values() if state.routed is None else filter(None, (rules.get(state.routed.workload),))
+    named = {one.nulls for one in ours}
+    return named.pop() if len(named) == 1 else frozenset()
+
+
+def _nulled(opinion: Opinion, nulls: frozenset[str]) -> Opinion:
+    if not nulls or opinion.entities is None:
+        return opinion
+    return opinion.model_copy(update={"entities": with_nulls(opinion.entities, nulls)})
+
+
+def _nulled_result(routed: RoutedEvent, nulls: frozenset[str]) -> RoutedEvent:
+    """Return a result as a router with these texts would have made it."""
+    if not nulls:
+        return routed
+    handoff = routed.handoff and routed.handoff.model_copy(update={"alone": _nulled_run(routed.handoff.alone, nulls)})
+    small, large = _nulled_run(routed.small, nulls), _nulled_run(routed.large, nulls)
+    entities = with_nulls(routed.entities, nulls)
+    return routed.model_copy(update={"entities": entities, "small": small, "large": large, "handoff": handoff})
+
+
+def _nulled_run(run: ModelRun | None, nulls: frozenset[str]) -> ModelRun | None:
+    if run is None or run.entities is None:
+        return run
+    return run.model_copy(update={"entities": with_nulls(run.entities, nulls)})
+
+
+def _spells_null(entities: Entities | None, nulls: frozenset[str]) -> bool:
+    return next(spelt_nothings(entities, nulls), None) is not None
 
 
 def _latest(opinions: Iterable[Opinion]) -> Opinion | None:

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from datetime import datetime
 
 from recalibrator.grid import Grid
-from schemas.entities import equal
+from schemas.entities import Entities, equal, with_nulls
 from schemas.event import MAX_INTEGER
 from schemas.routed import QueryHandoff, RoutedEvent, TrialDecision
 from schemas.settings import WorkloadSettings
@@ -102,7 +102,7 @@ class TrafficSummarizer:
         large, alone = routed.large, routed.large_alone
         if large is not None and large.valid and alone is not None and alone.valid:
             sums["guarded"] += 1
-            sums["guard_agreeing"] += equal(large.entities, alone.entities, self._settings.fields)
+            sums["guard_agreeing"] += self._agree(large.entities, alone.entities)
 
     def _add_runs(self, tally: _Tally, routed: RoutedEvent) -> None:
         small, large, uncertainty = routed.small, routed.large, routed.decision.uncertainty
@@ -119,8 +119,14 @@ class TrafficSummarizer:
         counts[0] += 1
         if small is not None and large is not None and small.valid and large.valid:
             counts[1] += 1
-            counts[2] += equal(small.entities, large.entities, self._settings.fields)
+            counts[2] += self._agree(small.entities, large.entities)
             counts[3] += routed.decision.reason in ("exploration", "cold_start")
+
+    def _agree(self, first: Entities | None, second: Entities | None) -> bool:
+        nulls = self._settings.nulls
+        if nulls:
+            first, second = with_nulls(first or {}, nulls), with_nulls(second or {}, nulls)
+        return equal(first, second, self._settings.fields)
 
     @property
     def is_full(self) -> bool:

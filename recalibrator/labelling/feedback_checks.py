@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Mapping, Sequence
 from typing import NamedTuple
 
 from recalibrator.labelling.queue import LabelQueue
+from schemas.entities import spelt_nothings
 from schemas.feedback import MAX_REVISION, FeedbackEvent
+from schemas.settings import WorkloadSettings
 
 _MOST_UNKNOWN = 5
 _SHOWN_CHARS = 60
@@ -24,15 +26,17 @@ class FeedbackWarning(NamedTuple):
 
 
 def feedback_warnings(
-    event: FeedbackEvent, fields: Mapping[str, Collection[str]], queue: LabelQueue | None
+    event: FeedbackEvent, workloads: Mapping[str, WorkloadSettings], queue: LabelQueue | None
 ) -> list[FeedbackWarning]:
     """Return what is probably not meant, nothing where all is well or nothing can be known.
 
-    ``fields``: of each configured workload. Feedback names no workload: where its query's is not known, a field is
-    unknown only if no workload has it. ``queue``: None while the open requests are still being read.
+    Feedback names no workload: where its query's is not known, a field is unknown only if no workload has it, and a
+    text null only if all say so. ``queue``: None while the open requests are still being read.
     """
     workload = None if queue is None else queue.workload_of(event.query_id)
-    found = _unknown_fields(event, fields if workload is None else {workload: fields[workload]})
+    possible = list(workloads.values()) if workload is None else [workloads[workload]]
+    found = _unknown_fields(event, {name for one in possible for name in one.fields}) if possible else []
+    found += _spelt_nothings(event, possible)
     # The first label closes the request: only of a first label can one be expected, and of a verdict never.
     is_first = event.revision == 1 and not event.retracted and event.verdict is None
     if queue is not None and queue.has_records and workload is None and is_first:
@@ -44,8 +48,19 @@ def feedback_warnings(
     return found
 
 
-def _unknown_fields(event: FeedbackEvent, fields: Mapping[str, Collection[str]]) -> list[FeedbackWarning]:
-    known = {name for names in fields.values() for name in names}
+def _spelt_nothings(event: FeedbackEvent, possible: Sequence[WorkloadSettings]) -> list[FeedbackWarning]:
+    nulls = frozenset[str]().union(*(one.nulls for one in possible)).intersection(*(one.nulls for one in possible))
+    name = possible[0].name if len(possible) == 1 else "NAME"
+    remedy = f"send null, or add the text to workloads.{name}.null_texts"
+    spelt = dict(spelt_nothings(event.entities, nulls))
+    return [
+        FeedbackWarning("spelt_null", f"{place}: {text!r} counts as a value: if nothing is meant, {remedy}", place)
+        for field, text in list(spelt.items())[:_MOST_UNKNOWN]
+        for place in [f"entities.{field[:_SHOWN_CHARS]}"]
+    ]
+
+
+def _unknown_fields(event: FeedbackEvent, known: Collection[str]) -> list[FeedbackWarning]:
     unknown = [name for name in event.entities or () if name not in known]
     is_lost = len(unknown) == len(event.entities or ())
     what = "and no other is one: the label becomes a dead letter" if is_lost else "and ignored"

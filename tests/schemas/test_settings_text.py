@@ -299,3 +299,31 @@ def test_a_faulty_webhook_is_named_and_its_token_is_not(line: str, fault: str) -
     said = "\n".join(faults(f"[notify.webhooks.ops]\n{line}"))
     assert fault in said
     assert "tok" not in said
+
+
+@pytest.mark.parametrize(
+    ("texts", "fault"),
+    [
+        ('["none", " "]', "holds the empty text ' '"),
+        ('["\\u200b"]', "which is null already"),
+        ('["None", "n/a", "none"]', "names 'None' twice, the second time as 'none'"),
+        (f'["{"x" * 33}"]', "of at most 32 characters"),
+        ('["none", 5]', "null_texts.1"),
+    ],
+)
+def test_null_texts_are_texts_that_differ(texts: str, fault: str) -> None:
+    with pytest.raises(ConfigError) as refused:
+        parse_settings(f"{WORKLOAD}null_texts = {texts}\n", DRAWN)
+    (line,) = refused.value.faults
+    assert line.startswith("workloads.")
+    assert "null_texts" in line
+    assert fault in line
+
+
+def test_null_texts_change_neither_basis_nor_fingerprint() -> None:
+    plain, nulling = (parse_settings(f"{WORKLOAD}{more}", DRAWN) for more in ("", 'null_texts = ["None", "N/A"]\n'))
+    (one,), (other,) = plain.workloads.values(), nulling.workloads.values()
+    assert (one.nulls, other.nulls) == (frozenset(), {"none", "n/a"})
+    assert (one.fingerprint, one.basis_mark) == (other.fingerprint, other.basis_mark)
+    (shown,) = json.loads(render_settings(nulling))["workloads"].values()
+    assert shown["null_texts"] == ["None", "N/A"]

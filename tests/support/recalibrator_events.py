@@ -25,7 +25,7 @@ PHOTO = workload()
 
 
 def entities(query_id: str, wrong: bool = False) -> dict[str, Any]:
-    return {"camera": f"camera of {query_id}", "lens": "none" if wrong else f"lens of {query_id}"}
+    return {"camera": f"camera of {query_id}", "lens": "wrong lens" if wrong else f"lens of {query_id}"}
 
 
 def routed(number: int, *, workload: str = "photo", drifted: bool = False, **changes: Any) -> RoutedEvent:

@@ -9,7 +9,7 @@ import asyncio
 import json
 import signal
 from collections import Counter
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import asdict, dataclass, field
 from datetime import UTC, datetime, timedelta
@@ -19,6 +19,7 @@ from typing import TypeVar
 from recalibrator.labelling.label_tool import Interrupted, LabelTool, LabelToolFailed, Task
 from recalibrator.labelling.queue import LabelQueue
 from recalibrator.labelling.reconcile import Author, Sent, note_sent, plan
+from schemas.entities import spelt_nothings
 from schemas.feedback import FeedbackEvent
 from schemas.label_requested import LabelRequested
 from schemas.settings import Settings
@@ -136,6 +137,8 @@ class Round:
     retracted: int = 0
     #: Annotations that say nothing clear, a line each; they are sent once they are corrected.
     faults: tuple[str, ...] = ()
+    #: Labels sent that hold a value such as "None", which counts as one.
+    spelt_nulls: int = 0
 
     waiting: int = 0
 
@@ -150,11 +153,12 @@ class Synchroniser:
         options: SyncOptions,
         *,
         join_retention_s: float,
+        nulls: Collection[str] = (),
         now: Callable[[], datetime] = lambda: datetime.now(UTC),
     ) -> None:
         self._tool, self._topics, self._options = tool, topics, options
         self._join_retention = timedelta(seconds=join_retention_s)
-        self._now = now
+        self._nulls, self._now = nulls, now
         self._tasks: dict[str, Task] = {}
         self._changed_at: datetime | None = None
         self._full_at: datetime | None = None
@@ -193,6 +197,7 @@ class Synchroniser:
             removed=len(todo.remove),
             **kinds,
             faults=tuple(fault for task in self._tasks.values() for fault in task.faults),
+            spelt_nulls=sum(next(spelt_nothings(event.entities, self._nulls), None) is not None for event in events),
             waiting=waiting + len(todo.push),
         )
 
@@ -267,7 +272,8 @@ class Rounds:
         tool, settings = await open_tool(self.closing), self.settings
         self.topics = await asyncio.to_thread(SyncTopics, settings, self.workload, tool.reader.source, tool.project)
         retention_s = settings.recalibrator.join_retention_s
-        return Synchroniser(tool, self.topics, self.options, join_retention_s=retention_s)
+        nulls = settings.workloads[self.workload].nulls
+        return Synchroniser(tool, self.topics, self.options, join_retention_s=retention_s, nulls=nulls)
 
     def _show(self, done: Round) -> None:
         if self.options.as_json:
@@ -275,8 +281,11 @@ class Rounds:
             return
         say(
             f"tasks: {done.pushed} pushed, {done.removed} removed, {done.waiting} waiting; labels: {done.new} new, "
-            f"{done.revised} revised, {done.skipped} skipped, {done.retracted} retracted"
+            f"{done.revised} revised, {done.skipped} skipped, {done.retracted} retracted, {len(done.faults)} refused"
         )
+        if done.spelt_nulls:
+            remedy = "if nothing is meant, leave the field empty, or add the text to the workload's null_texts"
+            warn(f'warning: {done.spelt_nulls} labels hold a value such as "None", which counts as one: {remedy}')
         warn(*done.faults)
 
 

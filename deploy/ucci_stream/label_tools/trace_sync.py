@@ -318,4 +318,5 @@ class TraceRounds(Rounds):
         assert isinstance(project, TracingProject)
         self.topics = await asyncio.to_thread(TraceTopics, settings, self.workload, project, options.most)
         retention_s = settings.recalibrator.join_retention_s
-        return TraceSynchroniser(project, self.topics, options, join_retention_s=retention_s)
+        nulls = settings.workloads[self.workload].nulls
+        return TraceSynchroniser(project, self.topics, options, join_retention_s=retention_s, nulls=nulls)

@@ -22,7 +22,7 @@ from schemas.routed import Decision, DecisionReason, LabelRequest, ModelRole, Mo
 from schemas.settings import WorkloadSettings
 from stream_router.model_client.http_probe import ROLES, probe_workload
 from ucci_stream.offline.bootstrap import first_version
-from ucci_stream.offline.gold_lines import GoldQuery, read_gold, unknown_fields
+from ucci_stream.offline.gold_lines import GoldQuery, read_gold, spelt_nulls, unknown_fields, with_null_texts
 from ucci_stream.offline.model_answers import (
     Answer,
     AnswerFile,
@@ -89,9 +89,9 @@ def calibrate(workload: WorkloadSettings, files: CalibrateFiles, concurrency: in
             "of answers that it only goes on with; leave handoff out here and let the stream learn it"
         )
         raise ConfigError([line])
-    lines = read_gold(files.gold)
+    lines = with_null_texts(read_gold(files.gold), workload)
     queries = tuple({query.query_id: query for query in reversed(lines)}.values())[::-1]
-    warnings = list(unknown_fields(lines, workload.fields))
+    warnings = [*unknown_fields(lines, workload.fields), *spelt_nulls(lines, workload)]
     if repeated := len(lines) - len(queries):
         warnings.append(f"{repeated} of {len(lines)} lines repeat the text of another, of which the first alone counts")
     warn(*(f"warning: {warning}" for warning in warnings))

@@ -11,10 +11,11 @@ from typing import Annotated, NamedTuple
 
 from pydantic import Field
 
-from schemas.entities import Entities
+from schemas.entities import Entities, spelt_nothings, with_nulls
 from schemas.errors import ConfigError, DecodeError
 from schemas.event import Event
 from schemas.routed import MAX_TEXT_CHARS
+from schemas.settings import WorkloadSettings
 from ucci_stream.topics.feed import open_lines
 
 _MOST_FAULTS = 20
@@ -74,3 +75,30 @@ def unknown_fields(queries: Sequence[GoldQuery], fields: Sequence[str]) -> Itera
         near = get_close_matches(name, fields, n=1)
         hint = f"; is {near[0]} meant?" if near else ""
         yield f"{name}: is no field of the workload, ignored on {count} lines, first on line {first[name]}{hint}"
+
+
+def with_null_texts(queries: Sequence[GoldQuery], workload: WorkloadSettings) -> tuple[GoldQuery, ...]:
+    """Return the lines with null where they hold one of the workload's ``null_texts``."""
+    if not workload.nulls:
+        return tuple(queries)
+    return tuple(
+        one._replace(line=one.line.model_copy(update={"entities": with_nulls(one.line.entities, workload.nulls)}))
+        for one in queries
+    )
+
+
+def spelt_nulls(queries: Sequence[GoldQuery], workload: WorkloadSettings) -> Iterator[str]:
+    """Yield one warning where lines hold texts such as "None", which count as values."""
+    found = [
+        (query.number, field, text)
+        for query in queries
+        for field, text in spelt_nothings(query.line.entities, workload.nulls)
+    ]
+    if found:
+        number, field, text = found[0]
+        lines = len({line for line, _, _ in found})
+        remedy = f"leave the field out, or add the text to workloads.{workload.name}.null_texts"
+        yield (
+            f"{lines} lines hold a text such as {field} = {text!r}, first on line {number}, which counts as a value: "
+            f"if nothing is meant, {remedy}"
+        )

@@ -15,6 +15,7 @@ from typing import NamedTuple, TypeVar, cast
 from confluent_kafka import KafkaError, Message, Producer
 from rich.progress import DownloadColumn, TimeRemainingColumn
 
+from schemas.entities import spelt_nothings
 from schemas.errors import DecodeError, UcciError
 from schemas.event import Event
 from schemas.feedback import FeedbackEvent
@@ -48,6 +49,8 @@ class Fed(NamedTuple):
     query_ids: frozenset[str]
     #: Of labels: fields that no configured workload has, with the number of lines that name them. They count nothing.
     unknown_fields: Counter[str]
+    #: Of labels: lines that hold a value such as "None", which counts as one.
+    spelt_nulls: int = 0
 
 
 def send_queries(settings: Settings, path: Path) -> Fed:
@@ -80,6 +83,9 @@ def send_feedback(settings: Settings, path: Path) -> Fed:
     """
     events, faults, unknown = [], [], Counter[str]()
     known = {name for workload in settings.workloads.values() for name in workload.fields}
+    # Labels name no workload: a text is null for certain if all of them say so.
+    each = [workload.nulls for workload in settings.workloads.values()]
+    nulls = frozenset[str]().union(*each).intersection(*each)
     with open_lines(path) as lines:
         for number, line in lines:
             try:
@@ -96,7 +102,10 @@ def send_feedback(settings: Settings, path: Path) -> Fed:
         more = f"; {len(faults) - 1} more lines are faulty" if len(faults) > 1 else ""
         raise FeedStopped(f"{faults[0]}{more}; nothing was sent")
     count = send_events(settings, FEEDBACK, ((event.query_id, event) for event in events))
-    return Fed(FEEDBACK.name(settings.topics.prefix), count, frozenset(event.query_id for event in events), unknown)
+    spelt = sum(next(spelt_nothings(event.entities, nulls), None) is not None for event in events)
+    return Fed(
+        FEEDBACK.name(settings.topics.prefix), count, frozenset(event.query_id for event in events), unknown, spelt
+    )
 
 
 def send_events(settings: Settings, topic: Topic, events: Iterable[tuple[str, Event]]) -> int:

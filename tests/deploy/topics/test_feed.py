@@ -49,3 +49,18 @@ def test_a_misspelt_field_says_that_a_query_has_nothing(settings: Settings, tmp_
     file.write_bytes(good + b'\n{"query_id": "q-2", "entities": {}}')
     assert (sent := send_feedback(settings, file)).records == 2
     assert (set(sent.query_ids), dict(sent.unknown_fields)) == ({"q-1", "q-2"}, {"lens": 1})
+
+
+@pytest.mark.parametrize(("nulls", "count"), [((), 2), (("none",), 1)])
+def test_lines_that_spell_nothing_are_counted(
+    settings: Settings, tmp_path: Path, nulls: tuple[str, ...], count: int
+) -> None:
+    settings = settings.model_copy(update={"workloads": {"photo": workload(null_texts=nulls)}})
+    file = tmp_path / "labels.jsonl"
+    file.write_text(
+        '{"query_id": "q-1", "entities": {"lens": "None", "camera": ["None"]}}\n'
+        '{"query_id": "q-2", "entities": {"lens": "n/a", "camera": "none"}}\n'
+        '{"query_id": "q-3", "entities": {"lens": null, "camera": "nonesuch"}}\n',
+        encoding="utf-8",
+    )
+    assert send_feedback(settings, file).spelt_nulls == count

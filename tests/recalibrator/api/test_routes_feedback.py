@@ -227,6 +227,24 @@ def test_an_unknown_field_name_is_202_without_a_word(api: Api) -> None:
     assert [one["code"] for one in second["warnings"]] == ["unknown_field"]
 
 
+def test_a_spelt_null_is_taken_and_warned_of() -> None:
+    """One event and each line of a batch; a text that the workload names as null is not warned of."""
+    said = {"camera": "None", "lens": ["50 mm", "n\u2060/a"]}
+    api = make_api()
+    answer = _post(api, _event(entities=said))
+    assert answer.status_code == 202
+    warnings = answer.json()["warnings"]
+    assert [(one["code"], one["field"]) for one in warnings] == [
+        ("spelt_null", "entities.camera"),
+        ("spelt_null", "entities.lens"),
+    ]
+    assert "null_texts" in warnings[0]["message"]
+    first, second = map(json.loads, _batch(api, [_event(), _event(entities=said)]).text.splitlines())
+    assert ("warnings" in first, len(second["warnings"])) == (False, 2)
+    quiet = _post(make_api(workload={"null_texts": ["none", "N/A"]}), _event(entities=said))
+    assert "warnings" not in quiet.json()
+
+
 @pytest.mark.parametrize(
     ("missing", "change", "warned"),
     [

@@ -275,6 +275,43 @@ def test_disagreement_and_unknown_fields_are_counted() -> None:
     assert set(joined.notes) == {"disagreement", "unknown_fields"}
 
 
+SPELT = {"camera": "camera of q-1", "lens": "N/A"}
+NULLING = {"photo": workload(null_texts=("n/a", "none"))}
+LATER = START + timedelta(days=1)
+
+
+def test_a_spelt_null_counts_as_a_value_and_is_noted() -> None:
+    """In labels and in answers; what the workload names as null is neither."""
+    said = routed(1).small
+    assert said is not None
+    answered = routed(1, small=said.model_copy(update={"entities": SPELT}))
+    joined = take(NOTHING_KNOWN, answered)
+    assert joined.notes == ("spelt_null_answer",)
+    labelled = take(joined.state, feedback(1, SPELT))
+    assert labelled.notes == ("spelt_null",)
+    assert labelled.example is not None
+    assert (labelled.example.gold_count, labelled.example.small_exact) == (2, True)
+    nulled = take(NOTHING_KNOWN, answered, NULLING)
+    joined = take(nulled.state, feedback(1, SPELT | {"lens": None}), NULLING)
+    assert (nulled.notes, joined.notes) == ((), ())
+    assert joined.example is not None
+    assert (joined.example.gold_count, joined.example.small_exact) == (1, True)
+
+
+@given(
+    st.permutations(
+        [feedback(1, SPELT), feedback(1, SPELT | {"lens": None}, labeler="bo", labelled_at=LATER), routed(1)]
+    )
+)
+def test_null_texts_are_null_in_any_order(events: list[Event]) -> None:
+    """A label that spells nothing is the same label as one with null, also where its workload shows later."""
+    rules = {**NULLING, "other": workload(name="other")}
+    state, examples = fold(list(events), rules)
+    assert {opinion.entities["lens"] for opinion in state.opinions if opinion.entities} == {None}
+    last = examples[-1]
+    assert (last.gold_count, last.disputed, last.labeler) == (1, 0, "bo")
+
+
 @pytest.mark.parametrize(
     ("known", "said", "note"),
     [

@@ -79,6 +79,12 @@ def test_a_hook_names_what_it_left_out() -> None:
     assert [one["code"] for one in answer.json()["warnings"]] == ["unknown_field"]
 
 
+def test_a_hook_warns_of_a_spelt_null() -> None:
+    answer = _post(make_api(), _hook(result=[_region("camera", "N/A"), NUMBER]))
+    assert answer.status_code == 202
+    assert [(one["code"], one["field"]) for one in answer.json()["warnings"]] == [("spelt_null", "entities.camera")]
+
+
 @pytest.mark.parametrize(("controls", "status"), [("camera lens comment", 202), ("camera comment", 422)])
 def test_a_hooks_configuration_says_what_can_be_meant(controls: str, status: int) -> None:
     """A comment alone says that the text holds nothing, unless a field could not be given."""
