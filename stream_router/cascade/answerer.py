@@ -229,10 +229,12 @@ class _Asking:
 
     def _answered(self, role: ModelRole, answered: Answered, begun: str) -> Asked:
         reply = replace(answered.reply, text=begun + answered.reply.text) if begun else answered.reply
-        model, fields = self.models.endpoints[role].model, self.models.settings.fields
-        run, fault = judge_answer(model, reply, fields, answered.latency_s, with_margins=role == "small")
+        model, settings, takes_s = self.models.endpoints[role].model, self.models.settings, answered.latency_s
+        run, fault = judge_answer(
+            model, reply, settings.fields, takes_s, with_margins=role == "small", nulls=settings.nulls
+        )
         if fault is not None and self.metrics is not None:
-            self.metrics.count("unusable_answers", workload=self.models.settings.name, role=role, why=fault)
+            self.metrics.count("unusable_answers", workload=settings.name, role=role, why=fault)
         return Asked(run, RunEnd.VALID if run.valid else RunEnd.FAILED, invalid=not run.valid, marks=reply.marks)
 
 

@@ -1,8 +1,8 @@
 """Reads a model's reply as a run of the model: entities, or why it is not an answer. Pure.
 
 An answer is one JSON object with nothing around it but white space. Keys beyond the workload's fields are dropped, as
-long as no value is lost by it (:mod:`.foreign_keys`); "" is null, numbers become their text; nested objects and
-booleans make it invalid.
+long as no value is lost by it (:mod:`.foreign_keys`); a text with nothing to see in it is null, numbers become their
+text; nested objects and booleans make it invalid.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from bisect import bisect_left, bisect_right
 from collections.abc import Collection, Sequence
 from typing import Any, Literal, NamedTuple, NoReturn
 
-from schemas.entities import MAX_VALUE_CHARS, MAX_VALUES
+from schemas.entities import MAX_VALUE_CHARS, MAX_VALUES, normalise, with_nulls
 from schemas.errors import one_line
 from schemas.routed import ModelRun
 from stream_router.model_client.foreign_keys import fault_of_keys
@@ -58,24 +58,37 @@ class _Number(str):
 
 
 def parse_answer(
-    model: str, reply: Reply, fields: Sequence[str], latency_s: float, *, with_margins: bool = False
+    model: str,
+    reply: Reply,
+    fields: Sequence[str],
+    latency_s: float,
+    *,
+    with_margins: bool = False,
+    nulls: Collection[str] = (),
 ) -> ModelRun:
     """Return one model's run: valid when the answer is whole, has probabilities, and is one JSON object.
 
     ``with_margins``: whether the run says how sure the model was of each field, where it is known where the tokens
-    stand.
+    stand. ``nulls``: the workload's texts that stand for null, in normal form.
     """
-    return judge_answer(model, reply, fields, latency_s, with_margins=with_margins).run
+    return judge_answer(model, reply, fields, latency_s, with_margins=with_margins, nulls=nulls).run
 
 
 def judge_answer(
-    model: str, reply: Reply, fields: Sequence[str], latency_s: float, *, with_margins: bool = False
+    model: str,
+    reply: Reply,
+    fields: Sequence[str],
+    latency_s: float,
+    *,
+    with_margins: bool = False,
+    nulls: Collection[str] = (),
 ) -> JudgedAnswer:
     """Return one model's run as :func:`parse_answer` does, and what kind of fault makes it invalid."""
     entities = margins = error = fault = None
     try:
         _require_whole(reply)
         entities = read_entities(reply.text, fields)
+        entities = with_nulls(entities, nulls) if nulls else entities
         if with_margins and reply.marks:
             margins = field_margins(reply.text, reply.marks, fields)
     except InvalidAnswerError as invalid:
@@ -162,7 +175,8 @@ def _text(field: str, value: str | None) -> str | None:
         value.encode()
     except UnicodeEncodeError:
         raise InvalidAnswerError(f"{field}: holds half a surrogate pair, which is no text") from None
-    return str(value)
+    # What is empty when it is compared would be served as a value that nobody sees.
+    return str(value) if normalise(value) else None
 
 
 def _refuse(name: str) -> NoReturn:

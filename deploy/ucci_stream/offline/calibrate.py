@@ -143,7 +143,7 @@ def _known(answers: AnswerFile) -> str:
 def _run(workload: WorkloadSettings, role: ModelRole, query: GoldQuery, answers: AnswerFile) -> ModelRun:
     answer = answers.get(call_of(workload, role, query.line.text).key)
     assert answer is not None, "ask_missing() returns when all is answered"
-    return answer.run(endpoint_of(workload, role).model, workload.fields)
+    return answer.run(endpoint_of(workload, role).model, workload.fields, workload.nulls)
 
 
 def _with_costs(

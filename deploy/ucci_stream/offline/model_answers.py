@@ -12,7 +12,7 @@ import fcntl
 import json
 import os
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from datetime import UTC, datetime
@@ -51,11 +51,11 @@ class Answer:
     refusal: str | None
     latency_s: float
 
-    def run(self, model: str, fields: Sequence[str]) -> ModelRun:
-        """Return it as a run of the model, parsed for these fields."""
+    def run(self, model: str, fields: Sequence[str], nulls: Collection[str] = ()) -> ModelRun:
+        """Return it as a run of the model, parsed for these fields; ``nulls`` are texts that stand for null."""
         if self.reply is None:
             return failed_run(model, self.refusal or "failed", self.latency_s)
-        return parse_answer(model, self.reply, fields, self.latency_s)
+        return parse_answer(model, self.reply, fields, self.latency_s, nulls=nulls)
 
 
 class Call(NamedTuple):

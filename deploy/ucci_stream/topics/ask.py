@@ -114,7 +114,7 @@ async def ask_large_directly(workload: WorkloadSettings, text: str) -> ModelRun 
             answered = await server.call(build_request(workload, endpoint, text))
         except CallError as error:
             return failed_run(endpoint.model, str(error))
-    return parse_answer(endpoint.model, answered.reply, workload.fields, answered.latency_s)
+    return parse_answer(endpoint.model, answered.reply, workload.fields, answered.latency_s, nulls=workload.nulls)
 
 
 def outcome(settings: Settings, asked: Asked) -> Outcome:

@@ -33,6 +33,7 @@ FIELDS = ("camera", "iso")
         ('{"iso": 2.80}', {"camera": None, "iso": "2.80"}),
         ('{"camera": ["A", "", "B", null, 3]}', {"camera": ("A", "B", "3"), "iso": None}),
         ('{"camera": [], "iso": [""]}', {"camera": None, "iso": None}),
+        ('{"camera": [" ", "\u200bA"], "iso": "\ufeff "}', {"camera": ("\u200bA",), "iso": None}),
         ('{"mood": {"deep": [true]}, "iso": "1"}', {"camera": None, "iso": "1"}),
         ('{"iso": "1", "iso": "2"}', {"camera": None, "iso": "2"}),
         ('{"iso": "\\u0000"}', {"camera": None, "iso": "\0"}),
@@ -42,6 +43,13 @@ FIELDS = ("camera", "iso")
 )
 def test_an_answer_is_one_json_object_with_the_workloads_fields(text: str, entities: dict[str, Any]) -> None:
     assert read_entities(text, FIELDS) == entities
+
+
+def test_null_texts_are_null_in_an_answer() -> None:
+    reply = Reply('{"camera": "N/A", "iso": ["100", "none"]}', "stop", completion_tokens=5, uncertainty=0.1)
+    plain, nulled = (parse_answer("small", reply, FIELDS, 0.1, nulls=nulls) for nulls in ((), {"n/a", "none"}))
+    assert plain.entities == {"camera": "N/A", "iso": ("100", "none")}
+    assert nulled.entities == {"camera": None, "iso": ("100",)}
 
 
 NO_JSON = (
