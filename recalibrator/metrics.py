@@ -12,7 +12,8 @@ SPECS = metric_table(
 results[workload] counter result: Results taken by the join.
 examples[workload,retracted] counter example: Labelled examples sent to the fit; retracted takes one back.
 join_notes[note] counter event: What the join noticed: duplicates, conflicting results, stale revisions, disagreement,
-    skips, withdrawals, senders' clocks ahead (dated as of arrival then) or behind, logs recreated.
+    skips, withdrawals, values that spell a null (spelt_null of labels, spelt_null_answer of models), senders' clocks
+    ahead (dated as of arrival then) or behind, logs recreated.
 records_forwarded[topic] counter record: Records of results or feedback that the join has sent on to the partition of
     their query, since their producer chose another one.
 labels_without_result gauge query: Queries that the join has labels of, and no result yet.

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Collection, Iterable
+from collections.abc import Iterable
 from difflib import SequenceMatcher
 
 from schemas.entities import normalise
@@ -70,17 +70,6 @@ class FieldNames:
     def listed(self) -> str:
         """Return the fields as one text."""
         return ", ".join(self.fields)
-
-
-def differ(first: Collection[str], second: Collection[str]) -> bool:
-    """Return whether two lists of values are different values.
-
-    Examples
-    --------
-    >>> differ(["ISO 100"], ["iso  100", "ISO 100"]), differ(["100"], ["200"])
-    (False, True)
-    """
-    return {normalise(text) for text in first} != {normalise(text) for text in second}
 
 
 def _letters(name: str) -> str:

@@ -13,9 +13,9 @@ from decimal import Decimal
 from operator import attrgetter
 from typing import Any, NamedTuple
 
-from recalibrator.labelling.field_names import FieldNames, differ
+from recalibrator.labelling.field_names import FieldNames
 from recalibrator.labelling.label_tool import invalid
-from schemas.entities import MAX_FIELDS, EntityValue, normalise
+from schemas.entities import MAX_FIELDS, EntityValue, field_values, normalise
 
 #: Types of regions that label a span of text.
 SPANS = frozenset({"labels", "hypertextlabels", "paragraphlabels"})
@@ -92,15 +92,16 @@ def _fields(statements: Iterable[_Statement], names: FieldNames) -> dict[str, An
             continue
         if one.texts is None:
             raise invalid(one.place, f"{one.shown} says nothing that is a value of {field}: use one of {_READ_TYPES}")
-        if one.notes and differ(one.notes, one.texts):
+        if one.notes and field_values(one.notes) != field_values(one.texts):
             note = f"{', '.join(one.notes)[:_SHOWN_CHARS]!r} is noted beside {one.shown} and may be its value"
             remedy = f"give the value by a control named {field}, or take the note away"
             raise invalid(f"{one.place}.meta.text", f"{note}: {remedy}")
         by_control.setdefault(field, {}).setdefault(one.control, []).extend(one.texts)
     for field, said in by_control.items():
         (first, texts), *others = said.items()
+        right = field_values(texts)
         for control, other in others:
-            if differ(texts, other):
+            if field_values(other) != right:
                 both = f"{first[:_SHOWN_CHARS]!r} and {control[:_SHOWN_CHARS]!r} give different values of {field}"
                 raise invalid("annotation.result", f"{both}: leave one of them empty, or give both the same")
     return {field: next(iter(said.values())) for field, said in by_control.items()}
@@ -188,6 +189,8 @@ def _labels(place: str, value: Mapping[str, Any]) -> list[str] | None:
     (key, labels), *others = held.items()
     if not isinstance(labels, list) or not all(isinstance(label, str) and label for label in labels):
         raise invalid(f"{place}.value", f"{key[:_SHOWN_CHARS]!r} must be a list of texts")
+    if len(labels) > MAX_FIELDS:
+        raise invalid(f"{place}.value", f"has {len(labels)} labels, of {MAX_FIELDS} at most")
     if any(other != labels for _, other in others):
         raise invalid(f"{place}.value", "has two lists of labels that differ: leave one of them out")
     return labels

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator, Mapping
 from datetime import UTC, datetime
 from functools import partial
@@ -11,26 +12,35 @@ from typing import Any
 from hypothesis import HealthCheck, Phase, given
 from hypothesis import settings as hypothesis_settings
 from hypothesis import strategies as st
+from pydantic import ValidationError
 
 import schemas
+from recalibrator.api.http_requests import parse_object
 from recalibrator.core import Recalibrator
 from recalibrator.decoding import decode_observation
 from recalibrator.join.joining import Joining, JoinTopics
 from recalibrator.join.query_state import NOTHING_KNOWN
+from recalibrator.labelling.field_names import FieldNames
+from recalibrator.labelling.label_studio_config import config_faults
+from recalibrator.labelling.label_studio_regions import entities_of
+from recalibrator.labelling.label_tool import InvalidAnnotation
 from schemas.command import Command
-from schemas.errors import DecodeError
+from schemas.errors import ConfigError, DecodeError
 from schemas.event import Event
+from schemas.feedback import FeedbackEvent
 from schemas.made_for import MadeFor
 from schemas.settings import WorkloadSettings
 from schemas.signature import signed
 from stream_router.calibration.active_versions import ActiveVersions, Rejected
 from stream_router.intake_thread import decode_query
-from tests.fuzz.targets import PART, Target, Violation, parts_of, refused, require_line
-from tests.support.recalibrator_events import feedback, routed, workload
+from tests.fuzz.targets import PART, Target, Violation, generic, parts_of, refused, require_line
+from tests.support.recalibrator_events import FIELDS, feedback, routed, workload
 from tests.support.strategies import EVENTS, labelled_examples
 from tests.support.versions import sealed_version
 from ucci_runtime.broker.dead_letters import reason_of
 from ucci_runtime.broker.records import Input, Record
+from ucci_runtime.refusals import RequestRefused
+from ucci_stream.label_tools.label_studio_project import labeling_config
 
 NOW = datetime(2026, 1, 31, 12, tzinfo=UTC)
 NOW_MS = int(NOW.timestamp() * 1_000)
@@ -67,8 +77,46 @@ def record_targets() -> Iterator[Target]:
     signatures = tuple(WORKLOAD.encode() + PART + signed(version, _KEYS[0]).to_json() for version in versions)
     yield Target("calibration topic", (*sealed, *seeds["CalibrationVersion"]), partial(_calibration, ()))
     yield Target("calibration topic, signed", signatures, partial(_calibration, _KEYS))
+    yield Target("Label Studio annotation", _ANNOTATIONS, _annotation)
+    yield Target("Label Studio configuration", (_CONFIG,), _label_config, 0.5)
     trials = tuple(WORKLOAD.encode() + PART + event for event in seeds["CalibrationTrial"])
     yield Target("trial topic", trials, _trial)
+
+
+_SPAN = {"type": "labels", "from_name": "label", "id": "r1", "value": {"text": "canon", "labels": ["camera"]}}
+_ANSWERS: tuple[tuple[str, Any], ...] = (
+    *(("choices", ["a"]), ("taxonomy", [["a"]]), ("number", 2.5), ("rating", 4), ("datetime", "2026-01-31")),
+    *(("ranker", {"lens": ["a"]}), ("hypertextlabels", ["lens"]), ("rectanglelabels", ["lens"])),
+)
+_ANNOTATIONS = tuple(
+    json.dumps([_SPAN, {"type": kind, "from_name": "lens", "id": "r1", "value": {kind: value}}]).encode()
+    for kind, value in _ANSWERS
+)
+_CONFIG = labeling_config(FIELDS).encode()
+
+
+def _annotation(data: bytes) -> str:
+    """Read a result as the hook does; what is taken of it is feedback, and a refusal names its region."""
+    try:
+        result = parse_object(b'{"result":' + data + b"}")["result"]
+        entities = entities_of(result, FieldNames(FIELDS))
+        FeedbackEvent(query_id="q", entities=entities)
+    except RequestRefused:
+        return "no JSON"
+    except ValidationError:
+        # More or longer values than feedback may have: the caller refuses it.
+        return "too large"
+    except InvalidAnnotation as error:
+        require_line(str(error), error.field)
+        return generic(error.field)
+    return "taken"
+
+
+def _label_config(data: bytes) -> str:
+    faults = config_faults(data.decode("utf-8", "replace"), FIELDS)
+    for fault in ConfigError(faults).faults:
+        require_line(fault)
+    return "fits" if not faults else faults[0][:24]
 
 
 def drawn(strategy: st.SearchStrategy[Any], count: int = SEEDS_OF_EACH) -> tuple[bytes, ...]:

@@ -25,6 +25,14 @@ class Annotator:
     def annotate(self, task: int, entities: dict[str, str]) -> int:
         return int(self._call("POST", f"/api/tasks/{task}/annotations/", {"result": regions(entities)})["id"])
 
+    def submit(self, task: int, result: list[dict[str, Any]]) -> int:
+        return int(self._call("POST", f"/api/tasks/{task}/annotations/", {"result": result})["id"])
+
+    def make_project(self, title: str, label_config: str, *tasks: dict[str, Any]) -> int:
+        project = self._call("POST", "/api/projects/", {"title": title, "label_config": label_config})["id"]
+        self._call("POST", f"/api/projects/{project}/import", [{"data": data} for data in tasks])
+        return int(project)
+
     def skip(self, task: int) -> int:
         content = {"result": [], "was_cancelled": True}
         return int(self._call("POST", f"/api/tasks/{task}/annotations/", content)["id"])

@@ -201,3 +201,74 @@ async def test_rounds_repeat_and_remove_closed_tasks(site: Site) -> None:
     finally:
         running.kill()
         await running.wait()
+
+
+def _answer(tag: str, value: dict[str, Any], inner: str = "") -> tuple[str, list[dict[str, Any]]]:
+    """Return a control named lens, and what an annotator gives by it."""
+    region = {"id": "r9", "from_name": "lens", "to_name": "t", "type": tag.lower(), "value": value}
+    return f'<{tag} name="lens" toName="t">{inner}</{tag}>', [region]
+
+
+_CAMERA: dict[str, Any] = {
+    "id": "r1",
+    "from_name": "label",
+    "to_name": "t",
+    "type": "labels",
+    "value": {"start": 0, "end": 5, "text": "query", "labels": ["camera"]},
+}
+_LENS = {**_CAMERA, "id": "r2", "value": {**_CAMERA["value"], "labels": ["camera", "lens"]}}
+_ARROW = {"type": "relation", "from_id": "r1", "to_id": "r2", "direction": "right"}
+_CHOICE = '<Choice value="50 mm"/>'
+EACH_TYPE: dict[str, tuple[tuple[str, list[dict[str, Any]]], str]] = {
+    "number": (_answer("Number", {"number": 50}), "50"),
+    "rating": (_answer("Rating", {"rating": 4}), "4"),
+    "choices": (_answer("Choices", {"choices": ["50 mm"]}, _CHOICE), "50 mm"),
+    "taxonomy": (_answer("Taxonomy", {"taxonomy": [["50 mm"]]}, _CHOICE), "50 mm"),
+    "datetime": (_answer("DateTime", {"datetime": "2026-01-31"}), "2026-01-31"),
+    "textarea": (_answer("TextArea", {"text": ["50 mm"]}), "50 mm"),
+    "relation": (("", [_LENS, _ARROW]), "query"),
+}
+
+
+def _config(control: str) -> str:
+    labels = "".join(f'<Label value="{name}"/>' for name in ("camera", *(() if control else ("lens",))))
+    span = f'<Labels name="label" toName="t" choice="multiple">{labels}</Labels>'
+    return f'<View><Text name="t" value="$text"/>{span}{control}</View>'
+
+
+async def test_annotations_of_each_type_are_read_or_refused(site: Site) -> None:
+    """By the hook, as the server sends it; a configuration that cannot give a field is refused by setup."""
+    await asyncio.to_thread(site.route, len(EACH_TYPE) + 1)
+    site.recalibrator.start()
+    await site.queue(lambda document: document["open"] == len(EACH_TYPE) + 1)
+    hook = ["--hook-url", f"http://127.0.0.1:{site.port}", "--hook-key", HOOK_KEY]
+    projects = {}
+    for number, (kind, ((control, result), _)) in enumerate(EACH_TYPE.items()):
+        data = {"query_id": f"q-{number}", "text": f"query {number}"}
+        projects[kind] = project = site.annotator.make_project(kind, _config(control), data)
+        assert site.studio("setup", "--project", str(project), *hook)["config"] == "kept"
+        site.annotator.submit(site.annotator.tasks(project)[data["query_id"]]["id"], [_CAMERA, *result])
+    sent = {event.query_id: event.entities for event in await site.until_sent(len(EACH_TYPE))}
+    wanted = {f"q-{n}": {"camera": "query", "lens": value} for n, (_, value) in enumerate(EACH_TYPE.values())}
+    assert {query: _first(entities) for query, entities in sent.items()} == wanted
+
+    # Served answers stand in the fields of projects with controls of their own, or are left out: the rest is pushed.
+    done = await asyncio.to_thread(site.studio, "sync", "--project", str(projects["number"]))
+    assert (done["pushed"], done["faults"]) == (1, [])
+    # What no control gives is no value, whoever made the annotation.
+    task = site.annotator.tasks(projects["number"])[f"q-{len(EACH_TYPE)}"]["id"]
+    site.annotator.submit(task, [{**_CAMERA, "type": "rectanglelabels", "value": {"rectanglelabels": ["lens"]}}])
+    (fault,) = (await asyncio.to_thread(site.studio, "sync", "--project", str(projects["number"])))["faults"]
+    assert "annotation.result.0: 'lens' (rectanglelabels)" in fault
+    assert len(await asyncio.to_thread(site.sent)) == len(EACH_TYPE)
+
+    kamera = _config('<TextArea name="lenses" toName="t"/>')
+    project = site.annotator.make_project("misspelt", kamera)
+    options = ("setup", "--project", str(project), *site.options)
+    refused = await asyncio.to_thread(run_command, "label-studio", *options, **site.environment)
+    assert refused.returncode == 2
+    assert "lens: has no control" in refused.stderr
+
+
+def _first(entities: Any) -> dict[str, str]:
+    return {name: value if isinstance(value, str) else value[0] for name, value in (entities or {}).items()}
