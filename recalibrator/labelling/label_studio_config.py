@@ -30,6 +30,8 @@ class Control(NamedTuple):
     #: Whether it is the label of a region.
     is_label: bool = False
     per_region: bool = False
+    #: The name of the object that it belongs to.
+    target: str = ""
 
     @property
     def shown(self) -> str:
@@ -58,6 +60,21 @@ def missing_fields(config: str, fields: Sequence[str]) -> tuple[str, ...] | None
     # Labels that each task brings along are not in the configuration.
     is_dynamic = any(control.is_label and control.name.startswith("$") for control in controls)
     return None if missing and is_dynamic else missing
+
+
+def text_areas(config: str) -> dict[str, str]:
+    """Return the text areas of a whole task, each with the object that it belongs to; none where it cannot be read.
+
+    Examples
+    --------
+    >>> text_areas('<View><TextArea name="lens" toName="t"/><Number name="iso" toName="t"/></View>')
+    {'lens': 't'}
+    """
+    try:
+        controls = controls_of(config)
+    except ValueError:
+        return {}
+    return {one.name: one.target for one in controls if one.tag.lower() == "textarea" and not one.per_region}
 
 
 def config_faults(config: str, fields: Sequence[str]) -> tuple[str, ...]:
@@ -167,7 +184,8 @@ def _controls(part: _Part, objects: Mapping[str, _Attributes]) -> Iterator[Contr
     obstacle = _obstacle(part, objects)
     is_labels = part.kind.endswith("labels")
     if not is_labels:
-        yield Control(part.attributes["name"], part.tag, obstacle, per_region=part.is_true("perregion"))
+        target, per_region = part.attributes["toname"], part.is_true("perregion")
+        yield Control(part.attributes["name"], part.tag, obstacle, per_region=per_region, target=target)
     elif (loaded := part.attributes.get("value", "")).startswith("$"):
         yield Control(loaded, part.tag, obstacle, is_label=True)
     for name, tag in part.names:

@@ -86,7 +86,7 @@ def _value(texts: Iterable[str]) -> EntityValue:
 
 def _fields(statements: Iterable[_Statement], names: FieldNames) -> dict[str, Any]:
     """Return the texts of each field that statements name."""
-    by_control: dict[str, dict[str, list[str]]] = {}
+    by_control: dict[str, dict[tuple[str, str], list[str]]] = {}
     for one in statements:
         if (field := names.meant(one.name)) is None:
             continue
@@ -96,15 +96,23 @@ def _fields(statements: Iterable[_Statement], names: FieldNames) -> dict[str, An
             note = f"{', '.join(one.notes)[:_SHOWN_CHARS]!r} is noted beside {one.shown} and may be its value"
             remedy = f"give the value by a control named {field}, or take the note away"
             raise invalid(f"{one.place}.meta.text", f"{note}: {remedy}")
-        by_control.setdefault(field, {}).setdefault(one.control, []).extend(one.texts)
-    for field, said in by_control.items():
-        (first, texts), *others = said.items()
-        right = field_values(texts)
-        for control, other in others:
-            if field_values(other) != right:
-                both = f"{first[:_SHOWN_CHARS]!r} and {control[:_SHOWN_CHARS]!r} give different values of {field}"
-                raise invalid("annotation.result", f"{both}: leave one of them empty, or give both the same")
-    return {field: next(iter(said.values())) for field, said in by_control.items()}
+        by_control.setdefault(field, {}).setdefault((one.control, one.kind), []).extend(one.texts)
+    return {field: _agreed(field, said) for field, said in by_control.items()}
+
+
+def _agreed(field: str, said: Mapping[tuple[str, str], list[str]]) -> list[str]:
+    """Return what the controls say that name a field; what one leaves empty, another may say."""
+    given = {control: texts for control, texts in said.items() if field_values(texts)}
+    if not given:
+        return []
+    (first, texts), *others = given.items()
+    right = field_values(texts)
+    for control, other in others:
+        if field_values(other) != right:
+            names = " and ".join(f"{name[:_SHOWN_CHARS]} ({kind})" for name, kind in (first, control))
+            message = f"{names} give different values of {field}: leave one of them empty, or give both the same"
+            raise invalid("annotation.result", message)
+    return texts
 
 
 def _require_unrelated(

@@ -30,7 +30,8 @@ class Annotator:
 
     def make_project(self, title: str, label_config: str, *tasks: dict[str, Any]) -> int:
         project = self._call("POST", "/api/projects/", {"title": title, "label_config": label_config})["id"]
-        self._call("POST", f"/api/projects/{project}/import", [{"data": data} for data in tasks])
+        if tasks:
+            self._call("POST", f"/api/projects/{project}/import", [{"data": data} for data in tasks])
         return int(project)
 
     def skip(self, task: int) -> int:

@@ -20,13 +20,17 @@ class NotSureError(Exception):
     """A person cannot tell what was meant."""
 
 
+#: The name of a control, its kind, and what was given; None where that is no text.
+Answer = tuple[str, str, list[str] | None]
+
+
 @dataclass
 class Shown:
-    """One entry of the list of regions: each badge with its control and the text, answers by control."""
+    """One entry of the list of regions: each badge with its control and the text, answers by control and its kind."""
 
     badges: list[tuple[str, str, str]] = field(default_factory=list)
     notes: list[str] = field(default_factory=list)
-    answers: list[tuple[str, list[str] | None]] = field(default_factory=list)
+    answers: list[Answer] = field(default_factory=list)
 
 
 def seen(result: list[dict[str, Any]], fields: Collection[str]) -> Said | None:
@@ -55,16 +59,16 @@ class Person:
         for one in regions:
             self.look_at_region(one, said)
             answers += one.answers
-        strange = [control for control, _ in answers if not self.field(control)]
-        for control, shown in answers:
+        strange = [control for control, _, _ in answers if not self.field(control)]
+        for control, kind, shown in answers:
             if (meant := self.field(control)) is not None:
                 if shown is None:
                     raise NotSureError("nothing that is a value")
-                said[meant].setdefault(control, set()).update(heard(shown))
+                said[meant].setdefault(f"{control} as {kind}", set()).update(heard(shown))
         if any(self.looks_like_field(name, said) for name in strange) or (strange and not said):
             raise NotSureError("a field may be meant")
         for by_control in said.values():
-            if len(set(map(frozenset, by_control.values()))) > 1:
+            if len(set(map(frozenset, by_control.values())) - {frozenset()}) > 1:
                 raise NotSureError("two controls that do not agree")
         return {name: set().union(*by_control.values()) for name, by_control in said.items()}
 
@@ -75,13 +79,13 @@ class Person:
             said[meant].setdefault(control, set()).update(heard([text]))
             if heard(region.notes) and heard(region.notes) != heard([text]):
                 raise NotSureError("a note that may be the value")
-        if region.badges and any(not self.field(control) for control, _ in region.answers):
+        if region.badges and any(not self.field(control) for control, _, _ in region.answers):
             raise NotSureError("an answer about the region that may be its value")
 
-    def screen(self, result: list[dict[str, Any]]) -> tuple[list[Shown], list[tuple[str, list[str] | None]]]:
+    def screen(self, result: list[dict[str, Any]]) -> tuple[list[Shown], list[Answer]]:
         labelled = {one["id"] for one in result if one["type"] in BADGES and "id" in one}
         regions: dict[Any, Shown] = defaultdict(Shown)
-        answers: list[tuple[str, list[str] | None]] = []
+        answers: list[Answer] = []
         for one in result:
             kind, value, notes = one["type"], one.get("value", {}), one.get("meta", {}).get("text", [])
             if kind == "relation":
@@ -91,13 +95,14 @@ class Person:
                 if not value[kind] or "text" not in value:
                     raise NotSureError("a region without a badge, or of which the text was not kept")
                 entry = regions[one.get("id", id(one))]
-                entry.badges += [(one["from_name"], label, value["text"]) for label in value[kind]]
+                entry.badges += [(f"{one['from_name']} as {kind}", label, value["text"]) for label in value[kind]]
                 entry.notes += notes
             else:
                 shown = answer(kind, value)
                 if self.field(one["from_name"]) and heard(notes) and heard(notes) != heard(shown or ()):
                     raise NotSureError("a note that may be the value")
-                (regions[one["id"]].answers if one.get("id") in labelled else answers).append((one["from_name"], shown))
+                place = regions[one["id"]].answers if one.get("id") in labelled else answers
+                place.append((one["from_name"], kind, shown))
         return list(regions.values()), answers
 
     def field(self, name: str) -> str | None:

@@ -13,7 +13,7 @@ from xml.etree import ElementTree as ET
 
 from recalibrator.api.keys import Keys
 from recalibrator.labelling.label_studio import SOURCE, LabelStudioReader
-from recalibrator.labelling.label_studio_config import config_faults
+from recalibrator.labelling.label_studio_config import config_faults, text_areas
 from recalibrator.labelling.label_tool import AnnotationKey, JsonDocument, LabelTool, LabelToolFailed, TaskId
 from schemas.entities import Entities
 from schemas.errors import ConfigError
@@ -47,7 +47,9 @@ class LabelStudioProject:
 
     async def add(self, requests: Sequence[LabelRequested]) -> None:
         """Import a task for each request."""
-        tasks = [task_of(request, self._fields, prefill=self._prefill) for request in requests]
+        config = self.reader.label_config or labeling_config(self._fields)
+        areas = {field: area for field, area in text_areas(config).items() if field in self._fields}
+        tasks = [task_of(request, areas if self._prefill else {}) for request in requests]
         await self._studio.call("POST", f"/api/projects/{self._number}/import", tasks)
 
     async def remove(self, tasks: Sequence[TaskId]) -> None:
@@ -230,26 +232,29 @@ def labeling_config(fields: Sequence[str]) -> str:
     return ET.tostring(view, encoding="unicode")
 
 
-def task_of(request: LabelRequested, fields: Sequence[str], *, prefill: bool) -> dict[str, Any]:
-    """Return the task that asks for a label; with ``prefill`` the served entities stand in the fields to begin with."""
+def task_of(request: LabelRequested, areas: Mapping[str, str]) -> dict[str, Any]:
+    """Return the task that asks for a label.
+
+    ``areas``: text areas in which the served entities stand to begin with, each with the object that it belongs to.
+    """
     data = {
         "query_id": request.query_id,
         "text": request.text,
         "reason": request.reason,
         "requested_at": request.model_dump(mode="json")["requested_at"],
     }
-    if not prefill:
+    if not areas:
         return {"data": data}
-    return {"data": data, "predictions": [{"model_version": SERVED, "result": _filled_in(request.entities, fields)}]}
+    return {"data": data, "predictions": [{"model_version": SERVED, "result": _filled_in(request.entities, areas)}]}
 
 
-def _filled_in(entities: Entities, fields: Sequence[str]) -> list[dict[str, Any]]:
-    text_tag, regions = _text_tag(fields), []
-    for field in fields:
+def _filled_in(entities: Entities, areas: Mapping[str, str]) -> list[dict[str, Any]]:
+    regions = []
+    for field, target in areas.items():
         value = entities.get(field)
         texts = [value] if isinstance(value, str) else list(value or ())
         if texts:
-            regions.append({"from_name": field, "to_name": text_tag, "type": "textarea", "value": {"text": texts}})
+            regions.append({"from_name": field, "to_name": target, "type": "textarea", "value": {"text": texts}})
     return regions
 
 

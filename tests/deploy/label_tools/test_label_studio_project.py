@@ -80,6 +80,7 @@ async def test_a_listing_is_read_by_the_configuration_of_now(server: ScriptedLab
     listing = LabelStudioProject(studio, 1, FIELDS, prefill=True)
     await listing.add([LabelRequested.from_result(routed(1))])
     (task,) = server.tasks
+    assert {one["from_name"] for one in server.tasks[task]["predictions"][0]["result"]} == set(FIELDS)
     server.annotate(task, 3, "canon")
     server.tasks[task]["annotations"][0]["result"][0]["from_name"] = "comment"
     for config, faults, entities in (
@@ -90,6 +91,19 @@ async def test_a_listing_is_read_by_the_configuration_of_now(server: ScriptedLab
         (read,) = [listing.reader.task(document) async for document in listing.tasks(None)]
         assert len(read.faults) == faults, read.faults
         assert [one.event.entities for one in read.annotations] == entities
+
+
+async def test_served_answers_stand_in_text_areas_alone(server: ScriptedLabelStudio, studio: LabelStudio) -> None:
+    """Another control would keep the text beside what annotators give by it."""
+    controls = '<Choices name="camera" toName="t"/><TextArea name="lens" toName="t"/><TextArea name="own" toName="t"/>'
+    mine = {"title": "mine", "label_config": f'<View><Text name="t" value="$text"/>{controls}</View>'}
+    number = (await studio.call("POST", "/api/projects/", mine))["id"]
+    listing = LabelStudioProject(studio, number, FIELDS, prefill=True)
+    assert [document async for document in listing.tasks(None)] == []
+    await listing.add([LabelRequested.from_result(routed(1))])
+    (task,) = server.tasks.values()
+    ((filled_in,),) = ([(one["from_name"], one["to_name"])] for one in task["predictions"][0]["result"])
+    assert filled_in == ("lens", "t")
 
 
 async def test_a_new_key_or_a_hook_that_was_switched_off_is_mended(
@@ -179,7 +193,7 @@ def test_every_field_has_one_area_and_the_text_its_own_name(fields: list[str]) -
 def test_an_unchanged_prefilled_task_labels_what_was_served() -> None:
     served = {"camera": ("canon", "nikon"), "lens": "50 mm", "iso": None}
     request = LabelRequested.from_result(routed(1, entities=served))
-    task = task_of(request, (*FIELDS, "iso"), prefill=True)
+    task = task_of(request, dict.fromkeys((*FIELDS, "iso"), "query"))
     (prediction,) = task["predictions"]
     submitted = {"id": 1, "project": 1, "updated_at": "2026-01-01T00:00:00Z", "completed_by": 1}
     submitted["result"] = prediction["result"]
@@ -190,6 +204,6 @@ def test_an_unchanged_prefilled_task_labels_what_was_served() -> None:
 
 
 def test_a_blind_task_shows_nothing_of_the_answer() -> None:
-    task = task_of(LabelRequested.from_result(routed(1)), FIELDS, prefill=False)
+    task = task_of(LabelRequested.from_result(routed(1)), {})
     assert task.keys() == {"data"}
     assert task["data"].keys() == {"query_id", "text", "reason", "requested_at"}
