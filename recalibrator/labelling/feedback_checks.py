@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping, Sequence
 from typing import NamedTuple
 
+from recalibrator.labelling.field_names import FieldNames
 from recalibrator.labelling.queue import LabelQueue
 from schemas.entities import spelt_nothings
 from schemas.feedback import MAX_REVISION, FeedbackEvent
@@ -62,11 +63,17 @@ def _spelt_nothings(event: FeedbackEvent, possible: Sequence[WorkloadSettings]) 
 
 def _unknown_fields(event: FeedbackEvent, known: Collection[str]) -> list[FeedbackWarning]:
     unknown = [name for name in event.entities or () if name not in known]
+    if not unknown:
+        return []
     is_lost = len(unknown) == len(event.entities or ())
     what = "and no other is one: the label becomes a dead letter" if is_lost else "and ignored"
     what = f"no such field, {what}; the fields are {', '.join(sorted(known))}"
-    places = [f"entities.{name[:_SHOWN_CHARS]}" for name in unknown[:_MOST_UNKNOWN]]
-    return [FeedbackWarning("unknown_field", f"{place}: {what}", place) for place in places]
+    names, found = FieldNames(sorted(known)), []
+    for name in unknown[:_MOST_UNKNOWN]:
+        place, near = f"entities.{name[:_SHOWN_CHARS]}", names.meant(name) or names.slip_of(name)
+        hint = "" if near is None else f"; is {near} meant?"
+        found.append(FeedbackWarning("unknown_field", f"{place}: {what}{hint}", place))
+    return found
 
 
 class RecentRevisions:

@@ -221,7 +221,7 @@ def test_an_unknown_field_name_is_202_without_a_word(api: Api) -> None:
     assert answer.status_code == 202
     (warning,) = answer.json()["warnings"]
     assert (warning["code"], warning["field"]) == ("unknown_field", "entities.camra")
-    assert "camera" in warning["message"]
+    assert "is camera meant?" in warning["message"]
     first, second = map(json.loads, _batch(api, [_event(), _event(entities={"camra": "a"})]).text.splitlines())
     assert first == {"line": 1, "status": 202, "error": None}
     assert [one["code"] for one in second["warnings"]] == ["unknown_field"]

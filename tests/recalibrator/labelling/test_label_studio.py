@@ -97,7 +97,7 @@ def test_a_hooks_configuration_says_what_can_be_meant(controls: str, status: int
         assert (answer.json()["error"]["field"], "lens" in answer.text) == ("project.label_config", True)
 
 
-def test_a_hook_of_several_workloads_is_read_by_its_querys_fields() -> None:
+def test_a_hook_is_read_by_the_fields_of_its_query() -> None:
     """Where the query's workload is not known, the names of all count."""
     reader = LabelStudioReader(2, (("camera",), ("lens",)))
     event = reader.feedback(_hook(result=[_region("camera", "abc"), NUMBER]))
