@@ -79,6 +79,8 @@ class LabelFacts(NamedTuple):
     labelers: Mapping[str, tuple[LabelerStatus, ...]] = MappingProxyType({})
     #: None where no join runs.
     without_result: LabelsWithoutResult | None = None
+    #: Records that lay in another partition than their query's, by topic.
+    forwarded: Mapping[str, int] = MappingProxyType({})
 
 
 @dataclass(frozen=True, slots=True)
@@ -161,6 +163,9 @@ def recalibrator_status(
         },
         labelers={workload: found for report in stages.values() for workload, found in report.labels.labelers.items()},
         labels_without_result=next(filter(None, (report.labels.without_result for report in stages.values())), None),
+        records_forwarded={
+            topic: count for report in stages.values() for topic, count in report.labels.forwarded.items()
+        },
         settings=dict(settings),
     )
 

@@ -120,6 +120,38 @@ class VerdictStatus(Part):
     right_if_wrong: Probability | None = None
 
 
+class LabelsWithoutResult(Part):
+    """Queries that the join has labels of, and no result; at the homes that one recalibrator owns, or summed."""
+
+    queries: Count = 0
+    #: When the latest label came of the query that has waited longest.
+    oldest_at: Timestamp | None = None
+    #: Those whose latest label came within the last hour, and more than a minute ago.
+    last_hour: Count = 0
+    #: All labels that the join has taken within the last hour. A join that began, or whose homes changed, within it
+    #: counts both from its first label on.
+    labels_last_hour: Count = 0
+
+    @classmethod
+    def total(cls, parts: Sequence[LabelsWithoutResult]) -> LabelsWithoutResult | None:
+        """Return the sum over recalibrators; None where no join reports.
+
+        Examples
+        --------
+        >>> one = LabelsWithoutResult(queries=2, last_hour=1, labels_last_hour=40)
+        >>> LabelsWithoutResult.total([one, one]).queries
+        4
+        """
+        if not parts:
+            return None
+        return cls(
+            queries=sum(one.queries for one in parts),
+            oldest_at=min((one.oldest_at for one in parts if one.oldest_at is not None), default=None),
+            last_hour=sum(one.last_hour for one in parts),
+            labels_last_hour=sum(one.labels_last_hour for one in parts),
+        )
+
+
 class LabelStatus(Part):
     """Labels asked for and got.
 
@@ -145,6 +177,8 @@ class LabelStatus(Part):
     requested_share: Probability | None = None
     #: The busiest first; filled in where it is served.
     by_labeler: Many[LabelerStatus] = ()
+    #: Of all workloads together, since only its result says of which one a query is; filled in where it is served.
+    without_result: Annotated[LabelsWithoutResult | None, Field(exclude_if=lambda found: found is None)] = None
 
 
 class ReliabilityBin(Part):
@@ -537,18 +571,6 @@ class StageStatus(Part):
     trouble: str = ""
 
 
-class LabelsWithoutResult(Part):
-    """Queries that the join has labels of, and no result; at the homes that one recalibrator owns."""
-
-    queries: Count = 0
-    #: When the latest label came of the query that has waited longest.
-    oldest_at: Timestamp | None = None
-    #: Those whose latest label came within the last hour, and more than a minute ago.
-    last_hour: Count = 0
-    #: All labels that the join has taken within the last hour, as far as it has run since.
-    labels_last_hour: Count = 0
-
-
 class RecalibratorStatus(Event):
     """What one recalibrator runs, how far behind it is and what its join has heard of labelers (key: instance_id).
 
@@ -564,6 +586,8 @@ class RecalibratorStatus(Event):
     labelers: Members[str, Many[LabelerStatus]] = Field(default_factory=dict)
     #: None where no join runs.
     labels_without_result: LabelsWithoutResult | None = None
+    #: By topic, since the process began: records that lay in another partition than their query's, sent on by the join.
+    records_forwarded: Members[str, Count] = Field(default_factory=dict)
     settings: Members[str, str] = Field(default_factory=dict)
 
 

@@ -21,6 +21,7 @@ from recalibrator.headlines.facts import (
     moment,
     traffic_span,
 )
+from recalibrator.headlines.without_result import unusual_share
 from schemas.event import rfc3339
 from schemas.status import ALARMED, DetectorStatus, Headline, Link, OutageStatus, Severity, WorkloadStatus, that_answer
 from schemas.target_words import estimated, is_held, of_budget, of_cap, of_fields
@@ -495,6 +496,18 @@ def _labeler(status: WorkloadStatus, facts: Facts) -> Headline | None:
     return _say(status, "labeler_set_aside", cause, effect, act, since=since, link=link)
 
 
+def _without_result(status: WorkloadStatus, facts: Facts) -> Headline | None:
+    """Speak of labels that find no result, where so many came lately that their sender must be wrong."""
+    waiting = status.labels.without_result
+    share = None if waiting is None else unusual_share(waiting)
+    if waiting is None or share is None:
+        return None
+    cause = f"{waiting.last_hour} labels of the last hour ({share:.0%}) name a query without a result"
+    effect = f"none of them counts before its result comes{_price(status, facts)}"
+    act = "Check the query ids that the labelers' tool sends; ucci-stream explain ID tells of one label"
+    return _say(status, "labels_without_result", cause, effect, act, link=_section(status, "labels", "Labels"))
+
+
 def _letters(status: WorkloadStatus, facts: Facts) -> Headline | None:
     letters, recent = status.dead_letters, facts.letters_last_hour
     if letters is None or recent < FEW_LETTERS:
@@ -565,7 +578,7 @@ def _keeping(status: WorkloadStatus) -> str:
 _RULES: tuple[Callable[[WorkloadStatus, Facts], Headline | None], ...] = (
     *(_kafka, _silent, _no_room, _routers_silent, _outage, _not_ready, _overload, _stuck),
     *(_models, _bad_labels, _one_sided, _drifted),
-    *(_dear, _infeasible, _capped, _below_target, _letters, _cold_start),
+    *(_dear, _infeasible, _capped, _below_target, _without_result, _letters, _cold_start),
     *(_starved, _labeler, _large_alone, _held, _label_free, _quiet, _well),
 )
 #: Every kind of headline, the gravest first.
@@ -576,15 +589,15 @@ _SEVERITIES: dict[str, Severity] = {
     **dict.fromkeys(("small_worse", "large_worse", "bad_labels", "both_worse"), "bad"),
     **dict.fromkeys(("labels_one_sided", "drift", "agreement_moved", "disk_low", "traffic_moved"), "warn"),
     **dict.fromkeys(("dear", "infeasible"), "bad"),
-    **dict.fromkeys(("escalation_jump", "capped", "below_target", "dead_letters", "label_starvation"), "warn"),
-    **dict.fromkeys(("labeler_set_aside", "suspected"), "warn"),
+    **dict.fromkeys(("escalation_jump", "capped", "below_target", "labels_without_result", "dead_letters"), "warn"),
+    **dict.fromkeys(("label_starvation", "labeler_set_aside", "suspected"), "warn"),
     **dict.fromkeys(("cold_start", "large_only", "held", "label_free", "no_traffic"), "calm"),
     "well": "good",
 }
 KINDS = tuple(_SEVERITIES)
 
 #: What services have seen themselves; the rest is concluded from labels and traffic.
-OBSERVED = frozenset({*KINDS[: KINDS.index("small_worse")], "disk_low"})
+OBSERVED = frozenset({*KINDS[: KINDS.index("small_worse")], "disk_low", "labels_without_result"})
 
 #: What versions do while something moves; the cause mostly shows within a minute.
 _SYMPTOMS = frozenset({"dear", "infeasible", "escalation_jump", "below_target"})

@@ -2,42 +2,48 @@
 
 from __future__ import annotations
 
-from collections import deque
+from collections import Counter
 
-SPAN_S = 3_600.0
-_MINUTE_S = 60.0
+SPAN_MS = 3_600_000
+_MINUTE_MS = 60_000
 
 
 class RecentLabels:
-    """A count by minutes, of which those of the last hour are kept.
+    """A count by the minute of arrival, of which those of the last hour are kept.
+
+    A process that has just begun knows only what it took itself: both sides of a share are counted from
+    :meth:`since_ms` on, so that a restart makes no share jump.
 
     Examples
     --------
     >>> recent = RecentLabels()
-    >>> recent.add(0.0), recent.add(30.0), recent.add(3_000.0)
+    >>> recent.add(0), recent.add(30_000), recent.add(3_000_000)
     (None, None, None)
-    >>> recent.count(3_100.0), recent.count(3_700.0)
+    >>> recent.count(3_100_000), recent.count(3_700_000)
     (3, 1)
+    >>> recent.since_ms(3_700_000), recent.since_ms(9_000_000)
+    (3000000, 9000000)
     """
 
     def __init__(self) -> None:
-        self._minutes: deque[tuple[int, int]] = deque()
+        self._by_minute = Counter[int]()
 
-    def add(self, now_s: float) -> None:
-        """Count one label. ``now_s``: seconds of a clock that never goes back."""
-        minute = int(now_s // _MINUTE_S)
-        if self._minutes and self._minutes[-1][0] == minute:
-            self._minutes[-1] = (minute, self._minutes[-1][1] + 1)
-        else:
-            self._minutes.append((minute, 1))
-        self._forget(now_s)
+    def add(self, arrived_ms: int) -> None:
+        """Count one label. ``arrived_ms``: when it came, in Unix milliseconds."""
+        self._by_minute[arrived_ms // _MINUTE_MS] += 1
 
-    def count(self, now_s: float) -> int:
+    def count(self, now_ms: int) -> int:
         """Return the labels of the last hour, to the minute."""
-        self._forget(now_s)
-        return sum(labels for _, labels in self._minutes)
+        self._forget(now_ms)
+        return self._by_minute.total()
 
-    def _forget(self, now_s: float) -> None:
-        first = int((now_s - SPAN_S) // _MINUTE_S)
-        while self._minutes and self._minutes[0][0] < first:
-            self._minutes.popleft()
+    def since_ms(self, now_ms: int) -> int:
+        """Return from when on labels of the last hour are counted here; now where there is none."""
+        self._forget(now_ms)
+        first = min(self._by_minute, default=None)
+        return now_ms if first is None else first * _MINUTE_MS
+
+    def _forget(self, now_ms: int) -> None:
+        first = (now_ms - SPAN_MS) // _MINUTE_MS
+        for minute in [one for one in self._by_minute if one < first]:
+            del self._by_minute[minute]

@@ -18,7 +18,7 @@ from recalibrator.join.joining import Arrived, Joining, add
 from recalibrator.join.placement import home_of, noted_homes, placement_note
 from recalibrator.join.ports import JoinStore, LabelerKey, WaitingLabels
 from recalibrator.join.query_state import NOTHING_KNOWN
-from recalibrator.join.recent_labels import SPAN_S, RecentLabels
+from recalibrator.join.recent_labels import RecentLabels
 from recalibrator.stage import TURN_S, LabelFacts, NotCommitted, Stage, commit
 from schemas.errors import DecodeError
 from schemas.event import from_ms
@@ -89,6 +89,8 @@ class JoinStage(Stage):
         self._uncommitted = Uncommitted()
         self._is_assigned = False
         self._recent_labels = RecentLabels()
+        self._forwarded = Counter[str]()
+        """Records sent on to their home by this process, by topic."""
         self._expiry_due_s = clock.monotonic() + EXPIRY_INTERVAL_S
 
     @property
@@ -102,7 +104,8 @@ class JoinStage(Stage):
 
     def labels(self) -> LabelFacts:
         """Return what the labelers of the homes owned here have said, and what waits for its result."""
-        return LabelFacts(self._store.labelers(self._partitions), self._labels_without_result())
+        without_result, forwarded = self._labels_without_result(), dict(self._forwarded)
+        return LabelFacts(self._store.labelers(self._partitions), without_result, forwarded)
 
     def gauges(self) -> Mapping[str, float]:
         """Return the number and size of the rows stored, of label requests open and of labels without a result."""
@@ -121,13 +124,13 @@ class JoinStage(Stage):
     def _labels_without_result(self) -> LabelsWithoutResult:
         now_ms = self._now_ms()
         found = self._store.labels_without_result(
-            self._partitions, now_ms - int(SPAN_S * _MILLISECONDS), now_ms - _RESULT_DUE_MS
+            self._partitions, self._recent_labels.since_ms(now_ms), now_ms - _RESULT_DUE_MS
         )
         return LabelsWithoutResult(
             queries=found.queries,
             oldest_at=None if found.oldest_ms is None else from_ms(found.oldest_ms),
             last_hour=found.recent,
-            labels_last_hour=self._recent_labels.count(self._clock.monotonic()),
+            labels_last_hour=self._recent_labels.count(now_ms),
         )
 
     def start(self) -> None:
@@ -175,6 +178,8 @@ class JoinStage(Stage):
         """Take over these partitions: read from what is stored, hold outputs back up to what is committed."""
         self._uncommitted = Uncommitted()
         self._partitions = {}
+        # Labels of homes that have come or gone were counted elsewhere.
+        self._recent_labels = RecentLabels()
         if committed:
             self._homes = self._log.partition_count
             self._require_same_homes(committed)
@@ -254,6 +259,7 @@ class JoinStage(Stage):
             record, (name, labels) = self._joining.forward(arrived, home, is_counted=not partition.is_live)
             self._uncommitted.outputs.append(record)
             self._count(name, 1.0, **labels)
+            self._forwarded[arrived.placed.record.source.topic] += 1
 
     def _begin_tick(self) -> None:
         self._uncommitted.since_s = min(self._uncommitted.since_s, self._clock.monotonic())
@@ -279,7 +285,7 @@ class JoinStage(Stage):
         if found.state is not before:
             uncommitted.change(key, found.state, found.touched_ms)
             if partition.is_live and isinstance(arrived.event, FeedbackEvent):
-                self._recent_labels.add(self._clock.monotonic())
+                self._recent_labels.add(found.touched_ms)
         for labeler, counts in found.agreement:
             assert found.state.routed is not None
             whose = LabelerKey(home, found.state.routed.workload, labeler)

@@ -47,6 +47,7 @@ STATES = {
     "labels-stop": "Labels have stopped",
     "labeler-bad": "One labeler is set aside",
     "crowd-careless": "Labels are in doubt",
+    "labels-without-result": "Labels name queries without a result",
     "labels-one-sided": "Labels come from one side only",
     "workloads": "Many workloads",
 }

@@ -27,6 +27,7 @@ from schemas.status import (
     HappeningEvent,
     LabelerStatus,
     LabelStatus,
+    LabelsWithoutResult,
     MeasuredMicroF1,
     ModelHealth,
     OutageStatus,
@@ -95,6 +96,8 @@ class State:
     fit_heard: datetime = NOW
     #: When Kafka was last heard, where it no longer answers.
     kafka_heard: datetime | None = None
+    #: What the join says of labels whose result has not come.
+    without_result: LabelsWithoutResult | None = None
 
 
 @dataclass(frozen=True)
@@ -196,6 +199,9 @@ _OPERATED = {
     "labels-stop": State(_labels(state="stale", details={"last_label_at": BEGAN.isoformat()}), requests=24),
     "labeler-bad": State(_labels(details={"labelers_set_aside": _ASIDE})),
     "crowd-careless": State(_labels(state="bad_labels_suspected", details={"label_audit": _AUDIT})),
+    "labels-without-result": State(
+        _active(), without_result=LabelsWithoutResult(queries=17, oldest_at=BEGAN, last_hour=17, labels_last_hour=46)
+    ),
     "labels-one-sided": State(_labels(state="labels_one_sided", details={"silent_side": "kept"})),
 }
 
@@ -250,7 +256,9 @@ def filled(scene: Scene, missing: Sequence[str] = ()) -> Api:
         )
         said = next(iter(scene.workloads.values()))
         stages = {"join": StageStatus(ready=said.joins, trouble=said.trouble)}
-        join = {"labelers": dict.fromkeys(scene.workloads, known), "stages": stages}
+        join: dict[str, Any] = {"labelers": dict.fromkeys(scene.workloads, known), "stages": stages}
+        if said.without_result is not None:
+            join |= {"labels_without_result": said.without_result, "records_forwarded": {"ucci.feedback": 120}}
         api.tell(
             recalibrator(NOW, "join").model_copy(update=join),
             recalibrator(said.fit_heard, "fit").model_copy(update={"instance_id": "fit-1"}),

@@ -14,10 +14,12 @@ import typer
 from rich.console import RenderableType
 from rich.table import Table
 
+from recalibrator.headlines.without_result import waiting_line
 from schemas.command import Action
 from schemas.errors import ConfigError, UcciError
 from schemas.event import rfc3339
 from schemas.settings import Settings
+from schemas.status import LabelsWithoutResult
 from ucci_runtime.cli import require_extra
 from ucci_stream.options import (
     CHOICE,
@@ -500,7 +502,12 @@ def stands(status: Mapping[str, Any], url: str) -> Outcome:
     table = Table(*numbers, box=None, pad_edge=False)
     table.add_row(*numbers.values())
     lines: list[RenderableType] = [f"{status['workload']}: {one['sentence']}", *([act] if act else []), table]
-    return Outcome({"workload": status["workload"], "headline": one, "numbers": numbers}, lines, CODES[one["severity"]])
+    document = {"workload": status["workload"], "headline": one, "numbers": numbers}
+    if (told := status["labels"].get("without_result")) is not None:
+        waiting = LabelsWithoutResult.model_validate(told)
+        document["labels_without_result"] = waiting.model_dump(mode="json")
+        lines += filter(None, [waiting_line(waiting, datetime.now(UTC))])
+    return Outcome(document, lines, CODES[one["severity"]])
 
 
 def _numbers(status: Mapping[str, Any]) -> dict[str, str]:

@@ -7,6 +7,7 @@ that decides, the explanation says so rather than guess.
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Collection, Mapping, Sequence
 from datetime import datetime
 from typing import Any, Literal, NamedTuple
@@ -27,15 +28,27 @@ from ucci_stream.operate.kafka_letters import Letter
 Verdict = tuple[Literal["yes", "no", "not yet", "unknown"], str]
 
 #: The fields shown of feedback and of a joined label.
-_SAID = ("labeler", "source", "labelled_at", "arrived_at", "revision", "retracted", "entities", "verdict")
+_SAID = ("labeler", "source", "labelled_at", "arrived_at", "place", "revision", "retracted", "entities", "verdict")
 _JOINED = ("revision", "labeler", "labelled_at", "retracted", "trusted", "disputed")
 
 
 class Said(NamedTuple):
-    """What a labeler has said, and when the broker got it, where that is known."""
+    """What a labeler has said, when the broker got it, where that is known, and where it lies."""
 
     event: FeedbackEvent
     arrived_at: datetime | None = None
+    #: ``topic/partition/offset``.
+    place: str = ""
+
+
+class Forwarded(NamedTuple):
+    """A record that lay in another partition than its query's; its place, and where the join has written it again."""
+
+    #: ``label`` or ``result``.
+    what: str
+    #: Both as ``topic/partition/offset``.
+    sent: str
+    place: str
 
 
 class Traces(NamedTuple):
@@ -54,6 +67,20 @@ class Traces(NamedTuple):
     status: WorkloadStatus | None = None
     #: Records of this query that were set aside.
     letters: Sequence[Letter] = ()
+    forwarded: Sequence[Forwarded] = ()
+    #: When a label without a result becomes a dead letter.
+    kept_until: datetime | None = None
+    #: Of results, where this query has none.
+    similar_ids: Sequence[str] = ()
+
+    def refusal(self, said: Said) -> Letter | None:
+        """Return the letter of a label that was set aside."""
+        return next((one for one in self.letters if said.place and one.source == said.place), None)
+
+    @property
+    def taken(self) -> Sequence[Said]:
+        """The labels that were not set aside."""
+        return [said for said in self.feedback if self.refusal(said) is None]
 
 
 def explanation(
@@ -64,26 +91,41 @@ def explanation(
         "query_id": query_id,
         "results": len(traces.results),
         "dead_letters": [letter.document(whole=False) for letter in traces.letters],
+        "forwarded": [one._asdict() for one in traces.forwarded],
     }
     if not traces.results:
-        return found
+        return found | ({"label": _label(traces, signal, mark)} if traces.feedback else {})
     routed = traces.results[0]
     found["result"] = json.loads(routed.to_json())
     draws_by = drawn_as(query_id, key) if routed.drawn_with == mark_of(key) else None
     found["decision"] = _decision(routed, traces.version, draws_by)
     found["draws"] = _draws(routed, traces.version, draws_by)
-    counted, why = verdict_of(traces, signal, mark)
     found["label"] = {
         "requested": routed.label.requested,
         "reason": routed.label.reason,
         "probability": routed.label.probability,
         "is_open": traces.is_open,
-        "feedback": [_told(event, _SAID, arrived_at=at and rfc3339(at)) for event, at in traces.feedback],
+    } | _label(traces, signal, mark)
+    return found
+
+
+def _label(traces: Traces, signal: str, mark: str | None) -> dict[str, Any]:
+    """Return what labelers have said, and what became of it; ``waits`` while a result is missing."""
+    counted, why = verdict_of(traces, signal, mark)
+    label: dict[str, Any] = {
+        "feedback": [
+            _told(said.event, _SAID, arrived_at=said.arrived_at and rfc3339(said.arrived_at), place=said.place or None)
+            for said in traces.feedback
+        ],
         "joined": [_told(example, _JOINED) for example in traces.examples],
         "counted": counted,
         "why": why,
+        "waits": None,
     }
-    return found
+    if not traces.results and counted == "not yet":
+        until = traces.kept_until
+        label["waits"] = {"until": until and rfc3339(until), "similar_ids": list(traces.similar_ids)}
+    return label
 
 
 def _decision(routed: RoutedEvent, version: CalibrationVersion | None, draws_by: str | None) -> dict[str, Any]:
@@ -131,9 +173,18 @@ def lines(found: Mapping[str, Any]) -> list[tuple[str, str]]:
         ("set aside", f"{one['at']} by {one['stage']}: {one['reason']}: {one['error']}")
         for one in found["dead_letters"]
     ]
-    if "result" not in found:
+    label = found.get("label")
+    if label is None:
         return said
-    result, decision, draws, label = (found[name] for name in ("result", "decision", "draws", "label"))
+    history = [
+        *(("came", _came(one)) for one in label["feedback"]),
+        *(("forwarded", _forwarding(**one)) for one in found["forwarded"]),
+        *(("joined", _as_joined(one)) for one in label["joined"]),
+        ("counted", f"{label['counted']}: {label['why']}"),
+    ]
+    if "result" not in found:
+        return [*said, ("query", "no result names it"), *history, *_waiting(label["waits"])]
+    result, decision, draws = (found[name] for name in ("result", "decision", "draws"))
     asked = f"requested ({label['reason']})" if label["requested"] else "not requested"
     return [
         *said,
@@ -143,10 +194,27 @@ def lines(found: Mapping[str, Any]) -> list[tuple[str, str]]:
         ("version", _version(decision, draws)),
         ("draws", _drawn(draws)),
         ("label", f"{asked}; {'open' if label['is_open'] else 'not open'} now"),
-        *(("came", _came(one)) for one in label["feedback"]),
-        *(("joined", _as_joined(one)) for one in label["joined"]),
-        ("counted", f"{label['counted']}: {label['why']}"),
+        *history,
     ]
+
+
+def _waiting(waits: Mapping[str, Any] | None) -> list[tuple[str, str]]:
+    """Return what happens next to a label without a result, and what to check."""
+    if waits is None:
+        return []
+    until = waits["until"] or "its retention ends"
+    similar = f" (results are there of {', '.join(waits['similar_ids'])})" if waits["similar_ids"] else ""
+    return [
+        ("next", f"it counts once the result comes; if none does until {until}, it becomes a dead letter (no_result)"),
+        ("check", f"the spelling of the id{similar}; whether the query is still to be answered (ucci-stream status)"),
+    ]
+
+
+def _forwarding(what: str, sent: str, place: str) -> str:
+    topic, partition, _ = sent.rsplit("/", 2)
+    home = place.rsplit("/", 2)[1]
+    forwarded = f"the join forwarded it to partition {home} ({place})"
+    return f"the {what} was sent to partition {partition} of {topic}; {forwarded}"
 
 
 def _drawn(draws: Mapping[str, Any]) -> str:
@@ -160,7 +228,8 @@ def _came(said: Mapping[str, Any]) -> str:
     """Return when a label was given; if its labeler does not say, when it arrived, by the join's record."""
     at = said["labelled_at"] or said["arrived_at"] or "at an unknown time"
     back = ", taken back" if said["retracted"] else ""
-    return f"{at} from {said['labeler'] or 'nobody named'}, revision {said['revision']}{back}"
+    place = f" ({said['place']})" if said["place"] else ""
+    return f"{at} from {said['labeler'] or 'nobody named'}, revision {said['revision']}{back}{place}"
 
 
 def _as_joined(one: Mapping[str, Any]) -> str:
@@ -198,9 +267,9 @@ def _answer(run: Mapping[str, Any] | None) -> str:
 
 
 def verdict_of(traces: Traces, signal: str, mark: str | None = None) -> Verdict:
-    """Return whether the label of a query that has a result counts."""
+    """Return whether a query's label counts."""
     if not traces.examples:
-        return _before_the_join([one.event for one in traces.feedback], is_requested=traces.results[0].label.requested)
+        return _before_the_join(traces)
     standing = max(traces.examples, key=lambda example: example.revision)
     status = traces.status
     aside = () if status is None else status.detail("labelers_set_aside").keys()
@@ -231,9 +300,36 @@ def _outside(standing: LabelledExample, aside: Collection[str], signal: str, mar
     return next((why for holds, why in reasons if holds), None)
 
 
-def _before_the_join(feedback: Sequence[FeedbackEvent], *, is_requested: bool) -> Verdict:
-    if not feedback:
+def _before_the_join(traces: Traces) -> Verdict:
+    if not traces.feedback:
+        is_requested = any(routed.label.requested for routed in traces.results[:1])
         return ("not yet" if is_requested else "no"), "no label has come in"
-    if all(event.retracted or (event.entities is None and event.verdict is None) for event in feedback):
+    if not (taken := [said.event for said in traces.taken]):
+        reasons = {letter.reason: None for said in traces.feedback if (letter := traces.refusal(said)) is not None}
+        return "no", f"it was set aside as a dead letter: {', '.join(reasons)}"
+    if all(event.retracted or (event.entities is None and event.verdict is None) for event in taken):
         return "no", "labelers have skipped it, or taken their labels back"
+    if not traces.results:
+        return "not yet", "no result of this id has come, and the join keeps the label until one does"
     return "not yet", "the join has not sent it to the fit: look at its lag, and at dead letters"
+
+
+_PARTS = re.compile(r"[^\W_]+")
+#: A single word of so many characters is hardly the beginning of another id by chance.
+_LONG_PART = 8
+
+
+def is_similar(wanted: str, other: str) -> bool:
+    """Return whether an id may be another spelling: of other case or signs, or with something before or after it.
+
+    Examples
+    --------
+    >>> is_similar("Q-17 ", "q_17"), is_similar("q-17", "prod:q-17"), is_similar("q-17", "q-170")
+    (True, True, False)
+    """
+    one, two = (_PARTS.findall(text.casefold()) for text in (wanted, other))
+    if wanted == other or not one or not two:
+        return False
+    few, many = sorted((one, two), key=len)
+    is_telling = len(few) > 1 or len(few[0]) >= _LONG_PART
+    return "".join(one) == "".join(two) or (is_telling and few in (many[: len(few)], many[-len(few) :]))

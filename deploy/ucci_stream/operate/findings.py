@@ -14,14 +14,25 @@ from typing import Literal, NamedTuple, TypeVar
 
 from recalibrator.headlines.facts import Facts
 from recalibrator.headlines.rules import headline
+from recalibrator.headlines.without_result import lasted, waiting_line
 from schemas.calibration import CalibrationVersion
 from schemas.made_for import made_for, misfit, outdated
 from schemas.settings import Settings, WorkloadSettings
 from schemas.settings_reread import OF_RECALIBRATOR, OF_ROUTER, is_reread, key_path, running_settings
-from schemas.status import WORRYING, ModelHealth, RecalibratorStatus, RouterStatus, WorkloadStatus
+from schemas.status import (
+    WORRYING,
+    LabelsWithoutResult,
+    ModelHealth,
+    RecalibratorStatus,
+    RouterStatus,
+    WorkloadStatus,
+)
 
 Reporting = TypeVar("Reporting", RouterStatus, RecalibratorStatus)
 Severity = Literal["ok", "warning", "fault"]
+
+#: How soon after its label a result is due.
+RESULT_DUE_S = 60.0
 
 #: Services report every few seconds; one that has not for so long does not run.
 SILENT_S = 60.0
@@ -114,7 +125,7 @@ def of_version(workload: WorkloadSettings, version: CalibrationVersion | None, n
     if (foreign := misfit(version, made_for(workload))) is not None:
         line = f"{workload.name}: version {version.version} was {foreign.problem}"
         return Finding("versions", "fault", line, "recalibrate, since routers refuse it; or configure as before")
-    age = _age((now - version.created_at).total_seconds())
+    age = lasted((now - version.created_at).total_seconds())
     return Finding("versions", "ok", f"{workload.name}: version {version.version}, {version.state}, made {age} ago")
 
 
@@ -129,7 +140,7 @@ def of_status(status: WorkloadStatus | None, workload: WorkloadSettings, now: da
         yield Finding(
             "versions",
             "warning",
-            f"{name}: the fit has reported nothing for {_age(silent_s)}",
+            f"{name}: the fit has reported nothing for {lasted(silent_s)}",
             "without traffic that is as it should be; otherwise see `recalibrator`'s log",
         )
     said = headline(status, Facts(now, workload=workload))
@@ -177,6 +188,21 @@ def _of_down(where: str, server: ModelHealth) -> Finding:
     return Finding("models", "warning", f"{where} is {server.state}: {server.reason}", remedy)
 
 
+def of_joins(recalibrators: Sequence[RecalibratorStatus], now: datetime) -> Iterator[Finding]:
+    """Judge what the joins that still report say of labels without a result; a result comes before its label."""
+    reported = (one.labels_without_result for one in _heard(recalibrators, now))
+    waiting = LabelsWithoutResult.total([one for one in reported if one is not None])
+    if waiting is None:
+        return
+    if not (line := waiting_line(waiting, now)):
+        yield Finding("labels", "ok", "no label waits for a result")
+    elif waiting.oldest_at is not None and (now - waiting.oldest_at).total_seconds() <= RESULT_DUE_S:
+        yield Finding("labels", "ok", line)
+    else:
+        remedy = "check the query ids that the labelers' tool sends; `ucci-stream explain ID` tells of one label"
+        yield Finding("labels", "warning", line, remedy)
+
+
 def of_disk(path: str, free_bytes: int, is_writable: bool) -> Finding:
     """Judge the room where the recalibrator keeps its state."""
     line = f"{path}: {free_bytes / 1e9:.1f} GB free"
@@ -198,13 +224,6 @@ def summary(findings: Sequence[Finding]) -> Mapping[str, int]:
 def _heard(reports: Iterable[Reporting], now: datetime) -> list[Reporting]:
     """Return what comes of services that still run."""
     return [one for one in reports if (now - one.updated_at).total_seconds() <= SILENT_S]
-
-
-def _age(seconds: float) -> str:
-    for size, unit in ((86_400.0, "d"), (3_600.0, "h"), (60.0, "min")):
-        if seconds >= 2 * size:
-            return f"{seconds / size:.0f} {unit}"
-    return f"{max(seconds, 0.0):.0f} s"
 
 
 Effect = Literal["dead_letters", "cold_start", "unknown", "moved", "refit", "restart", "reload", "none"]

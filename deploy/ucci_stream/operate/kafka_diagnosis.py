@@ -28,6 +28,7 @@ from schemas.status import RecalibratorStatus, RouterStatus, WorkloadStatus
 from schemas.topics import (
     CALIBRATION,
     FEEDBACK,
+    JOIN_REPARTITION,
     OBSERVATIONS,
     QUERIES,
     RECALIBRATORS,
@@ -86,7 +87,7 @@ def group_findings(settings: Settings) -> Iterator[Finding]:
     router, recalibrator = (ClientNames(service, prefix, "") for service in ("router", "recalibrator"))
     for service, group_id, topics in (
         ("stream-router", router.group_id(GROUP), (QUERIES,)),
-        ("recalibrator", recalibrator.group_id(StageName.JOIN), (RESULTS, FEEDBACK)),
+        ("recalibrator", recalibrator.group_id(StageName.JOIN), (RESULTS, FEEDBACK, JOIN_REPARTITION)),
         ("recalibrator", recalibrator.group_id(StageName.FIT), (OBSERVATIONS,)),
     ):
         names = [topic.name(prefix) for topic in topics]
@@ -280,6 +281,7 @@ def report_findings(settings: Settings) -> Iterator[Finding]:
     clocks, now = _clocks(settings), datetime.now(UTC)
     yield from () if clocks is None else rules.of_clocks(clocks)
     yield from rules.of_routers(routers, now)
+    yield from rules.of_joins(_instances(settings, RECALIBRATORS, RecalibratorStatus), now)
     for name, workload in settings.workloads.items():
         yield rules.of_version(workload, versions.get(name), now)
         yield from rules.of_status(statuses.get(name), workload, now)

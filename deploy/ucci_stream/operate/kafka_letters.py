@@ -83,7 +83,7 @@ class Letter(NamedTuple):
             "stage": self.stage,
             "reason": self.reason,
             "error": self.error,
-            "source": f"{self.topic}/{self.partition}/{self.offset}",
+            "source": self.source,
             "truncated": self.truncated or None,
         }
         if whole:
@@ -93,6 +93,11 @@ class Letter(NamedTuple):
                 "headers": [[name, _text(value)] for name, value in kept_headers(self.record.headers)],
             }
         return found
+
+    @property
+    def source(self) -> str:
+        """Where the record stood: ``topic/partition/offset``."""
+        return f"{self.topic}/{self.partition}/{self.offset}"
 
     @property
     def identity(self) -> str:

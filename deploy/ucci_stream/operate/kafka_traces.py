@@ -1,11 +1,15 @@
-"""What committed records say: of one query, for ``explain``, and of two spans of time, for ``what-moved``."""
+"""What committed records say: of one query, for ``explain``, and of two spans of time, for ``what-moved``.
+
+A query's records are known by the ``query_id`` in their value, as the join knows them: producers choose keys and
+partitions as they like.
+"""
 
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterator
-from datetime import datetime, timedelta
-from typing import Any
+from collections.abc import Iterator, Sequence
+from datetime import UTC, datetime, timedelta
+from typing import Any, NamedTuple
 
 from pydantic_core import to_json
 
@@ -22,19 +26,24 @@ from schemas.topics import (
     CALIBRATION_HISTORY,
     DEAD_LETTERS,
     FEEDBACK,
+    JOIN_REPARTITION,
     LABEL_REQUESTS,
     OBSERVATIONS,
+    ORIGIN_OFFSET,
+    ORIGIN_PARTITION,
+    ORIGIN_TOPIC,
     RESULTS,
     STATUS,
     Topic,
 )
 from ucci_runtime.broker.records import Record, event_of
-from ucci_stream.operate.explanation import Said, Traces, explanation
+from ucci_stream.operate.explanation import Forwarded, Said, Traces, explanation, is_similar
 from ucci_stream.operate.kafka_letters import letter_of
 from ucci_stream.topics.admin import broker_failures
 from ucci_stream.topics.kafka_reading import records_since
 
 _CLOCKS_DIFFER = timedelta(hours=1)
+_MOST_SIMILAR = 3
 
 
 class QueryNotFound(UcciError):
@@ -48,55 +57,129 @@ def explain(settings: Settings, wanted: str, since: datetime) -> dict[str, Any]:
     """
     with broker_failures(settings):
         traces = _traces(settings, wanted, since)
-    if not traces.results and not traces.letters:
+    if not traces.results and not traces.letters and not traces.feedback:
+        similar = f" (results are there of {', '.join(traces.similar_ids)})" if traces.similar_ids else ""
         raise QueryNotFound(
-            f"{wanted}: no result and no dead letter since {rfc3339(since)}; give an earlier --since, or look whether "
-            "it is still to be answered (GET /v1/status)"
+            f"{wanted}: no result, label or dead letter since {rfc3339(since)}{similar}; give an earlier --since, or "
+            "look whether it is still to be answered (GET /v1/status)"
         )
-    workload = settings.workloads.get(traces.results[0].workload) if traces.results else None
+    names = [*(one.workload for one in traces.results), *(one.workload for one in traces.examples)]
+    workload = settings.workloads.get(names[0]) if names else None
     signal, mark = (DEFAULT_SIGNAL, None) if workload is None else (workload.uncertainty, workload.basis_mark)
     return explanation(wanted, traces, signal, mark, settings.router.draw_with)
 
 
+class _Results(NamedTuple):
+    found: Sequence[RoutedEvent]
+    #: Ids of other results that may be the same id, spelt otherwise.
+    similar: Sequence[str]
+
+
 def _traces(settings: Settings, wanted: str, since: datetime) -> Traces:
+    kept_s = settings.recalibrator.join_retention_s
+    results = _results(settings, wanted, since)
+    # A label without a result waits for as long as the join keeps it, and labels are few.
+    labelled = min(since, _earliest(results.found) if results.found else _later(datetime.now(UTC), -kept_s))
+    feedback = _feedback(settings, wanted, labelled)
+    arrivals = [said.arrived_at for said in feedback if said.arrived_at is not None]
+    begun = min([since, *arrivals])
+    if feedback and not results.found:
+        # Only a look at all that the join could have joined them with tells that there is none.
+        results = _results(settings, wanted, _later(begun, -kept_s))
     key = wanted.encode()
-    results = [routed for record in _of_key(settings, RESULTS, since, key) if (routed := event_of(record, RoutedEvent))]
     letters = [
         letter_of(record)
-        for record in _scan(settings, DEAD_LETTERS, since)
-        if record.key == key or text_member(record.value, "query_id") == wanted
+        for record in _scan(settings, DEAD_LETTERS, begun)
+        if record.key in (key, to_json(wanted)) or text_member(record.value, "query_id") == wanted
     ]
-    traces = Traces(results, letters=letters)
-    return _with_label(settings, traces, results[0]) if results else traces
+    traces = Traces(
+        results.found,
+        feedback,
+        letters=letters,
+        forwarded=_forwarded(settings, wanted, begun),
+        kept_until=_later(max(arrivals), kept_s) if arrivals else None,
+        similar_ids=results.similar,
+    )
+    if results.found:
+        return _with_label(settings, traces, results.found[0])
+    return traces._replace(examples=_examples(settings, wanted, begun - _CLOCKS_DIFFER)) if feedback else traces
+
+
+def _later(moment: datetime, seconds: float) -> datetime:
+    """Return a time moved by a setting, of any size."""
+    return from_ms(int((moment.timestamp() + seconds) * 1_000.0))
+
+
+def _earliest(results: Sequence[RoutedEvent]) -> datetime:
+    return min(routed.routed_at for routed in results) - _CLOCKS_DIFFER
+
+
+def _results(settings: Settings, wanted: str, since: datetime) -> _Results:
+    found, similar = list[RoutedEvent](), dict[str, None]()
+    for record in _scan(settings, RESULTS, since):
+        if _names(record, wanted):
+            found += filter(None, [event_of(record, RoutedEvent)])
+        elif len(similar) < _MOST_SIMILAR and is_similar(wanted, other := (record.key or b"").decode(errors="replace")):
+            similar[other] = None
+    return _Results(found, () if found else tuple(similar))
+
+
+def _feedback(settings: Settings, wanted: str, since: datetime) -> list[Said]:
+    return [
+        Said(event, from_ms(record.timestamp_ms) if record.timestamp_ms > 0 else None, _place(record))
+        for record in _scan(settings, FEEDBACK, since)
+        if _names(record, wanted)
+        if (event := event_of(record, FeedbackEvent))
+    ]
+
+
+def _forwarded(settings: Settings, wanted: str, since: datetime) -> list[Forwarded]:
+    found = []
+    for record in _scan(settings, JOIN_REPARTITION, since):
+        headers = dict(record.headers)
+        origin = [headers.get(name) for name in (ORIGIN_TOPIC, ORIGIN_PARTITION, ORIGIN_OFFSET)]
+        # Without them it is somebody else's, and the join sets it aside.
+        if _names(record, wanted) and all(origin):
+            topic, partition, offset = ((part or b"").decode(errors="replace") for part in origin)
+            what = "label" if topic == FEEDBACK.name(settings.topics.prefix) else "result"
+            found.append(Forwarded(what, f"{topic}/{partition}/{offset}", _place(record)))
+    return found
+
+
+def _examples(settings: Settings, wanted: str, since: datetime) -> list[LabelledExample]:
+    return [
+        example
+        for record in _scan(settings, OBSERVATIONS, since)
+        if _names(record, wanted)
+        if (example := event_of(record, LabelledExample))
+    ]
 
 
 def _with_label(settings: Settings, traces: Traces, routed: RoutedEvent) -> Traces:
     """Return the same with what came of a result's label, and with the version and the workload behind it."""
     key, after = routed.query_id.encode(), routed.routed_at - _CLOCKS_DIFFER
-    feedback = [
-        Said(event, from_ms(record.timestamp_ms) if record.timestamp_ms > 0 else None)
-        for record in _of_key(settings, FEEDBACK, after, key)
-        if (event := event_of(record, FeedbackEvent))
-    ]
-    examples = [
-        example
-        for record in _scan(settings, OBSERVATIONS, after)
-        # Most observations are of other queries, and parsing them most of the work.
-        if record.value is not None and to_json(routed.query_id) in record.value
-        if (example := event_of(record, LabelledExample))
-        if (example.query_id, example.workload) == (routed.query_id, routed.workload)
-    ]
+    examples = [one for one in _examples(settings, routed.query_id, after) if one.workload == routed.workload]
     request = _last_of_key(settings, LABEL_REQUESTS, key)
     version_key = f"{routed.workload}:{routed.decision.calibration_version}".encode()
     version = _last_of_key(settings, CALIBRATION_HISTORY, version_key)
     status = _last_of_key(settings, STATUS, routed.workload.encode())
     return traces._replace(
-        feedback=feedback,
         examples=examples,
         is_open=request is not None and request.value is not None,
         version=version and event_of(version, CalibrationVersion),
         status=status and event_of(status, WorkloadStatus),
     )
+
+
+def _names(record: Record, wanted: str) -> bool:
+    """Return whether a record's value names a query; most are of others, and parsing them would be most of the work."""
+    value = record.value or b""
+    # A character of the id may be written as an escape.
+    return (wanted.encode() in value or b"\\" in value) and text_member(value, "query_id") == wanted
+
+
+def _place(record: Record) -> str:
+    return f"{record.source.topic}/{record.source.partition}/{record.offset}"
 
 
 def _last_of_key(settings: Settings, topic: Topic, key: bytes) -> Record | None:

@@ -20,6 +20,7 @@ from schemas.errors import ConfigError
 from schemas.topics import (
     CALIBRATION,
     FEEDBACK,
+    JOIN_REPARTITION,
     LABEL_REQUESTS,
     OBSERVATIONS,
     QUERIES,
@@ -39,7 +40,7 @@ Operation = Literal["Read", "Write", "Describe", "DescribeConfigs", "Create"]
 _INSTANCE = "{instance_id}"
 #: Topics of which the doctor and ``check-config`` read records: what services report, and those that a transaction may
 #: hold back.
-_DIAGNOSED = (QUERIES, RESULTS, FEEDBACK, OBSERVATIONS, CALIBRATION, STATUS, ROUTERS, RECALIBRATORS)
+_DIAGNOSED = (QUERIES, RESULTS, FEEDBACK, JOIN_REPARTITION, OBSERVATIONS, CALIBRATION, STATUS, ROUTERS, RECALIBRATORS)
 
 
 class Grant(NamedTuple):

@@ -23,7 +23,8 @@ from ucci_runtime.broker.records import Record
 from ucci_stream.topics.admin import ANSWER_TIMEOUT_S, client_properties, partition_counts
 
 _ERRORS_ALONE = {"log_level": 2}
-_POLL_S, _MILLISECONDS, _SILENCE_S = 0.5, 1_000, 30.0
+# A call waits for as long unless a full batch comes, also at the end.
+_POLL_S, _MILLISECONDS, _SILENCE_S = 0.1, 1_000, 30.0
 
 
 def topic_reader(

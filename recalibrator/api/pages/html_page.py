@@ -14,9 +14,10 @@ from recalibrator.api.read_model.dead_letter_log import MOST_KEPT, DeadLetterLog
 from recalibrator.api.read_model.status_documents import StatusDocuments
 from recalibrator.api.read_model.topic_cache import TopicCache
 from recalibrator.api.read_model.version_lines import changes, last_that_held, visible_moves
-from recalibrator.headlines.facts import in_force, traffic_span
+from recalibrator.headlines.facts import SILENT_AFTER, in_force, traffic_span
 from recalibrator.headlines.label_plan import plan_lines
 from recalibrator.headlines.rules import alarm_since, urgency
+from recalibrator.headlines.without_result import forwarded_line, waiting_line
 from recalibrator.labelling.queue import LabelQueue
 from schemas.settings import Settings
 from schemas.status import WORRYING, HappeningEvent, Headline, WorkloadStatus
@@ -92,6 +93,9 @@ _NAMES = {
     "sequential_cost": "cost, sequential",
 }
 _SHARES = frozenset({"escalation_rate", "exploration"})
+
+#: Headlines that cast no doubt on what earlier versions were fitted by.
+_NO_DOUBT = frozenset({"dear", "escalation_jump", "labels_without_result", "dead_letters"})
 
 
 class Page:
@@ -174,11 +178,12 @@ class Page:
         facts, current = self._documents.headlines.facts(status, now), deciding(status)
         first, happened = _said(status), self._cache.happened(workload)
         lines, points = self._cache.versions(workload), self._cache.points(workload)
+        live = [one for one in facts.recalibrators or () if facts.heard_until - one.updated_at <= SILENT_AFTER]
         moved = {
             one.created_at: f"Version {one.version} escalates {percent(one.escalation_rate, 0)}"
             for one in visible_moves(lines)
         }
-        in_doubt = first.severity in WORRYING and first.kind not in ("dear", "escalation_jump", "dead_letters")
+        in_doubt = first.severity in WORRYING and first.kind not in _NO_DOUBT
         return {
             "status": status,
             "headline": first,
@@ -197,6 +202,8 @@ class Page:
             "aside": _set_aside(status, happened),
             "believed": status.details.get("labelers_believed") or (),
             "latest": _latest_by_labeler(status),
+            "waiting": waiting_line(status.labels.without_result, now),
+            "forwarded": forwarded_line(live, self._settings.topics.prefix),
             "trusted": self._settings.workloads[workload].trusted_labelers,
             "traffic": traffic(points, now),
             "letters": letter_groups(status.dead_letters, self._letters.latest(workload, MOST_KEPT)),

@@ -18,7 +18,7 @@ from recalibrator.api.read_model.topic_cache import Instance, TopicCache
 from recalibrator.api.read_model.version_lines import VersionLine, changes
 from recalibrator.headlines.facts import SILENT_AFTER, heard_until
 from schemas.settings import Settings
-from schemas.status import RecalibratorStatus, RouterStatus, VersionSummary, WorkloadStatus
+from schemas.status import LabelsWithoutResult, RecalibratorStatus, RouterStatus, VersionSummary, WorkloadStatus
 from schemas.topics import QUERIES
 from ucci_runtime.broker.contact import Heard
 
@@ -29,6 +29,7 @@ _MOST_LABELERS = 50
 
 #: Members of the status that other topics complete.
 _COMPLETED = frozenset({"labels", "lag", "version", "routers", "dead_letters", "headline"})
+_COMPLETED_LABELS = frozenset({"by_labeler", "without_result"})
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -38,6 +39,7 @@ class _Around:
     #: As JSON values, each with whether it has stopped sending.
     routers: Sequence[tuple[dict[str, Any], bool]]
     labelers: Sequence[dict[str, Any]]
+    without_result: LabelsWithoutResult | None
     lag: dict[str, Any]
     instances: bytes
 
@@ -103,7 +105,9 @@ class StatusDocuments:
             document = WorkloadStatus.cold_start(workload, target).model_dump(mode="json")
         line = self._cache.line(workload, document["calibration_version"])
         parent = None if line is None else self._cache.line(workload, line.parent_version)
-        labels = {name: value for name, value in document.get("labels", {}).items() if name != "by_labeler"}
+        labels = {name: value for name, value in document.get("labels", {}).items() if name not in _COMPLETED_LABELS}
+        if around.without_result is not None:
+            labels["without_result"] = around.without_result
         routers = [(one, is_silent) for one, is_silent in around.routers if workload in one.get("versions", ())]
         completed = {
             **{name: value for name, value in document.items() if name not in _COMPLETED},
@@ -137,11 +141,14 @@ class StatusDocuments:
             "recalibrators": [one.document for one in recalibrators],
             "dead_letters": self._letters.status(None, now),
         }
+        joins = _joining(live) or _joining(recalibrators)
+        waiting = [one.status.labels_without_result for one in joins]
         self._around = _Around(
             key=key,
             now=now,
             routers=[(one.document, is_silent) for one, is_silent in known],
-            labelers=[one.document for one in _joining(live) or _joining(recalibrators)],
+            labelers=[one.document for one in joins],
+            without_result=LabelsWithoutResult.total([one for one in waiting if one is not None]),
             lag=self._lag([one.status for one, is_silent in known if not is_silent], [one.status for one in live]),
             instances=to_json(instances)[1:],
         )

@@ -13,7 +13,9 @@ from schemas.routed import LabelRequest
 from schemas.status import WorkloadStatus
 from tests.support.recalibrator_events import feedback, routed
 from tests.support.versions import sealed_version
+from ucci_runtime.broker.records import Input, Record
 from ucci_stream.operate.explanation import Said, Traces, explanation, lines, verdict_of
+from ucci_stream.operate.kafka_letters import Letter
 
 ASKED = routed(1).model_copy(update={"label": LabelRequest(requested=True, probability=0.1, reason="random")})
 SIGNAL = "token_margin"
@@ -29,6 +31,15 @@ def example(**changes: Any) -> LabelledExample:
     return LabelledExample.from_events(ASKED, said, revision=said.revision).model_copy(update=changes)
 
 
+PLACED = Said(feedback(1), ARRIVED, "feedback/3/4")
+
+
+def letter(reason: str, offset: str = "4") -> Letter:
+    """A dead letter of the label at that offset."""
+    record = Record(Input("dead-letters", 0), 7, None, None)
+    return Letter("0/7", ARRIVED, "join", reason, "why", "feedback", "3", offset, "", record)
+
+
 def joined(*examples: LabelledExample, **told: Any) -> Traces:
     return Traces(results=[ASKED], examples=[*examples], status=status(**told))
 
@@ -39,6 +50,11 @@ def joined(*examples: LabelledExample, **told: Any) -> Traces:
         (Traces(results=[ASKED]), "not yet", "no label has come in"),
         (Traces(results=[ASKED], feedback=[Said(feedback(1))]), "not yet", "the join has not sent it"),
         (Traces(results=[ASKED], feedback=[Said(feedback(1, entities=None))]), "no", "skipped"),
+        (Traces(feedback=[PLACED]), "not yet", "no result of this id has come"),
+        (Traces(feedback=[PLACED], letters=[letter("no_result")]), "no", "set aside as a dead letter: no_result"),
+        (Traces(results=[ASKED], feedback=[PLACED], letters=[letter("unknown_fields")]), "no", "unknown_fields"),
+        (Traces(results=[ASKED], feedback=[PLACED], letters=[letter("x", "5")]), "not yet", "the join has not sent it"),
+        (Traces(feedback=[PLACED], examples=[example()]), "yes", "as joined"),
         (joined(example()), "yes", "as joined"),
         (joined(example(), example(revision=2)), "yes", "last corrected"),
         (joined(example(), example(revision=2, retracted=True)), "no", "withdrawn"),

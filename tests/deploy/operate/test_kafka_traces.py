@@ -11,17 +11,20 @@ import pytest
 from confluent_kafka import Producer
 from typer.testing import CliRunner
 
+from recalibrator.join.placement import home_of
 from recalibrator.movement import TooFewQueries
 from schemas.errors import ConfigError
 from schemas.event import rfc3339
 from schemas.labelled import LabelledExample
 from schemas.routed import RoutedEvent
-from tests.support.broker import create, produce
+from tests.support.broker import create, documents, produce, read_all
 from tests.support.recalibrator_events import feedback, routed
-from tests.support.recalibrator_processes import create_all_topics, write_recalibrator_config
+from tests.support.recalibrator_processes import RecalibratorProcess, create_all_topics, write_recalibrator_config
 from tests.support.versions import sealed_version
+from tests.support.waiting import wait_until
 from ucci_stream.cli import app
 from ucci_stream.local.kafka_node import LocalBroker
+from ucci_stream.operate.explanation import lines
 from ucci_stream.operate.kafka_traces import QueryNotFound
 
 pytestmark = pytest.mark.broker
@@ -56,6 +59,55 @@ def test_a_query_is_explained_from_the_topics(broker: LocalBroker, topic_prefix:
     assert mine.text in people
     with pytest.raises(QueryNotFound, match="q-nowhere: no result"):
         call("q-nowhere", "--since", SINCE)
+
+
+def test_explain_says_what_a_label_waits_for_or_met(broker: LocalBroker, topic_prefix: str, tmp_path: Path) -> None:
+    """One waits, one was forwarded and one refused; they are found by the id in their value, whatever their key."""
+    bootstrap = broker.bootstrap
+    create_all_topics(bootstrap, topic_prefix)
+    config = write_recalibrator_config(tmp_path / "ucci.toml", bootstrap, topic_prefix, tmp_path)
+    elsewhere = 1 - home_of("q-1", 2)
+    labels = [
+        (feedback(1).to_json(), b'"q-1"', elsewhere),
+        # The id with an escape, as other languages write it.
+        (feedback(3).to_json().replace(b'"q-3"', b'"\\u0051-3"'), None, 1 - elsewhere),
+        (feedback(2, gold={"aperture": "f/2"}).to_json(), b"q-2", home_of("q-2", 2)),
+    ]
+    produce(bootstrap, f"{topic_prefix}.results", [(one.query_id, one.to_json()) for one in map(routed, range(4))])
+    producer = Producer({"bootstrap.servers": bootstrap})
+    for value, key, partition in labels:
+        producer.produce(f"{topic_prefix}.feedback", value, key, partition)
+    assert producer.flush(30.0) == 0
+    with RecalibratorProcess(config, "join-0", tmp_path / "log", stages=("join",), forked=True):
+        wait_until(lambda: read_all(bootstrap, f"{topic_prefix}.dead-letters"), "the refused label is set aside")
+        observed = f"{topic_prefix}.observations"
+        wait_until(lambda: "q-1" in {one.get("query_id") for one in documents(bootstrap, observed)}, "q-1 is joined")
+
+    def told(query_id: str) -> tuple[dict[str, Any], str]:
+        done = CliRunner().invoke(app, ["explain", query_id, "--json", "--config", str(config)], catch_exceptions=False)
+        found = json.loads(done.stdout)
+        return found, "; ".join(text for _, text in lines(found))
+
+    found, text = told("Q-3")
+    (label,) = found["label"]["feedback"]
+    assert (found["results"], label["place"], label["labeler"]) == (
+        0,
+        f"{topic_prefix}.feedback/{1 - elsewhere}/0",
+        "ada",
+    )
+    until = datetime.fromisoformat(label["arrived_at"]) + timedelta(days=1)
+    assert datetime.fromisoformat(found["label"]["waits"]["until"]) == until, "join_retention_s after it came"
+    assert found["label"]["waits"]["similar_ids"] == ["q-3"]
+    for words in ("not yet: no result of this id has come", "(no_result)", "results are there of q-3", label["place"]):
+        assert words in text
+    found, text = told("q-1")
+    sent, home = f"{topic_prefix}.feedback/{elsewhere}/0", f"{topic_prefix}.join-repartition/{1 - elsewhere}/0"
+    assert found["forwarded"] == [{"what": "label", "sent": sent, "place": home}]
+    assert f"sent to partition {elsewhere} of {topic_prefix}.feedback; the join forwarded it to partition" in text
+    assert "yes: as joined" in text
+    _, text = told("q-2")
+    assert "no: it was set aside as a dead letter: unknown_fields" in text
+    assert "'aperture': none is a field here" in text
 
 
 _ENGLISH = "a fast portrait lens for weddings in dark churches, number"

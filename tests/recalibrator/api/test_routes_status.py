@@ -12,9 +12,10 @@ import pytest
 
 from schemas.calibration import CalibrationVersion, Evidence, Interval
 from schemas.event import rfc3339
-from schemas.status import CalibrationError, HandoffStatus, ReliabilityBin, WorkloadStatus
+from schemas.status import CalibrationError, HandoffStatus, LabelsWithoutResult, ReliabilityBin, WorkloadStatus
 from tests.support.api import KEY, START, WORKLOAD, Api, make_api, plain_router, plain_status
 from tests.support.versions import sealed_version
+from tests.support.workload_statuses import recalibrator
 
 
 def _version(number: int) -> CalibrationVersion:
@@ -48,6 +49,30 @@ def test_history_begins_at_since(api: Api) -> None:
     assert len(api.client.get(path).json()["points"]) == 6
     assert [one["calibration_version"] for one in points] == [2, 3, 3]
     assert api.client.get(path, params={"since": "yesterday"}).json()["error"]["field"] == "since"
+
+
+def test_labels_without_result_are_summed_and_clear_by_themselves(api: Api) -> None:
+    """Over the joins that report; the headline names them while they are many, and then that this is over."""
+
+    def tell(*counts: tuple[int, int]) -> dict[str, Any]:
+        now = api.clock.now()
+        for number, (lost, labels) in enumerate(counts):
+            waiting = LabelsWithoutResult(queries=lost, oldest_at=START, last_hour=lost, labels_last_hour=labels)
+            said = {"labels_without_result": waiting, "updated_at": now, "instance_id": f"join-{number}"}
+            api.tell(recalibrator(now, "join").model_copy(update=said))
+        api.tell(plain_router(version=2, updated_at=now))
+        answer: dict[str, Any] = api.client.get(f"/v1/status/{WORKLOAD}").json()
+        return answer
+
+    found = tell((12, 40), (8, 60))
+    waiting = LabelsWithoutResult.model_validate(found["labels"]["without_result"])
+    assert (waiting.queries, waiting.last_hour, waiting.labels_last_hour) == (20, 20, 100)
+    assert found["headline"]["kind"] == "labels_without_result"
+    assert "20 labels of the last hour (20%)" in found["headline"]["sentence"]
+    api.clock.advance(10.0)
+    assert "this is over" in tell((0, 400), (0, 60))["headline"]["sentence"]
+    api.clock.advance(61.0)
+    assert tell((0, 400), (0, 60))["headline"]["kind"] != "labels_without_result"
 
 
 def test_what_is_not_there_is_404_in_the_one_shape(api: Api) -> None:

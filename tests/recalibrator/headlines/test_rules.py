@@ -23,6 +23,7 @@ from schemas.status import (
     Headline,
     LabelerStatus,
     LabelStatus,
+    LabelsWithoutResult,
     OutageStatus,
     StageStatus,
     WorkloadStatus,
@@ -58,6 +59,17 @@ LETTERS = DeadLetterStatus(
 
 
 AWAY = Heard(NOW - timedelta(seconds=11), BEGAN, is_away=True, address="kafka:9092")
+
+
+def waiting(last_hour: int, labels_last_hour: int) -> LabelStatus:
+    """So many labels of the last hour have no result."""
+    found = LabelsWithoutResult(
+        queries=last_hour, oldest_at=BEGAN, last_hour=last_hour, labels_last_hour=labels_last_hour
+    )
+    return LabelStatus(received=900, requested=1_000, pending=100, without_result=found)
+
+
+WRONG_IDS, FEW_WRONG_IDS, SOME_WRONG_IDS = waiting(30, 120), waiting(9, 9), waiting(30, 151)
 
 
 def alarmed(*names: str, state: DriftState = "drifted", since: datetime = BEGAN) -> DriftStatus:
@@ -105,7 +117,7 @@ TONES = {
     **dict.fromkeys(("cold_start", "held", "label_free", "large_only", "no_traffic"), "calm"),
     **dict.fromkeys(("agreement_moved", "below_target", "capped", "dead_letters", "drift", "escalation_jump"), "warn"),
     **dict.fromkeys(("disk_low", "label_starvation", "labeler_set_aside", "labels_one_sided"), "warn"),
-    **dict.fromkeys(("router_silent", "suspected", "traffic_moved"), "warn"),
+    **dict.fromkeys(("labels_without_result", "router_silent", "suspected", "traffic_moved"), "warn"),
     "well": "good",
 }
 #: The stage still works, on a disk that is nearly full.
@@ -261,6 +273,13 @@ CASES = {
         facts(letters_last_hour=30),
         act="#dead-letters",
     ),
+    "labels_without_result": Case(
+        "30 labels of the last hour (25%) name a query without a result: none of them counts before its result comes",
+        status(labels=WRONG_IDS, state="label_starved"),
+        act="#labels",
+    ),
+    "well: a handful of labels without a result": Case("All is well", status(labels=FEW_WRONG_IDS)),
+    "well: a small share of labels without a result": Case("All is well", status(labels=SOME_WRONG_IDS)),
     "cold_start": Case(
         "900 labels are in",
         status(state="cold_start", calibration_version=None, frontier=None, version=None),

@@ -330,6 +330,7 @@ def test_a_label_in_another_partition_meets_its_result(join: Join) -> None:
     join.settle()
     assert [example.query_id for example in join.examples()] == ["q-1"]
     assert join.count.totals["records_forwarded feedback"] == 1.0
+    assert join.stage.labels().forwarded == {TOPICS.feedback: 1}
     join.crash(lose_state=True)
     join.settle(feedback(1, entities("q-1", wrong=True), revision=2))
     assert [example.revision for example in join.examples()] == [1, 2]
@@ -396,6 +397,20 @@ def test_a_label_whose_result_never_comes_is_set_aside(make_join: MakeJoin) -> N
     assert headers["dlq.partition"] == b"%d" % ELSEWHERE
     assert b"'q-1'" in (headers["dlq.error"] or b"")
     assert without_result(join).queries == 0
+
+
+def test_a_restart_makes_no_share_of_lost_labels_jump(join: Join) -> None:
+    """The hour's labels are not known any more: both sides of the share begin with the first label taken since."""
+    join.settle(*map(feedback, range(12)))
+    join.wait(120.0)
+    assert without_result(join).last_hour == 12
+    join.crash()
+    join.wait(120.0)
+    assert (without_result(join).queries, without_result(join).last_hour) == (12, 0)
+    join.settle(feedback(100), timestamp_ms=int(join.clock.now().timestamp() * 1_000))
+    join.wait(120.0)
+    found = without_result(join)
+    assert (found.queries, found.last_hour, found.labels_last_hour) == (13, 1, 1)
 
 
 @pytest.mark.parametrize("seed", range(4))

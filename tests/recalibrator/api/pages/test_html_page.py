@@ -97,6 +97,11 @@ SAYS = {
     "the page failed before quality was measured": ("label-starvation", "", "served answers"),
     "the way back": ("well", "Back to version 17, the last that held for an hour", "Asked for"),
     "no way back to labels of another world": ("drift", "", "the last that held for an hour"),
+    "labels that wait for a result": (
+        "labels-without-result",
+        "Labels of 17 queries wait for a result, the oldest for 2 h.*120 labels lay in other partitions",
+        "No labeler has sent feedback",
+    ),
     # Requests that have expired are pending for ever; the page counts those that somebody can still answer.
     "what waits for a label": ("label-starvation", "<b>24</b> queries wait for a label(?!.*956)", "asked for a label"),
 }
