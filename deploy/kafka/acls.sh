@@ -86,7 +86,7 @@ $KAFKA_ACLS --add --allow-principal "$OPERATOR" --operation Read --operation Des
   --topic "${PREFIX}.status" --resource-pattern-type literal
 $KAFKA_ACLS --add --allow-principal "$OPERATOR" --operation Read --operation DescribeConfigs --operation Describe \
   --topic "${PREFIX}.label-requests" --resource-pattern-type literal
-$KAFKA_ACLS --add --allow-principal "$OPERATOR" --operation Describe --operation DescribeConfigs \
+$KAFKA_ACLS --add --allow-principal "$OPERATOR" --operation Read --operation DescribeConfigs \
   --topic "${PREFIX}.join-repartition" --resource-pattern-type literal
 $KAFKA_ACLS --add --allow-principal "$OPERATOR" --operation Read --operation DescribeConfigs --operation Write \
   --topic "${PREFIX}.observations" --resource-pattern-type literal

@@ -496,14 +496,14 @@ def _labeler(status: WorkloadStatus, facts: Facts) -> Headline | None:
     return _say(status, "labeler_set_aside", cause, effect, act, since=since, link=link)
 
 
-def _without_result(status: WorkloadStatus, facts: Facts) -> Headline | None:
+def _without_result(status: WorkloadStatus, _facts: Facts) -> Headline | None:
     """Speak of labels that find no result, where so many came lately that their sender must be wrong."""
     waiting = status.labels.without_result
     share = None if waiting is None else unusual_share(waiting)
     if waiting is None or share is None:
         return None
     cause = f"{waiting.last_hour} labels of the last hour ({share:.0%}) name a query without a result"
-    effect = f"none of them counts before its result comes{_price(status, facts)}"
+    effect = "none of them counts before its result comes"
     act = "Check the query ids that the labelers' tool sends; ucci-stream explain ID tells of one label"
     return _say(status, "labels_without_result", cause, effect, act, link=_section(status, "labels", "Labels"))
 

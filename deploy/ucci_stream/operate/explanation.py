@@ -311,7 +311,8 @@ def _before_the_join(traces: Traces) -> Verdict:
         return "no", "labelers have skipped it, or taken their labels back"
     if not traces.results:
         return "not yet", "no result of this id has come, and the join keeps the label until one does"
-    return "not yet", "the join has not sent it to the fit: look at its lag, and at dead letters"
+    why = "look at its lag, and at dead letters; what join_retention_s or join_max_bytes has dropped meets no label"
+    return "not yet", f"the join has not sent it to the fit: {why}"
 
 
 _PARTS = re.compile(r"[^\W_]+")

@@ -90,15 +90,12 @@ def test_explain_says_what_a_label_waits_for_or_met(broker: LocalBroker, topic_p
 
     found, text = told("Q-3")
     (label,) = found["label"]["feedback"]
-    assert (found["results"], label["place"], label["labeler"]) == (
-        0,
-        f"{topic_prefix}.feedback/{1 - elsewhere}/0",
-        "ada",
-    )
+    place = f"{topic_prefix}.feedback/{1 - elsewhere}/0"
+    assert (found["results"], label["place"], label["labeler"]) == (0, place, "ada")
     until = datetime.fromisoformat(label["arrived_at"]) + timedelta(days=1)
     assert datetime.fromisoformat(found["label"]["waits"]["until"]) == until, "join_retention_s after it came"
     assert found["label"]["waits"]["similar_ids"] == ["q-3"]
-    for words in ("not yet: no result of this id has come", "(no_result)", "results are there of q-3", label["place"]):
+    for words in ("not yet: no result of this id has come", "(no_result)", "results are there of q-3", place):
         assert words in text
     found, text = told("q-1")
     sent, home = f"{topic_prefix}.feedback/{elsewhere}/0", f"{topic_prefix}.join-repartition/{1 - elsewhere}/0"
