@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterable, Sequence
-from threading import Condition
+from contextlib import suppress
+from threading import Condition, Event
 from typing import cast
 
-from confluent_kafka import OFFSET_BEGINNING, Message, TopicPartition
+from confluent_kafka import OFFSET_BEGINNING, Consumer, KafkaException, Message, TopicPartition
 
 from schemas.topics import (
     CALIBRATION,
@@ -39,7 +40,12 @@ class Archive(Worker):
         self._prefix = prefix
         self._on_record = on_record
         self._changed = Condition()
+        self._has_grown = Event()
         self.records: dict[Place, Kept] = {}
+
+    def find_growth(self) -> None:
+        """Follow the partitions that were added to topics, too."""
+        self._has_grown.set()
 
     def seen(self) -> dict[Place, Kept]:
         """Return the records so far, while the thread reads on."""
@@ -67,9 +73,8 @@ class Archive(Worker):
     def work(self) -> None:
         # It waits out every outage of the broker; the client's own lines would stand in the report.
         consumer = committed_reader(self._bootstrap, {"log_level": 2})
-        known = consumer.list_topics(timeout=_ASK_S).topics
-        names = [topic.name(self._prefix) for topic in FOLLOWED]
-        consumer.assign([TopicPartition(name, n, OFFSET_BEGINNING) for name in names for n in known[name].partitions])
+        followed = self._partitions(consumer)
+        consumer.assign([TopicPartition(*place, OFFSET_BEGINNING) for place in followed])
         while not self.closing.is_set():
             messages = [one for one in consumer.consume(1_000, 0.05) if one.error() is None]
             fresh = [kept for kept in self._kept(messages) if kept.place not in self.records]
@@ -79,7 +84,24 @@ class Archive(Worker):
                 self._on_record(kept)
             with self._changed:
                 self._changed.notify_all()
+            # A broker that is away just now is asked again.
+            with suppress(KafkaException):
+                followed |= self._follow_growth(consumer, followed)
         consumer.close()
+
+    def _follow_growth(self, consumer: Consumer, followed: set[tuple[str, int]]) -> set[tuple[str, int]]:
+        """Follow what was added, if anything may have been; return it."""
+        if not self._has_grown.is_set():
+            return set()
+        added = self._partitions(consumer) - followed
+        self._has_grown.clear()
+        consumer.incremental_assign([TopicPartition(*place, OFFSET_BEGINNING) for place in added])
+        return added
+
+    def _partitions(self, consumer: Consumer) -> set[tuple[str, int]]:
+        known = consumer.list_topics(timeout=_ASK_S).topics
+        names = [topic.name(self._prefix) for topic in FOLLOWED]
+        return {(name, number) for name in names for number in known[name].partitions}
 
     def _kept(self, messages: Iterable[Message]) -> Iterable[Kept]:
         for message in messages:

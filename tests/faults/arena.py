@@ -101,6 +101,7 @@ class Arena:
         self.archive = Archive(broker.bootstrap, self.prefix, self._note)
         self.children: dict[str, Child] = {}
         self.excused: set[Place] = set()
+        self.has_grown = False
         self.ended: list[Ended] = []
         self._names = tuple(names)
         self._stages = frozenset(stage_of(name) for name in names)
@@ -118,10 +119,10 @@ class Arena:
             self.children[name] = Child(name, orders)
         return self.children[name]
 
-    def another(self, stage: Stage, name: str) -> Child:
+    def another(self, stage: Stage, name: str, *, state: str | None = None) -> Child:
         """Return one more process of a recalibrator's stage, with a state directory and a name of its own."""
         child = self.children[name] = Child(name, self.child(stage).orders)
-        settings = {"UCCI_RECALIBRATOR__STATE_DIR": str(self.directory / f"state-{name}")}
+        settings = {"UCCI_RECALIBRATOR__STATE_DIR": str(self.directory / f"state-{state or name}")}
         child.orders = replace(child.orders, log=self.directory / f"{name}.log", environment=settings)
         return child
 
@@ -235,6 +236,7 @@ class Arena:
             labels=frozenset(self.senders.labels),
             answer=answer,
             excused=frozenset(self.excused),
+            has_grown=self.has_grown,
         )
 
     def judge(self) -> tuple[Evidence, list[Finding]]:

@@ -10,13 +10,13 @@ from __future__ import annotations
 import random
 import time
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from tests.faults import broker_faults, model_faults, process_faults, state_faults
+from tests.faults import broker_faults, model_faults, placement, process_faults, state_faults
 from tests.faults.arena import AREA_OF, RATE, Arena, Ended, arena, stage_of
 from tests.faults.checker import Area, Finding
 from tests.faults.episodes import Episode, Kind
@@ -40,6 +40,8 @@ class Entry:
     times: int
     #: Kinds of a group that name one run beside each other, and answer for their own area alone.
     area: Area | None = None
+    #: What else is counted, from what the topics hold in the end.
+    figures: Callable[[Arena, Evidence], Mapping[str, int]] | None = None
 
 
 ENTRIES: tuple[Entry, ...] = (
@@ -64,6 +66,7 @@ ENTRIES: tuple[Entry, ...] = (
     Entry("broker 30 s away", "broker away", broker_faults.broker("broker 30 s away", broker_faults.away), 1),
     Entry("broker SIGSTOP 5 s", "broker stopped", broker_faults.broker("broker SIGSTOP 5 s", broker_faults.frozen), 3),
     Entry("retention overtakes", "retention", broker_faults.retention, 6),
+    Entry("placement", "placement", placement.placement(), 20, figures=placement.figures),
 )
 
 
@@ -78,6 +81,7 @@ class Row:
     dead_letters: int = 0
     #: Processes that ended by themselves and were started again.
     ended: list[str] = field(default_factory=list)
+    figures: Mapping[str, int] = field(default_factory=dict)
 
     def count(self, *harms: str) -> int:
         return sum(finding.harm in harms for finding in self.findings)
@@ -152,7 +156,9 @@ def _run_group(stage: Arena, members: list[Entry], seed: int, tell: Tell) -> lis
     for together in filter(None, [beside, *([entry] for entry in members if entry.area is None)]):
         done = _run_beside(stage, together, seed, tell)
         evidence, found = stage.judge()
-        for row in judgement.rows(done, evidence, found, stage.ended):
+        for (entry, _), row in zip(done, judgement.rows(done, evidence, found, stage.ended), strict=True):
+            if entry.figures is not None:
+                row.figures = entry.figures(stage, evidence)
             rows.append(row)
             _tell_row(tell, row)
         stage.ended.clear()
@@ -181,6 +187,8 @@ def _tell_episode(tell: Tell, episode: Episode) -> None:
 
 def _tell_row(tell: Tell, row: Row) -> None:
     tell(f"{row.kind}: {len(row.episodes)} faults, {len(row.findings)} findings")
+    for name, count in row.figures.items():
+        tell(f"  {name}: {count}")
     # A run that is stopped leaves no report.
     for finding in row.findings[:_FIRST]:
         tell(f"  {finding.area}, {finding.harm}: {finding.what}")

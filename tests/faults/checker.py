@@ -13,7 +13,7 @@ import math
 from collections import Counter, defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from hashlib import sha256
-from itertools import pairwise
+from itertools import combinations, pairwise, permutations
 from typing import Any, Literal, NamedTuple
 
 import rfc8785
@@ -74,7 +74,7 @@ def _results(evidence: Evidence) -> Iterator[Finding]:
         if routed["query_id"] != record.key or routed["text"] != evidence.queries.get(record.key):
             yield Finding("queries", "altered", f"{record.key}: another id or text in its result")
             continue
-        if record.place.partition != query.place.partition:
+        if record.place.partition != query.place.partition and not evidence.has_grown:
             yield Finding("queries", "reordered", f"{record.key}: asked on one partition, answered on another")
         if record.timestamp_ms < query.timestamp_ms - _CLOCK_MS:
             yield Finding("queries", "reordered", f"{record.key}: answered before it was asked")
@@ -138,6 +138,13 @@ class _Contribution(NamedTuple):
     gold_count: int
     small: tuple[int, int] | None
     large: tuple[int, int] | None
+    #: Whether the last of these events says something else than those before: an overtaken one says nothing.
+    is_change: bool = True
+
+    @property
+    def counts(self) -> tuple[Any, ...]:
+        """What it says, whenever it was said."""
+        return self[:-1]
 
 
 def _acknowledged_labels(evidence: Evidence) -> Iterator[Finding]:
@@ -149,24 +156,38 @@ def _acknowledged_labels(evidence: Evidence) -> Iterator[Finding]:
 def _examples(evidence: Evidence) -> Iterator[Finding]:
     """Each query's examples follow its feedback, once for each change, and end in what its labelers said last."""
     results = {record.key: record for record in evidence.of("results")}
-    feedback, examples = evidence.by_key("feedback"), _examples_by_query(evidence)
-    excused = set(evidence.excused)
-    for query_id, found in examples.items():
-        result = results.get(query_id)
+    feedback, examples = _feedback_by_query(evidence), _examples_by_query(evidence)
+    for query_id in sorted(feedback.keys() | examples.keys()):
+        result, records = results.get(query_id), feedback.get(query_id, [])
+        found = examples.get(query_id, [])
         if result is None:
-            yield Finding("labels", "altered", f"an example of {query_id}, which has no result")
+            if found:
+                yield Finding("labels", "altered", f"an example of {query_id}, which has no result")
             continue
-        states = _states(_json(result), _distinct(feedback.get(query_id, ())))
+        is_excused = any(record.place in evidence.excused for record in (result, *records))
+        orders = [_states(_json(result), events) for events in _orders(records)]
+        faults = [list(_order_faults(query_id, found, states, is_excused=is_excused)) for states in orders]
+        yield from min(faults, key=len)
+
+
+def _order_faults(
+    query_id: str, found: Sequence[Mapping[str, Any]], states: Sequence[_Contribution], *, is_excused: bool
+) -> Iterator[Finding]:
+    """Yield what is wrong with a query's examples if its feedback was taken in one order."""
+    if found:
         yield from _example_faults(query_id, found, states)
-    for query_id, records in feedback.items():
-        result = results.get(query_id)
-        if result is None or result.place in excused or any(record.place in excused for record in records):
-            continue
-        states = _states(_json(result), _distinct(records))
-        last = max(examples.get(query_id, ()), key=lambda one: int(one["revision"]), default=None)
-        stands = last is not None and not last["retracted"]
-        if stands == states[-1].retracted or (last and stands and last["revision"] != len(states)):
-            yield Finding("labels", "lost", f"{query_id}: its last label is not the one that counts")
+    if not states or is_excused:
+        return
+    last = max(found, key=lambda one: int(one["revision"]), default=None)
+    stands = last is not None and not last["retracted"]
+    if stands == states[-1].retracted or (last and stands and not _says_last(last, states)):
+        yield Finding("labels", "lost", f"{query_id}: its last label is not the one that counts")
+
+
+def _says_last(example: Mapping[str, Any], states: Sequence[_Contribution]) -> bool:
+    """Return whether no feedback after an example changed what it says."""
+    changed_last = max(number for number, state in enumerate(states, 1) if state.is_change)
+    return changed_last <= int(example["revision"]) <= len(states)
 
 
 def _example_faults(
@@ -179,7 +200,7 @@ def _example_faults(
     if any(later < earlier for earlier, later in pairwise(revisions)):
         yield Finding("labels", "reordered", f"{query_id}: revisions {revisions}")
     for one, revision in zip(found, revisions, strict=True):
-        if revision <= len(states) and _contribution(one) != states[revision - 1]:
+        if revision <= len(states) and _contribution(one).counts != states[revision - 1].counts:
             yield Finding("labels", "altered", f"{query_id}: revision {revision} does not say what its label says")
 
 
@@ -192,25 +213,47 @@ def _examples_by_query(evidence: Evidence) -> Mapping[str, list[Mapping[str, Any
     return found
 
 
-def _distinct(records: Sequence[Kept]) -> list[Mapping[str, Any]]:
-    """Return a query's feedback without repetitions, in order."""
-    first: dict[str, Mapping[str, Any]] = {}
-    for event in map(_json, records):
-        first.setdefault(event["feedback_id"], event)
-    return list(first.values())
+def _feedback_by_query(evidence: Evidence) -> Mapping[str, list[Kept]]:
+    """Return each query's feedback, wherever its producer put it, in the order in which the broker took it."""
+    found: dict[str, list[Kept]] = defaultdict(list)
+    for record in evidence.of("feedback"):
+        found[_json(record)["query_id"]].append(record)
+    # Within a partition the offset tells; the sort keeps it.
+    return {query_id: sorted(records, key=lambda record: record.timestamp_ms) for query_id, records in found.items()}
+
+
+def _orders(records: Sequence[Kept]) -> list[tuple[Mapping[str, Any], ...]]:
+    """Return a query's feedback without repetitions, in each order in which it may be read.
+
+    Within a partition it is read as it was written; between partitions nothing is promised.
+    """
+    first: dict[str, Kept] = {}
+    for record in records:
+        first.setdefault(_json(record)["feedback_id"], record)
+    return [tuple(map(_json, order)) for order in permutations(first.values()) if _is_as_written(order)]
+
+
+def _is_as_written(order: Sequence[Kept]) -> bool:
+    """Return whether records of one partition come in the order of their offsets."""
+    places = [record.place for record in order]
+    return not any(one[:2] == other[:2] and one > other for one, other in combinations(places, 2))
 
 
 def _states(routed: Mapping[str, Any], events: Sequence[Mapping[str, Any]]) -> list[_Contribution]:
-    """Return what counts after each event of one labeler."""
+    """Return what counts after each event of one labeler: what the highest revision until then says."""
     found: list[_Contribution] = []
+    highest = 0
     for event in events:
-        gold = event["entities"]
+        if event.get("revision", 1) < highest:
+            found.append(found[-1]._replace(is_change=False))
+            continue
+        highest, gold = event.get("revision", 1), event["entities"]
         if event.get("retracted") or gold is None:
             # A withdrawal keeps the numbers of what it takes out; only that it does counts.
             found.append(_Contribution(True, 0, None, None))
         else:
-            sides = (_counts(routed[side], gold) for side in ("small", "large"))
-            found.append(_Contribution(False, len(_stated(gold)), *sides))
+            small, large = (_counts(routed[side], gold) for side in ("small", "large"))
+            found.append(_Contribution(False, len(_stated(gold)), small, large))
     return found
 
 
@@ -218,8 +261,8 @@ def _contribution(example: Mapping[str, Any]) -> _Contribution:
     if example["retracted"]:
         return _Contribution(True, 0, None, None)
     sides = (example["small"], example["large"])
-    counts = (side and (int(side["true_positives"]), int(side["predicted"])) for side in sides)
-    return _Contribution(False, int(example["gold_count"]), *counts)
+    small, large = (side and (int(side["true_positives"]), int(side["predicted"])) for side in sides)
+    return _Contribution(False, int(example["gold_count"]), small, large)
 
 
 def _counts(run: Mapping[str, Any] | None, gold: Entities) -> tuple[int, int] | None:

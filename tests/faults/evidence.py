@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import json
 from collections import defaultdict
 from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import dataclass, field
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 Entities = Mapping[str, str | None]
 
@@ -48,6 +49,8 @@ class Evidence:
     answer: Callable[[str, str], Answer]
     #: Inputs that the topic's retention took away before they were read: nothing need follow from them.
     excused: Collection[Place] = ()
+    #: Whether partitions were added to topics: from then on the same key leads elsewhere.
+    has_grown: bool = False
 
     def of(self, topic: str) -> Iterator[Kept]:
         for place in sorted(place for place in self.records if place.topic == topic):
@@ -58,3 +61,8 @@ class Evidence:
         for record in self.of(topic):
             found[record.key].append(record)
         return found
+
+
+def event_of(record: Kept) -> Any:
+    """Return what a record's JSON says."""
+    return json.loads(record.value or b"null")

@@ -41,6 +41,8 @@ class FaultPoint:
     most: int = 12
     #: Whether a process passes it only when it starts.
     at_start: bool = False
+    #: Whether it is passed only where records are misplaced.
+    misplaced: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,6 +66,7 @@ _INTAKE = "stream_router.intake_thread:IntakeThread"
 _LEDGER = "stream_router.commit.shared_ledger"
 _STORE = "recalibrator.join.sqlite_store:SqliteJoinStore"
 _JOIN = "recalibrator.join.stage:JoinStage"
+_JOINING = "recalibrator.join.joining:Joining"
 _FIT = "recalibrator.fit.stage:FitStage"
 _OUTPUTS = "stream_router.commit.outcome:OutputTopics"
 _MODEL = "stream_router.model_client.http_client:ModelClient"
@@ -99,6 +102,7 @@ FAULT_POINTS: tuple[FaultPoint, ...] = (
     *_around("join goes live", ("join",), f"{_CO_PARTITION}.go_live", "before", "after", **_ONCE),
     *_around("load rows", ("join",), f"{_STORE}.load", "before", "after"),
     *_around("join one event", ("join",), f"{_JOIN}._join", "before", "after", most=40),
+    *_around("forward a record", ("join",), f"{_JOINING}.forward", "before", "after", most=40, misplaced=True),
     *_around("store rows", ("join",), f"{_STORE}.commit", "before", "during", "after"),
     *_around("store rows, rows written", ("join",), f"{_STORE}._note_requests", "before", "after"),
     # Fit.
@@ -112,8 +116,9 @@ FAULT_POINTS: tuple[FaultPoint, ...] = (
 )  # fmt: skip
 
 
-def points_of(stage: Stage) -> tuple[FaultPoint, ...]:
-    return tuple(point for point in FAULT_POINTS if stage in point.stages)
+def points_of(stage: Stage, *, misplaced: bool = False) -> tuple[FaultPoint, ...]:
+    """Return the points that a stage passes, where records are misplaced or where none is."""
+    return tuple(point for point in FAULT_POINTS if stage in point.stages and (misplaced or not point.misplaced))
 
 
 def point_named(name: str) -> FaultPoint:

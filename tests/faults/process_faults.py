@@ -32,12 +32,12 @@ def kills(stage: Stage) -> Kind:
         shuffled = itertools.chain.from_iterable(draw.sample(points, len(points)) for _ in itertools.count())
         names = itertools.cycle(("router-0", "router-1") if stage == "router" else (stage,))
         for number, point, name in zip(range(times), shuffled, names, strict=False):
-            yield _killed_at(arena, name, point, number, draw)
+            yield killed_at(arena, name, point, number, draw)
 
     return kill
 
 
-def _killed_at(arena: Arena, name: str, point: FaultPoint, number: int, draw: Random) -> Episode:
+def killed_at(arena: Arena, name: str, point: FaultPoint, number: int, draw: Random) -> Episode:
     """Start a process that will be struck, see it die, start it again and wait for its next commit."""
     child, armed = arena.child(name), arena.directory / f"{name}-{number}.armed"
     strike = Strike(point, draw.randint(1, point.most), armed, seed=draw.getrandbits(32))

@@ -13,6 +13,7 @@ from typing import Any
 
 import numpy as np
 
+from tests.faults import placement
 from tests.faults.campaign import Row, Soak
 from tests.faults.fault_points import FAULT_POINTS
 from tests.support.checkout import ROOT
@@ -67,6 +68,7 @@ def _figures(name: str, rows: Sequence[Row]) -> dict[str, Any]:
         "recovery_s": {name: round(float(one), 2) for name, one in zip(("p50", "p99"), quantiles, strict=False)},
         "queries": sum({id(row): row.queries for row in rows}.values()),
         "dead_letters": sum(row.dead_letters for row in rows),
+        "figures": {name: count for row in rows for name, count in row.figures.items()},
     }
 
 
@@ -74,8 +76,11 @@ def _kills_by_step(rows: Iterable[Row]) -> dict[str, int]:
     """Return how often a process was killed at each step, those never reached included."""
     steps = Counter({point.name: 0 for point in FAULT_POINTS})
     for row in rows:
-        if row.kind.startswith("kill "):
-            steps.update(one.what.partition(": ")[2] for one in row.episodes)
+        struck = (one.what.partition(": ") for one in row.episodes)
+        if row.kind == placement.KIND:
+            steps.update(step for name, _, step in struck if name == "join")
+        elif row.kind.startswith("kill "):
+            steps.update(step for _, _, step in struck)
     return dict(steps)
 
 

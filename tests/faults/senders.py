@@ -10,6 +10,7 @@ import heapq
 import json
 import random
 import time
+from collections import Counter
 from datetime import UTC, datetime
 from functools import partial
 from threading import Event, Lock
@@ -21,6 +22,7 @@ from schemas.command import Command
 from schemas.event import rfc3339
 from tests.faults.evidence import Answer, Kept
 from tests.faults.worker import Worker
+from tests.support.hashings import WAYS, Hashings
 from tests.support.scripted_model_server import answer_to
 
 WORKLOAD = "photo"
@@ -67,6 +69,10 @@ class Senders(Worker):
         self._rate = rate
         patient = {"enable.idempotence": True, "message.timeout.ms": 0, "linger.ms": 5, "log_level": 2}
         self._producer = Producer(patient | {"bootstrap.servers": bootstrap})
+        self._bootstrap, self._patient = bootstrap, patient
+        self._hashings: Hashings | None = None
+        self._sent: Counter[str] = Counter()
+        """Feedback sent, by query."""
         self._lock = Lock()
         self._waiting: list[tuple[float, int, dict[str, Any]]] = []
         self._count = 0
@@ -84,6 +90,20 @@ class Senders(Worker):
         with self._lock:
             self._refit()
 
+    def scatter(self) -> None:
+        """From now on, label every result, and send labels by five ways of hashing in turn.
+
+        What is said of a query later goes another way than what was said before, once that was acknowledged.
+        """
+        with self._lock:
+            self._hashings = Hashings(self._bootstrap, **self._patient)
+
+    @property
+    def ways(self) -> Counter[str]:
+        """Return how many records of feedback went each way."""
+        with self._lock:
+            return Counter(_way(query_id, number) for query_id, sent in self._sent.items() for number in range(sent))
+
     def stop_asking(self) -> None:
         """Send no further queries; labels go on."""
         self._asking.clear()
@@ -95,12 +115,13 @@ class Senders(Worker):
     def is_idle(self) -> bool:
         """Whether every label that is due was sent, and all that was sent is acknowledged."""
         with self._lock:
-            return not self._waiting and len(self._producer) == 0
+            on_their_way = len(self._producer) + (0 if self._hashings is None else len(self._hashings))
+            return not self._waiting and on_their_way == 0
 
     def heard(self, result: Kept) -> None:
         """Label a result where its label was requested; called with each one once."""
         routed = json.loads(result.value or b"{}")
-        if not routed["label"]["requested"]:
+        if not (routed["label"]["requested"] or self._hashings is not None):
             return
         gold = truth(routed["text"])
         with self._lock:
@@ -133,13 +154,28 @@ class Senders(Worker):
                     self._ask()
                     due_s += 1.0 / self._rate
                 while self._waiting and self._waiting[0][0] <= now_s:
-                    event = heapq.heappop(self._waiting)[2]
-                    self._produce("feedback", event["query_id"], event, self.labels, event["feedback_id"])
+                    self._say(heapq.heappop(self._waiting)[2], now_s)
                 if refit_due_s < now_s and self._asking.is_set():
                     self._refit()
                     refit_due_s = now_s + _REFIT_S
             self._producer.poll(_TICK_S)
+            if self._hashings is not None:
+                self._hashings.poll()
         self._producer.flush(1.0)
+
+    def _say(self, event: dict[str, Any], now_s: float) -> None:
+        query_id, name = event["query_id"], event["feedback_id"]
+        if self._hashings is None:
+            self._produce("feedback", query_id, event, self.labels, name)
+        elif event["revision"] > 1 and f"{query_id}/1" not in self.labels:
+            # In another partition it could overtake what it corrects, if that is still on its way.
+            self._count += 1
+            heapq.heappush(self._waiting, (now_s + _TICK_S, self._count, event))
+        else:
+            way = _way(query_id, self._sent[query_id])
+            self._sent[query_id] += 1
+            report = partial(_report, self.labels, name)
+            self._hashings.produce(way, f"{self._prefix}.feedback", query_id, json.dumps(event), report)
 
     def _ask(self) -> None:
         query_id = f"q-{len(self.queries)}"
@@ -155,6 +191,11 @@ class Senders(Worker):
         self._producer.produce(
             f"{self._prefix}.{topic}", key=key, value=json.dumps(event), on_delivery=partial(_report, done, name)
         )
+
+
+def _way(query_id: str, number: int) -> str:
+    """Return which way a query's feedback goes that is the so-manieth, from 0."""
+    return WAYS[(int(query_id.removeprefix("q-")) + number) % len(WAYS)]
 
 
 def _report(done: set[str], name: str, error: KafkaError | None, _message: Message) -> None:

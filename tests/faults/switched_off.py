@@ -76,13 +76,19 @@ def held_back_outputs() -> None:
     go_live: Callable[[CoPartition], None] = CoPartition.go_live
     made = CoPartition.__init__
 
-    def live(partition: CoPartition, positions: Any, limits: Any, note: Any) -> None:
+    def live(partition: CoPartition, positions: Any, limits: Any, note: Any, **more: Any) -> None:
         # What is stored is where it goes on, instead of where the group stands.
-        made(partition, positions, dict(positions), note)
+        made(partition, positions, dict(positions), note, **more)
         go_live(partition)
 
     partitions: Any = CoPartition
     partitions.__init__ = live
+
+
+def forwarding() -> None:
+    """Leave records where their producers put them, as a join does that knows queries by their partition."""
+    partitions: Any = CoPartition
+    partitions.forwards = lambda _partition, _source: False
 
 
 def raised_epoch() -> None:
@@ -95,6 +101,7 @@ MECHANISMS: dict[str, Callable[[], None]] = {
     "done offsets": done_offsets,
     "fencing": fencing,
     "feedback ids": feedback_ids,
+    "forwarding": forwarding,
     "held-back outputs": held_back_outputs,
     "raised epoch": raised_epoch,
 }
