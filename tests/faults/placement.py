@@ -18,7 +18,6 @@ from random import Random
 from zlib import crc32
 
 from confluent_kafka import Consumer, Message, TopicPartition
-from confluent_kafka.admin import AdminClient, NewPartitions
 
 from schemas.topics import ORIGIN_OFFSET, ORIGIN_PARTITION, ORIGIN_TOPIC
 from tests.faults import broker_faults
@@ -29,7 +28,7 @@ from tests.faults.episodes import Episode, Kind, recovered
 from tests.faults.evidence import Evidence, event_of
 from tests.faults.fault_points import Stage, Strike, point_named, points_of
 from tests.faults.process_faults import STRIKE_S, killed_at
-from tests.support.broker import read_all
+from tests.support.broker import add_partitions, read_all
 from tests.support.waiting import wait_until
 
 KIND = "placement"
@@ -122,7 +121,7 @@ def _kill_join_as_it_grows(arena: Arena, draw: Random, number: int, *, topics: C
     arena.recovery_s("join", time.monotonic())
     wait_until(lambda: _times_assigned(child) > 0, "the join is assigned its homes", within_s=SETTLE_S)
     armed.touch()
-    add_partitions(arena, topics, count)
+    _add_partitions(arena, topics, count)
     code = child.await_end(STRIKE_S)
     child.kill()
     child.start()
@@ -134,7 +133,7 @@ def _grow(arena: Arena, _draw: Random, _number: int, *, topics: Collection[str],
     """Add partitions, and wait until a stage has taken something of every one that is new to it."""
     inputs = [topic for topic in topics if topic in {"feedback", "queries"}]
     before = arena.settings.topics.partitions
-    add_partitions(arena, topics, count)
+    _add_partitions(arena, topics, count)
     added_s = time.monotonic()
     places = [TopicPartition(f"{arena.prefix}.{topic}", n) for topic in inputs for n in range(before, count)]
     what = f"{_and(topics)} to {count} partitions"
@@ -151,18 +150,9 @@ def _have_all_begun(arena: Arena, stage: Stage, places: list[TopicPartition]) ->
         return all(found.offset > 0 for found in consumer.committed(places, timeout=_ASK_S))
 
 
-def add_partitions(arena: Arena, topics: Collection[str], count: int) -> None:
+def _add_partitions(arena: Arena, topics: Collection[str], count: int) -> None:
     """Add partitions while everything runs, and have the archive follow them."""
-    admin = AdminClient({"bootstrap.servers": arena.broker.bootstrap})
-    names = [f"{arena.prefix}.{topic}" for topic in topics]
-    for future in admin.create_partitions([NewPartitions(name, count) for name in names]).values():
-        future.result(_ASK_S)
-
-    def have_come() -> bool:
-        known = admin.list_topics(timeout=_ASK_S).topics
-        return all(len(known[name].partitions) == count for name in names)
-
-    wait_until(have_come, "the broker shows the new partitions")
+    add_partitions(arena.broker.bootstrap, {f"{arena.prefix}.{topic}": count for topic in topics})
     arena.has_grown = True
     arena.archive.find_growth()
 

@@ -5,15 +5,18 @@ from __future__ import annotations
 import json
 import signal
 import time
+from collections import Counter
 from dataclasses import replace
 from pathlib import Path
+from zlib import crc32
 
 import pytest
 
-from tests.faults.arena import Arena, arena
-from tests.faults.checker import Area, Harm
+from tests.faults.arena import PARTITIONS, Arena, arena
+from tests.faults.checker import Area, Harm, check
 from tests.faults.child import Orders
 from tests.faults.episodes import await_stopped, thaw
+from tests.faults.evidence import Evidence, event_of
 from tests.faults.fault_points import Strike, point_named
 from tests.faults.model_pair import SIDES
 from tests.faults.process_faults import PAST_SESSION_S
@@ -25,6 +28,8 @@ pytestmark = [pytest.mark.broker, pytest.mark.slow]
 SEED = 31
 QUERIES = 120
 WAIT_S = 30.0
+#: Within which labels that are not lost count.
+SETTLED_S = 10.0
 
 
 def orders(stage: Arena, name: str, off: str, strike: Strike | None = None) -> Orders:
@@ -89,6 +94,32 @@ def test_without_held_back_outputs_a_kill_doubles_examples(broker: LocalBroker, 
     (tmp_path / "armed").touch()
     strike = Strike(point_named("store rows, before"), 1, tmp_path / "armed")
     assert ("labels", "doubled") in joined_after(broker, tmp_path, ("", strike), ("held-back outputs", None))
+
+
+def test_without_forwarding_misplaced_labels_are_lost(broker: LocalBroker, tmp_path: Path) -> None:
+    """Without forwarding, labels are lost whose producers do not hash as ours do, and no others."""
+    with arena(broker, tmp_path, SEED, ("router-0", "join")) as stage:
+        stage.listen()
+        stage.senders.scatter()
+        stage.child("join").start(orders(stage, "join", "forwarding"))
+        stage.child("router-0").start()
+        stage.senders.ask(QUERIES)
+        stage.await_results(QUERIES)
+        assert not stage.settle(SETTLED_S), "every label counted"
+        evidence = stage.evidence()
+    lost = {finding.what.partition(":")[0] for finding in check(evidence) if finding.harm == "lost"}
+    placed = {
+        event_of(record)["query_id"]
+        for record in evidence.of("feedback")
+        if crc32(event_of(record)["query_id"].encode()) % PARTITIONS == record.place.partition
+    }
+    spoken_of_once = {query_id for query_id, times in spoken_of(evidence).items() if times == 1}
+    assert len(lost) > QUERIES / 4
+    assert lost & spoken_of_once == spoken_of_once - placed
+
+
+def spoken_of(evidence: Evidence) -> Counter[str]:
+    return Counter(event_of(record)["query_id"] for record in evidence.of("feedback"))
 
 
 def joined_after(broker: LocalBroker, tmp_path: Path, *lives: tuple[str, Strike | None]) -> set[tuple[Area, Harm]]:

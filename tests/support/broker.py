@@ -12,7 +12,7 @@ from typing import Any, TypeVar
 
 import pytest
 from confluent_kafka import OFFSET_BEGINNING, Consumer, KafkaError, Message, Producer, TopicPartition
-from confluent_kafka.admin import AdminClient, NewTopic
+from confluent_kafka.admin import AdminClient, NewPartitions, NewTopic
 
 from tests.support.waiting import wait_until
 from ucci_stream.local.kafka_install import BrokerNotInstalled, properties_text
@@ -54,6 +54,19 @@ def create(bootstrap: str, topics: Mapping[str, int], config: Mapping[str, str] 
     for future in admin.create_topics(requests, request_timeout=DEADLINE_S).values():
         future.result()
     wait_until(lambda: set(topics) <= set(admin.list_topics(timeout=DEADLINE_S).topics), f"{set(topics)} appear")
+
+
+def add_partitions(bootstrap: str, topics: Mapping[str, int]) -> None:
+    """Raise topics, by name, to these numbers of partitions, and wait until the broker shows them."""
+    admin = AdminClient({"bootstrap.servers": bootstrap})
+    for future in admin.create_partitions([NewPartitions(*each) for each in topics.items()]).values():
+        future.result(DEADLINE_S)
+
+    def have_come() -> bool:
+        known = admin.list_topics(timeout=DEADLINE_S).topics
+        return all(len(known[name].partitions) == count for name, count in topics.items())
+
+    wait_until(have_come, f"partitions of {topics}")
 
 
 def produce(bootstrap: str, topic: str, records: Iterable[tuple[str | None, bytes | None]]) -> None:

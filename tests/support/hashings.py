@@ -24,7 +24,12 @@ class Hashings:
     """Sends records by each of the ways; each record is acknowledged, or reported as failed."""
 
     def __init__(self, bootstrap: str, **properties: Any) -> None:
-        fixed = {"bootstrap.servers": bootstrap, "enable.idempotence": True, "linger.ms": 5} | _SEE_GROWTH
+        fixed = {
+            "bootstrap.servers": bootstrap,
+            "enable.idempotence": True,
+            "linger.ms": 5,
+            "log_level": 2,
+        } | _SEE_GROWTH
         self._producers = {
             name: Producer(fixed | properties | {"partitioner": name}) for name in (_DEFAULT, *_PARTITIONERS.values())
         }
