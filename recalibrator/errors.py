@@ -5,6 +5,8 @@ Errors of the broker are in :mod:`ucci_runtime.broker.errors`, refused requests 
 
 from __future__ import annotations
 
+from pathlib import Path
+
 from schemas.errors import UcciError
 
 
@@ -18,6 +20,14 @@ class StateInUse(RecalibratorError):
 
 class StoreDamaged(RecalibratorError):
     """Stored state cannot be read; it is set aside and rebuilt from the topics."""
+
+
+class StoreOfOtherRelease(StoreDamaged):
+    """Stored state is sound, and in the format of another release; it is set aside and rebuilt from the topics."""
+
+    def __init__(self, path: Path, found: int, ours: int) -> None:
+        super().__init__(f"{path}: is of format {found}, this release keeps {ours}")
+        self.found = found
 
 
 class HomesChanged(RecalibratorError):

@@ -1,9 +1,9 @@
 """The join's rows and offsets in one SQLite file: stored together, so that neither is ever ahead of the other.
 
-A damaged file is set aside, and rebuilt from the topics. Rows have four kinds, in the order in which they are given up
-where the file is full: a label without its result, a result that nobody was asked about, a joined row, a result whose
-label was requested and has not come. The labelers' counts are stored with the offsets that they stand at, so that a
-crash neither loses nor doubles any.
+A damaged file, or one of another release's format, is set aside and rebuilt from the topics. Rows have four kinds, in
+the order in which they are given up where the file is full: a label without its result, a result that nobody was asked
+about, a joined row, a result whose label was requested and has not come. The labelers' counts are stored with the
+offsets that they stand at, so that a crash neither loses nor doubles any.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from typing import Any
 import structlog
 from pydantic import ValidationError
 
-from recalibrator.errors import DiskFull, StoreDamaged
+from recalibrator.errors import DiskFull, StoreDamaged, StoreOfOtherRelease
 from recalibrator.join.broker_time import to_ms
 from recalibrator.join.ports import (
     LABELER_COUNTS,
@@ -400,9 +400,12 @@ class SqliteJoinStore:
 
 
 def _set_aside(path: Path, error: StoreDamaged) -> None:
-    aside = path.with_name(f"{path.name}.damaged-{time.time_ns()}")
-    told = "the join's store is damaged; set aside, and rebuilt from the topics"
-    _log.warning(told, error=str(error), kept=str(aside))
+    if isinstance(error, StoreOfOtherRelease):
+        kind, told, tell = f"format-{error.found}", "is of another release", _log.info
+    else:
+        kind, told, tell = "damaged", "is damaged", _log.warning
+    aside = path.with_name(f"{path.name}.{kind}-{time.time_ns()}")
+    tell(f"the join's store {told}; set aside, and rebuilt from the topics", error=str(error), kept=str(aside))
     for suffix in ("", "-wal", "-shm"):
         part = path.with_name(path.name + suffix)
         if part.exists():
@@ -451,7 +454,7 @@ def _prepare(database: sqlite3.Connection, path: Path) -> None:
     database.execute("PRAGMA synchronous = NORMAL")
     found = int(database.execute("PRAGMA user_version").fetchone()[0])
     if found not in (0, _FORMAT):
-        raise StoreDamaged(f"{path}: is of format {found}, this version reads {_FORMAT}")
+        raise StoreOfOtherRelease(path, found, _FORMAT)
     database.executescript(_SCHEMA)
     database.execute(f"PRAGMA user_version = {_FORMAT}")
     # Each row's content has a checksum of its own. What the pages lost or altered beside it shows in their structure,
