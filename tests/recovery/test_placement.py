@@ -12,9 +12,11 @@ from confluent_kafka import KafkaError, Message
 
 from schemas.feedback import FeedbackEvent
 from schemas.labelled import LabelledExample
-from tests.support.broker import add_partitions, documents, key_of, produce, read_all, unique_prefix
+from tests.support.broker import add_partitions, create, documents, key_of, produce, read_all, unique_prefix
+from tests.support.broker_labs import Notes, connected, drive
 from tests.support.hashings import WAYS, Hashings
 from tests.support.recalibrator_events import PHOTO, entities, feedback, routed
+from tests.support.recalibrator_memory import Counts
 from tests.support.recalibrator_processes import (
     RecalibratorProcess,
     create_all_topics,
@@ -135,6 +137,19 @@ async def test_labels_count_once_by_any_hash_and_any_growth(
     assert read_all(broker.bootstrap, f"{prefix}.dead-letters") == []
     partitions = {message.partition() for message in read_all(broker.bootstrap, f"{prefix}.feedback")}
     assert partitions == {*range(3 * HOMES)}, "a partition got no label: nothing is shown of it"
+
+
+def test_a_router_soon_reads_partitions_added_to_queries(broker: LocalBroker) -> None:
+    """By the client's default a query there would wait for up to five minutes."""
+    prefix = unique_prefix()
+    create(broker.bootstrap, {f"{prefix}.queries": 2})
+    process = connected({"bootstrap.servers": broker.bootstrap}, prefix, "one", Counts())
+    reader, notes = process.group_reader("router", [f"{prefix}.queries"]), Notes()
+    reader.subscribe(notes)
+    drive([reader], lambda: len(notes.committed) == 2)
+    add_partitions(broker.bootstrap, {f"{prefix}.queries": 4})
+    drive([reader], lambda: len(notes.committed) == 4)
+    reader.close()
 
 
 def join(broker: LocalBroker, prefix: str, directory: Path, name: str) -> RecalibratorProcess:

@@ -46,6 +46,10 @@ _TURNS: Properties = {
     # a time, at 64 kB some hundreds; reading all of them takes as long.
     "max.partition.fetch.bytes": 65_536,
 }
+_SEE_GROWTH: Properties = {
+    # Partitions may be added to queries while routers run. By the client's default a member sees them after 5 minutes.
+    "topic.metadata.refresh.interval.ms": 5_000,
+}
 _READ_EXACTLY: Properties = {
     "isolation.level": "read_committed",
     "group.protocol": "classic",
@@ -145,6 +149,7 @@ def group_properties(settings: Settings, names: ClientNames, name: str) -> Prope
     """
     return (
         _TURNS
+        | _SEE_GROWTH
         | _consumer(settings)
         | {
             "group.id": names.group_id(name),
