@@ -51,9 +51,9 @@ class SyncTopics:
         self._closing = Event()
         self._queue = LabelQueue([workload], prefix, most=options.label_requests_max)
         self._sent: dict[Author, Sent] = {}
-        feedback = FEEDBACK.name(prefix)
         self._requests: KafkaTopicReader | None = None
-        self._feedback = self._reader("told", feedback, partition_counts(settings)[feedback])
+        self._partitions = self._feedback_partitions()
+        self._feedback = self._feedback_reader()
 
     def requests(self, now: datetime, most: int) -> tuple[LabelRequested, ...]:
         """Return the newest open label requests, newest first."""
@@ -65,6 +65,11 @@ class SyncTopics:
 
     def sent(self) -> dict[Author, Sent]:
         """Return what was sent with the highest revision, of each author and query; without the labels themselves."""
+        if (found := self._feedback_partitions()) > self._partitions:
+            # What lies in an added partition would count as not sent, and be sent in every round.
+            self._feedback.close()
+            self._partitions = found
+            self._feedback = self._feedback_reader()
         for record in self._feedback.up_to_end():
             self._note(record)
         return self._sent
@@ -88,6 +93,12 @@ class SyncTopics:
         is_ours = self._source.encode() in (record.value or b"")
         if is_ours and (event := event_of(record, FeedbackEvent)) is not None:
             note_sent(self._sent, event, self._source, self._project)
+
+    def _feedback_partitions(self) -> int:
+        return partition_counts(self._settings)[FEEDBACK.name(self._settings.topics.prefix)]
+
+    def _feedback_reader(self) -> KafkaTopicReader:
+        return self._reader("told", FEEDBACK.name(self._settings.topics.prefix), self._partitions)
 
     def _reader(self, name: str, topic: str, partitions: int) -> KafkaTopicReader:
         client = f"{self._source}-{name}"

@@ -11,10 +11,10 @@ import uuid
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from collections.abc import Set as AbstractSet
-from contextlib import closing, contextmanager
+from contextlib import closing, contextmanager, suppress
 from typing import NamedTuple
 
-from confluent_kafka import OFFSET_END, Consumer, KafkaError, KafkaException, TopicPartition
+from confluent_kafka import OFFSET_BEGINNING, OFFSET_END, Consumer, KafkaError, KafkaException, TopicPartition
 from rich.markup import escape
 
 from schemas.labelled import LabelledExample
@@ -36,6 +36,9 @@ _ELECTING = frozenset(
     {KafkaError.NOT_LEADER_FOR_PARTITION, KafkaError.LEADER_NOT_AVAILABLE, KafkaError.FENCED_LEADER_EPOCH}
 )
 _MOST = 500
+#: How often topics are asked for new partitions, and how long the answer may take.
+_GROWTH_S = 3.0
+_GROWTH_ASK_S = 0.5
 _LABELLED = b'"kind":"labelled"'
 
 #: Makes of a record a query id and how it ended; None where it is about something else, or cannot be read.
@@ -51,16 +54,27 @@ class Outcomes(NamedTuple):
     waiting: set[str]
 
 
-class Follower(NamedTuple):
-    """Reads topics from where they ended when it was opened."""
+class Follower:
+    """Reads topics from where they ended when it was opened; of partitions that are added later, everything.
 
-    consumer: Consumer
-    #: Name of their topic.
-    dead_letters: str
+    ``dead_letters``: name of their topic.
+    """
+
+    def __init__(self, consumer: Consumer, starts: Sequence[TopicPartition], dead_letters: str) -> None:
+        self._consumer = consumer
+        self._dead_letters = dead_letters
+        self._followed = {(place.topic, place.partition) for place in starts}
+        self._growth_due_s = time.monotonic() + _GROWTH_S
+        consumer.assign(list(starts))
 
     def records(self, timeout_s: float) -> list[Record]:
         """Return what came, waiting for the first at most so long."""
-        found = self.consumer.consume(num_messages=_MOST, timeout=timeout_s)
+        if time.monotonic() >= self._growth_due_s:
+            self._growth_due_s = time.monotonic() + _GROWTH_S
+            # A broker that does not answer now is asked again as much later.
+            with suppress(KafkaException):
+                self._follow_growth()
+        found = self._consumer.consume(num_messages=_MOST, timeout=timeout_s)
         return [record_of(message) for message in found if message.error() is None and message.value() is not None]
 
     def await_all(self, query_ids: AbstractSet[str], timeout_s: float, read: Read) -> Outcomes:
@@ -69,12 +83,20 @@ class Follower(NamedTuple):
         deadline = time.monotonic() + timeout_s
         while outcomes.waiting and time.monotonic() < deadline:
             for record in self.records(_POLL_S):
-                found = _set_aside(record) if record.source.topic == self.dead_letters else read(record)
+                found = _set_aside(record) if record.source.topic == self._dead_letters else read(record)
                 if found is not None and found[0] in outcomes.waiting:
                     outcomes.waiting.discard(found[0])
                     outcomes.done[found[1]] += 1
                     deadline = time.monotonic() + timeout_s
         return outcomes
+
+    def _follow_growth(self) -> None:
+        topics = {topic for topic, _ in self._followed}
+        found = {topic: self._consumer.list_topics(topic, timeout=_GROWTH_ASK_S).topics[topic] for topic in topics}
+        places = {(topic, partition) for topic, one in found.items() for partition in one.partitions}
+        if added := places - self._followed:
+            self._consumer.incremental_assign([TopicPartition(*place, OFFSET_BEGINNING) for place in sorted(added)])
+            self._followed |= added
 
 
 def _set_aside(record: Record) -> tuple[str, str] | None:
@@ -123,8 +145,8 @@ def follow(
     with closing(Consumer(properties)) as consumer:
         with broker_failures(settings):
             places = [place for topic in topics for place in _ends(consumer, topic.name(prefix), last)]
-            consumer.assign(places)
-        yield Follower(consumer, DEAD_LETTERS.name(prefix))
+            follower = Follower(consumer, places, DEAD_LETTERS.name(prefix))
+        yield follower
 
 
 def _ends(consumer: Consumer, topic: str, last: int) -> Iterator[TopicPartition]:

@@ -14,7 +14,7 @@ from recalibrator.labelling.label_studio import SOURCE
 from schemas.feedback import FeedbackEvent
 from schemas.label_requested import LabelRequested
 from schemas.settings import Settings
-from tests.support.broker import produce, read_all
+from tests.support.broker import add_partitions, produce, read_all
 from tests.support.checkout import ROOT, command
 from tests.support.recalibrator_events import routed
 from tests.support.recalibrator_processes import create_all_topics, recalibrator_settings, write_recalibrator_config
@@ -135,6 +135,22 @@ async def test_a_later_round_lists_changes_and_at_times_everything(site: Site) -
     mended = await site.keeper.round()
     assert (mended.new, mended.faults) == (1, ())
     assert sum(site.server.listed) == 8
+
+
+async def test_labels_are_sent_once_after_partitions_were_added(site: Site) -> None:
+    """What lies in an added partition is known as sent, and withdrawn when its annotation goes."""
+    site.ask(*range(8))
+    await site.keeper.round()
+    add_partitions(site.bootstrap, {f"{site.prefix}.feedback": 12})
+    found = [site.server.annotate(site.tasks()[f"q-{number}"], 1, "canon") for number in range(8)]
+    assert (await site.keeper.round()).new == 8
+    added = [
+        message for message in read_all(site.bootstrap, f"{site.prefix}.feedback") if (message.partition() or 0) > 1
+    ]
+    assert added, "no label lies in an added partition: nothing is shown"
+    again = await site.keeper.round()
+    assert (again.new, again.revised, again.retracted) == (0, 0, 0)
+    assert len(site.sent()) == len(found)
 
 
 async def test_rounds_outlast_an_outage_and_exit_0_on_sigterm(site: Site, tmp_path: Path) -> None:

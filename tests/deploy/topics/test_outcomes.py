@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import time
 from asyncio.subprocess import PIPE
 from collections.abc import AsyncIterator
 from datetime import UTC, datetime
@@ -13,14 +14,21 @@ import pytest
 
 from schemas import RoutedEvent
 from schemas.settings_text import load_settings
-from tests.support.broker import produce
+from schemas.topics import RESULTS
+from tests.support.broker import DEADLINE_S, add_partitions, produce
 from tests.support.checkout import command
 from tests.support.commands import invoke, said
 from tests.support.recalibrator_events import routed
-from tests.support.recalibrator_processes import RecalibratorProcess, create_all_topics, write_recalibrator_config
+from tests.support.recalibrator_processes import (
+    RecalibratorProcess,
+    create_all_topics,
+    recalibrator_settings,
+    write_recalibrator_config,
+)
 from tests.support.router_processes import RouterProcess, hashed_models, write_config
 from ucci_stream.local.kafka_node import LocalBroker
 from ucci_stream.topics.admin import create_topics
+from ucci_stream.topics.outcomes import follow
 
 pytestmark = pytest.mark.broker
 
@@ -59,6 +67,20 @@ async def test_results_that_are_followed_died_of_sigterm(config: Path) -> None:
     assert RoutedEvent.from_json((await following.stdout.readline()).strip()).text == "canon 5d"
     following.terminate()
     assert await following.wait() == 0
+
+
+def test_a_follower_reads_partitions_that_are_added(broker: LocalBroker, topic_prefix: str) -> None:
+    """`results --follow` and a long `send --wait` miss nothing that routers write there."""
+    create_all_topics(broker.bootstrap, topic_prefix)
+    with follow(recalibrator_settings(broker.bootstrap, topic_prefix), [RESULTS]) as follower:
+        name = RESULTS.name(topic_prefix)
+        add_partitions(broker.bootstrap, {name: 12})
+        produce(broker.bootstrap, name, [(f"q-{number}", routed(number).to_json()) for number in range(40)])
+        keys: set[bytes | None] = set()
+        deadline_s = time.monotonic() + DEADLINE_S
+        while len(keys) < 40:
+            assert time.monotonic() < deadline_s, f"{len(keys)} of 40 results came"
+            keys |= {record.key for record in follower.records(0.1)}
 
 
 async def test_label_waits_until_joined(broker: LocalBroker, topic_prefix: str, tmp_path: Path) -> None:
