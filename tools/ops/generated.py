@@ -12,7 +12,7 @@ from pathlib import Path
 
 import yaml
 
-from schemas.topics import TOPICS
+from schemas.topics import FEEDBACK, QUERIES, RESULTS, TOPICS
 from tools.ops.acls import PREFIX, USERS, Rule, rules
 from tools.ops.dashboard import dashboard
 from ucci_stream.topics.admin import topic_config
@@ -50,6 +50,10 @@ def files() -> dict[str, str]:
     }
 
 
+#: Partitions may be added to these alone: in the others the number decides where a key's records lie.
+_GROWING = (QUERIES, RESULTS, FEEDBACK)
+
+
 def _topics() -> list[dict[str, object]]:
     listed: list[dict[str, object]] = []
     for topic in TOPICS:
@@ -61,6 +65,7 @@ def _topics() -> list[dict[str, object]]:
             {
                 "suffix": topic.suffix,
                 **({} if topic.partitions is None else {"partitions": topic.partitions}),
+                **({"grows": True} if topic in _GROWING else {}),
                 "joined": topic.joined,
                 "config": config,
             }

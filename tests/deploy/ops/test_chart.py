@@ -20,7 +20,7 @@ from jsonschema import Draft7Validator
 
 from recalibrator import service as recalibrator_service
 from schemas.settings import GatewaySettings, RecalibratorSettings, RouterSettings, Settings
-from schemas.topics import TOPICS
+from schemas.topics import FEEDBACK, QUERIES, RESULTS, TOPICS
 from stream_router import process as router_process
 from stream_router import service as router_service
 from tests.deploy.ops.manifests import Manifest, faults, objects
@@ -396,11 +396,12 @@ def test_helm_test_fails_on_a_pod_that_is_ending(tmp_path: Path) -> None:
 
 
 def test_topics_of_strimzi_are_those_that_the_command_makes() -> None:
-    """And they outlive the release."""
+    """And they outlive the release. Partitions are added where they may be, and nowhere else."""
     found = {one["spec"]["topicName"]: one for one in of_kind(rendered("strimzi-scram.yaml"), "KafkaTopic")}
     assert set(found) == {topic.name("team-a.ucci") for topic in TOPICS}
     for topic in TOPICS:
         made = found[topic.name("team-a.ucci")]
         assert made["spec"]["config"] == topic_config(topic, 14 * 24 * 3600.0) | {"min.insync.replicas": "2"}
-        assert made["spec"]["partitions"] == (topic.partitions or 6)
+        grown = 12 if topic in {QUERIES, RESULTS, FEEDBACK} else 6
+        assert made["spec"]["partitions"] == (topic.partitions or grown)
         assert made["metadata"]["annotations"]["helm.sh/resource-policy"] == "keep"
