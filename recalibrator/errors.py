@@ -5,8 +5,6 @@ Errors of the broker are in :mod:`ucci_runtime.broker.errors`, refused requests 
 
 from __future__ import annotations
 
-from pathlib import Path
-
 from schemas.errors import UcciError
 
 
@@ -25,7 +23,7 @@ class StoreDamaged(RecalibratorError):
 class StoreOfOtherRelease(StoreDamaged):
     """Stored state is sound, and in the format of another release; it is set aside and rebuilt from the topics."""
 
-    def __init__(self, path: Path, found: int, ours: int) -> None:
+    def __init__(self, path: str, found: int, ours: int) -> None:
         super().__init__(f"{path}: is of format {found}, this release keeps {ours}")
         self.found = found
 

@@ -454,7 +454,7 @@ def _prepare(database: sqlite3.Connection, path: Path) -> None:
     database.execute("PRAGMA synchronous = NORMAL")
     found = int(database.execute("PRAGMA user_version").fetchone()[0])
     if found not in (0, _FORMAT):
-        raise StoreOfOtherRelease(path, found, _FORMAT)
+        raise StoreOfOtherRelease(str(path), found, _FORMAT)
     database.executescript(_SCHEMA)
     database.execute(f"PRAGMA user_version = {_FORMAT}")
     # Each row's content has a checksum of its own. What the pages lost or altered beside it shows in their structure,

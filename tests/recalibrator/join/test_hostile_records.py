@@ -21,7 +21,7 @@ from tests.support.strategies import any_of, counts, feedback_events, routed_eve
 from ucci_runtime.broker.records import Input, Record
 
 NOW_MS = int(START.timestamp() * 1_000)
-TOPICS = JoinTopics("results", "feedback", "observations", "dead-letters", "label-requests")
+TOPICS = JoinTopics("results", "feedback", "repartition", "observations", "dead-letters", "label-requests")
 WORKLOADS = {PHOTO.name: PHOTO}
 JOINING = Joining(WORKLOADS, TOPICS, MAX_RECORD_BYTES)
 IDS = ("q-1", "q-2")
@@ -49,12 +49,13 @@ def test_no_valid_event_breaks_the_join(events: list[Event]) -> None:
     for offset, sent in enumerate(events):
         topic = TOPICS.results if isinstance(sent, RoutedEvent) else TOPICS.feedback
         record = Record(Input(topic, 0), offset, sent.query_id.encode(), sent.to_json(), NOW_MS)
-        event = JOINING.decode(record)
-        if isinstance(event, DecodeError):
-            outputs.append(JOINING.dead_letter(record, event.reason, str(event))[0])
+        arrived = JOINING.read(record)
+        if isinstance(arrived.event, DecodeError):
+            outputs.append(JOINING.dead_letter(record, arrived.event.reason, str(arrived.event))[0])
             continue
-        found = JOINING.join(states[event.query_id], event, record, NOW_MS, is_live=True)
-        states[event.query_id] = found.state
+        query_id = arrived.event.query_id
+        found = JOINING.join(states[query_id], arrived, NOW_MS, is_live=True)
+        states[query_id] = found.state
         outputs += found.outputs
         if found.traffic is not None:
             uncommitted.count_traffic(found.traffic, PHOTO)
