@@ -120,6 +120,9 @@ class VerdictStatus(Part):
     right_if_wrong: Probability | None = None
 
 
+_FEW = 3
+
+
 class LabelsWithoutResult(Part):
     """Queries that the join has labels of, and no result; at the homes that one recalibrator owns, or summed."""
 
@@ -131,6 +134,8 @@ class LabelsWithoutResult(Part):
     #: All labels that the join has taken within the last hour. A join that began, or whose homes changed, within it
     #: counts both from its first label on.
     labels_last_hour: Count = 0
+    #: Ids of a few of these queries, for people who look one up; none that a label has named within a minute.
+    latest: Many[str] = ()
 
     @classmethod
     def total(cls, parts: Sequence[LabelsWithoutResult]) -> LabelsWithoutResult | None:
@@ -149,6 +154,7 @@ class LabelsWithoutResult(Part):
             oldest_at=min((one.oldest_at for one in parts if one.oldest_at is not None), default=None),
             last_hour=sum(one.last_hour for one in parts),
             labels_last_hour=sum(one.labels_last_hour for one in parts),
+            latest=tuple(query_id for one in parts for query_id in one.latest)[:_FEW],
         )
 
 

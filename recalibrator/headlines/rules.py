@@ -21,7 +21,7 @@ from recalibrator.headlines.facts import (
     moment,
     traffic_span,
 )
-from recalibrator.headlines.without_result import unusual_share
+from recalibrator.headlines.without_result import look_up, unusual_share
 from schemas.event import rfc3339
 from schemas.status import ALARMED, DetectorStatus, Headline, Link, OutageStatus, Severity, WorkloadStatus, that_answer
 from schemas.target_words import estimated, is_held, of_budget, of_cap, of_fields
@@ -504,7 +504,7 @@ def _without_result(status: WorkloadStatus, _facts: Facts) -> Headline | None:
         return None
     cause = f"{waiting.last_hour} labels of the last hour ({share:.0%}) name a query without a result"
     effect = "none of them counts before its result comes"
-    act = "Check the query ids that the labelers' tool sends; ucci-stream explain ID tells of one label"
+    act = f"Check the query ids that the labelers' tool sends; look one up: {look_up(waiting)}"
     return _say(status, "labels_without_result", cause, effect, act, link=_section(status, "labels", "Labels"))
 
 

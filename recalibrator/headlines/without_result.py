@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from collections import Counter
 from collections.abc import Iterable
 from datetime import datetime
@@ -15,6 +16,7 @@ from schemas.topics import FEEDBACK, RESULTS
 FEWEST = 10
 LEAST_SHARE = 0.2
 
+_LONGEST_ID = 64
 _SIZES = ((86_400.0, "d"), (3_600.0, "h"), (60.0, "min"))
 
 
@@ -52,6 +54,21 @@ def waiting_line(waiting: LabelsWithoutResult | None, now: datetime) -> str:
     since = "" if waiting.oldest_at is None else lasted((now - waiting.oldest_at).total_seconds())
     age = "" if not since else f", for {since}" if waiting.queries == 1 else f", the oldest for {since}"
     return f"{labels} {queries} {verb} for a result{age}"
+
+
+def look_up(waiting: LabelsWithoutResult | None) -> str:
+    """Return the command that looks one of these labels up, by a real id where a shell and a terminal can bear it.
+
+    Examples
+    --------
+    >>> look_up(LabelsWithoutResult(queries=2, latest=("Q 17", "Q-16")))
+    "ucci-stream explain 'Q 17'"
+    >>> look_up(LabelsWithoutResult(queries=1, latest=("-17",)))
+    'ucci-stream explain ID'
+    """
+    ids = () if waiting is None else waiting.latest
+    known = (one for one in ids if one.isprintable() and len(one) <= _LONGEST_ID and not one.startswith("-"))
+    return f"ucci-stream explain {shlex.quote(next(known, 'ID'))}"
 
 
 def forwarded_line(recalibrators: Iterable[RecalibratorStatus], prefix: str) -> str:

@@ -44,6 +44,8 @@ class LabelsWithoutResult(NamedTuple):
     recent: int
     #: When the latest label came of the one that has waited longest, in Unix milliseconds; None where none waits.
     oldest_ms: int | None
+    #: Ids of a few that came before the end of that span, the latest first.
+    latest: tuple[str, ...] = ()
 
 
 class LabelerKey(NamedTuple):

@@ -130,6 +130,10 @@ _WAITING = """
 SELECT count(*), coalesce(sum(touched_ms >= ? AND touched_ms < ?), 0), min(touched_ms) FROM rows
 WHERE kind = ? AND partition IN (SELECT value FROM json_each(?))
 """
+_LATEST_WAITING = """
+SELECT query_id FROM rows WHERE kind = ? AND touched_ms < ? AND partition IN (SELECT value FROM json_each(?))
+ORDER BY touched_ms DESC LIMIT 3
+"""
 _EXPIRED_AT_ONCE = 20_000
 _OVERDUE = """
 SELECT partition, query_id, workload FROM (
@@ -293,9 +297,13 @@ class SqliteJoinStore:
         """Return how many labels wait at these homes for their results, and how many came between these times."""
         if not self._totals()[_WITHOUT_RESULT][0]:
             return LabelsWithoutResult(0, 0, None)
-        arguments = (since_ms, until_ms, _WITHOUT_RESULT, json.dumps(sorted(homes)))
+        owned = json.dumps(sorted(homes))
         with self._guarded():
-            return LabelsWithoutResult(*self._database.execute(_WAITING, arguments).fetchone())
+            queries, recent, oldest_ms = self._database.execute(
+                _WAITING, (since_ms, until_ms, _WITHOUT_RESULT, owned)
+            ).fetchone()
+            latest = self._database.execute(_LATEST_WAITING, (_WITHOUT_RESULT, until_ms, owned))
+            return LabelsWithoutResult(queries, recent, oldest_ms, tuple(query_id for (query_id,) in latest))
 
     def _unspared(self, keys: Iterable[tuple[int, str]], spared: Collection[int]) -> list[tuple[int, str]]:
         return [(home, query_id) for home, query_id in keys if home not in spared]

@@ -131,6 +131,7 @@ class JoinStage(Stage):
             oldest_at=None if found.oldest_ms is None else from_ms(found.oldest_ms),
             last_hour=found.recent,
             labels_last_hour=self._recent_labels.count(now_ms),
+            latest=found.latest,
         )
 
     def start(self) -> None:

@@ -200,7 +200,10 @@ _OPERATED = {
     "labeler-bad": State(_labels(details={"labelers_set_aside": _ASIDE})),
     "crowd-careless": State(_labels(state="bad_labels_suspected", details={"label_audit": _AUDIT})),
     "labels-without-result": State(
-        _active(), without_result=LabelsWithoutResult(queries=17, oldest_at=BEGAN, last_hour=17, labels_last_hour=46)
+        _active(),
+        without_result=LabelsWithoutResult(
+            queries=17, oldest_at=BEGAN, last_hour=17, labels_last_hour=46, latest=("Doc-572", "Doc-570")
+        ),
     ),
     "labels-one-sided": State(_labels(state="labels_one_sided", details={"silent_side": "kept"})),
 }

@@ -226,13 +226,14 @@ ROWS: dict[str, tuple[Panel, ...]] = {
             },
         ),
         Panel(
-            "Dead letters, and records lost, an hour",
+            "Dead letters and records lost an hour; labels without a result",
             "short",
             {
                 "router {{reason}}": "sum by (reason) (increase(ucci_router_dead_letters_total[1h]))",
                 "{{stage}} {{reason}}": "sum by (stage, reason) (increase(ucci_recalibrator_dead_letters_total[1h]))",
                 "lost by routers": "sum(increase(ucci_router_records_lost_total[1h]))",
                 "lost by {{stage}}": "sum by (stage) (increase(ucci_recalibrator_records_lost_total[1h]))",
+                "labels without a result": "sum(ucci_recalibrator_labels_without_result)",
             },
         ),
     ),

@@ -14,7 +14,7 @@ import typer
 from rich.console import RenderableType
 from rich.table import Table
 
-from recalibrator.headlines.without_result import waiting_line
+from recalibrator.headlines.without_result import look_up, waiting_line
 from schemas.command import Action
 from schemas.errors import ConfigError, UcciError
 from schemas.event import rfc3339
@@ -506,7 +506,8 @@ def stands(status: Mapping[str, Any], url: str) -> Outcome:
     if (told := status["labels"].get("without_result")) is not None:
         waiting = LabelsWithoutResult.model_validate(told)
         document["labels_without_result"] = waiting.model_dump(mode="json")
-        lines += filter(None, [waiting_line(waiting, datetime.now(UTC))])
+        if line := waiting_line(waiting, datetime.now(UTC)):
+            lines.append(f"{line}; look one up: {look_up(waiting)}")
     return Outcome(document, lines, CODES[one["severity"]])
 
 

@@ -14,7 +14,7 @@ from typing import Literal, NamedTuple, TypeVar
 
 from recalibrator.headlines.facts import Facts
 from recalibrator.headlines.rules import headline
-from recalibrator.headlines.without_result import lasted, waiting_line
+from recalibrator.headlines.without_result import lasted, look_up, waiting_line
 from schemas.calibration import CalibrationVersion
 from schemas.made_for import made_for, misfit, outdated
 from schemas.settings import Settings, WorkloadSettings
@@ -199,7 +199,7 @@ def of_joins(recalibrators: Sequence[RecalibratorStatus], now: datetime) -> Iter
     elif waiting.oldest_at is not None and (now - waiting.oldest_at).total_seconds() <= RESULT_DUE_S:
         yield Finding("labels", "ok", line)
     else:
-        remedy = "check the query ids that the labelers' tool sends; `ucci-stream explain ID` tells of one label"
+        remedy = f"check the query ids that the labelers' tool sends; look one up: {look_up(waiting)}"
         yield Finding("labels", "warning", line, remedy)
 
 

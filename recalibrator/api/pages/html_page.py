@@ -17,7 +17,7 @@ from recalibrator.api.read_model.version_lines import changes, last_that_held, v
 from recalibrator.headlines.facts import SILENT_AFTER, in_force, traffic_span
 from recalibrator.headlines.label_plan import plan_lines
 from recalibrator.headlines.rules import alarm_since, urgency
-from recalibrator.headlines.without_result import forwarded_line, waiting_line
+from recalibrator.headlines.without_result import forwarded_line, look_up, waiting_line
 from recalibrator.labelling.queue import LabelQueue
 from schemas.settings import Settings
 from schemas.status import WORRYING, HappeningEvent, Headline, WorkloadStatus
@@ -203,6 +203,7 @@ class Page:
             "believed": status.details.get("labelers_believed") or (),
             "latest": _latest_by_labeler(status),
             "waiting": waiting_line(status.labels.without_result, now),
+            "look_up": look_up(status.labels.without_result),
             "forwarded": forwarded_line(live, self._settings.topics.prefix),
             "trusted": self._settings.workloads[workload].trusted_labelers,
             "traffic": traffic(points, now),

@@ -8,6 +8,7 @@ import os
 import subprocess
 import sys
 from collections.abc import Iterator
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
@@ -15,11 +16,13 @@ import pytest
 from rich.console import Console
 from typer.testing import CliRunner
 
-from schemas.status import LabelOutlook, LabelPlan, WorkloadStatus
+from schemas.status import Headline, LabelOutlook, LabelPlan, LabelStatus, LabelsWithoutResult, WorkloadStatus
 from tests.support.live_recalibrator import WORKLOAD, LiveRecalibrator, live_settings, new_cluster, running
 from tests.support.waiting import wait_until
+from tests.support.workload_statuses import status as workload_status
 from ucci_stream import cli, options
 from ucci_stream.cli import app
+from ucci_stream.operate import commands
 from ucci_stream.operate.http_api import RecalibratorApi
 
 
@@ -112,6 +115,18 @@ def test_status_says_the_headline_and_exits_by_its_severity(live: LiveRecalibrat
     wait_until(lambda: stands(live).state != "pinned", "unpinned")
     assert CliRunner().invoke(app, ["status", "--url", live.url]).exit_code == 3, "few labels are a warning"
     assert CliRunner().invoke(app, ["status", "--url", "http://127.0.0.1:9"]).exit_code == 1
+
+
+def test_status_tells_of_labels_that_wait_for_a_result() -> None:
+    waiting = LabelsWithoutResult(queries=17, oldest_at=datetime.now(UTC) - timedelta(hours=3), latest=("Q-17",))
+    labels = LabelStatus(without_result=waiting)
+    headline = Headline(kind="well", severity="good", cause="All is well", sentence="All is well.")
+    told = workload_status(labels=labels, headline=headline).model_dump(mode="json")
+    outcome = commands.stands(told, "http://127.0.0.1:8080")
+    line = "Labels of 17 queries wait for a result, the oldest for 3 h; look one up: ucci-stream explain Q-17"
+    assert line in outcome.lines
+    assert outcome.document["labels_without_result"]["queries"] == 17
+    assert outcome.code == 0
 
 
 def test_what_labels_buy_is_told_and_drawn(

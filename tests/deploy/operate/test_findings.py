@@ -126,13 +126,13 @@ def test_what_a_server_says_to_a_router_is_repeated() -> None:
 
 def test_labels_that_wait_for_results_are_summed_and_named() -> None:
     def join(age: timedelta, heard: datetime = NOW) -> RecalibratorStatus:
-        waiting = LabelsWithoutResult(queries=4, oldest_at=NOW - age, last_hour=4, labels_last_hour=40)
+        waiting = LabelsWithoutResult(queries=4, oldest_at=NOW - age, last_hour=4, labels_last_hour=40, latest=["Q-1"])
         named = {"instance_id": "r", "started_at": NOW, "updated_at": heard}
         return RecalibratorStatus.model_validate(named | {"labels_without_result": waiting})
 
     (found,) = of_joins([join(timedelta(hours=3)), join(timedelta(0)), join(timedelta(1), NOW - timedelta(1))], NOW)
     assert (found.severity, found.message) == ("warning", "Labels of 8 queries wait for a result, the oldest for 3 h")
-    assert "ucci-stream explain ID" in found.remedy
+    assert "ucci-stream explain Q-1" in found.remedy
     (young,) = of_joins([join(timedelta(seconds=30))], NOW)
     assert young.severity == "ok", "its result may be on its way"
     assert list(of_joins([], NOW)) == []

@@ -388,6 +388,7 @@ def test_a_label_whose_result_never_comes_is_set_aside(make_join: MakeJoin) -> N
     join.wait(120.0)
     waiting = without_result(join)
     assert (waiting.queries, waiting.last_hour, waiting.labels_last_hour) == (2, 2, 2)
+    assert set(waiting.latest) == {"q-1", "q-3"}
     assert join.stage.gauges()["labels_without_result_seconds"] >= 120.0
     join.wait(7_200.0)
     (letter,) = join.letters()
