@@ -226,7 +226,7 @@ ROWS: dict[str, tuple[Panel, ...]] = {
             },
         ),
         Panel(
-            "Dead letters and records lost an hour; labels without a result",
+            "Dead letters, and records lost, an hour",
             "short",
             {
                 "router {{reason}}": "sum by (reason) (increase(ucci_router_dead_letters_total[1h]))",
@@ -234,6 +234,7 @@ ROWS: dict[str, tuple[Panel, ...]] = {
                 "lost by routers": "sum(increase(ucci_router_records_lost_total[1h]))",
                 "lost by {{stage}}": "sum by (stage) (increase(ucci_recalibrator_records_lost_total[1h]))",
                 "labels without a result": "sum(ucci_recalibrator_labels_without_result)",
+                "labels joined": 'sum(increase(ucci_recalibrator_examples_total{retracted="false"}[1h]))',
             },
         ),
     ),

@@ -51,7 +51,7 @@ def test_history_begins_at_since(api: Api) -> None:
     assert api.client.get(path, params={"since": "yesterday"}).json()["error"]["field"] == "since"
 
 
-def test_labels_without_result_are_summed_and_clear(api: Api) -> None:
+def test_labels_without_result_are_summed_until_they_clear(api: Api) -> None:
     """Over the joins that report; the headline names them while they are many, and then that this is over."""
 
     def tell(*counts: tuple[int, int]) -> dict[str, Any]:
