@@ -22,12 +22,12 @@ PAUSE_S = 1.1
 #: Asks again and again, and stands still each time, at some moment until the answer.
 ASKS = """
 import os, signal, sys, threading
-from ucci_runtime.broker.kafka_broker import has_other_members
-asked = {"bootstrap.servers": sys.argv[1], "log_level": 0}, "group", "instance"
-has_other_members(*asked)
+from ucci_runtime.broker.kafka_lifeline import GroupPeers
+peers = GroupPeers({"bootstrap.servers": sys.argv[1], "log_level": 0}, "group", "instance")
+peers.exist()
 for pause in range(8):
     threading.Timer(0.003 * pause, os.kill, (os.getpid(), signal.SIGSTOP)).start()
-    has_other_members(*asked)
+    peers.exist()
 """
 
 

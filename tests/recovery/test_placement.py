@@ -12,8 +12,17 @@ from confluent_kafka import KafkaError, Message
 
 from schemas.feedback import FeedbackEvent
 from schemas.labelled import LabelledExample
-from tests.support.broker import add_partitions, create, documents, key_of, produce, read_all, unique_prefix
-from tests.support.broker_labs import Notes, connected, drive
+from tests.support.broker import (
+    add_partitions,
+    committed_reader,
+    create,
+    documents,
+    key_of,
+    produce,
+    read_all,
+    unique_prefix,
+)
+from tests.support.broker_labs import Notes, collect, connected, drive
 from tests.support.hashings import WAYS, Hashings
 from tests.support.recalibrator_events import PHOTO, entities, feedback, routed
 from tests.support.recalibrator_memory import Counts
@@ -149,6 +158,32 @@ def test_a_router_soon_reads_partitions_added_to_queries(broker: LocalBroker) ->
     drive([reader], lambda: len(notes.committed) == 2)
     add_partitions(broker.bootstrap, {f"{prefix}.queries": 4})
     drive([reader], lambda: len(notes.committed) == 4)
+    reader.close()
+
+
+def test_a_join_waits_for_one_of_a_former_release_to_end(broker: LocalBroker) -> None:
+    """Side by side both would take the same records: 100 of 200 results were counted twice, and 39 labels."""
+    prefix = unique_prefix()
+    results, topics = f"{prefix}.results", [f"{prefix}.{name}" for name in ("join-repartition", "results", "feedback")]
+    create(broker.bootstrap, dict.fromkeys(topics, 2))
+    former = committed_reader(broker.bootstrap, {"group.id": f"{prefix}-join", "group.instance.id": "former"})
+    former.subscribe(topics[1:])
+    wait_until(lambda: former.poll(0.05) or former.assignment(), "the former join is assigned its partitions")
+    process = connected({"bootstrap.servers": broker.bootstrap}, prefix, "ours", Counts())
+    reader, notes = process.group_reader("join", topics), Notes()
+    reader.subscribe(notes)
+
+    def both_polled(holds: Callable[[], bool]) -> Callable[[], bool]:
+        return lambda: former.poll(0.02) is None and holds()
+
+    drive([reader], both_polled(lambda: "lost" in notes.events))
+    produce(broker.bootstrap, results, [("q-1", b"{}")])
+    assert drive([reader], both_polled(lambda: True)) == []
+    assert "assigned" not in notes.events
+    former.unsubscribe()
+    drive([reader], both_polled(lambda: len(notes.committed) == 6))
+    assert len(collect(reader, 1)) == 1
+    former.close()
     reader.close()
 
 

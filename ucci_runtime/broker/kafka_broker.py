@@ -10,19 +10,16 @@ from threading import Event
 from typing import Literal
 
 import structlog
-from confluent_kafka import KafkaException
-from confluent_kafka.admin import AdminClient
 
 from schemas.settings import BOOTSTRAP_KEY, Settings
 from schemas.topics import Topic
 from ucci_runtime.broker import kafka_properties as properties
 from ucci_runtime.broker.contact import Health, health
 from ucci_runtime.broker.errors import BrokerError
-from ucci_runtime.broker.kafka_errors import kafka_error, reports
+from ucci_runtime.broker.kafka_errors import reports
 from ucci_runtime.broker.kafka_group_reader import KafkaGroupReader
-from ucci_runtime.broker.kafka_lifeline import group_members
+from ucci_runtime.broker.kafka_lifeline import GroupPeers
 from ucci_runtime.broker.kafka_producer import KafkaPublisher
-from ucci_runtime.broker.kafka_properties import Properties
 from ucci_runtime.broker.kafka_session import KafkaTransactionSession, SessionClients
 from ucci_runtime.broker.kafka_topic_readers import KafkaTailReader, KafkaTopicReader
 from ucci_runtime.broker.kafka_topics import check_topics
@@ -32,20 +29,6 @@ from ucci_runtime.process import PUBLISHER
 
 _log = structlog.get_logger()
 _ASK_TIMEOUT_S = 1.0
-
-
-def has_other_members(properties: Properties, group_id: str, instance_id: str) -> bool:
-    """Return whether a group has members beside this instance; True where the broker does not say. Blocks up to 1 s.
-
-    ``properties``: see :func:`~ucci_runtime.broker.kafka_properties.admin_properties`.
-    """
-    try:
-        members = group_members(AdminClient(properties), group_id, _ASK_TIMEOUT_S)
-    except (KafkaException, TimeoutError) as error:
-        reason = str(kafka_error(error)) if isinstance(error, KafkaException) else "no answer"
-        _log.info("the group's members are not known", group=group_id, error=reason)
-        return True
-    return any(member.group_instance_id != instance_id for member in members)
 
 
 class KafkaBroker:
@@ -97,7 +80,7 @@ class KafkaBroker:
             self._counted(name),
             on_final=self._on_final,
             closing=self._closing,
-            has_successors=partial(has_other_members, asking, self._names.group_id(name), self._names.instance_id),
+            peers=GroupPeers(asking, self._names.group_id(name), self._names.instance_id),
         )
         self._readers.append(reader)
         return reader

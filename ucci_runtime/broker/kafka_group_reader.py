@@ -36,7 +36,13 @@ from confluent_kafka import Consumer, KafkaError, KafkaException, Message, Topic
 from ucci_runtime.broker.contact import Standstill
 from ucci_runtime.broker.errors import AccessDenied, BrokerError, Fenced, OffsetsBeyondLog, without_frames
 from ucci_runtime.broker.kafka_errors import Side, is_fatal, kafka_error, reports, translate
-from ucci_runtime.broker.kafka_lifeline import Lifeline, ask_group_offsets, ask_partition_counts, partition_counts
+from ucci_runtime.broker.kafka_lifeline import (
+    GroupPeers,
+    Lifeline,
+    ask_group_offsets,
+    ask_partition_counts,
+    partition_counts,
+)
 from ucci_runtime.broker.kafka_properties import Properties
 from ucci_runtime.broker.kafka_records import record_of, source_of
 from ucci_runtime.broker.kafka_watched_calls import close_or_leave
@@ -58,8 +64,7 @@ _MILLISECONDS = 1_000.0
 class KafkaGroupReader:
     """A consumer group's member; see :class:`~ucci_runtime.broker.ports.GroupReader`. Used by one thread.
 
-    ``has_successors``: whether the group has other members, who would take the partitions over; asked as this member
-    ends.
+    ``peers``: the group's other members. As this member ends, they would take its partitions over.
     """
 
     def __init__(
@@ -71,13 +76,13 @@ class KafkaGroupReader:
         *,
         on_final: Callable[[BrokerError], None],
         closing: Event,
-        has_successors: Callable[[], bool],
+        peers: GroupPeers,
     ) -> None:
         self._name = name
         self._topics = list(topics)
         self._count = count
         self._closing = closing
-        self.has_successors = has_successors
+        self._peers = peers
         self._properties = properties
         self._on_final = on_final
         self._session_s = float(properties["session.timeout.ms"]) / _MILLISECONDS
@@ -111,6 +116,10 @@ class KafkaGroupReader:
     def partition_count(self) -> int:
         """See the port."""
         return self._partition_counts.get(self._topics[0], 0)
+
+    def has_successors(self) -> bool:
+        """See the port."""
+        return self._peers.exist()
 
     def subscribe(self, assignee: Assignee) -> None:
         """Join the group; partitions are handed over from within :meth:`poll`."""
@@ -338,11 +347,15 @@ class KafkaGroupReader:
         self.contact.assigned(time.monotonic())
         self._owned = self._assigned = [Input(tp.topic, tp.partition) for tp in partitions]
         self._assign()
-        _log.info("assigned", client=self._name, partitions=_numbers(partitions))
+        if self._assigned or not self._owned:
+            _log.info("assigned", client=self._name, partitions=_numbers(partitions))
 
     def _assign(self) -> None:
         """Ask which partitions go with those owned, and the group's offsets, and hand all of them over."""
         assert self._assignee is not None
+        if len(self._topics) > 1 and self._peers.read(self._topics[1:]):
+            self._await_former_release()
+            return
         try:
             if len(self._topics) > 1 and self._owned:
                 counts = ask_partition_counts(self._properties, self._topics, client=self._name, closing=self._closing)
@@ -358,6 +371,21 @@ class KafkaGroupReader:
         self._taken = {source: found.offset for source, found in committed.items() if found is not None}
         self._growth_due_s = time.monotonic() + _GROWTH_INTERVAL_S
         self.read_from(self._assignee.assigned(committed))
+
+    def _await_former_release(self) -> None:
+        """Take nothing while a member of a former release has partitions: it would take the same records.
+
+        Once it leaves, or its session ends, the group assigns anew.
+        """
+        assert self._assignee is not None
+        _log.error(
+            "a process of a former release reads these topics in the same group; waiting until it has ended",
+            client=self._name,
+            topics=self._topics[1:],
+        )
+        self._assigned, self._growth_due_s = [], math.inf
+        self._assignee.lost()
+        self.read_from({})
 
     def _find_growth(self) -> None:
         """Have all partitions reassigned where one of the other topics has more of them than before."""

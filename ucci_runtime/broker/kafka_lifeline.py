@@ -14,7 +14,8 @@ from __future__ import annotations
 
 import contextlib
 import time
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from threading import Event
 from typing import Any, TypeVar, cast
 
@@ -36,6 +37,9 @@ _ANSWER_S = 3.0
 #: The client's own deadline of a question to a group's coordinator. Where that passes while the process stands still,
 #: the client aborts the process (librdkafka issue 4605): so the caller stops waiting long before.
 COORDINATOR_S = 60.0
+
+#: How long the group's other members are asked for.
+_PEERS_S = 1.0
 
 #: Refusals by which a broker that has just started says that it serves no member yet.
 _NOT_SERVING = frozenset(
@@ -88,6 +92,37 @@ def group_members(admin: AdminClient, group_id: str, wait_s: float) -> Sequence[
     """Ask who is in a group; raises KafkaException when that is refused, TimeoutError when no answer comes in time."""
     asked = admin.describe_consumer_groups([group_id], request_timeout=COORDINATOR_S)
     return cast(Sequence[MemberDescription], asked[group_id].result(wait_s).members)
+
+
+@dataclass(frozen=True, slots=True)
+class GroupPeers:
+    """The other members of a group, as the broker knows them; each question blocks up to 1 s, from any thread.
+
+    ``properties``: see :func:`~ucci_runtime.broker.kafka_properties.admin_properties`. ``instance_id``: our own.
+    """
+
+    properties: Mapping[str, Any]
+    group_id: str
+    instance_id: str
+
+    def exist(self) -> bool:
+        """Return whether there are any; True where the broker does not say."""
+        found = self._ask()
+        return found is None or bool(found)
+
+    def read(self, topics: Collection[str]) -> bool:
+        """Return whether one of them has been given partitions of these topics; False where the broker does not say."""
+        places = (place for member in self._ask() or () for place in member.assignment.topic_partitions)
+        return any(place.topic in topics for place in places)
+
+    def _ask(self) -> list[MemberDescription] | None:
+        try:
+            members = group_members(AdminClient(dict(self.properties)), self.group_id, _PEERS_S)
+        except (KafkaException, TimeoutError) as error:
+            reason = str(kafka_error(error)) if isinstance(error, KafkaException) else "no answer"
+            _log.info("the group's members are not known", group=self.group_id, error=reason)
+            return None
+        return [member for member in members if member.group_instance_id != self.instance_id]
 
 
 def _is_told(consumer: Consumer, source: Input) -> bool:
