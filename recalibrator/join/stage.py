@@ -11,9 +11,10 @@ from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
+from typing import NamedTuple
 
 from recalibrator.errors import DiskFull, HomesChanged
-from recalibrator.join.co_partition import CoPartition, Uncommitted
+from recalibrator.join.co_partition import CoPartition, QueryKey, Uncommitted
 from recalibrator.join.joining import Arrived, Joining, add
 from recalibrator.join.placement import home_of, noted_homes, placement_note
 from recalibrator.join.ports import JoinStore, LabelerKey, WaitingLabels
@@ -59,6 +60,18 @@ class JoinLimits:
     request_retention_s: float = REQUEST_RETENTION_S
     #: Most open label requests of a workload.
     requests_max: int = 10_000
+
+
+class _Read(NamedTuple):
+    """What was read."""
+
+    item: Record | EndReached
+    #: The home for which it was read.
+    reader: int
+    #: None at an end.
+    arrived: Arrived | None = None
+    #: Of its query; None where it names none that can be read.
+    home: int | None = None
 
 
 class JoinStage(Stage):
@@ -226,61 +239,63 @@ class JoinStage(Stage):
     def _take(self, items: Sequence[Record | EndReached]) -> None:
         if not self._partitions:
             return
-        due = [item for item in items if self._home_read_for(item.source) in self._partitions]
-        read = [(item, self._joining.read(item) if isinstance(item, Record) else None) for item in due]
+        read = [self._read(item) for item in items if item.source.partition % self._homes in self._partitions]
         self._load(read)
         until_s = self._clock.monotonic() + TURN_S
-        for number, (item, arrived) in enumerate(read):
+        for number, one in enumerate(read):
             if number and self._clock.monotonic() >= until_s:
                 self._log.read_from(self._positions())
                 return
-            partition = self._partitions[self._home_read_for(item.source)]
+            item, partition = one.item, self._partitions[one.reader]
             if isinstance(item, EndReached):
                 if partition.reach_end(item):
                     self._begin_tick()
             elif not partition.admits(item):
                 self._log.pause((item.source,))
-            elif arrived is not None:
-                self._begin_tick()
-                self._uncommitted.records += 1
-                self._take_record(partition, item.source, arrived)
+            elif one.arrived is not None:
+                self._take_record(partition, item.source, one.arrived, one.home)
 
-    def _home_read_for(self, source: Input) -> int:
-        return source.partition % self._homes
-
-    def _take_record(self, partition: CoPartition, source: Input, arrived: Arrived) -> None:
+    def _take_record(self, partition: CoPartition, source: Input, arrived: Arrived, home: int | None) -> None:
         """Join a record that is at home, forward another one, and set aside what cannot be read."""
-        if isinstance(arrived.event, DecodeError):
-            self._dead_letter(partition, arrived.placed.record, arrived.event.reason, str(arrived.event))
-            return
-        home = home_of(arrived.event.query_id, self._homes)
-        if home == self._home_read_for(source):
-            self._join(partition, home, arrived)
+        self._begin_tick()
+        self._uncommitted.records += 1
+        if home is None or isinstance(arrived.event, DecodeError):
+            self._dead_letter(partition, arrived)
+        elif home == source.partition % self._homes:
+            self._join(partition, (home, arrived.event.query_id), arrived)
         elif partition.forwards(source):
             record, (name, labels) = self._joining.forward(arrived, home, is_counted=not partition.is_live)
             self._uncommitted.outputs.append(record)
             self._count(name, 1.0, **labels)
             self._forwarded[arrived.placed.record.source.topic] += 1
 
+    def _read(self, item: Record | EndReached) -> _Read:
+        reader = item.source.partition % self._homes
+        if isinstance(item, EndReached):
+            return _Read(item, reader)
+        arrived = self._joining.read(item)
+        event = arrived.event
+        home = None if isinstance(event, DecodeError) else home_of(event.query_id, self._homes)
+        return _Read(item, reader, arrived, home)
+
     def _begin_tick(self) -> None:
         self._uncommitted.since_s = min(self._uncommitted.since_s, self._clock.monotonic())
 
-    def _load(self, read: Iterable[tuple[Record | EndReached, Arrived | None]]) -> None:
+    def _load(self, read: Iterable[_Read]) -> None:
         """Load the states of the queries that are at home."""
         wanted: dict[int, set[str]] = defaultdict(set)
-        for item, arrived in read:
-            if arrived is None or (query_id := arrived.query_id) is None:
+        for _, reader, arrived, home in read:
+            if home != reader or arrived is None or isinstance(arrived.event, DecodeError):
                 continue
-            home = home_of(query_id, self._homes)
-            if home == self._home_read_for(item.source) and (home, query_id) not in self._uncommitted.states:
+            query_id = arrived.event.query_id
+            if (home, query_id) not in self._uncommitted.states:
                 wanted[home].add(query_id)
         for home, query_ids in wanted.items():
             found = self._store.load(home, sorted(query_ids))
             self._uncommitted.states |= {(home, one): found.get(one, NOTHING_KNOWN) for one in query_ids}
 
-    def _join(self, partition: CoPartition, home: int, arrived: Arrived) -> None:
-        assert arrived.query_id is not None
-        uncommitted, key = self._uncommitted, (home, arrived.query_id)
+    def _join(self, partition: CoPartition, key: QueryKey, arrived: Arrived) -> None:
+        uncommitted = self._uncommitted
         before = uncommitted.states[key]
         found = self._joining.join(before, arrived, self._now_ms(), is_live=partition.is_live)
         if found.state is not before:
@@ -289,7 +304,7 @@ class JoinStage(Stage):
                 self._recent_labels.add(found.touched_ms)
         for labeler, counts in found.agreement:
             assert found.state.routed is not None
-            whose = LabelerKey(home, found.state.routed.workload, labeler)
+            whose = LabelerKey(key[0], found.state.routed.workload, labeler)
             uncommitted.agreement[whose] = add(uncommitted.agreement.get(whose), counts)
         uncommitted.outputs += found.outputs
         if found.traffic is not None:
@@ -297,10 +312,12 @@ class JoinStage(Stage):
         for name, labels in found.counts:
             self._count(name, 1.0, **labels)
 
-    def _dead_letter(self, partition: CoPartition, record: Record, reason: str, error: str) -> None:
+    def _dead_letter(self, partition: CoPartition, arrived: Arrived) -> None:
         if not partition.is_live:
             return
-        letter, (name, labels) = self._joining.dead_letter(record, reason, error)
+        assert isinstance(arrived.event, DecodeError)
+        error = arrived.event
+        letter, (name, labels) = self._joining.dead_letter(arrived.placed.record, error.reason, str(error))
         self._uncommitted.outputs.append(letter)
         self._count(name, 1.0, **labels)
 
