@@ -22,7 +22,7 @@ from schemas.command import Command
 from schemas.event import rfc3339
 from tests.faults.evidence import Answer, Kept
 from tests.faults.worker import Worker
-from tests.support.hashings import WAYS, Hashings
+from tests.support.hashings import SEE_GROWTH, WAYS, Hashings
 from tests.support.scripted_model_server import answer_to
 
 WORKLOAD = "photo"
@@ -67,7 +67,7 @@ class Senders(Worker):
         self._seed = seed
         self._draw = random.Random(seed)
         self._rate = rate
-        patient = {"enable.idempotence": True, "message.timeout.ms": 0, "linger.ms": 5, "log_level": 2}
+        patient = {"enable.idempotence": True, "message.timeout.ms": 0, "linger.ms": 5, "log_level": 2} | SEE_GROWTH
         self._producer = Producer(patient | {"bootstrap.servers": bootstrap})
         self._bootstrap, self._patient = bootstrap, patient
         self._hashings: Hashings | None = None

@@ -15,7 +15,7 @@ WAYS = ("CRC-32", "murmur2", "no key", "quoted key", "random partition")
 _PARTITIONERS = {"murmur2": "murmur2_random", "random partition": "random"}
 _DEFAULT = "consistent_random"
 #: Partitions that are added while tests run are to be used within seconds.
-_SEE_GROWTH = {"topic.metadata.refresh.interval.ms": 1_000}
+SEE_GROWTH = {"topic.metadata.refresh.interval.ms": 1_000}
 
 OnDelivery = Callable[[KafkaError | None, Message], None]
 
@@ -29,7 +29,7 @@ class Hashings:
             "enable.idempotence": True,
             "linger.ms": 5,
             "log_level": 2,
-        } | _SEE_GROWTH
+        } | SEE_GROWTH
         self._producers = {
             name: Producer(fixed | properties | {"partitioner": name}) for name in (_DEFAULT, *_PARTITIONERS.values())
         }
