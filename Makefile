@@ -153,6 +153,7 @@ audit: $(STAMP)  ## look the locked packages up in the database of known vulnera
 
 properties: $(STAMP) ## every property test under SEEDS seeds (500 take some two hours); goes on where its FILE ended
 	$(BIN)/python -m tests.property_campaign --seeds $(or $(SEEDS),500) $(if $(FILE),--json $(FILE))
+
 fuzz: $(STAMP)   ## CASES hostile inputs, by SEED, for every reader of foreign bytes (1,000,000 take half an hour)
 	$(BIN)/python -m tests.fuzz --cases $(or $(CASES),100000) --seed $(or $(SEED),7) $(if $(REPORT),--json $(REPORT)) \
 		$(if $(GIANTS),--giants $(GIANTS))
