@@ -31,7 +31,7 @@ _TEXT_CHARS = 4_000
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """What a campaign runs: seeds, and the most examples and seconds that a test gets."""
+    """What a campaign runs: seeds, and the most examples a seed and seconds of CPU time that a test gets."""
 
     seeds: int
     first_seed: int
