@@ -7,6 +7,7 @@ that each output comes once. A failed transaction, a lost store and a partition 
 
 from __future__ import annotations
 
+import math
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
@@ -35,6 +36,10 @@ from ucci_runtime.clock import Clock
 TRAFFIC_INTERVAL_S = 1.0
 
 EXPIRY_INTERVAL_S = 20.0
+
+#: How often labels without a result are counted.
+WAITING_INTERVAL_S = 5.0
+
 #: Rows that a commit may delete at least, besides two for each that it stores: the bounds hold at any rate of results,
 #: and a store that begins above them comes down in small steps.
 MIN_EXPIRED = 5_000
@@ -102,6 +107,9 @@ class JoinStage(Stage):
         self._uncommitted = Uncommitted()
         self._is_assigned = False
         self._recent_labels = RecentLabels()
+        self._waiting: LabelsWithoutResult | None = None
+        """Labels without a result, as last counted at the present homes."""
+        self._waiting_due_s = -math.inf
         self._forwarded = Counter[str]()
         """Records sent on to their home by this process, by topic."""
         self._expiry_due_s = clock.monotonic() + EXPIRY_INTERVAL_S
@@ -135,6 +143,13 @@ class JoinStage(Stage):
         }
 
     def _labels_without_result(self) -> LabelsWithoutResult:
+        """Return what waits for its result, as counted within the last seconds: millions of rows may wait."""
+        now_s = self._clock.monotonic()
+        if self._waiting is None or now_s >= self._waiting_due_s:
+            self._waiting, self._waiting_due_s = self._count_labels_without_result(), now_s + WAITING_INTERVAL_S
+        return self._waiting
+
+    def _count_labels_without_result(self) -> LabelsWithoutResult:
         now_ms = self._now_ms()
         found = self._store.labels_without_result(
             self._partitions, self._recent_labels.since_ms(now_ms), now_ms - _RESULT_DUE_MS
@@ -193,7 +208,7 @@ class JoinStage(Stage):
         self._uncommitted = Uncommitted()
         self._partitions = {}
         # Labels of homes that have come or gone were counted elsewhere.
-        self._recent_labels = RecentLabels()
+        self._recent_labels, self._waiting = RecentLabels(), None
         if committed:
             self._homes = self._log.partition_count
             self._require_same_homes(committed)
@@ -232,6 +247,7 @@ class JoinStage(Stage):
         """Forget what is not stored."""
         self._uncommitted = Uncommitted()
         self._partitions = {}
+        self._waiting = None
         self._is_assigned = False
 
     # --- taking ---
