@@ -30,7 +30,7 @@ def never_down(b: Bench) -> bool:
 async def test_failing_queries_alone_are_given_up(fault: Fault, monkeypatch: pytest.MonkeyPatch) -> None:
     """Queries that both models refuse, fail on, leave unanswered or answer in part: one alone as several."""
     draw_no_pauses(monkeypatch)
-    async with bench(COLD, small_timeout_s=0.3, large_timeout_s=0.3) as b:
+    async with bench(COLD, small_timeout_s=0.6, large_timeout_s=0.6) as b:
         b.play(replace(fault, containing="poison"))
         with pytest.raises(ModelsFailed):
             await b.answer("poison")
