@@ -15,7 +15,7 @@ from dataclasses import dataclass, replace
 from typing import NamedTuple
 
 from recalibrator.errors import DiskFull, HomesChanged
-from recalibrator.join.co_partition import CoPartition, QueryKey, Uncommitted
+from recalibrator.join.home_inputs import HomeInputs, QueryKey, Uncommitted
 from recalibrator.join.joining import Arrived, Joining, add
 from recalibrator.join.placement import home_of, noted_homes, placement_note
 from recalibrator.join.ports import JoinStore, LabelerKey, WaitingLabels
@@ -102,8 +102,8 @@ class JoinStage(Stage):
         self._count = count
         self._homes = 0
         """Number of partitions of the repartition topic."""
-        self._partitions: dict[int, CoPartition] = {}
-        """By home."""
+        self._owned: dict[int, HomeInputs] = {}
+        """What is read for each home that is owned."""
         self._uncommitted = Uncommitted()
         self._is_assigned = False
         self._recent_labels = RecentLabels()
@@ -117,7 +117,7 @@ class JoinStage(Stage):
     @property
     def is_ready(self) -> bool:
         """Whether partitions are assigned and all have caught up with the group."""
-        return self._is_assigned and all(partition.is_live for partition in self._partitions.values())
+        return self._is_assigned and all(inputs.is_live for inputs in self._owned.values())
 
     def lag(self) -> Mapping[Input, Lag]:
         """Return how far behind each input is."""
@@ -126,7 +126,7 @@ class JoinStage(Stage):
     def labels(self) -> LabelFacts:
         """Return what the labelers of the homes owned here have said, and what waits for its result."""
         without_result, forwarded = self._labels_without_result(), dict(self._forwarded)
-        return LabelFacts(self._store.labelers(self._partitions), without_result, forwarded)
+        return LabelFacts(self._store.labelers(self._owned), without_result, forwarded)
 
     def gauges(self) -> Mapping[str, float]:
         """Return the number and size of the rows stored, of label requests open and of labels without a result."""
@@ -152,7 +152,7 @@ class JoinStage(Stage):
     def _count_labels_without_result(self) -> LabelsWithoutResult:
         now_ms = self._now_ms()
         found = self._store.labels_without_result(
-            self._partitions, self._recent_labels.since_ms(now_ms), now_ms - _RESULT_DUE_MS
+            self._owned, self._recent_labels.since_ms(now_ms), now_ms - _RESULT_DUE_MS
         )
         return LabelsWithoutResult(
             queries=found.queries,
@@ -206,7 +206,7 @@ class JoinStage(Stage):
     def assigned(self, committed: GroupOffsets) -> Mapping[Input, int]:
         """Take over these partitions: read from what is stored, hold outputs back up to what is committed."""
         self._uncommitted = Uncommitted()
-        self._partitions = {}
+        self._owned = {}
         # Labels of homes that have come or gone were counted elsewhere.
         self._recent_labels, self._waiting = RecentLabels(), None
         if committed:
@@ -223,7 +223,7 @@ class JoinStage(Stage):
                 for source in sources
                 if (found := committed[source]) is not None and noted_homes(found.metadata) is None
             )
-            self._partitions[home] = CoPartition(positions, limits, self._note, unforwarded=unforwarded)
+            self._owned[home] = HomeInputs(positions, limits, self._note, unforwarded=unforwarded)
         self._is_assigned = True
         return self._positions()
 
@@ -246,41 +246,41 @@ class JoinStage(Stage):
     def lost(self) -> None:
         """Forget what is not stored."""
         self._uncommitted = Uncommitted()
-        self._partitions = {}
+        self._owned = {}
         self._waiting = None
         self._is_assigned = False
 
     # --- taking ---
 
     def _take(self, items: Sequence[Record | EndReached]) -> None:
-        if not self._partitions:
+        if not self._owned:
             return
-        read = [self._read(item) for item in items if item.source.partition % self._homes in self._partitions]
+        read = [self._read(item) for item in items if item.source.partition % self._homes in self._owned]
         self._load(read)
         until_s = self._clock.monotonic() + TURN_S
         for number, one in enumerate(read):
             if number and self._clock.monotonic() >= until_s:
                 self._log.read_from(self._positions())
                 return
-            item, partition = one.item, self._partitions[one.reader]
+            item, inputs = one.item, self._owned[one.reader]
             if isinstance(item, EndReached):
-                if partition.reach_end(item):
+                if inputs.reach_end(item):
                     self._begin_tick()
-            elif not partition.admits(item):
+            elif not inputs.admits(item):
                 self._log.pause((item.source,))
             elif one.arrived is not None:
-                self._take_record(partition, item.source, one.arrived, one.home)
+                self._take_record(inputs, item.source, one.arrived, one.home)
 
-    def _take_record(self, partition: CoPartition, source: Input, arrived: Arrived, home: int | None) -> None:
+    def _take_record(self, inputs: HomeInputs, source: Input, arrived: Arrived, home: int | None) -> None:
         """Join a record that is at home, forward another one, and set aside what cannot be read."""
         self._begin_tick()
         self._uncommitted.records += 1
         if home is None or isinstance(arrived.event, DecodeError):
-            self._dead_letter(partition, arrived)
+            self._dead_letter(inputs, arrived)
         elif home == source.partition % self._homes:
-            self._join(partition, (home, arrived.event.query_id), arrived)
-        elif partition.forwards(source):
-            record, (name, labels) = self._joining.forward(arrived, home, is_counted=not partition.is_live)
+            self._join(inputs, (home, arrived.event.query_id), arrived)
+        elif inputs.forwards(source):
+            record, (name, labels) = self._joining.forward(arrived, home, is_counted=not inputs.is_live)
             self._uncommitted.outputs.append(record)
             self._count(name, 1.0, **labels)
             self._forwarded[arrived.placed.record.source.topic] += 1
@@ -310,13 +310,13 @@ class JoinStage(Stage):
             found = self._store.load(home, sorted(query_ids))
             self._uncommitted.states |= {(home, one): found.get(one, NOTHING_KNOWN) for one in query_ids}
 
-    def _join(self, partition: CoPartition, key: QueryKey, arrived: Arrived) -> None:
+    def _join(self, inputs: HomeInputs, key: QueryKey, arrived: Arrived) -> None:
         uncommitted = self._uncommitted
         before = uncommitted.states[key]
-        found = self._joining.join(before, arrived, self._now_ms(), is_live=partition.is_live)
+        found = self._joining.join(before, arrived, self._now_ms(), is_live=inputs.is_live)
         if found.state is not before:
             uncommitted.change(key, found.state, found.touched_ms)
-            if partition.is_live and isinstance(arrived.event, FeedbackEvent):
+            if inputs.is_live and isinstance(arrived.event, FeedbackEvent):
                 self._recent_labels.add(found.touched_ms)
         for labeler, counts in found.agreement:
             assert found.state.routed is not None
@@ -328,8 +328,8 @@ class JoinStage(Stage):
         for name, labels in found.counts:
             self._count(name, 1.0, **labels)
 
-    def _dead_letter(self, partition: CoPartition, arrived: Arrived) -> None:
-        if not partition.is_live:
+    def _dead_letter(self, inputs: HomeInputs, arrived: Arrived) -> None:
+        if not inputs.is_live:
             return
         assert isinstance(arrived.event, DecodeError)
         error = arrived.event
@@ -347,17 +347,17 @@ class JoinStage(Stage):
 
     def _release(self) -> None:
         """Let homes that have caught up go on, from exactly where the group stands."""
-        ready = [one for one in self._partitions.values() if not one.is_live and one.has_caught_up]
-        for partition in ready:
-            partition.go_live()
-            if partition.unforwarded:
+        ready = [one for one in self._owned.values() if not one.is_live and one.has_caught_up]
+        for inputs in ready:
+            inputs.go_live()
+            if inputs.unforwarded:
                 # Our note is committed at once, so that nothing of them is forwarded again.
                 self._begin_tick()
         if ready:
             self._log.read_from(self._positions())
 
     def _positions(self) -> dict[Input, int]:
-        return {source: at for one in self._partitions.values() for source, at in one.positions.items()}
+        return {source: at for one in self._owned.values() for source, at in one.positions.items()}
 
     def _due_in_s(self) -> float:
         """Return seconds until a commit is due: examples soon, traffic and bare offsets later."""
@@ -367,12 +367,12 @@ class JoinStage(Stage):
         return max(self._uncommitted.since_s + min(wait_s, TRAFFIC_INTERVAL_S) - self._clock.monotonic(), 0.0)
 
     def _commit(self) -> None:
-        live = [partition for partition in self._partitions.values() if partition.is_live]
+        live = [inputs for inputs in self._owned.values() if inputs.is_live]
         offsets = {
             source: offset
-            for partition in live
-            for source, offset in partition.positions.items()
-            if offset != partition.committed.get(source)
+            for inputs in live
+            for source, offset in inputs.positions.items()
+            if offset != inputs.committed.get(source)
         }
         # Traffic goes first: a label weighs by the traffic that its query was part of.
         records = [*self._joining.summary_records(self._uncommitted.summaries()), *self._uncommitted.outputs]
@@ -381,8 +381,8 @@ class JoinStage(Stage):
         if not (offsets or self._uncommitted.records):
             return
         self._store.commit(self._uncommitted.rows(), self._positions(), self._uncommitted.agreement)
-        for partition in live:
-            partition.committed = dict(partition.positions)
+        for inputs in live:
+            inputs.committed = dict(inputs.positions)
         changed = len(self._uncommitted.touched)
         self._uncommitted = Uncommitted()
         self._expire_rows(MIN_EXPIRED + 2 * changed)
@@ -409,7 +409,7 @@ class JoinStage(Stage):
         lesser harm: nothing counts letters, and a label that vanishes is found by nobody. Raises NotCommitted.
         """
         before_ms = self._now_ms() - int(self._limits.retention_s * _MILLISECONDS)
-        catching_up = [home for home, partition in self._partitions.items() if not partition.is_live]
+        catching_up = [home for home, inputs in self._owned.items() if not inputs.is_live]
         expired = self._store.expire(before_ms, most, spared=catching_up, set_aside=self._set_labels_aside)
         for kind, rows in expired.items():
             if rows:
@@ -420,7 +420,7 @@ class JoinStage(Stage):
         letters = [
             letter
             for label in labels
-            if label.home in self._partitions
+            if label.home in self._owned
             for letter in self._joining.labels_without_result(label.state, label.query_id)
         ]
         if letters:
@@ -430,7 +430,7 @@ class JoinStage(Stage):
 
     def _expire_requests(self, before_ms: int) -> None:
         """End label requests that are too old or too many: first in the topic, then here; ending one twice is safe."""
-        live = [number for number, partition in self._partitions.items() if partition.is_live]
+        live = [home for home, inputs in self._owned.items() if inputs.is_live]
         topic, most = self._joining.topics.label_requests, self._limits.requests_max
         if topic is None:
             return

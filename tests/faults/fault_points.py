@@ -70,7 +70,7 @@ _JOINING = "recalibrator.join.joining:Joining"
 _FIT = "recalibrator.fit.stage:FitStage"
 _OUTPUTS = "stream_router.commit.outcome:OutputTopics"
 _MODEL = "stream_router.model_client.http_client:ModelClient"
-_CO_PARTITION = "recalibrator.join.co_partition:CoPartition"
+_HOME_INPUTS = "recalibrator.join.home_inputs:HomeInputs"
 _ONCE: dict[str, Any] = {"most": 1, "at_start": True}
 _RECORDS = "recalibrator.fit.publish.version_topics:VersionRecords"
 _SNAPSHOTS = "recalibrator.fit.file_snapshots:SnapshotFiles"
@@ -99,7 +99,7 @@ FAULT_POINTS: tuple[FaultPoint, ...] = (
     # Join.
     *_around("open the store", ("join",), f"{_STORE}.__init__", "before", "after", **_ONCE),
     *_around("join assigned", ("join",), f"{_JOIN}.assigned", "before", "after", **_ONCE),
-    *_around("join goes live", ("join",), f"{_CO_PARTITION}.go_live", "before", "after", **_ONCE),
+    *_around("join goes live", ("join",), f"{_HOME_INPUTS}.go_live", "before", "after", **_ONCE),
     *_around("load rows", ("join",), f"{_STORE}.load", "before", "after"),
     *_around("join one event", ("join",), f"{_JOIN}._join", "before", "after", most=40),
     *_around("forward a record", ("join",), f"{_JOINING}.forward", "before", "after", most=40, misplaced=True),

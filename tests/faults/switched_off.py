@@ -14,7 +14,7 @@ from typing import Any
 from confluent_kafka import Consumer
 
 from recalibrator.join import query_state
-from recalibrator.join.co_partition import CoPartition
+from recalibrator.join.home_inputs import HomeInputs
 from schemas.feedback import FeedbackEvent
 from stream_router.commit import ledger
 from ucci_runtime.broker import kafka_properties
@@ -73,21 +73,21 @@ def feedback_ids() -> None:
 
 def held_back_outputs() -> None:
     """Let the join write again what it computes again after a crash."""
-    go_live: Callable[[CoPartition], None] = CoPartition.go_live
-    made = CoPartition.__init__
+    go_live: Callable[[HomeInputs], None] = HomeInputs.go_live
+    made = HomeInputs.__init__
 
-    def live(partition: CoPartition, positions: Any, limits: Any, note: Any, **more: Any) -> None:
+    def live(partition: HomeInputs, positions: Any, limits: Any, note: Any, **more: Any) -> None:
         # What is stored is where it goes on, instead of where the group stands.
         made(partition, positions, dict(positions), note, **more)
         go_live(partition)
 
-    partitions: Any = CoPartition
+    partitions: Any = HomeInputs
     partitions.__init__ = live
 
 
 def forwarding() -> None:
     """Leave records where their producers put them, as a join does that knows queries by their partition."""
-    partitions: Any = CoPartition
+    partitions: Any = HomeInputs
     partitions.forwards = lambda _partition, _source: False
 
 

@@ -22,7 +22,7 @@ from recalibrator.decoding import Observation, decode_observation
 from recalibrator.fit.file_snapshots import SnapshotFiles
 from recalibrator.fit.publish.version_topics import TopicVersionLog
 from recalibrator.fit.stage import FitPorts, FitStage, FitTopics
-from recalibrator.join.co_partition import CoPartition
+from recalibrator.join.home_inputs import HomeInputs
 from recalibrator.join.joining import Joining, JoinTopics
 from recalibrator.join.sqlite_store import RowBounds, SqliteJoinStore
 from recalibrator.join.stage import JoinLimits, JoinStage
@@ -293,7 +293,7 @@ REAL_COMMIT = MemoryTransactionSession.commit
 Commit = Callable[..., CommitEnd]
 
 
-def live_at_once(partition: CoPartition) -> bool:
+def live_at_once(partition: HomeInputs) -> bool:
     """Forget, when what was taken is read again, that its outputs are in the topics already."""
     partition.limits = dict(partition.positions)
     return True
@@ -313,11 +313,11 @@ def without_offsets(session: MemoryTransactionSession, records: Sequence[OutputR
 
 #: By name, what is replaced, and by what.
 DEFECTS: dict[str, tuple[object, str, object]] = {
-    "outputs are not held back": (CoPartition, "has_caught_up", property(live_at_once)),
+    "outputs are not held back": (HomeInputs, "has_caught_up", property(live_at_once)),
     "an abort is taken for a commit": (MemoryTransactionSession, "commit", taken_for_committed(Aborted)),
     "an unseen end is taken for a commit": (MemoryTransactionSession, "commit", taken_for_committed(Unknown)),
     "outputs are committed without offsets": (MemoryTransactionSession, "commit", without_offsets),
-    "misplaced records are not forwarded": (CoPartition, "forwards", lambda *_: False),
+    "misplaced records are not forwarded": (HomeInputs, "forwards", lambda *_: False),
 }
 
 

@@ -9,7 +9,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from recalibrator.decoding import decode_observation
-from recalibrator.join.co_partition import Uncommitted
+from recalibrator.join.home_inputs import Uncommitted
 from recalibrator.join.joining import Event, Joining, JoinTopics
 from recalibrator.join.query_state import NOTHING_KNOWN, QueryState
 from schemas import ModelRun

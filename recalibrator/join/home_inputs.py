@@ -25,7 +25,7 @@ from ucci_runtime.broker.records import EndReached, Input, OutputRecord, Record
 
 
 @dataclass(slots=True)
-class CoPartition:
+class HomeInputs:
     """The inputs of one home: its partition of the repartition topic, and those of results and feedback."""
 
     #: The next offsets to take.

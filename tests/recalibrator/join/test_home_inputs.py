@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from recalibrator.join.co_partition import CoPartition, Uncommitted
+from recalibrator.join.home_inputs import HomeInputs, Uncommitted
 from recalibrator.join.query_state import NOTHING_KNOWN
 from schemas.routed import TrialDecision
 from schemas.traffic import TrafficSummary
@@ -23,10 +23,10 @@ def record(source: Input, offset: int) -> Record:
     return Record(source, offset, None, None)
 
 
-def partition(results: int = 3, feedback: int = 2) -> tuple[CoPartition, list[str]]:
+def partition(results: int = 3, feedback: int = 2) -> tuple[HomeInputs, list[str]]:
     """One that has stored nothing, of a group that has committed so many records of each; and what it notes."""
     notes = list[str]()
-    return CoPartition({RESULTS: 0, FEEDBACK: 0}, {RESULTS: results, FEEDBACK: feedback}, notes.append), notes
+    return HomeInputs({RESULTS: 0, FEEDBACK: 0}, {RESULTS: results, FEEDBACK: feedback}, notes.append), notes
 
 
 @given(st.lists(st.sampled_from([RESULTS, FEEDBACK]), max_size=20))
