@@ -32,8 +32,8 @@ from tests.support.broker import add_partitions, read_all
 from tests.support.waiting import wait_until
 
 KIND = "placement"
-#: Results, each of which is labelled, between two acts: 20 acts of the campaign see 10,000 labels.
-RESULTS_BETWEEN = 500
+#: Results, each of which is labelled, between two acts: with those that come during them, 20 acts see 10,000 labels.
+RESULTS_BETWEEN = 120
 _OTHER_JOIN = "join-2"
 _ASK_S = 30.0
 _EXIT_S = 30.0
