@@ -77,7 +77,7 @@ _log = structlog.get_logger()
 END_TIMEOUT_S = 17.0
 
 _WRITTEN = (OBSERVATIONS, CALIBRATION, CALIBRATION_HISTORY, STATUS, DEAD_LETTERS)
-_TOUCHED = (RESULTS, FEEDBACK, JOIN_REPARTITION, ROUTERS, *_WRITTEN)
+_TOUCHED = (RESULTS, FEEDBACK, ROUTERS, *_WRITTEN)
 _OPTIONAL = (RECALIBRATORS, LABEL_REQUESTS, CALIBRATION_TRIAL, HAPPENINGS)
 _WAIT_S = 0.5
 
@@ -195,7 +195,10 @@ class Service:
         absence = Absence()
         while not self._closing.is_set():
             try:
-                checked = broker.check(_TOUCHED, (*_WRITTEN, LABEL_REQUESTS), _OPTIONAL)
+                joined = (JOIN_REPARTITION,) if StageName.JOIN in self._stages else ()
+                for refusal in broker.create_repartition() if joined else ():
+                    _log.warning(refusal)
+                checked = broker.check((*_TOUCHED, *joined), (*_WRITTEN, *joined, LABEL_REQUESTS), _OPTIONAL)
             except BrokerUnreachable as error:
                 self._broker_away = str(error)
                 if absence.failed(self._clock.monotonic()):

@@ -138,7 +138,11 @@ def spells_nothing(text: str) -> bool:
     >>> [spells_nothing(text) for text in ("None", " n/a ", "NaN", "<NA>", "-", "nonesuch", "")]
     [True, True, True, True, True, False, False]
     """
-    return len(text) <= MAX_NULL_CHARS and normalise(text) in _SPELT_NOTHINGS
+    return len(text) <= MAX_NULL_CHARS and _is_spelt_nothing(text)
+
+
+#: The join asks it of every value of every answer, and short values come again and again.
+_is_spelt_nothing = lru_cache(maxsize=4_096)(lambda text: normalise(text) in _SPELT_NOTHINGS)
 
 
 def spelt_nothings(entities: EntityMapping | None, null_texts: Collection[str] = ()) -> Iterator[tuple[str, str]]:

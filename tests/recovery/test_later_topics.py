@@ -6,6 +6,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from confluent_kafka.admin import AdminClient
 
 from tests.support.broker import create, unique_prefix
 from tests.support.recalibrator_processes import RecalibratorProcess, write_recalibrator_config
@@ -32,3 +33,5 @@ async def test_without_topics_that_came_later_it_goes_on_and_says_so(
     assert await process.exit_code() == 0
     told = {line["topic"] for line in process.events() if line["event"].startswith("topic does not exist")}
     assert told == {f"{name}.{topic}" for topic in LATER}
+    counts = AdminClient({"bootstrap.servers": broker.bootstrap}).list_topics(f"{name}.join-repartition", timeout=10)
+    assert len(counts.topics[f"{name}.join-repartition"].partitions) == 2, "the join has made its own topic"

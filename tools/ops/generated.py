@@ -15,7 +15,7 @@ import yaml
 from schemas.topics import FEEDBACK, QUERIES, RESULTS, TOPICS
 from tools.ops.acls import PREFIX, USERS, Rule, rules
 from tools.ops.dashboard import dashboard
-from ucci_stream.topics.admin import topic_config
+from ucci_runtime.broker.kafka_topic_creation import topic_config
 
 ROOT = Path(__file__).resolve().parents[2]
 _CHART = "deploy/helm/ucci-stream/files"

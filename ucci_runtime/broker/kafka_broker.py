@@ -21,6 +21,7 @@ from ucci_runtime.broker.kafka_group_reader import KafkaGroupReader
 from ucci_runtime.broker.kafka_lifeline import GroupPeers
 from ucci_runtime.broker.kafka_producer import KafkaPublisher
 from ucci_runtime.broker.kafka_session import KafkaTransactionSession, SessionClients
+from ucci_runtime.broker.kafka_topic_creation import create_repartition
 from ucci_runtime.broker.kafka_topic_readers import KafkaTailReader, KafkaTopicReader
 from ucci_runtime.broker.kafka_topics import check_topics
 from ucci_runtime.broker.ports import CheckedTopics, Connect
@@ -69,6 +70,10 @@ class KafkaBroker:
         checked = self._ask()
         self._max_record_bytes = checked.max_record_bytes
         return checked
+
+    def create_repartition(self) -> tuple[str, ...]:
+        """Create the join's own topic where it is missing; see the port."""
+        return create_repartition(self._settings)
 
     def group_reader(self, name: str, topics: Sequence[str]) -> KafkaGroupReader:
         """Return a member of the group of this name."""

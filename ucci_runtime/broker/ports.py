@@ -239,6 +239,13 @@ class Broker(Protocol):
         them. Raises TopicsUnusable, naming every fault at once; raises BrokerUnreachable or AccessDenied.
         """
 
+    def create_repartition(self) -> tuple[str, ...]:
+        """Create the join's own topic where results and feedback are there without it.
+
+        Returns what the broker refuses, one line each. Blocks up to some 20 s. Raises BrokerUnreachable or
+        AccessDenied.
+        """
+
     def group_reader(self, name: str, topics: Sequence[str]) -> GroupReader:
         """Return a member of a group, by this process's instance id; it owns partitions of the first topic."""
 

@@ -3,25 +3,16 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from typing import NamedTuple
 
 from confluent_kafka import KafkaException, Producer
-from confluent_kafka.admin import AdminClient, NewTopic
+from confluent_kafka.admin import AdminClient
 
 from schemas.settings import Settings
-from schemas.topics import (
-    BROKERS_TIME,
-    FEEDBACK,
-    JOIN_REPARTITION,
-    RESULTS,
-    ROOMY_MAX_MESSAGE_BYTES,
-    TIMESTAMP_TYPE,
-    TOPICS,
-    Topic,
-)
-from ucci_runtime.broker import kafka_topics
+from schemas.topics import TOPICS, Topic
+from ucci_runtime.broker import kafka_topic_creation, kafka_topics
 from ucci_runtime.broker.errors import AccessDenied, BrokerUnreachable, Fenced, TopicsUnusable
 from ucci_runtime.broker.kafka_errors import Side, kafka_error, translate
 from ucci_runtime.broker.kafka_properties import admin_properties, require_kafka, user_properties
@@ -31,12 +22,6 @@ from ucci_runtime.broker.kafka_topics import asking
 ANSWER_TIMEOUT_S = 10.0
 
 _SETTLE_TIMEOUT_S = 20.0
-_KAFKAS_RETENTION_MS = 7 * 24 * 3600 * 1000
-_COMPACTED = {
-    # Only closed segments are compacted, and a segment closes at a write after this time.
-    "segment.ms": "600000",
-    "min.cleanable.dirty.ratio": "0.1",
-}
 
 
 class Created(NamedTuple):
@@ -86,22 +71,6 @@ def transaction(producer: Producer) -> Iterator[None]:
         raise
 
 
-def topic_config(topic: Topic, join_retention_s: float) -> dict[str, str]:
-    """Return the topic's configuration at creation. ``join_retention_s``: how long joined ones are kept at least."""
-    config = {"cleanup.policy": topic.cleanup} | (_COMPACTED if "compact" in topic.policies else {})
-    if topic.roomy:
-        config["max.message.bytes"] = str(ROOMY_MAX_MESSAGE_BYTES)
-    if topic.by_broker:
-        config[TIMESTAMP_TYPE] = BROKERS_TIME
-    if topic.retention_ms is not None:
-        config["retention.ms"] = str(topic.retention_ms)
-    if topic.joined:
-        config["retention.ms"] = str(max(int(join_retention_s * 1_000), _KAFKAS_RETENTION_MS))
-    if topic.tombstone_retention_ms is not None:
-        config["delete.retention.ms"] = str(topic.tombstone_retention_ms)
-    return config
-
-
 def create_topics(settings: Settings) -> Created:
     """Create the missing topics, then check all of them.
 
@@ -113,45 +82,13 @@ def create_topics(settings: Settings) -> Created:
     require_kafka(settings)
     prefix, present = settings.topics.prefix, partition_counts(settings)
     missing = [topic for topic in TOPICS if topic.name(prefix) not in present]
-    requests = [
-        NewTopic(
-            topic.name(prefix),
-            num_partitions=_partitions(topic, settings, present),
-            replication_factor=settings.topics.replication_factor,
-            config=topic_config(topic, settings.recalibrator.join_retention_s),
-        )
-        for topic in missing
-    ]
-    admin, faults = AdminClient(admin_properties(settings)), []
-    created = admin.create_topics(requests, request_timeout=ANSWER_TIMEOUT_S) if requests else {}
-    for name, future in created.items():
-        try:
-            future.result()
-        except KafkaException as error:
-            if error.args[0].name() != "TOPIC_ALREADY_EXISTS":
-                faults.append(f"{name}: the broker did not create it: {error.args[0].str()}")
+    faults = kafka_topic_creation.create(AdminClient(admin_properties(settings)), settings, missing, present)
     if faults:
-        raise TopicsUnusable(tuple(faults))
+        raise TopicsUnusable(faults)
     _await_topics(settings)
     check_topics(settings)
     existing = (topic for topic in TOPICS if topic not in missing)
     return Created(*(tuple(topic.name(prefix) for topic in topics) for topics in (missing, existing)))
-
-
-def _partitions(topic: Topic, settings: Settings, present: Mapping[str, int]) -> int:
-    """Return how many partitions to create a topic with.
-
-    The join places a query by the number of partitions of its repartition topic. Where results and feedback exist
-    already, the smaller number of theirs sends the fewest of their records on.
-    """
-    joined = [
-        present[one.name(settings.topics.prefix)]
-        for one in (RESULTS, FEEDBACK)
-        if one.name(settings.topics.prefix) in present
-    ]
-    if topic is JOIN_REPARTITION and joined:
-        return min(joined)
-    return topic.partitions or settings.topics.partitions
 
 
 def check_topics(settings: Settings) -> tuple[str, ...]:

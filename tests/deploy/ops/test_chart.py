@@ -28,7 +28,7 @@ from tests.deploy.ops.pods import SECRET, Pod, pods
 from tests.support.commands import program
 from tests.support.webhooks import Silent, answering
 from tools.ops.render import CHART, RENDERED, digest, kept_digest, values_files
-from ucci_stream.topics.admin import topic_config
+from ucci_runtime.broker.kafka_topic_creation import topic_config
 
 NAMES = [path.name for path in values_files()]
 KEYS = json.dumps({"ada": {"key_sha256": sha256(b"key").hexdigest()}})

@@ -344,6 +344,9 @@ class MemoryBroker:
         self._max_record_bytes = min(limits)
         return CheckedTopics(CLUSTER_ID, self._max_record_bytes, missing)
 
+    def create_repartition(self) -> tuple[str, ...]:
+        return ()
+
     def group_reader(self, name: str, topics: Sequence[str]) -> MemoryGroupReader:
         return MemoryGroupReader(self.cluster, name, topics, self.instance_id, self._faults, self._count)
 
