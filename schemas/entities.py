@@ -138,11 +138,25 @@ def spells_nothing(text: str) -> bool:
     >>> [spells_nothing(text) for text in ("None", " n/a ", "NaN", "<NA>", "-", "nonesuch", "")]
     [True, True, True, True, True, False, False]
     """
-    return len(text) <= MAX_NULL_CHARS and _is_spelt_nothing(text)
+    return text[:1] not in _NEVER_FIRST and len(text) <= MAX_NULL_CHARS and normalise(text) in _SPELT_NOTHINGS
 
 
-#: The join asks it of every value of every answer, and short values come again and again.
-_is_spelt_nothing = lru_cache(maxsize=4_096)(lambda text: normalise(text) in _SPELT_NOTHINGS)
+#: Characters that no spelt nothing begins with, however it is written. Most values begin with one, and the join looks
+#: at every value of every answer.
+_NEVER_FIRST = frozenset("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789") - {
+    letter for text in _SPELT_NOTHINGS for letter in (text[0].lower(), text[0].upper())
+}
+
+
+def spells_any_nothing(entities: EntityMapping | None, null_texts: Collection[str] = ()) -> bool:
+    """Return whether a value spells nothing; as :func:`spelt_nothings`, in less time."""
+    for value in (entities or {}).values():
+        if isinstance(value, str):
+            if value[:1] not in _NEVER_FIRST and spells_nothing(value) and normalise(value) not in null_texts:
+                return True
+        elif value and any(spells_nothing(text) and normalise(text) not in null_texts for text in value):
+            return True
+    return False
 
 
 def spelt_nothings(entities: EntityMapping | None, null_texts: Collection[str] = ()) -> Iterator[tuple[str, str]]:

@@ -21,7 +21,7 @@ from typing import Annotated, NamedTuple, cast
 from pydantic import Field
 
 from schemas.costs import QueryCost
-from schemas.entities import Entities, equal, normalise, spelt_nothings, with_nulls
+from schemas.entities import Entities, equal, normalise, spells_any_nothing, with_nulls
 from schemas.event import Count, Many, Part, Timestamp
 from schemas.feedback import GATEWAY, FeedbackEvent, Verdict
 from schemas.json_bytes import validated
@@ -303,7 +303,7 @@ def take_result(state: QueryState, routed: RoutedEvent, rules: Rules, arrived_at
     notes: tuple[str, ...] = () if len(known) == len(state.opinions) else ("unknown_fields",)
     opinions = tuple(one.model_copy(update={"record": None}) for one in known if not _is_foreign(routed, one.labeler))
     notes = notes if len(opinions) == len(known) else (*notes, _FOREIGN)
-    if any(run is not None and _spells_null(run.entities, ours.nulls) for run in (routed.small, routed.large)):
+    if any(run is not None and spells_any_nothing(run.entities, ours.nulls) for run in (routed.small, routed.large)):
         notes = (*notes, _SPELT_NULL_ANSWER)
     following = state.model_copy(update={"routed": compact(routed), "asked_at": asked_at, "opinions": opinions})
     return _change(following, _NOTHING_SAID, ours, notes)
@@ -352,7 +352,7 @@ def take_feedback(
     opinions = tuple(sorted((*others, taken), key=lambda o: (o.labeler is not None, o.labeler or "")))
     following = state.model_copy(update=counted | {"opinions": opinions})
     notes = _remarks(feedback, taken, earlier, others)
-    notes = (*notes, _SPELT_NULL) if _spells_null(taken.entities, nulls) else notes
+    notes = (*notes, _SPELT_NULL) if spells_any_nothing(taken.entities, nulls) else notes
     if state.routed is None or state.conflicting:
         return Joined(following, None, (*notes, _CONFLICT) if state.conflicting else notes)
     ours = rules.get(state.routed.workload)
@@ -424,10 +424,6 @@ def _nulled_run(run: ModelRun | None, nulls: frozenset[str]) -> ModelRun | None:
     if run is None or run.entities is None:
         return run
     return run.model_copy(update={"entities": with_nulls(run.entities, nulls)})
-
-
-def _spells_null(entities: Entities | None, nulls: frozenset[str]) -> bool:
-    return next(spelt_nothings(entities, nulls), None) is not None
 
 
 def _latest(opinions: Iterable[Opinion]) -> Opinion | None:

@@ -8,7 +8,16 @@ from typing import Any
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from schemas.entities import count_pairs, equal, normalise, spelt_nothings, with_nulls
+from schemas.entities import (
+    _SPELT_NOTHINGS,
+    count_pairs,
+    equal,
+    normalise,
+    spells_any_nothing,
+    spells_nothing,
+    spelt_nothings,
+    with_nulls,
+)
 
 quick = settings(max_examples=80)
 # Few letters in many disguises, so that values meet: case, full width, ligatures, spaces of all kinds, and what nobody
@@ -97,3 +106,25 @@ def test_nulls_stand_for_null_texts_alone() -> None:
 
 def test_fields_that_the_workload_does_not_have_do_not_count() -> None:
     assert count_pairs({"iso": "100", "other": "x"}, {"iso": "100", "else": "y"}, ["iso"]) == (1, 1, 1)
+
+
+nothings = st.builds(
+    lambda before, text, shape: before + shape(text),
+    st.sampled_from(("", " ", "\u200b", "\t")),
+    st.sampled_from(sorted(_SPELT_NOTHINGS)),
+    st.sampled_from((str.lower, str.upper, str.title)),
+)
+values = nothings | st.sampled_from(("100", "canon", "nikon", "ultra")) | st.text(max_size=4)
+
+
+@given(values)
+def test_a_text_spells_nothing_however_it_is_written(text: str) -> None:
+    """The first character alone rules out most texts; it never rules out one that counts."""
+    assert spells_nothing(text) == (normalise(text) in _SPELT_NOTHINGS)
+
+
+@given(st.dictionaries(st.sampled_from("abc"), st.none() | values | st.lists(values, max_size=2)), st.booleans())
+def test_whether_any_value_spells_nothing_is_told_alike(entities: Any, is_null: bool) -> None:
+    """The quick answer of the join is that of the list which people are shown."""
+    nulls = {"none"} if is_null else set()
+    assert spells_any_nothing(entities, nulls) == bool(list(spelt_nothings(entities, nulls)))

@@ -19,7 +19,7 @@ from typing import TypeVar
 from recalibrator.labelling.label_tool import Interrupted, LabelTool, LabelToolFailed, Task
 from recalibrator.labelling.queue import LabelQueue
 from recalibrator.labelling.reconcile import Author, Sent, note_sent, plan
-from schemas.entities import spelt_nothings
+from schemas.entities import spells_any_nothing
 from schemas.feedback import FeedbackEvent
 from schemas.label_requested import LabelRequested
 from schemas.settings import Settings
@@ -208,7 +208,7 @@ class Synchroniser:
             removed=len(todo.remove),
             **kinds,
             faults=tuple(fault for task in self._tasks.values() for fault in task.faults),
-            spelt_nulls=sum(next(spelt_nothings(event.entities, self._nulls), None) is not None for event in events),
+            spelt_nulls=sum(spells_any_nothing(event.entities, self._nulls) for event in events),
             waiting=waiting + len(todo.push),
         )
 

@@ -15,7 +15,7 @@ from typing import NamedTuple, TypeVar, cast
 from confluent_kafka import KafkaError, Message, Producer
 from rich.progress import DownloadColumn, TimeRemainingColumn
 
-from schemas.entities import spelt_nothings
+from schemas.entities import spells_any_nothing
 from schemas.errors import DecodeError, UcciError
 from schemas.event import Event
 from schemas.feedback import FeedbackEvent
@@ -102,7 +102,7 @@ def send_feedback(settings: Settings, path: Path) -> Fed:
         more = f"; {len(faults) - 1} more lines are faulty" if len(faults) > 1 else ""
         raise FeedStopped(f"{faults[0]}{more}; nothing was sent")
     count = send_events(settings, FEEDBACK, ((event.query_id, event) for event in events))
-    spelt = sum(next(spelt_nothings(event.entities, nulls), None) is not None for event in events)
+    spelt = sum(spells_any_nothing(event.entities, nulls) for event in events)
     return Fed(
         FEEDBACK.name(settings.topics.prefix), count, frozenset(event.query_id for event in events), unknown, spelt
     )
