@@ -57,23 +57,6 @@ class _Number(str):
     __slots__ = ()
 
 
-def parse_answer(
-    model: str,
-    reply: Reply,
-    fields: Sequence[str],
-    latency_s: float,
-    *,
-    with_margins: bool = False,
-    nulls: Collection[str] = (),
-) -> ModelRun:
-    """Return one model's run: valid when the answer is whole, has probabilities, and is one JSON object.
-
-    ``with_margins``: whether the run says how sure the model was of each field, where it is known where the tokens
-    stand. ``nulls``: the workload's texts that stand for null, in normal form.
-    """
-    return judge_answer(model, reply, fields, latency_s, with_margins=with_margins, nulls=nulls).run
-
-
 def judge_answer(
     model: str,
     reply: Reply,
@@ -83,7 +66,11 @@ def judge_answer(
     with_margins: bool = False,
     nulls: Collection[str] = (),
 ) -> JudgedAnswer:
-    """Return one model's run as :func:`parse_answer` does, and what kind of fault makes it invalid."""
+    """Judge one model's reply: its run is valid when it is whole, has probabilities, and is one JSON object.
+
+    ``with_margins``: whether the run says how sure the model was of each field, where it is known where the tokens
+    stand. ``nulls``: the workload's texts that stand for null, in normal form.
+    """
     entities = margins = error = fault = None
     try:
         _require_whole(reply)

@@ -24,7 +24,7 @@ from schemas.entities import count_pairs
 from schemas.routed import ModelRole, ModelRun
 from schemas.settings import WorkloadSettings
 from stream_router.cascade.handoff import handed_over
-from stream_router.model_client.answer import parse_answer
+from stream_router.model_client.answer import judge_answer
 from stream_router.model_client.http_client import ModelClient
 from stream_router.model_client.request import build_request
 from stream_router.model_client.uncertainty import TOKEN_MARGIN
@@ -102,7 +102,9 @@ async def runs(settings: WorkloadSettings, role: ModelRole, texts: list[str]) ->
     endpoint = getattr(settings, role)
     async with client(settings, role) as server:
         answers = await asyncio.gather(*(server.call(build_request(settings, endpoint, text)) for text in texts))
-    return [parse_answer(endpoint.model, answered.reply, settings.fields, answered.latency_s) for answered in answers]
+    return [
+        judge_answer(endpoint.model, answered.reply, settings.fields, answered.latency_s).run for answered in answers
+    ]
 
 
 async def post(base_url: str, path: str, body: dict[str, Any]) -> tuple[int, dict[str, Any]]:

@@ -11,7 +11,7 @@ from urllib.parse import quote_from_bytes
 
 from schemas.routed import ModelRun
 from stream_router.errors import MalformedReplyError
-from stream_router.model_client.answer import parse_answer
+from stream_router.model_client.answer import judge_answer
 from stream_router.model_client.reply import read_reply
 from stream_router.model_client.uncertainty import SIGNALS, UncertaintySignal
 from tests.fuzz.targets import PART, Target, Violation, parts_of, require_line
@@ -82,7 +82,7 @@ def _reply(signal: UncertaintySignal, data: bytes) -> str:
     except MalformedReplyError as error:
         require_line(str(error))
         return str(error)[:40]
-    run = parse_answer("small", reply, _FIELDS, 0.1)
+    run = judge_answer("small", reply, _FIELDS, 0.1).run
     if run.error is not None:
         require_line(run.error)
     if ModelRun.model_validate_json(run.model_dump_json()) != run:

@@ -26,7 +26,7 @@ from schemas.routed import ModelRole, ModelRun
 from schemas.settings import WorkloadSettings
 from schemas.settings_workload import ModelEndpoint
 from stream_router.errors import CallError, RefusedError, ServerDownError
-from stream_router.model_client.answer import failed_run, parse_answer
+from stream_router.model_client.answer import failed_run, judge_answer
 from stream_router.model_client.http_client import ModelClient
 from stream_router.model_client.http_probe import Probed
 from stream_router.model_client.request import ModelRequest, build_request
@@ -55,7 +55,7 @@ class Answer:
         """Return it as a run of the model, parsed for these fields; ``nulls`` are texts that stand for null."""
         if self.reply is None:
             return failed_run(model, self.refusal or "failed", self.latency_s)
-        return parse_answer(model, self.reply, fields, self.latency_s, nulls=nulls)
+        return judge_answer(model, self.reply, fields, self.latency_s, nulls=nulls).run
 
 
 class Call(NamedTuple):

@@ -21,7 +21,7 @@ from schemas.routed import ModelRun, QueryEvent, RoutedEvent
 from schemas.settings import Settings, WorkloadSettings
 from schemas.topics import QUERIES, RESULTS
 from stream_router.errors import CallError
-from stream_router.model_client.answer import failed_run, parse_answer
+from stream_router.model_client.answer import failed_run, judge_answer
 from stream_router.model_client.http_client import ModelClient
 from stream_router.model_client.request import build_request
 from ucci_runtime.broker.records import Record
@@ -114,7 +114,8 @@ async def ask_large_directly(workload: WorkloadSettings, text: str) -> ModelRun 
             answered = await server.call(build_request(workload, endpoint, text))
         except CallError as error:
             return failed_run(endpoint.model, str(error))
-    return parse_answer(endpoint.model, answered.reply, workload.fields, answered.latency_s, nulls=workload.nulls)
+    judged = judge_answer(endpoint.model, answered.reply, workload.fields, answered.latency_s, nulls=workload.nulls)
+    return judged.run
 
 
 def outcome(settings: Settings, asked: Asked) -> Outcome:

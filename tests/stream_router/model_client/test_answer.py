@@ -14,7 +14,6 @@ from stream_router.model_client.answer import (
     InvalidAnswerError,
     field_margins,
     judge_answer,
-    parse_answer,
     read_entities,
 )
 from stream_router.ports import Reply, TokenMark
@@ -47,7 +46,7 @@ def test_an_answer_is_one_json_object_with_the_workloads_fields(text: str, entit
 
 def test_null_texts_are_null_in_an_answer() -> None:
     reply = Reply('{"camera": "N/A", "iso": ["100", "none"]}', "stop", completion_tokens=5, uncertainty=0.1)
-    plain, nulled = (parse_answer("small", reply, FIELDS, 0.1, nulls=nulls) for nulls in ((), {"n/a", "none"}))
+    plain, nulled = (judge_answer("small", reply, FIELDS, 0.1, nulls=nulls).run for nulls in ((), {"n/a", "none"}))
     assert plain.entities == {"camera": "N/A", "iso": ("100", "none")}
     assert nulled.entities == {"camera": None, "iso": ("100",)}
 
@@ -112,7 +111,7 @@ def test_other_keys_are_dropped_where_no_value_is_lost(more: str) -> None:
 @given(st.dictionaries(st.text(max_size=60), st.text(max_size=5), min_size=1, max_size=40))
 def test_an_answer_is_read_by_exact_keys_or_not_at_all(document: dict[str, str]) -> None:
     """Whatever the keys, and however many: the reason is one bounded line, and no value but a field's own is read."""
-    run = parse_answer("small", reply_of(json.dumps(document), "stop"), FIELDS, 0.1)
+    run = judge_answer("small", reply_of(json.dumps(document), "stop"), FIELDS, 0.1).run
     if run.valid:
         assert run.entities == {field: document.get(field) or None for field in FIELDS}
         assert not document.keys().isdisjoint(FIELDS)
@@ -131,8 +130,8 @@ def reply_of(text: str, finish_reason: str | None) -> Reply:
     "reason", ["stop", "eos_token", "eos", "end", "stop_sequence", "tool_calls", "max_tokens", None]
 )
 def test_text_that_parses_is_whole_but_for_three_reasons(reason: str | None) -> None:
-    assert parse_answer("small", reply_of('{"iso": "1"}', reason), FIELDS, 0.1).valid
-    half = parse_answer("small", reply_of('{"iso": "1', reason), FIELDS, 0.1)
+    assert judge_answer("small", reply_of('{"iso": "1"}', reason), FIELDS, 0.1).run.valid
+    half = judge_answer("small", reply_of('{"iso": "1', reason), FIELDS, 0.1).run
     assert not half.valid
     assert reason in (None, "stop") or f"finish_reason {reason}" in str(half.error)
 

@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from stream_router.errors import ErrorReplyError, MalformedReplyError
-from stream_router.model_client.answer import parse_answer
+from stream_router.model_client.answer import judge_answer
 from stream_router.model_client.reply import StreamedReply, read_reply
 from stream_router.model_client.uncertainty import TOKEN_MARGIN, margin
 from stream_router.ports import Reply, TokenMark
@@ -292,7 +292,7 @@ def test_a_bad_usage_count_ends_in_no_internal_error(counted: Any) -> None:
     """Of a reply whose count is no number of tokens, the tokens themselves are counted."""
     document = json.loads(completions([[0.0, -1.0]] * 3)) | {"usage": {"completion_tokens": counted}}
     reply = read_reply(json.dumps(document).encode(), TOKEN_MARGIN)
-    assert parse_answer("small", reply, ("iso",), 0.1).completion_tokens == 3
+    assert judge_answer("small", reply, ("iso",), 0.1).run.completion_tokens == 3
 
 
 @pytest.mark.parametrize(
