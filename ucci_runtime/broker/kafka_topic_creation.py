@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 
 from confluent_kafka import KafkaException
 from confluent_kafka.admin import AdminClient, NewTopic
@@ -19,7 +19,7 @@ from schemas.topics import (
     Topic,
 )
 from ucci_runtime.broker.kafka_errors import kafka_error
-from ucci_runtime.broker.kafka_topics import REQUEST_TIMEOUT_S, asking
+from ucci_runtime.broker.kafka_topics import REQUEST_TIMEOUT_S, asking, partition_counts
 
 _KAFKAS_RETENTION_MS = 7 * 24 * 3600 * 1000
 _COMPACTED = {
@@ -81,14 +81,24 @@ def _partitions(topic: Topic, settings: Settings, present: Mapping[str, int]) ->
     The join places a query by the number of partitions of its repartition topic. Where results and feedback exist
     already, the smaller number of theirs sends the fewest of their records on.
     """
-    joined = [
-        present[one.name(settings.topics.prefix)]
-        for one in (RESULTS, FEEDBACK)
-        if one.name(settings.topics.prefix) in present
-    ]
-    if topic is JOIN_REPARTITION and joined:
-        return min(joined)
+    names = (input_topic.name(settings.topics.prefix) for input_topic in (RESULTS, FEEDBACK))
+    input_counts = [present[name] for name in names if name in present]
+    if topic is JOIN_REPARTITION and input_counts:
+        return min(input_counts)
     return topic.partitions or settings.topics.partitions
+
+
+def await_shown(settings: Settings, names: Iterable[str], timeout_s: float) -> list[str]:
+    """Wait until the broker shows these topics; return those that it does not show in time, sorted.
+
+    Clients that use a topic at once would miss it otherwise: a broker may not know yet what another one has created.
+    Raises BrokerUnreachable or AccessDenied.
+    """
+    wanted = frozenset(names)
+    deadline_s = time.monotonic() + timeout_s
+    while (hidden := sorted(wanted - partition_counts(settings).keys())) and time.monotonic() <= deadline_s:
+        time.sleep(_SETTLE_POLL_S)
+    return hidden
 
 
 def create_repartition(settings: Settings) -> tuple[str, ...]:
@@ -98,17 +108,12 @@ def create_repartition(settings: Settings) -> tuple[str, ...]:
     Raises BrokerUnreachable or AccessDenied.
     """
     prefix = settings.topics.prefix
+    present = partition_counts(settings)
+    has_inputs = all(topic.name(prefix) in present for topic in (RESULTS, FEEDBACK))
+    if not has_inputs or JOIN_REPARTITION.name(prefix) in present:
+        return ()
     with asking(settings, REQUEST_TIMEOUT_S) as admin:
-        found = admin.list_topics(timeout=REQUEST_TIMEOUT_S).topics
-        present = {name: len(topic.partitions) for name, topic in found.items() if topic.error is None}
-        is_wanted = all(topic.name(prefix) in present for topic in (RESULTS, FEEDBACK))
-        if not is_wanted or JOIN_REPARTITION.name(prefix) in present:
-            return ()
         refusals = create(admin, settings, [JOIN_REPARTITION], present)
-        deadline_s = time.monotonic() + _SETTLE_TIMEOUT_S
-        while not refusals and time.monotonic() < deadline_s:
-            # A broker may not know yet what another one has created.
-            if JOIN_REPARTITION.name(prefix) in admin.list_topics(timeout=REQUEST_TIMEOUT_S).topics:
-                break
-            time.sleep(_SETTLE_POLL_S)
-        return refusals
+    if not refusals:
+        await_shown(settings, [JOIN_REPARTITION.name(prefix)], _SETTLE_TIMEOUT_S)
+    return refusals

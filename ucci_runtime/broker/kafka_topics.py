@@ -111,6 +111,13 @@ def asking(settings: Settings, timeout_s: float) -> Iterator[AdminClient]:
         ) from None
 
 
+def partition_counts(settings: Settings) -> dict[str, int]:
+    """Return how many partitions each topic of the cluster has. Raises BrokerUnreachable or AccessDenied."""
+    with asking(settings, REQUEST_TIMEOUT_S) as admin:
+        metadata = admin.list_topics(timeout=REQUEST_TIMEOUT_S)
+    return {name: len(topic.partitions) for name, topic in metadata.topics.items() if topic.error is None}
+
+
 def topic_faults(prefix: str, touched: Iterable[Topic], facts: Mapping[str, TopicFacts]) -> tuple[str, ...]:
     """Find what is wrong with the topics; one line for each fault, empty when all is well."""
     return tuple(fault for topic in touched for fault in _faults(topic, topic.name(prefix), facts))

@@ -26,11 +26,10 @@ from schemas.settings import Settings
 from schemas.topics import FEEDBACK, LABEL_REQUESTS, RESULTS
 from ucci_runtime.broker.errors import AccessDenied, BrokerError
 from ucci_runtime.broker.kafka_topic_readers import KafkaTopicReader
-from ucci_runtime.broker.kafka_topics import check_topics
+from ucci_runtime.broker.kafka_topics import check_topics, partition_counts
 from ucci_runtime.broker.records import Record, event_of
 from ucci_stream.options import print_json, say, warn
 from ucci_stream.topics.access import tool_groups
-from ucci_stream.topics.admin import partition_counts
 from ucci_stream.topics.feed import FeedStopped, send_events
 from ucci_stream.topics.kafka_reading import topic_reader
 

@@ -44,13 +44,13 @@ from ucci_runtime.broker.errors import AccessDenied, BrokerUnreachable, TopicsUn
 from ucci_runtime.broker.kafka_errors import Side, kafka_error, translate
 from ucci_runtime.broker.kafka_lifeline import COORDINATOR_S, group_members
 from ucci_runtime.broker.kafka_properties import ClientNames, admin_properties, reader_properties, require_kafka
-from ucci_runtime.broker.kafka_topics import check_topics
+from ucci_runtime.broker.kafka_topics import check_topics, partition_counts
 from ucci_runtime.broker.records import Read, event_of
 from ucci_stream.operate import findings as rules
 from ucci_stream.operate.findings import HARMFUL, Change, ClockFacts, Finding, Running, changes
 from ucci_stream.options import Outcome
 from ucci_stream.topics.access import diagnosing_group
-from ucci_stream.topics.admin import ANSWER_TIMEOUT_S, broker_failures, partition_counts
+from ucci_stream.topics.admin import ANSWER_TIMEOUT_S, broker_failures
 from ucci_stream.topics.kafka_reading import tail_reader, topic_reader
 
 _EARLIEST, _LATEST = OffsetSpec.earliest(), OffsetSpec.latest()  # type: ignore[no-untyped-call]

@@ -40,12 +40,12 @@ from schemas.topics import (
     ROOMY_MAX_MESSAGE_BYTES,
 )
 from ucci_runtime.broker.kafka_properties import admin_properties
+from ucci_runtime.broker.kafka_topics import partition_counts
 from ucci_runtime.broker.records import Header, Record
 from ucci_stream.topics.admin import (
     ANSWER_TIMEOUT_S,
     broker_failures,
     client_properties,
-    partition_counts,
     transaction,
 )
 from ucci_stream.topics.kafka_reading import records_since

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from typing import NamedTuple
@@ -16,7 +15,7 @@ from ucci_runtime.broker import kafka_topic_creation, kafka_topics
 from ucci_runtime.broker.errors import AccessDenied, BrokerUnreachable, Fenced, TopicsUnusable
 from ucci_runtime.broker.kafka_errors import Side, kafka_error, translate
 from ucci_runtime.broker.kafka_properties import admin_properties, require_kafka, user_properties
-from ucci_runtime.broker.kafka_topics import asking
+from ucci_runtime.broker.kafka_topics import partition_counts
 
 #: How long a command waits for one answer of the broker before it ends.
 ANSWER_TIMEOUT_S = 10.0
@@ -85,7 +84,10 @@ def create_topics(settings: Settings) -> Created:
     faults = kafka_topic_creation.create(AdminClient(admin_properties(settings)), settings, missing, present)
     if faults:
         raise TopicsUnusable(faults)
-    _await_topics(settings)
+    wanted = [topic.name(prefix) for topic in TOPICS]
+    if hidden := kafka_topic_creation.await_shown(settings, wanted, _SETTLE_TIMEOUT_S):
+        names = ", ".join(hidden)
+        raise TopicsUnusable((f"{names}: created, but not shown by the broker after {_SETTLE_TIMEOUT_S:g} s",))
     check_topics(settings)
     existing = (topic for topic in TOPICS if topic not in missing)
     return Created(*(tuple(topic.name(prefix) for topic in topics) for topics in (missing, existing)))
@@ -112,21 +114,3 @@ def require_broker(settings: Settings, topic: Topic | None = None) -> None:
     found = partition_counts(settings)
     if topic is not None and (name := topic.name(settings.topics.prefix)) not in found:
         raise TopicsUnusable((f"{name}: does not exist; make it first: ucci-stream topics create",))
-
-
-def partition_counts(settings: Settings) -> dict[str, int]:
-    """Return how many partitions each topic of the cluster has. Raises BrokerUnreachable or AccessDenied."""
-    with asking(settings, ANSWER_TIMEOUT_S) as admin:
-        metadata = admin.list_topics(timeout=ANSWER_TIMEOUT_S)
-    return {name: len(topic.partitions) for name, topic in metadata.topics.items() if topic.error is None}
-
-
-def _await_topics(settings: Settings) -> None:
-    """Wait until every topic is in the metadata: clients that subscribe at once would miss it otherwise."""
-    wanted = {topic.name(settings.topics.prefix) for topic in TOPICS}
-    deadline = time.monotonic() + _SETTLE_TIMEOUT_S
-    while missing := sorted(wanted - set(partition_counts(settings))):
-        if time.monotonic() > deadline:
-            names = ", ".join(missing)
-            raise TopicsUnusable((f"{names}: created, but not shown by the broker after {_SETTLE_TIMEOUT_S:g} s",))
-        time.sleep(0.05)

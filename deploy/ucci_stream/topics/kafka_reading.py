@@ -19,8 +19,9 @@ from ucci_runtime.broker.errors import BrokerError
 from ucci_runtime.broker.kafka_properties import Properties, reader_properties
 from ucci_runtime.broker.kafka_records import record_of
 from ucci_runtime.broker.kafka_topic_readers import KafkaTailReader, KafkaTopicReader
+from ucci_runtime.broker.kafka_topics import partition_counts
 from ucci_runtime.broker.records import Record
-from ucci_stream.topics.admin import ANSWER_TIMEOUT_S, client_properties, partition_counts
+from ucci_stream.topics.admin import ANSWER_TIMEOUT_S, client_properties
 
 _ERRORS_ALONE = {"log_level": 2}
 # A call waits for as long unless a full batch comes, also at the end.

@@ -11,8 +11,9 @@ from tests.support.broker import create
 from tests.support.recalibrator_processes import recalibrator_settings
 from ucci_runtime.broker.errors import TopicsUnusable
 from ucci_runtime.broker.kafka_topic_creation import topic_config
+from ucci_runtime.broker.kafka_topics import partition_counts
 from ucci_stream.local.kafka_node import LocalBroker
-from ucci_stream.topics.admin import check_topics, create_topics, partition_counts
+from ucci_stream.topics.admin import check_topics, create_topics
 
 
 @pytest.fixture
