@@ -120,7 +120,11 @@ class VerdictStatus(Part):
     right_if_wrong: Probability | None = None
 
 
-_FEW = 3
+#: How many ids a status names for people to look one up.
+FEW_IDS = 3
+
+#: How soon after its label a result is due: results are committed long before people label them.
+RESULT_DUE_S = 60.0
 
 
 class LabelsWithoutResult(Part):
@@ -129,7 +133,7 @@ class LabelsWithoutResult(Part):
     queries: Count = 0
     #: When the latest label came of the query that has waited longest.
     oldest_at: Timestamp | None = None
-    #: Those whose latest label came within the last hour, and more than a minute ago.
+    #: Those whose latest label came within the last hour, and more than ``RESULT_DUE_S`` ago.
     last_hour: Count = 0
     #: All labels that the join has taken within the last hour. A join that began, or whose homes changed, within it
     #: counts both from its first label on.
@@ -154,7 +158,7 @@ class LabelsWithoutResult(Part):
             oldest_at=min((one.oldest_at for one in parts if one.oldest_at is not None), default=None),
             last_hour=sum(one.last_hour for one in parts),
             labels_last_hour=sum(one.labels_last_hour for one in parts),
-            latest=tuple(query_id for one in parts for query_id in one.latest)[:_FEW],
+            latest=tuple(query_id for one in parts for query_id in one.latest)[:FEW_IDS],
         )
 
 

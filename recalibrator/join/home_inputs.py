@@ -128,9 +128,12 @@ class Uncommitted:
 
     def summaries(self) -> list[TrafficSummary]:
         """Return the traffic counted, by workload, and restart the count."""
-        full, self.full_summaries = self.full_summaries, []
-        taken = (counter.take() for _, counter in sorted(self.traffic.items()))
-        return full + [summary for summary in taken if summary is not None]
+        summaries = self.full_summaries
+        self.full_summaries = []
+        for _, counter in sorted(self.traffic.items()):
+            if (summary := counter.take()) is not None:
+                summaries.append(summary)
+        return summaries
 
     def rows(self) -> dict[QueryKey, StoredRow]:
         """Return what to store."""

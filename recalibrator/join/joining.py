@@ -103,11 +103,6 @@ class Arrived(NamedTuple):
     placed: Placed
     event: Event | DecodeError
 
-    @property
-    def query_id(self) -> str | None:
-        """The query that the record is about; None where it cannot be read."""
-        return None if isinstance(self.event, DecodeError) else self.event.query_id
-
 
 class Counted(NamedTuple):
     """One more of a metric."""
@@ -164,18 +159,20 @@ class Joining:
 
         ``is_counted``: whether an earlier release has counted the record in its traffic.
         """
-        assert arrived.query_id is not None
+        assert not isinstance(arrived.event, DecodeError)
         record = arrived.placed.record
-        found = forwarded(arrived.placed, self.topics.repartition, home, arrived.query_id, is_counted=is_counted)
+        sent_on = forwarded(
+            arrived.placed, self.topics.repartition, home, arrived.event.query_id, is_counted=is_counted
+        )
 
         def too_large(limit_bytes: int) -> OutputRecord:
             error = (
-                f"record: takes {found.size_bytes} bytes with the headers that tell its origin, {limit_bytes} at most; "
+                f"record: takes {sent_on.size_bytes} bytes with the headers of its origin, {limit_bytes} at most; "
                 "send fewer or shorter headers, or write it to the partition that crc32(query_id) names"
             )
             return self.dead_letter(record, "too_large", error)[0]
 
-        return replace(found, instead=too_large), Counted("records_forwarded", {"topic": record.source.topic})
+        return replace(sent_on, instead=too_large), Counted("records_forwarded", {"topic": record.source.topic})
 
     def dead_letter(self, record: Record, reason: str, error: str) -> tuple[OutputRecord, Counted]:
         """Return a record's dead letter, and what to count."""

@@ -103,7 +103,7 @@ def original(record: Record) -> Placed:
     origin = dict(record.headers)
     topic = (origin.get(ORIGIN_TOPIC) or b"").decode(errors="replace")
     source = Input(topic, _number(origin, ORIGIN_PARTITION))
-    found = record._replace(
+    as_written = record._replace(
         source=source,
         key=origin.get(ORIGIN_KEY),
         offset=_number(origin, ORIGIN_OFFSET),
@@ -111,7 +111,7 @@ def original(record: Record) -> Placed:
         headers=tuple(header for header in record.headers if not header[0].startswith(_ORIGIN_PREFIX)),
         by_broker=origin.get(ORIGIN_DATED_BY) == _BROKER,
     )
-    return Placed(found, origin.get(ORIGIN_COUNTED) == _YES)
+    return Placed(as_written, origin.get(ORIGIN_COUNTED) == _YES)
 
 
 def _number(origin: Mapping[str, bytes | None], name: str) -> int:

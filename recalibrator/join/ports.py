@@ -6,7 +6,7 @@ from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from typing import NamedTuple, Protocol
 
 from recalibrator.join.query_state import QueryState
-from schemas.status import LabelerCounts, LabelerStatus
+from schemas.status import LabelerCounts, LabelerStatus, LabelsWithoutResult
 from ucci_runtime.broker.records import Input
 
 
@@ -34,18 +34,6 @@ class WaitingLabels(NamedTuple):
     home: int
     query_id: str
     state: QueryState
-
-
-class LabelsWithoutResult(NamedTuple):
-    """How many queries have labels and no result."""
-
-    queries: int
-    #: Of these, those whose latest label came within a span.
-    recent: int
-    #: When the latest label came of the one that has waited longest, in Unix milliseconds; None where none waits.
-    oldest_ms: int | None
-    #: Ids of a few that came before the end of that span, the latest first.
-    latest: tuple[str, ...] = ()
 
 
 class LabelerKey(NamedTuple):
@@ -99,7 +87,10 @@ class JoinStore(Protocol):
         """
 
     def labels_without_result(self, homes: Collection[int], since_ms: int, until_ms: int) -> LabelsWithoutResult:
-        """Return how many labels wait at these homes for their results, and how many came between these times."""
+        """Return what waits at these homes for its result; ``last_hour`` are those that came between these times.
+
+        The labels of the last hour are not counted here.
+        """
 
     def expire_labelers(self, before_ms: int) -> None:
         """Forget the counts of labelers who have been silent since."""

@@ -29,7 +29,6 @@ from recalibrator.join.broker_time import to_ms
 from recalibrator.join.ports import (
     LABELER_COUNTS,
     LabelerKey,
-    LabelsWithoutResult,
     RequestKey,
     StoredRow,
     StoreSize,
@@ -37,7 +36,7 @@ from recalibrator.join.ports import (
 )
 from recalibrator.join.query_state import QueryState, decoded, encoded
 from schemas.event import from_ms
-from schemas.status import LabelerCounts, LabelerStatus
+from schemas.status import FEW_IDS, LabelerCounts, LabelerStatus, LabelsWithoutResult
 from ucci_runtime.broker.records import Input
 
 _log = structlog.get_logger()
@@ -132,7 +131,7 @@ WHERE kind = ? AND partition IN (SELECT value FROM json_each(?))
 """
 _LATEST_WAITING = """
 SELECT query_id FROM rows WHERE kind = ? AND touched_ms < ? AND partition IN (SELECT value FROM json_each(?))
-ORDER BY touched_ms DESC LIMIT 3
+ORDER BY touched_ms DESC LIMIT ?
 """
 _EXPIRED_AT_ONCE = 20_000
 _OVERDUE = """
@@ -279,34 +278,45 @@ class SqliteJoinStore:
         ``set_aside``: called with the others before they are deleted; where it raises, nothing is.
         """
         with self._writing():
-            overdue: dict[int, list[tuple[int, str]]] = {}
-            for kind in range(len(KINDS)):
-                overdue[kind] = self._database.execute(_OLDEST, (kind, before_ms, most)).fetchall()
-            labels = self._unspared(overdue[_WITHOUT_RESULT], spared)
-            set_aside(self._waiting_labels(labels))
-            counts = {KINDS[kind]: self._delete(keys) for kind, keys in (overdue | {_WITHOUT_RESULT: labels}).items()}
-            for kind, keys in self._above_bounds(most):
-                gone = keys
-                if kind == _WITHOUT_RESULT:
-                    gone = self._unspared(keys, spared)
-                    set_aside(self._waiting_labels(gone))
-                counts[KINDS[kind]] += self._delete(gone)
+            counts: dict[str, int] = {}
+            for kind, name in enumerate(KINDS):
+                overdue = self._database.execute(_OLDEST, (kind, before_ms, most)).fetchall()
+                counts[name] = self._give_up(kind, overdue, spared, set_aside)
+            for kind, surplus in self._above_bounds(most):
+                counts[KINDS[kind]] += self._give_up(kind, surplus, spared, set_aside)
         return counts
 
+    def _give_up(
+        self,
+        kind: int,
+        keys: Sequence[tuple[int, str]],
+        spared: Collection[int],
+        set_aside: Callable[[Sequence[WaitingLabels]], None],
+    ) -> int:
+        """Delete rows of one kind, labels without a result once they are set aside; return how many."""
+        if kind == _WITHOUT_RESULT:
+            keys = [(home, query_id) for home, query_id in keys if home not in spared]
+            set_aside(self._waiting_labels(keys))
+        return self._delete(keys)
+
     def labels_without_result(self, homes: Collection[int], since_ms: int, until_ms: int) -> LabelsWithoutResult:
-        """Return how many labels wait at these homes for their results, and how many came between these times."""
+        """Return what waits at these homes for its result; ``last_hour`` are those that came between these times.
+
+        The labels of the last hour are not counted here.
+        """
         if not self._totals()[_WITHOUT_RESULT][0]:
-            return LabelsWithoutResult(0, 0, None)
+            return LabelsWithoutResult()
         owned = json.dumps(sorted(homes))
         with self._guarded():
-            queries, recent, oldest_ms = self._database.execute(
-                _WAITING, (since_ms, until_ms, _WITHOUT_RESULT, owned)
-            ).fetchone()
-            latest = self._database.execute(_LATEST_WAITING, (_WITHOUT_RESULT, until_ms, owned))
-            return LabelsWithoutResult(queries, recent, oldest_ms, tuple(query_id for (query_id,) in latest))
-
-    def _unspared(self, keys: Iterable[tuple[int, str]], spared: Collection[int]) -> list[tuple[int, str]]:
-        return [(home, query_id) for home, query_id in keys if home not in spared]
+            arguments = (since_ms, until_ms, _WITHOUT_RESULT, owned)
+            queries, recent, oldest_ms = self._database.execute(_WAITING, arguments).fetchone()
+            latest = self._database.execute(_LATEST_WAITING, (_WITHOUT_RESULT, until_ms, owned, FEW_IDS)).fetchall()
+        return LabelsWithoutResult(
+            queries=queries,
+            oldest_at=None if oldest_ms is None else from_ms(oldest_ms),
+            last_hour=recent,
+            latest=tuple(query_id for (query_id,) in latest),
+        )
 
     def _waiting_labels(self, keys: Iterable[tuple[int, str]]) -> list[WaitingLabels]:
         by_home: dict[int, list[str]] = defaultdict(list)

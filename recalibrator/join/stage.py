@@ -23,11 +23,10 @@ from recalibrator.join.query_state import NOTHING_KNOWN
 from recalibrator.join.recent_labels import RecentLabels
 from recalibrator.stage import TURN_S, LabelFacts, NotCommitted, Stage, commit
 from schemas.errors import DecodeError
-from schemas.event import from_ms
 from schemas.feedback import FeedbackEvent
 from schemas.label_requested import REQUEST_RETENTION_S
 from schemas.settings import Settings
-from schemas.status import LabelsWithoutResult
+from schemas.status import RESULT_DUE_S, LabelsWithoutResult
 from ucci_runtime.broker.ports import GroupOffsets, GroupReader, TransactionSession
 from ucci_runtime.broker.records import Count, EndReached, Input, Lag, OutputRecord, Record, next_offset
 from ucci_runtime.clock import Clock
@@ -49,8 +48,6 @@ MAX_UNCOMMITTED = 20_000
 
 _POLL_S = 0.1
 _MILLISECONDS = 1_000
-#: How soon after a label its result is due: results are committed long before people label them.
-_RESULT_DUE_MS = 60 * _MILLISECONDS
 
 
 @dataclass(frozen=True, slots=True)
@@ -125,42 +122,37 @@ class JoinStage(Stage):
 
     def labels(self) -> LabelFacts:
         """Return what the labelers of the homes owned here have said, and what waits for its result."""
-        without_result, forwarded = self._labels_without_result(), dict(self._forwarded)
-        return LabelFacts(self._store.labelers(self._owned), without_result, forwarded)
+        return LabelFacts(self._store.labelers(self._owned), self._labels_without_result(), dict(self._forwarded))
 
     def gauges(self) -> Mapping[str, float]:
         """Return the number and size of the rows stored, of label requests open and of labels without a result."""
-        waiting, size = self._labels_without_result(), self._store.size
-        oldest_at = waiting.oldest_at
+        size = self._store.size
+        waiting = self._labels_without_result()
+        waits_s = 0.0
+        if waiting.oldest_at is not None:
+            waits_s = max((self._clock.now() - waiting.oldest_at).total_seconds(), 0.0)
         return {
             "rows": float(size.rows),
             "row_bytes": float(size.bytes),
             "label_requests_open": float(sum(self._store.open_requests.values())),
             "labels_without_result": float(waiting.queries),
-            "labels_without_result_seconds": 0.0
-            if oldest_at is None
-            else max((self._clock.now() - oldest_at).total_seconds(), 0.0),
+            "labels_without_result_seconds": waits_s,
         }
 
     def _labels_without_result(self) -> LabelsWithoutResult:
         """Return what waits for its result, as counted within the last seconds: millions of rows may wait."""
         now_s = self._clock.monotonic()
         if self._waiting is None or now_s >= self._waiting_due_s:
-            self._waiting, self._waiting_due_s = self._count_labels_without_result(), now_s + WAITING_INTERVAL_S
+            self._waiting = self._count_labels_without_result()
+            self._waiting_due_s = now_s + WAITING_INTERVAL_S
         return self._waiting
 
     def _count_labels_without_result(self) -> LabelsWithoutResult:
         now_ms = self._now_ms()
-        found = self._store.labels_without_result(
-            self._owned, self._recent_labels.since_ms(now_ms), now_ms - _RESULT_DUE_MS
-        )
-        return LabelsWithoutResult(
-            queries=found.queries,
-            oldest_at=None if found.oldest_ms is None else from_ms(found.oldest_ms),
-            last_hour=found.recent,
-            labels_last_hour=self._recent_labels.count(now_ms),
-            latest=found.latest,
-        )
+        since_ms = self._recent_labels.since_ms(now_ms)
+        due_ms = now_ms - int(RESULT_DUE_S * _MILLISECONDS)
+        waiting = self._store.labels_without_result(self._owned, since_ms, due_ms)
+        return waiting.model_copy(update={"labels_last_hour": self._recent_labels.count(now_ms)})
 
     def start(self) -> None:
         """End what an earlier process left open, then join the group."""
@@ -208,7 +200,8 @@ class JoinStage(Stage):
         self._uncommitted = Uncommitted()
         self._owned = {}
         # Labels of homes that have come or gone were counted elsewhere.
-        self._recent_labels, self._waiting = RecentLabels(), None
+        self._recent_labels = RecentLabels()
+        self._waiting = None
         if committed:
             self._homes = self._log.partition_count
             self._require_same_homes(committed)
@@ -221,7 +214,7 @@ class JoinStage(Stage):
             unforwarded = frozenset(
                 source
                 for source in sources
-                if (found := committed[source]) is not None and noted_homes(found.metadata) is None
+                if (former := committed[source]) is not None and noted_homes(former.metadata) is None
             )
             self._owned[home] = HomeInputs(positions, limits, self._note, unforwarded=unforwarded)
         self._is_assigned = True
@@ -229,8 +222,8 @@ class JoinStage(Stage):
 
     def _require_same_homes(self, committed: GroupOffsets) -> None:
         """Raise HomesChanged where the group has placed queries over another number of homes."""
-        for found in committed.values():
-            noted = None if found is None else noted_homes(found.metadata)
+        for commit_of_source in committed.values():
+            noted = None if commit_of_source is None else noted_homes(commit_of_source.metadata)
             if noted not in (None, self._homes):
                 raise HomesChanged(self._joining.topics.repartition, noted, self._homes)
 
@@ -258,29 +251,30 @@ class JoinStage(Stage):
         read = [self._read(item) for item in items if item.source.partition % self._homes in self._owned]
         self._load(read)
         until_s = self._clock.monotonic() + TURN_S
-        for number, one in enumerate(read):
+        for number, one_read in enumerate(read):
             if number and self._clock.monotonic() >= until_s:
                 self._log.read_from(self._positions())
                 return
-            item, inputs = one.item, self._owned[one.reader]
+            item = one_read.item
+            inputs = self._owned[one_read.reader]
             if isinstance(item, EndReached):
                 if inputs.reach_end(item):
                     self._begin_tick()
             elif not inputs.admits(item):
                 self._log.pause((item.source,))
-            elif one.arrived is not None:
-                self._take_record(inputs, item.source, one.arrived, one.home)
+            elif one_read.arrived is not None:
+                self._take_record(inputs, one_read, one_read.arrived)
 
-    def _take_record(self, inputs: HomeInputs, source: Input, arrived: Arrived, home: int | None) -> None:
+    def _take_record(self, inputs: HomeInputs, read: _Read, arrived: Arrived) -> None:
         """Join a record that is at home, forward another one, and set aside what cannot be read."""
         self._begin_tick()
         self._uncommitted.records += 1
-        if home is None or isinstance(arrived.event, DecodeError):
+        if read.home is None or isinstance(arrived.event, DecodeError):
             self._dead_letter(inputs, arrived)
-        elif home == source.partition % self._homes:
-            self._join(inputs, (home, arrived.event.query_id), arrived)
-        elif inputs.forwards(source):
-            record, (name, labels) = self._joining.forward(arrived, home, is_counted=not inputs.is_live)
+        elif read.home == read.reader:
+            self._join(inputs, (read.home, arrived.event.query_id), arrived)
+        elif inputs.forwards(read.item.source):
+            record, (name, labels) = self._joining.forward(arrived, read.home, is_counted=not inputs.is_live)
             self._uncommitted.outputs.append(record)
             self._count(name, 1.0, **labels)
             self._forwarded[arrived.placed.record.source.topic] += 1

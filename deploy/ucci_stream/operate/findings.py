@@ -20,6 +20,7 @@ from schemas.made_for import made_for, misfit, outdated
 from schemas.settings import Settings, WorkloadSettings
 from schemas.settings_reread import OF_RECALIBRATOR, OF_ROUTER, is_reread, key_path, running_settings
 from schemas.status import (
+    RESULT_DUE_S,
     WORRYING,
     LabelsWithoutResult,
     ModelHealth,
@@ -30,9 +31,6 @@ from schemas.status import (
 
 Reporting = TypeVar("Reporting", RouterStatus, RecalibratorStatus)
 Severity = Literal["ok", "warning", "fault"]
-
-#: How soon after its label a result is due.
-RESULT_DUE_S = 60.0
 
 #: Services report every few seconds; one that has not for so long does not run.
 SILENT_S = 60.0
