@@ -65,7 +65,7 @@ def commit(
 ) -> None:
     """Commit records and offsets; blocks. Raises NotCommitted; raises Fenced or AccessDenied.
 
-    ``note``: is kept beside each offset, for whoever takes the partition over.
+    ``note``: metadata committed with each offset; the partition's next owner reads it.
     """
     end = session.commit(records, {source: OffsetCommit(offset, note) for source, offset in offsets.items()}, group)
     if not isinstance(end, Committed):

@@ -201,8 +201,9 @@ def _outage(status: WorkloadStatus, facts: Facts) -> Headline | None:
 
 def _refusals(status: WorkloadStatus, down: set[str]) -> str:
     """Return the words of the servers that refuse everybody as configured; empty where none does."""
-    said = {role: server.reason for role, server in status.servers if server.misconfigured and server.reason}
-    return "; ".join(f"{role}: {said[role]}" if len(down) > 1 else said[role] for role in sorted(down & said.keys()))
+    reasons = {role: server.reason for role, server in status.servers if server.misconfigured and server.reason}
+    roles = sorted(down & reasons.keys())
+    return "; ".join(f"{role}: {reasons[role]}" if len(down) > 1 else reasons[role] for role in roles)
 
 
 def _not_ready(status: WorkloadStatus, facts: Facts) -> Headline | None:

@@ -67,8 +67,12 @@ def look_up(waiting: LabelsWithoutResult | None) -> str:
     'ucci-stream explain ID'
     """
     ids = () if waiting is None else waiting.latest
-    known = (one for one in ids if one.isprintable() and len(one) <= _LONGEST_ID and not one.startswith("-"))
-    return f"ucci-stream explain {shlex.quote(next(known, 'ID'))}"
+    typable = (
+        query_id
+        for query_id in ids
+        if query_id.isprintable() and len(query_id) <= _LONGEST_ID and not query_id.startswith("-")
+    )
+    return f"ucci-stream explain {shlex.quote(next(typable, 'ID'))}"
 
 
 def forwarded_line(recalibrators: Iterable[RecalibratorStatus], prefix: str) -> str:
@@ -80,8 +84,8 @@ def forwarded_line(recalibrators: Iterable[RecalibratorStatus], prefix: str) -> 
     ''
     """
     counts = Counter[str]()
-    for one in recalibrators:
-        counts.update(one.records_forwarded)
+    for recalibrator in recalibrators:
+        counts.update(recalibrator.records_forwarded)
     named = ((FEEDBACK, "label", "labels"), (RESULTS, "result", "results"))
     parts = [
         f"{count:,} {single if count == 1 else several}"
@@ -90,10 +94,10 @@ def forwarded_line(recalibrators: Iterable[RecalibratorStatus], prefix: str) -> 
     ]
     if not parts:
         return ""
-    said = "lay in another partition than its query, and the join forwarded it"
+    fate = "lay in another partition than its query, and the join forwarded it"
     if sum(counts.values()) > 1:
-        said = "lay in other partitions than their queries, and the join forwarded them"
-    return f"{' and '.join(parts)} {said}: nothing to do"
+        fate = "lay in other partitions than their queries, and the join forwarded them"
+    return f"{' and '.join(parts)} {fate}: nothing to do"
 
 
 def lasted(seconds: float) -> str:

@@ -419,11 +419,15 @@ class SqliteJoinStore:
 
 def _set_aside(path: Path, error: StoreDamaged) -> None:
     if isinstance(error, StoreOfOtherRelease):
-        kind, told, tell = f"format-{error.found}", "is of another release", _log.info
+        kind = f"format-{error.found}"
+        why = "is of another release"
+        log = _log.info
     else:
-        kind, told, tell = "damaged", "is damaged", _log.warning
+        kind = "damaged"
+        why = "is damaged"
+        log = _log.warning
     aside = path.with_name(f"{path.name}.{kind}-{time.time_ns()}")
-    tell(f"the join's store {told}; set aside, and rebuilt from the topics", error=str(error), kept=str(aside))
+    log(f"the join's store {why}; set aside, and rebuilt from the topics", error=str(error), kept=str(aside))
     for suffix in ("", "-wal", "-shm"):
         part = path.with_name(path.name + suffix)
         if part.exists():

@@ -36,8 +36,10 @@ def feedback_warnings(
     """
     workload = None if queue is None else queue.workload_of(event.query_id)
     possible = list(workloads.values()) if workload is None else [workloads[workload]]
-    found = _unknown_fields(event, {name for one in possible for name in one.fields}) if possible else []
-    found += _spelt_nothings(event, possible)
+    warnings: list[FeedbackWarning] = []
+    if possible:
+        warnings += _unknown_fields(event, {name for settings in possible for name in settings.fields})
+    warnings += _spelt_nothings(event, possible)
     # The first label closes the request: only of a first label can one be expected, and of a verdict never.
     is_first = event.revision == 1 and not event.retracted and event.verdict is None
     if queue is not None and queue.has_records and workload is None and is_first:
@@ -45,12 +47,12 @@ def feedback_warnings(
             f"query_id: no label is requested of {event.query_id[:_SHOWN_CHARS]!r} now; it is labelled already, was "
             "not asked about, or does not exist: such feedback stays out of the estimates"
         )
-        found.append(FeedbackWarning("no_open_request", message, "query_id"))
-    return found
+        warnings.append(FeedbackWarning("no_open_request", message, "query_id"))
+    return warnings
 
 
 def _spelt_nothings(event: FeedbackEvent, possible: Sequence[WorkloadSettings]) -> list[FeedbackWarning]:
-    nulls = frozenset[str]().union(*(one.nulls for one in possible)).intersection(*(one.nulls for one in possible))
+    nulls = frozenset.intersection(*(settings.nulls for settings in possible)) if possible else frozenset()
     name = possible[0].name if len(possible) == 1 else "NAME"
     remedy = f"send null, or add the text to workloads.{name}.null_texts"
     spelt = dict(spelt_nothings(event.entities, nulls))
@@ -68,12 +70,14 @@ def _unknown_fields(event: FeedbackEvent, known: Collection[str]) -> list[Feedba
     is_lost = len(unknown) == len(event.entities or ())
     what = "and no other is one: the label becomes a dead letter" if is_lost else "and ignored"
     what = f"no such field, {what}; the fields are {', '.join(sorted(known))}"
-    names, found = FieldNames(sorted(known)), []
+    names = FieldNames(sorted(known))
+    warnings = []
     for name in unknown[:_MOST_UNKNOWN]:
-        place, near = f"entities.{name[:_SHOWN_CHARS]}", names.meant(name) or names.slip_of(name)
+        place = f"entities.{name[:_SHOWN_CHARS]}"
+        near = names.meant(name) or names.slip_of(name)
         hint = "" if near is None else f"; is {near} meant?"
-        found.append(FeedbackWarning("unknown_field", f"{place}: {what}{hint}", place))
-    return found
+        warnings.append(FeedbackWarning("unknown_field", f"{place}: {what}{hint}", place))
+    return warnings
 
 
 class RecentRevisions:

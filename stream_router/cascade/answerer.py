@@ -229,9 +229,14 @@ class _Asking:
 
     def _answered(self, role: ModelRole, answered: Answered, begun: str) -> Asked:
         reply = replace(answered.reply, text=begun + answered.reply.text) if begun else answered.reply
-        model, settings, takes_s = self.models.endpoints[role].model, self.models.settings, answered.latency_s
+        settings = self.models.settings
         run, fault = judge_answer(
-            model, reply, settings.fields, takes_s, with_margins=role == "small", nulls=settings.nulls
+            self.models.endpoints[role].model,
+            reply,
+            settings.fields,
+            answered.latency_s,
+            with_margins=role == "small",
+            nulls=settings.nulls,
         )
         if fault is not None and self.metrics is not None:
             self.metrics.count("unusable_answers", workload=settings.name, role=role, why=fault)

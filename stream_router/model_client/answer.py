@@ -79,7 +79,8 @@ def judge_answer(
         if with_margins and reply.marks:
             margins = field_margins(reply.text, reply.marks, fields)
     except InvalidAnswerError as invalid:
-        error, fault = str(invalid), invalid.fault
+        error = str(invalid)
+        fault = invalid.fault
         if fault == "json" and reply.finish_reason not in (None, "stop"):
             error = f"{error} (finish_reason {one_line(reply.finish_reason)})"
     run = ModelRun(

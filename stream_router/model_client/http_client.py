@@ -243,7 +243,9 @@ class ModelClient:
             if attempts.last is not None:
                 await self._prepare_retry(attempts, attempts.last)
             await self._take_place(attempts)
-            answered, began_s, refusal = self._breaker.successes, self._clock.monotonic(), None
+            answered = self._breaker.successes
+            began_s = self._clock.monotonic()
+            refusal = None
             try:
                 return await self._attempt(request, headers)
             except RefusedError as error:

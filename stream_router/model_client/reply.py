@@ -57,19 +57,20 @@ def read_reply(body: bytes, signal: UncertaintySignal) -> Reply:
         choice = document["choices"][0]
         if choice.get("error"):
             _complain(choice)
-        said = choice.get("message", choice)
-        text = _text(said.get("content") if said is not choice else choice["text"])
-        usage, logprobs = document.get("usage") or {}, choice.get("logprobs")
+        message = choice.get("message", choice)
+        text = _text(choice["text"] if message is choice else message.get("content"))
+        usage = document.get("usage") or {}
+        logprobs = choice.get("logprobs")
         start = answer_start(text)
         thoughts = _hidden(usage)
-        if start or thoughts or _thinks(said):
+        if start or thoughts or _thinks(message):
             measured = _measured_apart(logprobs, signal, (text, start), usage, thoughts)
         else:
             measured = _measured(list(_tokens(logprobs)), signal)
         reply = _reply(text[start:] if start else text, choice.get("finish_reason"), usage, measured)
     except _MISSHAPEN as error:
         raise MalformedReplyError(f"not a completion: {type(error).__name__}: {error}") from None
-    if not reply.text and said.get("tool_calls"):
+    if not reply.text and message.get("tool_calls"):
         return replace(reply, defect="the reply calls a tool instead of answering in text")
     return reply
 
@@ -105,11 +106,11 @@ def _text(content: Any) -> str:
     return ""
 
 
-def _thinks(said: Any) -> bool:
+def _thinks(message: Any) -> bool:
     # Spelt out: in a loop over the names it took a fiftieth of what a reply takes.
-    if said.get("reasoning_content") or said.get("reasoning") or said.get("thinking"):
+    if message.get("reasoning_content") or message.get("reasoning") or message.get("thinking"):
         return True
-    content = said.get("content")
+    content = message.get("content")
     return isinstance(content, list) and any(
         isinstance(part, dict) and part.get("type") in _THINKING for part in content
     )
@@ -168,7 +169,8 @@ def _reply(
     text: str, reason: Any, usage: Any, measured: _Measured, marks: tuple[TokenMark, ...] = (), more: int = 0
 ) -> Reply:
     """Return a reply; ``usage`` has the tokens written and read as the server says, ``more`` came without being own."""
-    written, read = _count(usage.get("completion_tokens")), _count(usage.get("prompt_tokens"))
+    written = _count(usage.get("completion_tokens"))
+    read = _count(usage.get("prompt_tokens"))
     seen = len(measured.certainties)
     defect = measured.defect or (None if measured.thought else _too_few(seen, written))
     uncertainty = uncertainty_of(measured.certainties) if defect is None else None
@@ -218,13 +220,13 @@ def read_models(body: bytes) -> dict[str, str]:
     listed = document
     if isinstance(document, dict):
         listed = document.get("data") or document.get("models")
-    found: dict[str, str] = {}
-    for one in listed if isinstance(listed, list) else ():
-        entry = one if isinstance(one, dict) else {"id": one}
+    roots: dict[str, str] = {}
+    for model in listed if isinstance(listed, list) else ():
+        entry = model if isinstance(model, dict) else {"id": model}
         name = next((entry[key] for key in ("id", "name", "model") if entry.get(key)), None)
         if isinstance(name, str):
-            found[name] = str(entry.get("root") or "")
-    return found
+            roots[name] = str(entry.get("root") or "")
+    return roots
 
 
 class StreamedReply:
@@ -271,9 +273,9 @@ class StreamedReply:
             raise ErrorReplyError(f"the stream broke off: {complaint.words}", complaint.status)
 
     def _add(self, choice: Any) -> None:
-        said = choice.get("delta", choice)
-        text = _text(said.get("content") if said is not choice else choice["text"])
-        if not text and _thinks(said):
+        delta = choice.get("delta", choice)
+        text = _text(choice["text"] if delta is choice else delta.get("content"))
+        if not text and _thinks(delta):
             self._has_thought = True
             self._thoughts += sum(1 for _ in _tokens(choice.get("logprobs")))
         else:
@@ -306,9 +308,11 @@ class StreamedReply:
         if self._finish_reason is None and not self._has_ended:
             raise MalformedReplyError("the stream ended before the answer did")
         usage = self._usage if isinstance(self._usage, dict) else {}
-        text, start = "".join(self._texts), 0
-        marks, certainties = self._marks, self._certainties
-        if start := answer_start(text):
+        text = "".join(self._texts)
+        marks = self._marks
+        certainties = self._certainties
+        start = answer_start(text)
+        if start:
             marks = [TokenMark(begins - start, sure) for begins, sure in marks if begins >= start]
             certainties = [one for one in certainties if one.start >= start]
         measured = _Measured([sure for _, sure in certainties], self._defect, self._has_thought or start > 0)

@@ -359,7 +359,8 @@ class KafkaGroupReader:
         try:
             if len(self._topics) > 1 and self._owned:
                 counts = ask_partition_counts(self._properties, self._topics, client=self._name, closing=self._closing)
-                self._partition_counts, self._assigned = counts, sources_of_owner(self._owned, counts)
+                self._partition_counts = counts
+                self._assigned = sources_of_owner(self._owned, counts)
             committed = ask_group_offsets(self._properties, self._assigned, client=self._name, closing=self._closing)
         except (Fenced, AccessDenied):
             raise
@@ -383,7 +384,8 @@ class KafkaGroupReader:
             client=self._name,
             topics=self._topics[1:],
         )
-        self._assigned, self._growth_due_s = [], math.inf
+        self._assigned = []
+        self._growth_due_s = math.inf
         self._assignee.lost()
         self.read_from({})
 
@@ -477,7 +479,9 @@ class KafkaGroupReader:
         self._rebalances += 1
         if kind != "assigned":
             # Dropped first: a commit that fails in a revocation must not have the old partitions assigned again.
-            self._owned, self._assigned, self._misplaced = [], [], {}
+            self._owned = []
+            self._assigned = []
+            self._misplaced = {}
             self.contact.joining(time.monotonic())
         self._count("rebalances", kind=kind)
 

@@ -255,7 +255,7 @@ async def test_annotations_of_each_type_are_read_or_refused(site: Site) -> None:
     # Served answers stand in the fields of projects with controls of their own, or are left out: the rest is pushed.
     done = await asyncio.to_thread(site.studio, "sync", "--project", str(projects["number"]))
     assert (done["pushed"], done["faults"]) == (1, [])
-    # What no control gives is no value, whoever made the annotation.
+    # A drawing gives its field no value: sync names it as a fault.
     task = site.annotator.tasks(projects["number"])[f"q-{len(EACH_TYPE)}"]["id"]
     site.annotator.submit(task, [{**_CAMERA, "type": "rectanglelabels", "value": {"rectanglelabels": ["lens"]}}])
     (fault,) = (await asyncio.to_thread(site.studio, "sync", "--project", str(projects["number"])))["faults"]

@@ -51,7 +51,7 @@ def on_trial(number: int) -> dict[str, Any]:
 
 @pytest.mark.parametrize("changes", [of_other_signals, on_trial])
 def test_results_of_any_number_of_versions_are_counted(changes: Callable[[int], dict[str, Any]]) -> None:
-    """More than a summary holds are told in several, each of which fits into a record."""
+    """Versions that do not fit into one summary are split over several, each small enough for a record."""
     uncommitted, results = Uncommitted(), 1_234
     for number in range(results):
         uncommitted.count_traffic(routed(number, **changes(number)), PHOTO)

@@ -380,7 +380,7 @@ def test_homes_of_another_number_end_the_join_with_a_line(join: Join) -> None:
 
 
 def test_a_label_whose_result_never_comes_is_set_aside(make_join: MakeJoin) -> None:
-    """After the retention, with its own bytes and place; until then it is counted, and its age is told."""
+    """Its dead letter keeps its bytes and place; until the retention ends, its number and age are shown."""
     join = make_join(retention_s=3_600.0)
     join.settle(routed(2))
     join.send_to(ELSEWHERE, feedback(1), key=b"k")
