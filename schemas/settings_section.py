@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections import Counter
 from hashlib import sha256
 from typing import Annotated, Any, Literal, Self
@@ -18,7 +17,7 @@ from pydantic import (
     model_validator,
 )
 
-from schemas.entities import normalise
+from schemas.entities import IGNORABLE, normalise
 from schemas.event import MAX_NAME_CHARS
 
 LOOPBACK_HOSTS = frozenset({"127.0.0.1", "::1", "localhost"})
@@ -121,18 +120,11 @@ def each_once(what: str) -> AfterValidator:
     return AfterValidator(check)
 
 
-#: Letters, marks and reserved places that show nothing, beside the format characters: the code points that Unicode 16.0
-#: calls ``Default_Ignorable_Code_Point`` and Python counts as printable or leaves unnamed.
-_INVISIBLE = re.compile(
-    "[\u034f\u115f\u1160\u17b4\u17b5\u180b-\u180f\u2065\u3164\ufe00-\ufe0f\uffa0\ufff0-\ufff8\U000e0000-\U000e0fff]"
-)
-
-
 def _visible(name: str) -> str:
     """Refuse a name that looks like another one: what surrounds it, or stands in it, cannot be seen."""
     if name != name.strip():
         raise ValueError(f"{name!a} has white space around it, which nobody sees: leave it out")
-    if not name.isprintable() or _INVISIBLE.search(name):
+    if not name.isprintable() or IGNORABLE.search(name):
         raise ValueError(f"{name!a} holds a character that nobody sees: type the name anew instead of pasting it")
     return name
 
