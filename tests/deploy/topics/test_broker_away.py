@@ -17,6 +17,7 @@ from schemas.errors import ConfigError
 from schemas.routed import MAX_TEXT_CHARS
 from schemas.settings import Settings, TopicSettings
 from tests.support.broker import create
+from ucci_runtime.broker import kafka_topics
 from ucci_runtime.broker.errors import BrokerError, BrokerUnreachable, Fenced
 from ucci_stream.local.kafka_node import LocalBroker
 from ucci_stream.offline import bootstrap
@@ -34,6 +35,7 @@ SETTINGS = Settings(kafka={"bootstrap.servers": NOWHERE})
 def _impatient(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
     if request.node.get_closest_marker("broker") is None:
         monkeypatch.setattr(admin, "ANSWER_TIMEOUT_S", 0.2)
+        monkeypatch.setattr(kafka_topics, "REQUEST_TIMEOUT_S", 0.2)
 
 
 @pytest.mark.parametrize(
