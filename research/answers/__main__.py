@@ -13,14 +13,11 @@ import json
 import sys
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Literal
 
-from rich.console import Console
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 from threadpoolctl import threadpool_limits
 
-from research import seeds
 from research.__main__ import provenance
+from research.answers.command import half_of, progress_bar, seeds_of
 from research.answers.experiment import Plan, run
 from research.answers.pairs import PAIRS, trained
 from research.answers.policies import ENTRIES
@@ -44,17 +41,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
         with threadpool_limits(1):
             record(options.pairs)
         return 0
-    half: Literal["unseen", "tuning"] = "unseen" if options.unseen else "tuning"
-    first = getattr(seeds.REGISTRY["answers"], half)[0]
-    drawn = options.seeds or [first] if options.quick else options.seeds or list(range(first, first + SEEDS))
-    try:
-        seeds.check("answers", drawn, half)
-    except ValueError as fault:
-        parser.error(f"{fault}; --unseen asks for the half of the last look")
+    half, drawn = half_of(options), seeds_of(options, parser, SEEDS)
     plan = QUICK if options.quick else Plan(half, drawn, labels=options.labels, scale=options.scale)
     plan = plan._replace(half=half, seeds=drawn, policies=options.policies or plan.policies)
-    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
-    with Progress(*columns, console=Console(stderr=True)) as progress, threadpool_limits(1):
+    with progress_bar() as progress, threadpool_limits(1):
         task = progress.add_task("", total=plan.steps)
         made = provenance(["-m", "research.answers", *(sys.argv[1:] if arguments is None else arguments)])
         results = run(

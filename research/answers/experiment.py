@@ -101,9 +101,12 @@ def best_margin(by_margin: dict[float, tuple[float, float]], wanted: float) -> f
     return max(by_margin, key=lambda margin: by_margin[margin][0])
 
 
+_NAMING = ("policy", "labels", "seed", "stream")
+
+
 def figures_of(row: dict[str, Any]) -> dict[str, float]:
     """Return a row's figures without what names it."""
-    return {name: value for name, value in row.items() if name not in ("policy", "labels", "seed")}
+    return {name: value for name, value in row.items() if name not in _NAMING}
 
 
 def _played(policy: Policy, judged: Judged) -> dict[str, float]:

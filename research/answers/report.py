@@ -33,10 +33,15 @@ threshold of each phase, known beforehand. The way back is the first 10,000 quer
 
 def write(results: dict[str, Any], made: dict[str, Any], folder: Path) -> None:
     """Write ``rows.json`` and ``README.md``."""
+    write_rows(results, made, folder, page(results, made))
+
+
+def write_rows(results: dict[str, Any], made: dict[str, Any], folder: Path, text: str) -> None:
+    """Write results as ``rows.json``, and the text of their page as ``README.md``."""
     folder.mkdir(parents=True, exist_ok=True)
     document = json.dumps({"made": made, **rounded(results)}, indent=1)
     (folder / "rows.json").write_text(document + "\n", encoding="utf-8")
-    (folder / "README.md").write_text(page(results, made), encoding="utf-8")
+    (folder / "README.md").write_text(text, encoding="utf-8")
 
 
 def page(results: dict[str, Any], made: dict[str, Any]) -> str:
@@ -94,7 +99,7 @@ _COLUMNS = {
 
 def _overall(found: dict[str, Summary], results: dict[str, Any]) -> str:
     rows = [
-        [_title(name, results), *(_plus_minus(summary, column) for column in _COLUMNS)]
+        [_title(name, results), *(plus_minus(summary, column) for column in _COLUMNS)]
         for name, summary in found.items()
     ]
     return table(("policy", *_COLUMNS.values()), rows)
@@ -103,7 +108,7 @@ def _overall(found: dict[str, Summary], results: dict[str, Any]) -> str:
 def _by_kind(found: dict[str, Summary], results: dict[str, Any]) -> str:
     kinds = [f"kind:{kind}" for kind in (CLEAN, *KINDS[results["half"]])]
     kinds = [kind for kind in kinds if any(kind in summary for summary in found.values())]
-    rows = [[_title(name, results), *(_plus_minus(summary, kind) for kind in kinds)] for name, summary in found.items()]
+    rows = [[_title(name, results), *(plus_minus(summary, kind) for kind in kinds)] for name, summary in found.items()]
     return table(("policy", *(kind.partition(":")[2] for kind in kinds)), rows)
 
 
@@ -113,7 +118,8 @@ def _title(name: str, results: dict[str, Any]) -> str:
     return ENTRIES[name].title
 
 
-def _plus_minus(summary: Summary, column: str) -> str:
+def plus_minus(summary: Summary, column: str) -> str:
+    """Return a figure as a percentage, with half its interval where there is one; nothing where it is not known."""
     if column not in summary:
         return ""
     mean, half = summary[column]

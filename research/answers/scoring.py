@@ -19,7 +19,7 @@ WAY_BACK = 10_000
 
 @dataclass(frozen=True)
 class Blocks:
-    """Scores by block of 2,000 queries.
+    """Scores by block of queries, 2,000 unless another length is asked for.
 
     ``on_target``: 1 where the expected micro-F1 reaches the target, or what is in reach, up to the tolerance. ``cost``,
     ``best``: mean cost of a query, and the oracle's.
@@ -35,34 +35,41 @@ class Blocks:
         return float(self.cost[at].sum() / self.best[at].sum() - 1.0)
 
 
-def score(routed: Routed, judged: Judged) -> Blocks:
-    """Score by block what was routed."""
+def score(routed: Routed, judged: Judged, *, block: int = BLOCK, every: int = BATCH) -> Blocks:
+    """Score by block what was routed.
+
+    ``block``: its queries; no phase ends inside one. ``every``: see :func:`expected_by_block`.
+    """
     stream = judged.stream
-    phase = stream.phase[::BLOCK]
-    expected = expected_by_block(routed, judged)
+    phase = stream.phase[::block]
+    expected = expected_by_block(routed, judged, block=block, every=every)
     goal = np.array([oracle.goal for oracle in judged.oracles])[phase]
     least = np.array([oracle.threshold for oracle in judged.oracles])[stream.phase]
     return Blocks(
         phase,
         (expected >= goal - TOLERANCE).astype(np.float64),
-        SMALL_COST + LARGE_COST * _by_block(routed.ran),
-        SMALL_COST + LARGE_COST * _by_block(stream.outcomes.above(least)),
+        SMALL_COST + LARGE_COST * _by_block(routed.ran, block),
+        SMALL_COST + LARGE_COST * _by_block(stream.outcomes.above(least), block),
     )
 
 
-def _by_block(ran: Mask) -> Floats:
-    return np.asarray(ran.reshape(-1, BLOCK).mean(axis=1))
+def _by_block(ran: Mask, block: int) -> Floats:
+    return np.asarray(ran.reshape(-1, block).mean(axis=1))
 
 
-def expected_by_block(routed: Routed, judged: Judged) -> Floats:
-    """Return each block's micro-F1 over all draws from the pool, given what was in force in its batches."""
-    stream, parts = judged.stream, np.empty((len(routed.rows) // BATCH, 2))
-    threshold, explored, phase = (one[::BATCH] for one in (routed.threshold, routed.exploration, stream.phase))
+def expected_by_block(routed: Routed, judged: Judged, *, block: int = BLOCK, every: int = BATCH) -> Floats:
+    """Return each block's micro-F1 over all draws from the pool, given what was in force in it.
+
+    ``every``: queries from one look at what is in force to the next; a divisor of ``block``, and of the batches after
+    which a policy may move.
+    """
+    stream, parts = judged.stream, np.empty((len(routed.rows) // every, 2))
+    threshold, explored, phase = (one[::every] for one in (routed.threshold, routed.exploration, stream.phase))
     for number, (about, pools) in enumerate(zip(stream.phases, stream.pools, strict=True)):
         at = phase == number
         clean, other = (Curve(pool).parts(threshold[at], explored[at]) for pool in pools)
         parts[at] = (1.0 - about.share) * clean + about.share * other
-    summed = parts.reshape(-1, BLOCK // BATCH, 2).sum(axis=1)
+    summed = parts.reshape(-1, block // every, 2).sum(axis=1)
     return np.asarray(summed[:, 0] / summed[:, 1])
 
 
@@ -91,10 +98,15 @@ def row_of(blocks: Blocks, judged: Judged) -> dict[str, float]:
 
 def summed_up(rows: list[dict[str, float]]) -> dict[str, tuple[float, float | None]]:
     """Return of each figure the mean over streams and half its 95 % interval, and the ``worst`` kind's mean."""
-    names = dict.fromkeys(name for row in rows for name in row)
-    found = {name: _mean([row[name] for row in rows if name in row]) for name in names}
+    found = averaged(rows)
     kinds = {name: mean for name, mean in found.items() if name.startswith("kind:") and not name.endswith(CLEAN)}
     return {**found, "worst_kind": min(kinds.values(), key=lambda pair: pair[0], default=found["on_target"])}
+
+
+def averaged(rows: list[dict[str, float]]) -> dict[str, tuple[float, float | None]]:
+    """Return of each figure the mean over the streams that have it, and half its 95 % interval; none of one stream."""
+    names = dict.fromkeys(name for row in rows for name in row)
+    return {name: _mean([row[name] for row in rows if name in row]) for name in names}
 
 
 def _mean(values: list[float]) -> tuple[float, float | None]:

@@ -7,6 +7,7 @@ that were made from them come in the stream.
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -100,17 +101,33 @@ def _drawn_drifts(
     """Draw drifts of a half, the last but one out of reach and the last one known already."""
     within: list[Phase] = []
     beyond: list[Phase] = []
-    for shift in SHIFTS:
-        if shift.kind not in KINDS[half] or shift.name not in answers.by_shift:
-            continue
-        for share in _SHARES[shift.kind in _OF_TEXTS]:
-            phase = Phase(f"{share:.0%} {shift.name}", shift.name, share)
-            is_feasible = oracle_of(clean, answers.by_shift[shift.name], share, target).feasible
-            (within if is_feasible else beyond).append(phase)
-    kinds = rng.permutation(sorted({phase.shift.partition("/")[0] for phase in within}))
-    found = [_one_of([p for p in within if p.shift.partition("/")[0] == kind], rng) for kind in kinds[: drifts - 2]]
-    return [*found, _one_of(beyond or within, rng), found[int(rng.integers(len(found)))]]
+    for phase in drifts_of(answers, half):
+        is_feasible = oracle_of(clean, answers.by_shift[phase.shift], phase.share, target).feasible
+        (within if is_feasible else beyond).append(phase)
+    by_kind = sorted_by_kind(within)
+    kinds = rng.permutation(list(by_kind))
+    found = [one_of(by_kind[kind], rng) for kind in kinds[: drifts - 2]]
+    return [*found, one_of(beyond or within, rng), found[int(rng.integers(len(found)))]]
 
 
-def _one_of(phases: list[Phase], rng: np.random.Generator) -> Phase:
+def drifts_of(answers: Answers, half: str) -> list[Phase]:
+    """Return all drifts of a half that a pair has answers under, in each size and share of the queries."""
+    return [
+        Phase(f"{share:.0%} {shift.name}", shift.name, share)
+        for shift in SHIFTS
+        if shift.kind in KINDS[half] and shift.name in answers.by_shift
+        for share in _SHARES[shift.kind in _OF_TEXTS]
+    ]
+
+
+def sorted_by_kind(phases: Iterable[Phase]) -> dict[str, list[Phase]]:
+    """Return phases by their kind of drift, the kinds in alphabetical order."""
+    found: dict[str, list[Phase]] = {}
+    for phase in phases:
+        found.setdefault(phase.shift.partition("/")[0], []).append(phase)
+    return dict(sorted(found.items()))
+
+
+def one_of(phases: Sequence[Phase], rng: np.random.Generator) -> Phase:
+    """Draw one of some phases."""
     return phases[int(rng.integers(len(phases)))]

@@ -102,8 +102,8 @@ class Stream:
 
 
 @cache
-def _recorded() -> dict[str, Outcomes]:
-    """Return the offline set and, by shift, what streams are drawn from."""
+def recorded() -> dict[str, Outcomes]:
+    """Return the ``offline`` set and, by shift, what streams are drawn from; ``none`` is clean."""
     shift, everything = np.array([query.shift for query in load_traffic()]), all_outcomes()
     clean = np.flatnonzero(shift == "none")
     shifted = {name: np.flatnonzero(shift == name) for name in ("typos", "new_names")}
@@ -130,7 +130,7 @@ def all_outcomes() -> Outcomes:
 
 def offline_outcomes() -> Outcomes:
     """Return the labelled queries that every policy starts from."""
-    return _recorded()["offline"]
+    return recorded()["offline"]
 
 
 def draw_stream(queries: int, seed: int, phases: tuple[Phase, ...] = PHASES, *, mean_delay: float = 2_000.0) -> Stream:
@@ -138,8 +138,7 @@ def draw_stream(queries: int, seed: int, phases: tuple[Phase, ...] = PHASES, *, 
 
     ``queries``: in each phase. ``mean_delay``: of labels, in queries; exponential.
     """
-    recorded = _recorded()
-    pools = [(recorded["none"], recorded[phase.shift]) for phase in phases]
+    pools = [(recorded()["none"], recorded()[phase.shift]) for phase in phases]
     return drawn_from(pools, phases, [queries] * len(phases), seed, np.random.default_rng(seed), mean_delay=mean_delay)
 
 
