@@ -3,6 +3,7 @@
 Examples: python -m research.answers --seeds 1 2 3 4 --policies service clairvoyant
           python -m research.answers --quick --json
           python -m research.answers record              (asks the models anew: minutes of one core)
+          python -m research.answers.short --help        (short streams: how soon a change is answered)
           python -m research.answers --unseen            (once, in the end: the half that nobody tunes on)
 """
 

@@ -138,6 +138,7 @@ def _about(judged: Judged, name: str, seed: int) -> Row:
         "stream": name,
         "seed": seed,
         "pair": judged.pair,
+        "kind": judged.kinds[1],
         "offline": len(judged.offline),
         "drift": f"{drift.title}{'' if oracle.feasible else ' (out of reach)'}",
     }

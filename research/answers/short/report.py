@@ -12,7 +12,7 @@ from research.answers.report import Summary, plus_minus, write_rows
 from research.answers.scoring import averaged
 from research.answers.short.coverage import LOOK_EVERY
 from research.answers.short.scoring import BLOCK, STRETCHES
-from research.answers.short.streams import MEAN_DELAY, NAMED_OFFLINE
+from research.answers.short.streams import MEAN_DELAY, NAMED, NAMED_OFFLINE
 from research.paper.tables import NONE, percent, signed, table
 from research.recorded.scoring import TOLERANCE
 from research.results_json import receipt
@@ -34,7 +34,8 @@ _WITHOUT_LABELS = ("static", "fixed_rate", HINDSIGHT)
 _COVERAGE = f"""The estimate's error: at every {LOOK_EVERY:,}th query the service is asked what it expects at the \
 threshold in force. *Error* is the expected micro-F1 less the true one, in points; *deviation* its standard deviation \
 over streams at the same place; *claimed* the standard error that the estimate has. Where the claim is true, error is \
-near zero and deviation is like what is claimed."""
+near zero and deviation is like what is claimed. Drawn streams have different drifts: their deviation also holds how \
+the error differs from drift to drift."""
 
 
 def write(results: dict[str, Any], made: dict[str, Any], folder: Path) -> None:
@@ -47,10 +48,12 @@ def page(results: dict[str, Any], made: dict[str, Any]) -> str:
     parts = ["# The judge of short streams", receipt(made), _introduction(results)]
     for name in results["chosen"]:
         parts += [f"## {TITLES[name]}", _by_policy(results, name)]
+        if name not in NAMED:
+            parts += ["On target after the change, by kind of drift:", _by_kind(results, name)]
         if any(row["stream"] == name for row in results["coverage"]):
             parts += ["The estimate's error, by share of labels:", _coverage(results, name)]
     parts += ["## The static calibration by margin", "Share of blocks on target and cost after the change."]
-    parts += [_margins(results), "## The streams", _streams(results)]
+    parts += [_margins(results), "## The drawn streams", _streams(results)]
     return "\n\n".join(parts) + "\n"
 
 
@@ -92,24 +95,50 @@ def _by_policy(results: dict[str, Any], name: str) -> str:
     known = [summary for found in by_share.values() for summary in found.values()]
     columns = {column: title for column, title in _COLUMNS.items() if any(column in summary for summary in known)}
     rows = []
-    for policy in next(iter(by_share.values())):
-        asks = policy not in _WITHOUT_LABELS
-        for share, found in list(by_share.items())[: None if asks else 1]:
-            figures = [plus_minus(found[policy], column) for column in columns]
-            title = _title(policy, results["chosen"][name])
-            rows.append([title, percent(share) if asks else NONE, *figures, _never(results, name, share, policy)])
+    for policy, share, names in _lines(results, name):
+        summary = by_share[share][policy]
+        never = [row["never"] for row in _rows_of(results, name, share, policy)]
+        figures = [plus_minus(summary, column) for column in columns]
+        rows.append([*names, *figures, f"{sum(never):.0f} of {len(never)}"])
     return table(("policy", "labels", *columns.values(), "never"), rows)
+
+
+def _by_kind(results: dict[str, Any], name: str) -> str:
+    seeds_by_kind: dict[str, list[int]] = {}
+    for one in results["streams"]:
+        if one["stream"] == name:
+            seeds_by_kind.setdefault(one["kind"], []).append(one["seed"])
+    lines = []
+    for policy, share, names in _lines(results, name):
+        by_seed = {row["seed"]: row["drifted_on_target"] for row in _rows_of(results, name, share, policy)}
+        held = [[by_seed[seed] for seed in seeds] for seeds in seeds_by_kind.values()]
+        lines.append([*names, *(percent(sum(some) / len(some)) for some in held)])
+    header = [f"{kind} ({len(seeds)})" for kind, seeds in seeds_by_kind.items()]
+    return table(("policy", "labels", *header), lines)
+
+
+def _lines(results: dict[str, Any], name: str) -> list[tuple[str, float, list[str]]]:
+    """Return policy, share of labels and the two as texts for each line; one line for a policy that asks for none."""
+    shares = labels_of(results)
+    found = []
+    for policy in summaries(results, name, shares[0]):
+        title = _title(policy, results["chosen"][name])
+        if policy in _WITHOUT_LABELS:
+            found.append((policy, shares[0], [title, NONE]))
+        else:
+            found += [(policy, share, [title, percent(share)]) for share in shares]
+    return found
+
+
+def _rows_of(results: dict[str, Any], name: str, share: float, policy: str) -> list[dict[str, Any]]:
+    asked = (name, share, policy)
+    return [row for row in results["rows"] if (row["stream"], row["labels"], row["policy"]) == asked]
 
 
 def _title(policy: str, margin: float) -> str:
     if policy == HINDSIGHT:
         return f"Static, margin {100 * margin:.2f} points (best in hindsight)"
     return ENTRIES[policy].title
-
-
-def _never(results: dict[str, Any], name: str, share: float, policy: str) -> str:
-    rows = [row for row in results["rows"] if (row["stream"], row["labels"], row["policy"]) == (name, share, policy)]
-    return f"{sum(row['never'] for row in rows):.0f} of {len(rows)}"
 
 
 def _coverage(results: dict[str, Any], name: str) -> str:
@@ -154,6 +183,7 @@ def _margins(results: dict[str, Any]) -> str:
 
 
 def _streams(results: dict[str, Any]) -> str:
-    columns = ("stream", "seed", "pair", "offline", "drift")
-    rows = [[str(one[column]) for column in columns] for one in results["streams"]]
-    return table(("stream", "seed", "pair", "offline labels", "drift"), rows)
+    columns = ("pair", "seed", "offline", "drift")
+    drawn = [one for one in results["streams"] if one["stream"] not in NAMED]
+    rows = [[str(one[column]) for column in columns] for one in drawn]
+    return table(("pair", "seed", "offline labels", "drift"), rows)
