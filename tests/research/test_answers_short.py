@@ -12,7 +12,7 @@ from research.answers.policies import ours
 from research.answers.pool import KINDS, load_pool
 from research.answers.scoring import expected_by_block
 from research.answers.shifts import CLEAN
-from research.answers.short.__main__ import main
+from research.answers.short.__main__ import OUT, main
 from research.answers.short.coverage import SEGMENTS, Error, Look, Watched, by_segment, errors_of
 from research.answers.short.experiment import SAFETY, Plan, entry_of, run
 from research.answers.short.scoring import BLOCK, EVERY, blocks_of, row_of
@@ -21,6 +21,7 @@ from research.answers.streams import Judged
 from research.recorded.scoring import Curve
 from research.recorded.simulate import BATCH, Routed, simulate
 from research.recorded.windows import KEEP_ALL, Static
+from research.seeds import check
 from schemas.calibration import Target
 
 QUERIES = 1_000
@@ -162,9 +163,17 @@ def test_a_quick_run_writes_rows_and_page(tmp_path: Path, capsys: pytest.Capture
     assert {row["segment"] for row in found["coverage"]} >= {"clean", "way back, to 1,000 queries"}
     page = (tmp_path / "README.md").read_text()
     assert "best in hindsight" in page
+    kind = next(one["kind"] for one in found["streams"] if one["stream"] == "drawn_listings")
+    assert f"| policy | labels | {kind} (1) |" in page
     assert f"`target.safety` is {SAFETY:g}" in page
     assert main(["--quick", "--json", "--streams", "typos", "--policies", "static"]) == 0
     assert json.loads(capsys.readouterr().out)["0.24"]["typos"]["static"]["never"] == [1.0, None]
+
+
+def test_the_stored_page_is_of_seeds_to_tune_on() -> None:
+    stored = json.loads((OUT / "rows.json").read_text(encoding="utf-8"))
+    assert stored["half"] == "tuning"
+    check("answers", {row["seed"] for row in stored["rows"]}, "tuning")
 
 
 def test_a_short_stream_of_the_other_half_is_refused(capsys: pytest.CaptureFixture[str]) -> None:

@@ -8,7 +8,8 @@ Examples: python -m research.answers.short               (minutes of one core; w
           python -m research.answers.short --quick --json
           python -m research.answers.short --streams typos new_names --labels 0.24 --seeds 1 2 3 --json
           python -m research.answers.short --policies service clairvoyant --safety 1 --out /tmp/short
-          python -m research.answers.short --unseen      (once, in the end: the half that nobody tunes on)
+          python -m research.answers.short --unseen --out docs/results/answers/short/unseen
+                                                         (once, in the end: the half that nobody tunes on)
 """
 
 from __future__ import annotations
@@ -20,6 +21,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+from pydantic import ValidationError
 from threadpoolctl import threadpool_limits
 
 from research.__main__ import provenance
@@ -27,11 +29,14 @@ from research.answers.command import half_of, progress_bar, seeds_of
 from research.answers.short.experiment import LABELS, POLICIES, SAFETY, Plan, run
 from research.answers.short.report import labels_of, summaries, write
 from research.answers.short.streams import STREAMS
+from schemas.calibration import Target
 
 OUT = Path("docs/results/answers/short")
 SEEDS = 12
 QUICK_QUERIES = 1_000
 QUICK_LABELS = LABELS[:1]
+MOST_LABELS = 0.6
+"""Share of the queries at which all that escalate are labelled."""
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -69,9 +74,16 @@ def _means(results: dict[str, Any]) -> dict[str, Any]:
 
 def _share(text: str) -> float:
     share = float(text)
-    if not 0.0 < share <= 0.6:
-        raise argparse.ArgumentTypeError(f"{text} is no share of the queries; give one above 0, 0.6 at most")
+    if not 0.0 < share <= MOST_LABELS:
+        raise argparse.ArgumentTypeError(f"{text} is no share of the queries; give one above 0, {MOST_LABELS} at most")
     return share
+
+
+def _safety(text: str) -> float:
+    try:
+        return Target(safety=float(text)).safety
+    except ValidationError as fault:
+        raise argparse.ArgumentTypeError(f"{text}: {fault.errors()[0]['msg']}") from fault
 
 
 def _parser() -> argparse.ArgumentParser:
@@ -95,7 +107,7 @@ def _parser() -> argparse.ArgumentParser:
         "--labels", type=_share, nargs="+", metavar="SHARE", help=f"of the queries; {_of(LABELS)} by default"
     )
     parser.add_argument(
-        "--safety", type=float, default=SAFETY, help=f"the service's, in standard errors; {SAFETY} by default"
+        "--safety", type=_safety, default=SAFETY, help=f"the service's, in standard errors; {SAFETY} by default"
     )
     parser.add_argument("--quick", action="store_true", help="one seed, phases of 1,000 queries, one share of labels")
     parser.add_argument("--unseen", action="store_true", help="the kinds and seeds of the last look")
