@@ -42,7 +42,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
         with threadpool_limits(1):
             record(options.pairs)
         return 0
-    half, drawn = half_of(options), seeds_of(options, parser, SEEDS)
+    half = half_of(options)
+    drawn = seeds_of(options, parser, SEEDS)
     plan = QUICK if options.quick else Plan(half, drawn, labels=options.labels, scale=options.scale)
     plan = plan._replace(half=half, seeds=drawn, policies=options.policies or plan.policies)
     with progress_bar() as progress, threadpool_limits(1):

@@ -99,7 +99,7 @@ _COLUMNS = {
 
 def _overall(found: dict[str, Summary], results: dict[str, Any]) -> str:
     rows = [
-        [_title(name, results), *(plus_minus(summary, column) for column in _COLUMNS)]
+        [title_of(name, results["margin"]), *(plus_minus(summary, column) for column in _COLUMNS)]
         for name, summary in found.items()
     ]
     return table(("policy", *_COLUMNS.values()), rows)
@@ -108,14 +108,18 @@ def _overall(found: dict[str, Summary], results: dict[str, Any]) -> str:
 def _by_kind(found: dict[str, Summary], results: dict[str, Any]) -> str:
     kinds = [f"kind:{kind}" for kind in (CLEAN, *KINDS[results["half"]])]
     kinds = [kind for kind in kinds if any(kind in summary for summary in found.values())]
-    rows = [[_title(name, results), *(plus_minus(summary, kind) for kind in kinds)] for name, summary in found.items()]
+    rows = [
+        [title_of(name, results["margin"]), *(plus_minus(summary, kind) for kind in kinds)]
+        for name, summary in found.items()
+    ]
     return table(("policy", *(kind.partition(":")[2] for kind in kinds)), rows)
 
 
-def _title(name: str, results: dict[str, Any]) -> str:
-    if name == HINDSIGHT:
-        return f"Static, margin {100 * results['margin']:.2f} points (best in hindsight)"
-    return ENTRIES[name].title
+def title_of(policy: str, margin: float) -> str:
+    """Return a policy's name in tables; ``margin`` is the static calibration's best one in hindsight."""
+    if policy == HINDSIGHT:
+        return f"Static, margin {100 * margin:.2f} points (best in hindsight)"
+    return ENTRIES[policy].title
 
 
 def plus_minus(summary: Summary, column: str) -> str:

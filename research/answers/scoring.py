@@ -63,7 +63,8 @@ def expected_by_block(routed: Routed, judged: Judged, *, block: int = BLOCK, eve
     ``every``: queries from one look at what is in force to the next; a divisor of ``block``, and of the batches after
     which a policy may move.
     """
-    stream, parts = judged.stream, np.empty((len(routed.rows) // every, 2))
+    stream = judged.stream
+    parts = np.empty((len(routed.rows) // every, 2))
     threshold, explored, phase = (one[::every] for one in (routed.threshold, routed.exploration, stream.phase))
     for number, (about, pools) in enumerate(zip(stream.phases, stream.pools, strict=True)):
         at = phase == number
@@ -98,9 +99,9 @@ def row_of(blocks: Blocks, judged: Judged) -> dict[str, float]:
 
 def summed_up(rows: list[dict[str, float]]) -> dict[str, tuple[float, float | None]]:
     """Return of each figure the mean over streams and half its 95 % interval, and the ``worst`` kind's mean."""
-    found = averaged(rows)
-    kinds = {name: mean for name, mean in found.items() if name.startswith("kind:") and not name.endswith(CLEAN)}
-    return {**found, "worst_kind": min(kinds.values(), key=lambda pair: pair[0], default=found["on_target"])}
+    means = averaged(rows)
+    kinds = {name: mean for name, mean in means.items() if name.startswith("kind:") and not name.endswith(CLEAN)}
+    return {**means, "worst_kind": min(kinds.values(), key=lambda pair: pair[0], default=means["on_target"])}
 
 
 def averaged(rows: list[dict[str, float]]) -> dict[str, tuple[float, float | None]]:

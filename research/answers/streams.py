@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
 
@@ -16,7 +17,7 @@ from research.answers.pairs import PAIRS
 from research.answers.pool import KINDS, Answers, load_pool
 from research.answers.shifts import CLEAN, SHIFTS
 from research.recorded.scoring import BLOCK, Curve, Oracle
-from research.recorded.stream import Outcomes, Phase, Stream, drawn_from
+from research.recorded.stream import Integers, Outcomes, Phase, Stream, drawn_from
 
 OFFLINE = (1_000, 2_000, 4_000)
 LENGTHS = (4_000, 6_000, 10_000, 16_000, 30_000)
@@ -59,6 +60,32 @@ def oracle_of(clean: Outcomes, shifted: Outcomes, share: float, target: float) -
     return Oracle(threshold, goal, feasible, float(escalated))
 
 
+class Drawn(NamedTuple):
+    """The offline labels of a stream, and what is left for it.
+
+    ``bases``: the clean queries that are offline: no text that was made from one comes. ``clean``: the others.
+    """
+
+    offline: Outcomes
+    bases: Integers
+    clean: Outcomes
+
+
+def draw_offline(answers: Answers, rng: np.random.Generator) -> Drawn:
+    """Draw the offline labels out of the clean queries."""
+    order = rng.permutation(len(answers.clean))
+    offline = answers.clean.take(order[: rng.choice(OFFLINE)])
+    bases = answers.base[offline.recording]
+    return Drawn(offline, bases, answers.without(f"{CLEAN}/base", bases))
+
+
+def oracles_of(
+    phases: Sequence[Phase], pools: Sequence[tuple[Outcomes, Outcomes]], target: float
+) -> tuple[Oracle, ...]:
+    """Return the oracle of each phase, whose clean and shifted queries come from its pools."""
+    return tuple(oracle_of(*both, phase.share, target) for both, phase in zip(pools, phases, strict=True))
+
+
 def draw_judged(half: str, seed: int, *, scale: float = 1.0, labels: float = 1.0, drifts: int = DRIFTS) -> Judged:
     """Draw a stream.
 
@@ -69,9 +96,7 @@ def draw_judged(half: str, seed: int, *, scale: float = 1.0, labels: float = 1.0
     names = [name for name in PAIRS if name in pool]
     pair = names[seed % len(names)]
     answers, target, rng = pool[pair], PAIRS[pair].target, np.random.default_rng(seed)
-    offline = answers.clean.take(rng.permutation(len(answers.clean))[: rng.choice(OFFLINE)])
-    bases = answers.base[offline.recording]
-    clean = answers.without(f"{CLEAN}/base", bases)
+    offline, bases, clean = draw_offline(answers, rng)
     chosen = _drawn_drifts(answers, clean, half, target, drifts, rng)
     phases = [Phase("clean", f"{CLEAN}/base")]
     for phase in chosen:
@@ -79,8 +104,7 @@ def draw_judged(half: str, seed: int, *, scale: float = 1.0, labels: float = 1.0
     pools = [(clean, answers.without(phase.shift, bases)) for phase in phases]
     lengths = [max(2 * BLOCK, int(scale * rng.choice(LENGTHS)) // BLOCK * BLOCK) for _ in phases]
     stream = drawn_from(pools, phases, lengths, seed, rng, labels=labels)
-    known = tuple(oracle_of(*both, phase.share, target) for both, phase in zip(pools, phases, strict=True))
-    return Judged(pair, stream, offline, target, known)
+    return Judged(pair, stream, offline, target, oracles_of(phases, pools, target))
 
 
 def draw_quiet(seed: int, queries: int) -> Judged:
@@ -89,8 +113,7 @@ def draw_quiet(seed: int, queries: int) -> Judged:
     names = [name for name in PAIRS if name in pool]
     pair = names[seed % len(names)]
     answers, target, rng = pool[pair], PAIRS[pair].target, np.random.default_rng(seed)
-    offline = answers.clean.take(rng.permutation(len(answers.clean))[: rng.choice(OFFLINE)])
-    clean = answers.without(f"{CLEAN}/base", answers.base[offline.recording])
+    offline, _, clean = draw_offline(answers, rng)
     stream = drawn_from([(clean, clean)], [Phase("clean", f"{CLEAN}/base")], [queries], seed, rng)
     return Judged(pair, stream, offline, target, (oracle_of(clean, clean, 0.0, target),))
 
@@ -106,8 +129,8 @@ def _drawn_drifts(
         (within if is_feasible else beyond).append(phase)
     by_kind = sorted_by_kind(within)
     kinds = rng.permutation(list(by_kind))
-    found = [one_of(by_kind[kind], rng) for kind in kinds[: drifts - 2]]
-    return [*found, one_of(beyond or within, rng), found[int(rng.integers(len(found)))]]
+    drawn = [one_of(by_kind[kind], rng) for kind in kinds[: drifts - 2]]
+    return [*drawn, one_of(beyond or within, rng), one_of(drawn, rng)]
 
 
 def drifts_of(answers: Answers, half: str) -> list[Phase]:
@@ -122,10 +145,10 @@ def drifts_of(answers: Answers, half: str) -> list[Phase]:
 
 def sorted_by_kind(phases: Iterable[Phase]) -> dict[str, list[Phase]]:
     """Return phases by their kind of drift, the kinds in alphabetical order."""
-    found: dict[str, list[Phase]] = {}
+    by_kind: dict[str, list[Phase]] = {}
     for phase in phases:
-        found.setdefault(phase.shift.partition("/")[0], []).append(phase)
-    return dict(sorted(found.items()))
+        by_kind.setdefault(phase.shift.partition("/")[0], []).append(phase)
+    return dict(sorted(by_kind.items()))
 
 
 def one_of(phases: Sequence[Phase], rng: np.random.Generator) -> Phase:

@@ -94,9 +94,9 @@ def await_shown(settings: Settings, names: Iterable[str], timeout_s: float) -> l
     Clients that use a topic at once would miss it otherwise: a broker may not know yet what another one has created.
     Raises BrokerUnreachable or AccessDenied.
     """
-    wanted = frozenset(names)
+    awaited = frozenset(names)
     deadline_s = time.monotonic() + timeout_s
-    while (hidden := sorted(wanted - partition_counts(settings).keys())) and time.monotonic() <= deadline_s:
+    while (hidden := sorted(awaited - partition_counts(settings).keys())) and time.monotonic() <= deadline_s:
         time.sleep(_SETTLE_POLL_S)
     return hidden
 

@@ -84,10 +84,11 @@ def create_topics(settings: Settings) -> Created:
     faults = kafka_topic_creation.create(AdminClient(admin_properties(settings)), settings, missing, present)
     if faults:
         raise TopicsUnusable(faults)
-    wanted = [topic.name(prefix) for topic in TOPICS]
-    if hidden := kafka_topic_creation.await_shown(settings, wanted, _SETTLE_TIMEOUT_S):
-        names = ", ".join(hidden)
-        raise TopicsUnusable((f"{names}: created, but not shown by the broker after {_SETTLE_TIMEOUT_S:g} s",))
+    topic_names = [topic.name(prefix) for topic in TOPICS]
+    if hidden := kafka_topic_creation.await_shown(settings, topic_names, _SETTLE_TIMEOUT_S):
+        raise TopicsUnusable(
+            (f"{', '.join(hidden)}: created, but not shown by the broker after {_SETTLE_TIMEOUT_S:g} s",)
+        )
     check_topics(settings)
     existing = (topic for topic in TOPICS if topic not in missing)
     return Created(*(tuple(topic.name(prefix) for topic in topics) for topics in (missing, existing)))

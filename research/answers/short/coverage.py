@@ -76,17 +76,18 @@ def errors_of(looks: Iterable[Look], judged: Judged) -> list[Error]:
     """Return how far each look was off."""
     stream = judged.stream
     curves = [(Curve(clean), Curve(shifted)) for clean, shifted in stream.pools]
-    found = []
+    errors = []
     for look in looks:
         phase = int(stream.phase[look.queries - 1])
-        share, (clean, shifted) = stream.phases[phase].share, curves[phase]
+        share = stream.phases[phase].share
+        clean, shifted = curves[phase]
         threshold = np.array([look.threshold])
         parts = (1.0 - share) * clean.parts(threshold, look.exploration)
         parts += share * shifted.parts(threshold, look.exploration)
         true_micro_f1 = float(parts[0, 0] / parts[0, 1])
         began = int(np.searchsorted(stream.phase, phase))
-        found.append(Error(phase, look.queries - began, look.micro_f1 - true_micro_f1, look.standard_error))
-    return found
+        errors.append(Error(phase, look.queries - began, look.micro_f1 - true_micro_f1, look.standard_error))
+    return errors
 
 
 class Segment(NamedTuple):
@@ -119,7 +120,7 @@ def by_segment(streams: Sequence[Sequence[Error]]) -> list[dict[str, Any]]:
     ``streams``: the errors of each. ``deviation``: standard deviation over streams at the same place, taken together
     (root of the mean square) over a segment's places; none of one stream.
     """
-    found = []
+    rows: list[dict[str, Any]] = []
     for segment in SEGMENTS:
         by_place: dict[int, list[Error]] = defaultdict(list)
         for error in (error for errors in streams for error in errors if segment.holds(error)):
@@ -128,7 +129,7 @@ def by_segment(streams: Sequence[Sequence[Error]]) -> list[dict[str, Any]]:
             continue
         everything = [error for errors in by_place.values() for error in errors]
         variances = [np.var([error.off for error in errors], ddof=1) for errors in by_place.values() if len(errors) > 1]
-        found.append(
+        rows.append(
             {
                 "segment": segment.title,
                 "looks": len(everything),
@@ -137,4 +138,4 @@ def by_segment(streams: Sequence[Sequence[Error]]) -> list[dict[str, Any]]:
                 "claimed": float(np.mean([error.claimed for error in everything])),
             }
         )
-    return found
+    return rows

@@ -73,14 +73,14 @@ def run(plan: Plan, told: Callable[[str], None]) -> dict[str, Any]:
         by_margin = _static_by_margin(plan, name, told_of)
         means = {margin: averaged([figures_of(row) for row in some]) for margin, some in by_margin.items()}
         chosen[name] = best_margin(
-            {margin: (found["drifted_on_target"][0], found["drifted_cost"][0]) for margin, found in means.items()}, AIM
+            {margin: (mean["drifted_on_target"][0], mean["drifted_cost"][0]) for margin, mean in means.items()}, AIM
         )
-        margins += [_margin_row(name, margin, found) for margin, found in means.items()]
+        margins += [_margin_row(name, margin, mean) for margin, mean in means.items()]
         for share in plan.labels:
-            found_rows, errors = _walked(plan, name, share, told_of)
+            walked, errors = _walked(plan, name, share, told_of)
             hindsight = [{"policy": HINDSIGHT, "labels": share, **row} for row in by_margin[chosen[name]]]
-            rows += [*found_rows, *hindsight]
-            coverage += [{"stream": name, "labels": share, **one} for one in by_segment(errors)]
+            rows += [*walked, *hindsight]
+            coverage += [{"stream": name, "labels": share, **segment} for segment in by_segment(errors)]
     return {
         "half": plan.half,
         "safety": plan.safety,
@@ -99,13 +99,13 @@ def _told_of(told: Callable[[str], None], name: str) -> Callable[[str], None]:
 
 def _static_by_margin(plan: Plan, name: str, told: Callable[[str], None]) -> dict[float, list[Row]]:
     """Return the static calibration's rows by margin; it asks for no labels, so one run serves all shares."""
-    found: dict[float, list[Row]] = {margin: [] for margin in MARGINS}
+    by_margin: dict[float, list[Row]] = {margin: [] for margin in MARGINS}
     for seed in plan.seeds:
         told(f"seed {seed}, static margins")
         judged = plan.draw(name, seed)
-        for margin, rows in found.items():
+        for margin, rows in by_margin.items():
             rows.append({"stream": name, "seed": seed, **_played(static(judged, margin), judged)})
-    return found
+    return by_margin
 
 
 def _walked(plan: Plan, name: str, share: float, told: Callable[[str], None]) -> tuple[list[Row], list[list[Error]]]:
@@ -133,7 +133,8 @@ def _margin_row(name: str, margin: float, means: dict[str, tuple[float, float | 
 
 
 def _about(judged: Judged, name: str, seed: int) -> Row:
-    drift, oracle = judged.stream.phases[1], judged.oracles[1]
+    drift = judged.stream.phases[1]
+    oracle = judged.oracles[1]
     return {
         "stream": name,
         "seed": seed,

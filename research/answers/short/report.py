@@ -8,7 +8,7 @@ from typing import Any
 from research.answers.experiment import AIM, figures_of
 from research.answers.policies import ENTRIES, HINDSIGHT
 from research.answers.pool import KINDS
-from research.answers.report import Summary, plus_minus, write_rows
+from research.answers.report import Summary, plus_minus, title_of, write_rows
 from research.answers.scoring import averaged
 from research.answers.short.coverage import LOOK_EVERY
 from research.answers.short.scoring import BLOCK, STRETCHES
@@ -70,7 +70,8 @@ def summaries(results: dict[str, Any], name: str, share: float) -> dict[str, Sum
 
 
 def _introduction(results: dict[str, Any]) -> str:
-    queries, kinds = f"{results['queries']:,}", ", ".join(KINDS[results["half"]])
+    queries = f"{results['queries']:,}"
+    kinds = ", ".join(KINDS[results["half"]])
     purpose = "that methods are tuned on" if results["half"] == "tuning" else "that no constant was chosen on"
     return f"""How soon is a policy on target after a change? A stream has {queries} clean queries, then {queries} \
 under one drift. Two drifts are named and come from the demo's recordings, with {NAMED_OFFLINE:,} offline labels. The \
@@ -92,8 +93,8 @@ blocks after the change in these very streams, or else the one that holds most.
 
 def _by_policy(results: dict[str, Any], name: str) -> str:
     by_share = {share: summaries(results, name, share) for share in labels_of(results)}
-    known = [summary for found in by_share.values() for summary in found.values()]
-    columns = {column: title for column, title in _COLUMNS.items() if any(column in summary for summary in known)}
+    figures_seen = {figure for by_policy in by_share.values() for summary in by_policy.values() for figure in summary}
+    columns = {column: title for column, title in _COLUMNS.items() if column in figures_seen}
     rows = []
     for policy, share, names in _lines(results, name):
         summary = by_share[share][policy]
@@ -105,9 +106,9 @@ def _by_policy(results: dict[str, Any], name: str) -> str:
 
 def _by_kind(results: dict[str, Any], name: str) -> str:
     seeds_by_kind: dict[str, list[int]] = {}
-    for one in results["streams"]:
-        if one["stream"] == name:
-            seeds_by_kind.setdefault(one["kind"], []).append(one["seed"])
+    for stream in results["streams"]:
+        if stream["stream"] == name:
+            seeds_by_kind.setdefault(stream["kind"], []).append(stream["seed"])
     lines = []
     for policy, share, names in _lines(results, name):
         by_seed = {row["seed"]: row["drifted_on_target"] for row in _rows_of(results, name, share, policy)}
@@ -120,25 +121,19 @@ def _by_kind(results: dict[str, Any], name: str) -> str:
 def _lines(results: dict[str, Any], name: str) -> list[tuple[str, float, list[str]]]:
     """Return policy, share of labels and the two as texts for each line; one line for a policy that asks for none."""
     shares = labels_of(results)
-    found = []
+    lines: list[tuple[str, float, list[str]]] = []
     for policy in summaries(results, name, shares[0]):
-        title = _title(policy, results["chosen"][name])
+        title = title_of(policy, results["chosen"][name])
         if policy in _WITHOUT_LABELS:
-            found.append((policy, shares[0], [title, NONE]))
+            lines.append((policy, shares[0], [title, NONE]))
         else:
-            found += [(policy, share, [title, percent(share)]) for share in shares]
-    return found
+            lines += [(policy, share, [title, percent(share)]) for share in shares]
+    return lines
 
 
 def _rows_of(results: dict[str, Any], name: str, share: float, policy: str) -> list[dict[str, Any]]:
     asked = (name, share, policy)
     return [row for row in results["rows"] if (row["stream"], row["labels"], row["policy"]) == asked]
-
-
-def _title(policy: str, margin: float) -> str:
-    if policy == HINDSIGHT:
-        return f"Static, margin {100 * margin:.2f} points (best in hindsight)"
-    return ENTRIES[policy].title
 
 
 def _coverage(results: dict[str, Any], name: str) -> str:
@@ -184,6 +179,6 @@ def _margins(results: dict[str, Any]) -> str:
 
 def _streams(results: dict[str, Any]) -> str:
     columns = ("pair", "seed", "offline", "drift")
-    drawn = [one for one in results["streams"] if one["stream"] not in NAMED]
-    rows = [[str(one[column]) for column in columns] for one in drawn]
+    drawn = [stream for stream in results["streams"] if stream["stream"] not in NAMED]
+    rows = [[str(stream[column]) for column in columns] for stream in drawn]
     return table(("pair", "seed", "offline labels", "drift"), rows)

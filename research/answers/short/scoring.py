@@ -24,10 +24,10 @@ def row_of(blocks: Blocks) -> dict[str, float]:
     Of each stretch ``…_on_target``, the share of its blocks, and ``…_cost``, over that of the phase's cheapest
     threshold. ``never``: 1 where no block after the change is on target.
     """
-    found = {}
+    figures = {}
     for phase, stretch in enumerate(STRETCHES[: int(blocks.phase[-1]) + 1]):
         at = blocks.phase == phase
-        found[f"{stretch}_on_target"] = float(blocks.on_target[at].mean())
-        found[f"{stretch}_cost"] = blocks.regret(at)
-    found["never"] = float(found["drifted_on_target"] == 0.0)
-    return found
+        figures[f"{stretch}_on_target"] = float(blocks.on_target[at].mean())
+        figures[f"{stretch}_cost"] = blocks.regret(at)
+    figures["never"] = float(figures["drifted_on_target"] == 0.0)
+    return figures

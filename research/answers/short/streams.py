@@ -12,7 +12,7 @@ import numpy as np
 from research.answers.pairs import PAIRS, PHOTO
 from research.answers.pool import load_pool
 from research.answers.shifts import CLEAN
-from research.answers.streams import OFFLINE, Judged, drifts_of, one_of, oracle_of, sorted_by_kind
+from research.answers.streams import Judged, draw_offline, drifts_of, one_of, oracle_of, oracles_of, sorted_by_kind
 from research.recorded.stream import Outcomes, Phase, drawn_from, recorded
 
 PHASE_QUERIES = 6_000
@@ -42,7 +42,8 @@ def draw_short(
     """
     rng = np.random.default_rng(seed)
     if name in NAMED:
-        pair, offline, phases, pools = PHOTO.name, *_named(NAMED[name], rng)
+        pair = PHOTO.name
+        offline, phases, pools = _named(NAMED[name], rng)
     else:
         pair = name.removeprefix(_DRAWN)
         offline, phases, pools = _drawn(pair, half, seed, rng)
@@ -56,8 +57,7 @@ def draw_short(
         mean_delay=MEAN_DELAY,
         labels=labels / USUAL_LABELS,
     )
-    known = tuple(oracle_of(*both, phase.share, target) for both, phase in zip(pools, phases, strict=True))
-    return Judged(pair, stream, offline, target, known)
+    return Judged(pair, stream, offline, target, oracles_of(phases, pools, target))
 
 
 _Drawn = tuple[Outcomes, list[Phase], list[tuple[Outcomes, Outcomes]]]
@@ -67,18 +67,17 @@ _Drawn = tuple[Outcomes, list[Phase], list[tuple[Outcomes, Outcomes]]]
 def _named(drift: Phase, rng: np.random.Generator) -> _Drawn:
     every_clean = recorded()["none"]
     order = rng.permutation(len(every_clean))
-    offline, clean = every_clean.take(order[:NAMED_OFFLINE]), every_clean.take(order[NAMED_OFFLINE:])
+    offline = every_clean.take(order[:NAMED_OFFLINE])
+    clean = every_clean.take(order[NAMED_OFFLINE:])
     phases = [Phase("clean"), drift]
     return offline, phases, [(clean, clean), (clean, recorded()[drift.shift])]
 
 
 def _drawn(pair: str, half: str, seed: int, rng: np.random.Generator) -> _Drawn:
     """Draw a drift with the target in reach; the kinds that have one take turns by seed."""
-    answers, target = load_pool()[pair], PAIRS[pair].target
-    order = rng.permutation(len(answers.clean))
-    offline = answers.clean.take(order[: rng.choice(OFFLINE)])
-    bases = answers.base[offline.recording]
-    clean = answers.without(f"{CLEAN}/base", bases)
+    answers = load_pool()[pair]
+    target = PAIRS[pair].target
+    offline, bases, clean = draw_offline(answers, rng)
     by_kind = sorted_by_kind(
         drift
         for drift in drifts_of(answers, half)
