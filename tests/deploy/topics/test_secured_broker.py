@@ -19,7 +19,7 @@ from recalibrator import service as recalibrator_service
 from recalibrator.stage import ReaderName, StageName
 from schemas.feedback import FeedbackEvent
 from schemas.settings import Settings
-from schemas.topics import CALIBRATION_TRIAL, TOPICS
+from schemas.topics import CALIBRATION_TRIAL, JOIN_REPARTITION, TOPICS
 from stream_router import service as router_service
 from stream_router.gateway import service as gateway_service
 from stream_router.ports import CALIBRATION_READER, GROUP
@@ -130,7 +130,11 @@ class Acting:
         self._touched, self._optional = {
             "router": (router_service.Service.needed, (CALIBRATION_TRIAL,)),
             "gateway": (gateway_service.GatewayService.needed, gateway_service.GatewayService.optional),
-            "recalibrator": (recalibrator_service._TOUCHED, tuple(recalibrator_service._OPTIONAL)),
+            # All its stages run in one process here, the join among them.
+            "recalibrator": (
+                (*recalibrator_service._TOUCHED, JOIN_REPARTITION),
+                tuple(recalibrator_service._OPTIONAL),
+            ),
         }[service]
         #: By the names of clients; of groups with the topic that each reads.
         self._readers: tuple[str, ...] = tuple(ReaderName) if role == "recalibrator" else (CALIBRATION_READER,)
